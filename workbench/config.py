@@ -1,0 +1,78 @@
+"""Settings, in Dask's own configuration under the key `workbench`; workbench.yaml comments each."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import dask.config
+import yaml
+from dask.utils import parse_bytes, parse_timedelta
+
+from workbench.errors import BadInputError
+
+_DEFAULTS = Path(__file__).with_name("workbench.yaml")
+
+
+def _ensure_defaults() -> None:
+    dask.config.ensure_file(source=str(_DEFAULTS), comment=True)
+    defaults = yaml.safe_load(_DEFAULTS.read_text())
+    dask.config.update_defaults(defaults)
+
+
+_ensure_defaults()
+
+
+def get(key: str) -> Any:
+    """Value of `workbench.<key>`."""
+    return dask.config.get(f"workbench.{key}")
+
+
+def seconds(key: str) -> float | None:
+    """Duration at `workbench.<key>` in seconds, None where it is switched off."""
+    value = get(key)
+    if value is None:
+        return None
+    try:
+        return float(parse_timedelta(value))
+    except (ValueError, TypeError, KeyError) as err:
+        raise BadInputError(f"The setting workbench.{key} is {value!r}. Give a duration such as '90s', '10m' or '1h'.") from err
+
+
+def size(key: str) -> int:
+    """Size at `workbench.<key>` in bytes."""
+    value = get(key)
+    try:
+        return int(parse_bytes(value))
+    except (ValueError, TypeError) as err:
+        raise BadInputError(f"The setting workbench.{key} is {value!r}. Give a size such as '512MiB' or '2GiB'.") from err
+
+
+def data_folder() -> Path:
+    """Folder of this person's clusters and runs, made with mode 0700 when it is missing."""
+    chosen = get("data-folder")
+    if chosen is None:
+        import platformdirs
+
+        chosen = platformdirs.user_data_path("dask-workbench")
+    folder = Path(chosen).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if folder.stat().st_mode & 0o077:
+            folder.chmod(0o700)
+    except OSError as err:
+        raise BadInputError(
+            f"The data folder {folder} can't be used ({err.strerror}). Set workbench.data-folder, or the variable "
+            "DASK_WORKBENCH__DATA_FOLDER, to a folder that you may write to."
+        ) from err
+    return folder
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace `path` by `text` so that a reader sees either the old file or the new one, never half of one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    temporary.replace(path)
