@@ -1,0 +1,400 @@
+"""Where every run is kept: one SQLite file in WAL mode, and a folder for each run, in the person's data folder.
+
+The row is the record. While a run is going on, its runner writes `progress.json` beside it a few times a second, and
+every change of the row rewrites that file too: whoever watches the folder sees all that happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+from pydantic import BaseModel, ConfigDict
+
+from workbench import config
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, ConflictError, NotFoundError
+
+Status = Literal["starting", "running", "done", "failed", "cancelled", "lost"]
+
+ACTIVE: tuple[Status, ...] = ("starting", "running")
+FORMAT = 1
+"""`PRAGMA user_version` of the files that this module writes."""
+
+_BUSY_TIMEOUT = 20.0  # seconds that a writer waits for another one
+_START_GRACE = 60.0  # seconds in which a run must have got a runner
+
+
+class Count(BaseModel):
+    """Tasks done of all."""
+
+    model_config = ConfigDict(frozen=True)
+
+    done: int = 0
+    total: int = 0
+
+
+class Progress(Count):
+    """Tasks done of all, together and by kind."""
+
+    by_name: dict[str, Count] = {}
+
+
+class Check(BaseModel):
+    """Whether the answer was found right, and how that was tested."""
+
+    model_config = ConfigDict(frozen=True)
+
+    passed: bool
+    what: str
+
+
+class Run(BaseModel):
+    """One workload on one cluster, from the request to the answer. Frozen, JSON both ways."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    workload: str
+    parameters: dict[str, Any] = {}
+    """As they were given."""
+    resolved: dict[str, Any] = {}
+    """As the workload's function got them."""
+    notes: tuple[str, ...] = ()
+    status: Status = "starting"
+    cluster: str
+    spec: ClusterSpec | None = None
+    inventory: dict[str, Any] | None = None
+    versions: dict[str, str] = {}
+    created: float = 0.0
+    started: float | None = None
+    """When the runner began to build the graph (seconds since the epoch)."""
+    stopped: float | None = None
+    seconds: float | None = None
+    """Time to build the graph and compute it; neither the start of a process nor the check is in it."""
+    bytes: int | None = None
+    bytes_per_second: float | None = None
+    result: dict[str, Any] | None = None
+    check: Check | None = None
+    error: str | None = None
+    progress: Progress = Progress()
+    needs: dict[str, Any] | None = None
+    pid: int | None = None
+    pid_created: float | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether it is still going on."""
+        return self.status in ACTIVE
+
+
+_JSON_COLUMNS = (
+    "parameters",
+    "resolved",
+    "notes",
+    "spec",
+    "inventory",
+    "versions",
+    "result",
+    "check",
+    "progress",
+    "needs",
+)
+_COLUMNS = tuple(Run.model_fields)
+_SCHEMA = """
+CREATE TABLE run (
+    "id" TEXT PRIMARY KEY,
+    "workload" TEXT NOT NULL,
+    "parameters" TEXT NOT NULL,
+    "resolved" TEXT NOT NULL,
+    "notes" TEXT NOT NULL,
+    "status" TEXT NOT NULL,
+    "cluster" TEXT NOT NULL,
+    "spec" TEXT,
+    "inventory" TEXT,
+    "versions" TEXT NOT NULL,
+    "created" REAL NOT NULL,
+    "started" REAL,
+    "stopped" REAL,
+    "seconds" REAL,
+    "bytes" INTEGER,
+    "bytes_per_second" REAL,
+    "result" TEXT,
+    "check" TEXT,
+    "error" TEXT,
+    "progress" TEXT NOT NULL,
+    "needs" TEXT,
+    "pid" INTEGER,
+    "pid_created" REAL
+) STRICT;
+CREATE INDEX run_created ON run (created);
+CREATE INDEX run_workload ON run (workload, created);
+CREATE INDEX run_status ON run (status, created);
+"""
+
+
+def folder(run_id: str) -> Path:
+    """Folder of this run: progress.json, log.txt, events.parquet."""
+    if not run_id or run_id != Path(run_id).name or run_id.startswith("."):
+        raise BadInputError(f"'{run_id}' is not the id of a run. See: workbench runs")
+    return config.data_folder() / "runs" / run_id
+
+
+def new_id(workload: str) -> str:
+    """Id that isn't taken, such as 'array_sum-3fa29c'."""
+    return f"{workload}-{secrets.token_hex(3)}"
+
+
+def create(run: Run) -> Run:
+    """Keep a new run. Raises ConflictError when the id is taken."""
+    names = ", ".join(f'"{name}"' for name in _COLUMNS)
+    with _database() as database:
+        try:
+            database.execute(
+                f"INSERT INTO run ({names}) VALUES ({', '.join('?' * len(_COLUMNS))})",
+                _values(run, _COLUMNS),
+            )
+        except sqlite3.IntegrityError as err:
+            raise ConflictError(f"There is a run {run.id} already.") from err
+    folder(run.id).mkdir(parents=True, exist_ok=True, mode=0o700)
+    _announce(run)
+    return run
+
+
+def update(run_id: str, *, only_if: Sequence[Status] | None = None, **changes: Any) -> Run:
+    """Change columns of a run and return it as it is then.
+
+    Parameters
+    ----------
+    only_if
+        Change it only while its status is one of these: how two processes agree on who ends a run.
+    """
+    changed = Run.model_validate({"id": run_id, "workload": "", "cluster": "", **changes})
+    columns = tuple(changes)
+    assignments = ", ".join(f'"{name}" = ?' for name in columns)
+    allowed = tuple(only_if) if only_if is not None else ("starting", "running", "done", "failed", "cancelled", "lost")
+    with _database() as database:
+        database.execute(
+            f"UPDATE run SET {assignments} WHERE id = ? AND status IN ({', '.join('?' * len(allowed))})",
+            (*_values(changed, columns), run_id, *allowed),
+        )
+        run = _one(database, run_id)
+    _announce(run)
+    return run
+
+
+def get(run_id: str) -> Run:
+    """Run of this id, told truthfully: one whose runner died is lost. NotFoundError names the latest runs."""
+    with _database() as database:
+        run = _one(database, run_id)
+    return _settle(run)
+
+
+def select(
+    *,
+    limit: int | None = 50,
+    workload: str | None = None,
+    status: str | None = None,
+    cluster: str | None = None,
+    since: float | None = None,
+) -> tuple[Run, ...]:
+    """Return the runs that match, the newest first."""
+    if limit is not None and limit < 1:
+        raise BadInputError(f"limit: given {limit}, allowed are whole numbers from 1.")
+    if status is not None and status not in (*ACTIVE, "done", "failed", "cancelled", "lost"):
+        raise BadInputError(
+            f"status: given '{status}', allowed are starting, running, done, failed, cancelled and lost."
+        )
+    # What has died since is told first, so that the filter is about the truth.
+    settle()
+    asked = {"workload = ?": workload, "status = ?": status, "cluster = ?": cluster, "created >= ?": since}
+    conditions = {text: value for text, value in asked.items() if value is not None}
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    with _database() as database:
+        rows = database.execute(
+            f"SELECT * FROM run {where} ORDER BY created DESC, rowid DESC LIMIT ?",
+            (*conditions.values(), -1 if limit is None else limit),
+        ).fetchall()
+    return tuple(_overlay(_run(row)) for row in rows)
+
+
+def find(text: str) -> Run:
+    """Run of this id, or of the only id that begins or ends with `text`, or the latest one for 'last'."""
+    if text == "last":
+        latest = select(limit=1)
+        if not latest:
+            raise NotFoundError("There is no run yet. Start one with: workbench run WORKLOAD --on cpu")
+        return latest[0]
+    with _database() as database:
+        ids = [row["id"] for row in database.execute("SELECT id FROM run ORDER BY created DESC")]
+    matches = [run_id for run_id in ids if run_id == text] or [
+        run_id for run_id in ids if run_id.startswith(text) or run_id.endswith(text)
+    ]
+    if len(matches) > 1:
+        raise BadInputError(f"'{text}' fits {len(matches)} runs: {_names(matches)}. Give more of the id.")
+    return get(matches[0] if matches else text)
+
+
+def delete(run_id: str) -> None:
+    """Forget a run and remove its folder. Raises ConflictError while it is going on."""
+    run = get(run_id)
+    if run.active:
+        raise ConflictError(f"The run {run_id} is still {run.status}. Cancel it first: workbench cancel {run_id}")
+    with _database() as database:
+        database.execute("DELETE FROM run WHERE id = ?", (run_id,))
+    shutil.rmtree(folder(run_id), ignore_errors=True)
+
+
+def settle() -> tuple[str, ...]:
+    """Tell the truth about runs whose runner died; ids of those that changed."""
+    if not (config.data_folder() / "runs.db").exists():
+        return ()
+    with _database() as database:
+        rows = database.execute(
+            f"SELECT * FROM run WHERE status IN ({', '.join('?' * len(ACTIVE))})",
+            ACTIVE,
+        ).fetchall()
+    runs = [_run(row) for row in rows]
+    return tuple(run.id for run in runs if _settle(run).status != run.status)
+
+
+def alive(pid: int | None, created: float | None) -> bool:
+    """Whether the process is there; a pid alone may have been given to another process since."""
+    if pid is None:
+        return False
+    try:
+        process = psutil.Process(pid)
+        if created is not None and abs(process.create_time() - created) > 1:
+            return False
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
+
+
+def write_progress(run: Run) -> None:
+    """Write what watchers read of a run that is going on."""
+    _announce(run)
+
+
+def cancel_requested(run_id: str) -> bool:
+    """Whether somebody asked for this run to end."""
+    return (folder(run_id) / "cancel").exists()
+
+
+def _settle(run: Run) -> Run:
+    if not run.active:
+        return run
+    run = _overlay(run)
+    if alive(run.pid, run.pid_created) or (run.pid is None and time.time() - run.created < _START_GRACE):
+        return run
+    status, sentence = _epitaph(run)
+    # A runner that ended well has written its last status before it was gone: then this changes nothing.
+    return update(run.id, only_if=ACTIVE, status=status, error=sentence, stopped=time.time(), progress=run.progress)
+
+
+def _epitaph(run: Run) -> tuple[Status, str]:
+    if cancel_requested(run.id):
+        return "cancelled", "Cancelled before it began to compute."
+    if run.pid is None:
+        return "lost", "Its runner process never started. The program that asked for the run was ended too early."
+    done = f" after {run.progress.done} of {run.progress.total} tasks" if run.progress.total else ""
+    return "lost", (
+        f"Its runner process (pid {run.pid}) was ended from outside{done}: killed, short of memory, or the machine "
+        "went down. Nothing was computed further; run it again."
+    )
+
+
+def _overlay(run: Run) -> Run:
+    """`run` with the progress that its runner wrote beside the row."""
+    if not run.active:
+        return run
+    try:
+        told = json.loads((folder(run.id) / "progress.json").read_text())
+        return run.model_copy(update={"progress": Progress.model_validate(told["progress"])})
+    except (OSError, ValueError, KeyError):
+        return run
+
+
+def _announce(run: Run) -> None:
+    told = run.model_dump(mode="json", include={"id", "status", "progress"})
+    # A run that was deleted meanwhile has no folder any more, and nobody to tell.
+    with contextlib.suppress(FileNotFoundError):
+        config.write_atomically(folder(run.id) / "progress.json", json.dumps(told))
+
+
+@contextlib.contextmanager
+def _database() -> Iterator[sqlite3.Connection]:
+    path = config.data_folder() / "runs.db"
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_TIMEOUT)) as database:
+            database.row_factory = sqlite3.Row
+            _prepare(database, path)
+            with database:
+                yield database
+    except sqlite3.IntegrityError:
+        raise
+    except sqlite3.Error as err:
+        raise ConflictError(
+            f"The record of runs {path} can't be used ({err}). Move it away, or set workbench.data-folder to another "
+            "folder."
+        ) from err
+
+
+def _prepare(database: sqlite3.Connection, path: Path) -> None:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version > FORMAT:
+        raise ConflictError(
+            f"The record of runs {path} was written by a newer dask-workbench (format {version}, this one reads up to "
+            f"{FORMAT}). Update dask-workbench, or set workbench.data-folder to another folder."
+        )
+    if version == FORMAT:
+        return
+    path.chmod(0o600)
+    database.execute("PRAGMA journal_mode=WAL")
+    with database:
+        database.execute("BEGIN IMMEDIATE")
+        # Another process may have been here between the question and the lock.
+        if database.execute("PRAGMA user_version").fetchone()[0] == 0:
+            for statement in _SCHEMA.split(";"):
+                database.execute(statement)
+            database.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _one(database: sqlite3.Connection, run_id: str) -> Run:
+    row = database.execute("SELECT * FROM run WHERE id = ?", (run_id,)).fetchone()
+    if row is None:
+        latest = [item["id"] for item in database.execute("SELECT id FROM run ORDER BY created DESC LIMIT 5")]
+        known = f"The latest are {_names(latest)}." if latest else "There is none yet."
+        raise NotFoundError(f"There is no run '{run_id}'. {known}")
+    return _run(row)
+
+
+def _run(row: sqlite3.Row) -> Run:
+    parts = (
+        f'"{name}": {row[name]}' if name in _JSON_COLUMNS else f'"{name}": {json.dumps(row[name])}'
+        for name in _COLUMNS
+        if row[name] is not None
+    )
+    return Run.model_validate_json("{" + ", ".join(parts) + "}")
+
+
+def _values(run: Run, columns: Sequence[str]) -> tuple[Any, ...]:
+    told = run.model_dump(mode="json", include=set(columns))
+    return tuple(
+        json.dumps(told[name]) if name in _JSON_COLUMNS and told[name] is not None else told[name] for name in columns
+    )
+
+
+def _names(ids: Sequence[str]) -> str:
+    shown = ", ".join(ids[:5])
+    return f"{shown}, …" if len(ids) > 5 else shown
