@@ -1,0 +1,125 @@
+"""Limits that control groups put on this process, of version 1 and version 2, the tightest up the hierarchy.
+
+Both versions may be mounted at once (the hybrid layout of systemd), so both are read.
+Source: cgroups(7); proc_pid_cgroup(5); Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst of Linux.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Literal, NamedTuple
+
+from workbench.hardware.sources import Sources, UnreadableError, text
+
+# Version 1 writes "no limit" as the largest number of whole pages in 63 bits; no machine has an exbibyte.
+_UNLIMITED = 2**60
+
+_Controller = Literal["cpu", "memory"]
+
+
+class _Mount(NamedTuple):
+    root: str
+    folder: Path
+    kind: str
+    options: tuple[str, ...]
+
+
+def memory_limit(sources: Sources) -> int:
+    """Bytes that this process and its neighbours in the same control groups may take together."""
+    limits = [limit for folder in _folders(sources, "memory") for limit in _memory_limits(folder)]
+    if not limits:
+        raise UnreadableError(_no_limit(sources, "memory limit"))
+    return min(limits)
+
+
+def cpu_quota(sources: Sources) -> float:
+    """CPUs that this process and its neighbours in the same control groups may keep busy, such as 1.5."""
+    quotas = [quota for folder in _folders(sources, "cpu") for quota in _cpu_quotas(folder)]
+    if not quotas:
+        raise UnreadableError(_no_limit(sources, "CPU quota"))
+    return min(quotas)
+
+
+def _no_limit(sources: Sources, what: str) -> str:
+    if sources.system != "Linux":
+        return f"{sources.system} has no control groups."
+    text(sources.proc / "self" / "cgroup")
+    return f"No control group of this process sets a {what}."
+
+
+def _memory_limits(folder: Path) -> Iterator[int]:
+    # Above memory.high the kernel throttles a group until it hardly moves: for a worker that is a limit as well.
+    for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
+        limit = _number(folder / name)
+        if limit is not None and limit < _UNLIMITED:
+            yield int(limit)
+
+
+def _cpu_quotas(folder: Path) -> Iterator[float]:
+    quota, _, period = _content(folder / "cpu.max").partition(" ")
+    if quota.isdigit() and period.isdigit() and int(period):
+        yield int(quota) / int(period)
+    old_quota, old_period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+    if old_quota and old_period and old_quota > 0:
+        yield old_quota / old_period
+
+
+def _number(path: Path) -> int | None:
+    content = _content(path)
+    return int(content) if content.lstrip("-").isdigit() else None
+
+
+def _content(path: Path) -> str:
+    try:
+        return text(path)
+    except UnreadableError:
+        return ""
+
+
+def _folders(sources: Sources, controller: _Controller) -> Iterator[Path]:
+    """Folders of this process's groups for one controller, from its own up to where the hierarchy is mounted."""
+    mounts = _mounts(sources)
+    for line in _content(sources.proc / "self" / "cgroup").splitlines():
+        _, names, path = line.split(":", 2)
+        mount = _mount_of(mounts, names, controller)
+        if mount is not None:
+            yield from _upwards(mount, path)
+
+
+def _mount_of(mounts: list[_Mount], names: str, controller: _Controller) -> _Mount | None:
+    for mount in mounts:
+        if names == "" and mount.kind == "cgroup2":
+            return mount
+        if controller in names.split(",") and mount.kind == "cgroup" and controller in mount.options:
+            return mount
+    return None
+
+
+def _mounts(sources: Sources) -> list[_Mount]:
+    return [
+        mount
+        for line in _content(sources.proc / "self" / "mountinfo").splitlines()
+        if (mount := _mount(line, sources)) is not None
+    ]
+
+
+def _mount(line: str, sources: Sources) -> _Mount | None:
+    left, separator, right = line.partition(" - ")
+    before, after = left.split(), right.split()
+    if not separator or len(before) < 5 or len(after) < 3 or after[0] not in ("cgroup", "cgroup2"):
+        return None
+    point = PurePosixPath(before[4])
+    folder = sources.sys / point.relative_to("/sys") if point.is_relative_to("/sys") else Path(point)
+    return _Mount(before[3], folder, after[0], tuple(after[2].split(",")))
+
+
+def _upwards(mount: _Mount, path: str) -> Iterator[Path]:
+    # Inside a container the path may be the host's, which the mount point already stands for, or lead out of the
+    # namespace ("/../.."): then the mount point itself is all there is to see.
+    group = PurePosixPath(path)
+    inside = group.relative_to(mount.root) if group.is_relative_to(mount.root) else PurePosixPath()
+    if ".." in inside.parts:
+        inside = PurePosixPath()
+    for part in (inside, *inside.parents):
+        yield mount.folder / part

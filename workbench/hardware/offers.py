@@ -1,0 +1,51 @@
+"""The four profiles, always all of them: one that can't be had says why, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from workbench.hardware.sources import installed_version
+from workbench.hardware.values import Inventory, Profile
+
+# Holds for every GPU and UCX profile of this release, whatever the machine has: better said than found out.
+_LATER = "its launcher comes with the next release of dask-workbench, so use cpu until then."
+
+
+def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = installed_version) -> tuple[Profile, ...]:
+    """Profiles cpu, gpu, gpus and ucx, each available here or with the reason why not.
+
+    Parameters
+    ----------
+    version
+        Version of an installed package by its name, None where it is missing.
+    """
+    return (
+        _profile("cpu", "CPU", "The cores of this machine, as threads, processes or a mix.", None),
+        _profile("gpu", "One GPU", "One NVIDIA GPU with a worker of its own.", _without_gpus(inventory, version, 1)),
+        _profile("gpus", "All GPUs", "A worker for each NVIDIA GPU.", _without_gpus(inventory, version, 2)),
+        _profile("ucx", "UCX", "Workers that move data over NVLink or InfiniBand.", _without_ucx(inventory)),
+    )
+
+
+def _profile(name: str, title: str, summary: str, reason: str | None) -> Profile:
+    return Profile.model_validate(
+        {"name": name, "title": title, "summary": summary, "available": reason is None, "reason": reason}
+    )
+
+
+def _without_gpus(inventory: Inventory, version: Callable[[str], str | None], needed: int) -> str:
+    if not inventory.gpus:
+        cause = inventory.missing.get("gpus", "No GPU was found.").rstrip(".")
+        return f"{cause}: install one where there is an NVIDIA GPU, and {_LATER}"
+    if len(inventory.gpus) < needed:
+        return f"Needs two GPUs, and one was found: choose gpu for that one, but {_LATER}"
+    if version("dask-cuda") is None:
+        return f"Needs dask-cuda: pip install 'dask-workbench[cuda13]', and {_LATER}"
+    found = "1 GPU was found" if len(inventory.gpus) == 1 else f"{len(inventory.gpus)} GPUs were found"
+    return f"{found}, but {_LATER}"
+
+
+def _without_ucx(inventory: Inventory) -> str:
+    if not inventory.ucx.installed:
+        return f"Needs distributed-ucxx: pip install 'dask-workbench[ucx]', and {_LATER}"
+    return f"distributed-ucxx {inventory.ucx.version} is installed, but {_LATER}"

@@ -1,0 +1,71 @@
+"""Where the readings come from, as one value, so that a test can pass a machine made of files and fakes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+
+class UnreadableError(Exception):
+    """A value that isn't to be had; the text is the reason, for `Inventory.missing`."""
+
+
+class _VirtualMemory(Protocol):
+    @property
+    def total(self) -> int: ...
+
+    @property
+    def available(self) -> int: ...
+
+
+def _affinity() -> int:
+    if not hasattr(os, "sched_getaffinity"):
+        raise UnreadableError(f"{platform.system()} doesn't tell which CPUs a process may run on.")
+    return len(os.sched_getaffinity(0))
+
+
+def _sysctl(name: str) -> str:
+    try:
+        done = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError) as err:
+        raise UnreadableError(f"sysctl -n {name} failed ({err}).") from err
+    return done.stdout.strip()
+
+
+def installed_version(package: str) -> str | None:
+    """Version of an installed package, without importing it; None where it isn't installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Folders and functions that an inventory is read from; the defaults are those of this machine."""
+
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+    system: str = platform.system()
+    affinity: Callable[[], int] = _affinity
+    virtual_memory: Callable[[], _VirtualMemory] = psutil.virtual_memory
+    cpu_count: Callable[..., int | None] = psutil.cpu_count
+    sysctl: Callable[[str], str] = _sysctl
+    nvml: Callable[[], Any] = lambda: import_module("pynvml")
+    version: Callable[[str], str | None] = installed_version
+
+
+def text(path: Path) -> str:
+    """Content of a small file of /proc or /sys, stripped. Raises UnreadableError with the reason."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError as err:
+        raise UnreadableError(f"{path} can't be read ({err.strerror}).") from err
