@@ -1,0 +1,156 @@
+"""What happens on a cluster, as frozen values: tasks, samples of workers, progress.
+
+All times are seconds since the epoch by the scheduler's clock. What comes in large numbers is kept in columns:
+a `Batch` holds its tasks as one `Tasks`, which reads like a sequence of `Task`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+KINDS = ("compute", "transfer", "disk-read", "disk-write", "deserialize", "other")
+"""What a worker can spend a task's time on, in Dask's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One interval that a worker spent on one task."""
+
+    key: str
+    name: str
+    """The key's prefix, such as 'sum-aggregate': what a task is called on screen."""
+    worker: str
+    thread: int
+    """Identifier of the thread that ran the task; a transfer bears that of the task it was made for."""
+    kind: str
+    start: float
+    stop: float
+    nbytes: int
+    """Size of the task's result."""
+    status: str
+    """'ok' or 'erred'."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSample:
+    """How one worker was doing at one time."""
+
+    worker: str
+    name: str
+    time: float
+    cpu: float
+    """Percent of one core: 400 where four threads are busy."""
+    memory: int
+    """Resident memory of the process, bytes."""
+    memory_limit: int
+    """0 where the worker has none."""
+    spilled: int
+    """Bytes on disk."""
+    n_executing: int
+    n_threads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many tasks of each name there are: {"total", "done", "erred", "processing"}.
+
+    A name is counted from the moment its first task reaches the scheduler until a new computation starts on a
+    scheduler that had forgotten all tasks before it.
+    """
+
+    time: float
+    counts: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """A column of repeated texts: `values[codes[i]]` is its i-th."""
+
+    values: tuple[str, ...]
+    codes: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, index: int) -> str:
+        return self.values[self.codes[index]]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.values.__getitem__, self.codes.tolist())
+
+
+def labels(texts: Sequence[str]) -> Labels:
+    """`texts` as a column that holds each of them once."""
+    codes: dict[str, int] = {}
+    column = np.fromiter((codes.setdefault(text, len(codes)) for text in texts), np.int32, len(texts))
+    return Labels(tuple(codes), column)
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Columns of `Task`, one row for each interval."""
+
+    key: Sequence[Any]
+    """Keys as Dask has them, strings or tuples; `str` makes the text."""
+    name: Labels
+    worker: Labels
+    thread: npt.NDArray[np.int64]
+    kind: npt.NDArray[np.int8]
+    """Indices into `KINDS`."""
+    start: npt.NDArray[np.float64]
+    stop: npt.NDArray[np.float64]
+    nbytes: npt.NDArray[np.int64]
+    erred: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def __getitem__(self, index: int) -> Task:
+        return Task(
+            key=str(self.key[index]),
+            name=self.name[index],
+            worker=self.worker[index],
+            thread=int(self.thread[index]),
+            kind=KINDS[self.kind[index]],
+            start=float(self.start[index]),
+            stop=float(self.stop[index]),
+            nbytes=int(self.nbytes[index]),
+            status="erred" if self.erred[index] else "ok",
+        )
+
+    def __iter__(self) -> Iterator[Task]:
+        return map(self.__getitem__, range(len(self)))
+
+
+def tasks(rows: Sequence[Task]) -> Tasks:
+    """`rows` as columns."""
+    return Tasks(
+        key=[row.key for row in rows],
+        name=labels([row.name for row in rows]),
+        worker=labels([row.worker for row in rows]),
+        thread=np.array([row.thread for row in rows], np.int64),
+        kind=np.array([KINDS.index(row.kind) for row in rows], np.int8),
+        start=np.array([row.start for row in rows], float),
+        stop=np.array([row.stop for row in rows], float),
+        nbytes=np.array([row.nbytes for row in rows], np.int64),
+        erred=np.array([row.status == "erred" for row in rows], bool),
+    )
+
+
+NO_TASKS = tasks(())
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What happened since the batch before. `time` is the scheduler's when it was sent."""
+
+    time: float
+    tasks: Tasks = field(default=NO_TASKS)
+    samples: tuple[WorkerSample, ...] = ()
+    progress: Progress | None = None
+    """None where nothing has changed."""

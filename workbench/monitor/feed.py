@@ -1,0 +1,133 @@
+"""The watcher's half of watching: batches of events from any Dask cluster, over the client's own connection."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+import cloudpickle
+
+from workbench import config
+from workbench.monitor import plugin
+from workbench.monitor.events import Batch
+from workbench.monitor.wire import unpack
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+# The scheduler may run where this package isn't installed, or is of another version.
+cloudpickle.register_pickle_by_value(plugin)
+
+_KEPT = 36_000
+"""Batches kept for a watcher that doesn't take them: an hour of them."""
+
+_feeds: WeakKeyDictionary[Any, tuple[Feed, ...]] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+class Feed:
+    """Batches of events from the cluster of a Dask client, from `start` until `close`.
+
+    Several feeds can watch one scheduler, through one client or through many: it does the work once.
+
+    Parameters
+    ----------
+    client
+        Any Dask client. With a synchronous one use `start`, `close` or `with`; with an asynchronous one `astart`,
+        `aclose` or `async with`.
+    on_batch
+        Called with each batch in the client's event loop, so it must be quick. Without it batches wait for `take`.
+    """
+
+    def __init__(self, client: Client, on_batch: Callable[[Batch], None] | None = None) -> None:
+        self.client = client
+        self._id = uuid4().hex
+        self._waiting: deque[Batch] = deque(maxlen=_KEPT)
+        self._on_batch = on_batch or self._waiting.append
+
+    def take(self) -> list[Batch]:
+        """Batches that came since the last call."""
+        batches = []
+        while self._waiting:
+            batches.append(self._waiting.popleft())
+        return batches
+
+    def start(self) -> Self:
+        """Begin to watch; what happens after this returns is in the batches."""
+        self.client.sync(self.astart)
+        return self
+
+    def close(self) -> None:
+        """Stop watching. The scheduler stops collecting when this was its last watcher."""
+        if self.client.status == "running":
+            self.client.sync(self.aclose)
+        else:
+            _leave(self)
+
+    async def astart(self) -> Self:
+        """Begin to watch, from a coroutine."""
+        _join(self)
+        try:
+            await self.client.run_on_scheduler(
+                plugin.watch,
+                client=self.client.id,
+                feed=self._id,
+                batch_interval=config.seconds("monitor.batch-interval"),
+                sample_interval=config.seconds("monitor.sample-interval"),
+            )
+        except BaseException:
+            _leave(self)
+            raise
+        return self
+
+    async def aclose(self) -> None:
+        """Stop watching, from a coroutine."""
+        _leave(self)
+        if self.client.status == "running":
+            await self.client.run_on_scheduler(plugin.unwatch, client=self.client.id, feed=self._id)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.astart()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _receive(self, batch: Batch) -> None:
+        self._on_batch(batch)
+
+
+def _join(feed: Feed) -> None:
+    client = feed.client
+    with _lock:
+        _feeds[client] = (*_feeds.get(client, ()), feed)
+    # Client.subscribe_topic would also send a message of its own, which could overtake a later unwatch or be
+    # overtaken by it. The subscription is made by `watch`, in one step with the rest.
+    client._event_handlers[plugin.TOPIC] = lambda event: _hand_out(client, event)
+
+
+def _leave(feed: Feed) -> None:
+    with _lock:
+        _feeds[feed.client] = tuple(other for other in _feeds.get(feed.client, ()) if other is not feed)
+
+
+def _hand_out(client: Client, event: tuple[float, Any]) -> None:
+    feeds = _feeds.get(client, ())
+    if feeds:
+        batch = unpack(event[1])
+        for feed in feeds:
+            feed._receive(batch)

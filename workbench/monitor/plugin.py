@@ -1,0 +1,264 @@
+"""The scheduler's half of watching: collects what happens and publishes it in batches while somebody watches.
+
+This module travels to the scheduler by value, so that any Dask scheduler can be watched, whether or not it has this
+package; it may therefore import only what a scheduler has. `watch` and `unwatch` run there.
+
+It costs the scheduler a list entry for each finished task. Everything else is done once a batch, in columns packed
+as bytes, which `workbench.monitor.wire` unpacks on the other side.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from typing import Any
+
+from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.metrics import time
+from tornado.ioloop import PeriodicCallback
+
+TOPIC = "workbench-events"
+NAME = "workbench-monitor"
+
+KIND_CODES = {"compute": 0, "transfer": 1, "disk-read": 2, "disk-write": 3, "deserialize": 4}
+OTHER_KIND = 5
+
+# A watcher that is this many messages behind is sent nothing until it has caught up: what it doesn't read would
+# pile up in the scheduler's memory.
+FAR_BEHIND = 300
+
+_ACTIVE = ("waiting", "queued", "no-worker", "processing")
+
+
+class Monitor(SchedulerPlugin):
+    """Publishes tasks, progress and samples of workers on a topic, until its last watcher has left."""
+
+    name = NAME
+    idempotent = True
+
+    def __init__(self, scheduler: Any, batch_interval: float, sample_interval: float) -> None:
+        self.watchers: dict[str, set[str]] = {}
+        self._scheduler = scheduler
+        self._finished: list[tuple[Any, str, str, dict[str, Any]]] = []
+        self._counts: dict[str, dict[str, int]] = {}
+        self._groups: dict[Any, int] = {}
+        self._published: dict[str, dict[str, int]] = {}
+        self._sampled: dict[str, float] = {}
+        self._sample_interval = sample_interval
+        self._next_sample = 0.0
+        self._callback = PeriodicCallback(self._tick, batch_interval * 1000)
+
+    def begin(self) -> None:
+        """Start counting from the tasks that are there now."""
+        self._count_new_tasks()
+        for name, count in self._counts.items():
+            states = self._scheduler.task_prefixes[name].states
+            count["done"] = states["memory"] + states["released"]
+            count["erred"] = states["erred"]
+        self._callback.start()
+
+    def end(self) -> None:
+        """Leave nothing behind on the scheduler."""
+        self._callback.stop()
+        if self._scheduler.plugins.get(NAME) is self:
+            self._scheduler.remove_plugin(name=NAME)
+
+    def add_watcher(self, client: str, feed: str) -> None:
+        """Send to this client as well, beginning with all that is known now."""
+        self.watchers.setdefault(client, set()).add(feed)
+        self._scheduler.subscribe_topic(TOPIC, client)
+        self._published = {}
+        self._sampled = {}
+        self._next_sample = 0.0
+
+    def remove_watcher(self, client: str, feed: str) -> None:
+        """Forget one feed of a client; without feeds the client is sent nothing more, without watchers this ends."""
+        feeds = self.watchers.get(client, set())
+        feeds.discard(feed)
+        if not feeds:
+            self.remove_client(self._scheduler, client)
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Keep what a worker reported of a task that it finished."""
+        if start == "processing" and (finish == "memory" or finish == "erred"):
+            name = self._scheduler.tasks[key].prefix.name
+            self._finished.append((key, name, finish, kwargs))
+            if finish == "memory" and name in self._counts:
+                self._counts[name]["done"] += 1
+
+    def update_graph(self, scheduler: Any, **kwargs: Any) -> None:
+        """Count the tasks of a new graph before any of them can be forgotten."""
+        self._count_new_tasks()
+
+    def restart(self, scheduler: Any) -> None:
+        """Forget the tasks that the scheduler forgets."""
+        self._finished = []
+        self._counts = {}
+        self._groups = {}
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """Send a client nothing more, also when it died."""
+        self.watchers.pop(client, None)
+        self._scheduler.unsubscribe_topic(TOPIC, client)
+        if not self.watchers:
+            self.end()
+
+    async def close(self) -> None:
+        """Stop with the scheduler."""
+        self._callback.stop()
+
+    def _tick(self) -> None:
+        now = time()
+        message: dict[str, Any] = {}
+        if self._finished:
+            message["tasks"] = self._take_tasks()
+        self._count_new_tasks()
+        progress = self._progress()
+        if progress != self._published:
+            self._published = message["progress"] = progress
+        if now >= self._next_sample:
+            self._next_sample = now + self._sample_interval
+            if samples := self._samples():
+                message["samples"] = samples
+        if message:
+            self._publish({"byteorder": sys.byteorder, "time": now, **message})
+
+    def _publish(self, message: dict[str, Any]) -> None:
+        for client in self.watchers:
+            comm = self._scheduler.client_comms.get(client)
+            if comm is not None and len(comm.buffer) > FAR_BEHIND:
+                self._scheduler.unsubscribe_topic(TOPIC, client)
+            else:
+                self._scheduler.subscribe_topic(TOPIC, client)
+        self._scheduler.log_event(TOPIC, message)
+        # The scheduler keeps the latest 100 000 events of a topic. These belong to those who watch.
+        self._scheduler._broker.truncate(TOPIC)
+
+    def _take_tasks(self) -> dict[str, Any]:
+        finished, self._finished = self._finished, []
+        keys: list[Any] = []
+        names: dict[str, int] = {}
+        workers: dict[str, int] = {}
+        delays: dict[str, float] = {}
+        task_name, task_worker, erred = array("i"), array("i"), array("b")
+        thread, nbytes = array("Q"), array("q")
+        task, kind, start, stop = array("i"), array("b"), array("d"), array("d")
+        for index, (key, name, finish, reported) in enumerate(finished):
+            worker = reported.get("worker") or ""
+            if worker not in workers:
+                workers[worker] = len(workers)
+                delays[worker] = self._clock_delay(worker)
+            keys.append(key)
+            task_name.append(names.setdefault(name, len(names)))
+            task_worker.append(workers[worker])
+            erred.append(finish == "erred")
+            thread.append(_thread(reported))
+            nbytes.append(reported.get("nbytes") or 0)
+            for span in reported.get("startstops") or ():
+                action = span["action"]
+                # Workers correct the times of computing and of transfers to the scheduler's clock, those of their
+                # disk they don't.
+                delay = delays[worker] if action.startswith("disk") else 0.0
+                task.append(index)
+                kind.append(KIND_CODES.get(action, OTHER_KIND))
+                start.append(span["start"] + delay)
+                stop.append(span["stop"] + delay)
+        return {
+            "keys": keys,
+            "names": list(names),
+            "workers": list(workers),
+            "name": task_name.tobytes(),
+            "worker": task_worker.tobytes(),
+            "erred": erred.tobytes(),
+            "thread": thread.tobytes(),
+            "nbytes": nbytes.tobytes(),
+            "task": task.tobytes(),
+            "kind": kind.tobytes(),
+            "start": start.tobytes(),
+            "stop": stop.tobytes(),
+        }
+
+    def _clock_delay(self, worker: str) -> float:
+        state = self._scheduler.workers.get(worker)
+        return state.time_delay if state is not None else 0.0
+
+    def _count_new_tasks(self) -> None:
+        alive = self._scheduler.task_groups
+        known = {group: size for group, size in self._groups.items() if alive.get(group.name) is group}
+        if alive and not known:
+            self._counts = {}
+        self._groups = known
+        for group in alive.values():
+            added = len(group) - known.get(group, 0)
+            if added > 0:
+                name = group.prefix.name
+                count = self._counts.setdefault(name, {"total": 0, "done": 0, "erred": 0})
+                count["total"] += added
+                known[group] = len(group)
+
+    def _progress(self) -> dict[str, dict[str, int]]:
+        prefixes = self._scheduler.task_prefixes
+        progress = {}
+        for name, count in self._counts.items():
+            states = prefixes[name].states if name in prefixes else {}
+            active = sum(states.get(state, 0) for state in _ACTIVE)
+            # Erred tasks are forgotten with their futures; what was seen of them stays, unless they were tried again.
+            settled = count["total"] - active
+            count["erred"] = max(0, min(max(count["erred"], states.get("erred", 0)), settled))
+            progress[name] = {
+                "total": count["total"],
+                # A task that is computed again, because its worker was lost, finishes more than once.
+                "done": max(0, min(count["done"], settled - count["erred"])),
+                "erred": count["erred"],
+                "processing": states.get("processing", 0),
+            }
+        return progress
+
+    def _samples(self) -> list[tuple[Any, ...]]:
+        samples = []
+        for address, worker in self._scheduler.workers.items():
+            metrics = worker.metrics
+            at = metrics.get("time", 0.0)
+            if self._sampled.get(address) == at:
+                continue
+            self._sampled[address] = at
+            samples.append(
+                (
+                    address,
+                    str(worker.name),
+                    at + worker.time_delay,
+                    metrics.get("cpu", 0.0),
+                    metrics.get("memory", 0),
+                    worker.memory_limit or 0,
+                    metrics.get("spilled_bytes", {}).get("disk", 0),
+                    metrics.get("task_counts", {}).get("executing", 0),
+                    worker.nthreads,
+                )
+            )
+        return samples
+
+
+def _thread(reported: dict[str, Any]) -> int:
+    return reported.get("thread") or 0
+
+
+def watch(client: str, feed: str, batch_interval: float, sample_interval: float, dask_scheduler: Any = None) -> None:
+    """Make the scheduler send its events to a client, for one of its feeds.
+
+    The first watcher's intervals hold for all.
+    """
+    if client not in dask_scheduler.clients:
+        return
+    monitor = dask_scheduler.plugins.get(NAME)
+    if monitor is None:
+        monitor = Monitor(dask_scheduler, batch_interval, sample_interval)
+        dask_scheduler.add_plugin(monitor, name=NAME)
+        monitor.begin()
+    monitor.add_watcher(client, feed)
+
+
+def unwatch(client: str, feed: str, dask_scheduler: Any = None) -> None:
+    """Stop sending events to this feed."""
+    monitor = dask_scheduler.plugins.get(NAME)
+    if monitor is not None:
+        monitor.remove_watcher(client, feed)

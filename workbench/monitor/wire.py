@@ -1,0 +1,43 @@
+"""Batches as they travel: columns packed as bytes by the scheduler, unpacked into events here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from workbench.monitor.events import NO_TASKS, Batch, Labels, Progress, Tasks, WorkerSample
+
+
+def unpack(message: Mapping[str, Any]) -> Batch:
+    """Batch in a message of `workbench.monitor.plugin`."""
+    time = message["time"]
+    progress = message.get("progress")
+    return Batch(
+        time=time,
+        tasks=_tasks(message["tasks"], message["byteorder"]) if "tasks" in message else NO_TASKS,
+        samples=tuple(WorkerSample(*row) for row in message.get("samples", ())),
+        progress=Progress(time, progress) if progress is not None else None,
+    )
+
+
+def _tasks(columns: Mapping[str, Any], byteorder: str) -> Tasks:
+    order = "<" if byteorder == "little" else ">"
+
+    def column(name: str, dtype: str) -> np.ndarray[Any, Any]:
+        return np.frombuffer(columns[name], order + dtype)
+
+    task = column("task", "i4")
+    keys = columns["keys"]
+    return Tasks(
+        key=[keys[index] for index in task.tolist()],
+        name=Labels(tuple(columns["names"]), column("name", "i4")[task].astype(np.int32, copy=False)),
+        worker=Labels(tuple(columns["workers"]), column("worker", "i4")[task].astype(np.int32, copy=False)),
+        thread=column("thread", "u8")[task].astype(np.int64),
+        kind=column("kind", "i1").astype(np.int8, copy=False),
+        start=column("start", "f8").astype(np.float64, copy=False),
+        stop=column("stop", "f8").astype(np.float64, copy=False),
+        nbytes=column("nbytes", "i8")[task].astype(np.int64, copy=False),
+        erred=column("erred", "i1")[task].astype(bool),
+    )
