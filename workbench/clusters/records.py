@@ -1,21 +1,48 @@
-"""What is known of each cluster, one folder on disk for each, which outlives every process that reads it."""
+"""What is known of each cluster, one folder on disk for each, which outlives every process that reads it.
+
+A cluster's host process is the only writer of its `record.json`; a reader rewrites it only when that process has
+ended without saying so. Folders appear and disappear by renaming, so that nobody sees half of one.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+import psutil
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from workbench import config
+from workbench.clusters import processes
+from workbench.clusters.names import is_name
 from workbench.clusters.spec import ClusterSpec
+from workbench.errors import ConflictError, NotFoundError
 
 Status = Literal["starting", "ready", "stopping", "failed", "lost"]
 Stage = Literal["preparing", "scheduler", "workers", "ready"]
+
+HEARTBEAT = 10.0
+"""Seconds between two signs of life of a host, for readers on other machines, who can't see its process."""
+
+_SILENCE = 6 * HEARTBEAT
+# Between making a folder and starting the process lie milliseconds; a slow disk may take longer.
+_PROCESS_DUE = 15.0
+_TAIL_LINES = 20
+_TAIL_BYTES = 16_384
 
 
 class ClusterRecord(BaseModel):
     """One cluster as its host process last described it. Frozen, JSON both ways."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Fields of a later version are ignored: two environments may share one data folder.
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     name: str
     spec: ClusterSpec
@@ -33,6 +60,8 @@ class ClusterRecord(BaseModel):
     pid: int | None = None
     pid_created: float | None = None
     """Start time of the host process by the system's clock: a pid alone may have been given to another process."""
+    place: str = ""
+    """Boot and pid namespace in which the pid counts, see `processes.place`."""
     versions: dict[str, str] = {}
     created: float = 0.0
     expires_at: float | None = None
@@ -42,3 +71,271 @@ class ClusterRecord(BaseModel):
     message: str | None = None
     """Why it failed or was lost, in one sentence, with the remedy."""
     log_tail: tuple[str, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it runs any more and only the record is left."""
+        return self.status in ("failed", "lost")
+
+    @property
+    def promised(self) -> int:
+        """Bytes that this cluster's workers may use together, now or when it adapts to its upper bound."""
+        if self.is_over:
+            return 0
+        most = self.adaptive[1] if self.adaptive else 0
+        return self.spec.memory_limit * max(self.n_workers, self.n_workers_expected, most)
+
+    @property
+    def marker(self) -> str:
+        """What its processes carry in their environment."""
+        return processes.marker(folder(self.name), self.created)
+
+
+def clusters_folder() -> Path:
+    """Folder of all clusters' folders, mode 0700."""
+    path = config.data_folder() / "clusters"
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+def folder(name: str) -> Path:
+    """Folder of one cluster, there or not. Raises NotFoundError when `name` can't be a cluster's."""
+    if not is_name(name):
+        raise NotFoundError(_unknown(name))
+    return clusters_folder() / name
+
+
+def read(name: str) -> ClusterRecord:
+    """Record of one cluster as it truly is. Raises NotFoundError with the names that exist."""
+    record = _true(folder(name))
+    if record is None:
+        raise NotFoundError(_unknown(name))
+    return record
+
+
+def read_all() -> tuple[ClusterRecord, ...]:
+    """Records of all clusters of this machine as they truly are, oldest first."""
+    records = [_true(path) for path in _folders()]
+    return tuple(sorted((record for record in records if record is not None), key=lambda record: record.created))
+
+
+def names() -> tuple[str, ...]:
+    """Names in use, those of clusters on other machines that share the data folder included."""
+    return tuple(path.name for path in _folders())
+
+
+def write(record: ClusterRecord) -> None:
+    """Replace the record on disk. Raises FileNotFoundError when the cluster's folder is gone."""
+    config.write_atomically(folder(record.name) / "record.json", record.model_dump_json())
+
+
+def create(record: ClusterRecord) -> None:
+    """Claim the record's name: its folder appears with the record in it.
+
+    What is left of a failed or lost cluster of that name is replaced. Raises ConflictError when the name is in use.
+    """
+    with _lock():
+        target = folder(record.name)
+        existing = _true(target, locked=True)
+        if existing is not None and not existing.is_over:
+            raise ConflictError(
+                f"There is a cluster {record.name!r} already ({existing.status}). Choose another name, or stop it first: "
+                f"workbench down {record.name}"
+            )
+        if existing is None and (target / "record.json").exists():
+            raise ConflictError(
+                f"The name {record.name!r} is in use by a cluster on another machine with the same data folder. "
+                "Choose another name."
+            )
+        _discard(target)
+        draft = target.with_name(f".{record.name}.{os.getpid()}")
+        draft.mkdir(mode=0o700)
+        config.write_atomically(draft / "record.json", record.model_dump_json())
+        draft.rename(target)
+
+
+def remove(name: str) -> None:
+    """Forget the cluster: its folder goes, whole."""
+    with _lock():
+        _discard(folder(name))
+
+
+def log(name: str) -> str:
+    """All that the host process and its workers printed."""
+    try:
+        return (folder(name) / "host.log").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def log_tail(name: str) -> tuple[str, ...]:
+    """Last lines of the log."""
+    try:
+        with (folder(name) / "host.log").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ()
+    return tuple(line.rstrip() for line in text.splitlines() if line.strip())[-_TAIL_LINES:]
+
+
+def note_process(name: str, pid: int) -> None:
+    """Write down which process was started as host, before it can say so itself."""
+    text = json.dumps({"pid": pid, "pid_created": processes.created(pid)})
+    with contextlib.suppress(FileNotFoundError):
+        config.write_atomically(folder(name) / "host.json", text)
+
+
+def host_process(record: ClusterRecord) -> psutil.Process | None:
+    """The cluster's host, None when it has ended."""
+    if record.place != processes.place():
+        return None
+    return processes.find(*_pid(record), record.marker)
+
+
+def end_processes(record: ClusterRecord) -> None:
+    """Kill what is left of the cluster's processes and remove its keys."""
+    host = host_process(record)
+    if host is not None:
+        processes.end([host])
+    pid, _ = _pid(record)
+    if pid is not None and record.place == processes.place():
+        processes.end(processes.leftovers(pid, record.marker))
+    remove_keys(record.name)
+
+
+def remove_keys(name: str) -> None:
+    """Remove the cluster's TLS keys, which nobody needs any more."""
+    shutil.rmtree(folder(name) / "tls", ignore_errors=True)
+
+
+def _folders() -> list[Path]:
+    return [path for path in clusters_folder().iterdir() if is_name(path.name) and (path / "record.json").exists()]
+
+
+def _unknown(name: str) -> str:
+    existing = sorted(names())
+    there = f"There are: {', '.join(existing)}." if existing else "No cluster is running. Start one: workbench up cpu"
+    return f"Unknown cluster {name!r:.60}. {there}"
+
+
+@contextlib.contextmanager
+def _lock() -> Iterator[None]:
+    """One process at a time changes what it doesn't own."""
+    with (clusters_folder() / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _parse(path: Path) -> ClusterRecord | None:
+    """The record as it stands on disk; a made-up one that says so when it can't be read; None without one."""
+    try:
+        text = (path / "record.json").read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        return _unreadable(path, err.strerror or str(err))
+    try:
+        record = ClusterRecord.model_validate_json(text)
+    except ValidationError as err:
+        first = err.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return _unreadable(path, f"{where}: {first['msg']}" if where else first["msg"])
+    return record if record.name == path.name else record.model_copy(update={"name": path.name})
+
+
+def _unreadable(path: Path, reason: str) -> ClusterRecord:
+    return ClusterRecord(
+        name=path.name,
+        spec=ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=1, why=("The record can't be read.",)),
+        status="lost",
+        message=f"The record of {path.name} can't be read ({reason.rstrip('.')}). Dismiss it: workbench down {path.name}",
+        place=processes.place(),
+    )
+
+
+def _pid(record: ClusterRecord) -> tuple[int | None, float | None]:
+    if record.pid is not None:
+        return record.pid, record.pid_created
+    try:
+        noted = json.loads((folder(record.name) / "host.json").read_text())
+        return int(noted["pid"]), None if noted["pid_created"] is None else float(noted["pid_created"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, None
+
+
+def _is_elsewhere(record: ClusterRecord) -> bool:
+    """Whether it may be alive where its process can't be seen from here."""
+    if record.is_over or record.place == processes.place():
+        return False
+    return time.time() - _last_sign(record) < _SILENCE
+
+
+def _last_sign(record: ClusterRecord) -> float:
+    try:
+        return (folder(record.name) / "heartbeat").stat().st_mtime
+    except OSError:
+        return record.created
+
+
+def _is_dead(record: ClusterRecord) -> bool:
+    if record.is_over or host_process(record) is not None:
+        return False
+    return _pid(record)[0] is not None or time.time() - record.created > _PROCESS_DUE
+
+
+def _true(path: Path, *, locked: bool = False) -> ClusterRecord | None:
+    """The record at `path`, put right on disk when its host has died; None when there is none, or it is elsewhere."""
+    record = _parse(path)
+    if record is None or _is_elsewhere(record):
+        return None
+    if not _is_dead(record):
+        return record
+    with contextlib.nullcontext() if locked else _lock():
+        # Another reader may have been quicker, or the host may have ended well and taken its folder along.
+        record = _parse(path)
+        if record is None or not _is_dead(record):
+            return record
+        return _bury(record)
+
+
+def _bury(record: ClusterRecord) -> ClusterRecord | None:
+    end_processes(record)
+    if record.status == "stopping":
+        _discard(folder(record.name))
+        return None
+    tail = log_tail(record.name)
+    failed = record.status == "starting"
+    buried = record.model_copy(
+        update={
+            "status": "failed" if failed else "lost",
+            "message": _never_started(tail) if failed else _died(record),
+            "log_tail": tail,
+            "n_workers": 0,
+            "clients": (),
+            "expires_at": None,
+            "scheduler_address": None,
+            "dashboard_address": None,
+        }
+    )
+    write(buried)
+    return buried
+
+
+def _never_started(tail: tuple[str, ...]) -> str:
+    last = f" It said last: {tail[-1]}" if tail else " It said nothing."
+    return f"Its process ended before the cluster was up.{last}"
+
+
+def _died(record: ClusterRecord) -> str:
+    here = record.place == processes.place()
+    how = "was killed or crashed" if here else "is gone, with the machine or container it ran on"
+    return f"Its process {how}, and its workers and their data with it. Start the cluster again."
+
+
+def _discard(path: Path) -> None:
+    """Remove the folder at once for every reader, and then its files."""
+    trash = path.with_name(f".{path.name}.gone.{os.getpid()}.{time.monotonic_ns()}")
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)

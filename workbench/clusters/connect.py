@@ -1,0 +1,96 @@
+"""From a cluster's name to a Dask client."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dask
+
+from workbench.clusters import records
+from workbench.clusters import security as keys
+from workbench.clusters.records import ClusterRecord
+from workbench.errors import ConflictError, FailedError
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from distributed.security import Security
+
+_PATIENCE = 10.0
+
+
+def connect(name: str, *, asynchronous: bool = False, client_name: str | None = None) -> Client:
+    """Dask client of the cluster called `name`; with `asynchronous=True` it is still to be awaited.
+
+    In a notebook the client is named after the kernel, so that the sidebar can tell which notebook is on which cluster.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such cluster; the sentence lists those that exist.
+    ConflictError
+        It is still starting, or being stopped.
+    FailedError
+        It failed, was lost, or does not answer.
+    """
+    record = records.read(name)
+    _check_ready(record)
+    _compare_versions(record)
+    from distributed import Client
+
+    try:
+        return Client(
+            record.scheduler_address,
+            security=security(record),
+            name=client_name or _kernel(),
+            asynchronous=asynchronous,
+            timeout=_PATIENCE,
+        )
+    except OSError as err:
+        raise FailedError(
+            f"Cluster {name} does not answer at {record.scheduler_address} ({err}). Stop it: workbench down {name}"
+        ) from err
+
+
+def security(record: ClusterRecord) -> Security | None:
+    """Keys with which to talk to the cluster, None when it isn't encrypted."""
+    return keys.load(record)
+
+
+def _check_ready(record: ClusterRecord) -> None:
+    if record.status == "starting":
+        raise ConflictError(
+            f"Cluster {record.name} is still starting ({record.stage}, {record.n_workers} of "
+            f"{record.n_workers_expected} workers). Try again in a moment."
+        )
+    if record.status == "stopping":
+        raise ConflictError(f"Cluster {record.name} is being stopped.")
+    if record.status == "failed":
+        raise FailedError(f"Cluster {record.name} failed to start. {record.message or ''}".strip())
+    if record.status == "lost":
+        raise FailedError(f"Cluster {record.name} was lost. {record.message or ''}".strip())
+
+
+def _compare_versions(record: ClusterRecord) -> None:
+    theirs = record.versions.get("dask")
+    if theirs is not None and theirs != dask.__version__:
+        warnings.warn(
+            f"Cluster {record.name} runs dask {theirs}, this Python has dask {dask.__version__}. Results may fail to travel "
+            f"between them. Start the cluster with python={sys.executable!r}, or work in the cluster's environment.",
+            stacklevel=3,
+        )
+
+
+def _kernel() -> str | None:
+    """'kernel-<id>' in a Jupyter kernel, None elsewhere."""
+    if "ipykernel.kernelapp" not in sys.modules:
+        return None
+    from ipykernel.kernelapp import IPKernelApp
+
+    if not IPKernelApp.initialized():
+        return None
+    # Jupyter names the file kernel-<id>.json.
+    stem = Path(IPKernelApp.instance().connection_file).stem
+    return stem if stem.startswith("kernel-") else f"kernel-{stem}"

@@ -1,0 +1,181 @@
+"""What can be asked of a running cluster: scale, adapt, restart, stop, its logs. All over Dask's own RPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from workbench.clusters import records, security
+from workbench.clusters.records import ClusterRecord
+from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
+
+_RPC_PATIENCE = 5.0
+_POLL = 0.03
+
+
+async def scale(record: ClusterRecord, n: int, *, force: bool = False) -> None:
+    """Have `n` workers from now on; returns when those that leave have handed over their data.
+
+    Ends adapting. Raises ConflictError when so many workers exceed the memory budget, unless `force` is given.
+    """
+    _check_count("n_workers", n, least=1)
+    if not force:
+        _check_budget(record, n)
+    async with _scheduler(record) as scheduler:
+        await scheduler.workbench_scale(n=n)
+
+
+async def adapt(record: ClusterRecord, minimum: int, maximum: int, *, force: bool = False) -> None:
+    """Let the number of workers follow the load between two bounds. `minimum` may be zero."""
+    _check_count("minimum", minimum, least=0)
+    _check_count("maximum", maximum, least=max(1, minimum))
+    if not force:
+        _check_budget(record, maximum)
+    async with _scheduler(record) as scheduler:
+        await scheduler.workbench_adapt(minimum=minimum, maximum=maximum)
+
+
+async def restart_workers(record: ClusterRecord) -> None:
+    """Start all workers anew: what they compute and hold is forgotten. Returns when they are back."""
+    async with _scheduler(record) as scheduler:
+        await scheduler.workbench_restart()
+
+
+async def logs(record: ClusterRecord) -> dict[str, str]:
+    """Logs of 'host', 'scheduler' and each worker (by address); the host's alone when the cluster isn't up."""
+    found = {"host": await asyncio.to_thread(records.log, record.name)}
+    if record.status != "ready":
+        return found
+    with contextlib.suppress(FailedError):
+        async with _scheduler(record) as scheduler:
+            found["scheduler"] = _text(await scheduler.get_logs())
+            workers = await scheduler.worker_logs()
+            found.update({address: _text(lines) for address, lines in workers.items()})
+    return found
+
+
+async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
+    """Stop the cluster, call off its start, or dismiss what is left of a failed or lost one.
+
+    Asks the host, then sends it SIGTERM, then SIGKILL; returns when no process and no record is left.
+    """
+    record = await asyncio.to_thread(_reread, record)
+    if record.status == "ready":
+        with contextlib.suppress(WorkbenchError):
+            async with _scheduler(record) as scheduler:
+                await scheduler.workbench_stop()
+            await _ended(record, timeout)
+    host = records.host_process(record)
+    if host is not None:
+        with contextlib.suppress(ProcessLookupError, _no_such_process()):
+            host.terminate()
+        await _ended(record, timeout)
+    await asyncio.to_thread(_clear, record)
+
+
+async def wait(
+    name: str, on_change: Callable[[ClusterRecord], None] | None = None, timeout: float | None = None
+) -> ClusterRecord:
+    """Record of the cluster once it is ready; `on_change` is told of each stage on the way.
+
+    Raises FailedError with the last lines of the log when it doesn't get there, or not within `timeout` seconds.
+    """
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    last = None
+    while True:
+        record = _read_started(name)
+        if record != last and on_change is not None:
+            on_change(record)
+        last = record
+        if record.status == "ready":
+            return record
+        if record.status != "starting":
+            raise FailedError(_with_log(record))
+        if time.monotonic() > deadline:
+            raise FailedError(f"Cluster {name} is still starting after {timeout:g} s ({record.stage}).")
+        await asyncio.sleep(_POLL)
+
+
+def _read_started(name: str) -> ClusterRecord:
+    try:
+        return records.read(name)
+    except NotFoundError as err:
+        raise FailedError(f"Cluster {name} was stopped before it was ready.") from err
+
+
+def _with_log(record: ClusterRecord) -> str:
+    sentence = f"Cluster {record.name} {_WHAT[record.status]}. {record.message or ''}".strip()
+    return "\n".join([sentence, *(f"    {line}" for line in record.log_tail)])
+
+
+_WHAT = {"failed": "failed to start", "lost": "was lost", "stopping": "is being stopped"}
+
+
+def _check_count(parameter: str, value: object, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadInputError(f"{parameter} is {value!r:.40}. Give a whole number, {least} or more.")
+
+
+def _check_budget(record: ClusterRecord, n_workers: int) -> None:
+    """Refuse more workers than the budget has room for; fewer are always allowed."""
+    if n_workers <= record.n_workers_expected and record.adaptive is None:
+        return
+    from workbench.clusters.budget import check_budget
+    from workbench.hardware import inventory
+
+    others = tuple(other for other in records.read_all() if other.name != record.name)
+    check_budget(record.spec.model_copy(update={"n_workers": n_workers}), inventory(), others)
+
+
+@contextlib.asynccontextmanager
+async def _scheduler(record: ClusterRecord) -> AsyncIterator[Any]:
+    """Dask's RPC to the cluster's scheduler. Raises a WorkbenchError when it isn't up or doesn't answer."""
+    from distributed.core import connect, rpc
+
+    if record.status != "ready" or record.scheduler_address is None:
+        raise ConflictError(f"Cluster {record.name} is not ready ({record.status}). {record.message or ''}".strip())
+    keys = security.load(record)
+    arguments = keys.get_connection_args("client") if keys else {}
+    try:
+        async with rpc(record.scheduler_address, connection_args=arguments, timeout=_RPC_PATIENCE) as scheduler:
+            yield scheduler
+    except OSError as err:
+        raise FailedError(
+            f"The scheduler of {record.name} does not answer at {record.scheduler_address} ({err})."
+        ) from err
+
+
+def _text(lines: list[tuple[str, str]]) -> str:
+    return "\n".join(line for _, line in reversed(lines))
+
+
+def _reread(record: ClusterRecord) -> ClusterRecord:
+    try:
+        return records.read(record.name)
+    except NotFoundError:
+        # Gone already, or on another machine: what was handed in is all that is known.
+        return record
+
+
+async def _ended(record: ClusterRecord, timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if records.host_process(record) is None:
+            return True
+        await asyncio.sleep(_POLL)
+    return False
+
+
+def _clear(record: ClusterRecord) -> None:
+    records.end_processes(record)
+    records.remove(record.name)
+
+
+def _no_such_process() -> type[Exception]:
+    import psutil
+
+    return psutil.NoSuchProcess

@@ -1,0 +1,183 @@
+"""From a spec to a running cluster: `launch` starts the host process, LAUNCHERS say what it starts for each profile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dask.config
+
+from workbench import config
+from workbench.clusters import names, processes, records
+from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec, ProfileName
+from workbench.errors import BadInputError, MissingError
+
+if TYPE_CHECKING:
+    from distributed.deploy.spec import SpecCluster
+    from distributed.security import Security
+
+    Launcher = Callable[[ClusterSpec, Security | None], Awaitable[SpecCluster]]
+
+
+async def local_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
+    """Dask's LocalCluster with its scheduler up and no worker yet, reachable from this machine only."""
+    from distributed import LocalCluster
+
+    return await LocalCluster(
+        n_workers=0,
+        threads_per_worker=spec.threads_per_worker,
+        memory_limit=spec.memory_limit,
+        protocol=spec.protocol,
+        security=security,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        # The host adds the dashboard when somebody first looks at it: its import takes as long as starting two workers.
+        scheduler_kwargs={"dashboard": False},
+        silence_logs=False,
+        asynchronous=True,
+    )
+
+
+_SEATS: dict[ProfileName, str] = {
+    profile: f"The {profile} profile has no launcher in this version. Choose the cpu profile."
+    for profile in ("gpu", "gpus", "ucx")
+}
+
+
+def _seat(sentence: str) -> Launcher:
+    async def missing(spec: ClusterSpec, security: Security | None) -> SpecCluster:
+        raise MissingError(sentence)
+
+    return missing
+
+
+LAUNCHERS: dict[ProfileName, Launcher] = {
+    "cpu": local_cluster,
+    **{profile: _seat(sentence) for profile, sentence in _SEATS.items()},
+}
+"""For each profile the function that starts its scheduler, without workers: the host adds those, and counts them."""
+
+
+def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False) -> ClusterRecord:
+    """Start the host process of a cluster and return at once, with a record whose status is 'starting'.
+
+    Parameters
+    ----------
+    spec
+        What to start.
+    name
+        The cluster's name, a readable one by default.
+    force
+        Start it even though it promises more memory than is left.
+
+    Raises
+    ------
+    BadInputError
+        The name can't be used.
+    ConflictError
+        The name is taken, or the memory budget is exceeded and `force` isn't given.
+    MissingError
+        The profile has no launcher, or the environment `spec.python` lacks what is needed.
+    """
+    if spec.profile in _SEATS:
+        raise MissingError(_SEATS[spec.profile])
+    if name is not None:
+        names.check_name(name)
+    _check_environment(spec)
+    if not force:
+        _check_budget(spec)
+    record = ClusterRecord(
+        name=name or names.new_name(records.names()),
+        spec=spec,
+        n_workers_expected=spec.n_workers,
+        created=time.time(),
+        place=processes.place(),
+    )
+    records.create(record)
+    return _start_host(record)
+
+
+def _check_environment(spec: ClusterSpec) -> None:
+    if spec.python is not None and Path(spec.python) != Path(sys.executable):
+        from workbench.clusters.environments import check_environment
+
+        check_environment(spec.python)
+
+
+def _check_budget(spec: ClusterSpec) -> None:
+    from workbench.clusters.budget import check_budget
+    from workbench.hardware import inventory
+
+    check_budget(spec, inventory(), records.read_all())
+
+
+def _start_host(record: ClusterRecord) -> ClusterRecord:
+    python = record.spec.python or sys.executable
+    try:
+        with open(records.folder(record.name) / "host.log", "wb", opener=_private) as log:  # noqa: PTH123
+            # -P: a file of the user's called, say, random.py must not stand in for Python's own.
+            host = subprocess.Popen(
+                [python, "-P", "-m", "workbench.clusters.host", record.name],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=_environment(record),
+                cwd=_working_folder(),
+                start_new_session=True,
+            )
+    except OSError as err:
+        records.remove(record.name)
+        raise BadInputError(
+            f"Python can't be started as {python!r} ({err.strerror}). Give the path of an interpreter."
+        ) from err
+    records.note_process(record.name, host.pid)
+    # Somebody has to ask for its exit status when it ends, or its entry in the process table stays.
+    threading.Thread(target=host.wait, name=f"wait for {record.name}", daemon=True).start()
+    return record.model_copy(update={"pid": host.pid, "pid_created": processes.created(host.pid)})
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _working_folder() -> str:
+    """Where workers look for files and modules: here, as with a cluster started by hand."""
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return str(Path.home())
+
+
+def _environment(record: ClusterRecord) -> dict[str, str]:
+    settings = {
+        "DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder()),
+        "DASK_WORKBENCH__START_TIMEOUT": str(config.get("start-timeout")),
+        processes.MARKER: record.marker,
+        # setproctitle, which Dask uses where it is installed, would otherwise write over the marker.
+        "SPT_NOENV": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    return {**_worker_environment(), **os.environ, **settings}
+
+
+def _worker_environment() -> dict[str, str]:
+    """What Dask's nanny sets before it starts a worker: one BLAS thread per Dask thread, memory given back early.
+
+    Set here since workers are forked from a process that has imported NumPy before the nanny comes to it.
+    """
+    defaults: dict[str, Any] = {
+        "MALLOC_TRIM_THRESHOLD_": 65536,
+        "OMP_NUM_THREADS": 1,
+        "MKL_NUM_THREADS": 1,
+        "OPENBLAS_NUM_THREADS": 1,
+        "PYTHONHASHSEED": 6640,
+    }
+    chosen = dask.config.get("distributed.nanny.pre-spawn-environ", {})
+    return {key: str(value) for key, value in {**defaults, **chosen}.items()}

@@ -1,0 +1,308 @@
+"""Owner: a cluster from its first worker to its end, as the host process sees it, and its record kept true."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import platform
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.config
+import distributed
+import distributed.utils
+import psutil
+from distributed.deploy.adaptive import Adaptive
+from distributed.deploy.spec import SpecCluster
+from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.scheduler import Scheduler
+
+from workbench import __version__, config
+from workbench.clusters import dashboard, processes, records, security
+from workbench.clusters.launch import LAUNCHERS
+from workbench.clusters.records import ClusterRecord
+from workbench.errors import FailedError, WorkbenchError
+
+logger = logging.getLogger("workbench.host")
+
+# What Dask gets to close workers in order; they hold nothing that is worth a longer wait.
+_CLOSE_PATIENCE = 3.0
+_WATCH_INTERVAL = 1.0
+
+
+def own(name: str, *, worker_start: str = "spawn") -> int:
+    """Start the cluster whose record is on disk, keep the record true until it ends; the exit code of the process."""
+    logging.basicConfig(format="%(asctime)s - %(name)s - %(levelname)s - %(message)s", level=logging.INFO)
+    # Dask's own way of telling its forkserver what to import, which would import pandas here: ours runs already.
+    distributed.utils._forkserver_preload_set = True
+    with dask.config.set({"distributed.worker.multiprocessing-method": worker_start}):
+        return asyncio.run(_Owner(records.read(name)).run())
+
+
+class _Owner:
+    """The one writer of a cluster's record while its process lives."""
+
+    def __init__(self, record: ClusterRecord) -> None:
+        self.record = record
+        self.cluster: SpecCluster | None = None
+        self.adaptive: Adaptive | None = None
+        self.ready_at = time.time()
+        self.ended = asyncio.Event()
+        self.why_ended = ""
+
+    async def run(self) -> int:
+        pid = os.getpid()
+        self.update(pid=pid, pid_created=processes.created(pid), versions=_versions())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.end, "asked to by a signal")
+        heartbeat = asyncio.create_task(self._beat())
+        problem = await self._start()
+        if problem is None:
+            await self._watch()
+        heartbeat.cancel()
+        if problem is None or self.ended.is_set():
+            self.update(status="stopping", expires_at=None)
+            await self._close()
+            records.remove(self.record.name)
+            logger.info("Ended: %s", self.why_ended)
+            return 0
+        await self._fail(problem)
+        return 0
+
+    def update(self, **changes: Any) -> None:
+        """Change the record, here and on disk. The folder having gone means that the cluster was dismissed."""
+        record = self.record.model_copy(update=changes)
+        if record == self.record:
+            return
+        self.record = record
+        try:
+            records.write(record)
+        except FileNotFoundError:
+            self.end("its folder was removed")
+
+    def end(self, why: str) -> None:
+        """End the cluster soon. May be called at any time, and twice."""
+        if not self.ended.is_set():
+            self.why_ended = why
+            self.ended.set()
+
+    async def _start(self) -> str | None:
+        """Start scheduler and workers; why that failed, in a sentence, or None when it didn't or was called off."""
+        limit = config.seconds("start-timeout")
+        start = asyncio.create_task(self._start_scheduler_and_workers())
+        ended = asyncio.create_task(self.ended.wait())
+        await asyncio.wait({start, ended}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if self.ended.is_set() or not start.done():
+            start.cancel()
+            await asyncio.wait({start}, timeout=1)
+            return None if self.ended.is_set() else self._too_late(limit or 0)
+        error = start.exception()
+        if error is None:
+            return None
+        logger.error("The cluster did not start", exc_info=error)
+        return str(error) if isinstance(error, WorkbenchError) else f"The cluster did not start: {_innermost(error)}."
+
+    async def _start_scheduler_and_workers(self) -> None:
+        spec = self.record.spec
+        keys = security.make(self.record.name) if spec.encrypt else None
+        cluster = self.cluster = await LAUNCHERS[spec.profile](spec, keys)
+        scheduler: Scheduler = cluster.scheduler
+        scheduler.add_plugin(_Watcher(self), name="workbench-host")
+        scheduler.handlers.update(
+            workbench_scale=self.scale,
+            workbench_adapt=self.adapt,
+            workbench_stop=self.stop,
+            workbench_restart=self.restart,
+        )
+        dashboard.connect_when_asked(scheduler)
+        self.update(
+            stage="scheduler",
+            scheduler_address=scheduler.address,
+            dashboard_address=f"http://127.0.0.1:{scheduler.http_server.port}",
+        )
+        self.update(stage="workers")
+        cluster.scale(spec.n_workers)
+        await cluster
+        while len(scheduler.workers) < spec.n_workers:
+            await asyncio.sleep(0.02)
+        self._check_memory(cluster)
+        self.ready_at = time.time()
+        self.update(status="ready", stage="ready")
+
+    def _check_memory(self, cluster: SpecCluster) -> None:
+        """Workers that fill their limit by merely being there would be killed and started for ever."""
+        limit = self.record.spec.memory_limit
+        share = dask.config.get("distributed.worker.memory.terminate") or 1.0
+        used = max((_resident(nanny.pid) for nanny in cluster.workers.values() if nanny.pid), default=0)
+        if used > share * limit:
+            raise FailedError(
+                f"A worker takes {_mib(used)} before it does anything, but may use only {_mib(limit)}. "
+                "Give the cluster more memory, or fewer workers."
+            )
+
+    def _too_late(self, limit: float) -> str:
+        there, expected = self.record.n_workers, self.record.n_workers_expected
+        what = f"{there} of {expected} workers had arrived" if self.cluster else "the scheduler was not up"
+        return f"After {limit:g} s {what}. The log may say why; on a slow machine raise the setting workbench.start-timeout."
+
+    async def _watch(self) -> None:
+        """Until the cluster is to end: follow what changes without anybody telling."""
+        assert self.cluster is not None
+        scheduler: Scheduler = self.cluster.scheduler
+        closed = asyncio.create_task(scheduler.finished())
+        closed.add_done_callback(lambda _: self.end("the scheduler was closed, by a client's shutdown()"))
+        timeout = self.record.spec.idle_timeout
+        interval = min(_WATCH_INTERVAL, timeout / 4) if timeout else _WATCH_INTERVAL
+        while not self.ended.is_set():
+            self._look(scheduler, timeout)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.ended.wait(), interval)
+
+    def _look(self, scheduler: Scheduler, timeout: float | None) -> None:
+        if self.adaptive is not None and self.cluster is not None:
+            self.update(n_workers_expected=len(self.cluster.plan))
+        if timeout is None:
+            return
+        idle_since = scheduler.check_idle()
+        expires_at = None if idle_since is None else max(idle_since, self.ready_at) + timeout
+        self.update(expires_at=expires_at)
+        if expires_at is not None and time.time() > expires_at:
+            self.end(f"nothing to do for {timeout:g} s")
+
+    async def _beat(self) -> None:
+        path = records.folder(self.record.name) / "heartbeat"
+        while True:
+            with contextlib.suppress(OSError):
+                path.touch(mode=0o600)
+            await asyncio.sleep(records.HEARTBEAT)
+
+    # What clients ask for over Dask's RPC.
+
+    async def scale(self, n: int) -> None:
+        """Have `n` workers, and end adapting. Workers that leave hand their data to the others first."""
+        self._stop_adapting()
+        assert self.cluster is not None
+        self.update(n_workers_expected=n, adaptive=None)
+        surplus = len(self.cluster.plan) - n
+        if surplus > 0:
+            workers = sorted(self.cluster.scheduler.workers.values(), key=lambda ws: (len(ws.processing), ws.nbytes))
+            leaving = [ws.name for ws in workers[:surplus]]
+            await self.cluster.scheduler.retire_workers(names=leaving, close_workers=True, remove=True)
+            await self.cluster.scale_down(leaving)
+        # Also drops workers that were asked for and have not come.
+        self.cluster.scale(n)
+
+    async def adapt(self, minimum: int, maximum: int) -> None:
+        """Follow the load between two numbers of workers."""
+        self._stop_adapting()
+        assert self.cluster is not None
+        self.adaptive = self.cluster.adapt(minimum=minimum, maximum=maximum)
+        self.update(adaptive=(minimum, maximum))
+
+    async def restart(self) -> None:
+        """Start all workers anew; what they computed or hold is forgotten."""
+        assert self.cluster is not None
+        await self.cluster.scheduler.restart(stimulus_id=f"workbench-restart-{time.time()}")
+
+    async def stop(self) -> None:
+        """End the cluster."""
+        self.update(status="stopping")
+        self.end("asked to")
+
+    def _stop_adapting(self) -> None:
+        if self.adaptive is not None:
+            self.adaptive.stop(reason="workbench")
+            self.adaptive = None
+
+    async def _close(self) -> None:
+        """Close scheduler and workers in order as far as that is quick, then end what is left."""
+        if self.cluster is not None:
+            close = asyncio.ensure_future(self.cluster.close())
+            await asyncio.wait({close}, timeout=_CLOSE_PATIENCE)
+            error = close.exception() if close.done() and not close.cancelled() else None
+            if error is not None:
+                logger.warning("Closing the cluster: %s", _innermost(error))
+        processes.end(_children())
+
+    async def _fail(self, sentence: str) -> None:
+        tail = records.log_tail(self.record.name)
+        await self._close()
+        records.remove_keys(self.record.name)
+        self.update(
+            status="failed",
+            message=sentence,
+            log_tail=tail,
+            n_workers=0,
+            clients=(),
+            scheduler_address=None,
+            dashboard_address=None,
+        )
+
+
+class _Watcher(SchedulerPlugin):
+    """Tells the owner of workers and clients that come and go."""
+
+    name = "workbench-host"
+
+    def __init__(self, owner: _Owner) -> None:
+        self.owner = owner
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        self.owner.update(n_workers=len(scheduler.workers))
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
+        self.owner.update(n_workers=len(scheduler.workers))
+
+    def add_client(self, scheduler: Scheduler, client: str) -> None:
+        self.owner.update(clients=tuple(sorted({*self.owner.record.clients, client})))
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        self.owner.update(clients=tuple(sorted({*self.owner.record.clients} - {client})))
+
+
+def _children() -> list[psutil.Process]:
+    """All processes started from here but the tracker, which removes what the others leave in shared memory."""
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if not any("resource_tracker" in word for word in _command(child))
+    ]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _resident(pid: int) -> int:
+    try:
+        return psutil.Process(pid).memory_info().rss
+    except psutil.Error:
+        return 0
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.0f} MiB"
+
+
+def _innermost(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}".rstrip(". ")
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "python": platform.python_version(),
+        "workbench": __version__,
+        "dask": dask.__version__,
+        "distributed": distributed.__version__,
+    }

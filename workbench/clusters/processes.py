@@ -1,0 +1,90 @@
+"""Which processes belong to a cluster: told by what the kernel knows of them, never by guess."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+MARKER = "WORKBENCH_CLUSTER"
+"""Environment variable of a host process and all it starts: the cluster's folder and when it was asked for."""
+
+# The kernel counts a process's start from boot; the time of boot is reckoned from the clock, which may be set by a
+# second or so in between.
+_CLOCK_TOLERANCE = 2.0
+
+
+def marker(folder: Path, created: float) -> str:
+    """Value of MARKER for one cluster, never used twice."""
+    return f"{folder.resolve()}#{created!r}"
+
+
+def place() -> str:
+    """Where a pid means something: this boot of this machine and its pid namespace.
+
+    A data folder may be on a disk that many machines or containers share.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return platform.node()
+
+
+def created(pid: int) -> float | None:
+    """Start of the process by the system's clock, None when there is no such process."""
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.Error:
+        return None
+
+
+def find(pid: int | None, pid_created: float | None, mark: str) -> psutil.Process | None:
+    """The living process that was given this pid at this time, None when it has ended or the pid is another's."""
+    if pid is None:
+        return None
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        same = pid_created is not None and abs(process.create_time() - pid_created) < _CLOCK_TOLERANCE
+        # After a larger change of the clock the marker still tells.
+        return process if same or _is_marked(process, mark) else None
+    except psutil.Error:
+        return None
+
+
+def leftovers(session: int, mark: str) -> list[psutil.Process]:
+    """Living processes in the session that a host led and with its marker in their environment."""
+    if not hasattr(os, "getsid"):
+        return []
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError, psutil.Error):
+            if (
+                os.getsid(process.pid) == session
+                and process.status() != psutil.STATUS_ZOMBIE
+                and _is_marked(process, mark)
+            ):
+                found.append(process)
+    return found
+
+
+def end(processes: Iterable[psutil.Process], patience: float = 2.0) -> None:
+    """Kill the processes and wait until they are gone."""
+    processes = list(processes)
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(processes, timeout=patience)
+
+
+def _is_marked(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.environ().get(MARKER) == mark
+    except (psutil.Error, OSError):
+        return False

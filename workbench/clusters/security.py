@@ -1,0 +1,61 @@
+"""Keys of one cluster: made for it, kept beside its record with mode 0600, gone when it ends."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.clusters import records
+from workbench.clusters.records import ClusterRecord
+from workbench.errors import MissingError
+
+if TYPE_CHECKING:
+    from distributed.security import Security
+
+_FILES = {"tls_ca_file": "ca.pem", "tls_client_cert": "cert.pem", "tls_client_key": "key.pem"}
+
+
+def make(name: str) -> Security:
+    """Fresh keys for scheduler, workers and clients, written to the cluster's folder for its clients."""
+    from distributed.security import Security
+
+    try:
+        security = Security.temporary()
+    except ImportError as err:
+        raise MissingError(
+            "Encryption needs the package cryptography: pip install cryptography, or start the cluster with encrypt=False."
+        ) from err
+    folder = _folder(name)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for field, file in _FILES.items():
+        _write_secret(folder / file, getattr(security, field))
+    return security
+
+
+def load(record: ClusterRecord) -> Security | None:
+    """Keys with which to talk to the cluster, None when it isn't encrypted.
+
+    Raises MissingError when an encrypted cluster's keys are gone.
+    """
+    if not record.spec.encrypt:
+        return None
+    from distributed.security import Security
+
+    paths = {field: str(_folder(record.name) / file) for field, file in _FILES.items()}
+    gone = [path for path in paths.values() if not Path(path).exists()]
+    if gone:
+        raise MissingError(
+            f"The keys of {record.name} are gone ({gone[0]}), so nobody can talk to it. Stop it: workbench down {record.name}"
+        )
+    return Security(require_encryption=True, **paths)
+
+
+def _folder(name: str) -> Path:
+    return records.folder(name) / "tls"
+
+
+def _write_secret(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)

@@ -1,0 +1,144 @@
+"""A cluster for a script or a notebook cell: started, waited for, and stopped at the end of a `with` block."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from workbench.clusters import control, records
+from workbench.clusters.connect import connect
+from workbench.clusters.launch import launch
+from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+T = TypeVar("T")
+
+
+class Cluster:
+    """A started cluster. It outlives this object unless it is used in a `with` statement or stopped."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def record(self) -> ClusterRecord:
+        """What is known of the cluster now."""
+        return records.read(self.name)
+
+    @cached_property
+    def client(self) -> Client:
+        """A client of the cluster, made when first asked for."""
+        return self.connect()
+
+    def connect(self) -> Client:
+        """A new client of the cluster."""
+        return connect(self.name)
+
+    def scale(self, n: int, *, force: bool = False) -> None:
+        """Have `n` workers from now on."""
+        _finish(control.scale(self.record, n, force=force))
+
+    def adapt(self, minimum: int, maximum: int, *, force: bool = False) -> None:
+        """Let the number of workers follow the load between two bounds."""
+        _finish(control.adapt(self.record, minimum, maximum, force=force))
+
+    def stop(self) -> None:
+        """Close this object's client and stop the cluster; nothing of it is left."""
+        client = self.__dict__.pop("client", None)
+        if client is not None:
+            client.close()
+        if self.name in records.names():
+            _finish(control.stop(self.record))
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        found = [record for record in records.read_all() if record.name == self.name]
+        state = f"{found[0].status}, {found[0].spec.describe()}" if found else "stopped"
+        return f"<Cluster {self.name}: {state}>"
+
+
+def start(
+    profile: str = "cpu",
+    *,
+    name: str | None = None,
+    force: bool = False,
+    on_change: Callable[[ClusterRecord], None] | None = None,
+    timeout: float | None = None,
+    **choices: Any,
+) -> Cluster:
+    """Start a cluster that matches `profile` and the choices of `workbench.plan`, and wait until it is ready.
+
+    Examples
+    --------
+    >>> with workbench.start("cpu", n_workers=2) as cluster:  # doctest: +SKIP
+    ...     cluster.client.submit(sum, [1, 2]).result()
+    """
+    return start_spec(_plan(profile, choices), name=name, force=force, on_change=on_change, timeout=timeout)
+
+
+def start_spec(
+    spec: ClusterSpec,
+    *,
+    name: str | None = None,
+    force: bool = False,
+    on_change: Callable[[ClusterRecord], None] | None = None,
+    timeout: float | None = None,
+) -> Cluster:
+    """Start the cluster that `spec` describes, and wait until it is ready. A start that is interrupted is called off."""
+    record = launch(spec, name=name, force=force)
+    try:
+        _finish(control.wait(record.name, on_change, timeout))
+    except BaseException:
+        if not _is_over(record.name):
+            _finish(control.stop(record))
+        raise
+    return Cluster(record.name)
+
+
+def _plan(profile: str, choices: dict[str, Any]) -> ClusterSpec:
+    from workbench.clusters.plan import plan
+    from workbench.hardware import inventory
+
+    promised = sum(record.promised for record in records.read_all())
+    return plan(profile, inventory(), promised=promised, **choices)
+
+
+def _is_over(name: str) -> bool:
+    return all(record.is_over for record in records.read_all() if record.name == name)
+
+
+def _finish(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run the coroutine to its end, in a thread where an event loop runs here already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    outcome: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(asyncio.run(coroutine))
+        except BaseException as err:  # noqa: BLE001  Raised again below, in the thread that asked.
+            errors.append(err)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return outcome[0]
