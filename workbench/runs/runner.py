@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = store.update(run_id, pid=os.getpid(), pid_created=psutil.Process().create_time())
         if store.cancel_requested(run_id):
             raise Cancelled
-        changes = _compute(run)
+        with _sign_of_life(run_id):
+            changes = _compute(run)
     except Cancelled:
         changes = {"status": "cancelled", "error": None}
     except Exception as err:  # noqa: BLE001  the one place where a runner turns what went wrong into a sentence
@@ -55,6 +56,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = store.get(run_id)
     store.update(run_id, only_if=store.ACTIVE, **{"progress": run.progress, "stopped": time.time(), **changes})
     return 0 if changes["status"] == "done" else 1
+
+
+@contextlib.contextmanager
+def _sign_of_life(run_id: str) -> Iterator[None]:
+    ended = threading.Event()
+
+    def beat() -> None:
+        store.give_sign_of_life(run_id)
+        while not ended.wait(store.HEARTBEAT):
+            store.give_sign_of_life(run_id)
+
+    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def _compute(run: Run) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import psutil
 from pydantic import BaseModel, ConfigDict
 
 from workbench import config
+from workbench.clusters import processes
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError
 
@@ -30,7 +31,11 @@ FORMAT = 1
 """`PRAGMA user_version` of the files that this module writes."""
 
 _BUSY_TIMEOUT = 20.0  # seconds that a writer waits for another one
+_CLOCK_TOLERANCE = 2.0  # the time of boot, from which starts are reckoned, moves when the clock is set
 _START_GRACE = 60.0  # seconds in which a run must have got a runner
+HEARTBEAT = 10.0
+"""Seconds between two signs of life of a runner, for readers on other machines, who can't see its process."""
+_SILENCE = 6 * HEARTBEAT
 
 
 class Count(BaseModel):
@@ -60,7 +65,8 @@ class Check(BaseModel):
 class Run(BaseModel):
     """One workload on one cluster, from the request to the answer. Frozen, JSON both ways."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Columns of a later version are ignored: two environments may share one data folder.
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     id: str
     workload: str
@@ -89,6 +95,8 @@ class Run(BaseModel):
     needs: dict[str, Any] | None = None
     pid: int | None = None
     pid_created: float | None = None
+    place: str = ""
+    """Boot and pid namespace in which the pid counts, see `clusters.processes.place`."""
 
     @property
     def active(self) -> bool:
@@ -133,7 +141,8 @@ CREATE TABLE run (
     "progress" TEXT NOT NULL,
     "needs" TEXT,
     "pid" INTEGER,
-    "pid_created" REAL
+    "pid_created" REAL,
+    "place" TEXT NOT NULL
 ) STRICT;
 CREATE INDEX run_created ON run (created);
 CREATE INDEX run_workload ON run (workload, created);
@@ -266,24 +275,27 @@ def settle() -> tuple[str, ...]:
     return tuple(run.id for run in runs if _settle(run).status != run.status)
 
 
-def alive(pid: int | None, created: float | None) -> bool:
-    """Whether the process is there; a pid alone may have been given to another process since."""
-    if pid is None:
+def alive(run: Run) -> bool:
+    """Whether the run's own process is there; a pid alone may have been given to another one since."""
+    if run.pid is None:
         return False
     try:
-        process = psutil.Process(pid)
-        if created is not None and abs(process.create_time() - created) > 1:
-            return False
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
+        process = psutil.Process(run.pid)
+        same = run.pid_created is None or abs(process.create_time() - run.pid_created) < _CLOCK_TOLERANCE
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
         return False
-    except psutil.AccessDenied:
-        return True
 
 
 def write_progress(run: Run) -> None:
     """Write what watchers read of a run that is going on."""
     _announce(run)
+
+
+def give_sign_of_life(run_id: str) -> None:
+    """Let readers on other machines know that the runner is there."""
+    with contextlib.suppress(FileNotFoundError):
+        (folder(run_id) / "heartbeat").touch()
 
 
 def cancel_requested(run_id: str) -> bool:
@@ -295,11 +307,27 @@ def _settle(run: Run) -> Run:
     if not run.active:
         return run
     run = _overlay(run)
-    if alive(run.pid, run.pid_created) or (run.pid is None and time.time() - run.created < _START_GRACE):
+    if _may_live(run):
         return run
     status, sentence = _epitaph(run)
     # A runner that ended well has written its last status before it was gone: then this changes nothing.
     return update(run.id, only_if=ACTIVE, status=status, error=sentence, stopped=time.time(), progress=run.progress)
+
+
+def _may_live(run: Run) -> bool:
+    if run.pid is None:
+        return time.time() - run.created < _START_GRACE
+    if run.place == processes.place():
+        return alive(run)
+    # Elsewhere, or before this machine was started again: only the signs of life tell.
+    return time.time() - _last_sign(run) < _SILENCE
+
+
+def _last_sign(run: Run) -> float:
+    try:
+        return (folder(run.id) / "heartbeat").stat().st_mtime
+    except OSError:
+        return run.created
 
 
 def _epitaph(run: Run) -> tuple[Status, str]:

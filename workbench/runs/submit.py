@@ -14,9 +14,11 @@ from typing import Any
 
 import psutil
 
+from workbench.clusters import processes
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import ConflictError
 from workbench.runs import store
+from workbench.runs.forecast import actual_spec
 from workbench.runs.store import Run
 
 _POLL = 0.05  # seconds between two looks at a run that somebody waits for
@@ -46,12 +48,8 @@ def submit(
             f"The cluster {record.name} is {record.status}, and only a ready one can run something."
             + (f" {record.message}" if record.message else "")
         )
-    n_workers = max(1, record.n_workers)
-    checked = chosen.validate(
-        parameters,
-        memory=n_workers * record.spec.memory_limit,
-        threads=n_workers * record.spec.threads_per_worker,
-    )
+    spec = actual_spec(record)
+    checked = chosen.validate(parameters, memory=spec.memory, threads=spec.threads)
     run = store.create(
         Run(
             id=store.new_id(workload),
@@ -60,10 +58,11 @@ def submit(
             resolved=dict(checked.resolved),
             notes=tuple(checked.notes),
             cluster=record.name,
-            spec=record.spec,
+            spec=spec,
             inventory=dict(inventory) if inventory is not None else None,
             created=time.time(),
-            needs=_as_dict(chosen.needs(checked)),
+            place=processes.place(),
+            needs=chosen.needs(checked).model_dump(mode="json"),
         )
     )
     return _start_runner(run, record.spec.python or sys.executable)
@@ -75,8 +74,7 @@ def cancel(run_id: str) -> Run:
     if not run.active:
         raise ConflictError(f"The run {run_id} has ended already: it is {run.status}.")
     (store.folder(run_id) / "cancel").touch()
-    if store.alive(run.pid, run.pid_created):
-        assert run.pid is not None
+    if run.pid is not None and store.alive(run):
         os.kill(run.pid, signal.SIGTERM)
     return store.get(run_id)
 
@@ -103,7 +101,8 @@ async def wait(
 
 
 def _start_runner(run: Run, python: str) -> Run:
-    command = [python, "-m", "workbench.runs.runner", run.id]
+    # -P: a file of the user's called, say, random.py must not stand in for Python's own.
+    command = [python, "-P", "-m", "workbench.runs.runner", run.id]
     with (store.folder(run.id) / "log.txt").open("ab") as log:
         try:
             # The runner outlives whoever asks: its own session, no terminal.
@@ -124,12 +123,3 @@ def _start_runner(run: Run, python: str) -> Run:
     except psutil.NoSuchProcess:
         created = time.time()
     return store.update(run.id, pid=process.pid, pid_created=created)
-
-
-def _as_dict(value: Any) -> dict[str, Any]:
-    if hasattr(value, "model_dump"):
-        dumped: dict[str, Any] = value.model_dump(mode="json")
-        return dumped
-    import dataclasses
-
-    return dataclasses.asdict(value)

@@ -1,0 +1,278 @@
+import contextlib
+import multiprocessing
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+
+import dask.config
+import psutil
+import pytest
+
+from workbench.clusters import processes
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.runs import store
+from workbench.runs.store import Check, Count, Progress, Run
+
+SPEC = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30, why=("two cores",))
+
+
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path):
+    with dask.config.set({"workbench.data-folder": str(tmp_path)}):
+        yield tmp_path
+
+
+def a_run(run_id="array_sum-aaaaaa", **changes):
+    about = {"workload": "array_sum", "cluster": "calm-otter", "created": time.time(), "place": processes.place()}
+    return Run(id=run_id, **about | changes)
+
+
+def an_ended_process():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    created = psutil.Process(process.pid).create_time()
+    process.wait()
+    return {"pid": process.pid, "pid_created": created}
+
+
+def this_process():
+    return {"pid": os.getpid(), "pid_created": psutil.Process().create_time()}
+
+
+def test_a_run_comes_back_as_it_was_kept():
+    run = a_run(
+        parameters={"size": "2GiB"},
+        resolved={"shape": [10, 10], "seed": 0},
+        notes=("chosen for the memory",),
+        status="done",
+        spec=SPEC,
+        inventory={"cpu": {"threads": 2}},
+        versions={"dask": "1"},
+        started=1.5,
+        stopped=2.5,
+        seconds=1.0,
+        bytes=800,
+        bytes_per_second=800.0,
+        result={"value": 1.25},
+        check=Check(passed=True, what="closed form"),
+        progress=Progress(done=3, total=3, by_name={"sum": Count(done=3, total=3)}),
+        needs={"passes": 1},
+        **this_process(),
+    )
+    store.create(run)
+    assert store.get(run.id) == run
+    assert store.get(run.id).spec == SPEC
+
+
+def test_a_run_with_what_is_not_known_left_out_comes_back_too():
+    run = store.create(a_run())
+    assert store.get(run.id) == run
+
+
+def test_updating_changes_what_is_named_and_nothing_else():
+    run = store.create(a_run(parameters={"size": 1}, **this_process()))
+    changed = store.update(run.id, status="running", started=5.0)
+    assert changed == run.model_copy(update={"status": "running", "started": 5.0})
+    assert store.get(run.id) == changed
+
+
+def test_a_status_that_does_not_exist_is_refused():
+    run = store.create(a_run())
+    with pytest.raises(ValueError, match="status"):
+        store.update(run.id, status="paused")
+
+
+def test_updating_only_if_still_running_leaves_an_ended_run_alone():
+    run = store.create(a_run(status="done", seconds=1.0))
+    after = store.update(run.id, only_if=store.ACTIVE, status="lost")
+    assert after.status == "done"
+    assert store.get(run.id).status == "done"
+
+
+def test_an_unknown_run_says_which_exist():
+    store.create(a_run("svd-123456"))
+    with pytest.raises(NotFoundError, match="no run 'nope'.*svd-123456"):
+        store.get("nope")
+
+
+def test_an_unknown_run_says_when_there_is_none():
+    with pytest.raises(NotFoundError, match="There is none yet"):
+        store.get("nope")
+
+
+def test_an_id_that_is_taken_is_refused():
+    store.create(a_run())
+    with pytest.raises(ConflictError, match="array_sum-aaaaaa"):
+        store.create(a_run())
+
+
+@pytest.mark.parametrize("run_id", ["", "../clusters", "..", ".hidden", "a/b"])
+def test_an_id_never_leads_out_of_the_folder_of_runs(run_id):
+    with pytest.raises(BadInputError):
+        store.folder(run_id)
+
+
+def test_runs_are_listed_newest_first_and_filtered():
+    for number, (workload, status) in enumerate([("a", "done"), ("b", "failed"), ("a", "failed"), ("a", "done")]):
+        store.create(a_run(f"{workload}-{number}", workload=workload, status=status, created=100.0 + number))
+    assert [run.id for run in store.select()] == ["a-3", "a-2", "b-1", "a-0"]
+    assert [run.id for run in store.select(limit=2)] == ["a-3", "a-2"]
+    assert [run.id for run in store.select(workload="a", status="done")] == ["a-3", "a-0"]
+    assert [run.id for run in store.select(since=102.0)] == ["a-3", "a-2"]
+    assert store.select(workload="c") == ()
+
+
+def test_filters_use_an_index(data_folder):
+    store.create(a_run())
+    with contextlib.closing(sqlite3.connect(data_folder / "runs.db")) as database:
+        for condition in ("workload = 'a'", "status = 'done'", "created >= 5"):
+            question = f"EXPLAIN QUERY PLAN SELECT * FROM run WHERE {condition} ORDER BY created DESC"
+            (told,) = database.execute(question).fetchall()
+            assert "USING INDEX" in told[3]
+
+
+@pytest.mark.parametrize(("filters", "word"), [({"limit": 0}, "limit"), ({"status": "paused"}, "status")])
+def test_a_filter_that_can_not_be_is_named(filters, word):
+    with pytest.raises(BadInputError, match=word):
+        store.select(**filters)
+
+
+def test_runs_are_found_by_the_beginning_or_end_of_the_id_and_as_the_last():
+    store.create(a_run("a-1234", created=1.0, status="done"))
+    store.create(a_run("b-5678", created=2.0, status="done"))
+    assert store.find("a").id == "a-1234"
+    assert store.find("5678").id == "b-5678"
+    assert store.find("last").id == "b-5678"
+
+
+def test_a_beginning_that_fits_several_runs_names_them():
+    store.create(a_run("a-1234", status="done"))
+    store.create(a_run("a-5678", status="done"))
+    with pytest.raises(BadInputError, match="fits 2 runs.*a-1234"):
+        store.find("a-")
+
+
+def test_deleting_forgets_the_run_and_its_folder():
+    run = store.create(a_run(status="done"))
+    (store.folder(run.id) / "log.txt").write_text("hello")
+    store.delete(run.id)
+    assert not store.folder(run.id).exists()
+    assert store.select() == ()
+
+
+def test_a_run_that_goes_on_is_not_deleted():
+    run = store.create(a_run(status="running", **this_process()))
+    with pytest.raises(ConflictError, match="workbench cancel"):
+        store.delete(run.id)
+    assert store.get(run.id) == run
+
+
+def test_a_run_whose_runner_died_is_lost_and_says_how_far_it_was():
+    run = store.create(a_run(status="running", **an_ended_process()))
+    store.write_progress(run.model_copy(update={"progress": Progress(done=12, total=80)}))
+    lost = store.get(run.id)
+    assert lost.status == "lost"
+    assert f"pid {run.pid}" in lost.error
+    assert "12 of 80 tasks" in lost.error
+    assert lost.stopped == pytest.approx(time.time(), abs=5)
+    assert store.get(run.id) == lost
+
+
+def test_a_pid_that_was_given_to_another_process_is_not_the_runner():
+    created = psutil.Process().create_time() - 100
+    run = store.create(a_run(status="running", pid=os.getpid(), pid_created=created))
+    assert store.get(run.id).status == "lost"
+
+
+def test_a_run_whose_runner_lives_is_left_alone():
+    run = store.create(a_run(status="running", **this_process()))
+    assert store.get(run.id) == run
+    assert store.settle() == ()
+
+
+def test_a_run_on_another_machine_is_left_alone_while_it_gives_signs_of_life():
+    run = store.create(a_run(status="running", place="elsewhere", created=1.0, pid=1, pid_created=1.0))
+    store.give_sign_of_life(run.id)
+    assert store.get(run.id).status == "running"
+    os.utime(store.folder(run.id) / "heartbeat", (1.0, 1.0))
+    assert store.get(run.id).status == "lost"
+
+
+def test_a_run_that_never_got_a_runner_is_lost_after_a_while():
+    young, old = a_run("young"), a_run("old", created=time.time() - 1000)
+    store.create(young)
+    store.create(old)
+    assert store.settle() == ("old",)
+    assert "never started" in store.get("old").error
+    assert store.get("young").status == "starting"
+
+
+def test_a_run_that_was_cancelled_before_its_runner_could_hear_it_is_cancelled():
+    run = store.create(a_run(**an_ended_process()))
+    (store.folder(run.id) / "cancel").touch()
+    assert store.get(run.id).status == "cancelled"
+
+
+def test_the_filter_by_status_knows_of_runners_that_died():
+    store.create(a_run(status="running", **an_ended_process()))
+    assert store.select(status="running") == ()
+    assert [run.status for run in store.select(status="lost")] == ["lost"]
+
+
+def test_progress_beside_the_row_is_told_while_the_run_goes_on():
+    run = store.create(a_run(status="running", **this_process()))
+    progress = Progress(done=1, total=4, by_name={"sum": Count(done=1, total=4)})
+    store.write_progress(run.model_copy(update={"progress": progress}))
+    assert store.get(run.id).progress == progress
+    assert store.select()[0].progress == progress
+
+
+def test_every_change_of_a_row_rewrites_the_file_that_is_watched():
+    run = store.create(a_run(**this_process()))
+    path = store.folder(run.id) / "progress.json"
+    before = path.stat().st_ino
+    store.update(run.id, status="running")
+    assert path.stat().st_ino != before
+    assert '"running"' in path.read_text()
+
+
+def test_a_record_of_a_newer_version_is_left_alone_with_a_sentence(data_folder):
+    store.create(a_run())
+    with contextlib.closing(sqlite3.connect(data_folder / "runs.db")) as database:
+        database.execute("PRAGMA user_version = 99")
+    with pytest.raises(ConflictError, match=r"newer dask-workbench \(format 99.*Update"):
+        store.select()
+
+
+def test_a_record_that_is_no_database_is_named(data_folder):
+    (data_folder / "runs.db").write_text("not a database, but long enough to be taken for one" * 100)
+    with pytest.raises(ConflictError, match=r"runs\.db"):
+        store.select()
+
+
+def test_the_record_is_for_its_owner_only(data_folder):
+    store.create(a_run())
+    assert (data_folder / "runs.db").stat().st_mode & 0o077 == 0
+
+
+def _write_some(folder, who, start):
+    start.wait(20)
+    with dask.config.set({"workbench.data-folder": folder}):
+        for number in range(15):
+            run = store.create(a_run(f"{who}-{number}"))
+            store.update(run.id, status="done", seconds=1.0)
+
+
+def test_several_processes_write_at_once_and_nothing_is_lost(data_folder):
+    context = multiprocessing.get_context("spawn")
+    start = context.Event()
+    writers = [context.Process(target=_write_some, args=(str(data_folder), who, start)) for who in range(3)]
+    for writer in writers:
+        writer.start()
+    start.set()
+    for writer in writers:
+        writer.join(60)
+        assert writer.exitcode == 0
+    assert [run.status for run in store.select(limit=None)] == ["done"] * 45

@@ -1,0 +1,285 @@
+"""What the three faces share: everything that a person can ask for, as methods of one class.
+
+No Jupyter, no Panel and no Bokeh here. A session holds nothing: the state is in the data folder, so any number of
+them, in any number of processes, see the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from workbench import config
+
+if TYPE_CHECKING:
+    from workbench.clusters.budget import Budget
+    from workbench.clusters.environments import Environment
+    from workbench.clusters.records import ClusterRecord
+    from workbench.clusters.spec import ClusterSpec
+    from workbench.hardware import Inventory, Profile
+    from workbench.runs.store import Run
+    from workbench.workloads.registry import Template
+
+_LIVENESS_INTERVAL = 1.0  # seconds between two looks at whether hosts and runners are alive
+_DEBOUNCE = 30  # milliseconds in which changes are gathered
+_STEP = 10  # milliseconds without a change that end the gathering
+
+
+class Change(NamedTuple):
+    """A cluster or a run that is no longer as it was: changed, new or gone."""
+
+    kind: Literal["cluster", "run"]
+    name: str
+
+
+class Forecast(NamedTuple):
+    """What a workload would need, against what a cluster has."""
+
+    parameters: dict[str, Any]
+    """As the workload's function would get them."""
+    notes: tuple[str, ...]
+    needs: dict[str, Any]
+    fits: bool | None
+    """None without a cluster."""
+    sentence: str
+    cell: str | None
+    """Notebook cell that does the same; None without a cluster."""
+
+
+class Session:
+    """All that the sidebar, the panels and the command line can do."""
+
+    def hardware(self) -> Inventory:
+        """Read what this machine has."""
+        from workbench.hardware import inventory
+
+        return inventory()
+
+    def profiles(self) -> tuple[Profile, ...]:
+        """All four profiles; those that can't be had say why."""
+        from workbench.hardware import inventory, profiles
+
+        return profiles(inventory())
+
+    def environments(self) -> tuple[Environment, ...]:
+        """Pythons that a cluster can run in."""
+        from workbench.clusters.environments import environments
+
+        return environments()
+
+    def budget(self) -> Budget:
+        """Memory that is left to promise."""
+        from workbench.clusters.budget import budget
+        from workbench.clusters.records import read_all
+
+        return budget(self.hardware(), read_all())
+
+    def plan(self, profile: str, **choices: Any) -> ClusterSpec:
+        """Spec of a cluster; see `workbench.clusters.plan.plan` for the choices. Nothing starts."""
+        from workbench.clusters.budget import budget
+        from workbench.clusters.plan import plan
+        from workbench.clusters.records import read_all
+
+        inventory = self.hardware()
+        return plan(profile, inventory, promised=budget(inventory, read_all()).promised, **choices)
+
+    def start(self, spec: ClusterSpec, *, name: str | None = None, force: bool = False) -> ClusterRecord:
+        """Start a cluster and return at once, with its status "starting"."""
+        from workbench.clusters.launch import launch
+
+        return launch(spec, name=name, force=force)
+
+    def clusters(self) -> tuple[ClusterRecord, ...]:
+        """All clusters, as they truly are."""
+        from workbench.clusters.records import read_all
+
+        return read_all()
+
+    def cluster(self, name: str) -> ClusterRecord:
+        """One cluster. NotFoundError lists which exist."""
+        from workbench.clusters.records import read
+
+        return read(name)
+
+    async def wait(
+        self, name: str, on_change: Callable[[ClusterRecord], None] | None = None, *, timeout: float | None = None
+    ) -> ClusterRecord:
+        """Cluster when it is ready. FailedError tells why it failed, with the last lines of its log."""
+        from workbench.clusters.control import wait
+
+        return await wait(name, on_change, timeout)
+
+    async def scale(self, name: str, n_workers: int) -> ClusterRecord:
+        """Ask for another number of workers."""
+        from workbench.clusters.control import scale
+
+        await scale(self.cluster(name), n_workers)
+        return self.cluster(name)
+
+    async def adapt(self, name: str, minimum: int, maximum: int) -> ClusterRecord:
+        """Let the number of workers follow the load between two bounds."""
+        from workbench.clusters.control import adapt
+
+        await adapt(self.cluster(name), minimum, maximum)
+        return self.cluster(name)
+
+    async def restart_workers(self, name: str) -> ClusterRecord:
+        """Restart all workers of a cluster; what they hold and compute is lost."""
+        from workbench.clusters.control import restart_workers
+
+        await restart_workers(self.cluster(name))
+        return self.cluster(name)
+
+    async def logs(self, name: str) -> dict[str, str]:
+        """Read the logs, by who wrote them: host, scheduler, each worker."""
+        from workbench.clusters.control import logs
+
+        return await logs(self.cluster(name))
+
+    async def stop(self, name: str) -> None:
+        """Stop a cluster, cancel its start, or dismiss one that failed or was lost."""
+        from workbench.clusters.control import stop
+
+        await stop(self.cluster(name))
+
+    async def stop_all(self) -> tuple[str, ...]:
+        """Stop every cluster; their names."""
+        names = tuple(record.name for record in self.clusters())
+        await asyncio.gather(*(self.stop(name) for name in names))
+        return names
+
+    def workloads(self) -> tuple[Template, ...]:
+        """All workloads."""
+        from workbench.workloads.registry import templates
+
+        return templates()
+
+    def workload(self, name: str) -> Template:
+        """One workload. NotFoundError lists which exist."""
+        from workbench.workloads.registry import template
+
+        return template(name)
+
+    def needs(
+        self, workload: str, parameters: Mapping[str, Any], cluster: str | ClusterRecord | ClusterSpec | None = None
+    ) -> Forecast:
+        """Say what the workload would need with these parameters, on this cluster if one is given. Nothing starts."""
+        from workbench.runs.forecast import forecast
+
+        return Forecast(**forecast(self.workload(workload), parameters, self._cluster_of(cluster)))
+
+    def run(self, workload: str, parameters: Mapping[str, Any], cluster: str | ClusterRecord) -> Run:
+        """Start a workload on a cluster and return at once."""
+        from workbench.runs.submit import submit
+
+        record = self.cluster(cluster) if isinstance(cluster, str) else cluster
+        return submit(workload, parameters, record, inventory=self.hardware().model_dump(mode="json"))
+
+    def runs(
+        self, *, limit: int | None = 50, workload: str | None = None, status: str | None = None
+    ) -> tuple[Run, ...]:
+        """Return the runs that match, the newest first."""
+        from workbench.runs import store
+
+        return store.select(limit=limit, workload=workload, status=status)
+
+    def show(self, run: str) -> Run:
+        """One run by its id, by the only beginning or end of one, or "last"."""
+        from workbench.runs import store
+
+        return store.find(run)
+
+    def log(self, run: str) -> str:
+        """Read what the run's process printed, tracebacks included."""
+        from workbench.runs import store
+
+        path = store.folder(self.show(run).id) / "log.txt"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    async def cancel(self, run: str) -> Run:
+        """Ask a run to end; it has ended when `wait_run` returns."""
+        from workbench.runs.submit import cancel
+
+        return await asyncio.to_thread(cancel, run)
+
+    async def wait_run(
+        self,
+        run: str,
+        on_change: Callable[[Run], Awaitable[None] | None] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Run:
+        """Run when it has ended, or as it is after `timeout` seconds."""
+        from workbench.runs.submit import wait
+
+        return await wait(run, on_change, timeout=timeout)
+
+    def delete_run(self, run: str) -> None:
+        """Forget a run that has ended, its events and its log."""
+        from workbench.runs import store
+
+        store.delete(run)
+
+    async def changes(self) -> AsyncIterator[set[Change]]:
+        """Clusters and runs that changed, as soon as they do, for as long as somebody listens.
+
+        Nothing that happens after the first `anext` is awaited is missed; what was before is for the caller to read.
+        """
+        import watchfiles
+
+        folder = config.data_folder().resolve()
+        for name in ("clusters", "runs"):
+            (folder / name).mkdir(exist_ok=True, mode=0o700)
+        ended = asyncio.Event()
+        liveness = asyncio.create_task(_keep_true())
+        try:
+            async for events in watchfiles.awatch(
+                folder,
+                watch_filter=lambda _, path: change_at(folder, Path(path)) is not None,
+                debounce=_DEBOUNCE,
+                step=_STEP,
+                stop_event=ended,
+            ):
+                yield {change for _, path in events if (change := change_at(folder, Path(path))) is not None}
+        finally:
+            ended.set()
+            liveness.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await liveness
+
+    def _cluster_of(self, cluster: str | ClusterRecord | ClusterSpec | None) -> ClusterRecord | ClusterSpec | None:
+        return self.cluster(cluster) if isinstance(cluster, str) else cluster
+
+
+def change_at(folder: Path, path: Path) -> Change | None:
+    """Tell the cluster or run that a change of the file at `path` is about; None where it says nothing of one."""
+    try:
+        parts = path.relative_to(folder).parts
+    except ValueError:
+        return None
+    if len(parts) not in (2, 3) or parts[1].startswith("."):
+        return None
+    match parts[0], parts[2] if len(parts) == 3 else None:
+        case "clusters", None | "record.json":
+            return Change("cluster", parts[1])
+        case "runs", None | "progress.json":
+            return Change("run", parts[1])
+    return None
+
+
+async def _keep_true() -> None:
+    """Look now and then whether hosts and runners are alive; what died is written down, and so noticed."""
+    while True:
+        await asyncio.to_thread(_settle)
+        await asyncio.sleep(_LIVENESS_INTERVAL)
+
+
+def _settle() -> None:
+    from workbench.clusters.records import read_all
+    from workbench.runs import store
+
+    read_all()
+    store.settle()

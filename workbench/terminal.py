@@ -1,0 +1,331 @@
+"""How things look in a terminal: tables and progress bars. Loaded only when something is to be shown."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from dask.utils import format_bytes
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from workbench.clusters.budget import Budget
+    from workbench.clusters.records import ClusterRecord
+    from workbench.clusters.spec import ClusterSpec
+    from workbench.hardware import Inventory, Profile
+    from workbench.runs.store import Run
+    from workbench.workloads.registry import Template
+
+_STATUS_STYLES = {
+    "ready": "green",
+    "done": "green",
+    "starting": "yellow",
+    "running": "yellow",
+    "stopping": "yellow",
+    "cancelled": "dim",
+    "failed": "red",
+    "lost": "red",
+}
+_STAGES = {
+    "preparing": "preparing",
+    "scheduler": "scheduler is up",
+    "workers": "waiting for workers",
+    "ready": "ready",
+}
+_IDLE_WARNING = 600  # seconds before the end of a lease from which it is counted down
+
+
+def show_hardware(inventory: Inventory, profiles: Sequence[Profile], budget: Budget) -> None:
+    """Print what there is, and the four profiles with their reasons."""
+    console = _console()
+    console.print(
+        _pairs(
+            {
+                "CPU": _cpu(inventory),
+                "Memory": _memory(inventory, budget),
+                "GPUs": _gpus(inventory),
+                "UCX": inventory.ucx.version or inventory.ucx.reason or "not installed",
+            }
+        )
+    )
+    console.print()
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    for profile in profiles:
+        mark = Text("✓", "green") if profile.available else Text("✗", "red")
+        about = Text(profile.summary if profile.available else profile.reason or "", "" if profile.available else "dim")
+        table.add_row(mark, profile.name, about)
+    console.print(table)
+
+
+def show_cluster(record: ClusterRecord, spec: ClusterSpec) -> None:
+    """Print a cluster that has just become ready, and why it is as it is."""
+    console = _console()
+    console.print(
+        _pairs(
+            {
+                record.name: f"ready at {record.scheduler_address}",
+                "": spec.describe(),
+            }
+        )
+    )
+    for sentence in spec.why:
+        console.print(Padding(Text(sentence, "dim"), (0, 0, 0, 2)))
+    console.print(
+        _pairs(
+            {
+                "In Python": f'client = workbench.connect("{record.name}")',
+                "Run": f"workbench run array_sum --cluster {record.name} -p size=1GiB",
+                "Stop": f"workbench down {record.name}",
+            }
+        )
+    )
+
+
+def show_clusters(records: Sequence[ClusterRecord]) -> None:
+    """Print a table of clusters."""
+    console = _console()
+    if not records:
+        console.print("No cluster is running. Start one with: workbench up cpu")
+        return
+    table = _table("NAME", "STATUS", "PROFILE", ">WORKERS", ">THREADS", ">MEMORY", "PROTOCOL", ">AGE")
+    for record in records:
+        spec = record.spec
+        workers = f"{record.n_workers}"
+        if record.n_workers != record.n_workers_expected:
+            workers += f"/{record.n_workers_expected}"
+        table.add_row(
+            Text(record.name, "bold"),
+            Text(record.status, _STATUS_STYLES.get(record.status, "")),
+            spec.profile,
+            workers,
+            str(record.n_workers * spec.threads_per_worker),
+            format_bytes(record.n_workers * spec.memory_limit),
+            spec.protocol,
+            duration(time.time() - record.created),
+        )
+    console.print(table)
+    for record in records:
+        if record.message:
+            console.print(f"{record.name}: {record.message}", style="red")
+        elif record.expires_at is not None and record.expires_at - time.time() < _IDLE_WARNING:
+            console.print(f"{record.name} ends in {duration(record.expires_at - time.time())} unless it is used.")
+
+
+def show_workloads(templates: Sequence[Template]) -> None:
+    """Print a table of workloads."""
+    console = _console()
+    table = _table("NAME", "WHAT IT DOES")
+    for template in templates:
+        table.add_row(Text(template.name, "bold"), template.summary)
+    console.print(table)
+    console.print("\nParameters of one: workbench workloads NAME", style="dim")
+
+
+def show_workload(template: Template) -> None:
+    """Print what a workload does, and its parameters with defaults, units and bounds."""
+    console = _console()
+    console.print(Text(f"{template.name}: {template.title}", "bold"))
+    console.print(Padding(template.help.strip(), (1, 0)), highlight=False)
+    table = _table("PARAMETER", "DEFAULT", "ALLOWED", "MEANING")
+    schema = template.schema()
+    required = schema.get("required", ())
+    for name, about in schema["properties"].items():
+        default = Text("required", "yellow") if name in required else Text(_plain(about.get("default")))
+        table.add_row(Text(name, "bold"), default, allowed(about), _meaning(about))
+    console.print(table)
+    console.print()
+    console.print(Syntax(template.source.rstrip(), "python", background_color="default", word_wrap=True))
+
+
+def show_runs(runs: Sequence[Run]) -> None:
+    """Print a table of runs."""
+    console = _console()
+    if not runs:
+        console.print("There is no run. Start one with: workbench run array_sum --on cpu -p size=1GiB")
+        return
+    table = _table("RUN", "STATUS", "CLUSTER", ">SECONDS", ">BYTES/S", "CHECK", "WHEN")
+    for run in runs:
+        table.add_row(
+            Text(run.id, "bold"),
+            Text(run.status, _STATUS_STYLES.get(run.status, "")),
+            run.cluster,
+            "" if run.seconds is None else f"{run.seconds:.2f}",
+            "" if run.bytes_per_second is None else format_bytes(int(run.bytes_per_second)),
+            _check_mark(run),
+            datetime.fromtimestamp(run.created).strftime("%d %b %H:%M"),
+        )
+    console.print(table)
+
+
+def show_run(run: Run) -> None:
+    """Print one run: its answer, its check, its time."""
+    about: dict[str, Any] = {run.id: Text(run.status, _STATUS_STYLES.get(run.status, ""))}
+    if run.error:
+        about["Error"] = Text(run.error, "red")
+    for name, value in (run.result or {}).items():
+        about[name.replace("_", " ").capitalize()] = _answer(value)
+    if run.check is not None:
+        about["Check"] = _check_mark(run) + f" {run.check.what}"
+    if run.seconds is not None:
+        speed = f", {format_bytes(int(run.bytes_per_second))}/s" if run.bytes_per_second is not None else ""
+        about["Time"] = f"{run.seconds:.3g} s{speed}"
+    elif run.progress.total:
+        about["Tasks"] = f"{run.progress.done} of {run.progress.total}"
+    about["Cluster"] = f"{run.cluster}: {run.spec.describe()}" if run.spec else run.cluster
+    about["Parameters"] = ", ".join(f"{name}={_plain(value)}" for name, value in run.resolved.items())
+    for index, note in enumerate(run.notes):
+        about["Notes" if index == 0 else " " * index] = note
+    if run.versions:
+        about["Versions"] = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    _console().print(_pairs(about))
+
+
+@contextlib.contextmanager
+def stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None]]:
+    """Show the stages of a start on stderr until the block ends; call what is given with each new record."""
+    console = Console(stderr=True)
+    with console.status(f"{record.name}: starting") as line:
+
+        def on_change(changed: ClusterRecord) -> None:
+            text = _STAGES.get(changed.stage, changed.stage)
+            if changed.stage == "workers":
+                text = f"workers {changed.n_workers} of {changed.n_workers_expected}"
+            line.update(f"{changed.name}: {text}")
+
+        yield on_change
+
+
+@contextlib.contextmanager
+def progress(run: Run) -> Iterator[Callable[[Run], None]]:
+    """Show the progress of a run on stderr until the block ends; call what is given with the run when it changes."""
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("tasks"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        expand=True,
+    )
+    with bar:
+        shown = bar.add_task(f"{run.workload} on {run.cluster}", total=None)
+
+        def on_change(changed: Run) -> None:
+            total = changed.progress.total or None
+            bar.update(shown, total=total, completed=changed.progress.done if total else 0)
+
+        yield on_change
+
+
+def allowed(about: dict[str, Any]) -> str:
+    """Say what a parameter may be, from its JSON Schema: type, choices, bounds, unit."""
+    for key in ("anyOf", "oneOf"):
+        if key in about:
+            choices = [allowed(option) for option in about[key] if option.get("type") != "null"]
+            return " or ".join(dict.fromkeys(choices))
+    if "enum" in about:
+        return ", ".join(map(str, about["enum"]))
+    kind = {"integer": "whole number", "number": "number", "string": "text", "array": "list", "boolean": "true, false"}
+    words = [kind.get(about.get("type", ""), str(about.get("const", about.get("type", "anything"))))]
+    lower, upper = about.get("minimum"), about.get("maximum")
+    words += [f"from {lower}"] if lower is not None else []
+    words += [f"above {about['exclusiveMinimum']}"] if "exclusiveMinimum" in about else []
+    words += [f"to {upper}"] if upper is not None else []
+    words += [f"below {about['exclusiveMaximum']}"] if "exclusiveMaximum" in about else []
+    return " ".join(words)
+
+
+def duration(seconds: float) -> str:
+    """Short text for a time span: '45 s', '12 min', '3 h', '2 d'."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0, seconds):.0f} s"
+
+
+def _console() -> Console:
+    return Console(highlight=False)
+
+
+def _pairs(pairs: dict[str, Any]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs.items():
+        table.add_row(name, value)
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for index, name in enumerate(columns):
+        table.add_column(
+            name.lstrip(">"), justify="right" if name.startswith(">") else "left", no_wrap=index == 0, overflow="fold"
+        )
+    return table
+
+
+def _cpu(inventory: Inventory) -> str:
+    cpu = inventory.cpu
+    cores = [f"{cpu.physical_cores} cores"] if cpu.physical_cores else []
+    cores += [f"{cpu.threads} threads"] if cpu.threads else []
+    cores.append(f"{cpu.usable} usable here")
+    return f"{cpu.model or 'unknown model'}: {', '.join(cores)}"
+
+
+def _memory(inventory: Inventory, budget: Budget) -> str:
+    memory = inventory.memory
+    words = [format_bytes(memory.total)]
+    if memory.cgroup_limit is not None and memory.cgroup_limit < memory.total:
+        words.append(f"{format_bytes(memory.cgroup_limit)} allowed here")
+    if memory.available is not None:
+        words.append(f"{format_bytes(memory.available)} available")
+    words.append(f"{format_bytes(budget.left)} left to promise to clusters")
+    return ", ".join(words)
+
+
+def _gpus(inventory: Inventory) -> str:
+    if not inventory.gpus:
+        return inventory.missing.get("gpus", "none")
+    return ", ".join(f"{gpu.name} ({format_bytes(gpu.memory_total or 0)})" for gpu in inventory.gpus)
+
+
+def _check_mark(run: Run) -> Text:
+    if run.check is None:
+        return Text("")
+    return Text("✓ passed", "green") if run.check.passed else Text("✗ failed", "red")
+
+
+def _answer(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_plain(item) for item in value)
+    return _plain(value)
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return "(" + ", ".join(_plain(item) for item in value) + ")"
+    return str(value)
+
+
+def _meaning(about: dict[str, Any]) -> str:
+    text: str = about.get("description") or about.get("title") or ""
+    unit = about.get("unit")
+    return f"{text} [{unit}]" if unit else text
