@@ -80,11 +80,16 @@ class Monitor(SchedulerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Keep what a worker reported of a task that it finished."""
-        if start == "processing" and (finish == "memory" or finish == "erred"):
-            name = self._scheduler.tasks[key].prefix.name
+        if finish != "memory" and finish != "erred":
+            return
+        name = self._scheduler.tasks[key].prefix.name
+        count = self._counts.get(name)
+        if start == "processing":
             self._finished.append((key, name, finish, kwargs))
-            if finish == "memory" and name in self._counts:
-                self._counts[name]["done"] += 1
+            if count is not None:
+                count["done" if finish == "memory" else "erred"] += 1
+        elif finish == "erred" and count is not None:
+            count["erred"] += 1
 
     def update_graph(self, scheduler: Any, **kwargs: Any) -> None:
         """Count the tasks of a new graph before any of them can be forgotten."""
@@ -108,22 +113,27 @@ class Monitor(SchedulerPlugin):
         self._callback.stop()
 
     def _tick(self) -> None:
-        now = time()
         message: dict[str, Any] = {}
         if self._finished:
             message["tasks"] = self._take_tasks()
         self._count_new_tasks()
-        progress = self._progress()
-        if progress != self._published:
-            self._published = message["progress"] = progress
+        message |= self._changed(self._progress())
+        now = time()
         if now >= self._next_sample:
             self._next_sample = now + self._sample_interval
             if samples := self._samples():
                 message["samples"] = samples
         if message:
-            self._publish({"byteorder": sys.byteorder, "time": now, **message})
+            self._publish(message)
+
+    def _changed(self, progress: dict[str, dict[str, int]]) -> dict[str, Any]:
+        if progress == self._published:
+            return {}
+        self._published = progress
+        return {"progress": progress}
 
     def _publish(self, message: dict[str, Any]) -> None:
+        message |= {"byteorder": sys.byteorder, "time": time()}
         for client in self.watchers:
             comm = self._scheduler.client_comms.get(client)
             if comm is not None and len(comm.buffer) > FAR_BEHIND:
@@ -185,7 +195,9 @@ class Monitor(SchedulerPlugin):
     def _count_new_tasks(self) -> None:
         alive = self._scheduler.task_groups
         known = {group: size for group, size in self._groups.items() if alive.get(group.name) is group}
-        if alive and not known:
+        if alive and not known and self._counts:
+            if last := self._changed(self._progress(finished=True)):
+                self._publish(last)
             self._counts = {}
         self._groups = known
         for group in alive.values():
@@ -196,20 +208,18 @@ class Monitor(SchedulerPlugin):
                 count["total"] += added
                 known[group] = len(group)
 
-    def _progress(self) -> dict[str, dict[str, int]]:
-        prefixes = self._scheduler.task_prefixes
+    def _progress(self, *, finished: bool = False) -> dict[str, dict[str, int]]:
+        prefixes = {} if finished else self._scheduler.task_prefixes
         progress = {}
         for name, count in self._counts.items():
             states = prefixes[name].states if name in prefixes else {}
-            active = sum(states.get(state, 0) for state in _ACTIVE)
-            # Erred tasks are forgotten with their futures; what was seen of them stays, unless they were tried again.
-            settled = count["total"] - active
-            count["erred"] = max(0, min(max(count["erred"], states.get("erred", 0)), settled))
+            settled = count["total"] - sum(states.get(state, 0) for state in _ACTIVE)
+            # A task that is tried again, or computed again because its worker was lost, ends more than once.
+            erred = max(0, min(count["erred"], settled))
             progress[name] = {
                 "total": count["total"],
-                # A task that is computed again, because its worker was lost, finishes more than once.
-                "done": max(0, min(count["done"], settled - count["erred"])),
-                "erred": count["erred"],
+                "done": max(0, min(count["done"], settled - erred)),
+                "erred": erred,
                 "processing": states.get("processing", 0),
             }
         return progress

@@ -1,0 +1,316 @@
+"""Watching clusters in this process, and one in processes where something must be killed."""
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+from distributed import Client, LocalCluster
+from distributed.protocol.pickle import dumps
+
+from workbench.monitor import plugin
+from workbench.monitor.feed import Feed
+from workbench.monitor.wire import unpack
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster(n_workers=2, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(cluster) as client:
+        yield client
+
+
+def increment(number):
+    return number + 1
+
+
+def collect(feed, enough, timeout=10):
+    batches = []
+    deadline = time.monotonic() + timeout
+    while not enough(batches) and time.monotonic() < deadline:
+        batches += feed.take()
+        time.sleep(0.02)
+    return batches
+
+
+def n_tasks(batches):
+    return sum(len(batch.tasks) for batch in batches)
+
+
+def counts(batches, name):
+    seen = [batch.progress.counts[name] for batch in batches if batch.progress and name in batch.progress.counts]
+    return seen[-1] if seen else None
+
+
+def all_done(name, total):
+    def enough(batches):
+        count = counts(batches, name)
+        return count is not None and count["done"] == count["total"] == total
+
+    return enough
+
+
+def eventually(condition, timeout=10):
+    deadline = time.monotonic() + timeout
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def test_every_task_is_seen_with_its_worker_thread_and_times(client, cluster):
+    before = time.time()
+    with Feed(client) as feed:
+        client.gather(client.map(increment, range(100), key="seen"))
+        batches = collect(feed, lambda batches: n_tasks(batches) >= 100)
+    computed = [task for batch in batches for task in batch.tasks if task.kind == "compute"]
+    assert len({task.key for task in computed}) == 100
+    assert {task.name for task in computed} == {"seen"}
+    assert {task.worker for task in computed} <= set(cluster.scheduler.workers)
+    assert all(before - 1 < task.start <= task.stop < time.time() + 1 for task in computed)
+    assert {task.status for task in computed} == {"ok"}
+    assert all(task.nbytes > 0 for task in computed)
+
+
+def test_progress_ends_with_all_tasks_done(client):
+    with Feed(client) as feed:
+        client.gather(client.map(increment, range(50), key="progress"))
+        batches = collect(feed, all_done("progress", 50))
+    assert counts(batches, "progress") == {"total": 50, "done": 50, "erred": 0, "processing": 0}
+
+
+def test_progress_stays_when_the_scheduler_has_forgotten_the_tasks(client):
+    with Feed(client) as feed:
+        futures = client.map(increment, range(30), key="forgotten")
+        client.gather(futures)
+        del futures
+        time.sleep(0.5)
+        batches = feed.take()
+    assert counts(batches, "forgotten") == {"total": 30, "done": 30, "erred": 0, "processing": 0}
+
+
+def test_a_new_computation_is_counted_afresh(client):
+    with Feed(client) as feed:
+        for _ in range(2):
+            client.gather(client.map(increment, range(10), key="afresh", pure=False))
+            assert eventually(lambda: not client.cluster.scheduler.tasks)
+        client.gather(client.map(increment, range(10), key="last"))
+        batches = collect(feed, all_done("last", 10))
+    finished = {"total": 10, "done": 10, "erred": 0, "processing": 0}
+    seen = [_names(batch)["afresh"] for batch in batches if "afresh" in _names(batch)]
+    assert seen
+    assert all(count == finished for count in seen)
+    assert set(_names([batch for batch in batches if batch.progress][-1])) == {"last"}
+
+
+def _names(batch):
+    return batch.progress.counts if batch.progress else {}
+
+
+def test_a_watcher_who_comes_late_hears_of_what_is_done(client):
+    futures = client.map(increment, range(20), key="late")
+    client.gather(futures)
+    with Feed(client) as feed:
+        batches = collect(feed, lambda batches: counts(batches, "late"))
+    assert counts(batches, "late")["done"] == 20
+
+
+def test_an_erred_task_is_marked_and_counted(client):
+    logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)
+    with Feed(client) as feed:
+        futures = client.map(lambda number: 1 // number, range(3), key="broken")
+        client.gather(futures, errors="skip")
+        del futures
+        batches = collect(feed, lambda batches: (counts(batches, "broken") or {}).get("erred") and n_tasks(batches) > 2)
+    erred = [task for batch in batches for task in batch.tasks if task.status == "erred"]
+    assert [task.kind for task in erred] == ["compute"]
+    assert counts(batches, "broken") == {"total": 3, "done": 2, "erred": 1, "processing": 0}
+
+
+def test_cancelled_tasks_are_not_counted_as_done(client):
+    with Feed(client) as feed:
+        futures = client.map(lambda _: time.sleep(0.2), range(20), key="cancelled", pure=False)
+        time.sleep(0.5)
+        client.cancel(futures)
+        batches = collect(feed, lambda batches: (counts(batches, "cancelled") or {"total": 0})["total"], 5)
+        time.sleep(0.5)
+        batches += feed.take()
+    assert counts(batches, "cancelled")["total"] == 20
+    assert counts(batches, "cancelled")["done"] < 20
+
+
+def test_workers_are_sampled_with_their_memory_limit(client, cluster):
+    with Feed(client) as feed:
+        batches = collect(feed, lambda batches: len({s.worker for b in batches for s in b.samples}) == 2)
+    samples = [sample for batch in batches for sample in batch.samples]
+    assert {sample.worker for sample in samples} == set(cluster.scheduler.workers)
+    assert all(sample.memory > 0 and sample.n_threads == 2 for sample in samples)
+    assert all(abs(sample.time - time.time()) < 30 for sample in samples)
+    limits = {worker.memory_limit for worker in cluster.scheduler.workers.values()}
+    assert {sample.memory_limit for sample in samples} == limits
+
+
+def test_nothing_is_kept_on_the_scheduler(client, cluster):
+    with Feed(client) as feed:
+        client.gather(client.map(increment, range(10), key="kept"))
+        collect(feed, lambda batches: n_tasks(batches) >= 10)
+        assert plugin.NAME in cluster.scheduler.plugins
+        assert cluster.scheduler.get_events(plugin.TOPIC) == ()
+    assert plugin.NAME not in cluster.scheduler.plugins
+
+
+def test_two_watchers_see_the_same_and_the_second_outlives_the_first(client, cluster):
+    with Client(cluster) as other, Feed(other) as second:
+        with Feed(client) as first:
+            client.gather(client.map(increment, range(10), key="both"))
+            seen = collect(first, lambda batches: n_tasks(batches) >= 10)
+        client.gather(client.map(increment, range(10), key="second"))
+        also_seen = collect(second, all_done("second", 10))
+    assert n_tasks(seen) >= 10
+    assert {"both", "second"} <= {task.name for batch in also_seen for task in batch.tasks}
+    assert plugin.NAME not in cluster.scheduler.plugins
+
+
+def test_two_feeds_can_share_a_client(client, cluster):
+    with Feed(client) as second:
+        with Feed(client) as first:
+            client.gather(client.map(increment, range(10), key="shared"))
+            assert n_tasks(collect(first, lambda batches: n_tasks(batches) >= 10)) >= 10
+        client.gather(client.map(increment, range(10), key="alone"))
+        assert n_tasks(collect(second, lambda batches: n_tasks(batches) >= 20)) >= 20
+    assert plugin.NAME not in cluster.scheduler.plugins
+
+
+def test_a_feed_can_be_started_again_at_once(client):
+    for _ in range(20):
+        Feed(client).start().close()
+    with Feed(client) as feed:
+        client.gather(client.map(increment, range(10), key="again"))
+        assert n_tasks(collect(feed, lambda batches: n_tasks(batches) >= 10)) >= 10
+
+
+def test_closing_after_the_client_was_closed_is_quiet(cluster):
+    client = Client(cluster)
+    feed = Feed(client).start()
+    client.close()
+    feed.close()
+    assert eventually(lambda: plugin.NAME not in cluster.scheduler.plugins)
+
+
+def test_batches_can_be_handed_over_as_they_come(client):
+    batches = []
+    with Feed(client, on_batch=batches.append) as feed:
+        client.gather(client.map(increment, range(10), key="handed"))
+        assert eventually(lambda: n_tasks(batches) >= 10)
+        assert feed.take() == []
+
+
+def test_an_asynchronous_client_can_watch():
+    async def watch():
+        async with (
+            LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0", asynchronous=True) as cluster,
+            Client(cluster, asynchronous=True) as client,
+            Feed(client) as feed,
+        ):
+            await client.gather(client.map(increment, range(10), key="asynchronous"))
+            await asyncio.sleep(0.3)
+            return feed.take()
+
+    assert n_tasks(asyncio.run(watch())) >= 10
+
+
+def _watch_until_killed(address, ready):
+    with Client(address) as client, Feed(client):
+        ready.set()
+        time.sleep(60)
+
+
+def test_a_watcher_that_is_killed_leaves_nothing_on_the_scheduler():
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    with LocalCluster(
+        n_workers=1, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        watcher = context.Process(target=_watch_until_killed, args=(cluster.scheduler_address, ready))
+        watcher.start()
+        assert ready.wait(30)
+        assert plugin.NAME in cluster.scheduler.plugins
+        os.kill(watcher.pid, signal.SIGKILL)
+        watcher.join()
+        assert eventually(lambda: plugin.NAME not in cluster.scheduler.plugins)
+
+
+@contextmanager
+def fake_scheduler(**workers):
+    """As much of a scheduler as the monitor needs to encode what workers reported."""
+    broker = SimpleNamespace(truncate=lambda topic: None)
+    yield SimpleNamespace(
+        workers={name: SimpleNamespace(time_delay=delay) for name, delay in workers.items()},
+        tasks={"x-1": SimpleNamespace(prefix=SimpleNamespace(name="x"))},
+        task_groups={},
+        task_prefixes={},
+        plugins={},
+        client_comms={},
+        _broker=broker,
+    )
+
+
+def test_times_are_by_the_schedulers_clock():
+    """Workers correct the times of computing and transfers themselves, those of their disk they don't."""
+    with fake_scheduler(early=-100.0) as scheduler:
+
+        async def encode():
+            monitor = plugin.Monitor(scheduler, 0.1, 0.5)
+            spans = [
+                {"action": "disk-read", "start": 1100.0, "stop": 1101.0},
+                {"action": "compute", "start": 1001.0, "stop": 1002.0},
+            ]
+            monitor.transition("x-1", "processing", "memory", worker="early", thread=1, nbytes=8, startstops=spans)
+            return monitor._take_tasks()
+
+        message = {"time": 0.0, "byteorder": sys.byteorder, "tasks": asyncio.run(encode())}
+        tasks = unpack(message).tasks
+    assert [(task.kind, task.start, task.stop) for task in tasks] == [
+        ("disk-read", 1000.0, 1001.0),
+        ("compute", 1001.0, 1002.0),
+    ]
+
+
+def test_a_watcher_that_does_not_read_is_sent_nothing_until_it_does():
+    sent = []
+    subscribed = set()
+    with fake_scheduler() as scheduler:
+        scheduler.subscribe_topic = lambda topic, client: subscribed.add(client)
+        scheduler.unsubscribe_topic = lambda topic, client: subscribed.discard(client)
+        scheduler.log_event = lambda topic, message: sent.append(set(subscribed))
+        scheduler.client_comms["stuck"] = SimpleNamespace(buffer=[None] * (plugin.FAR_BEHIND + 1))
+        scheduler.client_comms["awake"] = SimpleNamespace(buffer=[])
+
+        async def publish():
+            monitor = plugin.Monitor(scheduler, 0.1, 0.5)
+            monitor.add_watcher("stuck", "1")
+            monitor.add_watcher("awake", "2")
+            monitor._publish({})
+            scheduler.client_comms["stuck"].buffer.clear()
+            monitor._publish({})
+
+        asyncio.run(publish())
+    assert sent == [{"awake"}, {"stuck", "awake"}]
+
+
+def test_a_scheduler_that_lacks_this_package_can_be_watched():
+    payload = dumps(plugin.watch)
+    code = "import sys, pickle; sys.modules['workbench'] = None; print(pickle.loads(sys.stdin.buffer.read()).__name__)"
+    done = subprocess.run([sys.executable, "-c", code], input=payload, capture_output=True, check=True)
+    assert done.stdout.strip() == b"watch"

@@ -1,0 +1,115 @@
+import multiprocessing
+import os
+import signal
+import time
+from dataclasses import replace
+
+import pyarrow.parquet
+import pytest
+
+from workbench.errors import NotFoundError
+from workbench.monitor import events
+from workbench.monitor.events import Batch, Progress, Task, WorkerSample
+from workbench.monitor.record import Recorder, finish_recording, read_events
+
+ADD = Task("('add-1', 0)", "add", "tcp://a:1", 7, "compute", 10.0, 11.0, 80, "ok")
+SPILL = Task("sum-2", "sum", "tcp://b:1", 9, "disk-write", 11.0, 11.5, 8, "erred")
+SAMPLE = WorkerSample("tcp://a:1", "0", 10.5, 150.0, 2**30, 2**32, 5, 2, 4)
+
+
+def count(total, done):
+    return {"total": total, "done": done, "erred": 0, "processing": 1}
+
+
+FIRST = Batch(11.0, events.tasks([ADD]), (SAMPLE,), Progress(11.0, {"add": count(2, 1), "old": count(1, 1)}))
+SECOND = Batch(12.0, events.tasks([SPILL]), (replace(SAMPLE, time=11.5),), Progress(12.0, {"add": count(2, 2)}))
+
+
+def test_what_was_recorded_is_read_again(tmp_path):
+    with Recorder(tmp_path / "events.parquet") as recorder:
+        recorder.write(FIRST)
+        recorder.write(SECOND)
+    batch = read_events(tmp_path / "events.parquet")
+    assert list(batch.tasks) == [ADD, SPILL]
+    assert batch.samples == (SAMPLE, replace(SAMPLE, time=11.5))
+    assert batch.progress == Progress(12.0, {"add": count(2, 2), "old": count(1, 1)})
+    assert batch.time == 12.0
+
+
+def test_the_stream_becomes_one_parquet_file(tmp_path):
+    with Recorder(tmp_path / "events.parquet") as recorder:
+        recorder.write(FIRST)
+        assert [path.name for path in tmp_path.iterdir()] == ["events.arrows"]
+    assert [path.name for path in tmp_path.iterdir()] == ["events.parquet"]
+    table = pyarrow.parquet.read_table(tmp_path / "events.parquet")
+    assert table["event"].to_pylist() == ["task", "worker", "progress", "progress"]
+
+
+def test_a_run_in_progress_can_be_read(tmp_path):
+    with Recorder(tmp_path / "events.parquet") as recorder:
+        recorder.write(FIRST)
+        assert list(read_events(tmp_path / "events.parquet").tasks) == [ADD]
+
+
+def test_a_recording_without_events_is_empty(tmp_path):
+    Recorder(tmp_path / "events.parquet").close()
+    batch = read_events(tmp_path / "events.parquet")
+    assert len(batch.tasks) == 0
+    assert batch.samples == ()
+    assert batch.progress is None
+
+
+def test_what_comes_after_closing_is_left_out(tmp_path):
+    recorder = Recorder(tmp_path / "events.parquet")
+    recorder.close()
+    recorder.close()
+    recorder.write(FIRST)
+    assert len(read_events(tmp_path / "events.parquet").tasks) == 0
+
+
+def test_a_run_without_a_recording_says_so(tmp_path):
+    with pytest.raises(NotFoundError, match="No events were recorded"):
+        read_events(tmp_path / "events.parquet")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 40])
+def test_a_stream_that_was_cut_off_is_read_up_to_its_last_whole_batch(tmp_path, cut):
+    recorder = Recorder(tmp_path / "events.parquet")
+    stream = tmp_path / "events.arrows"
+    recorder.write(FIRST)
+    whole = stream.stat().st_size
+    recorder.write(SECOND)
+    content = stream.read_bytes()[: whole + cut]
+    stream.write_bytes(content)
+    assert list(read_events(tmp_path / "events.parquet").tasks) == [ADD]
+    finish_recording(tmp_path / "events.parquet")
+    assert list(read_events(tmp_path / "events.parquet").tasks) == [ADD]
+
+
+def test_a_stream_cut_off_in_its_header_is_an_empty_recording(tmp_path):
+    Recorder(tmp_path / "events.parquet")
+    stream = tmp_path / "events.arrows"
+    for size in (0, 3, 100):
+        stream.write_bytes(stream.read_bytes()[:size])
+        assert len(read_events(tmp_path / "events.parquet").tasks) == 0
+
+
+def _record_for_ever(path):
+    recorder = Recorder(path)
+    while True:
+        recorder.write(FIRST)
+
+
+def test_a_writer_killed_in_the_middle_of_writing_leaves_what_it_wrote(tmp_path):
+    path = tmp_path / "events.parquet"
+    writer = multiprocessing.get_context("spawn").Process(target=_record_for_ever, args=(path,))
+    writer.start()
+    stream = tmp_path / "events.arrows"
+    deadline = time.monotonic() + 30
+    while not (stream.exists() and stream.stat().st_size > 20_000) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.join()
+    batch = read_events(path)
+    assert len(batch.tasks) > 5
+    assert set(batch.tasks) == {ADD}
