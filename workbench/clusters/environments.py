@@ -1,0 +1,258 @@
+"""Python environments that a cluster can run in: this one, and those of the installed Jupyter kernels."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+import workbench
+from workbench.errors import BadInputError, MissingError
+from workbench.hardware.sources import installed_version
+
+PACKAGES = ("dask", "distributed", "dask-workbench", "numpy", "cloudpickle", "msgpack", "cryptography")
+_SAME = ("dask", "distributed", "dask-workbench")
+_TIMEOUT = 10.0
+
+# Runs in a Python of any age, and asks the installed packages for their versions instead of importing them.
+_PROBE = """
+import json, sys
+if sys.path and sys.path[0] == "": del sys.path[0]
+found = {}
+try:
+    from importlib import metadata
+    for package in sys.argv[1:]:
+        try: found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError: pass
+except ImportError: pass
+print(json.dumps({"prefix": sys.prefix, "versions": dict(found, python=".".join(map(str, sys.version_info[:3])))}))
+"""
+
+
+class Environment(BaseModel):
+    """One Python environment. `problems` keep a cluster from running there, `warnings` don't."""
+
+    model_config = ConfigDict(frozen=True)
+
+    python: str
+    """Path of the interpreter."""
+    name: str
+    """Name of its kernelspec, or 'current'."""
+    title: str
+    versions: dict[str, str] = {}
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class _Probe(NamedTuple):
+    prefix: str
+    versions: dict[str, str]
+
+
+def own_versions() -> dict[str, str]:
+    """Versions of this interpreter and of the packages that both ends of a cluster share."""
+    found = {package: installed_version(package) for package in PACKAGES}
+    found["dask-workbench"] = found["dask-workbench"] or workbench.__version__
+    versions = {package: version for package, version in found.items() if version is not None}
+    return {"python": ".".join(map(str, sys.version_info[:3])), **versions}
+
+
+def environments(
+    kernelspecs: Mapping[str, Mapping[str, Any]] | None = None, *, timeout: float = _TIMEOUT
+) -> tuple[Environment, ...]:
+    """Environments to choose from, this interpreter's first; those with problems are listed with them.
+
+    Parameters
+    ----------
+    kernelspecs
+        By name, as `KernelSpecManager.get_all_specs` gives them; the installed ones where None.
+    timeout
+        Seconds that each interpreter has to answer.
+    """
+    specs = _installed_kernelspecs() if kernelspecs is None else kernelspecs
+    others = [spec for spec in _python_kernels(specs) if spec[0] != sys.executable]
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        found = list(pool.map(lambda spec: _environment(spec[0], spec[1], spec[2], timeout), others))
+    return (_current(), *_distinct(found))
+
+
+def check_environment(python: str | os.PathLike[str] | None, *, timeout: float = _TIMEOUT) -> Environment:
+    """Return the environment of an interpreter that a cluster can run in; this one where None.
+
+    Raises
+    ------
+    BadInputError
+        A path that isn't there or isn't a Python.
+    MissingError
+        An environment that lacks what is needed, or whose dask differs; the sentence says how to mend it.
+    """
+    if python is None or os.fspath(python) == sys.executable:
+        return _current()
+    path = _interpreter(os.fspath(python))
+    probe = _probe(path, timeout)
+    problems = _problems(path, probe.versions)
+    if problems:
+        raise MissingError(" ".join(problems))
+    return Environment(
+        python=path, name="", title=path, versions=probe.versions, warnings=_warnings(path, probe.versions)
+    )
+
+
+def _current() -> Environment:
+    versions = own_versions()
+    return Environment(
+        python=sys.executable,
+        name="current",
+        title=f"This Python ({versions['python']})",
+        versions=versions,
+        problems=_problems(sys.executable, versions),
+    )
+
+
+def _installed_kernelspecs() -> Mapping[str, Mapping[str, Any]]:
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    specs: Mapping[str, Mapping[str, Any]] = KernelSpecManager().get_all_specs()
+    return specs
+
+
+def _python_kernels(specs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """(interpreter, name, title) of each kernelspec in Python, sorted by name."""
+    kernels = []
+    for name, entry in sorted(specs.items()):
+        spec = entry["spec"]
+        if str(spec.get("language", "")).lower() == "python" and spec.get("argv"):
+            kernels.append((_named_by(spec["argv"][0]), name, str(spec.get("display_name") or name)))
+    return kernels
+
+
+def _named_by(argument: str) -> str:
+    """Interpreter that Jupyter starts for the first argument of a kernelspec."""
+    # jupyter_client puts its own interpreter in place of these names (KernelManager.format_kernel_cmd).
+    if argument in ("python", "python3", "python{}.{}".format(*sys.version_info)):
+        return sys.executable
+    return shutil.which(argument) or argument
+
+
+def _environment(python: str, name: str, title: str, timeout: float) -> tuple[str, Environment]:
+    """Return an environment, and what tells it from others: two paths may lead to the same one."""
+    try:
+        probe = _probe(_interpreter(python), timeout)
+    except BadInputError as err:
+        return python, Environment(python=python, name=name, title=title, problems=(str(err),))
+    environment = Environment(
+        python=python,
+        name=name,
+        title=title,
+        versions=probe.versions,
+        problems=_problems(python, probe.versions),
+        warnings=_warnings(python, probe.versions),
+    )
+    return _identity(probe.prefix, probe.versions["python"]), environment
+
+
+def _distinct(found: Iterable[tuple[str, Environment]]) -> list[Environment]:
+    kept: dict[str, Environment] = {}
+    for identity, environment in found:
+        if identity != _identity(sys.prefix, own_versions()["python"]):
+            kept.setdefault(identity, environment)
+    return list(kept.values())
+
+
+def _identity(prefix: str, version: str) -> str:
+    return f"{os.path.realpath(prefix)} {version}"
+
+
+def _interpreter(python: str) -> str:
+    """Path of an interpreter, its symbolic links unresolved: a virtual environment is known by them."""
+    given = os.path.expanduser(python)  # noqa: PTH111
+    path = shutil.which(given)
+    if path is not None:
+        return os.path.abspath(path)  # noqa: PTH100
+    folder = Path(given)
+    for inside in (folder / "bin" / "python", folder / "Scripts" / "python.exe"):
+        if inside.exists():
+            raise BadInputError(f"python is {python!r}, a folder. Give its interpreter: {inside}.")
+    cause = "which can't be executed" if folder.exists() else "which isn't there"
+    raise BadInputError(f"python is {python!r}, {cause}. Give the path of a Python interpreter.")
+
+
+def _probe(python: str, timeout: float) -> _Probe:
+    # Only a program that calls itself Python is given code to run: a shell would take it for commands.
+    if not _output([python, "-V"], timeout).startswith("Python "):
+        raise BadInputError(f"{python} isn't a Python interpreter. Give the path of one, such as {sys.executable}.")
+    output = _output([python, "-c", _PROBE, *PACKAGES], timeout)
+    try:
+        answer = json.loads(output.splitlines()[-1])
+        return _Probe(answer["prefix"], answer["versions"])
+    except (ValueError, LookupError, TypeError) as err:
+        shown = output.strip().splitlines()[-1:] or ["nothing"]
+        raise BadInputError(f"{python} didn't tell its versions but said: {shown[0]:.200}") from err
+
+
+def _output(command: list[str], timeout: float) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired as err:
+        raise BadInputError(f"{command[0]} didn't answer within {timeout:g} s. Give another interpreter.") from err
+    except OSError as err:
+        raise BadInputError(f"{command[0]} can't be run ({err.strerror}). Give another interpreter.") from err
+    return done.stdout
+
+
+def _problems(python: str, theirs: Mapping[str, str]) -> tuple[str, ...]:
+    ours = own_versions()
+    problems = []
+    lacking = [package for package in PACKAGES if package not in theirs]
+    if lacking:
+        problems.append(f"{python} lacks {_listed(lacking)}.")
+    problems += [
+        f"{package} is {theirs[package]} in {python} and {ours[package]} here, and they must be the same."
+        for package in _SAME
+        if package in theirs and theirs[package] != ours.get(package)
+    ]
+    if not problems:
+        return ()
+    pins = " ".join(f"{package}=={ours[package]}" for package in _SAME if package in ours)
+    return (*problems[:-1], f"{problems[-1]} Run: {shlex.quote(python)} -m pip install {pins}")
+
+
+def _warnings(python: str, theirs: Mapping[str, str]) -> tuple[str, ...]:
+    ours = own_versions()
+    warnings = []
+    if _release(theirs["python"], 2) != _release(ours["python"], 2):
+        warnings.append(
+            f"{python} is Python {theirs['python']} and this is {ours['python']}: functions that a notebook of this "
+            "Python sends there may fail to unpickle. Use a notebook with that kernel."
+        )
+    if "numpy" in theirs and _release(theirs["numpy"], 1) != _release(ours.get("numpy", theirs["numpy"]), 1):
+        warnings.append(
+            f"numpy is {theirs['numpy']} in {python} and {ours['numpy']} here: arrays may fail to unpickle."
+        )
+    return tuple(warnings)
+
+
+def _release(version: str, parts: int) -> str:
+    return ".".join(version.split(".")[:parts])
+
+
+def _listed(items: list[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

@@ -1,0 +1,335 @@
+"""From a choice to a spec: how many processes and threads, how much memory, and why."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from dask.utils import format_bytes, parse_bytes, parse_timedelta
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+
+from workbench import config
+from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after, most_workers
+from workbench.clusters.spec import PROFILE_NAMES, ClusterSpec
+from workbench.errors import BadInputError, ConflictError, MissingError
+from workbench.hardware import Cpu, Inventory, profiles
+
+_MOST_THREADS = 8
+_FEWEST_THREADS = 4
+
+MEASURED = (
+    "Measured on two cores (tests/benchmarks/results/split-2026-11-21.md): (x + x.T).sum() took 0.86 s on one process "
+    "of two threads and 0.98 s on two processes of one, (x + 1)[::2, ::2].sum() 1.53 s and 1.52 s, a tall-skinny SVD "
+    "1.37 s and 1.28 s"
+)
+"""What that file says; a test compares the two."""
+
+
+def _blank_is_none(value: Any) -> Any:
+    return None if isinstance(value, str) and not value.strip() else value
+
+
+def _whole_number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("not a number")
+    return _blank_is_none(value)
+
+
+def _bytes(value: Any) -> Any:
+    value = _whole_number(value)
+    try:
+        return None if value is None else int(parse_bytes(value))
+    except (TypeError, AttributeError, OverflowError) as err:
+        raise ValueError("not a size") from err
+
+
+def _seconds(value: Any) -> Any:
+    value = _whole_number(value)
+    try:
+        return value if value in (None, "never") else float(parse_timedelta(value))
+    except (TypeError, AttributeError, KeyError) as err:
+        raise ValueError("not a duration") from err
+
+
+def _path(value: Any) -> Any:
+    value = _blank_is_none(value)
+    return os.fspath(value) if isinstance(value, Path) else value
+
+
+_Positive = Annotated[int, Field(ge=1)]
+_Count = Annotated[_Positive | None, BeforeValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 1})]
+_Size = Annotated[
+    _Positive | None,
+    BeforeValidator(_bytes),
+    WithJsonSchema({"type": "string", "examples": ["8GiB", "512MiB"], "unit": "bytes"}),
+]
+_Duration = Annotated[
+    Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["never"] | None,
+    BeforeValidator(_seconds),
+    WithJsonSchema({"type": "string", "examples": ["1h", "30m", "never"], "unit": "seconds"}),
+]
+_Interpreter = Annotated[str | None, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
+_Switch = Annotated[bool | None, BeforeValidator(_blank_is_none), WithJsonSchema({"type": "boolean"})]
+
+
+def _without_defaults(schema: dict[str, Any]) -> None:
+    """Leave out `default: null`: a form shows an empty field, whose meaning is in the description."""
+    for properties in schema["properties"].values():
+        properties.pop("default", None)
+
+
+class ClusterChoices(BaseModel):
+    """What a person may choose about a cluster; what is left out is chosen to match the hardware."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_without_defaults)
+
+    n_workers: _Count = Field(
+        None, title="Workers", description="Worker processes. Left out: follows from the threads and the cores."
+    )
+    threads_per_worker: _Count = Field(
+        None, title="Threads per worker", description="Left out: the cores shared out among the workers."
+    )
+    memory: _Size = Field(
+        None,
+        title="Memory",
+        description="For all workers together, such as 8GiB. Left out: what the budget leaves.",
+    )
+    encrypt: _Switch = Field(
+        None,
+        title="Encrypt",
+        description="Scheduler, workers and clients speak TLS. Left out: the setting workbench.encrypt.",
+    )
+    python: _Interpreter = Field(
+        None,
+        title="Python",
+        description="Path of the interpreter that the cluster runs in. Left out: the one that runs this.",
+    )
+    idle_timeout: _Duration = Field(
+        None,
+        title="Idle time-out",
+        description="A cluster with nothing to do for this long ends itself; 'never' keeps it. "
+        "Left out: the setting workbench.idle-timeout.",
+    )
+
+
+_ALLOWED = {
+    "n_workers": "a whole number of worker processes, 1 or more",
+    "threads_per_worker": "a whole number of threads for each worker, 1 or more",
+    "memory": "the memory of all workers together, in bytes or as a size such as '8GiB'",
+    "encrypt": "true or false",
+    "python": "the path of a Python interpreter",
+    "idle_timeout": "a duration above 0 such as '90s', '10m' or '1h', or 'never'",
+}
+
+
+class _Split(NamedTuple):
+    n_workers: int
+    threads: int
+    why: str
+
+
+def plan(
+    profile: str,
+    inventory: Inventory,
+    *,
+    n_workers: int | str | None = None,
+    threads_per_worker: int | str | None = None,
+    memory: int | str | None = None,
+    encrypt: bool | str | None = None,
+    python: str | os.PathLike[str] | None = None,
+    idle_timeout: float | str | None = None,
+    promised: int = 0,
+) -> ClusterSpec:
+    """Return the spec of the cluster that matches profile, hardware and choices; `spec.why` explains it.
+
+    Parameters
+    ----------
+    profile
+        One of cpu, gpu, gpus, ucx; this release starts cpu.
+    n_workers, threads_per_worker, memory, encrypt, python, idle_timeout
+        As in `ClusterChoices`, text allowed; None chooses to match the hardware and the settings.
+        `memory` is that of all workers together. `idle_timeout="never"` keeps an idle cluster.
+    promised
+        Bytes that running clusters were promised.
+
+    Raises
+    ------
+    BadInputError
+        A choice that can't be used: the sentence names it, what was given and what is allowed.
+    MissingError
+        A profile that can't be had here.
+    ConflictError
+        No memory was chosen and none is left.
+    """
+    _check_profile(profile, inventory)
+    chosen = choices(
+        n_workers=n_workers,
+        threads_per_worker=threads_per_worker,
+        memory=memory,
+        encrypt=encrypt,
+        python=python,
+        idle_timeout=idle_timeout,
+    )
+    split = _split(inventory.cpu, chosen.n_workers, chosen.threads_per_worker)
+    left = budget_after(inventory, promised)
+    limit, memory_why = _memory(split.n_workers, chosen.memory, left, most_workers(inventory))
+    encrypted = config.get("encrypt") if chosen.encrypt is None else chosen.encrypt
+    return ClusterSpec(
+        profile="cpu",
+        n_workers=split.n_workers,
+        threads_per_worker=split.threads,
+        memory_limit=limit,
+        protocol="tls" if encrypted else "tcp",
+        python=None if chosen.python is None else _absolute(chosen.python),
+        idle_timeout=_idle_timeout(chosen.idle_timeout),
+        why=(
+            _cores(inventory.cpu),
+            split.why,
+            *_balance(inventory.cpu.usable, split),
+            memory_why,
+            *_available(inventory, limit * split.n_workers),
+        ),
+    )
+
+
+def choices(**given: Any) -> ClusterChoices:
+    """Return the choices, validated. Raises BadInputError naming the first that can't be used."""
+    try:
+        return ClusterChoices.model_validate(given)
+    except ValidationError as err:
+        name = str(err.errors()[0]["loc"][0])
+        if name not in _ALLOWED:
+            raise BadInputError(f"Unknown choice {name!r:.80}. Choose among: {', '.join(_ALLOWED)}.") from err
+        raise BadInputError(f"{name} is {given[name]!r:.80}. Give {_ALLOWED[name]}.") from err
+
+
+def _check_profile(name: str, inventory: Inventory) -> None:
+    offered = {profile.name: profile for profile in profiles(inventory)}
+    if name not in PROFILE_NAMES:
+        raise BadInputError(f"Unknown profile {name!r:.80}. Choose one of: {', '.join(PROFILE_NAMES)}.")
+    if not offered[name].available:
+        raise MissingError(f"The {name} profile can't be had here. {offered[name].reason}")
+
+
+def _split(cpu: Cpu, n_workers: int | None, threads: int | None) -> _Split:
+    cores = _count(cpu.usable, "usable core")
+    if n_workers is not None and threads is not None:
+        return _Split(n_workers, threads, f"{_shape(n_workers, threads)}, as chosen.")
+    if n_workers is not None:
+        threads = max(1, cpu.usable // n_workers)
+        return _Split(n_workers, threads, f"{_shape(n_workers, threads)}: processes as chosen, {cores} shared out.")
+    if threads is not None:
+        n_workers = max(1, cpu.usable // threads)
+        return _Split(n_workers, threads, f"{_shape(n_workers, threads)}: threads as chosen, for {cores}.")
+    return _default_split(cpu.usable)
+
+
+def _default_split(usable: int) -> _Split:
+    """Split that array work likes: as few processes as keep each at eight threads or fewer.
+
+    Threads of one process share its blocks, processes copy them. On two cores that was measured
+    (tests/benchmarks/bench_split.py); that more than eight threads hinder one another is a rule, after the ten
+    processes of eight threads that "GPU Dask Arrays, first steps" (M. Rocklin, 2019) suggests for eighty.
+    """
+    if usable == 1:
+        return _Split(1, 1, "1 process of 1 thread: there is one usable core.")
+    if usable <= _MOST_THREADS:
+        why = f"{_shape(1, usable)}: threads share their blocks of an array, processes copy them. {MEASURED}"
+        return _Split(1, usable, f"{why}." if usable == 2 else f"{why}; for more cores it is a rule, not measured.")
+    n_workers = min(_sensible(usable), key=lambda n: (usable % n, n))
+    threads = usable // n_workers
+    why = (
+        f"{_shape(n_workers, threads)}: threads share their blocks of an array and processes copy them, but many "
+        f"threads of one process get in one another's way. {_FEWEST_THREADS} to {_MOST_THREADS} threads a process is "
+        "a rule (a well-known post suggests ten processes of eight on eighty cores) and was not measured here."
+    )
+    return _Split(n_workers, threads, why)
+
+
+def _sensible(usable: int) -> range:
+    """Numbers of processes that leave each four to eight threads."""
+    return range(math.ceil(usable / _MOST_THREADS), usable // _FEWEST_THREADS + 1)
+
+
+def _cores(cpu: Cpu) -> str:
+    if cpu.threads is None or cpu.usable == cpu.threads:
+        return f"{_count(cpu.usable, 'core')} may be used."
+    reasons = []
+    if cpu.affinity is not None and cpu.affinity < cpu.threads:
+        reasons.append(f"its affinity names {cpu.affinity}")
+    if cpu.quota is not None and cpu.quota < cpu.threads:
+        reasons.append(f"its control group grants {_count(cpu.quota, 'CPU')}")
+    return f"{_count(cpu.usable, 'core')} of {cpu.threads} may be used by this process: {' and '.join(reasons)}."
+
+
+def _balance(usable: int, split: _Split) -> tuple[str, ...]:
+    threads = split.n_workers * split.threads
+    if threads > usable:
+        return (
+            f"Warning: {_count(threads, 'thread')} for {_count(usable, 'usable core')}: they take turns, "
+            "which makes nothing faster.",
+        )
+    if threads < usable:
+        return (f"{_count(usable - threads, 'usable core')} of {usable} left to the scheduler, Jupyter and others.",)
+    return ()
+
+
+def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tuple[int, str]:
+    """Bytes for each worker, and the sentence that says why."""
+    if chosen is None and left.left < MINIMUM_PER_WORKER:
+        raise ConflictError(
+            f"{format_bytes(left.left)} of memory is left for another cluster ({left.describe()}). Stop a cluster, or "
+            "give the memory yourself (--memory) together with --force."
+        )
+    total = left.left if chosen is None else chosen
+    each = total // n_workers
+    if each < MINIMUM_PER_WORKER:
+        raise BadInputError(_too_little(n_workers, chosen, total, most))
+    both = f"{format_bytes(total)} for all workers together, {format_bytes(each)} for each"
+    if n_workers == 1:
+        both = f"{format_bytes(total)} for the one worker"
+    if chosen is None:
+        return each, f"{both}: all that the budget leaves ({left.describe()})."
+    verdict = f"the budget leaves {format_bytes(left.left)}"
+    if total > left.left:
+        verdict = f"Warning: {verdict} ({left.describe()}), so this takes --force"
+    return each, f"{both}, as chosen. {verdict[0].upper()}{verdict[1:]}."
+
+
+def _too_little(n_workers: int, chosen: int | None, total: int, most: int) -> str:
+    least, each = format_bytes(MINIMUM_PER_WORKER), format_bytes(total // n_workers)
+    given = f"n_workers is {n_workers}" if chosen is None else f"memory is {format_bytes(chosen)}"
+    remedies = [] if chosen is None else [f"at least {format_bytes(n_workers * MINIMUM_PER_WORKER)} of memory"]
+    fewer = min(total // MINIMUM_PER_WORKER, most)
+    if 0 < fewer < n_workers:
+        remedies.append(f"at most {_count(fewer, 'worker')}")
+    return f"{given}, which is {each} for each worker, and a worker needs {least}. Give {', or '.join(remedies)}."
+
+
+def _available(inventory: Inventory, memory: int) -> tuple[str, ...]:
+    available = inventory.memory.available
+    if available is None or available >= memory:
+        return ()
+    return (f"Warning: only {format_bytes(available)} is free at this moment; running programs hold the rest.",)
+
+
+def _idle_timeout(chosen: float | str | None) -> float | None:
+    if chosen is None:
+        return config.seconds("idle-timeout")
+    return None if isinstance(chosen, str) else chosen
+
+
+def _absolute(python: str) -> str:
+    # Symbolic links stay: a virtual environment's python is one, and resolving it would lead out of the environment.
+    expanded = os.path.expanduser(python)  # noqa: PTH111
+    return os.path.abspath(expanded) if os.sep in expanded else expanded  # noqa: PTH100
+
+
+def _shape(n_workers: int, threads: int) -> str:
+    return f"{_count(n_workers, 'process', 'processes')} of {_count(threads, 'thread')}"
+
+
+def _count(number: float, noun: str, plural: str | None = None) -> str:
+    return f"{number:g} {noun}" if number == 1 else f"{number:g} {plural or noun + 's'}"
