@@ -1,3 +1,45 @@
 """Pick hardware, get the Dask cluster that matches it, run a workload, watch it live."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+__all__ = ["Session", "WorkbenchError", "__version__", "connect", "inventory", "plan", "run", "start"]
+
+if TYPE_CHECKING:
+    from workbench.clusters.connect import connect
+    from workbench.clusters.plan import plan
+    from workbench.clusters.start import start
+    from workbench.errors import WorkbenchError
+    from workbench.hardware import inventory
+    from workbench.session import Session, run
+
+_HOMES = {
+    "Session": "session",
+    "WorkbenchError": "errors",
+    "connect": "clusters.connect",
+    "inventory": "hardware",
+    "plan": "clusters.plan",
+    "run": "session",
+    "start": "clusters.start",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _jupyter_server_extension_points() -> list[dict[str, Any]]:
+    """Tell Jupyter what to load."""
+    from workbench.server.app import WorkbenchApp
+
+    return [{"module": "workbench.server.app", "app": WorkbenchApp}]

@@ -1,0 +1,109 @@
+"""The extension that Jupyter loads: it names the addresses and holds what the handlers share.
+
+Loading it must cost Jupyter's start next to nothing: Dask, pydantic and the session are imported by the first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from jupyter_server.extension.application import ExtensionApp
+
+from workbench.errors import WorkbenchError
+from workbench.server.handlers import addresses
+
+if TYPE_CHECKING:
+    from workbench.server.watching import Watching
+    from workbench.session import Session
+
+QUICK = 0.5
+"""Seconds that an action may take before it is answered with 202 and goes on by itself: most failures show sooner."""
+
+
+class WorkbenchApp(ExtensionApp):
+    """Workbench inside a Jupyter server. Clusters and runs outlive it; only what watches them ends with it."""
+
+    name = "workbench"
+    description = "Pick hardware, start the Dask cluster that matches it, run a workload, watch it live."
+    open_browser = False
+
+    def initialize_settings(self) -> None:
+        """Put what the handlers share into the settings of the web application."""
+        self.settings["workbench_shared"] = Shared(
+            make_session=self.settings.get("workbench_session", _make_session),
+            base_url=self.settings["base_url"],
+            log=self.log,
+        )
+
+    def initialize_handlers(self) -> None:
+        """Name the addresses."""
+        self.handlers.extend(addresses())
+
+    async def stop_extension(self) -> None:
+        """End what watches; clusters and runs belong to the person and go on."""
+        await self.settings["workbench_shared"].close()
+
+
+class Shared:
+    """What all requests of one server share: the session, the watchers, and actions that are still under way."""
+
+    def __init__(self, make_session: Callable[[], Session], base_url: str, log: Any) -> None:
+        self.base_url = base_url
+        self.log = log
+        self._make_session = make_session
+        self._session: Session | None = None
+        self._watching: Watching | None = None
+        self._lock = asyncio.Lock()
+        self._actions: set[asyncio.Task[Any]] = set()
+
+    async def session(self) -> Session:
+        """Return the session, made by the first who asks: in a thread, because that imports Dask."""
+        async with self._lock:
+            if self._session is None:
+                self._session = await asyncio.to_thread(self._make_session)
+        return self._session
+
+    async def watching(self) -> Watching:
+        """Return what watches clusters and runs for all pages and sockets."""
+        session = await self.session()
+        if self._watching is None:
+            from workbench.server.watching import Watching
+
+            self._watching = Watching(session, self.base_url, self.log)
+        return self._watching
+
+    async def begin(self, action: Coroutine[Any, Any, Any]) -> None:
+        """Start an action and return: its error when it fails quickly, else it goes on and tells the watchers."""
+        task = asyncio.ensure_future(action)
+        self._actions.add(task)
+        task.add_done_callback(self._actions.discard)
+        done, _ = await asyncio.wait({task}, timeout=QUICK)
+        if done:
+            task.result()
+        else:
+            task.add_done_callback(self._tell)
+
+    def _tell(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if not isinstance(error, WorkbenchError):
+            self.log.error("Workbench: an action failed", exc_info=error)
+        if self._watching is not None:
+            self._watching.tell(str(error) or type(error).__name__)
+
+    async def close(self) -> None:
+        """Cancel what still runs in this server."""
+        for task in tuple(self._actions):
+            task.cancel()
+        await asyncio.gather(*self._actions, return_exceptions=True)
+        if self._watching is not None:
+            await self._watching.close()
+            self._watching = None
+
+
+def _make_session() -> Session:
+    from workbench.session import Session
+
+    return Session()

@@ -1,0 +1,63 @@
+"""What a request brings with it, checked for shape: each problem is one sentence that names the parameter."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from workbench.errors import BadInputError
+
+_KINDS = {str: "text", dict: "an object", bool: "true or false", int: "a whole number"}
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a request or message; an empty body is an empty object."""
+    if not body.strip():
+        return {}
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as err:
+        raise BadInputError(f"This is not JSON: {err}. Send an object such as {{}}.") from err
+    if not isinstance(value, dict):
+        raise BadInputError(f"Send a JSON object such as {{}}, not {_shown(value)}.")
+    return value
+
+
+def pick(given: dict[str, Any], required: dict[str, type], optional: dict[str, type] | None = None) -> dict[str, Any]:
+    """Return `given` when its keys and their kinds are as told; an optional key may also be null.
+
+    Raises BadInputError naming the key, what was given and what is allowed.
+    """
+    allowed = required | (optional or {})
+    for key in given:
+        if key not in allowed:
+            raise BadInputError(f"Unknown key {_shown(key)}. Allowed: {', '.join(allowed) or 'none'}.")
+    for key in required:
+        if key not in given:
+            raise BadInputError(f"{key} is missing. Give {_KINDS[required[key]]}.")
+    for key, value in given.items():
+        if value is None and key not in required:
+            continue
+        if not _is(value, allowed[key]):
+            raise BadInputError(f"{key} is {_shown(value)}. Give {_KINDS[allowed[key]]}.")
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _is(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def whole_number(name: str, text: str, lowest: int, highest: int) -> int:
+    """Return a number from a query. Raises BadInputError when it isn't one or lies outside the bounds."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = lowest - 1
+    if not lowest <= number <= highest:
+        raise BadInputError(f"{name} is {_shown(text)}. Give a whole number from {lowest} to {highest}.")
+    return number

@@ -1,0 +1,79 @@
+"""Dask's own dashboard of a registered cluster, behind the Jupyter server's login; no other address can be reached."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server_proxy.handlers import ProxyHandler
+from tornado.web import HTTPError, authenticated
+
+from workbench.errors import WorkbenchError
+from workbench.server.answers import API
+from workbench.server.handlers import AUTH_RESOURCE
+
+if TYPE_CHECKING:
+    from workbench.server.app import Shared
+
+_SECRETS = ("Cookie", "Authorization", "X-Xsrftoken")
+
+
+class Dashboard(ProxyHandler):
+    """Passes GET, HEAD and WebSockets on to the dashboard that a cluster's record names."""
+
+    auth_resource = AUTH_RESOURCE
+    SUPPORTED_METHODS = ("GET", "HEAD")
+
+    @authenticated
+    @authorized
+    async def get(self, name: str, path: str) -> None:
+        """Pass on a page or open a WebSocket."""
+        self.proxy_base = f"{API}/dashboard/{quote(name, safe='')}"
+        if path in ("", "/"):
+            self.redirect(f"{self.base_url}{self.proxy_base}/status")
+            return
+        self._port = await self._find(name)
+        await super().get(name, path)
+
+    @authenticated
+    @authorized
+    async def head(self, name: str, path: str) -> None:
+        """Pass on the question whether a page is there."""
+        self._port = await self._find(name)
+        await self.proxy("127.0.0.1", self._port, path)
+
+    async def http_get(self, name: str, path: str) -> None:
+        """Pass on a page."""
+        await self.proxy("127.0.0.1", self._port, path)
+
+    async def open(self, name: str, path: str) -> None:
+        """Open the WebSocket at the other end."""
+        await self.proxy_open("127.0.0.1", self._port, path)
+
+    def proxy_request_headers(self) -> dict[str, Any]:
+        """Return the headers without what proves who you are to Jupyter: the dashboard has no use for it."""
+        headers = super().proxy_request_headers()
+        for name in _SECRETS:
+            headers.pop(name, None)
+        return headers
+
+    def get_client_uri(self, protocol: str, host: str, port: int, proxied_path: str) -> str:
+        """Return the dashboard's own address, without Jupyter's token."""
+        query = [(key, value) for key, value in parse_qsl(self.request.query, keep_blank_values=True) if key != "token"]
+        self.request.query = urlencode(query)
+        return super().get_client_uri(protocol, host, port, proxied_path)
+
+    async def _find(self, name: str) -> int:
+        """Return the port of the cluster's dashboard. Raises HTTPError with the sentence of why there is none."""
+        shared: Shared = self.settings["workbench_shared"]
+        session = await shared.session()
+        try:
+            record = await asyncio.to_thread(session.cluster, name)
+        except WorkbenchError as err:
+            raise HTTPError(err.status, "%s", str(err)) from err
+        port = urlsplit(record.dashboard_address or "").port
+        if record.status != "ready" or port is None:
+            raise HTTPError(404, "%s", f"Cluster {name} has no dashboard now: it is {record.status}.")
+        return port

@@ -1,0 +1,36 @@
+"""What was kept of a run: its events to replay, its report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.errors import ConflictError, NotFoundError
+
+if TYPE_CHECKING:
+    from workbench.monitor.events import Batch
+    from workbench.runs.store import Run
+
+
+def read_batches(run: Run) -> list[Batch]:
+    """Return the recorded events of a run. Raises a WorkbenchError when it goes on or left none."""
+    from workbench.monitor.record import read_events
+    from workbench.runs import store
+
+    if run.active:
+        raise ConflictError(f"The run {run.id} is still going on: watch its cluster {run.cluster}.")
+    try:
+        return [read_events(store.folder(run.id) / "events.parquet")]
+    except FileNotFoundError as err:
+        raise NotFoundError(f"No events were recorded of the run {run.id} ({run.status}).") from err
+
+
+def report(run: Run) -> str:
+    """Return the run's report, made now when none was saved with it."""
+    from workbench.runs import store
+
+    saved = store.folder(run.id) / "report.html"
+    if saved.exists():
+        return saved.read_text()
+    from workbench.figures.report import report_html
+
+    return report_html(run, read_batches(run)[0])

@@ -1,0 +1,28 @@
+"""BokehJS as it lies in the installed bokeh package, which isn't imported for it."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import importlib.util
+from pathlib import Path
+
+from workbench.errors import MissingError, NotFoundError
+
+SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js", "bokeh-tables.min.js", "bokeh-gl.min.js", "bokeh-api.min.js")
+
+
+@functools.lru_cache(maxsize=2 * len(SCRIPTS))
+def read(name: str, *, compressed: bool) -> bytes:
+    """Return one of SCRIPTS, gzipped when asked for. Raises NotFoundError for any other name."""
+    if name not in SCRIPTS:
+        raise NotFoundError(f"There is no script {name!r:.80}. Possible: {', '.join(SCRIPTS)}.")
+    content = (_folder() / name).read_bytes()
+    return gzip.compress(content, mtime=0) if compressed else content
+
+
+def _folder() -> Path:
+    spec = importlib.util.find_spec("bokeh")
+    if spec is None or spec.origin is None:
+        raise MissingError("The figures need bokeh: pip install 'bokeh>=3.9,<3.10'.")
+    return Path(spec.origin).parent / "server" / "static" / "js"

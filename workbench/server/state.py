@@ -1,0 +1,127 @@
+"""What the sidebar shows, read again when something changes, for as long as somebody listens. No tornado here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import WorkbenchError
+from workbench.server.answers import read_state
+
+if TYPE_CHECKING:
+    from workbench.session import Session
+
+TICK = 2.0
+"""Seconds after which the state is read though no file changed: the memory that is used changes no file."""
+
+GAP = 0.03
+"""Seconds between two readings of the state at least."""
+
+
+class StateWatcher:
+    """Clusters, runs and budget, read again when a file says that something changed; `cursor` counts the changes."""
+
+    def __init__(self, session: Session, base_url: str, log: Any) -> None:
+        self.value: dict[str, Any] = {}
+        self.problem: str | None = None
+        self.read_at = 0.0
+        # Cursors of an earlier server of this address must not look like ours.
+        self.cursor = int(time.time() * 1000)
+        self._session = session
+        self._base_url = base_url
+        self._log = log
+        self._subscribers: list[Callable[[], None]] = []
+        self._changed = asyncio.Event()
+        self._reading = asyncio.Lock()
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+
+    def subscribe(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` after each change. Watching starts with the first subscriber."""
+        self._subscribers.append(on_change)
+        if not self._tasks:
+            self._tasks = (asyncio.create_task(self._follow()), asyncio.create_task(self._keep_reading()))
+
+    def unsubscribe(self, on_change: Callable[[], None]) -> None:
+        """Call it no more. Watching ends with the last subscriber."""
+        if on_change in self._subscribers:
+            self._subscribers.remove(on_change)
+        if not self._subscribers:
+            self._cancel()
+
+    @property
+    def watching(self) -> bool:
+        """Whether anything runs."""
+        return bool(self._tasks)
+
+    async def read(self) -> None:
+        """Read the state now and tell the subscribers when it is not what it was. Raises WorkbenchError."""
+        async with self._reading:
+            asked = time.monotonic()
+            value = await asyncio.to_thread(read_state, self._session, self._base_url)
+            self.read_at = asked
+            changed = value != self.value or self.problem is not None
+            self.value, self.problem = value, None
+        if changed:
+            self.cursor += 1
+        self._notify()
+
+    async def wait_beyond(self, cursor: int, timeout: float) -> None:
+        """Return when the state is no longer that of `cursor`, or after `timeout` seconds."""
+        beyond = asyncio.Event()
+
+        def look() -> None:
+            if self.cursor != cursor:
+                beyond.set()
+
+        self.subscribe(look)
+        try:
+            look()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(beyond.wait(), timeout)
+        finally:
+            self.unsubscribe(look)
+
+    async def close(self) -> None:
+        """End watching, whoever still listens."""
+        self._subscribers.clear()
+        tasks = self._tasks
+        self._cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = ()
+
+    def _notify(self) -> None:
+        for tell in tuple(self._subscribers):
+            tell()
+
+    async def _follow(self) -> None:
+        try:
+            async for _ in self._session.changes():
+                self._changed.set()
+        except (OSError, RuntimeError) as err:
+            # Such as no inotify watches left. The tick finds changes as well, only later.
+            self._log.warning(
+                "Workbench: changes of the data folder can't be followed (%s); looking every %g s.", err, TICK
+            )
+
+    async def _keep_reading(self) -> None:
+        while True:
+            self._changed.clear()
+            try:
+                await self.read()
+            except WorkbenchError as err:
+                self.problem = str(err)
+                self._notify()
+            except Exception:  # noqa: BLE001  One reading that goes wrong must not end the watching.
+                self._log.exception("Workbench: the state could not be read")
+                self.problem = "The state could not be read. The log of the Jupyter server says why."
+                self._notify()
+            await asyncio.sleep(GAP)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), TICK)

@@ -1,0 +1,394 @@
+"""Clusters whose figures are on a screen: one connection to each for the whole server, however many look.
+
+Nothing runs while nobody looks. No tornado here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ConflictError, FailedError, WorkbenchError
+from workbench.server.answers import patch_answer
+from workbench.server.state import StateWatcher
+
+if TYPE_CHECKING:
+    from workbench.figures.live import LiveFigure
+    from workbench.monitor.events import Batch
+    from workbench.session import Session
+
+LINGER = 5.0
+"""Seconds for which a cluster is still watched after the last page left: a page that is reloaded finds its past."""
+
+KEPT_BATCHES = 6_000
+KEPT_TASKS = 50_000
+"""What a page that joins later is shown of the past: ten minutes, and no more tasks than a figure draws smoothly."""
+
+POLLED_FOR = 15.0
+"""Seconds for which a figure that is polled is kept between two polls."""
+
+FeedOpener = Callable[[str, Callable[["Batch"], None]], AbstractAsyncContextManager[Any]]
+FigureMaker = Callable[[str], "LiveFigure"]
+
+
+class Watching:
+    """The state and the clusters that are watched, and who watches them."""
+
+    def __init__(
+        self,
+        session: Session,
+        base_url: str,
+        log: Any,
+        *,
+        open_feed: FeedOpener | None = None,
+        make_figure: FigureMaker | None = None,
+    ) -> None:
+        self.session = session
+        self.log = log
+        self.state = StateWatcher(session, base_url, log)
+        self._open_feed = open_feed or _open_feed
+        self._make_figure = make_figure or _make_figure
+        self._feeds: dict[str, ClusterFeed] = {}
+        self._polled: dict[str, PolledFigure] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._told: set[Callable[[str], None]] = set()
+
+    # -- figures of clusters and runs
+
+    async def watch_cluster(self, name: str, theme: str, on_change: Callable[[], None]) -> Watch:
+        """Begin to watch a cluster; one that is starting is watched as soon as it is ready.
+
+        Raises a WorkbenchError when there is none of this name, or when it failed or was lost.
+        """
+        record = await asyncio.to_thread(self.session.cluster, name)
+        _check_alive(name, record.status, record.message)
+        figure = await asyncio.to_thread(self._make_figure, theme)
+        feed = self._feeds.get(name)
+        if feed is None or feed.created != record.created or feed.ended is not None:
+            feed = self._new_feed(name, record.created)
+        watch = Watch(figure, on_change, feed)
+        feed.join(watch)
+        feed.notice(record.model_dump(mode="json"))
+        return watch
+
+    async def watch_run(self, run_id: str, theme: str, on_change: Callable[[], None]) -> Watch:
+        """Show what was recorded of a run, as one set of patches."""
+        from workbench.server.recorded import read_batches
+
+        run = await asyncio.to_thread(self.session.show, run_id)
+        batches = await asyncio.to_thread(read_batches, run)
+        figure = await asyncio.to_thread(self._make_figure, theme)
+        watch = Watch(figure, on_change)
+        watch.add(batches)
+        return watch
+
+    async def poll(self, name: str, theme: str, cursor: str | None) -> PolledFigure:
+        """Return the figure of a page whose WebSocket is blocked; without a known cursor, a new one."""
+        polled = self._polled.get(cursor or "")
+        if polled is None or polled.name != name:
+            polled = PolledFigure(token_hex(8), name, await self.watch_cluster(name, theme, _nothing))
+            self._polled[polled.cursor] = polled
+        polled.seen = time.monotonic()
+        if self._sweep is None:
+            self._forget_unpolled()
+        return polled
+
+    def _forget_unpolled(self) -> None:
+        now = time.monotonic()
+        for cursor, polled in tuple(self._polled.items()):
+            if now - polled.seen > POLLED_FOR:
+                polled.watch.leave()
+                del self._polled[cursor]
+        loop = asyncio.get_running_loop()
+        self._sweep = loop.call_later(POLLED_FOR, self._forget_unpolled) if self._polled else None
+
+    def _new_feed(self, name: str, created: float) -> ClusterFeed:
+        replaced = self._feeds.pop(name, None)
+        if replaced is not None:
+            replaced.end(f"{name} was stopped, and another cluster has its name now.")
+        if not self._feeds:
+            self.state.subscribe(self._on_state)
+        feed = ClusterFeed(name, created, self._open_feed, self.log, self._forget_feed)
+        self._feeds[name] = feed
+        return feed
+
+    def _forget_feed(self, feed: ClusterFeed) -> None:
+        if self._feeds.get(feed.name) is feed:
+            del self._feeds[feed.name]
+        if not self._feeds:
+            self.state.unsubscribe(self._on_state)
+
+    def _on_state(self) -> None:
+        clusters = {cluster["name"]: cluster for cluster in self.state.value.get("clusters", ())}
+        for feed in tuple(self._feeds.values()):
+            if self.state.read_at > feed.asked:
+                feed.notice(clusters.get(feed.name))
+
+    # -- what went wrong outside of a request
+
+    def listen(self, tell: Callable[[str], None]) -> None:
+        """Have `tell` called with each sentence that no request can be answered with."""
+        self._told.add(tell)
+
+    def unlisten(self, tell: Callable[[str], None]) -> None:
+        """Take `tell` off again."""
+        self._told.discard(tell)
+
+    def tell(self, message: str) -> None:
+        """Pass a sentence on to all who listen."""
+        for tell in tuple(self._told):
+            tell(message)
+
+    async def close(self) -> None:
+        """End all watching in this server. The clusters go on."""
+        self._polled.clear()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        feeds = tuple(self._feeds.values())
+        for feed in feeds:
+            feed.end("The Jupyter server was stopped.")
+        await asyncio.gather(*(feed.closed() for feed in feeds))
+        await self.state.close()
+
+
+class ClusterFeed:
+    """One connection to a watched cluster, shared by all who watch it; closed a little after the last one left."""
+
+    def __init__(
+        self,
+        name: str,
+        created: float,
+        open_feed: FeedOpener,
+        log: Any,
+        on_end: Callable[[ClusterFeed], None],
+    ) -> None:
+        self.name = name
+        self.created = created
+        self.asked = time.monotonic()
+        self.ended: str | None = None
+        self.waiting: str | None = None
+        """Why there is nothing to see yet."""
+        self._open_feed = open_feed
+        self._log = log
+        self._on_end = on_end
+        self._watches: set[Watch] = set()
+        self._history: deque[Batch] = deque(maxlen=KEPT_BATCHES)
+        self._kept_tasks = 0
+        self._is_ready = asyncio.Event()
+        self._end = asyncio.Event()
+        self._leaving: asyncio.TimerHandle | None = None
+        self._task = asyncio.create_task(self._run())
+
+    def join(self, watch: Watch) -> None:
+        """Let `watch` have what is known, and all that comes."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
+        self._watches.add(watch)
+        watch.add(list(self._history))
+
+    def leave(self, watch: Watch) -> None:
+        """Take `watch` off; the connection is closed when none is back soon."""
+        self._watches.discard(watch)
+        if not self._watches and self.ended is None and self._leaving is None:
+            self._leaving = asyncio.get_running_loop().call_later(LINGER, self.end, "Nobody watched any more.")
+
+    def notice(self, cluster: dict[str, Any] | None) -> None:
+        """Take in what the state says of the cluster."""
+        if cluster is None or cluster["created"] != self.created:
+            self.end(f"{self.name} was stopped, so there is nothing more to watch.")
+        elif cluster["status"] in ("failed", "lost"):
+            self.end(_end_of(self.name, cluster["status"], cluster["message"]))
+        elif cluster["status"] == "starting":
+            self.waiting = (
+                f"{self.name} is starting: {cluster['n_workers']} of {cluster['n_workers_expected']} workers."
+            )
+            self._wake_all()
+        elif cluster["status"] == "ready":
+            self._is_ready.set()
+
+    def end(self, sentence: str) -> None:
+        """Tell all who watch that this is over, and close the connection."""
+        if self.ended is not None:
+            return
+        self.ended = sentence
+        self._end.set()
+        self._is_ready.set()
+        if self._leaving is not None:
+            self._leaving.cancel()
+        self._wake_all()
+        self._on_end(self)
+
+    async def closed(self) -> None:
+        """Return when the connection is closed."""
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        await self._is_ready.wait()
+        if self.ended is not None:
+            return
+        try:
+            async with self._open_feed(self.name, self._take):
+                self.waiting = None
+                self._wake_all()
+                await self._end.wait()
+        except (OSError, TimeoutError, WorkbenchError) as err:
+            self.end(f"The connection to {self.name} ended: {err}")
+        except Exception as err:  # noqa: BLE001  Whatever a client runs into, those who watch must hear of it.
+            self._log.exception("Workbench: watching %s failed", self.name)
+            self.end(f"Watching {self.name} failed: {err}")
+
+    def _take(self, batch: Batch) -> None:
+        if len(self._history) == self._history.maxlen:
+            self._kept_tasks -= len(self._history.popleft().tasks)
+        self._history.append(batch)
+        self._kept_tasks += len(batch.tasks)
+        while self._kept_tasks > KEPT_TASKS and len(self._history) > 1:
+            self._kept_tasks -= len(self._history.popleft().tasks)
+        for watch in self._watches:
+            watch.add([batch])
+
+    def _wake_all(self) -> None:
+        for watch in self._watches:
+            watch.wake()
+
+
+class Watch:
+    """One figure on one screen: what came since it was last drawn, kept together until the screen takes more."""
+
+    def __init__(self, figure: LiveFigure, on_change: Callable[[], None], feed: ClusterFeed | None = None) -> None:
+        self.figure = figure
+        self._feed = feed
+        self._on_change = on_change
+        self._batches: list[Batch] = []
+        self._range: tuple[float, float, int] | None = None
+        self._status: dict[str, Any] = {}
+        self._drawing = asyncio.Lock()
+
+    @property
+    def gone(self) -> str | None:
+        """Why there is nothing more to come, None while there is."""
+        return self._feed.ended if self._feed else None
+
+    def add(self, batches: list[Batch]) -> None:
+        """Keep batches until they are drawn."""
+        self._batches.extend(batches)
+        # A screen that takes nothing for minutes is shown the latest minutes when it comes back.
+        del self._batches[:-KEPT_BATCHES]
+        self.wake()
+
+    def show_range(self, start: float, end: float, width: int) -> None:
+        """Show another stretch of time; of several wishes the last one counts."""
+        self._range = (start, end, width)
+        self.wake()
+
+    def wake(self) -> None:
+        """Tell the screen's sender that there is something."""
+        self._on_change()
+
+    def leave(self) -> None:
+        """Watch no more."""
+        if self._feed is not None:
+            self._feed.leave(self)
+
+    async def take(self) -> dict[str, Any] | None:
+        """Return what the screen has to change, `{"patches", "status"}`; None when there is nothing."""
+        async with self._drawing:
+            batches, self._batches = self._batches, []
+            shown, self._range = self._range, None
+            waiting = self._feed.waiting if self._feed else None
+            if not batches and shown is None and waiting == self._status.get("message"):
+                return None
+            for batch in batches:
+                if batch.samples:
+                    self._status = status_of(batch)
+            self._status = {**self._status, "message": waiting}
+            # In a thread: a busy cluster's batch takes tens of milliseconds to thin.
+            patches = await asyncio.to_thread(self._draw, batches, shown)
+        return {"patches": patches, "status": self._status}
+
+    def _draw(self, batches: list[Batch], shown: tuple[float, float, int] | None) -> list[dict[str, Any]]:
+        patches: list[Any] = []
+        if batches:
+            self.figure.feed(batches)
+            patches.extend(self.figure.patches())
+        if shown is not None:
+            patches.extend(self.figure.show_range(*shown))
+        return [patch_answer(patch) for patch in patches]
+
+
+@dataclasses.dataclass
+class PolledFigure:
+    """A figure that a page without a WebSocket asks for again and again."""
+
+    cursor: str
+    name: str
+    watch: Watch
+    seen: float = 0.0
+
+
+def status_of(batch: Batch) -> dict[str, Any]:
+    """Return the numbers above the figure: workers, what they hold, may hold, have spilled and do, all together."""
+    latest = {sample.worker: sample for sample in batch.samples}.values()
+    return {
+        "workers": len(latest),
+        "memory": sum(sample.memory for sample in latest),
+        "memory_limit": sum(sample.memory_limit for sample in latest),
+        "spilled": sum(sample.spilled for sample in latest),
+        "cpu": sum(sample.cpu for sample in latest),
+        "executing": sum(sample.n_executing for sample in latest),
+    }
+
+
+def _check_alive(name: str, status: str, message: str | None) -> None:
+    if status in ("failed", "lost"):
+        raise FailedError(_end_of(name, status, message))
+    if status == "stopping":
+        raise ConflictError(f"{name} is being stopped.")
+
+
+def _end_of(name: str, status: str, message: str | None) -> str:
+    what = "failed to start" if status == "failed" else "was lost"
+    return f"{name} {what}. {message or ''}".strip()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _make_figure(theme: str) -> LiveFigure:
+    from workbench.figures.live import LiveFigure
+
+    return LiveFigure(theme=theme)
+
+
+@asynccontextmanager
+async def _open_feed(name: str, on_batch: Callable[[Batch], None]) -> AsyncIterator[Any]:
+    """Connect to a cluster and have its batches handed to `on_batch`."""
+    await asyncio.to_thread(_import_distributed)
+    from workbench.clusters.connect import connect
+    from workbench.monitor.feed import Feed
+
+    client = connect(name, asynchronous=True, client_name="workbench-watch")
+    try:
+        await client
+        async with Feed(client, on_batch):
+            yield client
+    finally:
+        # A scheduler that is no more can't say goodbye.
+        with contextlib.suppress(TimeoutError, OSError):
+            await asyncio.wait_for(client.close(), 5)
+
+
+def _import_distributed() -> None:
+    """Import what takes half a second, for which the server's loop must not stand still."""
+    import distributed  # noqa: F401
+
+    import workbench.monitor.feed  # noqa: F401
