@@ -77,8 +77,9 @@ def _compare_versions(record: ClusterRecord) -> None:
     theirs = record.versions.get("dask")
     if theirs is not None and theirs != dask.__version__:
         warnings.warn(
-            f"Cluster {record.name} runs dask {theirs}, this Python has dask {dask.__version__}. Results may fail to travel "
-            f"between them. Start the cluster with python={sys.executable!r}, or work in the cluster's environment.",
+            f"Cluster {record.name} runs dask {theirs}, this Python has dask {dask.__version__}. Results may "
+            "fail to travel between them. Work in the cluster's environment, or start the cluster with "
+            f"python={sys.executable!r}.",
             stacklevel=3,
         )
 

@@ -134,7 +134,7 @@ def _check_budget(record: ClusterRecord, n_workers: int) -> None:
 @contextlib.asynccontextmanager
 async def _scheduler(record: ClusterRecord) -> AsyncIterator[Any]:
     """Dask's RPC to the cluster's scheduler. Raises a WorkbenchError when it isn't up or doesn't answer."""
-    from distributed.core import connect, rpc
+    from distributed.core import rpc
 
     if record.status != "ready" or record.scheduler_address is None:
         raise ConflictError(f"Cluster {record.name} is not ready ({record.status}). {record.message or ''}".strip())

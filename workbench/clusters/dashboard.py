@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 
-import tornado.web
 from distributed.scheduler import Scheduler
+from tornado.web import Application, RequestHandler
 
 
 def connect_when_asked(scheduler: Scheduler) -> None:
@@ -15,11 +15,11 @@ def connect_when_asked(scheduler: Scheduler) -> None:
     Most clusters' dashboards are never opened, and importing it delays a start by 0.4 s.
     """
     scheduler.http_application.add_application(
-        tornado.web.Application([(r".*", _Loader, {"scheduler": scheduler})]),
+        Application([(r".*", _Loader, {"scheduler": scheduler})]),
     )
 
 
-class _Loader(tornado.web.RequestHandler):
+class _Loader(RequestHandler):
     """Answers any page that isn't there yet: loads the dashboard, then sends the browser to the page again."""
 
     def initialize(self, scheduler: Scheduler) -> None:

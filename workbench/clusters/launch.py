@@ -121,7 +121,7 @@ def _check_budget(spec: ClusterSpec) -> None:
 def _start_host(record: ClusterRecord) -> ClusterRecord:
     python = record.spec.python or sys.executable
     try:
-        with open(records.folder(record.name) / "host.log", "wb", opener=_private) as log:  # noqa: PTH123
+        with open(records.folder(record.name) / "host.log", "wb", opener=_private) as log:
             # -P: a file of the user's called, say, random.py must not stand in for Python's own.
             host = subprocess.Popen(
                 [python, "-P", "-m", "workbench.clusters.host", record.name],

@@ -9,7 +9,6 @@ import os
 import platform
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -24,6 +23,7 @@ from distributed.scheduler import Scheduler
 
 from workbench import __version__, config
 from workbench.clusters import dashboard, processes, records, security
+from workbench.clusters.forking import forking
 from workbench.clusters.launch import LAUNCHERS
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import FailedError, WorkbenchError
@@ -61,9 +61,10 @@ class _Owner:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.end, "asked to by a signal")
         heartbeat = asyncio.create_task(self._beat())
-        problem = await self._start()
-        if problem is None:
-            await self._watch()
+        async with forking(records.folder(self.record.name)):
+            problem = await self._start()
+            if problem is None:
+                await self._watch()
         heartbeat.cancel()
         if problem is None or self.ended.is_set():
             self.update(status="stopping", expires_at=None)
@@ -149,7 +150,7 @@ class _Owner:
     def _too_late(self, limit: float) -> str:
         there, expected = self.record.n_workers, self.record.n_workers_expected
         what = f"{there} of {expected} workers had arrived" if self.cluster else "the scheduler was not up"
-        return f"After {limit:g} s {what}. The log may say why; on a slow machine raise the setting workbench.start-timeout."
+        return f"After {limit:g} s {what}. See the log; on a slow machine raise the setting workbench.start-timeout."
 
     async def _watch(self) -> None:
         """Until the cluster is to end: follow what changes without anybody telling."""

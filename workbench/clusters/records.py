@@ -65,7 +65,7 @@ class ClusterRecord(BaseModel):
     versions: dict[str, str] = {}
     created: float = 0.0
     expires_at: float | None = None
-    """When the lease runs out (seconds since the epoch), while the cluster is idle; None while it works or without a lease."""
+    """When the lease runs out (seconds since the epoch); None while the cluster works, or without a lease."""
     clients: tuple[str, ...] = ()
     """Ids of the Dask clients that are connected."""
     message: str | None = None
@@ -76,14 +76,6 @@ class ClusterRecord(BaseModel):
     def is_over(self) -> bool:
         """Whether nothing of it runs any more and only the record is left."""
         return self.status in ("failed", "lost")
-
-    @property
-    def promised(self) -> int:
-        """Bytes that this cluster's workers may use together, now or when it adapts to its upper bound."""
-        if self.is_over:
-            return 0
-        most = self.adaptive[1] if self.adaptive else 0
-        return self.spec.memory_limit * max(self.n_workers, self.n_workers_expected, most)
 
     @property
     def marker(self) -> str:
@@ -139,8 +131,8 @@ def create(record: ClusterRecord) -> None:
         existing = _true(target, locked=True)
         if existing is not None and not existing.is_over:
             raise ConflictError(
-                f"There is a cluster {record.name!r} already ({existing.status}). Choose another name, or stop it first: "
-                f"workbench down {record.name}"
+                f"There is a cluster {record.name!r} already ({existing.status}). Choose another name, or stop it "
+                f"first: workbench down {record.name}"
             )
         if existing is None and (target / "record.json").exists():
             raise ConflictError(
@@ -249,7 +241,7 @@ def _unreadable(path: Path, reason: str) -> ClusterRecord:
         name=path.name,
         spec=ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=1, why=("The record can't be read.",)),
         status="lost",
-        message=f"The record of {path.name} can't be read ({reason.rstrip('.')}). Dismiss it: workbench down {path.name}",
+        message=f"Its record can't be read ({reason.rstrip('.')}). Dismiss it: workbench down {path.name}",
         place=processes.place(),
     )
 

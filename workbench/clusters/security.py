@@ -24,7 +24,7 @@ def make(name: str) -> Security:
         security = Security.temporary()
     except ImportError as err:
         raise MissingError(
-            "Encryption needs the package cryptography: pip install cryptography, or start the cluster with encrypt=False."
+            "Encryption needs the package cryptography: pip install cryptography. Or start with encrypt=False."
         ) from err
     folder = _folder(name)
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -46,7 +46,7 @@ def load(record: ClusterRecord) -> Security | None:
     gone = [path for path in paths.values() if not Path(path).exists()]
     if gone:
         raise MissingError(
-            f"The keys of {record.name} are gone ({gone[0]}), so nobody can talk to it. Stop it: workbench down {record.name}"
+            f"The keys of {record.name} are gone, so nobody can talk to it. Stop it: workbench down {record.name}"
         )
     return Security(require_encryption=True, **paths)
 

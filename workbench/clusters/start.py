@@ -98,7 +98,7 @@ def start_spec(
     on_change: Callable[[ClusterRecord], None] | None = None,
     timeout: float | None = None,
 ) -> Cluster:
-    """Start the cluster that `spec` describes, and wait until it is ready. A start that is interrupted is called off."""
+    """Start the cluster that `spec` describes, and wait until it is ready; interrupting the wait calls it off."""
     record = launch(spec, name=name, force=force)
     try:
         _finish(control.wait(record.name, on_change, timeout))
@@ -110,11 +110,12 @@ def start_spec(
 
 
 def _plan(profile: str, choices: dict[str, Any]) -> ClusterSpec:
+    from workbench.clusters.budget import budget
     from workbench.clusters.plan import plan
     from workbench.hardware import inventory
 
-    promised = sum(record.promised for record in records.read_all())
-    return plan(profile, inventory(), promised=promised, **choices)
+    here = inventory()
+    return plan(profile, here, promised=budget(here, records.read_all()).promised, **choices)
 
 
 def _is_over(name: str) -> bool:

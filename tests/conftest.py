@@ -1,0 +1,76 @@
+"""Fixtures that all tests share. Nothing here touches the data folder of whoever runs the tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+
+from workbench.clusters.spec import ClusterSpec
+
+
+@contextlib.contextmanager
+def using_data_folder(path: Path) -> Iterator[Path]:
+    """`path` as the data folder, here and in the processes started meanwhile; clusters left in it are stopped."""
+    before = os.environ.get("DASK_WORKBENCH__DATA_FOLDER")
+    os.environ["DASK_WORKBENCH__DATA_FOLDER"] = str(path)
+    try:
+        with dask.config.set({"workbench.data-folder": str(path)}):
+            yield path
+            _stop_all()
+    finally:
+        if before is None:
+            del os.environ["DASK_WORKBENCH__DATA_FOLDER"]
+        else:
+            os.environ["DASK_WORKBENCH__DATA_FOLDER"] = before
+
+
+def _stop_all() -> None:
+    from workbench.clusters import control, records
+
+    for record in records.read_all():
+        asyncio.run(control.stop(record))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nobodys_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A test that forgets to ask for a data folder must not find the real one."""
+    with using_data_folder(tmp_path_factory.mktemp("nobody")):
+        yield
+
+
+@pytest.fixture
+def data_folder(tmp_path: Path) -> Iterator[Path]:
+    """An empty data folder."""
+    with using_data_folder(tmp_path / "data") as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def spec() -> ClusterSpec:
+    """A small cluster: two workers of one thread and 512 MiB."""
+    return ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=512 * 2**20)
+
+
+@pytest.fixture(scope="session")
+def quick_cluster() -> Iterator[Any]:
+    """Two workers as threads of this process: a Dask cluster that starts in no time."""
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def quick_client(quick_cluster: Any) -> Iterator[Any]:
+    """A client of the cluster in this process."""
+    from distributed import Client
+
+    with Client(quick_cluster) as client:
+        yield client

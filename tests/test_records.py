@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from workbench.clusters import processes, records
+from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import ConflictError, NotFoundError
+
+
+@pytest.fixture
+def data_folder(data_folder: Path) -> Iterator[Path]:
+    """An empty data folder, whose clusters are forgotten at the end: stopping them would stop this process."""
+    yield data_folder
+    for name in records.names():
+        records.remove(name)
+
+
+def record(spec: ClusterSpec, name: str = "calm-otter", **fields: Any) -> ClusterRecord:
+    """A record whose host is this very process, unless told otherwise."""
+    alive = {"pid": os.getpid(), "pid_created": psutil.Process().create_time(), "place": processes.place()}
+    return ClusterRecord(name=name, spec=spec, created=time.time(), **{**alive, **fields})
+
+
+def dead_process() -> dict[str, Any]:
+    """Pid and start of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    created = processes.created(process.pid)
+    process.communicate(b"\n")
+    return {"pid": process.pid, "pid_created": created}
+
+
+def test_a_record_is_read_as_it_was_written(data_folder: Path, spec: ClusterSpec) -> None:
+    written = record(spec, status="ready", clients=("Client-1",), adaptive=(1, 3))
+    records.create(written)
+    assert records.read("calm-otter") == written
+    assert records.read_all() == (written,)
+
+
+def test_folders_and_files_are_the_users_alone(data_folder: Path, spec: ClusterSpec) -> None:
+    records.create(record(spec))
+    for path in [data_folder, *data_folder.rglob("*")]:
+        if path.name != ".lock":
+            assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_name_in_use_is_a_conflict(data_folder: Path, spec: ClusterSpec) -> None:
+    records.create(record(spec, status="ready"))
+    with pytest.raises(ConflictError, match="calm-otter.*ready.*another name"):
+        records.create(record(spec))
+
+
+@pytest.mark.parametrize("status", ["failed", "lost"])
+def test_the_name_of_a_cluster_that_is_over_can_be_used_again(data_folder: Path, spec: ClusterSpec, status: Any) -> None:
+    records.create(record(spec, status=status))
+    (records.folder("calm-otter") / "host.log").write_text("old")
+    again = record(spec)
+    records.create(again)
+    assert records.read("calm-otter") == again
+    assert records.log("calm-otter") == ""
+
+
+def test_one_of_many_who_claim_a_name_gets_it(data_folder: Path, spec: ClusterSpec) -> None:
+    gate = threading.Barrier(8)
+
+    def claim(number: int) -> bool:
+        gate.wait()
+        try:
+            records.create(record(spec, message=str(number)))
+        except ConflictError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(claim, range(8))) == 1
+
+
+def test_an_unknown_name_says_which_exist(data_folder: Path, spec: ClusterSpec) -> None:
+    records.create(record(spec))
+    records.create(record(spec, "bold-heron"))
+    with pytest.raises(NotFoundError, match="'warm-yak'.*bold-heron, calm-otter"):
+        records.read("warm-yak")
+
+
+def test_without_any_cluster_an_unknown_name_says_how_to_start_one(data_folder: Path) -> None:
+    with pytest.raises(NotFoundError, match="No cluster is running. Start one"):
+        records.read("warm-yak")
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc", "", ".lock", "a/b"])
+def test_a_name_leads_to_no_other_folder(data_folder: Path, name: str) -> None:
+    with pytest.raises(NotFoundError):
+        records.read(name)
+    with pytest.raises(NotFoundError):
+        records.remove(name)
+
+
+def test_a_cluster_whose_host_died_is_lost_with_the_last_lines_of_its_log(data_folder: Path, spec: ClusterSpec) -> None:
+    records.create(record(spec, status="ready", n_workers=2, clients=("Client-1",), **dead_process()))
+    folder = records.folder("calm-otter")
+    (folder / "host.log").write_text("".join(f"line {number}\n" for number in range(100)))
+    (folder / "tls").mkdir()
+    (folder / "tls" / "key.pem").write_text("secret")
+    found = records.read("calm-otter")
+    assert (found.status, found.n_workers, found.clients) == ("lost", 0, ())
+    assert "killed or crashed" in str(found.message)
+    assert found.log_tail[-1] == "line 99"
+    assert not (folder / "tls").exists()
+    assert ClusterRecord.model_validate_json((folder / "record.json").read_text()) == found
+
+
+def test_a_start_whose_host_died_has_failed_and_quotes_its_last_words(data_folder: Path, spec: ClusterSpec) -> None:
+    records.create(record(spec, **dead_process()))
+    (records.folder("calm-otter") / "host.log").write_text("Traceback\nModuleNotFoundError: No module named 'dask'\n")
+    found = records.read("calm-otter")
+    assert found.status == "failed"
+    assert "No module named 'dask'" in str(found.message)
+
+
+def test_a_host_that_died_while_it_stopped_leaves_nothing(data_folder: Path, spec: ClusterSpec) -> None:
+    records.create(record(spec, status="stopping", **dead_process()))
+    assert records.read_all() == ()
+    assert records.names() == ()
+
+
+def test_a_pid_that_was_given_to_another_process_is_not_the_host(data_folder: Path, spec: ClusterSpec) -> None:
+    records.create(record(spec, status="ready", pid_created=psutil.Process().create_time() - 3600))
+    assert records.read("calm-otter").status == "lost"
+
+
+def test_a_host_is_known_by_its_marker_after_the_clock_was_set(data_folder: Path, spec: ClusterSpec) -> None:
+    made = record(spec, status="ready")
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, processes.MARKER: made.marker}
+    ) as host:
+        created = processes.created(host.pid)
+        assert created is not None
+        records.create(made.model_copy(update={"pid": host.pid, "pid_created": created - 3600}))
+        assert records.read("calm-otter").status == "ready"
+        host.communicate(b"\n")
+    assert records.read("calm-otter").status == "lost"
+
+
+def test_a_start_without_a_process_is_given_a_moment(data_folder: Path, spec: ClusterSpec) -> None:
+    records.create(record(spec, pid=None, pid_created=None))
+    assert records.read("calm-otter").status == "starting"
+    records.write(record(spec, pid=None, pid_created=None).model_copy(update={"created": time.time() - 60}))
+    assert records.read("calm-otter").status == "failed"
+
+
+def test_a_cluster_on_another_machine_is_neither_shown_nor_touched(data_folder: Path, spec: ClusterSpec) -> None:
+    far = record(spec, status="ready", place="elsewhere", **dead_process())
+    records.create(far)
+    before = (records.folder("calm-otter") / "record.json").read_bytes()
+    assert records.read_all() == ()
+    assert (records.folder("calm-otter") / "record.json").read_bytes() == before
+    with pytest.raises(ConflictError, match="another machine"):
+        records.create(record(spec))
+
+
+def test_a_cluster_on_another_machine_that_gives_no_sign_of_life_is_lost(data_folder: Path, spec: ClusterSpec) -> None:
+    records.create(record(spec, status="ready", place="elsewhere", **dead_process()))
+    heartbeat = records.folder("calm-otter") / "heartbeat"
+    heartbeat.touch()
+    os.utime(heartbeat, (0, time.time() - 10 * records.HEARTBEAT))
+    found = records.read("calm-otter")
+    assert found.status == "lost"
+    assert "machine" in str(found.message)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"name": "calm-otter"}', b"\xff\xfe", b'{"name": 3, "spec": {}}'])
+def test_an_unreadable_record_is_lost_with_a_sentence(data_folder: Path, spec: ClusterSpec, text: bytes) -> None:
+    records.create(record(spec))
+    (records.folder("calm-otter") / "record.json").write_bytes(text)
+    (found,) = records.read_all()
+    assert (found.name, found.status) == ("calm-otter", "lost")
+    assert "can't be read" in str(found.message)
+    records.remove("calm-otter")
+    assert records.read_all() == ()
+
+
+def test_fields_of_a_later_version_are_ignored(data_folder: Path, spec: ClusterSpec) -> None:
+    made = record(spec, status="ready")
+    records.create(made)
+    path = records.folder("calm-otter") / "record.json"
+    path.write_text(path.read_text()[:-1] + ', "colour": "blue"}')
+    assert records.read("calm-otter") == made
+
+
+def test_half_a_folder_is_no_cluster_and_its_name_is_free(data_folder: Path, spec: ClusterSpec) -> None:
+    records.folder("calm-otter").mkdir()
+    (records.folder("calm-otter") / "host.log").write_text("half")
+    assert records.read_all() == ()
+    records.create(record(spec))
+    assert records.read("calm-otter").status == "starting"
+
+
+def test_many_readers_at_once_find_the_same_truth(data_folder: Path, spec: ClusterSpec) -> None:
+    for name in ("calm-otter", "bold-heron", "warm-yak"):
+        records.create(record(spec, name, status="ready", **dead_process()))
+    code = "from workbench.clusters import records; print([r.status for r in records.read_all()])"
+    readers = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: [item.status for item in records.read_all()], range(32)))
+    assert all(statuses == ["lost"] * 3 for statuses in found)
+    assert all(reader.communicate()[0].strip() == "['lost', 'lost', 'lost']" for reader in readers)
+
+
+def test_only_marked_processes_of_the_hosts_session_are_leftovers(data_folder: Path, spec: ClusterSpec) -> None:
+    mark = record(spec).marker
+    marked = {**os.environ, processes.MARKER: mark}
+    sleep = [sys.executable, "-c", "input()"]
+    children = [
+        subprocess.Popen(sleep, stdin=subprocess.PIPE, env=marked, start_new_session=True),
+        subprocess.Popen(sleep, stdin=subprocess.PIPE, env=marked),
+        subprocess.Popen(sleep, stdin=subprocess.PIPE, start_new_session=True),
+    ]
+    found = [[process.pid for process in processes.leftovers(child.pid, mark)] for child in children]
+    for child in children:
+        child.communicate(b"\n")
+    assert found == [[children[0].pid], [], []]
