@@ -1,0 +1,144 @@
+"""One budget over all running clusters, refused with the numbers and the remedy."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import dask
+import pytest
+
+from workbench.clusters.budget import budget, check_budget, most_workers, reserve
+from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, ConflictError
+from workbench.hardware import Cpu, Inventory, Memory, Ucx
+
+GIB = 2**30
+
+
+def machine(*, usable: int = 8, memory: int = 20 * GIB) -> Inventory:
+    return Inventory(
+        cpu=Cpu(model=None, physical_cores=None, threads=usable, usable=usable, affinity=None, quota=None),
+        memory=Memory(total=memory, available=memory, cgroup_limit=None, limit=memory),
+        numa=(),
+        gpus=(),
+        ucx=Ucx(installed=False, version=None, reason="distributed-ucxx isn't installed."),
+        missing={},
+    )
+
+
+def spec(n_workers: int, each: int) -> ClusterSpec:
+    return ClusterSpec(n_workers=n_workers, threads_per_worker=1, memory_limit=each)
+
+
+def record(name: str, n_workers: int, each: int, **changes: Any) -> ClusterRecord:
+    given = {"status": "ready", "n_workers_expected": n_workers} | changes
+    return ClusterRecord(name=name, spec=spec(n_workers, each), **given)
+
+
+def test_what_is_left_is_the_limit_less_the_reserve_less_what_running_clusters_were_promised() -> None:
+    found = budget(machine(), [record("calm-otter", 2, 2 * GIB), record("brave-yak", 1, GIB)])
+    assert found.model_dump() == {"limit": 20 * GIB, "reserve": 2 * GIB, "promised": 5 * GIB, "left": 13 * GIB}
+    assert found.describe() == (
+        "20.00 GiB of memory, less 2.00 GiB in reserve, less 5.00 GiB promised to running clusters"
+    )
+
+
+def test_more_promised_than_there_is_leaves_nothing_and_not_less() -> None:
+    assert budget(machine(), [record("calm-otter", 4, 10 * GIB)]).left == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "holds"), [("starting", 2), ("ready", 2), ("stopping", 0), ("failed", 0), ("lost", 0)]
+)
+def test_only_starting_and_ready_clusters_hold_their_promise(status: str, holds: int) -> None:
+    assert budget(machine(), [record("calm-otter", 2, GIB, status=status)]).promised == holds * GIB
+
+
+def test_a_cluster_that_was_just_recorded_holds_the_promise_of_its_spec() -> None:
+    assert (
+        budget(machine(), [record("calm-otter", 3, GIB, status="starting", n_workers_expected=0)]).promised == 3 * GIB
+    )
+
+
+def test_a_scaled_cluster_holds_what_it_was_scaled_to_and_an_adaptive_one_its_upper_bound() -> None:
+    assert budget(machine(), [record("calm-otter", 2, GIB, n_workers_expected=5)]).promised == 5 * GIB
+    assert budget(machine(), [record("calm-otter", 2, GIB, n_workers_expected=0)]).promised == 0
+    assert budget(machine(), [record("calm-otter", 2, GIB, adaptive=(0, 6))]).promised == 6 * GIB
+
+
+def test_the_reserve_is_the_larger_of_a_share_and_a_size_but_at_most_half() -> None:
+    with dask.config.set({"workbench.memory-reserve": {"fraction": 0.1, "bytes": "1GiB"}}):
+        assert reserve(100 * GIB) == 10 * GIB
+        assert reserve(5 * GIB) == GIB
+        assert reserve(GIB) == GIB // 2
+
+
+@pytest.mark.parametrize("fraction", ["much", -0.1, 1, True, None])
+def test_a_share_that_is_none_is_refused_by_the_name_of_its_setting(fraction: object) -> None:
+    with (
+        dask.config.set({"workbench.memory-reserve.fraction": fraction}),
+        pytest.raises(BadInputError, match=r"workbench\.memory-reserve\.fraction is"),
+    ):
+        reserve(GIB)
+
+
+def test_a_spec_that_fits_exactly_is_let_through() -> None:
+    check_budget(spec(2, 9 * GIB), machine(), [])
+    with pytest.raises(ConflictError):
+        check_budget(spec(2, 9 * GIB + 1), machine(), [])
+
+
+def test_too_much_memory_is_refused_with_the_numbers_and_three_remedies() -> None:
+    with pytest.raises(ConflictError) as refused:
+        check_budget(spec(2, 8 * GIB), machine(), [record("calm-otter", 2, int(2.5 * GIB))])
+    assert str(refused.value) == (
+        "This would promise 16.00 GiB, and 13.00 GiB is left (20.00 GiB of memory, less 2.00 GiB in reserve, less "
+        "5.00 GiB promised to running clusters): stop calm-otter (5.00 GiB), give --memory 13GiB, or --force."
+    )
+    assert refused.value.status == 409
+
+
+def test_the_memory_that_is_advised_passes() -> None:
+    others = [record("calm-otter", 1, int(4.8765 * GIB))]
+    with pytest.raises(ConflictError) as refused:
+        check_budget(spec(1, 18 * GIB), machine(), others)
+    advised = re.search(r"--memory ([\d.]+)GiB", str(refused.value))
+    assert advised is not None
+    check_budget(spec(1, int(float(advised[1]) * GIB)), machine(), others)
+
+
+def test_with_nothing_left_no_amount_is_advised() -> None:
+    with pytest.raises(ConflictError) as refused:
+        check_budget(
+            spec(1, GIB),
+            machine(),
+            [record("calm-otter", 1, 18 * GIB), record("idle-crane", 1, GIB, n_workers_expected=0)],
+        )
+    assert "--memory" not in str(refused.value)
+    assert str(refused.value).endswith(": stop calm-otter (18.00 GiB), or --force.")
+
+
+def test_alone_on_the_machine_nothing_is_to_be_stopped() -> None:
+    with pytest.raises(ConflictError) as refused:
+        check_budget(spec(1, 30 * GIB), machine(), [])
+    assert str(refused.value).endswith(": give --memory 18GiB, or --force.")
+
+
+def test_more_workers_than_the_cores_can_serve_are_refused_counting_those_that_run() -> None:
+    others = [record("calm-otter", 10, GIB // 4), record("brave-yak", 3, GIB // 4)]
+    check_budget(spec(3, GIB), machine(), others)
+    with pytest.raises(ConflictError) as refused:
+        check_budget(spec(4, GIB), machine(), others)
+    assert str(refused.value) == (
+        "4 workers and 13 running make 17, and 8 usable cores can serve at most 16: "
+        "stop one of calm-otter (10), brave-yak (3), give --workers 3, or --force."
+    )
+
+
+def test_a_machine_of_one_core_still_takes_four_workers() -> None:
+    assert [most_workers(machine(usable=n)) for n in (1, 2, 3, 80)] == [4, 4, 6, 160]
+    check_budget(spec(4, GIB), machine(usable=1), [])
+    with pytest.raises(ConflictError, match=r"^5 workers and 0 running make 5, and 1 usable core can serve at most 4"):
+        check_budget(spec(5, GIB), machine(usable=1), [])
