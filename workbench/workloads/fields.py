@@ -1,0 +1,167 @@
+"""The vocabulary of workloads' signatures: types with their bounds, units and words, from which forms are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field
+
+T = TypeVar("T")
+Layout = Literal["square", "tall", "wide"]
+
+ALLOWED_SIZE = "a size such as '2GiB', or a fraction of the cluster's memory between 0 and 1 such as 0.25"
+ALLOWED_CHUNKS = "'auto', a length such as 2000, two lengths such as 2000, 1000, or a size such as '128MiB'"
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the form says beside a field. `allowed` ends the sentence 'Give …' when the value can't be used."""
+
+    allowed: str
+    description: str
+    unit: str | None = None
+    examples: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sized:
+    """Marks a shape that may be given as a size: the form gets a field `size` with this default beside it."""
+
+    layout: Layout
+    size: str
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Marks a parameter that is found out for the person and is no field of the form."""
+
+
+Length = Annotated[int, Field(ge=1, le=2**62)]
+
+Size = Annotated[
+    int | float | str,
+    Words(
+        allowed=ALLOWED_SIZE,
+        description="Size of the array: bytes, or a fraction of the cluster's memory.",
+        unit="bytes or fraction",
+        examples=("512MiB", "2GiB", "0.25"),
+    ),
+]
+
+Shape = Annotated[
+    tuple[Length, Length],
+    Words(
+        allowed="two whole numbers, each at least 1, such as 10000, 10000",
+        description="Rows and columns of the array, in place of its size.",
+        unit="elements",
+        examples=((10000, 10000),),
+    ),
+]
+
+Chunks = Annotated[
+    int | tuple[Length, Length] | str,
+    Words(
+        allowed=ALLOWED_CHUNKS,
+        description="Size of the blocks in which the array is made and worked on.",
+        unit="elements or bytes",
+        examples=("auto", 2000, (2000, 1000), "128MiB"),
+    ),
+]
+
+FloatType = Annotated[
+    Literal["float64", "float32"],
+    Words(allowed="float64 or float32", description="Type of the array's elements."),
+]
+
+MatrixType = Annotated[
+    Literal["float64", "float32", "uint8"],
+    Words(
+        allowed="float64, float32 or uint8",
+        description="Type of the array's elements. uint8 gives 0, 1 and 2, like genotypes; the others give numbers from "
+        "0 to 1.",
+    ),
+]
+
+Seed = Annotated[
+    int,
+    Field(ge=0, le=2**32 - 1),
+    Words(
+        allowed=f"a whole number from 0 to {2**32 - 1}",
+        description="The same seed gives the same array, as long as the blocks are the same.",
+    ),
+]
+
+Components = Annotated[
+    int,
+    Field(ge=1, le=100_000),
+    Words(
+        allowed="a whole number, at least 1 and at most the shorter side of the array",
+        description="How many singular values and vectors.",
+    ),
+]
+
+Iterations = Annotated[
+    int,
+    Field(ge=0, le=50),
+    Words(
+        allowed="a whole number from 0 to 50",
+        description="Power iterations: each goes through the array twice more and brings the values closer to the true "
+        "ones.",
+    ),
+]
+
+Iterator = Annotated[
+    Literal["QR", "power"],
+    Words(
+        allowed="QR or power",
+        description="How to iterate. QR makes the vectors orthogonal again after each product; power is quicker and "
+        "goes wrong where the singular values fall fast.",
+    ),
+]
+
+Tolerance = Annotated[
+    float,
+    Field(gt=0, le=1, allow_inf_nan=False),
+    Words(
+        allowed="a number greater than 0 and at most 1",
+        description="The check fails when a singular value may be off by more than this part of itself.",
+        unit="relative",
+    ),
+]
+
+Recompute = Annotated[
+    bool,
+    Words(
+        allowed="true or false",
+        description="Make or read the array again at each pass (true), or hold it in memory (false).",
+    ),
+]
+
+Center = Annotated[
+    bool,
+    Words(
+        allowed="true or false",
+        description="Take the mean off each column first, which makes the SVD a principal component analysis.",
+    ),
+]
+
+Path = Annotated[
+    str,
+    Field(min_length=1),
+    Words(
+        allowed="the path or URL of a .npy, .npz, HDF5 or Zarr array",
+        description="File, folder or URL of the array: .npy, .npz, HDF5, Zarr (a folder or a .zip).",
+        examples=("data/measurements.npy", "results.zarr", "s3://bucket/array.zarr"),
+    ),
+]
+
+ArrayName = Annotated[
+    str,
+    Field(min_length=1),
+    Words(
+        allowed="the name of an array in the file",
+        description="Which array, where the file holds several.",
+        examples=("x", "group/dataset"),
+    ),
+]

@@ -1,0 +1,192 @@
+"""From a function's signature to a form: its JSON Schema, and the values that a person's input stands for."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import types
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.fields import FieldInfo
+
+from workbench.workloads.fields import Resolved, Size, Sized, Words
+from workbench.workloads.values import BadParameterError
+
+_TRUE = {"true", "yes", "on", "1"}
+_FALSE = {"false", "no", "off", "0"}
+_NOTHING = {"", "none", "null"}
+
+
+def form(function: Callable[..., Any]) -> type[BaseModel]:
+    """Return the pydantic model of what a person may give for `function`."""
+    fields: dict[str, Any] = {}
+    hints = get_type_hints(function, include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
+        annotation = hints[name]
+        marks = _marks(annotation)
+        if any(isinstance(mark, Resolved) for mark in marks):
+            continue
+        sized = next((mark for mark in marks if isinstance(mark, Sized)), None)
+        if sized is not None:
+            fields["size"] = _field("size", Size, sized.size)
+            fields[name] = _field(name, annotation | None, None)
+        else:
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[name] = _field(name, annotation, default)
+    return create_model(
+        function.__name__,
+        __config__=ConfigDict(strict=True, extra="forbid", frozen=True, validate_default=False),
+        **fields,
+    )
+
+
+def schema(model: type[BaseModel]) -> dict[str, Any]:
+    """JSON Schema of a form, its fields in the order of the signature."""
+    found = model.model_json_schema()
+    found.pop("title", None)
+    return found
+
+
+def read(model: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of all fields, from values that may be text.
+
+    Raises
+    ------
+    BadParameterError
+        An unknown name, or a value that the field doesn't allow.
+    """
+    workload = model.__name__
+    for name in raw:
+        if name not in model.model_fields:
+            raise BadParameterError(_unknown(workload, str(name), tuple(model.model_fields)), str(name))
+    values = {name: from_text(value, model.model_fields[name].annotation) for name, value in raw.items()}
+    try:
+        checked = model.model_validate_json(json.dumps(values, default=_plain))
+    except ValidationError as err:
+        name = str(err.errors()[0]["loc"][0])
+        if name not in raw:
+            raise BadParameterError(f"{workload} needs {name}. Give {_allowed(model, name)}.", name) from err
+        raise bad(workload, name, raw[name], _allowed(model, name)) from err
+    return {name: getattr(checked, name) for name in model.model_fields}
+
+
+def bad(workload: str, name: str, given: Any, allowed: str) -> BadParameterError:
+    """Return the error that names the parameter, what was given and what is allowed."""
+    return BadParameterError(f"{name} of {workload} is {_shown(given)}. Give {allowed}.", name)
+
+
+def from_text(value: Any, annotation: Any) -> Any:
+    """Value that a text stands for where a field takes more than text; anything else comes back as it is."""
+    value = _without_numpy(value)
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    kinds = _kinds(annotation)
+    if type(None) in kinds and text.lower() in _NOTHING:
+        return None
+    if Literal in kinds:
+        return text
+    for kind, read_text in ((bool, _bool), (tuple, _lengths), (int, _int), (float, _float)):
+        if kind in kinds:
+            found = read_text(text)
+            if found is not None:
+                return found
+    return text if str in kinds else value
+
+
+def _field(name: str, annotation: Any, default: Any) -> tuple[Any, FieldInfo]:
+    words = next(mark for mark in _marks(annotation) if isinstance(mark, Words))
+    extra: dict[str, Any] = {"unit": words.unit} if words.unit else {}
+    return annotation, Field(
+        default,
+        title=name.replace("_", " ").capitalize(),
+        description=words.description,
+        examples=list(words.examples) or None,
+        json_schema_extra=extra or None,
+    )
+
+
+def _marks(annotation: Any) -> tuple[Any, ...]:
+    """Everything that is written beside the type, inside `X | None` too."""
+    if get_origin(annotation) is Annotated:
+        return tuple(annotation.__metadata__) + _marks(annotation.__origin__)
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(mark for part in get_args(annotation) for mark in _marks(part))
+    return ()
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """Plain types that a field takes."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _kinds(annotation.__origin__)
+    if origin in (Union, types.UnionType):
+        return {kind for part in get_args(annotation) for kind in _kinds(part)}
+    return {origin or annotation}
+
+
+def _allowed(model: type[BaseModel], name: str) -> str:
+    info = model.model_fields[name]
+    marks = (*info.metadata, *_marks(info.annotation))
+    return next(mark.allowed for mark in marks if isinstance(mark, Words))
+
+
+def _unknown(workload: str, name: str, names: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return f"{workload} has no parameter {name!r}.{hint} Choose from: {', '.join(names)}."
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _bool(text: str) -> bool | None:
+    lower = text.lower()
+    return True if lower in _TRUE else False if lower in _FALSE else None
+
+
+def _int(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        number = _float(text)
+        # '1e6' is a whole number to whoever types it; '1000.5' is not.
+        return int(number) if number is not None and number.is_integer() else None
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _lengths(text: str) -> list[Any] | None:
+    """Several whole numbers: '[1000, 1000]', '(1000, 1000)', '1000,1000' or '1000x1000'."""
+    inner = text.strip("[]() ")
+    for sign in ("×", "x"):
+        inner = inner.replace(sign, ",")
+    parts = [part.strip() for part in inner.rstrip(",").split(",")]
+    if len(parts) == 1 and not text.startswith(("[", "(")):
+        return None
+    numbers = [_int(part) for part in parts]
+    return None if None in numbers else numbers
+
+
+def _without_numpy(value: Any) -> Any:
+    """NumPy's numbers as Python's."""
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        return value.item()
+    if isinstance(value, (list, tuple)):
+        return [_without_numpy(item) for item in value]
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """JSON for what has none; no field takes it, so the sentence about the field is what the person sees."""
+    return {"not JSON": repr(value)}

@@ -1,0 +1,203 @@
+"""The workloads there are, and what can be done with each: draw its form, check input, build, check the answer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import NotFoundError
+from workbench.workloads import forms
+from workbench.workloads.source import cell, plain_source
+from workbench.workloads.values import Check, Needs, Parameters, Surroundings
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from pydantic import BaseModel
+
+Resolution = tuple[dict[str, Any], tuple[str, ...]]
+
+
+Resolver = Callable[[dict[str, Any], Mapping[str, Any], Surroundings], Resolution]
+"""From checked values, what was given and the cluster to what the function gets, with the reason for each choice."""
+
+Checker = Callable[[Mapping[str, Any], Mapping[str, Any], "Client | None"], Check]
+"""From resolved parameters and results to a verdict; what must be computed for it is computed on the client's cluster."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A workload that can be run: a plain function of Dask code, and what is known about it.
+
+    How to run one, which `compute` does in one call::
+
+        parameters = template.validate({"size": "2GiB"}, memory=..., threads=...)
+        collections = template.build(parameters)          # lazy; compressed_svd with compute=True computes here
+        persisted = client.persist(collections)           # all of them stay on the cluster
+        gathered = client.compute(...)                    # those named by template.gathered(parameters)
+        results = persisted | gathered
+        template.summarise(results)                       # JSON
+        template.check(parameters, results, client)       # a further pass over the array for compressed SVDs
+    """
+
+    function: Callable[..., Any]
+    title: str
+    returns: tuple[str, ...]
+    """Names of what the function returns, in its order."""
+    small: tuple[str, ...]
+    """Those of them that come back from the cluster; the others stay there."""
+    resolver: Resolver = field(repr=False)
+    estimate: Callable[[Mapping[str, Any], int], Needs] = field(repr=False)
+    checker: Checker = field(repr=False)
+    summary_of: Callable[[Mapping[str, Any]], dict[str, Any]] = field(repr=False)
+    parts: Callable[[Mapping[str, Any]], Sequence[Callable[..., Any]]] = field(default=lambda _: (), repr=False)
+    """Functions that `function` calls and that the notebook cell therefore shows too."""
+
+    @property
+    def name(self) -> str:
+        """The function's name, in snake_case."""
+        return self.function.__name__
+
+    @property
+    def summary(self) -> str:
+        """First line of the help."""
+        return self.help.splitlines()[0]
+
+    @property
+    def help(self) -> str:
+        """The function's docstring."""
+        return inspect.getdoc(self.function) or ""
+
+    @property
+    def source(self) -> str:
+        """The function as plain Dask code, without the annotations that make the form."""
+        return plain_source(self.function)
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the form: properties with title, description, default, bounds, unit and examples."""
+        return forms.schema(self._form)
+
+    def validate(
+        self,
+        raw: Mapping[str, Any],
+        *,
+        memory: int | None = None,
+        threads: int | None = None,
+        threads_per_worker: int | None = None,
+    ) -> Parameters:
+        """Check parameters, which may be text from a command line, and find out shape and blocks.
+
+        Parameters
+        ----------
+        memory
+            Bytes of all workers of the cluster together, needed where a size is a fraction.
+        threads
+            Threads of all workers together, which the default of `chunks` looks at.
+        threads_per_worker
+            How many blocks one worker has in hand at once; only the estimate of its memory depends on it.
+
+        Raises
+        ------
+        BadParameterError
+            In one sentence: the parameter, what was given, what is allowed.
+        """
+        values = forms.read(self._form, raw)
+        around = Surroundings(memory, threads, threads_per_worker or 1)
+        given = {name: forms.from_text(value, self._form.model_fields[name].annotation) for name, value in raw.items()}
+        resolved, notes = self.resolver(values, given, around)
+        if "path" in given:
+            given["path"] = resolved["path"]  # The process that runs it has another working folder.
+        return Parameters(
+            workload=self.name,
+            given=given,
+            resolved=_as_json(resolved),
+            notes=notes,
+            threads_per_worker=around.threads_per_worker,
+        )
+
+    def needs(self, parameters: Parameters) -> Needs:
+        """Estimate what it moves and what must fit in memory."""
+        return self.estimate(parameters.resolved, parameters.threads_per_worker)
+
+    def build(self, parameters: Parameters) -> dict[str, Any]:
+        """Dask collections of the answer by name."""
+        found = self.function(**arguments(parameters.resolved))
+        return dict(zip(self.returns, found if isinstance(found, tuple) else (found,), strict=True))
+
+    def gathered(self, parameters: Parameters) -> tuple[str, ...]:
+        """Names of the results that come back as values; the others stay on the cluster for the check."""
+        return self.small
+
+    def summarise(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer as JSON: `value` of a sum or mean, `singular_values` of an SVD."""
+        return self.summary_of(results)
+
+    def check(self, parameters: Parameters, results: Mapping[str, Any], client: Client | None = None) -> Check:
+        """Compare the answer with what it must be.
+
+        Parameters
+        ----------
+        results
+            All that `build` named: values for what `gathered` names, persisted collections for the rest.
+        client
+            Where the check's own graph is computed; None for Dask's scheduler of the moment.
+        """
+        return self.checker(parameters.resolved, results, client)
+
+    def compute(self, parameters: Parameters, client: Client | None = None) -> tuple[dict[str, Any], Check]:
+        """Build, compute, summarise and check, and wait for it."""
+        import dask
+
+        collections = self.build(parameters)
+        persist = dask.persist if client is None else lambda *found: client.persist(list(found))
+        results = dict(zip(collections, persist(*collections.values()), strict=True))
+        results |= {name: results[name].compute() for name in self.gathered(parameters)}
+        return self.summarise(results), self.check(parameters, results, client)
+
+    def cell(self, parameters: Parameters, cluster: str | None = None) -> str:
+        """Notebook cell that does the same with plain Dask, on a cluster of ours if one is named."""
+        return cell(
+            self.function,
+            self.parts(parameters.resolved),
+            arguments(parameters.resolved),
+            self.returns,
+            self.small,
+            cluster,
+        )
+
+    @cached_property
+    def _form(self) -> type[BaseModel]:
+        return forms.form(self.function)
+
+
+def templates() -> tuple[Template, ...]:
+    """All workloads, in the order in which they are shown."""
+    from workbench.workloads.catalogue import TEMPLATES
+
+    return TEMPLATES
+
+
+def template(name: str) -> Template:
+    """One workload.
+
+    Raises
+    ------
+    NotFoundError
+        There is none of that name; it lists which there are.
+    """
+    for found in templates():
+        if found.name == name:
+            return found
+    names = ", ".join(found.name for found in templates())
+    raise NotFoundError(f"Unknown workload {name!r}. Choose one of: {names}.")
+
+
+def arguments(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of the function from their JSON: lists are tuples again."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in resolved.items()}
+
+
+def _as_json(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in resolved.items()}

@@ -1,0 +1,256 @@
+"""From what a person asks for (a size, a shape, blocks) to a shape and blocks, with the reason for each choice."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dask.utils import format_bytes, parse_bytes
+
+from workbench.workloads.fields import ALLOWED_CHUNKS, ALLOWED_SIZE, Layout
+from workbench.workloads.forms import bad
+from workbench.workloads.values import BadParameterError, Surroundings
+
+# Of 500, 1000, 2000 and 4000, blocks of 2000 × 2000 float64 were quickest for array_sum and transpose_sum, on two
+# processes of one thread (November 2026).
+_BLOCK_BYTES = 32_000_000
+_SMALLEST_BLOCK = 1_000_000
+_BLOCKS_PER_THREAD = 4
+# The scheduler spends about a millisecond on a task, so a graph of this many blocks already costs minutes.
+_GOOD_NUMBER_OF_BLOCKS = 20_000
+_MOST_BLOCKS = 200_000
+_MOST_BYTES = 2**60
+_COLUMNS_OF_TALL = 100
+_ROWS_PER_COLUMN_OF_WIDE = 20
+_COLUMNS_OF_BLOCK = 5000  # as in the post "Large SVDs"
+
+_TEXT_OF_SIZE = re.compile(r"\d+(\.\d*)?\s*([kmgtpe]i?)?b?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What shape and blocks a workload wants of its random array."""
+
+    workload: str
+    layout: Layout
+    dtype: np.dtype[Any]
+    """Type in which blocks are worked on: uint8 becomes float64 in a product."""
+    stored: np.dtype[Any]
+    """Type in which the array is made."""
+
+
+def shape_of(wish: Wish, values: Mapping[str, Any], given: Mapping[str, Any], around: Surroundings) -> tuple[int, int]:
+    """Shape that `size` or `shape` asks for."""
+    shape = values["shape"]
+    if shape is None:
+        n_bytes = size_in_bytes(wish.workload, values["size"], around)
+        return _shape_of_size(wish, n_bytes, values["size"])
+    if given.get("size") is not None:
+        raise BadParameterError(
+            f"{wish.workload} was given both size ({given['size']!r}) and shape ({list(shape)}). Give one of them.",
+            "size",
+        )
+    if math.prod(shape) * wish.stored.itemsize > _MOST_BYTES:
+        raise bad(
+            wish.workload, "shape", list(shape), f"rows and columns that make at most {format_bytes(_MOST_BYTES)}"
+        )
+    if wish.layout == "square" and wish.workload == "transpose_sum" and shape[0] != shape[1]:
+        raise bad(wish.workload, "shape", list(shape), "as many rows as columns, such as 10000, 10000")
+    if wish.layout == "tall" and shape[0] < shape[1]:
+        raise bad(wish.workload, "shape", list(shape), "at least as many rows as columns, such as 1000000, 100")
+    return (int(shape[0]), int(shape[1]))
+
+
+def size_in_bytes(workload: str, size: int | float | str, around: Surroundings) -> int:
+    """Bytes that a size means, which may be a fraction of the cluster's memory."""
+    fraction = _fraction(size)
+    if fraction is not None:
+        if around.memory is None:
+            raise BadParameterError(
+                f"size of {workload} is {size!r}, a fraction of a cluster's memory, and no cluster was named. "
+                "Name a cluster, or give a size such as '2GiB'.",
+                "size",
+            )
+        return int(fraction * around.memory)
+    n_bytes = _bytes(size)
+    if n_bytes is None or n_bytes <= 0:
+        raise bad(workload, "size", size, ALLOWED_SIZE)
+    if n_bytes > _MOST_BYTES:
+        raise bad(workload, "size", size, f"at most {format_bytes(_MOST_BYTES)}")
+    return n_bytes
+
+
+def chunks_of(
+    wish: Wish, shape: tuple[int, int], chunks: Any, around: Surroundings
+) -> tuple[tuple[int, int], tuple[str, ...]]:
+    """Rows and columns of a block, and why where they were chosen here."""
+    notes: tuple[str, ...]
+    if chunks == "auto":
+        block = _good_block(wish, shape, around.threads)
+        notes = (_why(wish, shape, block, around.threads),)
+    elif isinstance(chunks, str):
+        block = _block_of_size(wish, shape, chunks)
+        notes = (f"Blocks of at most {chunks} are {block[0]} × {block[1]}.",)
+    else:
+        block, notes = _block_as_given(wish, shape, chunks), ()
+    _refuse_too_many(wish, shape, block, chunks)
+    return block, notes
+
+
+def number_of_blocks(shape: tuple[int, ...], block: tuple[int, ...]) -> int:
+    """Blocks of this size that cover the shape."""
+    return math.prod(math.ceil(length / part) for length, part in zip(shape, block, strict=True))
+
+
+def block_rows(rows: int, columns: int, itemsize: int, *, at_least: int = 1, threads: int | None = None) -> int:
+    """Rows of a block that holds all columns: about 32 MB, and several blocks for each thread."""
+    wanted = max(1, _BLOCK_BYTES // (columns * itemsize))
+    smallest = max(1, _SMALLEST_BLOCK // (columns * itemsize))
+    share = math.ceil(rows / ((threads or 1) * _BLOCKS_PER_THREAD))
+    wanted = max(min(wanted, max(share, smallest)), at_least, math.ceil(rows / _GOOD_NUMBER_OF_BLOCKS))
+    return _even_out(rows, wanted) if wanted > at_least else min(wanted, rows)
+
+
+def _fraction(size: int | float | str) -> float | None:
+    """Size as a fraction of the memory, None where it means bytes."""
+    number: float
+    if isinstance(size, str):
+        text = size.strip()
+        if not text.endswith("%"):
+            return None
+        try:
+            number = float(text[:-1]) / 100
+        except ValueError:
+            return None
+    else:
+        number = float(size)
+    return number if 0 < number <= 1 else None
+
+
+def _bytes(size: int | float | str) -> int | None:
+    if isinstance(size, str):
+        text = size.strip()
+        return int(parse_bytes(text)) if _TEXT_OF_SIZE.fullmatch(text) else None
+    # 1.5 is neither a fraction nor a number of bytes.
+    return int(size) if math.isfinite(size) and float(size).is_integer() else None
+
+
+def _shape_of_size(wish: Wish, n_bytes: int, size: Any) -> tuple[int, int]:
+    elements = n_bytes // wish.stored.itemsize
+    if wish.layout == "square":
+        side = math.isqrt(elements)
+        shape = (side, side)
+    elif wish.layout == "tall":
+        columns = min(_COLUMNS_OF_TALL, math.isqrt(elements))
+        shape = (elements // columns if columns else 0, columns)
+    else:
+        columns = math.isqrt(elements // _ROWS_PER_COLUMN_OF_WIDE)
+        shape = (elements // columns if columns else 0, columns)
+    if 0 in shape:
+        least = wish.stored.itemsize * (_ROWS_PER_COLUMN_OF_WIDE if wish.layout == "wide" else 1)
+        raise bad(wish.workload, "size", size, f"at least {least} bytes, which hold the smallest array")
+    return shape
+
+
+def _good_block(wish: Wish, shape: tuple[int, int], threads: int | None) -> tuple[int, int]:
+    rows, columns = shape
+    if wish.layout == "tall":
+        return block_rows(rows, columns, wish.dtype.itemsize, at_least=min(rows, columns), threads=threads), columns
+    if wish.layout == "wide":
+        width = min(columns, _COLUMNS_OF_BLOCK)
+        return block_rows(rows, width, wish.dtype.itemsize, threads=threads), width
+    side = _round(math.isqrt(_BLOCK_BYTES // wish.dtype.itemsize))
+    smallest = math.isqrt(_SMALLEST_BLOCK // wish.dtype.itemsize)
+    wanted = (threads or 1) * _BLOCKS_PER_THREAD
+    while side > smallest and number_of_blocks(shape, (min(side, rows), min(side, columns))) < wanted:
+        side = max(_round(side // 2), smallest)
+    while number_of_blocks(shape, (min(side, rows), min(side, columns))) > _GOOD_NUMBER_OF_BLOCKS:
+        side *= 2
+    return _even_out(rows, side), _even_out(columns, side)
+
+
+def _why(wish: Wish, shape: tuple[int, int], block: tuple[int, int], threads: int | None) -> str:
+    count = number_of_blocks(shape, block)
+    n_bytes = format_bytes(math.prod(block) * wish.dtype.itemsize)
+    worked = " as float64" if wish.dtype != wish.stored else ""
+    text = f"{count} block{'s' if count > 1 else ''} of {block[0]} × {block[1]} ({n_bytes}{worked})"
+    if threads:
+        text += f" for {threads} thread{'s' if threads > 1 else ''}"
+    if wish.layout == "tall":
+        text += ", each with all columns, as the tall and skinny SVD needs"
+    return f"{text}: {_reason(math.prod(block) * wish.dtype.itemsize, count)}"
+
+
+def _reason(n_bytes: int, count: int) -> str:
+    good = format_bytes(_BLOCK_BYTES)
+    if count == 1:
+        return "the array is small."
+    if n_bytes < _BLOCK_BYTES / 2:
+        return f"smaller than the {good} that were quickest when measured, so that every thread gets several."
+    if n_bytes > _BLOCK_BYTES * 2:
+        return f"larger than the {good} that were quickest when measured, so that there are not too many of them."
+    return f"about {good} were quickest when measured; smaller ones cost more scheduling, larger ones more memory."
+
+
+def _block_of_size(wish: Wish, shape: tuple[int, int], chunks: str) -> tuple[int, int]:
+    n_bytes = _bytes(chunks)
+    if n_bytes is None:
+        raise bad(wish.workload, "chunks", chunks, ALLOWED_CHUNKS)
+    elements = n_bytes // wish.stored.itemsize
+    rows, columns = shape
+    if elements < (columns if wish.layout == "tall" else 1):
+        raise bad(wish.workload, "chunks", chunks, "a size that holds at least one element, or one row of a tall array")
+    if wish.layout == "tall":
+        return min(rows, elements // columns), columns
+    side = math.isqrt(elements)
+    width = min(columns, max(side, elements // rows))
+    return min(rows, elements // width), width
+
+
+def _block_as_given(wish: Wish, shape: tuple[int, int], chunks: int | tuple[int, int]) -> tuple[int, int]:
+    rows, columns = shape
+    shown = chunks if isinstance(chunks, int) else list(chunks)
+    if isinstance(chunks, int):
+        if chunks < 1:
+            raise bad(wish.workload, "chunks", chunks, "lengths of at least 1")
+        block = (chunks, columns) if wish.layout == "tall" else (chunks, chunks)
+    else:
+        block = (int(chunks[0]), int(chunks[1]))
+    if block[0] > rows or block[1] > columns:
+        raise bad(wish.workload, "chunks", shown, f"at most {rows}, {columns}, the shape of the array")
+    if wish.layout == "tall" and block[1] != columns:
+        raise bad(
+            wish.workload, "chunks", shown, f"blocks that hold all {columns} columns, such as {block[0]}, {columns}"
+        )
+    return block
+
+
+def _refuse_too_many(wish: Wish, shape: tuple[int, int], block: tuple[int, int], chunks: Any) -> None:
+    count = number_of_blocks(shape, block)
+    if count > _MOST_BLOCKS:
+        shown = chunks if isinstance(chunks, (int, str)) else list(chunks)
+        raise bad(
+            wish.workload,
+            "chunks",
+            shown,
+            f"larger blocks: an array of {shape[0]} × {shape[1]} would have {count} of them, and {_MOST_BLOCKS} are "
+            "the most that the scheduler is asked to hold",
+        )
+
+
+def _even_out(length: int, part: int) -> int:
+    """Give a part of about this length of which a whole number fits, and even: then `[::2]` meets all blocks alike."""
+    each = math.ceil(length / math.ceil(length / part))
+    return min(length, each + each % 2)
+
+
+def _round(length: int) -> int:
+    """Two leading digits, for numbers that read well."""
+    if length < 100:
+        return max(length, 1)
+    step = 10 ** (len(str(length)) - 2)
+    return length // step * step

@@ -1,0 +1,78 @@
+"""From a function of this package to code that runs without it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+_OURS = ("workbench", "typing", "__future__", "collections.abc")
+
+
+def plain_source(function: Callable[..., Any]) -> str:
+    """Source of a function without annotations: they make the form and mean nothing to whoever reads the code."""
+    source = textwrap.dedent(inspect.getsource(function))
+    (tree,) = ast.parse(source).body
+    assert isinstance(tree, ast.FunctionDef)
+    body = source.splitlines()[tree.body[0].lineno - 1 :]
+    for argument in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs):
+        argument.annotation = None
+    head = f"def {tree.name}({ast.unparse(tree.args).replace(chr(39), chr(34))}):"
+    return "\n".join((head, *body))
+
+
+def cell(
+    function: Callable[..., Any],
+    parts: Sequence[Callable[..., Any]],
+    arguments: Mapping[str, Any],
+    returns: Sequence[str],
+    small: Sequence[str],
+    cluster: str | None,
+) -> str:
+    """Notebook cell: imports, the functions, the call with its arguments, and what it returns computed."""
+    sections = [_imports((*parts, function))]
+    if cluster is not None:
+        sections.append(f'import workbench\n\nclient = workbench.connect("{cluster}")\n')
+    sections += [f"{plain_source(each)}\n" for each in (*parts, function)]
+    sections.append(f"{_call(function.__name__, arguments, returns)}\n{_computed(returns, small)}")
+    return "\n\n".join(sections) + "\n"
+
+
+def _call(name: str, arguments: Mapping[str, Any], returns: Sequence[str]) -> str:
+    given = "".join(f"    {key}={_literal(value)},\n" for key, value in arguments.items())
+    return f"{', '.join(returns)} = {name}(\n{given})"
+
+
+def _computed(returns: Sequence[str], small: Sequence[str]) -> str:
+    large = [name for name in returns if name not in small]
+    if not large:
+        return "\n".join(f"{name}.compute()" for name in small)
+    names = ", ".join(returns)
+    return f"{names} = dask.persist({names})\n{', '.join(f'{name}.compute()' for name in small)}"
+
+
+def _imports(functions: Sequence[Callable[..., Any]]) -> str:
+    """Return the imports of the functions' modules that the functions use."""
+    modules = list(dict.fromkeys(inspect.getmodule(function) for function in functions))
+    used = {
+        node.id for each in functions for node in ast.walk(ast.parse(plain_source(each))) if isinstance(node, ast.Name)
+    }
+    lines = {"import dask"}
+    for module in modules:
+        assert module is not None
+        for node in ast.parse(inspect.getsource(module)).body:
+            if isinstance(node, ast.Import) and any((name.asname or name.name) in used for name in node.names):
+                lines.add(ast.unparse(node))
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] not in _OURS:
+                lines |= {
+                    ast.unparse(ast.ImportFrom(node.module, [name], 0))
+                    for name in node.names
+                    if (name.asname or name.name) in used
+                }
+    return "\n".join(sorted(lines))
+
+
+def _literal(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) and not set(value) & {'"', "\\", "\n"} else repr(value)
