@@ -93,7 +93,7 @@ def test_updating_only_if_still_running_leaves_an_ended_run_alone():
 
 def test_an_unknown_run_says_which_exist():
     store.create(a_run("svd-123456"))
-    with pytest.raises(NotFoundError, match="no run 'nope'.*svd-123456"):
+    with pytest.raises(NotFoundError, match=r"no run 'nope'.*svd-123456"):
         store.get("nope")
 
 
@@ -150,7 +150,7 @@ def test_runs_are_found_by_the_beginning_or_end_of_the_id_and_as_the_last():
 def test_a_beginning_that_fits_several_runs_names_them():
     store.create(a_run("a-1234", status="done"))
     store.create(a_run("a-5678", status="done"))
-    with pytest.raises(BadInputError, match="fits 2 runs.*a-1234"):
+    with pytest.raises(BadInputError, match=r"fits 2 runs.*a-1234"):
         store.find("a-")
 
 
@@ -171,7 +171,7 @@ def test_a_run_that_goes_on_is_not_deleted():
 
 def test_a_run_whose_runner_died_is_lost_and_says_how_far_it_was():
     run = store.create(a_run(status="running", **an_ended_process()))
-    store.write_progress(run.model_copy(update={"progress": Progress(done=12, total=80)}))
+    store.write_progress(run, Progress(done=12, total=80))
     lost = store.get(run.id)
     assert lost.status == "lost"
     assert f"pid {run.pid}" in lost.error
@@ -224,7 +224,7 @@ def test_the_filter_by_status_knows_of_runners_that_died():
 def test_progress_beside_the_row_is_told_while_the_run_goes_on():
     run = store.create(a_run(status="running", **this_process()))
     progress = Progress(done=1, total=4, by_name={"sum": Count(done=1, total=4)})
-    store.write_progress(run.model_copy(update={"progress": progress}))
+    store.write_progress(run, progress)
     assert store.get(run.id).progress == progress
     assert store.select()[0].progress == progress
 

@@ -102,10 +102,10 @@ def _scale(arguments: argparse.Namespace) -> int:
     if (arguments.workers is None) == (arguments.adapt is None):
         raise BadInputError("workbench scale: give either a number of workers, or --adapt MIN MAX.")
     if arguments.adapt is None:
-        asyncio.run(session.scale(arguments.name, arguments.workers))
+        asyncio.run(session.scale(arguments.name, arguments.workers, force=arguments.force))
         record = _until_scaled(session, arguments.name, arguments.workers)
     else:
-        record = asyncio.run(session.adapt(arguments.name, *arguments.adapt))
+        record = asyncio.run(session.adapt(arguments.name, *arguments.adapt, force=arguments.force))
     if arguments.json:
         return _print_json(cluster_json(record))
     bounds = f", adapting between {record.adaptive[0]} and {record.adaptive[1]}" if record.adaptive else ""
@@ -162,10 +162,9 @@ def _run(arguments: argparse.Namespace) -> int:
         run = _run_on(session, arguments.workload, parameters, session.cluster(arguments.cluster))
     else:
         # Everything is checked before anything starts.
-        template = session.workload(arguments.workload)
         on = _up_options(arguments.on)
         spec = _spec(session, on)
-        template.validate(parameters, memory=spec.memory, threads=spec.threads)
+        session.needs(arguments.workload, parameters, spec)
         with _own_cluster(session, spec, name=on.name, force=on.force) as record:
             run = _run_on(session, arguments.workload, parameters, record)
     return _tell_run(run, as_json=arguments.json)
@@ -433,6 +432,9 @@ def _complain(text: str) -> None:
 # ---------------------------------------------------------------- the words of the command line
 
 
+_FORCE = "go past the budget of memory and workers that all clusters share"
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse whose complaints are one line."""
 
@@ -501,6 +503,7 @@ def _add_cluster_commands(commands: Any) -> None:
         type=_whole_number,
         help="follow the load between two bounds instead",
     )
+    scale.add_argument("--force", action="store_true", help=_FORCE)
 
     restart = _add(commands, "restart", _restart, "restart the workers of a cluster")
     restart.add_argument("name", metavar="NAME")
@@ -521,7 +524,7 @@ def _add_up_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-encrypt", action="store_true", help="speak plain TCP instead of TLS")
     parser.add_argument("--name", metavar="NAME", help="name of the cluster; one is made up otherwise")
     parser.add_argument("--python", metavar="PATH", help="Python of the environment that the cluster runs in")
-    parser.add_argument("--force", action="store_true", help="start it even if it promises more memory than is left")
+    parser.add_argument("--force", action="store_true", help=_FORCE)
 
 
 def _add_run_commands(commands: Any) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from workbench.workloads.registry import Template
 
 _LIVENESS_INTERVAL = 1.0  # seconds between two looks at whether hosts and runners are alive
+_CANCEL_PATIENCE = 20.0  # seconds
 _DEBOUNCE = 30  # milliseconds in which changes are gathered
 _STEP = 10  # milliseconds without a change that end the gathering
 
@@ -112,18 +113,18 @@ class Session:
 
         return await wait(name, on_change, timeout)
 
-    async def scale(self, name: str, n_workers: int) -> ClusterRecord:
+    async def scale(self, name: str, n_workers: int, *, force: bool = False) -> ClusterRecord:
         """Ask for another number of workers."""
         from workbench.clusters.control import scale
 
-        await scale(self.cluster(name), n_workers)
+        await scale(self.cluster(name), n_workers, force=force)
         return self.cluster(name)
 
-    async def adapt(self, name: str, minimum: int, maximum: int) -> ClusterRecord:
+    async def adapt(self, name: str, minimum: int, maximum: int, *, force: bool = False) -> ClusterRecord:
         """Let the number of workers follow the load between two bounds."""
         from workbench.clusters.control import adapt
 
-        await adapt(self.cluster(name), minimum, maximum)
+        await adapt(self.cluster(name), minimum, maximum, force=force)
         return self.cluster(name)
 
     async def restart_workers(self, name: str) -> ClusterRecord:
@@ -252,6 +253,25 @@ class Session:
 
     def _cluster_of(self, cluster: str | ClusterRecord | ClusterSpec | None) -> ClusterRecord | ClusterSpec | None:
         return self.cluster(cluster) if isinstance(cluster, str) else cluster
+
+
+def run(workload: str, cluster: str, /, **parameters: Any) -> Run:
+    """Run a workload on a cluster of this name and wait for the answer; an interrupt cancels it.
+
+    Examples
+    --------
+    >>> workbench.run("array_sum", "calm-otter", size="1GiB").result  # doctest: +SKIP
+    {'value': 369149522.9}
+    """
+    from workbench.runs.submit import cancel, finish
+
+    started = Session().run(workload, parameters, cluster)
+    try:
+        return finish(started.id)
+    except KeyboardInterrupt:
+        cancel(started.id)
+        finish(started.id, timeout=_CANCEL_PATIENCE)
+        raise
 
 
 def change_at(folder: Path, path: Path) -> Change | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dask.utils import format_bytes
@@ -40,6 +39,7 @@ _STAGES = {
     "workers": "waiting for workers",
     "ready": "ready",
 }
+_UNITS = ((10, "KiB"), (20, "MiB"), (30, "GiB"), (40, "TiB"))
 _IDLE_WARNING = 600  # seconds before the end of a lease from which it is counted down
 
 
@@ -74,16 +74,9 @@ def show_cluster(record: ClusterRecord, spec: ClusterSpec) -> None:
     console.print(
         _pairs(
             {
-                record.name: f"ready at {record.scheduler_address}",
+                record.name: Text("ready", "green") + f" at {record.scheduler_address}",
                 "": spec.describe(),
-            }
-        )
-    )
-    for sentence in spec.why:
-        console.print(Padding(Text(sentence, "dim"), (0, 0, 0, 2)))
-    console.print(
-        _pairs(
-            {
+                "Why": Text("\n".join(spec.why), "dim"),
                 "In Python": f'client = workbench.connect("{record.name}")',
                 "Run": f"workbench run array_sum --cluster {record.name} -p size=1GiB",
                 "Stop": f"workbench down {record.name}",
@@ -154,16 +147,16 @@ def show_runs(runs: Sequence[Run]) -> None:
     if not runs:
         console.print("There is no run. Start one with: workbench run array_sum --on cpu -p size=1GiB")
         return
-    table = _table("RUN", "STATUS", "CLUSTER", ">SECONDS", ">BYTES/S", "CHECK", "WHEN")
+    table = _table("RUN", "STATUS", "CLUSTER", ">SECONDS", ">SPEED", "CHECK", ">AGE")
     for run in runs:
         table.add_row(
             Text(run.id, "bold"),
             Text(run.status, _STATUS_STYLES.get(run.status, "")),
             run.cluster,
             "" if run.seconds is None else f"{run.seconds:.2f}",
-            "" if run.bytes_per_second is None else format_bytes(int(run.bytes_per_second)),
+            _speed(run),
             _check_mark(run),
-            datetime.fromtimestamp(run.created).strftime("%d %b %H:%M"),
+            duration(time.time() - run.created),
         )
     console.print(table)
 
@@ -178,8 +171,7 @@ def show_run(run: Run) -> None:
     if run.check is not None:
         about["Check"] = _check_mark(run) + f" {run.check.what}"
     if run.seconds is not None:
-        speed = f", {format_bytes(int(run.bytes_per_second))}/s" if run.bytes_per_second is not None else ""
-        about["Time"] = f"{run.seconds:.3g} s{speed}"
+        about["Time"] = ", ".join(filter(None, (f"{run.seconds:.3g} s", _speed(run))))
     elif run.progress.total:
         about["Tasks"] = f"{run.progress.done} of {run.progress.total}"
     about["Cluster"] = f"{run.cluster}: {run.spec.describe()}" if run.spec else run.cluster
@@ -309,6 +301,15 @@ def _check_mark(run: Run) -> Text:
     return Text("✓ passed", "green") if run.check.passed else Text("✗ failed", "red")
 
 
+def _speed(run: Run) -> str:
+    if run.bytes_per_second is None:
+        return ""
+    size, unit = max(
+        ((2**exponent, unit) for exponent, unit in _UNITS if run.bytes_per_second >= 2**exponent), default=(1, "B")
+    )
+    return f"{run.bytes_per_second / size:.3g} {unit}/s"
+
+
 def _answer(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_plain(item) for item in value)
@@ -319,7 +320,7 @@ def _plain(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value:.10g}"
     if isinstance(value, list | tuple):
         return "(" + ", ".join(_plain(item) for item in value) + ")"
     return str(value)

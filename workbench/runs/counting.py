@@ -1,8 +1,8 @@
 """How far a computation is, counted by its scheduler.
 
-The scheduler keeps the states of its tasks by group (one group for each collection in the graph). The groups that the
-wanted keys depend on are exactly one run's tasks, whatever else runs on the cluster, and counting them costs the
-scheduler a look at a few dictionaries, however many tasks there are.
+The scheduler keeps the states of its tasks by group (one group for each collection in the graph). The groups of what
+one client wants, and those they depend on, are one run's tasks, whatever else runs on the cluster. Counting them costs
+the scheduler a look at a few dictionaries, however many tasks there are.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ GroupCount = tuple[str, str, int, int]
 """Name of the group, name of its kind, tasks done, tasks in it."""
 
 
-def group_counts(keys: Sequence[Any], dask_scheduler: Any = None) -> list[GroupCount]:
-    """Count the tasks that `keys` depend on; runs on the scheduler. A key it doesn't know yet counts nothing."""
-    tasks = (dask_scheduler.tasks.get(key) for key in keys)
-    groups = {task.group for task in tasks if task is not None}
+def group_counts(client_id: str, dask_scheduler: Any = None) -> list[GroupCount]:
+    """Count the tasks that this client wants and all that they depend on; runs on the scheduler."""
+    client = dask_scheduler.clients.get(client_id)
+    groups = {task.group for task in client.wants_what} if client is not None else set()
     waiting = list(groups)
     while waiting:
         new = waiting.pop().dependencies - groups
@@ -46,12 +46,7 @@ def progress_of(counts: Sequence[GroupCount]) -> Progress:
     )
 
 
-def one_key_a_group(keys: Sequence[Any]) -> list[Any]:
-    """As few of `keys` as name all their groups: a group is named by the first part of a key."""
-    return list({key[0] if isinstance(key, tuple) else key: key for key in keys}.values())
-
-
 def finished(progress: Progress) -> Progress:
     """`progress` of a computation that is known to have ended well, whenever it was last counted."""
     by_name = {name: Count(done=count.total, total=count.total) for name, count in progress.by_name.items()}
-    return Progress(done=progress.total, total=progress.total, by_name=by_name)
+    return progress.model_copy(update={"done": progress.total, "by_name": by_name})

@@ -19,8 +19,7 @@ def forecast(
 ) -> dict[str, Any]:
     """Fields of `session.Forecast`. Raises BadInputError where a parameter can't be used."""
     spec = actual_spec(cluster) if isinstance(cluster, ClusterRecord) else cluster
-    size = {"memory": spec.memory, "threads": spec.threads} if spec else {}
-    checked = template.validate(parameters, **size)
+    checked = template.validate(parameters, **size_of(spec))
     needs = template.needs(checked)
     fits, sentence = (None, needs.sentence) if spec is None else _verdict(needs, spec)
     return {
@@ -36,6 +35,13 @@ def forecast(
 def actual_spec(record: ClusterRecord) -> ClusterSpec:
     """Spec of a cluster with the workers that it has now, which scaling may have changed."""
     return record.spec.model_copy(update={"n_workers": max(1, record.n_workers)})
+
+
+def size_of(spec: ClusterSpec | None) -> dict[str, int]:
+    """What a template's `validate` wants to know of a cluster."""
+    if spec is None:
+        return {}
+    return {"memory": spec.memory, "threads": spec.threads, "threads_per_worker": spec.threads_per_worker}
 
 
 def _verdict(needs: Any, spec: ClusterSpec) -> tuple[bool, str]:

@@ -14,13 +14,14 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
 from workbench.runs import store
-from workbench.runs.counting import finished, group_counts, one_key_a_group, progress_of
+from workbench.runs.counting import GroupCount, finished, group_counts, progress_of
+from workbench.runs.forecast import size_of
 from workbench.runs.store import Check, Progress, Run
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     (run_id,) = sys.argv[1:] if arguments is None else arguments
     signal.signal(signal.SIGTERM, _raise_cancelled)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    run = store.claim(run_id, os.getpid(), psutil.Process().create_time())
+    if run is None:
+        return 1
     try:
-        run = store.update(run_id, pid=os.getpid(), pid_created=psutil.Process().create_time())
         if store.cancel_requested(run_id):
             raise Cancelled
         with _sign_of_life(run_id):
@@ -81,42 +84,43 @@ def _compute(run: Run) -> dict[str, Any]:
     with connect(run.cluster, client_name=f"run-{run.id}") as client:
         try:
             chosen = template(run.workload)
-            parameters = chosen.validate(run.parameters, **_size_of_cluster(run))
+            parameters = chosen.validate(run.parameters, **size_of(run.spec))
             run = store.update(run.id, status="running", started=time.time(), versions=_versions())
-            with _recording(client, run):
+            with _recording(client, run), _Counter(client, run) as counter:
                 began = time.perf_counter()
+                counter.stage = "building"
                 collections = chosen.build(parameters)
-                results, progress = _results(client, run, collections, chosen.gathered(parameters))
+                counter.stage = "computing"
+                results = _results(client, collections, chosen.gathered(parameters))
                 seconds = time.perf_counter() - began
+                counter.count()
+            progress = finished(counter.progress)
+            store.write_progress(run, progress.model_copy(update={"stage": "checking"}))
             checked = chosen.check(parameters, results, client)
             _ignore_cancellation()
         except Cancelled:
             _free_workers(client)
             raise
-    n_bytes = run.needs["bytes_processed"] if run.needs else None
-    return {
-        "status": "done",
-        "seconds": seconds,
-        "bytes": n_bytes,
-        "bytes_per_second": n_bytes / seconds if n_bytes is not None else None,
-        "result": _finite(chosen.summarise(results)),
-        "check": Check(passed=bool(checked.passed), what=checked.what),
-        "progress": progress,
-    }
+        n_bytes = run.needs["bytes_processed"] if run.needs else None
+        return {
+            "status": "done",
+            "seconds": seconds,
+            "bytes": n_bytes,
+            "bytes_per_second": n_bytes / seconds if n_bytes is not None else None,
+            "result": _finite(chosen.summarise(results)),
+            "check": Check(passed=bool(checked.passed), what=checked.what),
+            "progress": progress.model_copy(update={"stage": None}),
+        }
 
 
-def _results(
-    client: Client, run: Run, collections: dict[str, Any], gathered: Sequence[str]
-) -> tuple[dict[str, Any], Progress]:
+def _results(client: Client, collections: dict[str, Any], gathered: Sequence[str]) -> dict[str, Any]:
     """Compute all collections as one graph; those named in `gathered` come back as values, the rest stay there."""
     from distributed.client import futures_of
 
     persisted = dict(zip(collections, client.persist(list(collections.values())), strict=True))
-    futures = futures_of(list(persisted.values()))
-    with _counting(client, run, [future.key for future in futures]) as counted:
-        _wait(futures)
-        values = client.gather(client.compute([persisted[name] for name in gathered]))
-    return persisted | dict(zip(gathered, values, strict=True)), finished(counted())
+    _wait(futures_of(list(persisted.values())))
+    values = client.gather(client.compute([persisted[name] for name in gathered]))
+    return persisted | dict(zip(gathered, values, strict=True))
 
 
 def _wait(futures: Sequence[Any]) -> None:
@@ -129,41 +133,46 @@ def _wait(futures: Sequence[Any]) -> None:
                 future.result()
 
 
-@contextlib.contextmanager
-def _counting(client: Client, run: Run, keys: Sequence[Any]) -> Iterator[Callable[[], Progress]]:
-    """Write the progress of `keys` to the run's folder until the block ends; gives what was counted last."""
-    asked = one_key_a_group(keys)
-    # A group whose tasks are all forgotten is no longer counted by the scheduler, but it was done.
-    seen: dict[str, tuple[str, str, int, int]] = {}
-    ended = threading.Event()
+class _Counter:
+    """Writes a run's progress a few times a second, from `with` until the end of the block."""
 
-    def count() -> Progress:
-        seen.update({counts[0]: counts for counts in client.run_on_scheduler(group_counts, asked)})
-        return progress_of(list(seen.values()))
+    def __init__(self, client: Client, run: Run) -> None:
+        self.stage: Any = None
+        self._client = client
+        self._run = run
+        # A group whose tasks are all forgotten is no longer told of by the scheduler, but it was done.
+        self._seen: dict[str, GroupCount] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
 
-    def watch() -> None:
+    @property
+    def progress(self) -> Progress:
+        """What was counted last."""
+        return progress_of(list(self._seen.values())).model_copy(update={"stage": self.stage})
+
+    def count(self) -> None:
+        """Ask the scheduler."""
+        counts = self._client.run_on_scheduler(group_counts, self._client.id)
+        self._seen.update({group[0]: group for group in counts})
+
+    def _watch(self) -> None:
         before = None
-        while not ended.wait(_PROGRESS_INTERVAL):
-            # When the connection is gone the main thread says so; here it only ends the counting.
+        while not self._ended.wait(_PROGRESS_INTERVAL):
             try:
-                progress = count()
-            except Exception:  # noqa: BLE001
+                self.count()
+            except Exception:  # noqa: BLE001  without a connection the main thread says so; here counting just ends
                 return
-            if progress != before and not ended.is_set():
-                store.write_progress(run.model_copy(update={"progress": progress}))
-            before = progress
+            if self.progress != before and not self._ended.is_set():
+                store.write_progress(self._run, self.progress)
+            before = self.progress
 
-    def last() -> Progress:
-        return progress_of(list(seen.values()))
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
 
-    watcher = threading.Thread(target=watch, name="progress", daemon=True)
-    watcher.start()
-    try:
-        yield last
-        count()
-    finally:
-        ended.set()
-        watcher.join(timeout=1)
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(timeout=1)
 
 
 @contextlib.contextmanager
@@ -239,16 +248,21 @@ def _end_of_cluster(name: str) -> str | None:
     return None
 
 
-def _size_of_cluster(run: Run) -> dict[str, int]:
-    return {"memory": run.spec.memory, "threads": run.spec.threads} if run.spec else {}
-
-
 def _versions() -> dict[str, str]:
     import platform
-    from importlib.metadata import version
 
-    packages = ("dask-workbench", "dask", "distributed", "numpy")
-    return {"python": platform.python_version()} | {name: version(name) for name in packages}
+    import dask
+    import distributed
+    import numpy
+
+    from workbench import __version__
+
+    packages = {"dask": dask, "distributed": distributed, "numpy": numpy}
+    return {
+        "python": platform.python_version(),
+        "workbench": __version__,
+        **{name: package.__version__ for name, package in packages.items()},
+    }
 
 
 def _finite(value: Any) -> Any:

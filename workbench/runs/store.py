@@ -51,6 +51,8 @@ class Progress(Count):
     """Tasks done of all, together and by kind."""
 
     by_name: dict[str, Count] = {}
+    stage: Literal["building", "computing", "checking"] | None = None
+    """What a run that goes on is doing; None before and after."""
 
 
 class Check(BaseModel):
@@ -200,6 +202,16 @@ def update(run_id: str, *, only_if: Sequence[Status] | None = None, **changes: A
     return run
 
 
+def claim(run_id: str, pid: int, created: float) -> Run | None:
+    """Make a process the runner of a run that is starting; None where another one is, or it was called off."""
+    with _database() as database:
+        taken = database.execute(
+            "UPDATE run SET pid = ?, pid_created = ? WHERE id = ? AND status = 'starting' AND (pid IS NULL OR pid = ?)",
+            (pid, created, run_id, pid),
+        )
+        return _one(database, run_id) if taken.rowcount == 1 else None
+
+
 def get(run_id: str) -> Run:
     """Run of this id, told truthfully: one whose runner died is lost. NotFoundError names the latest runs."""
     with _database() as database:
@@ -287,9 +299,9 @@ def alive(run: Run) -> bool:
         return False
 
 
-def write_progress(run: Run) -> None:
-    """Write what watchers read of a run that is going on."""
-    _announce(run)
+def write_progress(run: Run, progress: Progress) -> None:
+    """Write how far a run is that goes on, for whoever watches."""
+    _announce(run.model_copy(update={"progress": progress}))
 
 
 def give_sign_of_life(run_id: str) -> None:
@@ -335,6 +347,11 @@ def _epitaph(run: Run) -> tuple[Status, str]:
         return "cancelled", "Cancelled before it began to compute."
     if run.pid is None:
         return "lost", "Its runner process never started. The program that asked for the run was ended too early."
+    if run.status == "starting":
+        return "lost", (
+            f"Its runner process (pid {run.pid}) ended before it began. Its log may say why: "
+            f"workbench show {run.id} --log"
+        )
     done = f" after {run.progress.done} of {run.progress.total} tasks" if run.progress.total else ""
     return "lost", (
         f"Its runner process (pid {run.pid}) was ended from outside{done}: killed, short of memory, or the machine "

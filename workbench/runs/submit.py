@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -10,17 +11,19 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-import psutil
-
-from workbench.clusters import processes
+from workbench import config
+from workbench.clusters import processes, records
+from workbench.clusters.forking import start_warm
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import ConflictError
 from workbench.runs import store
-from workbench.runs.forecast import actual_spec
+from workbench.runs.forecast import actual_spec, size_of
 from workbench.runs.store import Run
 
+_RUNNER = "workbench.runs.runner"
 _POLL = 0.05  # seconds between two looks at a run that somebody waits for
 
 
@@ -49,7 +52,7 @@ def submit(
             + (f" {record.message}" if record.message else "")
         )
     spec = actual_spec(record)
-    checked = chosen.validate(parameters, memory=spec.memory, threads=spec.threads)
+    checked = chosen.validate(parameters, **size_of(spec))
     run = store.create(
         Run(
             id=store.new_id(workload),
@@ -100,26 +103,42 @@ async def wait(
         await asyncio.sleep(_POLL)
 
 
+def finish(run_id: str, *, timeout: float | None = None) -> Run:
+    """Wait as `wait` does, where there is no event loop or another one is running, as in a notebook."""
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    while (run := store.get(run_id)).active and time.monotonic() < deadline:
+        time.sleep(_POLL)
+    return run
+
+
 def _start_runner(run: Run, python: str) -> Run:
-    # -P: a file of the user's called, say, random.py must not stand in for Python's own.
-    command = [python, "-P", "-m", "workbench.runs.runner", run.id]
-    with (store.folder(run.id) / "log.txt").open("ab") as log:
-        try:
-            # The runner outlives whoever asks: its own session, no terminal.
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        except OSError as err:
-            return store.update(
-                run.id,
-                status="failed",
-                stopped=time.time(),
-                error=f"The Python of the cluster, {python}, can't be started ({err.strerror}).",
-            )
+    """Start the runner: forked by the cluster's host, where it needs no time to import Dask, else by hand."""
+    log = store.folder(run.id) / "log.txt"
+    environment = {"DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())}
+    pid = start_warm(records.folder(run.cluster), _RUNNER, [run.id], log=log, environment=environment)
+    try:
+        pid = pid or _start_cold(run, python, log, environment)
+    except OSError as err:
+        return store.update(
+            run.id,
+            status="failed",
+            stopped=time.time(),
+            error=f"The Python of the cluster, {python}, can't be started ({err.strerror}).",
+        )
+    return store.claim(run.id, pid, processes.created(pid) or time.time()) or store.get(run.id)
+
+
+def _start_cold(run: Run, python: str, log: Path, environment: dict[str, str]) -> int:
+    with log.open("ab") as output:
+        # -P: a file of the user's called, say, random.py must not stand in for Python's own.
+        process = subprocess.Popen(
+            [python, "-P", "-m", _RUNNER, run.id],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
     # Waiting for it in a thread takes the ended process out of the process table at once.
     threading.Thread(target=process.wait, name=f"reap {run.id}", daemon=True).start()
-    try:
-        created = psutil.Process(process.pid).create_time()
-    except psutil.NoSuchProcess:
-        created = time.time()
-    return store.update(run.id, pid=process.pid, pid_created=created)
+    return process.pid

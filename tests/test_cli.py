@@ -1,0 +1,241 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import dask.config
+import pytest
+
+from workbench import terminal
+from workbench.cli import main
+from workbench.runs import store
+from workbench.runs.store import Check, Run
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path):
+    with dask.config.set({"workbench.data-folder": str(tmp_path)}):
+        yield tmp_path
+
+
+def workbench(*arguments, **options):
+    """Run the command in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    environment["DASK_WORKBENCH__DATA_FOLDER"] = dask.config.get("workbench.data-folder")
+    command = [sys.executable, "-m", "workbench", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, **options)
+
+
+def complaint(capsys, *arguments):
+    """Exit code and the one line on stderr."""
+    code = main(arguments)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    return code, err
+
+
+def answer(capsys, *arguments):
+    assert main([*arguments, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return json.loads(out)
+
+
+def a_kept_run(run_id="array_sum-aaaaaa", **changes):
+    about = {"workload": "array_sum", "cluster": "calm-otter", "created": 1.0, "status": "done"}
+    return store.create(Run(id=run_id, **about | changes))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["frob"], "frob"),
+        (["up"], "PROFILE"),
+        (["up", "tpu"], "Unknown profile 'tpu'. Choose one of: cpu, gpu, gpus, ucx"),
+        (["up", "gpu"], "gpu profile can't be had here"),
+        (["up", "cpu", "--workers", "x"], "given 'x', allowed are whole numbers"),
+        (["up", "cpu", "--workers", "0"], "n_workers is 0"),
+        (["up", "cpu", "--workers", "-2"], "n_workers is -2"),
+        (["up", "cpu", "--threads", "0"], "threads_per_worker is 0"),
+        (["up", "cpu", "--memory", "lots"], "memory is 'lots'"),
+        (["up", "cpu", "--name", "../etc"], "../etc"),
+        (["up", "cpu", "--frobnicate"], "--frobnicate"),
+        (["scale", "nobody", "2"], "Unknown cluster 'nobody'"),
+        (["scale", "nobody"], "either a number of workers, or --adapt"),
+        (["down"], "either the name of a cluster, or --all"),
+        (["down", "nobody", "--all"], "either the name of a cluster, or --all"),
+        (["down", "nobody"], "Unknown cluster 'nobody'"),
+        (["logs", "nobody"], "Unknown cluster 'nobody'"),
+        (["restart", "nobody"], "Unknown cluster 'nobody'"),
+        (["workloads", "frob"], "frob"),
+        (["run", "array_sum"], "--cluster --on"),
+        (["run", "array_sum", "--cluster", "a", "--on", "cpu"], "not allowed with"),
+        (["run", "array_sum", "--cluster", "nobody"], "Unknown cluster 'nobody'"),
+        (["run", "frob", "--on", "cpu"], "frob"),
+        (["run", "array_sum", "--on", "tpu"], "Unknown profile 'tpu'"),
+        (["run", "array_sum", "--on", "cpu --workers x"], "given 'x'"),
+        (["run", "array_sum", "--on", "cpu 'oops"], "--on: given"),
+        (["run", "array_sum", "--on", ""], "PROFILE"),
+        (["run", "array_sum", "--on", "cpu", "-p", "size"], "-p: given 'size', allowed is KEY=VALUE"),
+        (["run", "array_sum", "--on", "cpu", "-p", "sise=1GiB"], "sise"),
+        (["run", "array_sum", "--on", "cpu", "-p", "size=-5"], "size"),
+        (["run", "array_sum", "--on", "cpu", "-p", "size=nan"], "size"),
+        (["runs", "--limit", "0"], "limit"),
+        (["runs", "--status", "paused"], "status: given 'paused'"),
+        (["show", "nothing"], "There is no run 'nothing'"),
+        (["show", "last"], "There is no run yet"),
+        (["cancel", "nothing"], "There is no run 'nothing'"),
+        (["open", "nothing"], "There is no run 'nothing'"),
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_line_with_exit_code_2_and_starts_nothing(capsys, data_folder, arguments, words):
+    code, line = complaint(capsys, *arguments)
+    assert code == 2
+    assert words in line
+    assert not list((data_folder / "clusters").glob("[!.]*"))
+    assert not list((data_folder / "runs").glob("*"))
+
+
+def test_a_process_says_bad_input_in_one_line_too():
+    result = workbench("up", "cpu", "--workers", "many")
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_command_alone_shows_its_help(capsys):
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert "hardware" in out
+    assert "run a workload on a cluster" in out
+
+
+COMMANDS = "hardware, up, ls, scale, restart, logs, down, workloads, run, runs, show, cancel, open, lab"
+
+
+@pytest.mark.parametrize("command", COMMANDS.split(", "))
+def test_every_command_has_help_and_json(capsys, command):
+    assert main([command, "--help"]) == 0
+    assert "--json" in capsys.readouterr().out
+
+
+def test_hardware_as_json_has_exactly_the_promised_keys(capsys):
+    told = answer(capsys, "hardware")
+    assert list(told) == ["cpu", "memory", "gpus", "ucx", "profiles"]
+    assert [profile["name"] for profile in told["profiles"]] == ["cpu", "gpu", "gpus", "ucx"]
+    for profile in told["profiles"]:
+        assert {"name", "available", "reason"} <= set(profile)
+        assert profile["available"] == (profile["reason"] is None)
+
+
+def test_hardware_as_text_names_all_four_profiles(capsys):
+    assert main(["hardware"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for profile in ("cpu", "gpu", "gpus", "ucx"):
+        assert any(line[:2] in ("✓ ", "✗ ") and profile in line.split() for line in lines)
+
+
+def test_up_with_code_prints_code_that_compiles_and_starts_nothing(capsys, data_folder):
+    assert main(["up", "cpu", "--workers", "3", "--memory", "3GiB", "--no-encrypt", "--code"]) == 0
+    code = capsys.readouterr().out
+    compile(code, "code", "exec")
+    assert "n_workers=3" in code
+    assert f"memory_limit={2**30}" in code
+    assert 'protocol="tcp"' in code
+    assert "workbench" not in code
+    assert not list((data_folder / "clusters").glob("[!.]*"))
+
+
+def test_without_clusters_and_runs_the_lists_are_empty(capsys):
+    assert answer(capsys, "ls") == []
+    assert answer(capsys, "runs") == []
+    assert main(["ls"]) == 0
+    assert "workbench up cpu" in capsys.readouterr().out
+
+
+def test_stopping_everything_when_nothing_runs_is_fine(capsys):
+    assert answer(capsys, "down", "--all") == {"stopped": []}
+
+
+def test_workloads_are_listed_with_schema_and_source(capsys):
+    told = answer(capsys, "workloads")
+    names = [workload["name"] for workload in told]
+    assert {"array_sum", "array_mean", "transpose_sum", "tall_skinny_svd", "compressed_svd", "svd_of_file"} <= set(
+        names
+    )
+    assert answer(capsys, "workloads", "array_sum") == told[names.index("array_sum")]
+
+
+def test_a_workload_shows_its_parameters_with_defaults(capsys):
+    assert main(["workloads", "array_sum"]) == 0
+    out = capsys.readouterr().out
+    assert "size" in out
+    assert "2GiB" in out
+    assert "RandomState" in out
+
+
+def test_runs_are_listed_and_shown_as_they_were_kept(capsys):
+    run = a_kept_run(seconds=1.25, result={"value": 3.5}, check=Check(passed=True, what="closed form"))
+    assert answer(capsys, "runs") == [run.model_dump(mode="json")]
+    assert answer(capsys, "show", "last") == run.model_dump(mode="json")
+    assert main(["show", run.id]) == 0
+    out = capsys.readouterr().out
+    assert "closed form" in out
+    assert "3.5" in out
+
+
+def test_the_log_of_a_run_is_shown(capsys):
+    run = a_kept_run(status="failed")
+    (store.folder(run.id) / "log.txt").write_text("Traceback: oh no\n")
+    assert main(["show", run.id, "--log"]) == 0
+    assert "oh no" in capsys.readouterr().out
+    assert answer(capsys, "show", run.id, "--log") == {"log": "Traceback: oh no\n"}
+
+
+def test_cancelling_a_run_that_has_ended_is_bad_input(capsys):
+    run = a_kept_run()
+    code, line = complaint(capsys, "cancel", run.id)
+    assert code == 2
+    assert "ended already" in line
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    for number in range(30):
+        a_kept_run(f"array_sum-{number:06}")
+    shell = f"{sys.executable} -m workbench runs --json | head -c 10; exit ${{PIPESTATUS[0]}}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment["DASK_WORKBENCH__DATA_FOLDER"] = dask.config.get("workbench.data-folder")
+    result = subprocess.run(
+        [shutil.which("bash"), "-c", shell], capture_output=True, text=True, timeout=30, env=environment
+    )
+    assert result.returncode in (0, 141)
+    assert result.stderr == ""
+
+
+def test_importing_the_command_line_loads_neither_dask_arrays_nor_distributed():
+    heavy = ("distributed", "dask.array", "rich", "bokeh")
+    code = f"import sys, workbench.cli; print([name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("about", "text"),
+    [
+        ({"type": "integer", "minimum": 1, "maximum": 5}, "whole number from 1 to 5"),
+        ({"type": "number", "exclusiveMinimum": 0}, "number above 0"),
+        ({"enum": ["a", "b"]}, "a, b"),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]}, "whole number or text"),
+    ],
+)
+def test_what_a_parameter_may_be_is_said_in_words(about, text):
+    assert terminal.allowed(about) == text

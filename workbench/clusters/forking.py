@@ -1,0 +1,151 @@
+"""Processes that start warm: forked by the cluster's forkserver, which has imported Dask already.
+
+The host listens on a socket in the cluster's folder. A request names a module and its arguments, as `python -m` would
+get them, and a process of its own is made: it leads its session, nobody's child, and outlives the host. Importing Dask
+takes a second or more; this takes a few hundredths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import multiprocessing
+import os
+import runpy
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+_SOCKET = "fork.sock"
+_PATIENCE = 2.0  # seconds that a host gets to answer
+_LONGEST = 65_536
+
+
+def start_warm(
+    folder: Path, module: str, arguments: Sequence[str], *, log: Path, environment: dict[str, str] | None = None
+) -> int | None:
+    """Start `python -m module arguments` in the environment of the cluster in `folder`; its pid, None without a host.
+
+    Its output is appended to `log`, and it works in the folder that this process works in.
+    """
+    request = {
+        "module": module,
+        "arguments": list(arguments),
+        "log": str(log),
+        "cwd": os.getcwd(),  # noqa: PTH109
+        "environment": environment or {},
+    }
+    try:
+        with _connected(folder) as connection:
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            answer = connection.makefile("r").readline()
+        return int(answer)
+    except (OSError, ValueError):
+        # No host, one of another system, or one that is too busy: the caller has a slower way.
+        return None
+
+
+@contextlib.asynccontextmanager
+async def forking(folder: Path) -> AsyncIterator[None]:
+    """Serve requests until the block ends."""
+    # Elsewhere the host has no forkserver, and whoever wants a process starts a cold one.
+    if sys.platform != "linux":
+        yield
+        return
+    async with await asyncio.start_unix_server(_answer, sock=_listening(folder), limit=_LONGEST):
+        yield
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        request = json.loads(await asyncio.wait_for(reader.readline(), _PATIENCE))
+        pid = await asyncio.to_thread(_fork, request)
+        writer.write(f"{pid}\n".encode())
+        await writer.drain()
+    writer.close()
+
+
+def _fork(request: dict[str, Any]) -> int:
+    context = multiprocessing.get_context("forkserver")
+    receiver, sender = context.Pipe(duplex=False)
+    first = context.Process(target=_leave_and_become, args=(request, sender))
+    first.start()
+    sender.close()
+    try:
+        pid: int = receiver.recv()
+    finally:
+        receiver.close()
+        first.join()
+    return pid
+
+
+def _leave_and_become(request: dict[str, Any], sender: Any) -> None:
+    """Fork once more, so that the second process is nobody's child, and end."""
+    pid = os.fork()
+    if pid:
+        sender.send(pid)
+        return
+    sender.close()
+    _become(request)
+
+
+def _become(request: dict[str, Any]) -> None:
+    code = 1
+    try:
+        os.setsid()
+        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        os.chdir(request["cwd"])
+        os.environ.update(request["environment"])
+        sys.argv = [request["module"], *request["arguments"]]
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as err:
+        code = err.code if isinstance(err.code, int) else 1
+    except BaseException:  # noqa: BLE001  the log is the only one left to tell
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        # At once: what the forkserver would do when its child returns is not this process's to do.
+        os._exit(code)
+
+
+def _listening(folder: Path) -> socket.socket:
+    server = socket.socket(socket.AF_UNIX)
+    with _short(folder) as short:
+        (folder / _SOCKET).unlink(missing_ok=True)
+        server.bind(f"{short}/{_SOCKET}")
+    server.listen()
+    server.setblocking(False)
+    return server
+
+
+def _connected(folder: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_PATIENCE)
+    try:
+        with _short(folder) as short:
+            connection.connect(f"{short}/{_SOCKET}")
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def _short(folder: Path) -> Iterator[str]:
+    """A short path to the folder: a socket's may have a hundred characters only."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
