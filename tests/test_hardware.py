@@ -192,8 +192,8 @@ def test_in_nested_groups_of_version_2_the_tightest_limit_up_the_hierarchy_count
         "user/memory.max": str(4 * GIB),
         "user/job/memory.max": str(16 * GIB),
         "user/job/step/memory.max": "max",
-        "user/job/cpu.max": "300000 100000",
-        "user/cpu.max": "500000 100000",
+        "user/job/cpu.max": "500000 100000",
+        "user/cpu.max": "300000 100000",
     }
     found = inventory(machine(tmp_path, v2("/user/job/step", files)))
     assert (found.memory.cgroup_limit, found.memory.limit) == (4 * GIB, 4 * GIB)
@@ -235,6 +235,11 @@ def test_in_a_container_that_shows_the_path_of_its_host_the_mount_itself_is_read
     assert inventory(machine(tmp_path, v1("/docker/abc", files, mountinfo))).memory.limit == 2 * GIB
     assert inventory(machine(tmp_path, v1("/docker/abc/inner", files, mountinfo))).memory.limit == GIB
     assert inventory(machine(tmp_path, v1("/../other", files, mountinfo))).memory.limit == 2 * GIB
+
+
+def test_a_path_that_leads_out_of_the_namespace_is_not_followed(tmp_path: Path) -> None:
+    files = {"memory.max": str(2 * GIB), "../other/memory.max": str(GIB)}
+    assert inventory(machine(tmp_path, v2("/../other", files))).memory.limit == 2 * GIB
 
 
 def test_where_both_versions_are_mounted_the_one_that_holds_the_limit_is_found(tmp_path: Path) -> None:
