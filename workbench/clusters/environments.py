@@ -96,25 +96,28 @@ def check_environment(python: str | os.PathLike[str] | None, *, timeout: float =
         An environment that lacks what is needed, or whose dask differs; the sentence says how to mend it.
     """
     if python is None or os.fspath(python) == sys.executable:
-        return _current()
-    path = _interpreter(os.fspath(python))
-    probe = _probe(path, timeout)
-    problems = _problems(path, probe.versions)
-    if problems:
-        raise MissingError(" ".join(problems))
-    return Environment(
-        python=path, name="", title=path, versions=probe.versions, warnings=_warnings(path, probe.versions)
-    )
+        found = _current()
+    else:
+        path = _interpreter(os.fspath(python))
+        found = _described(path, "", path, _probe(path, timeout).versions)
+    if found.problems:
+        raise MissingError(" ".join(found.problems))
+    return found
 
 
 def _current() -> Environment:
     versions = own_versions()
+    return _described(sys.executable, "current", f"This Python ({versions['python']})", versions)
+
+
+def _described(python: str, name: str, title: str, versions: dict[str, str]) -> Environment:
     return Environment(
-        python=sys.executable,
-        name="current",
-        title=f"This Python ({versions['python']})",
+        python=python,
+        name=name,
+        title=title,
         versions=versions,
-        problems=_problems(sys.executable, versions),
+        problems=_problems(python, versions),
+        warnings=_warnings(python, versions),
     )
 
 
@@ -149,15 +152,7 @@ def _environment(python: str, name: str, title: str, timeout: float) -> tuple[st
         probe = _probe(_interpreter(python), timeout)
     except BadInputError as err:
         return python, Environment(python=python, name=name, title=title, problems=(str(err),))
-    environment = Environment(
-        python=python,
-        name=name,
-        title=title,
-        versions=probe.versions,
-        problems=_problems(python, probe.versions),
-        warnings=_warnings(python, probe.versions),
-    )
-    return _identity(probe.prefix, probe.versions["python"]), environment
+    return _identity(probe.prefix, probe.versions["python"]), _described(python, name, title, probe.versions)
 
 
 def _distinct(found: Iterable[tuple[str, Environment]]) -> list[Environment]:
