@@ -339,6 +339,17 @@ def test_all_four_profiles_are_offered_and_one_that_cannot_be_had_says_why_and_w
     assert str(reasons["ucx"]).startswith("Needs distributed-ucxx: pip install 'dask-workbench[ucx]'")
 
 
+@pytest.mark.parametrize(
+    ("nvml", "start"),
+    [
+        (lambda: FakeNvml(0), "The NVIDIA driver lists no GPU: see what nvidia-smi says, and its launcher comes"),
+        (missing_module, "nvidia-ml-py isn't installed, which asks the driver for its GPUs: pip install nvidia-ml-py,"),
+    ],
+)
+def test_the_remedy_fits_the_cause(tmp_path: Path, nvml: Any, start: str) -> None:
+    assert str(offered(inventory(machine(tmp_path, nvml=nvml)))["gpu"]).startswith(start)
+
+
 def test_with_a_gpu_the_missing_package_is_named_with_its_command(tmp_path: Path) -> None:
     reasons = offered(inventory(machine(tmp_path, nvml=lambda: FakeNvml(1))))
     assert str(reasons["gpu"]).startswith("Needs dask-cuda: pip install 'dask-workbench[cuda13]'")

@@ -36,13 +36,19 @@ def _profile(name: str, title: str, summary: str, reason: str | None) -> Profile
 def _without_gpus(inventory: Inventory, version: Callable[[str], str | None], needed: int) -> str:
     if not inventory.gpus:
         cause = inventory.missing.get("gpus", "No GPU was found.").rstrip(".")
-        return f"{cause}: install one where there is an NVIDIA GPU, and {_LATER}"
+        return f"{cause}: {_remedy(cause)}, and {_LATER}"
     if len(inventory.gpus) < needed:
         return f"Needs two GPUs, and one was found: choose gpu for that one, but {_LATER}"
     if version("dask-cuda") is None:
         return f"Needs dask-cuda: pip install 'dask-workbench[cuda13]', and {_LATER}"
     found = "1 GPU was found" if len(inventory.gpus) == 1 else f"{len(inventory.gpus)} GPUs were found"
     return f"{found}, but {_LATER}"
+
+
+def _remedy(cause: str) -> str:
+    if cause.startswith("No NVIDIA driver"):
+        return "install one where there is an NVIDIA GPU"
+    return "pip install nvidia-ml-py" if cause.startswith("nvidia-ml-py") else "see what nvidia-smi says"
 
 
 def _without_ucx(inventory: Inventory) -> str:
