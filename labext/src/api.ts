@@ -1,0 +1,202 @@
+/** The REST calls of our server extension. No other file fetches. */
+import { PageConfig, URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+
+import type {
+  FormValues,
+  IBudget,
+  ICluster,
+  IEnvironment,
+  IHardware,
+  INeeds,
+  IPlan,
+  IRun,
+  ISchema,
+  IWorkload
+} from './tokens';
+
+const ROOT = 'workbench/api';
+
+/** An answer other than 2xx, with the server's own sentence. */
+export class ApiError extends Error {
+  constructor(
+    message: string,
+    readonly status: number,
+    /** The parameter at fault, where there is one. */
+    readonly parameter: string | null = null
+  ) {
+    super(message);
+  }
+}
+
+export interface IState {
+  cursor: number;
+  clusters: ICluster[];
+  runs: IRun[];
+  budget?: IBudget | null;
+}
+
+export class Api {
+  readonly settings = ServerConnection.makeSettings();
+
+  hardware(): Promise<IHardware> {
+    return this._json('GET', ['hardware']);
+  }
+
+  async environments(): Promise<IEnvironment[]> {
+    return (await this._json<{ environments: IEnvironment[] }>('GET', ['environments'])).environments;
+  }
+
+  profileSchema(profile: string): Promise<ISchema> {
+    return this._json('GET', ['profiles', profile, 'schema']);
+  }
+
+  plan(profile: string, choices: FormValues): Promise<IPlan> {
+    return this._json('POST', ['plan'], { profile, choices });
+  }
+
+  startCluster(profile: string, choices: FormValues, name: string, force: boolean): Promise<ICluster> {
+    const body = { profile, choices, ...(name ? { name } : {}), ...(force ? { force } : {}) };
+    return this._json('POST', ['clusters'], body);
+  }
+
+  async stopCluster(name: string): Promise<void> {
+    await this._request('DELETE', ['clusters', name]);
+  }
+
+  async stopAll(): Promise<void> {
+    await this._request('DELETE', ['clusters']);
+  }
+
+  async scale(
+    name: string,
+    size: { n_workers: number } | { minimum: number; maximum: number }
+  ): Promise<void> {
+    await this._request('PATCH', ['clusters', name], size);
+  }
+
+  async restartWorkers(name: string): Promise<void> {
+    await this._request('POST', ['clusters', name, 'restart'], {});
+  }
+
+  async logs(name: string): Promise<Record<string, string>> {
+    return (await this._json<{ logs: Record<string, string> }>('GET', ['clusters', name, 'logs'])).logs;
+  }
+
+  async workloads(): Promise<IWorkload[]> {
+    return (await this._json<{ workloads: IWorkload[] }>('GET', ['workloads'])).workloads;
+  }
+
+  needs(workload: string, parameters: FormValues, cluster: string | null): Promise<INeeds> {
+    return this._json('POST', ['workloads', workload, 'needs'], {
+      parameters,
+      ...(cluster ? { cluster } : {})
+    });
+  }
+
+  run(workload: string, parameters: FormValues, cluster: string): Promise<IRun> {
+    return this._json('POST', ['runs'], { workload, parameters, cluster });
+  }
+
+  async cancelRun(id: string): Promise<void> {
+    await this._request('POST', ['runs', id, 'cancel'], {});
+  }
+
+  async deleteRun(id: string): Promise<void> {
+    await this._request('DELETE', ['runs', id]);
+  }
+
+  async runLog(id: string): Promise<string> {
+    return (await this._json<{ log: string }>('GET', ['runs', id, 'log'])).log;
+  }
+
+  /** Address of a run's report, to be opened in a tab of the browser. */
+  reportUrl(id: string): string {
+    return this._withToken(this._url(['runs', id, 'report']));
+  }
+
+  /** Address of a page below the Jupyter server, such as Dask's own dashboard, to be opened in a browser tab. */
+  pageUrl(url: string): string {
+    if (/^https?:/.test(url)) {
+      return url;
+    }
+    return this._withToken(url.startsWith('/') ? url : URLExt.join(this.settings.baseUrl, url));
+  }
+
+  state(since: number): Promise<IState> {
+    return this._json('GET', ['state'], undefined, { since: String(since) });
+  }
+
+  /** A figure as Bokeh's embed_item takes it. */
+  async figure(watched: { cluster?: string; run?: string }, theme: string): Promise<Record<string, unknown>> {
+    const path = watched.run
+      ? ['figures', 'run', watched.run]
+      : ['figures', 'cluster', watched.cluster ?? ''];
+    return (await this._json<{ item: Record<string, unknown> }>('GET', path, undefined, { theme })).item;
+  }
+
+  /** Source of one of BokehJS's files, from the bokeh package that made the figure. */
+  async bokehScript(file: string, version: string): Promise<string> {
+    return (await this._request('GET', ['bokeh', file], undefined, { v: version })).text();
+  }
+
+  /** A WebSocket to the stream of states and patches. */
+  socket(): WebSocket {
+    const url = URLExt.join(this.settings.wsUrl, ROOT, 'stream');
+    return new this.settings.WebSocket(this._withToken(url));
+  }
+
+  private _url(path: string[], query: Record<string, string> = {}): string {
+    const url = URLExt.join(this.settings.baseUrl, ROOT, ...path.map(encodeURIComponent));
+    return url + (Object.keys(query).length ? URLExt.objectToQueryString(query) : '');
+  }
+
+  private _withToken(url: string): string {
+    const token = this.settings.appendToken ? this.settings.token || PageConfig.getToken() : '';
+    return token ? `${url}${url.includes('?') ? '&' : '?'}token=${encodeURIComponent(token)}` : url;
+  }
+
+  private async _json<T>(
+    method: string,
+    path: string[],
+    body?: unknown,
+    query?: Record<string, string>
+  ): Promise<T> {
+    return (await (await this._request(method, path, body, query)).json()) as T;
+  }
+
+  private async _request(
+    method: string,
+    path: string[],
+    body?: unknown,
+    query?: Record<string, string>
+  ): Promise<Response> {
+    const init: RequestInit = { method, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
+    let response: Response;
+    try {
+      response = await ServerConnection.makeRequest(this._url(path, query), init, this.settings);
+    } catch {
+      throw new ApiError('The Jupyter server does not answer. Is it still running?', 0);
+    }
+    if (!response.ok) {
+      throw await errorOf(response);
+    }
+    return response;
+  }
+}
+
+async function errorOf(response: Response): Promise<ApiError> {
+  const text = await response.text();
+  try {
+    const answer = JSON.parse(text) as { message?: string; parameter?: string };
+    if (answer.message && answer.message !== response.statusText) {
+      return new ApiError(answer.message, response.status, answer.parameter ?? null);
+    }
+  } catch {
+    // Not our JSON: a proxy or Jupyter itself answered.
+  }
+  return new ApiError(
+    `The Jupyter server answered ${response.status} ${response.statusText}.`,
+    response.status
+  );
+}

@@ -1,0 +1,123 @@
+/** The sidebar in its place, and our commands in the palette and the launcher. */
+import { ILabShell, ILayoutRestorer } from '@jupyterlab/application';
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { Dialog, ICommandPalette, showDialog } from '@jupyterlab/apputils';
+import { ILauncher } from '@jupyterlab/launcher';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { IStateDB } from '@jupyterlab/statedb';
+
+import { workbenchIcon } from './icons';
+import type { Model } from './model';
+import { Sidebar } from './sidebar/sidebar';
+import type { IActions } from './sidebar/sidebar';
+import { Commands, IModel, INotebooks } from './tokens';
+import type { ICluster } from './tokens';
+
+const ID = 'dask-workbench:sidebar';
+/** Whether this person has seen the sidebar before. */
+const SEEN = 'dask-workbench:seen';
+const CATEGORY = 'Workbench';
+
+export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
+  id: ID,
+  description: 'The Workbench sidebar, and its commands.',
+  autoStart: true,
+  requires: [IModel, INotebooks],
+  optional: [ILayoutRestorer, ICommandPalette, ILauncher, ISettingRegistry, IStateDB, ILabShell],
+  activate: (
+    app,
+    model: Model,
+    notebooks: INotebooks,
+    restorer: ILayoutRestorer | null,
+    palette: ICommandPalette | null,
+    launcher: ILauncher | null,
+    settings: ISettingRegistry | null,
+    memory: IStateDB | null,
+    shell: ILabShell | null
+  ) => {
+    const sidebar = new Sidebar(model, notebooks, actions(app, notebooks), memory);
+    app.shell.add(sidebar, 'left', { rank: 150, type: 'Workbench' });
+    restorer?.add(sidebar, sidebar.id);
+    addCommands(app, model, notebooks, sidebar);
+    [
+      Commands.open,
+      Commands.start,
+      Commands.watch,
+      Commands.connect,
+      Commands.runs,
+      Commands.stopAll
+    ].forEach(command => palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } }));
+    launcher?.add({ command: Commands.open, category: 'Other', rank: 10 });
+    const open = () => shell?.activateById(sidebar.id) ?? app.shell.activateById(sidebar.id);
+    void app.restored.then(() => openOnStart(settings, memory, open));
+  }
+};
+
+function actions(app: JupyterFrontEnd, notebooks: INotebooks): IActions {
+  return {
+    connect: cluster => void notebooks.insert(cluster.cell, { run: true }),
+    insert: code => void notebooks.insert(code, { run: false }),
+    watch: watched => void app.commands.execute(Commands.watch, { ...watched })
+  };
+}
+
+function addCommands(app: JupyterFrontEnd, model: Model, notebooks: INotebooks, sidebar: Sidebar): void {
+  const { commands, shell } = app;
+  const reveal = (section: string) => {
+    shell.activateById(sidebar.id);
+    sidebar.reveal(section);
+  };
+  commands.addCommand(Commands.open, {
+    label: args => (args['isPalette'] ? 'Open the Workbench' : 'Workbench'),
+    caption: 'Dask clusters, workloads and runs',
+    icon: args => (args['isPalette'] ? undefined : workbenchIcon),
+    execute: () => shell.activateById(sidebar.id)
+  });
+  commands.addCommand(Commands.runs, { label: 'Show the Runs', execute: () => reveal('runs') });
+  commands.addCommand(Commands.start, {
+    label: 'Start the Default CPU Cluster',
+    execute: async () => {
+      reveal('clusters');
+      await model.startDefault();
+    }
+  });
+  commands.addCommand(Commands.connect, {
+    label: 'Connect This Notebook to the Cluster',
+    isEnabled: () => model.target !== null,
+    execute: () => model.target && notebooks.insert(model.target.cell, { run: true })
+  });
+  commands.addCommand(Commands.stopAll, {
+    label: 'Stop All Clusters',
+    isEnabled: () => model.clusters.length > 0,
+    execute: async () => {
+      if (await confirmStopAll(model.clusters)) {
+        await model.stopAll();
+      }
+    }
+  });
+  const dependent = [Commands.connect, Commands.stopAll, Commands.watch];
+  model.changed.connect(() => dependent.forEach(command => commands.notifyCommandChanged(command)));
+}
+
+async function confirmStopAll(clusters: ICluster[]): Promise<boolean> {
+  const answer = await showDialog({
+    title: 'Stop all clusters?',
+    body: `This ends ${clusters.map(each => each.name).join(', ')}. What their workers hold is lost.`,
+    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Stop all' })]
+  });
+  return answer.button.accept;
+}
+
+async function openOnStart(
+  settings: ISettingRegistry | null,
+  memory: IStateDB | null,
+  open: () => void
+): Promise<void> {
+  const loaded = await settings?.load(ID).catch(() => null);
+  const when = loaded?.get('openOnStart').composite ?? 'first';
+  const seen = await memory?.fetch(SEEN);
+  if (when === 'always' || (when === 'first' && !seen)) {
+    open();
+  }
+  await memory?.save(SEEN, true);
+}

@@ -1,0 +1,7 @@
+/** The plugins of this extension. */
+import { sidebarPlugin } from './commands';
+import { figurePlugin } from './figure';
+import { modelPlugin } from './model';
+import { badgePlugin, notebooksPlugin } from './notebook';
+
+export default [modelPlugin, notebooksPlugin, badgePlugin, figurePlugin, sidebarPlugin];

@@ -1,0 +1,137 @@
+/** The notebooks that are open: which cluster each is on, and visible cells put into them. */
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { IToolbarWidgetRegistry } from '@jupyterlab/apputils';
+import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
+import type { NotebookPanel } from '@jupyterlab/notebook';
+import type { CommandRegistry } from '@lumino/commands';
+import { Signal } from '@lumino/signaling';
+import { Widget } from '@lumino/widgets';
+
+import { isOn } from './model';
+import type { Model } from './model';
+import { Commands, IModel, INotebooks } from './tokens';
+import type { IOpenNotebook } from './tokens';
+
+export class Notebooks implements INotebooks {
+  readonly changed: Signal<INotebooks, void> = new Signal(this);
+
+  constructor(
+    private _tracker: INotebookTracker,
+    private _app: JupyterFrontEnd
+  ) {
+    const changed = () => this.changed.emit();
+    _tracker.currentChanged.connect(changed);
+    _tracker.widgetAdded.connect((_, panel) => {
+      panel.sessionContext.kernelChanged.connect(changed);
+      panel.title.changed.connect(changed);
+      panel.disposed.connect(changed);
+      changed();
+    });
+  }
+
+  open(): IOpenNotebook[] {
+    const found: IOpenNotebook[] = [];
+    this._tracker.forEach(panel => {
+      found.push({
+        id: panel.id,
+        name: panel.title.label,
+        kernel: kernelOf(panel),
+        active: panel === this._tracker.currentWidget,
+        activate: () => this._app.shell.activateById(panel.id)
+      });
+    });
+    return found;
+  }
+
+  async insert(code: string, options: { run: boolean }): Promise<void> {
+    const panel = this._tracker.currentWidget ?? (await this._create());
+    await panel.context.ready;
+    this._app.shell.activateById(panel.id);
+    fillCell(panel, code);
+    if (options.run) {
+      await panel.sessionContext.ready;
+      await NotebookActions.run(panel.content, panel.sessionContext);
+    }
+    await NotebookActions.focusActiveCell(panel.content, { preventScroll: false, waitUntilReady: true });
+  }
+
+  private async _create(): Promise<NotebookPanel> {
+    return (await this._app.commands.execute('notebook:create-new', {
+      kernelName: 'python3'
+    })) as NotebookPanel;
+  }
+}
+
+/** Put code into the active cell when it is an empty code cell, else into a new one below it. */
+function fillCell({ content }: NotebookPanel, code: string): void {
+  const active = content.activeCell;
+  const empty = active?.model.type === 'code' && active.model.sharedModel.getSource().trim() === '';
+  if (!empty) {
+    NotebookActions.insertBelow(content);
+  }
+  content.activeCell?.model.sharedModel.setSource(code.trimEnd());
+  content.deselectAll();
+}
+
+function kernelOf(panel: NotebookPanel): string | null {
+  return panel.sessionContext.session?.kernel?.id ?? null;
+}
+
+/** A word in the notebook's toolbar that says which cluster it is on; a click watches that cluster. */
+class Badge extends Widget {
+  constructor(
+    private _panel: NotebookPanel,
+    private _model: Model,
+    private _commands: CommandRegistry
+  ) {
+    super({ node: document.createElement('button') });
+    this.addClass('wb-Badge');
+    this.node.dataset['workbench'] = 'badge';
+    this.node.onclick = () => void this._commands.execute(Commands.watch, { cluster: this._cluster });
+    _model.changed.connect(this._refresh, this);
+    _panel.sessionContext.kernelChanged.connect(this._refresh, this);
+    this._refresh();
+  }
+
+  dispose(): void {
+    Signal.clearData(this);
+    super.dispose();
+  }
+
+  private _refresh(): void {
+    const kernel = kernelOf(this._panel);
+    const cluster = this._model.clusters.find(each => isOn(kernel, each));
+    const name = cluster?.name ?? '';
+    this.setHidden(!cluster);
+    if (name !== this._cluster) {
+      this._cluster = name;
+      this.node.textContent = name;
+      this.node.title = `This notebook is on the Dask cluster ${name}. Click to watch it.`;
+    }
+  }
+
+  private _cluster = '';
+}
+
+export const notebooksPlugin: JupyterFrontEndPlugin<INotebooks> = {
+  id: 'dask-workbench:notebooks',
+  description: 'Knows the open notebooks and puts visible cells into them.',
+  autoStart: true,
+  requires: [INotebookTracker],
+  provides: INotebooks,
+  activate: (app, tracker: INotebookTracker) => new Notebooks(tracker, app)
+};
+
+export const badgePlugin: JupyterFrontEndPlugin<void> = {
+  id: 'dask-workbench:badge',
+  description: 'Shows in the toolbar of a notebook which cluster it is on.',
+  autoStart: true,
+  requires: [IModel, IToolbarWidgetRegistry],
+  activate: (app, model: Model, toolbars: IToolbarWidgetRegistry) => {
+    toolbars.addFactory<NotebookPanel>(
+      'Notebook',
+      'workbench-cluster',
+      panel => new Badge(panel, model, app.commands)
+    );
+  }
+};

@@ -1,0 +1,226 @@
+/** Hardware: what there is, the profiles, what a choice comes to, and Start. */
+import { refreshIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import type { Model } from '../model';
+import type { IBudget, IInventory, IPlan, IProfile } from '../tokens';
+import { Form } from './form';
+import type { IOption } from './form';
+import { Button, Code, Fold, IconButton, Meter, Problem, Section } from './parts';
+import type { ISectionState } from './sidebar';
+import { bytes, count } from './words';
+import { Fragment, h } from './h';
+
+/** Choices that are shown at once; the others are behind "More choices". */
+const FIRST = ['n_workers', 'threads_per_worker', 'memory'];
+
+export function HardwareSection({ model, section }: { model: Model; section: ISectionState }): JSX.Element {
+  const { hardware } = model;
+  return (
+    <Section
+      {...section}
+      id="hardware"
+      title="Hardware"
+      actions={
+        <IconButton
+          icon={refreshIcon}
+          label="Look at the hardware again"
+          disabled={model.busy('hardware')}
+          onClick={() => void model.refresh()}
+        />
+      }
+    >
+      <Problem problem={model.problem('hardware')} />
+      {!hardware && model.busy('hardware') && <p className="wb-Muted">Looking at this machine …</p>}
+      {hardware && (
+        <>
+          <Inventory inventory={hardware.inventory} budget={model.budget} />
+          <Profiles model={model} profiles={hardware.profiles} />
+          <Planner model={model} />
+        </>
+      )}
+    </Section>
+  );
+}
+
+function Inventory({ inventory, budget }: { inventory: IInventory; budget: IBudget | null }): JSX.Element {
+  const { cpu, memory, gpus, missing } = inventory;
+  const noGpu = missing['gpus'] ?? 'None was found.';
+  return (
+    <dl className="wb-Facts" data-workbench="inventory">
+      <dt>CPU</dt>
+      <dd title={cpu.model ?? missing['cpu.model']}>
+        {cores(inventory)}
+        {cpu.model && <span className="wb-Muted"> · {shortModel(cpu.model)}</span>}
+      </dd>
+      <dt>Memory</dt>
+      <dd>
+        {bytes(memory.limit)}
+        {memory.cgroup_limit !== null && memory.cgroup_limit < memory.total && (
+          <span className="wb-Muted"> (limit of this container)</span>
+        )}
+        {memory.available !== null && <span className="wb-Muted"> · {bytes(memory.available)} free</span>}
+      </dd>
+      {budget && budget.promised > 0 && (
+        <>
+          <dt>Promised</dt>
+          <dd>
+            <Meter
+              kind="memory"
+              label="Memory promised to clusters"
+              value={budget.promised}
+              of={budget.limit - budget.reserve}
+              text={`${bytes(budget.promised)} of ${bytes(budget.limit - budget.reserve)}`}
+            />
+          </dd>
+        </>
+      )}
+      <dt>GPU</dt>
+      {gpus.length === 0 ? (
+        <dd className="wb-Muted" title={noGpu}>
+          none
+        </dd>
+      ) : (
+        <dd>{gpuNames(inventory)}</dd>
+      )}
+    </dl>
+  );
+}
+
+function cores({ cpu }: IInventory): string {
+  const usable = count(cpu.usable, 'core');
+  return cpu.threads !== null && cpu.threads !== cpu.usable ? `${usable} of ${cpu.threads}` : usable;
+}
+
+function shortModel(model: string): string {
+  return model.replace(/\((R|TM)\)/gi, '').replace(/\s+(CPU|Processor)\b.*$/i, '');
+}
+
+function gpuNames({ gpus }: IInventory): string {
+  const names = new Map<string, number>();
+  gpus.forEach(each => names.set(each.name, (names.get(each.name) ?? 0) + 1));
+  return [...names].map(([name, n]) => (n > 1 ? `${n} × ${name}` : name)).join(', ');
+}
+
+function Profiles({ model, profiles }: { model: Model; profiles: IProfile[] }): JSX.Element {
+  const offered = profiles.filter(each => each.available).map(each => each.name);
+  const move = (event: React.KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
+    if (step && offered.length) {
+      event.preventDefault();
+      const next = offered[(offered.indexOf(model.profile) + step + offered.length) % offered.length];
+      void model.selectProfile(next);
+      const group = event.currentTarget;
+      group.querySelector<HTMLElement>(`[data-workbench="profile-${next}"]`)?.focus();
+    }
+  };
+  return (
+    <div className="wb-Profiles" role="radiogroup" aria-label="Profile" onKeyDown={move}>
+      {profiles.map(profile => (
+        <button
+          key={profile.name}
+          className="wb-Profile"
+          role="radio"
+          aria-checked={profile.name === model.profile}
+          aria-disabled={!profile.available}
+          tabIndex={profile.name === model.profile ? 0 : -1}
+          data-workbench={`profile-${profile.name}`}
+          onClick={() => profile.available && void model.selectProfile(profile.name)}
+        >
+          <span className="wb-Profile-title">{profile.title}</span>
+          <span className="wb-Profile-text">
+            {profile.available ? profile.summary : (profile.reason ?? profile.summary)}
+          </span>
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function Planner({ model }: { model: Model }): JSX.Element {
+  const { plan, schema } = model;
+  const wrong = model.problem('plan');
+  const names = Object.keys(schema?.properties ?? {});
+  const first = names.filter(name => FIRST.includes(name));
+  const more = names.filter(name => !FIRST.includes(name));
+  const shared = schema && {
+    schema,
+    values: model.choices,
+    problem: wrong,
+    hints: plan ? hints(plan) : {},
+    options: { python: environments(model) },
+    onChange: (field: string, value: unknown) => model.choose(field, value)
+  };
+  const pastBudget = Boolean(plan?.problem) && !wrong;
+  return (
+    <div className="wb-Planner">
+      <Problem problem={model.problem('profile')} />
+      {shared && <Form {...shared} id="plan" fields={first} />}
+      {shared && more.length > 0 && (
+        <Fold label="More choices" hook="more-choices" onOpen={() => void model.loadEnvironments()}>
+          {() => <Form {...shared} id="plan" fields={more} />}
+        </Fold>
+      )}
+      {wrong && !names.includes(wrong.parameter ?? '') && <Problem problem={wrong} hook="plan-problem" />}
+      {plan && !wrong && <Plan plan={plan} />}
+      <div className="wb-Row wb-Start">
+        <input
+          className="jp-mod-styled"
+          type="text"
+          aria-label="Name of the cluster"
+          placeholder="name (optional)"
+          spellCheck={false}
+          data-workbench="field-name"
+          value={model.name}
+          onChange={event => model.setName(event.target.value)}
+          onKeyDown={event => event.key === 'Enter' && void model.start()}
+        />
+        <Button
+          kind={pastBudget ? 'danger' : 'primary'}
+          label={pastBudget ? 'Start anyway' : 'Start'}
+          hook="start"
+          title={pastBudget ? 'Start it although it does not fit' : 'Start this cluster'}
+          disabled={model.busy('start') || wrong !== null || !plan}
+          onClick={() => void model.start(pastBudget)}
+        />
+      </div>
+      <Problem problem={model.problem('start')} hook="start-problem" />
+    </div>
+  );
+}
+
+function Plan({ plan }: { plan: IPlan }): JSX.Element {
+  return (
+    <div className="wb-Plan" aria-live="polite" data-workbench="plan">
+      <p className="wb-Plan-description">{plan.description}</p>
+      {plan.spec.why.map(sentence => (
+        <p key={sentence} className="wb-Muted">
+          {sentence}
+        </p>
+      ))}
+      {plan.problem && <Problem problem={{ message: plan.problem, parameter: null }} hook="plan-problem" />}
+      <Fold label="Show code" hook="show-code">
+        {() => <Code code={plan.code} hook="plan-code" />}
+      </Fold>
+    </div>
+  );
+}
+
+/** What empty fields come to, from the plan. */
+function hints({ spec }: IPlan): Record<string, string> {
+  return {
+    n_workers: String(spec.n_workers),
+    threads_per_worker: String(spec.threads_per_worker),
+    memory: bytes(spec.n_workers * spec.memory_limit).replace(' ', ''),
+    encrypt: String(spec.protocol === 'tls'),
+    idle_timeout: spec.idle_timeout === null ? 'never' : `${Math.round(spec.idle_timeout / 60)}m`,
+    python: 'this Jupyter’s own'
+  };
+}
+
+function environments(model: Model): IOption[] {
+  return model.environments.map(each => ({
+    value: each.python,
+    label: each.problems.length ? `${each.title} (not usable)` : each.title
+  }));
+}

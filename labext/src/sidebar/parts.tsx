@@ -1,0 +1,208 @@
+/** Small pieces that the sections share. */
+import { Clipboard } from '@jupyterlab/apputils';
+import { caretRightIcon, checkIcon, copyIcon } from '@jupyterlab/ui-components';
+import type { LabIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import type { IProblem } from '../model';
+import { h } from './h';
+
+interface ISectionProps {
+  id: string;
+  title: string;
+  /** A word beside the title, such as a number of clusters. */
+  note?: React.ReactNode;
+  open: boolean;
+  onToggle: (id: string) => void;
+  actions?: React.ReactNode;
+  children: React.ReactNode;
+}
+
+/** A part of the sidebar that folds. */
+export function Section(props: ISectionProps): JSX.Element {
+  const body = `wb-section-${props.id}`;
+  return (
+    <section className="wb-Section" data-workbench={`section-${props.id}`}>
+      <header className="wb-Section-header">
+        <button
+          className="wb-Section-toggle"
+          aria-expanded={props.open}
+          aria-controls={body}
+          onClick={() => props.onToggle(props.id)}
+        >
+          <caretRightIcon.react tag="span" className="wb-Section-caret" elementSize="normal" />
+          <span className="wb-Section-title">{props.title}</span>
+          {props.note && <span className="wb-Section-note">{props.note}</span>}
+        </button>
+        {props.open && props.actions}
+      </header>
+      {props.open && (
+        <div className="wb-Section-body" id={body}>
+          {props.children}
+        </div>
+      )}
+    </section>
+  );
+}
+
+interface IIconButtonProps {
+  icon: LabIcon;
+  label: string;
+  hook?: string;
+  pressed?: boolean;
+  disabled?: boolean;
+  onClick: () => void;
+}
+
+export function IconButton(props: IIconButtonProps): JSX.Element {
+  return (
+    <button
+      className="wb-IconButton"
+      title={props.label}
+      aria-label={props.label}
+      aria-pressed={props.pressed}
+      data-workbench={props.hook}
+      disabled={props.disabled}
+      onClick={props.onClick}
+    >
+      <props.icon.react tag="span" elementSize="normal" />
+    </button>
+  );
+}
+
+interface IButtonProps {
+  label: string;
+  title?: string;
+  hook?: string;
+  kind?: 'primary' | 'plain' | 'danger';
+  disabled?: boolean;
+  onClick: () => void;
+}
+
+export function Button(props: IButtonProps): JSX.Element {
+  const kind = { primary: 'jp-mod-accept', plain: '', danger: 'jp-mod-warn' }[props.kind ?? 'plain'];
+  return (
+    <button
+      className={`wb-Button jp-mod-styled ${kind}`}
+      title={props.title}
+      data-workbench={props.hook}
+      disabled={props.disabled}
+      onClick={props.onClick}
+    >
+      {props.label}
+    </button>
+  );
+}
+
+interface IConfirmProps extends IIconButtonProps {
+  /** What the second click does, in a word or two; without it one click is enough. */
+  question: string | null;
+}
+
+/** A button for what can't be undone: where something would be lost it asks in its place, for a second click. */
+export function ConfirmButton({ question, ...props }: IConfirmProps): JSX.Element {
+  const [asking, setAsking] = React.useState(false);
+  if (!asking || !question) {
+    return <IconButton {...props} onClick={() => (question ? setAsking(true) : props.onClick())} />;
+  }
+  return (
+    <button
+      autoFocus
+      className="wb-Button wb-mod-confirm jp-mod-styled jp-mod-warn"
+      data-workbench={props.hook}
+      onBlur={() => setAsking(false)}
+      onMouseLeave={() => setAsking(false)}
+      onClick={() => {
+        setAsking(false);
+        props.onClick();
+      }}
+    >
+      {question}
+    </button>
+  );
+}
+
+/** What went wrong, if anything did. */
+export function Problem(props: { problem: IProblem | null; hook?: string }): JSX.Element | null {
+  return (
+    props.problem && (
+      <p className="wb-Problem" role="alert" data-workbench={props.hook ?? 'problem'}>
+        {props.problem.message}
+      </p>
+    )
+  );
+}
+
+/** Code to read and to copy. */
+export function Code(props: { code: string; hook?: string }): JSX.Element {
+  const [copied, setCopied] = React.useState(false);
+  const copy = () => {
+    Clipboard.copyToSystem(props.code);
+    setCopied(true);
+    window.setTimeout(() => setCopied(false), 1500);
+  };
+  return (
+    <div className="wb-Code">
+      <IconButton icon={copied ? checkIcon : copyIcon} label={copied ? 'Copied' : 'Copy'} onClick={copy} />
+      <pre tabIndex={0} data-workbench={props.hook}>
+        {props.code}
+      </pre>
+    </div>
+  );
+}
+
+interface IMeterProps {
+  label: string;
+  value: number;
+  /** Upper end of the bar. */
+  of: number;
+  text: string;
+  kind?: 'memory' | 'progress' | 'success' | 'error';
+}
+
+/** A thin bar with its number beside it. */
+export function Meter(props: IMeterProps): JSX.Element {
+  const share = props.of > 0 ? Math.min(1, Math.max(0, props.value / props.of)) : 0;
+  const full = props.kind === 'memory' && share > 0.85 ? ' wb-mod-full' : '';
+  return (
+    <div className="wb-Meter">
+      <div
+        className={`wb-Meter-bar wb-mod-${props.kind ?? 'progress'}${full}`}
+        role={props.kind === 'memory' ? 'meter' : 'progressbar'}
+        aria-label={props.label}
+        aria-valuemin={0}
+        aria-valuemax={100}
+        aria-valuenow={Math.round(100 * share)}
+        aria-valuetext={props.text}
+      >
+        <span style={{ width: `${100 * share}%` }} />
+      </div>
+      <span className="wb-Meter-text">{props.text}</span>
+    </div>
+  );
+}
+
+/** Text that folds: closed it is one line with a caret. */
+export function Fold(props: {
+  label: string;
+  hook?: string;
+  onOpen?: () => void;
+  children: () => React.ReactNode;
+}): JSX.Element {
+  const [open, setOpen] = React.useState(false);
+  const toggle = () => {
+    if (!open) {
+      props.onOpen?.();
+    }
+    setOpen(!open);
+  };
+  return (
+    <div className="wb-Fold">
+      <button className="wb-Fold-toggle" aria-expanded={open} data-workbench={props.hook} onClick={toggle}>
+        <caretRightIcon.react tag="span" className="wb-Section-caret" elementSize="normal" />
+        {props.label}
+      </button>
+      {open && props.children()}
+    </div>
+  );
+}

@@ -1,0 +1,153 @@
+/** The sidebar: what stands in the way of hearing from the server, then the four sections. */
+import { ReactWidget } from '@jupyterlab/apputils';
+import type { IStateDB } from '@jupyterlab/statedb';
+import type { Message } from '@lumino/messaging';
+
+import { workbenchIcon } from '../icons';
+import type { Model } from '../model';
+import type { Connection, ICluster, INotebooks, Watched } from '../tokens';
+import { ClustersSection } from './clusters';
+import { HardwareSection } from './hardware';
+import { Button } from './parts';
+import { isActive, RunsSection } from './runs';
+import { WorkloadsSection } from './workloads';
+import { Fragment, h } from './h';
+
+/** Where the folded sections are kept between two visits. */
+const FOLDED = 'dask-workbench:folded';
+
+export interface ISectionState {
+  open: boolean;
+  onToggle: (id: string) => void;
+}
+
+/** What the sidebar asks of the rest of Lab. */
+export interface IActions {
+  /** Add the cell that connects the notebook, and run it. */
+  connect(cluster: ICluster): void;
+  /** Add a cell to the notebook. */
+  insert(code: string): void;
+  watch(watched: Watched): void;
+}
+
+export class Sidebar extends ReactWidget {
+  constructor(
+    private _model: Model,
+    private _notebooks: INotebooks,
+    private _actions: IActions,
+    private _memory: IStateDB | null
+  ) {
+    super();
+    this.id = 'dask-workbench';
+    this.addClass('wb-Sidebar');
+    this.title.icon = workbenchIcon;
+    this.title.caption = 'Workbench: Dask clusters, workloads and runs';
+    this.node.setAttribute('role', 'region');
+    this.node.setAttribute('aria-label', 'Workbench');
+    _model.changed.connect(this._refresh, this);
+    _notebooks.changed.connect(this._refresh, this);
+    void this._recall();
+  }
+
+  /** Unfold a section and show its beginning. */
+  reveal(section: string): void {
+    this._fold(section, false);
+    window.requestAnimationFrame(() => {
+      this.node.querySelector(`[data-workbench="section-${section}"]`)?.scrollIntoView({ block: 'start' });
+    });
+  }
+
+  dispose(): void {
+    window.clearTimeout(this._clock);
+    super.dispose();
+  }
+
+  protected onAfterShow(msg: Message): void {
+    super.onAfterShow(msg);
+    this.update();
+  }
+
+  protected render(): JSX.Element {
+    const model = this._model;
+    const now = Date.now() / 1000;
+    const state = (id: string): ISectionState => ({ open: !this._folded.has(id), onToggle: this._toggle });
+    const shared = { model, notebooks: this._notebooks, actions: this._actions, now };
+    this._tick();
+    return (
+      <>
+        <Banner model={model} />
+        {model.connection !== 'missing' && (
+          <>
+            <HardwareSection {...shared} section={state('hardware')} />
+            <ClustersSection {...shared} section={state('clusters')} />
+            <WorkloadsSection {...shared} section={state('workloads')} />
+            <RunsSection {...shared} section={state('runs')} />
+          </>
+        )}
+      </>
+    );
+  }
+
+  /** Drawing costs nothing while nobody looks. */
+  private _refresh(): void {
+    if (this.isVisible) {
+      this.update();
+    }
+  }
+
+  /** Draw again when a clock on the screen has to move. */
+  private _tick(): void {
+    const { runs, clusters } = this._model;
+    const fast = runs.some(isActive) || clusters.some(each => each.expires_at !== null);
+    window.clearTimeout(this._clock);
+    this._clock = window.setTimeout(() => this._refresh(), fast ? 1000 : 30000);
+  }
+
+  private readonly _toggle = (id: string): void => this._fold(id, !this._folded.has(id));
+
+  private _fold(id: string, folded: boolean): void {
+    if (folded) {
+      this._folded.add(id);
+    } else {
+      this._folded.delete(id);
+    }
+    void this._memory?.save(FOLDED, [...this._folded]);
+    this.update();
+  }
+
+  private async _recall(): Promise<void> {
+    const folded = await this._memory?.fetch(FOLDED);
+    if (Array.isArray(folded)) {
+      this._folded = new Set(folded.map(String));
+      this.update();
+    }
+  }
+
+  private _clock = 0;
+  private _folded = new Set<string>();
+}
+
+const BANNERS: Record<Connection, string | null> = {
+  connecting: null,
+  pushed: null,
+  polling:
+    'Something between this browser and Jupyter blocks WebSockets, so what you see is asked for every two seconds, ' +
+    'and figures don’t move. A proxy in front of Jupyter has to pass “Upgrade: websocket” on.',
+  down: 'The Jupyter server does not answer. This page tries again by itself; your clusters go on working.',
+  missing:
+    'The server half of dask-workbench is not running. Install it where Jupyter runs, with ' +
+    '“pip install dask-workbench”, see with “jupyter server extension list” that workbench is enabled, and restart Jupyter.'
+};
+
+function Banner({ model }: { model: Model }): JSX.Element | null {
+  const sentence = BANNERS[model.connection];
+  if (!sentence) {
+    return null;
+  }
+  return (
+    <div className="wb-Banner" role="alert" data-workbench="banner" data-connection={model.connection}>
+      <p>{sentence}</p>
+      <Button label="Try again" onClick={() => model.stream.retry()} />
+    </div>
+  );
+}

@@ -1,0 +1,150 @@
+/** Workloads: the catalogue, the form of the selected one, whether it fits, and Run. */
+import { caretRightIcon } from '@jupyterlab/ui-components';
+
+import type { Model } from '../model';
+import type { INeeds, IWorkload } from '../tokens';
+import { Form } from './form';
+import { Button, Code, Fold, Problem, Section } from './parts';
+import type { IActions, ISectionState } from './sidebar';
+import { Fragment, h } from './h';
+
+interface IProps {
+  model: Model;
+  section: ISectionState;
+  actions: IActions;
+}
+
+export function WorkloadsSection({ model, section, actions }: IProps): JSX.Element {
+  return (
+    <Section {...section} id="workloads" title="Workloads">
+      <ul className="wb-Catalogue">
+        {model.workloads.map(workload => (
+          <Workload key={workload.name} workload={workload} model={model} actions={actions} />
+        ))}
+      </ul>
+    </Section>
+  );
+}
+
+interface IWorkloadProps {
+  model: Model;
+  workload: IWorkload;
+  actions: IActions;
+}
+
+function Workload({ model, workload, actions }: IWorkloadProps): JSX.Element {
+  const selected = model.workload === workload.name;
+  const body = `wb-workload-${workload.name}`;
+  return (
+    <li className={selected ? 'wb-mod-selected' : ''}>
+      <button
+        className="wb-Catalogue-entry"
+        aria-expanded={selected}
+        aria-controls={body}
+        title={workload.summary}
+        data-workbench={`workload-${workload.name}`}
+        onClick={() => model.selectWorkload(selected ? null : workload.name)}
+      >
+        <caretRightIcon.react tag="span" className="wb-Section-caret" elementSize="normal" />
+        <span>{workload.title}</span>
+      </button>
+      {selected && (
+        <div className="wb-Catalogue-body" id={body}>
+          <Selected model={model} workload={workload} actions={actions} />
+        </div>
+      )}
+    </li>
+  );
+}
+
+function Selected({ model, workload, actions }: IWorkloadProps): JSX.Element {
+  const { needs, target } = model;
+  const wrong = model.problem('needs') ?? model.problem('run');
+  const fields = Object.keys(workload.schema.properties ?? {});
+  const elsewhere = wrong && !fields.includes(wrong.parameter ?? '') ? wrong : null;
+  return (
+    <>
+      <p className="wb-Summary">{workload.summary}</p>
+      <Form
+        id={workload.name}
+        schema={workload.schema}
+        values={model.parameters}
+        problem={wrong}
+        onChange={(field, value) => model.setParameter(field, value)}
+      />
+      <Target model={model} />
+      <Problem problem={elsewhere} hook="run-problem" />
+      {needs && !wrong && <Needs needs={needs} />}
+      <Fold label="Show code" hook="workload-source">
+        {() => <Code code={needs?.cell ?? workload.source} hook="workload-code" />}
+      </Fold>
+      <div className="wb-Row wb-mod-end">
+        <Button
+          label="Insert into notebook"
+          hook="insert-workload"
+          title="Add a cell with this workload’s Dask code to the notebook"
+          disabled={!needs}
+          onClick={() => needs && actions.insert(needs.cell)}
+        />
+        <Button
+          kind="primary"
+          label="Run"
+          hook="run-button"
+          title={target ? `Run on ${target.name}` : 'Start a cluster first'}
+          disabled={!target || wrong !== null || model.busy('run')}
+          onClick={() => void model.submit()}
+        />
+      </div>
+    </>
+  );
+}
+
+function Target({ model }: { model: Model }): JSX.Element {
+  const { ready, target } = model;
+  return (
+    <div className="wb-Form">
+      <div className="wb-Field wb-mod-wide">
+        <label htmlFor="wb-target">Cluster</label>
+        <span className="wb-Field-control">
+          {ready.length === 0 ? (
+            <span className="wb-Muted">{waiting(model)}</span>
+          ) : (
+            <select
+              id="wb-target"
+              className="jp-mod-styled"
+              data-workbench="field-cluster"
+              value={target?.name}
+              onChange={event => model.setTarget(event.target.value)}
+            >
+              {ready.map(each => (
+                <option key={each.name} value={each.name}>
+                  {each.name} ({each.description})
+                </option>
+              ))}
+            </select>
+          )}
+        </span>
+      </div>
+    </div>
+  );
+}
+
+function waiting(model: Model): string {
+  return model.clusters.some(each => each.status === 'starting')
+    ? 'waiting for a cluster to be ready …'
+    : 'none is running: start one above';
+}
+
+function Needs({ needs }: { needs: INeeds }): JSX.Element {
+  const verdict = needs.fits === null ? '' : needs.fits ? ' wb-mod-fits' : ' wb-mod-toobig';
+  return (
+    <div className={`wb-Needs${verdict}`} aria-live="polite" data-workbench="needs">
+      <p>{needs.sentence}</p>
+      {needs.notes.map(note => (
+        <p key={note} className="wb-Muted">
+          {note}
+        </p>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,243 @@
+/** What travels between the server and this extension, and what our plugins offer one another. */
+import { Token } from '@lumino/coreutils';
+import type { ISignal } from '@lumino/signaling';
+
+import type { Model } from './model';
+
+export interface ICpu {
+  model: string | null;
+  physical_cores: number | null;
+  threads: number | null;
+  usable: number;
+  affinity: number | null;
+  quota: number | null;
+}
+
+export interface IMemory {
+  total: number;
+  available: number | null;
+  cgroup_limit: number | null;
+  limit: number;
+}
+
+export interface IGpu {
+  index: number;
+  name: string;
+  uuid: string;
+  memory_total: number | null;
+  memory_free: number | null;
+}
+
+export interface IInventory {
+  cpu: ICpu;
+  memory: IMemory;
+  numa: { id: number; cpus: string; memory: number | null }[];
+  gpus: IGpu[];
+  ucx: { installed: boolean; version: string | null; reason: string | null };
+  missing: Record<string, string>;
+}
+
+export interface IProfile {
+  name: string;
+  title: string;
+  summary: string;
+  available: boolean;
+  reason: string | null;
+}
+
+export interface IBudget {
+  limit: number;
+  reserve: number;
+  promised: number;
+  left: number;
+}
+
+export interface IHardware {
+  inventory: IInventory;
+  profiles: IProfile[];
+  budget: IBudget;
+}
+
+export interface IEnvironment {
+  python: string;
+  name: string;
+  title: string;
+  problems: string[];
+}
+
+export interface IClusterSpec {
+  profile: string;
+  n_workers: number;
+  threads_per_worker: number;
+  memory_limit: number;
+  protocol: string;
+  python: string | null;
+  idle_timeout: number | null;
+  why: string[];
+}
+
+export interface IPlan {
+  spec: IClusterSpec;
+  description: string;
+  code: string;
+  budget: IBudget | null;
+  problem: string | null;
+}
+
+export type ClusterStatus = 'starting' | 'ready' | 'stopping' | 'failed' | 'lost';
+
+export interface ICluster {
+  name: string;
+  spec: IClusterSpec;
+  status: ClusterStatus;
+  stage: 'preparing' | 'scheduler' | 'workers' | 'ready';
+  n_workers: number;
+  n_workers_expected: number;
+  adaptive: [number, number] | null;
+  scheduler_address: string | null;
+  created: number;
+  expires_at: number | null;
+  clients: string[];
+  message: string | null;
+  log_tail: string[];
+  description: string;
+  memory_used: number | null;
+  dashboard_url: string | null;
+  cell: string;
+  code?: string;
+}
+
+/** The part of JSON Schema that our forms draw. */
+export interface ISchemaField {
+  type?: string | string[];
+  anyOf?: ISchemaField[];
+  allOf?: ISchemaField[];
+  $ref?: string;
+  enum?: unknown[];
+  const?: unknown;
+  title?: string;
+  description?: string;
+  default?: unknown;
+  unit?: string;
+  examples?: unknown[];
+  minimum?: number;
+  maximum?: number;
+  exclusiveMinimum?: number;
+  exclusiveMaximum?: number;
+}
+
+export interface ISchema {
+  properties?: Record<string, ISchemaField>;
+  required?: string[];
+  $defs?: Record<string, ISchemaField>;
+}
+
+export interface IWorkload {
+  name: string;
+  title: string;
+  summary: string;
+  help: string;
+  schema: ISchema;
+  source: string;
+}
+
+export interface INeeds {
+  parameters: Record<string, unknown>;
+  notes: string[];
+  needs: Record<string, unknown>;
+  fits: boolean | null;
+  sentence: string;
+  cell: string;
+}
+
+export type RunStatus = 'starting' | 'running' | 'done' | 'failed' | 'cancelled' | 'lost';
+
+export interface IRun {
+  id: string;
+  workload: string;
+  parameters: Record<string, unknown>;
+  status: RunStatus;
+  cluster: string | null;
+  created: number | null;
+  started: number | null;
+  stopped: number | null;
+  seconds: number | null;
+  bytes: number | null;
+  bytes_per_second: number | null;
+  result: Record<string, unknown> | null;
+  check: { passed: boolean; what: string } | null;
+  error: string | null;
+  progress: { done: number; total: number } | null;
+}
+
+/** New columns for one data source of a figure. */
+export interface IPatch {
+  source: string;
+  mode: 'stream' | 'replace';
+  columns: Record<string, unknown[]>;
+  rollover?: number | null;
+}
+
+/** What a figure tab shows: a cluster as it works, or the record of a run. */
+export type Watched = { cluster: string; run?: undefined } | { run: string; cluster?: undefined };
+
+export type StreamMessage =
+  | { type: 'state'; clusters: ICluster[]; runs: IRun[]; budget: IBudget | null; cursor: number }
+  | { type: 'patches'; watch: string; patches: IPatch[]; status?: IWatchStatus | null }
+  | { type: 'gone'; watch: string; message: string }
+  | { type: 'error'; watch?: string; message: string };
+
+/** Numbers of a watched cluster, all workers together. */
+export interface IWatchStatus {
+  workers?: number;
+  memory?: number;
+  memory_limit?: number;
+  spilled?: number;
+  cpu?: number;
+  /** Why there is nothing to see yet. */
+  message?: string | null;
+}
+
+/** Values of a form; a field that is absent is left to the server. */
+export type FormValues = Record<string, unknown>;
+
+/** How the page hears from the server. */
+export type Connection = 'connecting' | 'pushed' | 'polling' | 'down' | 'missing';
+
+/** A notebook that is open in this Lab. */
+export interface IOpenNotebook {
+  id: string;
+  name: string;
+  kernel: string | null;
+  active: boolean;
+  /** Show this notebook. */
+  activate(): void;
+}
+
+export interface INotebooks {
+  readonly changed: ISignal<INotebooks, void>;
+  /** Notebooks that are open, in the order of their tabs. */
+  open(): IOpenNotebook[];
+  /** Add a cell that holds `code` to the active notebook, or to a new one, and run it when asked to. */
+  insert(code: string, options: { run: boolean }): Promise<void>;
+}
+
+export const IModel = new Token<Model>(
+  'dask-workbench:IModel',
+  'Clusters, workloads and runs of this person, kept up to date.'
+);
+
+export const INotebooks = new Token<INotebooks>(
+  'dask-workbench:INotebooks',
+  'The notebooks that are open, and a way to put a cell into them.'
+);
+
+/** Ids of our commands. */
+export const Commands = {
+  open: 'workbench:open',
+  runs: 'workbench:open-runs',
+  start: 'workbench:start-default',
+  stopAll: 'workbench:stop-all',
+  watch: 'workbench:watch',
+  connect: 'workbench:connect'
+} as const;

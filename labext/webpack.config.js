@@ -1,0 +1,24 @@
+// Merged into the builder's own configuration. All JavaScript of the extension is to stay below 60 kB.
+const { rspack } = require('@rspack/core');
+
+module.exports = {
+  module: {
+    rules: [
+      {
+        // A style sheet is a file that the browser reads, and not a text inside JavaScript.
+        test: /\.raw\.css$/,
+        type: 'asset/resource',
+        generator: { filename: '[name].[contenthash].css' },
+        use: [{ loader: 'builtin:lightningcss-loader', options: { minify: true, targets: 'chrome >= 111' } }]
+      }
+    ]
+  },
+  optimization: {
+    minimizer: [
+      new rspack.SwcJsMinimizerRspackPlugin({
+        // Names that begin with _ are private to their class, so they may be shortened as local ones are.
+        minimizerOptions: { mangle: { props: { regex: '^_[a-z]' } }, compress: { passes: 3 } }
+      })
+    ]
+  }
+};
