@@ -57,12 +57,14 @@ def test_folders_and_files_are_the_users_alone(data_folder: Path, spec: ClusterS
 
 def test_a_name_in_use_is_a_conflict(data_folder: Path, spec: ClusterSpec) -> None:
     records.create(record(spec, status="ready"))
-    with pytest.raises(ConflictError, match="calm-otter.*ready.*another name"):
+    with pytest.raises(ConflictError, match=r"calm-otter.*ready.*another name"):
         records.create(record(spec))
 
 
 @pytest.mark.parametrize("status", ["failed", "lost"])
-def test_the_name_of_a_cluster_that_is_over_can_be_used_again(data_folder: Path, spec: ClusterSpec, status: Any) -> None:
+def test_the_name_of_a_cluster_that_is_over_can_be_used_again(
+    data_folder: Path, spec: ClusterSpec, status: Any
+) -> None:
     records.create(record(spec, status=status))
     (records.folder("calm-otter") / "host.log").write_text("old")
     again = record(spec)
@@ -89,12 +91,12 @@ def test_one_of_many_who_claim_a_name_gets_it(data_folder: Path, spec: ClusterSp
 def test_an_unknown_name_says_which_exist(data_folder: Path, spec: ClusterSpec) -> None:
     records.create(record(spec))
     records.create(record(spec, "bold-heron"))
-    with pytest.raises(NotFoundError, match="'warm-yak'.*bold-heron, calm-otter"):
+    with pytest.raises(NotFoundError, match=r"'warm-yak'.*bold-heron, calm-otter"):
         records.read("warm-yak")
 
 
 def test_without_any_cluster_an_unknown_name_says_how_to_start_one(data_folder: Path) -> None:
-    with pytest.raises(NotFoundError, match="No cluster is running. Start one"):
+    with pytest.raises(NotFoundError, match=r"No cluster is running. Start one"):
         records.read("warm-yak")
 
 

@@ -65,8 +65,8 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
     """
     record = await asyncio.to_thread(_reread, record)
     if record.status == "ready":
-        with contextlib.suppress(WorkbenchError):
-            async with _scheduler(record) as scheduler:
+        with contextlib.suppress(WorkbenchError, TimeoutError):
+            async with asyncio.timeout(min(_RPC_PATIENCE, timeout)), _scheduler(record) as scheduler:
                 await scheduler.workbench_stop()
             await _ended(record, timeout)
     host = records.host_process(record)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import platform
+import shutil
 import signal
 import time
 from typing import Any
@@ -31,7 +32,7 @@ from workbench.errors import FailedError, WorkbenchError
 logger = logging.getLogger("workbench.host")
 
 # What Dask gets to close workers in order; they hold nothing that is worth a longer wait.
-_CLOSE_PATIENCE = 3.0
+_CLOSE_PATIENCE = 1.5
 _WATCH_INTERVAL = 1.0
 
 
@@ -223,13 +224,17 @@ class _Owner:
 
     async def _close(self) -> None:
         """Close scheduler and workers in order as far as that is quick, then end what is left."""
+        spilled: set[str] = set()
         if self.cluster is not None:
+            spilled = {nanny.worker_dir for nanny in self.cluster.workers.values() if nanny.worker_dir}
             close = asyncio.ensure_future(self.cluster.close())
             await asyncio.wait({close}, timeout=_CLOSE_PATIENCE)
             error = close.exception() if close.done() and not close.cancelled() else None
             if error is not None:
                 logger.warning("Closing the cluster: %s", _innermost(error))
         processes.end(_children())
+        for path in spilled:
+            shutil.rmtree(path, ignore_errors=True)
 
     async def _fail(self, sentence: str) -> None:
         tail = records.log_tail(self.record.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -80,7 +81,17 @@ def end(processes: Iterable[psutil.Process], patience: float = 2.0) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(processes, timeout=patience)
+    deadline = time.monotonic() + patience
+    while any(_runs(process) for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether it is more than an entry in the process table, which its parent may never ask for."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _is_marked(process: psutil.Process, mark: str) -> bool:

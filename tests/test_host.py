@@ -1,0 +1,421 @@
+"""Real host processes with real workers: what runs, what is on disk, and that nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import psutil
+import pytest
+
+from tests.conftest import using_data_folder
+from workbench.clusters import control, processes, records, security
+from workbench.clusters.connect import connect
+from workbench.clusters.launch import launch
+from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, ConflictError, FailedError, MissingError, NotFoundError
+
+MIB = 2**20
+
+
+def started(spec: ClusterSpec, **options: Any) -> ClusterRecord:
+    return asyncio.run(control.wait(launch(spec, force=True, **options).name, timeout=30))
+
+
+def family(record: ClusterRecord) -> list[psutil.Process]:
+    """The host and all it started, workers included."""
+    host = psutil.Process(record.pid)
+    return [host, *host.children(recursive=True)]
+
+
+def session(pid: int | None) -> list[int]:
+    """Pids of living processes in the session that this process led."""
+    assert pid is not None
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == pid and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except (ProcessLookupError, psutil.Error):
+            continue
+    return found
+
+
+def until(true: Callable[[], Any], seconds: float = 10.0) -> bool:
+    """Whether it came true in time."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def worker_pids(record: ClusterRecord) -> set[int]:
+    with connect(record.name) as client:
+        return set(client.run(os.getpid).values())
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, spec: ClusterSpec) -> Iterator[ClusterRecord]:
+    """A cluster for the tests that leave it as they found it."""
+    with using_data_folder(tmp_path_factory.mktemp("data")):
+        yield started(spec, name="calm-otter")
+
+
+# Starting
+
+
+def test_a_start_returns_at_once_and_passes_through_its_stages(data_folder: Path, spec: ClusterSpec) -> None:
+    asked = time.perf_counter()
+    record = launch(spec, force=True)
+    assert time.perf_counter() - asked < 0.5
+    assert (record.status, record.stage, record.n_workers_expected) == ("starting", "preparing", 2)
+    seen: list[ClusterRecord] = []
+    ready = asyncio.run(control.wait(record.name, seen.append))
+    stages = [item.stage for item in seen]
+    assert stages == sorted(stages, key=["preparing", "scheduler", "workers", "ready"].index)
+    assert stages[0] == "preparing"
+    assert stages[-1] == "ready"
+    assert [item.n_workers for item in seen] == sorted(item.n_workers for item in seen)
+    assert (ready.n_workers, ready.pid) == (2, record.pid)
+    assert ready.versions["dask"] == dask.__version__
+    assert str(ready.scheduler_address).startswith("tls://127.0.0.1:")
+
+
+def test_workers_are_what_the_spec_says(running: ClusterRecord) -> None:
+    with connect(running.name) as client:
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        assert [worker["nthreads"] for worker in workers] == [1, 1]
+        assert [worker["memory_limit"] for worker in workers] == [512 * MIB] * 2
+        blas = client.run(lambda: {key: os.environ[key] for key in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})
+    assert all(values == {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} for values in blas.values())
+
+
+def test_the_host_belongs_to_nobody_who_could_take_it_along(running: ClusterRecord) -> None:
+    assert running.pid is not None
+    assert os.getsid(running.pid) == running.pid
+    assert os.getsid(running.pid) != os.getsid(0)
+
+
+def test_everything_listens_on_the_loopback_interface_only(running: ClusterRecord) -> None:
+    sockets = [
+        connection.laddr
+        for process in family(running)
+        for connection in process.net_connections(kind="inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    # Scheduler and its pages, two nannies, two workers and their pages.
+    assert len(sockets) >= 8
+    assert {address.ip for address in sockets} == {"127.0.0.1"}
+
+
+def test_files_of_a_cluster_are_the_users_alone(running: ClusterRecord) -> None:
+    folder = records.folder(running.name)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {"record.json", "host.log", "ca.pem", "cert.pem", "key.pem"} <= {path.name for path in files}
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in files} == {path.name: "0o600" for path in files}
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "tls").stat().st_mode & 0o777 == 0o700
+
+
+def test_who_has_not_the_keys_is_refused(running: ClusterRecord) -> None:
+    from distributed.core import rpc
+    from distributed.security import Security
+
+    address = str(running.scheduler_address)
+    port = address.rsplit(":", 1)[1]
+
+    async def ask(address: str, **arguments: Any) -> Any:
+        async with rpc(address, timeout=2, **arguments) as scheduler:
+            return await scheduler.identity()
+
+    own = {"connection_args": security.load(running).get_connection_args("client")}  # type: ignore[union-attr]
+    others = {"connection_args": Security.temporary().get_connection_args("client")}
+    assert asyncio.run(ask(address, **own))["type"] == "Scheduler"
+    with pytest.raises(OSError):
+        asyncio.run(ask(f"tcp://127.0.0.1:{port}"))
+    with pytest.raises(OSError):
+        asyncio.run(ask(address, **others))
+
+
+def test_dasks_own_dashboard_is_there_when_it_is_asked_for(running: ClusterRecord) -> None:
+    with urllib.request.urlopen(f"{running.dashboard_address}/status", timeout=20) as answer:
+        assert answer.status == 200
+        assert b"Bokeh" in answer.read()
+    with urllib.request.urlopen(f"{running.dashboard_address}/info/main/workers.html", timeout=20) as answer:
+        assert answer.status == 200
+
+
+def test_a_cluster_without_encryption_has_no_keys(data_folder: Path, spec: ClusterSpec) -> None:
+    record = started(spec.model_copy(update={"protocol": "tcp", "n_workers": 1}))
+    assert str(record.scheduler_address).startswith("tcp://127.0.0.1:")
+    assert not (records.folder(record.name) / "tls").exists()
+    with connect(record.name) as client:
+        assert client.submit(sum, [1, 2]).result() == 3
+
+
+def test_code_of_a_spec_gives_the_same_cluster_in_a_fresh_python(running: ClusterRecord, tmp_path: Path) -> None:
+    script = tmp_path / "cluster.py"
+    tell = """
+    import json
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    print(json.dumps([cluster.scheduler_address.split(":")[0], *([w["nthreads"], w["memory_limit"]] for w in workers)]))
+    client.close()
+    cluster.close()
+"""
+    script.write_text(running.spec.code() + tell)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    run = subprocess.run(
+        [sys.executable, "-P", str(script)], capture_output=True, text=True, timeout=60, env=environment, check=True
+    )
+    assert json.loads(run.stdout.splitlines()[-1]) == ["tls", [1, 512 * MIB], [1, 512 * MIB]]
+    with connect(running.name) as client:
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        ours = [str(running.scheduler_address).split(":")[0], *([w["nthreads"], w["memory_limit"]] for w in workers)]
+    assert ours == json.loads(run.stdout.splitlines()[-1])
+
+
+# While it runs
+
+
+def test_clients_that_come_and_go_are_in_the_record(running: ClusterRecord) -> None:
+    with connect(running.name, client_name="kernel-4711") as client:
+        assert client.id.startswith("Client-kernel-4711-")
+        assert until(lambda: client.id in records.read(running.name).clients)
+    assert until(lambda: client.id not in records.read(running.name).clients)
+
+
+def test_logs_of_host_scheduler_and_workers_can_be_read(running: ClusterRecord) -> None:
+    logs = asyncio.run(control.logs(records.read(running.name)))
+    assert "Scheduler at:" in logs["host"]
+    assert "Scheduler at:" in logs["scheduler"]
+    assert sum(key.startswith("tls://") for key in logs) == 2
+
+
+def test_scaling_changes_the_workers_and_keeps_the_data(running: ClusterRecord) -> None:
+    with connect(running.name) as client:
+        data = client.scatter({f"key-{number}": number for number in range(20)}, hash=False)
+        asyncio.run(control.scale(running, 3, force=True))
+        assert until(lambda: records.read(running.name).n_workers == 3)
+        asyncio.run(control.scale(running, 1))
+        assert until(lambda: records.read(running.name).n_workers == 1)
+        assert records.read(running.name).n_workers_expected == 1
+        assert client.gather(data) == {f"key-{number}": number for number in range(20)}
+        asyncio.run(control.scale(running, 2, force=True))
+        assert until(lambda: records.read(running.name).n_workers == 2)
+
+
+def test_adapting_stays_between_its_bounds_and_scaling_ends_it(running: ClusterRecord) -> None:
+    asyncio.run(control.adapt(running, 1, 3, force=True))
+    assert records.read(running.name).adaptive == (1, 3)
+    assert until(lambda: records.read(running.name).n_workers == 1)
+    with connect(running.name) as client:
+        tasks = client.map(lambda _: time.sleep(2), range(30), pure=False)
+        assert until(lambda: records.read(running.name).n_workers == 3)
+        del tasks
+    asyncio.run(control.scale(running, 2, force=True))
+    assert until(lambda: records.read(running.name).n_workers == 2)
+    time.sleep(1.5)
+    record = records.read(running.name)
+    assert (record.adaptive, record.n_workers, record.n_workers_expected) == (None, 2, 2)
+
+
+@pytest.mark.parametrize("n", [0, -1, True, 1.5, "2"])
+def test_a_number_of_workers_that_is_none_is_refused(running: ClusterRecord, n: Any) -> None:
+    with pytest.raises(BadInputError, match=r"n_workers is .* whole number, 1 or more"):
+        asyncio.run(control.scale(running, n))
+
+
+def test_bounds_the_wrong_way_round_are_refused(running: ClusterRecord) -> None:
+    with pytest.raises(BadInputError, match=r"maximum is 1.* 3 or more"):
+        asyncio.run(control.adapt(running, 3, 1))
+
+
+def test_scaling_beyond_the_memory_is_refused_with_the_numbers(running: ClusterRecord) -> None:
+    with pytest.raises(ConflictError, match=r"GiB|worker"):
+        asyncio.run(control.scale(running, 100_000))
+    assert records.read(running.name).n_workers_expected == 2
+
+
+def test_a_worker_that_is_killed_comes_back(running: ClusterRecord) -> None:
+    before = worker_pids(running)
+    os.kill(min(before), signal.SIGKILL)
+    assert until(lambda: records.read(running.name).n_workers == 1)
+    assert until(lambda: records.read(running.name).n_workers == 2)
+    after = worker_pids(running)
+    assert len(after & before) == 1
+
+
+def test_restarting_gives_new_workers(running: ClusterRecord) -> None:
+    before = worker_pids(running)
+    asyncio.run(control.restart_workers(running))
+    assert until(lambda: records.read(running.name).n_workers == 2)
+    assert worker_pids(running).isdisjoint(before)
+
+
+# Stopping
+
+
+def test_stopping_leaves_nothing(data_folder: Path, spec: ClusterSpec) -> None:
+    record = started(spec)
+    assert len(session(record.pid)) >= 3
+    asyncio.run(control.stop(record))
+    assert session(record.pid) == []
+    assert records.names() == ()
+    assert [path.name for path in (data_folder / "clusters").iterdir()] == [".lock"]
+    with pytest.raises(NotFoundError):
+        connect(record.name)
+
+
+def test_stopping_does_not_wait_for_work(data_folder: Path, spec: ClusterSpec) -> None:
+    record = started(spec)
+    with connect(record.name) as client:
+        work = client.submit(time.sleep, 60)
+        assert until(lambda: any(client.processing().values()))
+        asked = time.perf_counter()
+        asyncio.run(control.stop(record))
+        assert time.perf_counter() - asked < 6
+        del work
+    assert session(record.pid) == []
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.25, 0.45])
+def test_a_start_can_be_called_off_at_any_moment(data_folder: Path, spec: ClusterSpec, delay: float) -> None:
+    record = launch(spec, force=True)
+    time.sleep(delay)
+    asyncio.run(control.stop(record))
+    assert session(record.pid) == []
+    assert records.names() == ()
+
+
+def test_sigterm_is_a_clean_stop(data_folder: Path, spec: ClusterSpec) -> None:
+    record = started(spec)
+    os.kill(int(record.pid or 0), signal.SIGTERM)
+    assert until(lambda: session(record.pid) == [])
+    assert records.names() == ()
+
+
+def test_a_host_that_does_not_listen_is_killed(data_folder: Path, spec: ClusterSpec) -> None:
+    record = started(spec)
+    os.kill(int(record.pid or 0), signal.SIGSTOP)
+    asyncio.run(control.stop(record, timeout=0.3))
+    assert until(lambda: session(record.pid) == [])
+    assert records.names() == ()
+
+
+def test_a_clients_shutdown_ends_the_cluster(data_folder: Path, spec: ClusterSpec) -> None:
+    record = started(spec)
+    connect(record.name).shutdown()
+    assert until(lambda: records.names() == ())
+    assert until(lambda: session(record.pid) == [])
+
+
+def test_removing_the_folder_by_hand_ends_the_cluster_at_its_next_word(data_folder: Path, spec: ClusterSpec) -> None:
+    record = started(spec)
+    client = connect(record.name)
+    records.remove(record.name)
+    client.close()
+    assert until(lambda: session(record.pid) == [])
+    assert records.names() == ()
+
+
+def test_an_idle_cluster_ends_itself_though_a_client_is_connected(data_folder: Path, spec: ClusterSpec) -> None:
+    record = started(spec.model_copy(update={"idle_timeout": 1.0, "n_workers": 1}))
+    with connect(record.name) as client:
+        assert until(lambda: records.read(record.name).expires_at is not None, 2)
+        work = client.submit(time.sleep, 2.5)
+        time.sleep(2)
+        busy = records.read(record.name)
+        assert (busy.status, busy.expires_at) == ("ready", None)
+        work.result()
+        assert until(lambda: session(record.pid) == [], 6)
+    assert records.names() == ()
+
+
+# Dying and failing
+
+
+def test_a_killed_host_takes_its_workers_along_and_the_next_reader_finds_the_truth(
+    data_folder: Path, spec: ClusterSpec
+) -> None:
+    record = started(spec)
+    members = family(record)
+    assert len(members) >= 4
+    members[0].kill()
+    assert until(lambda: session(record.pid) == [], 10)
+    found = records.read(record.name)
+    assert (found.status, found.n_workers) == ("lost", 0)
+    assert "killed or crashed" in str(found.message)
+    assert found.log_tail
+    assert not (records.folder(record.name) / "tls").exists()
+    with pytest.raises(FailedError, match=rf"{record.name} was lost.*Start the cluster again"):
+        connect(record.name)
+    asyncio.run(control.stop(found))
+    assert records.names() == ()
+
+
+def test_what_a_killed_host_could_not_take_along_is_ended_by_the_next_reader(
+    data_folder: Path, spec: ClusterSpec
+) -> None:
+    record = started(spec)
+    workers = worker_pids(record)
+    stuck = min(workers)
+    os.kill(stuck, signal.SIGSTOP)
+    os.kill(int(record.pid or 0), signal.SIGKILL)
+    assert until(lambda: workers.intersection(session(record.pid)) == {stuck})
+    assert records.read(record.name).status == "lost"
+    assert until(lambda: session(record.pid) == [])
+
+
+def test_workers_that_find_no_room_fail_the_start_with_the_numbers(data_folder: Path, spec: ClusterSpec) -> None:
+    record = launch(spec.model_copy(update={"memory_limit": 20 * MIB}), force=True)
+    with pytest.raises(FailedError, match="may use only 20 MiB"):
+        asyncio.run(control.wait(record.name, timeout=30))
+    failed = records.read(record.name)
+    assert (failed.status, failed.scheduler_address) == ("failed", None)
+    assert failed.log_tail
+    assert until(lambda: session(record.pid) == [])
+    assert not (records.folder(record.name) / "tls").exists()
+
+
+def test_a_start_that_takes_too_long_has_failed(data_folder: Path, spec: ClusterSpec) -> None:
+    with dask.config.set({"workbench.start-timeout": "50ms"}):
+        record = launch(spec, force=True)
+    with pytest.raises(FailedError, match=r"failed to start. After 0.05 s .*workbench.start-timeout"):
+        asyncio.run(control.wait(record.name, timeout=30))
+    assert until(lambda: session(record.pid) == [])
+    assert records.read(record.name).status == "failed"
+
+
+def test_a_host_that_can_not_import_dask_fails_with_its_last_words(
+    data_folder: Path, spec: ClusterSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "distributed.py").write_text("raise RuntimeError('half an installation')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    record = launch(spec, force=True)
+    with pytest.raises(FailedError, match="half an installation"):
+        asyncio.run(control.wait(record.name, timeout=30))
+    assert until(lambda: session(record.pid) == [])
+
+
+def test_a_python_that_is_not_there_starts_nothing(data_folder: Path, spec: ClusterSpec) -> None:
+    with pytest.raises((BadInputError, MissingError), match="nowhere"):
+        launch(spec.model_copy(update={"python": "/nowhere/bin/python"}), force=True)
+    assert records.names() == ()
+
+
+def test_markers_differ_between_two_clusters_of_one_name(data_folder: Path) -> None:
+    folder = records.folder("calm-otter")
+    assert processes.marker(folder, 1.0) != processes.marker(folder, 2.0)
