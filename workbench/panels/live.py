@@ -1,0 +1,364 @@
+"""What a cluster does, live in a notebook, for any Dask client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import panel as pn
+from bokeh.models import ColumnDataSource, CustomJS, Plot, Range1d
+from dask.utils import format_bytes
+
+from workbench.errors import BadInputError
+from workbench.panels.loading import load_once
+from workbench.panels.look import button, html, row, sentence
+from workbench.panels.pump import Pump
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from workbench.figures.live import Patch
+    from workbench.monitor.events import Batch
+    from workbench.monitor.feed import Feed
+    from workbench.runs.store import Run
+
+Part = Literal["tasks", "progress", "cpu", "memory"]
+PARTS: tuple[Part, ...] = ("tasks", "progress", "cpu", "memory")
+
+THEMES = ("light", "dark")
+
+_KEPT = 36_000
+"""Batches kept while nothing is drawn: an hour of them."""
+
+_REMEMBERED = 300
+"""Batches that are drawn again when the page turns out to be dark: half a minute of them."""
+
+_WIDTH = 1000
+"""Pixels of the time axis before the browser has said how wide it is."""
+
+_ASK_PAGE = """
+const light = document.body.dataset.jpThemeLight
+const theme = light === "false" ? "dark" : "light"
+if (page.tags[0] !== theme) {
+  page.tags = [theme]
+}
+"""
+
+
+class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
+    """A figure that batches of events are drawn into; what its subclasses share.
+
+    Parameters
+    ----------
+    theme
+        "light" or "dark"; found out from the page by default.
+    inline
+        Take Panel's JavaScript from the installed package, so that it works without the internet.
+    """
+
+    parts: ClassVar[tuple[Part, ...]] = PARTS
+
+    def __init__(self, *, theme: str | None = None, inline: bool = True) -> None:
+        if theme is not None and theme not in THEMES:
+            raise BadInputError(f"theme is {theme!r:.40}. Give 'light' or 'dark', or leave it out to follow the page.")
+        super().__init__()
+        load_once(inline)
+        self.following = True
+        """Whether the time axis moves on."""
+        self.paused = False
+        self._waiting: deque[Batch] = deque(maxlen=_KEPT)
+        self._remembered: list[Batch] | None = [] if theme is None else None
+        self._moved: tuple[float, float] | None = None
+        self._ours = False
+        self._latest = 0.0
+        self._make(theme or "light")
+        self._pane = pn.pane.Bokeh(self._figure.model, sizing_mode="stretch_width", margin=0)
+        self._status = html()
+        self._pause_button = button("Pause", self._toggle)
+        self._view = Shown(
+            self._on_gone,
+            row(self._pause_button, pn.Column(self._status, styles={"flex": "1 1 200px"})),
+            self._pane,
+            sizing_mode="stretch_width",
+        )
+        self._pump = Pump(self._draw)
+
+    def __panel__(self) -> pn.viewable.Viewable:
+        return self._view
+
+    def pause(self) -> None:
+        """Draw nothing more until `follow`; what happens meanwhile is kept."""
+        self.paused = True
+        self._label()
+
+    def follow(self) -> None:
+        """Draw again, and let the time axis move on."""
+        self.paused, self.following = False, True
+        self._label()
+        self._pump.wake()
+
+    def source(self, name: str) -> ColumnDataSource:
+        """Columns behind a part of the figure: tasks, workers_cpu, workers_memory or progress."""
+        return self._figure.model.select_one({"name": name, "type": ColumnDataSource})
+
+    def close(self) -> None:
+        """Draw no more. What is shown stays."""
+        self._pump.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _make(self, theme: str) -> None:
+        from workbench.figures.live import LiveFigure
+
+        self.theme = theme
+        self._figure = LiveFigure(theme=theme, parts=self.parts)
+        self._range = self._figure.model.select_one({"name": "time", "type": Range1d})
+        if self._range is not None:
+            self._range.on_change("start", self._on_range)
+            self._range.on_change("end", self._on_range)
+        if self._remembered is not None:
+            self._ask_page()
+
+    def _ask_page(self) -> None:
+        """Have the page say whether it is dark as soon as it has drawn the figure."""
+        page = ColumnDataSource(name="page")
+        page.on_change("tags", lambda attr, old, new: self._on_theme(new[0]))
+        for plot in self._figure.model.select({"type": Plot}):
+            plot.js_on_change("inner_width", CustomJS(args={"page": page}, code=_ASK_PAGE))
+
+    def _on_theme(self, theme: str) -> None:
+        remembered, self._remembered = self._remembered, None
+        if theme == self.theme:
+            return
+        self._make(theme)
+        self._waiting.extendleft(reversed(remembered or []))
+        self._latest = 0.0
+        self._pane.object = self._figure.model
+        self._pump.wake()
+
+    def _on_range(self, attr: str, old: float, new: float) -> None:
+        if self._ours:
+            return
+        self._moved = (self._range.start, self._range.end)
+        if self.following:
+            self.following = False
+            self._label()
+        self._pump.wake()
+
+    def _toggle(self) -> None:
+        if self.following and not self.paused:
+            self.pause()
+        else:
+            self.follow()
+
+    def _label(self) -> None:
+        self._pause_button.name = "Pause" if self.following and not self.paused else "Follow"
+
+    def _receive(self, batch: Batch) -> None:
+        self._waiting.append(batch)
+        self._pump.wake()
+
+    def _draw(self) -> None:
+        """Take what came into the figure, and send it to the page."""
+        self._tell()
+        if not self.paused:
+            batches = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            if batches:
+                self._take(batches)
+            if self._moved is not None:
+                (start, end), self._moved = self._moved, None
+                self._apply(self._figure.show_range(start, end, self._width()))
+        pn.io.push_notebook(self._pane)
+
+    def _take(self, batches: list[Batch]) -> None:
+        if self._remembered is not None:
+            self._remembered = [*self._remembered, *batches][-_REMEMBERED:]
+        self._figure.feed(batches)
+        self._apply(self._figure.patches())
+        if self.following:
+            self._show_latest()
+
+    def _apply(self, patches: list[Patch]) -> None:
+        for patch in patches:
+            source = self.source(patch.source)
+            if source is None:
+                continue
+            columns = dict(patch.columns)
+            if patch.mode == "stream":
+                source.stream(columns, patch.rollover)
+            else:
+                source.data = columns
+            for name in ("right", "time"):
+                self._latest = max([self._latest, *(float(value) for value in columns.get(name, ()))])
+
+    def _show_latest(self) -> None:
+        if self._range is None or not self._latest:
+            return
+        span = self._range.end - self._range.start
+        self._ours = True
+        self._range.update(start=self._latest - span, end=self._latest)
+        self._ours = False
+
+    def _width(self) -> int:
+        widths = [plot.inner_width for plot in self._figure.model.select({"type": Plot})]
+        return max([width for width in widths if width], default=_WIDTH)
+
+    def _tell(self) -> None:
+        """Bring the line above the figure up to date."""
+
+    def _on_gone(self) -> None:
+        """Nobody sees it any more."""
+
+
+class Shown(pn.Column):  # type: ignore[misc,unused-ignore]
+    """A column that calls `on_gone` when no page shows it any more: its cell was run again or deleted."""
+
+    def __init__(self, on_gone: Any, *objects: Any, **params: Any) -> None:
+        self._on_gone = on_gone
+        super().__init__(*objects, **params)
+
+    def _cleanup(self, root: Any = None) -> None:
+        shown = bool(self._models)
+        super()._cleanup(root)
+        if shown and not self._models:
+            self._on_gone()
+
+
+class Watch(Figure):
+    """Task stream, progress, CPU and memory of a client's cluster, on one time axis.
+
+    Works with any Dask client, and beside any number of others: the scheduler does the work once, and only while
+    somebody watches.
+
+    Parameters
+    ----------
+    client
+        Any Dask client.
+
+    Examples
+    --------
+    >>> Watch(workbench.connect("calm-otter"))  # doctest: +SKIP
+    """
+
+    def __init__(self, client: Client, *, theme: str | None = None, inline: bool = True) -> None:
+        from distributed import Client
+
+        if not isinstance(client, Client):
+            raise BadInputError(
+                f"{type(self).__name__} shows what the cluster of a Dask client does, and {client!r:.60} is none. "
+                "Give one, such as workbench.connect('calm-otter')."
+            )
+        super().__init__(theme=theme, inline=inline)
+        self.client = client
+        self._feed: Feed | None = None
+        self._said = ""
+        self.open()
+
+    def __panel__(self) -> pn.viewable.Viewable:
+        self.open()
+        return super().__panel__()
+
+    def open(self) -> None:
+        """Watch, unless it is done already."""
+        if self._feed is not None or self.client.status != "running":
+            return
+        from workbench.monitor.feed import Feed
+
+        self._feed = Feed(self.client, self._receive)
+        if self.client.asynchronous:
+            self._starting = asyncio.ensure_future(self._feed.astart())
+        else:
+            self._feed.start()
+
+    def close(self) -> None:
+        """Watch no more. What is shown stays."""
+        self._leave()
+        super().close()
+
+    def _leave(self) -> None:
+        feed, self._feed = self._feed, None
+        if feed is None:
+            return
+        if self.client.asynchronous:
+            self._leaving = asyncio.ensure_future(feed.aclose())
+        else:
+            feed.close()
+
+    def _on_gone(self) -> None:
+        self._leave()
+
+    def _take(self, batches: list[Batch]) -> None:
+        super()._take(batches)
+        for batch in batches:
+            if batch.samples:
+                self._said = _summary(batch)
+
+    def _tell(self) -> None:
+        text = {
+            "running": self._said,
+            "connecting": "The scheduler doesn't answer; trying again.",
+        }.get(self.client.status, "The client is closed, so there is nothing more to watch.")
+        if sentence(text, "muted") != self._status.object:
+            self._status.object = sentence(text, "muted")
+
+
+class TaskStream(Watch):
+    """What every thread of a client's cluster does when."""
+
+    parts = ("tasks",)
+
+
+class Progress(Watch):
+    """How many tasks of each kind are done, of a client's cluster."""
+
+    parts = ("progress",)
+
+
+class Workers(Watch):
+    """CPU and memory of each worker of a client's cluster."""
+
+    parts = ("cpu", "memory")
+
+
+class Replay(Figure):
+    """What was recorded of a run. NotFoundError when there is nothing."""
+
+    def __init__(self, run: Run, *, theme: str | None = None, inline: bool = True) -> None:
+        batch = _recorded(run)
+        super().__init__(theme=theme, inline=inline)
+        self._pause_button.visible = False
+        self._receive(batch)
+        self._pump.draw()
+
+
+def _recorded(run: Run) -> Batch:
+    from workbench.errors import ConflictError, NotFoundError
+    from workbench.monitor.record import read_events
+    from workbench.runs import store
+
+    if run.active:
+        raise ConflictError(f"The run {run.id} is still going on: watch its cluster {run.cluster}.")
+    try:
+        return read_events(store.folder(run.id) / "events.parquet")
+    except FileNotFoundError as err:
+        raise NotFoundError(f"No events were recorded of the run {run.id} ({run.status}).") from err
+
+
+def _summary(batch: Batch) -> str:
+    latest = {sample.worker: sample for sample in batch.samples}.values()
+    memory, limit = sum(sample.memory for sample in latest), sum(sample.memory_limit for sample in latest)
+    held = f"{format_bytes(memory)} of {format_bytes(limit)}" if limit else format_bytes(memory)
+    spilled = sum(sample.spilled for sample in latest)
+    workers = "1 worker" if len(latest) == 1 else f"{len(latest)} workers"
+    return " · ".join(
+        [workers, f"{sum(sample.cpu for sample in latest):.0f} % CPU", held]
+        + ([f"{format_bytes(spilled)} spilled"] if spilled else [])
+    )

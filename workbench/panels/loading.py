@@ -1,0 +1,36 @@
+"""Panel's own JavaScript in the notebook."""
+
+from __future__ import annotations
+
+import panel as pn
+
+
+def load(inline: bool = True) -> None:
+    """Put Panel's JavaScript into the output of the running cell, unless this kernel did so already.
+
+    Parameters
+    ----------
+    inline
+        Take it from the installed package, 3 MB in the notebook. That is the default, because the other way, from
+        the internet, leaves an empty cell where there is none.
+
+    A page that was loaded again has lost the script. When the outputs of its notebook were cleared too, while the
+    kernel went on, call this once more.
+    """
+    if not _in_kernel():
+        return
+    pn.extension(inline=inline)
+
+
+def load_once(inline: bool = True) -> None:
+    """`load`, unless it was done."""
+    if not pn.extension._loaded or (inline and not pn.config.inline):
+        load(inline)
+
+
+def _in_kernel() -> bool:
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    return getattr(get_ipython(), "kernel", None) is not None

@@ -1,0 +1,146 @@
+"""The list of runs: progress, time, answer, check."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import panel as pn
+from dask.utils import format_bytes
+
+from workbench.panels.look import STYLE, Notice, bar, busy, button, card, code, folded, html, row, sentence, sentences
+
+if TYPE_CHECKING:
+    from workbench.runs.store import Run
+    from workbench.session import Session
+
+SHOWN = 8
+"""How many of the latest runs are listed."""
+
+
+class Runs:
+    """The latest runs, each with what can be done with it.
+
+    Parameters
+    ----------
+    on_replay
+        Called with the id of a run whose recorded events are to be shown.
+    """
+
+    def __init__(self, session: Session, on_replay: Callable[[str], Any]) -> None:
+        self._session = session
+        self._on_replay = on_replay
+        self.items: dict[str, RunItem] = {}
+        self.notice = Notice()
+        self._empty = html(sentence("Nothing was run yet.", "muted"))
+        self._list = pn.Column(self._empty, sizing_mode="stretch_width")
+        self.view = card("Runs", self._list, self.notice.view)
+
+    def show(self, runs: tuple[Run, ...]) -> None:
+        """List these runs."""
+        items = {run.id: self.items.get(run.id) or RunItem(run.id, self) for run in runs}
+        for run in runs:
+            items[run.id].show(run)
+        if list(items) != list(self.items) or not self._list.objects:
+            self._list.objects = [item.view for item in items.values()] or [self._empty]
+        self.items = items
+
+    async def cancel(self, run: str) -> None:
+        """Cancel a run that is going on."""
+        with self.notice.telling():
+            await self._session.cancel(run)
+
+    async def replay(self, run: str) -> None:
+        """Show what was recorded of a run."""
+        with self.notice.telling():
+            await self._on_replay(run)
+
+
+class RunItem:
+    """One run in the list."""
+
+    def __init__(self, run: str, runs: Runs) -> None:
+        self._id = run
+        self._runs = runs
+        self._text = html()
+        self.cancel_button = button("Cancel", self._cancel)
+        self.replay_button = button("Show", self._replay)
+        self._buttons = row(self.cancel_button, self.replay_button)
+        self.view = pn.Column(
+            self._text,
+            self._buttons,
+            sizing_mode="stretch_width",
+            stylesheets=[STYLE],
+            css_classes=["item"],
+        )
+
+    @property
+    def text(self) -> str:
+        """What is shown of the run, as HTML."""
+        return str(self._text.object)
+
+    def show(self, run: Run) -> None:
+        """Show the run as it is now."""
+        text = _described(run)
+        if text != self._text.object:
+            self._text.object = text
+        self.cancel_button.visible = run.active
+        self.replay_button.visible = not run.active and run.started is not None
+
+    async def _cancel(self) -> None:
+        with busy(self.cancel_button):
+            await self._runs.cancel(self._id)
+
+    async def _replay(self) -> None:
+        with busy(self.replay_button):
+            await self._runs.replay(self._id)
+
+
+def _described(run: Run) -> str:
+    tone = {"done": "good", "failed": "bad", "lost": "bad"}.get(run.status, "muted")
+    head = (
+        f'<p><span class="name">{escape(run.workload)}</span> on {escape(run.cluster)}'
+        f'<span class="tag {tone}">{escape(run.status)}</span> <small>{escape(run.id)}</small></p>'
+    )
+    if run.active:
+        return head + _progress(run)
+    if run.error:
+        first, _, rest = run.error.partition("\n")
+        return head + sentence(first, "bad") + (code(rest) if rest else "")
+    return head + _answer(run) + _check(run) + _details(run)
+
+
+def _progress(run: Run) -> str:
+    so_far = "" if run.started is None else f", {time.time() - run.started:.0f} s"
+    total = run.progress.total
+    label = f"{run.progress.done} of {total} tasks{so_far}" if total else f"{run.status} …"
+    parts = "".join(bar(count.done, count.total, f"{name} {count.done}/{count.total}") for name, count in _kinds(run))
+    return bar(run.progress.done, total, label) + (folded("By kind", parts) if parts else "")
+
+
+def _kinds(run: Run) -> list[tuple[str, Any]]:
+    return sorted(run.progress.by_name.items())
+
+
+def _answer(run: Run) -> str:
+    took = [f"{run.seconds:.2f} s"] if run.seconds is not None else []
+    took += [f"{format_bytes(int(run.bytes_per_second))}/s"] if run.bytes_per_second else []
+    result = run.result or {}
+    if "value" in result:
+        took.append(f"value {result['value']:.10g}")
+    values = result.get("singular_values")
+    shown = ", ".join(f"{value:.4f}" for value in values or ())
+    return sentence(" · ".join(took)) + (sentence(f"Singular values: {shown}") if values else "")
+
+
+def _check(run: Run) -> str:
+    if run.check is None:
+        return ""
+    return sentence(("✓ " if run.check.passed else "✗ ") + run.check.what, "good" if run.check.passed else "bad")
+
+
+def _details(run: Run) -> str:
+    given = ", ".join(f"{name}={value}" for name, value in run.resolved.items())
+    return folded("Parameters", sentences(given, *run.notes, tone="muted"))

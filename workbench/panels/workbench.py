@@ -1,0 +1,243 @@
+"""The whole of the workbench in a notebook cell."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import panel as pn
+
+from workbench.errors import WorkbenchError
+from workbench.panels.clusters import Clusters
+from workbench.panels.hardware import Hardware
+from workbench.panels.live import Replay, Shown, Watch
+from workbench.panels.loading import load_once
+from workbench.panels.look import STYLE, Notice, button, card, html, row
+from workbench.panels.runs import SHOWN, Runs
+from workbench.panels.workloads import Workloads
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from workbench.clusters.records import ClusterRecord
+    from workbench.session import Session
+
+_TICK = 2.0
+"""Seconds after which the state is read though no file changed: elapsed time and countdowns change none."""
+
+
+class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
+    """Hardware, clusters, workloads, runs and what is watched, in a cell.
+
+    Parameters
+    ----------
+    session
+        Whose clusters and runs; those of this person by default.
+    inline
+        Take Panel's JavaScript from the installed package, so that it works without the internet.
+    theme
+        Colours of the figures, "light" or "dark"; found out from the page by default.
+    """
+
+    def __init__(self, session: Session | None = None, *, inline: bool = True, theme: str | None = None) -> None:
+        super().__init__()
+        load_once(inline)
+        self.session = session or _own_session()
+        self._theme = theme
+        self.hardware = Hardware(self.session, self._changed)
+        self.clusters = Clusters(self.session, self.watch)
+        self.workloads = Workloads(self.session, self._changed)
+        self.runs = Runs(self.session, self.replay)
+        self.watched: Watch | Replay | None = None
+        self.notice = Notice()
+        self._client: Client | None = None
+        self._promised: tuple[tuple[str, int], ...] = ()
+        self._watch_title = html()
+        self._figure = pn.Column(sizing_mode="stretch_width")
+        self._watching = card(
+            "Watch",
+            row(self._watch_title, button("Close", self.unwatch)),
+            self._figure,
+            visible=False,
+        )
+        self._following: asyncio.Task[None] | None = None
+        self._awake = asyncio.Event()
+        self._view = Shown(
+            self._gone,
+            html("<h2>Workbench</h2>"),
+            self.notice.view,
+            pn.FlexBox(
+                _column(self.hardware.view, self.workloads.view),
+                _column(self.clusters.view, self.runs.view),
+                sizing_mode="stretch_width",
+                gap="0",
+            ),
+            self._watching,
+            sizing_mode="stretch_width",
+            stylesheets=[STYLE],
+        )
+        self._read()
+        self._follow()
+
+    def __panel__(self) -> pn.viewable.Viewable:
+        self._follow()
+        return self._view
+
+    async def refresh(self) -> None:
+        """Show the clusters and runs as they are now."""
+        with self._telling():
+            clusters, runs = await asyncio.to_thread(_state, self.session)
+            self._show(clusters, runs)
+
+    async def watch(self, cluster: str) -> None:
+        """Show what a cluster does."""
+        await self.unwatch()
+        with self.clusters.notice.telling():
+            record = self.session.cluster(cluster)
+            client = await asyncio.to_thread(_client_of, record)
+            try:
+                watched = Watch(client, theme=self._theme)
+            except BaseException:
+                await asyncio.to_thread(client.close)
+                raise
+            self._client = client
+            self._show_figure(watched, f"What {cluster} does")
+
+    async def replay(self, run: str) -> None:
+        """Show what was recorded of a run."""
+        found = self.session.show(run)
+        figure = Replay(found, theme=self._theme)
+        await self.unwatch()
+        self._show_figure(figure, f"What {found.cluster} did in {found.id}")
+
+    async def unwatch(self) -> None:
+        """Watch no more."""
+        watched, client = self.watched, self._client
+        self.watched = self._client = None
+        self._watching.visible = False
+        self._figure.objects = []
+        if watched is not None:
+            await asyncio.to_thread(watched.close)
+        if client is not None:
+            await asyncio.to_thread(client.close)
+
+    def close(self) -> None:
+        """Follow and watch no more. Clusters and runs go on."""
+        if self._following is not None:
+            self._following.cancel()
+            self._following = None
+        watched, client = self.watched, self._client
+        self.watched = self._client = None
+        if watched is not None:
+            watched.close()
+        if client is not None:
+            client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _show_figure(self, figure: Watch | Replay, title: str) -> None:
+        self.watched = figure
+        self._watch_title.object = f"<p>{title}</p>"
+        self._figure.objects = [figure.__panel__()]
+        self._watching.visible = True
+
+    def _changed(self, _: Any) -> None:
+        """Something was started: the list must not wait for the file system to tell."""
+        self._awake.set()
+        if self._following is None:
+            self._read()
+
+    def _read(self) -> None:
+        with self._telling():
+            self._show(*_state(self.session))
+
+    def _show(self, clusters: tuple[ClusterRecord, ...], runs: tuple[Any, ...]) -> None:
+        self.clusters.show(clusters)
+        self.workloads.show(clusters)
+        self.runs.show(runs)
+        promised = tuple((record.name, record.promised) for record in clusters)
+        if promised != self._promised:
+            self._promised = promised
+            self.hardware.refresh()
+
+    @contextlib.contextmanager
+    def _telling(self) -> Any:
+        try:
+            yield
+        except WorkbenchError as err:
+            self.notice.say(str(err), "bad")
+        else:
+            self.notice.clear()
+
+    def _follow(self) -> None:
+        """Keep what is shown true, as long as it is shown. Where no loop runs, `refresh` does it by hand."""
+        if self._following is not None and not self._following.done():
+            return
+        with contextlib.suppress(RuntimeError):
+            self._following = asyncio.get_running_loop().create_task(self._keep_true())
+
+    async def _keep_true(self) -> None:
+        listening = asyncio.create_task(self._listen())
+        try:
+            while True:
+                self._awake.clear()
+                await self.refresh()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._awake.wait(), _TICK)
+        finally:
+            listening.cancel()
+
+    async def _listen(self) -> None:
+        # Without it, such as where no inotify watch is left, the tick finds what changed.
+        with contextlib.suppress(OSError, RuntimeError):
+            async for _ in self.session.changes():
+                self._awake.set()
+
+    def _gone(self) -> None:
+        """Nobody sees it any more: its cell was run again or deleted."""
+        if self._following is not None:
+            self._following.cancel()
+            self._following = None
+
+
+def _column(*children: Any) -> pn.Column:
+    return pn.Column(*children, styles={"flex": "1 1 420px", "min-width": "300px"}, margin=0)
+
+
+def _own_session() -> Session:
+    from workbench.session import Session
+
+    return Session()
+
+
+def _state(session: Session) -> tuple[tuple[ClusterRecord, ...], tuple[Any, ...]]:
+    return session.clusters(), session.runs(limit=SHOWN)
+
+
+def _client_of(record: ClusterRecord) -> Client:
+    """Return a client for looking only: what a cell computes must not go to it by default."""
+    from distributed import Client
+
+    from workbench.clusters.connect import security
+    from workbench.errors import FailedError
+
+    try:
+        return Client(
+            record.scheduler_address,
+            security=security(record),
+            set_as_default=False,
+            name="workbench-panel",
+            timeout=10,
+        )
+    except OSError as err:
+        raise FailedError(
+            f"Cluster {record.name} does not answer at {record.scheduler_address} ({err}). Stop it."
+        ) from err

@@ -1,0 +1,112 @@
+"""The catalogue of workloads: a form for each, what it needs, and Run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import panel as pn
+
+from workbench.errors import BadInputError
+from workbench.panels.forms import Form
+from workbench.panels.look import STYLE, Notice, busy, button, card, code, folded, html, row, sentence, sentences
+
+if TYPE_CHECKING:
+    from workbench.clusters.records import ClusterRecord
+    from workbench.runs.store import Run
+    from workbench.session import Session
+
+
+class Workloads:
+    """Choose a workload and its parameters, see what it needs, run it.
+
+    Parameters
+    ----------
+    on_run
+        Told of the run that begins.
+    """
+
+    def __init__(self, session: Session, on_run: Callable[[Run], Any]) -> None:
+        self._session = session
+        self._on_run = on_run
+        self._forms: dict[str, Form] = {}
+        titles = {template.title: template.name for template in session.workloads()}
+        shared = {"width": 240, "margin": (2, 4), "stylesheets": [STYLE]}
+        self.workload = pn.widgets.Select(name="Workload", options=titles, **shared)
+        self.cluster = pn.widgets.Select(name="On cluster", options=[], **shared)
+        self.notice = Notice()
+        self.needs = html()
+        self.run_button = button("Run", self.run, primary=True, disabled=True)
+        self._about = html()
+        self._form = pn.Column(sizing_mode="stretch_width")
+        self.workload.param.watch(lambda _: self._show_workload(), "value")
+        self.cluster.param.watch(lambda _: self.refresh(), "value")
+        self.view = card(
+            "Workload",
+            row(self.workload, self.cluster),
+            self._about,
+            self._form,
+            self.needs,
+            row(self.run_button),
+            self.notice.view,
+        )
+        if titles:
+            self._show_workload()
+
+    @property
+    def form(self) -> Form:
+        """Form of the chosen workload."""
+        return self._forms[self.workload.value]
+
+    def show(self, records: tuple[ClusterRecord, ...]) -> None:
+        """Offer these clusters, those that are ready."""
+        ready = [record.name for record in records if record.status == "ready"]
+        if ready != self.cluster.options:
+            chosen = self.cluster.value
+            self.cluster.options = ready
+            self.cluster.value = chosen if chosen in ready else next(iter(ready), None)
+            self.run_button.disabled = not ready
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Say what the workload would need with these parameters."""
+        self.notice.clear()
+        if not self.workload.value:
+            return
+        self.needs.object = ""
+        try:
+            found = self._session.needs(self.workload.value, self.form.values(), self.cluster.value)
+        except BadInputError as err:
+            missing = not self.form.values()
+            self.notice.say(str(err), "muted" if missing else "bad")
+            return
+        where = "" if self.cluster.value else sentence("No cluster is ready: start one to run this.", "muted")
+        self.needs.object = (
+            sentence(found.sentence, "bad" if found.fits is False else "muted" if found.fits is None else "good")
+            + sentences(*found.notes, tone="muted")
+            + (folded("Show code", code(found.cell)) if found.cell else "")
+            + where
+        )
+
+    async def run(self) -> None:
+        """Run the chosen workload on the chosen cluster."""
+        with busy(self.run_button), self.notice.telling():
+            if self.cluster.value is None:
+                raise BadInputError("No cluster is ready. Start one first.")
+            values = self.form.values()
+            run = await asyncio.to_thread(self._session.run, self.workload.value, values, self.cluster.value)
+            self._on_run(run)
+
+    def _show_workload(self) -> None:
+        template = self._session.workload(self.workload.value)
+        if template.name not in self._forms:
+            self._forms[template.name] = Form(template.schema(), self.refresh)
+        self._about.object = (
+            sentence(template.summary)
+            + folded("About it", f'<pre class="help">{escape(template.help)}</pre>')
+            + folded("Source", code(template.source))
+        )
+        self._form.objects = [self.form.view]
+        self.refresh()
