@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import json
 import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -109,6 +111,15 @@ def test_the_host_belongs_to_nobody_who_could_take_it_along(running: ClusterReco
     assert os.getsid(running.pid) != os.getsid(0)
 
 
+def test_the_process_that_workers_are_forked_from_has_one_thread(running: ClusterRecord) -> None:
+    # Forking a process with more is unsafe.
+    workers = [process for process in family(running) if process.pid in worker_pids(running)]
+    parents = {process.ppid() for process in workers}
+    assert len(parents) == 1
+    if sys.platform == "linux":
+        assert psutil.Process(parents.pop()).num_threads() == 1
+
+
 def test_everything_listens_on_the_loopback_interface_only(running: ClusterRecord) -> None:
     sockets = [
         connection.laddr
@@ -185,6 +196,40 @@ def test_code_of_a_spec_gives_the_same_cluster_in_a_fresh_python(running: Cluste
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         ours = [str(running.scheduler_address).split(":")[0], *([w["nthreads"], w["memory_limit"]] for w in workers)]
     assert ours == json.loads(run.stdout.splitlines()[-1])
+
+
+def test_a_cluster_runs_in_the_environment_that_the_spec_names(
+    data_folder: Path, spec: ClusterSpec, tmp_path: Path
+) -> None:
+    try:
+        importlib.metadata.version("dask-workbench")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("dask-workbench runs from its folder here, and is in no environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
+    here, there = (
+        Path(sysconfig.get_path("purelib", vars={"base": str(base)})) for base in (sys.prefix, tmp_path / "env")
+    )
+    (there / "here.pth").write_text(f"import site; site.addsitedir({str(here)!r})\n")
+    record = started(spec.model_copy(update={"n_workers": 1, "python": str(tmp_path / "env" / "bin" / "python")}))
+    with connect(record.name) as client:
+        assert list(client.run(lambda: sys.prefix).values()) == [str(tmp_path / "env")]
+
+
+def test_a_host_may_be_forked_from_a_process_that_is_warm(data_folder: Path, spec: ClusterSpec) -> None:
+    record = ClusterRecord(name="calm-otter", spec=spec, created=time.time(), place=processes.place())
+    records.create(record)
+    code = """
+import os
+from workbench.clusters import host
+if os.fork() == 0:
+    os.setsid()
+    host.main("calm-otter")
+"""
+    subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    ready = asyncio.run(control.wait("calm-otter", timeout=30))
+    assert ready.n_workers == 2
+    asyncio.run(control.stop(ready))
+    assert session(ready.pid) == []
 
 
 # While it runs

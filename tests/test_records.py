@@ -208,6 +208,16 @@ def test_half_a_folder_is_no_cluster_and_its_name_is_free(data_folder: Path, spe
     assert records.read("calm-otter").status == "starting"
 
 
+def test_what_a_killed_process_left_half_made_is_swept_away(data_folder: Path, spec: ClusterSpec) -> None:
+    old, new = (records.clusters_folder() / name for name in (".bold-heron.1", ".warm-yak.2"))
+    for path in (old, new):
+        path.mkdir()
+    os.utime(old, (0, 0))
+    records.create(record(spec))
+    assert (old.exists(), new.exists()) == (False, True)
+    new.rmdir()
+
+
 def test_many_readers_at_once_find_the_same_truth(data_folder: Path, spec: ClusterSpec) -> None:
     for name in ("calm-otter", "bold-heron", "warm-yak"):
         records.create(record(spec, name, status="ready", **dead_process()))

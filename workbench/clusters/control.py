@@ -122,7 +122,8 @@ def _check_count(parameter: str, value: object, *, least: int) -> None:
 
 def _check_budget(record: ClusterRecord, n_workers: int) -> None:
     """Refuse more workers than the budget has room for; fewer are always allowed."""
-    if n_workers <= record.n_workers_expected and record.adaptive is None:
+    allowed = max(record.n_workers_expected, record.adaptive[1] if record.adaptive else 0)
+    if n_workers <= allowed:
         return
     from workbench.clusters.budget import check_budget
     from workbench.hardware import inventory

@@ -42,7 +42,12 @@ def own(name: str, *, worker_start: str = "spawn") -> int:
     # Dask's own way of telling its forkserver what to import, which would import pandas here: ours runs already.
     distributed.utils._forkserver_preload_set = True
     with dask.config.set({"distributed.worker.multiprocessing-method": worker_start}):
-        return asyncio.run(_Owner(records.read(name)).run())
+        # Not asyncio.run: at its end it waits for all that was left undone, and this process ends with it anyway.
+        return asyncio.new_event_loop().run_until_complete(_own(name))
+
+
+async def _own(name: str) -> int:
+    return await _Owner(records.read(name)).run()
 
 
 class _Owner:
@@ -180,8 +185,10 @@ class _Owner:
     async def _beat(self) -> None:
         path = records.folder(self.record.name) / "heartbeat"
         while True:
-            with contextlib.suppress(OSError):
+            try:
                 path.touch(mode=0o600)
+            except FileNotFoundError:
+                self.end("its folder was removed")
             await asyncio.sleep(records.HEARTBEAT)
 
     # What clients ask for over Dask's RPC.

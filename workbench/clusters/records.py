@@ -140,6 +140,7 @@ def create(record: ClusterRecord) -> None:
                 "Choose another name."
             )
         _discard(target)
+        _sweep()
         draft = target.with_name(f".{record.name}.{os.getpid()}")
         draft.mkdir(mode=0o700)
         config.write_atomically(draft / "record.json", record.model_dump_json())
@@ -323,6 +324,13 @@ def _died(record: ClusterRecord) -> str:
     here = record.place == processes.place()
     how = "was killed or crashed" if here else "is gone, with the machine or container it ran on"
     return f"Its process {how}, and its workers and their data with it. Start the cluster again."
+
+
+def _sweep() -> None:
+    """Remove what was left half made or half removed by processes that were killed at it."""
+    for path in clusters_folder().glob(".*.*"):
+        if time.time() - path.stat().st_mtime > _PROCESS_DUE:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _discard(path: Path) -> None:

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import dask
+import pytest
+
+from workbench.clusters import control, launch, records
+from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec, ProfileName
+from workbench.errors import BadInputError, ConflictError, MissingError
+
+
+def test_every_profile_has_a_launcher() -> None:
+    assert set(launch.LAUNCHERS) == set(get_args(ProfileName))
+
+
+@pytest.mark.parametrize(("profile", "protocol"), [("gpu", "tls"), ("gpus", "tcp"), ("ucx", "ucx")])
+def test_a_profile_without_a_launcher_says_so_and_starts_nothing(
+    data_folder: Path, spec: ClusterSpec, profile: Any, protocol: Any
+) -> None:
+    wanted = spec.model_copy(update={"profile": profile, "protocol": protocol})
+    with pytest.raises(MissingError, match=rf"The {profile} profile .*Choose the cpu profile"):
+        launch.launch(wanted)
+    with pytest.raises(MissingError, match=f"The {profile} profile"):
+        asyncio.run(_awaited(launch.LAUNCHERS[profile](wanted, None)))
+    assert records.names() == ()
+
+
+async def _awaited(thing: Any) -> Any:
+    return await thing
+
+
+def test_a_bad_name_starts_nothing(data_folder: Path, spec: ClusterSpec) -> None:
+    with pytest.raises(BadInputError, match="My Cluster"):
+        launch.launch(spec, name="My Cluster", force=True)
+    assert records.names() == ()
+
+
+def test_a_name_in_use_starts_nothing_more(data_folder: Path, spec: ClusterSpec) -> None:
+    first = launch.launch(spec, name="calm-otter", force=True)
+    with pytest.raises(ConflictError, match="calm-otter"):
+        launch.launch(spec, name="calm-otter", force=True)
+    assert [record.pid for record in records.read_all()] in ([first.pid], [None])
+    asyncio.run(control.stop(first))
+
+
+def test_a_cluster_without_a_name_gets_one(data_folder: Path, spec: ClusterSpec) -> None:
+    record = launch.launch(spec, force=True)
+    assert records.names() == (record.name,)
+    asyncio.run(control.stop(record))
+
+
+def test_more_memory_than_there_is_is_refused_with_the_numbers_unless_forced(
+    data_folder: Path, spec: ClusterSpec
+) -> None:
+    much = spec.model_copy(update={"n_workers": 1, "memory_limit": 2**50})
+    with pytest.raises(ConflictError, match=r"1\.00 PiB"):
+        launch.launch(much)
+    assert records.names() == ()
+    asyncio.run(control.stop(launch.launch(much, force=True)))
+
+
+def test_the_host_gets_this_data_folder_and_the_marker_of_its_cluster(data_folder: Path, spec: ClusterSpec) -> None:
+    record = ClusterRecord(name="calm-otter", spec=spec, created=1.5)
+    with dask.config.set({"workbench.start-timeout": "7s"}):
+        environment = launch._environment(record)
+    assert environment["DASK_WORKBENCH__DATA_FOLDER"] == str(data_folder)
+    assert environment["DASK_WORKBENCH__START_TIMEOUT"] == "7s"
+    assert environment["WORKBENCH_CLUSTER"] == f"{data_folder}/clusters/calm-otter#1.5"
+
+
+def test_blas_has_one_thread_for_each_of_dasks_unless_the_user_says_otherwise(
+    data_folder: Path, spec: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    record = ClusterRecord(name="calm-otter", spec=spec)
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    assert [launch._environment(record)[name] for name in names] == ["1", "1", "1"]
+    with dask.config.set({"distributed.nanny.pre-spawn-environ": {"MKL_NUM_THREADS": 2}}):
+        assert [launch._environment(record)[name] for name in names] == ["1", "2", "1"]
+        monkeypatch.setenv("MKL_NUM_THREADS", "4")
+        assert [launch._environment(record)[name] for name in names] == ["1", "4", "1"]
+
+
+def test_a_file_beside_the_user_does_not_stand_in_for_a_module(
+    data_folder: Path, spec: ClusterSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "random.py").write_text("raise SystemExit('the wrong random')")
+    (tmp_path / "mine.py").write_text("answer = 42")
+    monkeypatch.chdir(tmp_path)
+    record = launch.launch(spec.model_copy(update={"n_workers": 1}), force=True)
+    record = asyncio.run(control.wait(record.name, timeout=30))
+    from workbench.clusters.connect import connect
+
+    with connect(record.name) as client:
+        # What lies there can be imported, as on a cluster started by hand; it comes last.
+        assert client.submit(_answer).result() == 42
+    asyncio.run(control.stop(record))
+
+
+def _answer() -> int:
+    import mine  # type: ignore[import-not-found]
+
+    return int(mine.answer)
+
+
+def test_a_program_that_is_no_python_starts_nothing(data_folder: Path, spec: ClusterSpec, tmp_path: Path) -> None:
+    wrong = tmp_path / "python"
+    wrong.write_text("#!/bin/sh\nexit 3\n")
+    wrong.chmod(0o755)
+    with pytest.raises((BadInputError, MissingError), match="python"):
+        launch.launch(spec.model_copy(update={"python": str(wrong)}), force=True)
+    assert records.names() == ()
+
+
+def test_this_python_given_by_its_path_is_the_same(data_folder: Path, spec: ClusterSpec) -> None:
+    record = launch.launch(spec.model_copy(update={"python": sys.executable}), force=True)
+    assert os.getsid(int(record.pid or 0)) == record.pid
+    asyncio.run(control.stop(record))

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import ast
+import math
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError
+
+GIB = 2**30
+
+
+def spec(**fields: Any) -> ClusterSpec:
+    return ClusterSpec(**{"n_workers": 2, "threads_per_worker": 3, "memory_limit": GIB, **fields})
+
+
+def test_json_gives_the_same_spec_back() -> None:
+    made = spec(python="/opt/python", idle_timeout=None, devices=("GPU-1",), why=("Because.",), profile="gpu")
+    again = ClusterSpec.from_json(made.to_json())
+    assert again == made
+    assert again.why == made.why
+
+
+def test_a_spec_is_frozen_and_can_be_a_key() -> None:
+    with pytest.raises(ValidationError):
+        spec().n_workers = 3  # type: ignore[misc]
+    assert len({spec(), spec(), spec(n_workers=3)}) == 2
+
+
+def test_the_reasons_take_no_part_in_comparison() -> None:
+    assert spec(why=("One.",)) == spec(why=("Another.",))
+    assert hash(spec(why=("One.",))) == hash(spec(why=("Another.",)))
+    assert spec() != spec(threads_per_worker=4)
+
+
+def test_memory_and_threads_are_those_of_all_workers() -> None:
+    assert (spec().memory, spec().threads) == (2 * GIB, 6)
+
+
+def test_a_spec_describes_itself_in_one_line() -> None:
+    assert spec().describe() == "2 workers × 3 threads, 2.00 GiB (1.00 GiB each), tls"
+    assert spec(n_workers=1, threads_per_worker=1, protocol="tcp").describe() == (
+        "1 worker × 1 thread, 1.00 GiB (1.00 GiB each), tcp"
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n_workers", 0),
+        ("n_workers", -2),
+        ("n_workers", 1.5),
+        ("n_workers", True),
+        ("n_workers", "2"),
+        ("threads_per_worker", 0),
+        ("memory_limit", 0),
+        ("memory_limit", "1GiB"),
+        ("protocol", "http"),
+        ("profile", "tpu"),
+        ("idle_timeout", 0),
+        ("idle_timeout", math.inf),
+        ("idle_timeout", math.nan),
+        ("colour", "blue"),
+    ],
+)
+def test_a_bad_field_is_refused(field: str, value: Any) -> None:
+    with pytest.raises(ValidationError, match=field):
+        spec(**{field: value})
+
+
+@pytest.mark.parametrize(("profile", "protocol"), [("cpu", "ucx"), ("ucx", "tls")])
+def test_ucx_goes_with_ucx_only(profile: str, protocol: str) -> None:
+    with pytest.raises(ValidationError, match="ucx"):
+        spec(profile=profile, protocol=protocol)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "Invalid JSON"),
+        ("[]", "spec"),
+        ('{"n_workers": "two", "threads_per_worker": 1, "memory_limit": 1}', "n_workers: .*'two'"),
+        ('{"threads_per_worker": 1, "memory_limit": 1}', "n_workers: Field required"),
+    ],
+)
+def test_json_that_is_no_spec_gets_a_sentence_that_names_the_field(text: str, says: str) -> None:
+    with pytest.raises(BadInputError, match=f"This is not a cluster spec. .*{says}"):
+        ClusterSpec.from_json(text)
+
+
+# What the code does is tested with real processes, in test_host.py.
+
+
+@pytest.mark.parametrize("made", [spec(), spec(protocol="tcp"), spec(python="/opt/my env/bin/python")])
+def test_the_code_is_dask_alone(made: ClusterSpec) -> None:
+    imported = [node for node in ast.walk(ast.parse(made.code())) if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert {str(getattr(node, "module", "")).split(".")[0] for node in imported} <= {"dask", "distributed"}
+    assert "workbench" not in made.code()
+
+
+def test_the_code_encrypts_only_when_the_spec_does() -> None:
+    assert "Security.temporary()" in spec().code()
+    assert "Security" not in spec(protocol="tcp").code()
+
+
+def test_the_code_names_the_python_it_is_for() -> None:
+    assert spec(python="/opt/bin/python").code().startswith("# Run with: /opt/bin/python\n")
