@@ -54,3 +54,118 @@ def _statistical(value: float, expected: float, deviation: float, dtype: str, wh
         passed=passed,
         what=f"{value:.10g} is {words} {range_}: {why}, and {_SIGMAS:g} standard deviations of chance.",
     )
+
+
+def svd_is_exact(x: Any, results: Mapping[str, Any], client: Client | None) -> Check:
+    """A against U S V on sampled blocks, and whether U and V are orthonormal. Exact means up to rounding."""
+    import dask.array as da
+
+    u, v, s = results["u"], results["v"], np.asarray(results["s"])
+    problem = _not_singular_values(s)
+    if problem:
+        return Check(passed=False, what=problem)
+    parts = _sampled_blocks(x)
+    differences = [(da.sum((block - u[rows].dot(s[:, None] * v[:, columns])) ** 2)) for block, rows, columns in parts]
+    sizes = [da.sum(block**2) for block, _, _ in parts]
+    grams = [u.T.dot(u), v.dot(v.T)]
+    difference, size, gram_u, gram_v = _computed(
+        client, sum(differences[1:], differences[0]), sum(sizes[1:], sizes[0]), *grams
+    )
+    residual = math.sqrt(float(difference) / float(size)) if size > 0 else math.sqrt(float(difference))
+    skew = max(_off_identity(gram_u), _off_identity(gram_v))
+    # Rounding grows with the square root of what is added up; a wrong value is off by orders of magnitude more.
+    bound = 1000 * float(np.finfo(x.dtype).eps) * math.sqrt(max(1, min(x.shape)))
+    passed = residual <= bound and skew <= bound
+    words = "as rounding explains" if passed else "more than rounding explains"
+    return Check(
+        passed=bool(passed),
+        what=f"A and U S V differ by {residual:.1e} of A on {len(parts)} of {x.npartitions} blocks, UᵀU and VVᵀ from "
+        f"one by {skew:.1e}: {words} ({bound:.1e}).",
+    )
+
+
+def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: Client | None) -> Check:
+    """Residuals A v − s u and Aᵀ u − s v over one more pass, which bound how far off each singular value may be.
+
+    With u and v of length one, a singular value of A lies within sqrt((‖A v − s u‖² + ‖Aᵀ u − s v‖²) / 2) of s: these
+    are the residuals of an eigenvector of the symmetric matrix [[0, A], [Aᵀ, 0]]. Whether it is the one of the same
+    number is another question, which the trace answers where it can: no singular value was missed when what the found
+    ones leave of ‖A‖² is smaller than the last of them squared.
+    """
+    u, v, s = results["u"], results["v"], np.asarray(results["s"], dtype="float64")
+    problem = _not_singular_values(s)
+    if problem:
+        return Check(passed=False, what=problem)
+    w, z = x.dot(v.T), x.T.dot(u)
+    left, right, gram_u, gram_v, total = _computed(
+        client,
+        ((w - u * s) ** 2).sum(axis=0),
+        ((z - v.T * s) ** 2).sum(axis=0),
+        u.T.dot(u),
+        v.dot(v.T),
+        (x.astype("float64") ** 2).sum(),
+    )
+    skew = max(_off_identity(gram_u), _off_identity(gram_v))
+    eps = float(np.finfo(u.dtype).eps)
+    if not skew <= 1e4 * eps * math.sqrt(len(s)):
+        return Check(passed=False, what=f"The singular vectors are not orthonormal: UᵀU or VVᵀ is off by {skew:.1e}.")
+    off = np.sqrt((np.asarray(left, "float64") + np.asarray(right, "float64")) / 2)
+    nothing = 1e4 * eps * s[0]  # Values this small are rounding, and so is what they are off by.
+    relative = np.where(off <= nothing, 0.0, off / np.maximum(s, nothing or 1.0))
+    worst = int(np.argmax(relative))
+    proved = float(total) - float((s**2).sum()) <= max(float(s[-1]) ** 2, eps * float(total))
+    return _verdict(len(s), float(relative[worst]), worst, tolerance, proved=proved)
+
+
+def _verdict(count: int, worst: float, number: int, tolerance: float, *, proved: bool) -> Check:
+    if not worst <= tolerance:
+        return Check(
+            passed=False,
+            what=f"Singular value {number + 1} of {count} may be off by {_percent(worst)} (residual over one more "
+            f"pass), more than the {_percent(tolerance)} allowed. Raise n_power_iter, or tolerance if that will do.",
+        )
+    missed = (
+        "None was missed: what they leave of the array is smaller than the last of them."
+        if proved
+        else "That no larger one was missed is not proved."
+    )
+    return Check(
+        passed=True,
+        what=f"Each of the {count} singular values is within {_percent(worst)} of one of the array's (residual over "
+        f"one more pass; {_percent(tolerance)} allowed). {missed}",
+    )
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.2g} %" if part < 1 else f"{100 * part:.0f} %"
+
+
+def _not_singular_values(s: np.ndarray[Any, Any]) -> str | None:
+    if not np.isfinite(s).all():
+        return "The singular values are not all finite."
+    if (s < 0).any() or (np.diff(s) > 0).any():
+        return "The singular values are not in falling order from 0 on."
+    return None
+
+
+def _off_identity(gram: Any) -> float:
+    return float(np.abs(np.asarray(gram) - np.eye(len(gram))).max())
+
+
+def _sampled_blocks(x: Any, count: int = 4) -> list[tuple[Any, slice, slice]]:
+    """Return blocks of x spread over it, the first and the last among them, with their rows and columns."""
+    rows, columns = (np.cumsum((0, *lengths)) for lengths in x.chunks)
+    places = [(i, j) for i in range(x.numblocks[0]) for j in range(x.numblocks[1])]
+    chosen = sorted({round(index) for index in np.linspace(0, len(places) - 1, count)})
+    return [
+        (x.blocks[i, j], slice(int(rows[i]), int(rows[i + 1])), slice(int(columns[j]), int(columns[j + 1])))
+        for i, j in (places[index] for index in chosen)
+    ]
+
+
+def _computed(client: Client | None, *collections: Any) -> Any:
+    import dask
+
+    if client is None:
+        return dask.compute(*collections)
+    return client.gather(client.compute(list(collections)))

@@ -78,8 +78,8 @@ MatrixType = Annotated[
     Literal["float64", "float32", "uint8"],
     Words(
         allowed="float64, float32 or uint8",
-        description="Type of the array's elements. uint8 gives 0, 1 and 2, like genotypes; the others give numbers from "
-        "0 to 1.",
+        description="Type of the array's elements. uint8 gives 0, 1 and 2, like genotypes; the others give numbers "
+        "from 0 to 1.",
     ),
 ]
 

@@ -20,8 +20,8 @@ _FALSE = {"false", "no", "off", "0"}
 _NOTHING = {"", "none", "null"}
 
 
-def form(function: Callable[..., Any]) -> type[BaseModel]:
-    """Return the pydantic model of what a person may give for `function`."""
+def form(function: Callable[..., Any], extra: Mapping[str, tuple[Any, Any]]) -> type[BaseModel]:
+    """Return the pydantic model of what a person may give for `function`, with `extra` fields of type and default."""
     fields: dict[str, Any] = {}
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
@@ -36,6 +36,7 @@ def form(function: Callable[..., Any]) -> type[BaseModel]:
         else:
             default = ... if parameter.default is parameter.empty else parameter.default
             fields[name] = _field(name, annotation, default)
+    fields |= {name: _field(name, annotation, default) for name, (annotation, default) in extra.items()}
     return create_model(
         function.__name__,
         __config__=ConfigDict(strict=True, extra="forbid", frozen=True, validate_default=False),

@@ -24,7 +24,7 @@ Resolver = Callable[[dict[str, Any], Mapping[str, Any], Surroundings], Resolutio
 """From checked values, what was given and the cluster to what the function gets, with the reason for each choice."""
 
 Checker = Callable[[Mapping[str, Any], Mapping[str, Any], "Client | None"], Check]
-"""From resolved parameters and results to a verdict; what must be computed for it is computed on the client's cluster."""
+"""From resolved parameters and results to a verdict; what must be computed for it is computed with the client."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,10 @@ class Template:
     estimate: Callable[[Mapping[str, Any], int], Needs] = field(repr=False)
     checker: Checker = field(repr=False)
     summary_of: Callable[[Mapping[str, Any]], dict[str, Any]] = field(repr=False)
-    parts: Callable[[Mapping[str, Any]], Sequence[Callable[..., Any]]] = field(default=lambda _: (), repr=False)
-    """Functions that `function` calls and that the notebook cell therefore shows too."""
+    parts: Callable[[Mapping[str, Any]], Sequence[Callable[..., Any] | str]] = field(default=lambda _: (), repr=False)
+    """Functions that `function` calls, and lines between them, that the notebook cell therefore shows too."""
+    extra: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, repr=False)
+    """Fields of the form, with type and default, that the function doesn't take: what the check asks for."""
 
     @property
     def name(self) -> str:
@@ -123,7 +125,7 @@ class Template:
 
     def build(self, parameters: Parameters) -> dict[str, Any]:
         """Dask collections of the answer by name."""
-        found = self.function(**arguments(parameters.resolved))
+        found = self.function(**self._arguments(parameters))
         return dict(zip(self.returns, found if isinstance(found, tuple) else (found,), strict=True))
 
     def gathered(self, parameters: Parameters) -> tuple[str, ...]:
@@ -158,18 +160,16 @@ class Template:
 
     def cell(self, parameters: Parameters, cluster: str | None = None) -> str:
         """Notebook cell that does the same with plain Dask, on a cluster of ours if one is named."""
-        return cell(
-            self.function,
-            self.parts(parameters.resolved),
-            arguments(parameters.resolved),
-            self.returns,
-            self.small,
-            cluster,
-        )
+        parts = self.parts(parameters.resolved)
+        return cell(self.function, parts, self._arguments(parameters), self.returns, self.small, cluster)
+
+    def _arguments(self, parameters: Parameters) -> dict[str, Any]:
+        resolved = parameters.resolved
+        return arguments({name: value for name, value in resolved.items() if name not in self.extra})
 
     @cached_property
     def _form(self) -> type[BaseModel]:
-        return forms.form(self.function)
+        return forms.form(self.function, self.extra)
 
 
 def templates() -> tuple[Template, ...]:

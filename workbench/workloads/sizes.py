@@ -41,6 +41,8 @@ class Wish:
     """Type in which blocks are worked on: uint8 becomes float64 in a product."""
     stored: np.dtype[Any]
     """Type in which the array is made."""
+    turned: bool = False
+    """Rows and columns are given here the other way round than the person knows them."""
 
 
 def shape_of(wish: Wish, values: Mapping[str, Any], given: Mapping[str, Any], around: Surroundings) -> tuple[int, int]:
@@ -94,7 +96,7 @@ def chunks_of(
         notes = (_why(wish, shape, block, around.threads),)
     elif isinstance(chunks, str):
         block = _block_of_size(wish, shape, chunks)
-        notes = (f"Blocks of at most {chunks} are {block[0]} × {block[1]}.",)
+        notes = (f"Blocks of at most {chunks}: {_pair(block[:: -1 if wish.turned else 1])}.",)
     else:
         block, notes = _block_as_given(wish, shape, chunks), ()
     _refuse_too_many(wish, shape, block, chunks)
@@ -177,11 +179,12 @@ def _why(wish: Wish, shape: tuple[int, int], block: tuple[int, int], threads: in
     count = number_of_blocks(shape, block)
     n_bytes = format_bytes(math.prod(block) * wish.dtype.itemsize)
     worked = " as float64" if wish.dtype != wish.stored else ""
-    text = f"{count} block{'s' if count > 1 else ''} of {block[0]} × {block[1]} ({n_bytes}{worked})"
+    shown = block[::-1] if wish.turned else block
+    text = f"{count} block{'s' if count > 1 else ''} of {shown[0]} × {shown[1]} ({n_bytes}{worked})"
     if threads:
         text += f" for {threads} thread{'s' if threads > 1 else ''}"
     if wish.layout == "tall":
-        text += ", each with all columns, as the tall and skinny SVD needs"
+        text += f", each with all {'rows' if wish.turned else 'columns'}, as a full SVD needs"
     return f"{text}: {_reason(math.prod(block) * wish.dtype.itemsize, count)}"
 
 
@@ -213,7 +216,8 @@ def _block_of_size(wish: Wish, shape: tuple[int, int], chunks: str) -> tuple[int
 
 def _block_as_given(wish: Wish, shape: tuple[int, int], chunks: int | tuple[int, int]) -> tuple[int, int]:
     rows, columns = shape
-    shown = chunks if isinstance(chunks, int) else list(chunks)
+    turn = -1 if wish.turned else 1
+    shown = chunks if isinstance(chunks, int) else list(chunks[::turn])
     if isinstance(chunks, int):
         if chunks < 1:
             raise bad(wish.workload, "chunks", chunks, "lengths of at least 1")
@@ -221,7 +225,7 @@ def _block_as_given(wish: Wish, shape: tuple[int, int], chunks: int | tuple[int,
     else:
         block = (int(chunks[0]), int(chunks[1]))
     if block[0] > rows or block[1] > columns:
-        raise bad(wish.workload, "chunks", shown, f"at most {rows}, {columns}, the shape of the array")
+        raise bad(wish.workload, "chunks", shown, f"at most {_pair((rows, columns)[::turn])}, the shape of the array")
     if wish.layout == "tall" and block[1] != columns:
         raise bad(
             wish.workload, "chunks", shown, f"blocks that hold all {columns} columns, such as {block[0]}, {columns}"
@@ -240,6 +244,10 @@ def _refuse_too_many(wish: Wish, shape: tuple[int, int], block: tuple[int, int],
             f"larger blocks: an array of {shape[0]} × {shape[1]} would have {count} of them, and {_MOST_BLOCKS} are "
             "the most that the scheduler is asked to hold",
         )
+
+
+def _pair(lengths: tuple[int, ...]) -> str:
+    return ", ".join(str(length) for length in lengths)
 
 
 def _even_out(length: int, part: int) -> int:

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+_LINE = 100
 _OURS = ("workbench", "typing", "__future__", "collections.abc")
 
 
@@ -16,26 +17,62 @@ def plain_source(function: Callable[..., Any]) -> str:
     source = textwrap.dedent(inspect.getsource(function))
     (tree,) = ast.parse(source).body
     assert isinstance(tree, ast.FunctionDef)
-    body = source.splitlines()[tree.body[0].lineno - 1 :]
-    for argument in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs):
+    lines = _without_annotations(source.splitlines(), tree)
+    return "\n".join((_head(tree), *lines[tree.body[0].lineno - 1 :]))
+
+
+def _head(tree: ast.FunctionDef) -> str:
+    for argument in tree.args.args:
         argument.annotation = None
-    head = f"def {tree.name}({ast.unparse(tree.args).replace(chr(39), chr(34))}):"
-    return "\n".join((head, *body))
+    names = ast.unparse(tree.args).replace("'", '"')
+    line = f"def {tree.name}({names}):"
+    if len(line) <= _LINE:
+        return line
+    return f"def {tree.name}(\n{''.join(f'    {each},{chr(10)}' for each in _arguments(tree.args))}):"
+
+
+def _arguments(arguments: ast.arguments) -> list[str]:
+    """Each argument with its default, as code."""
+    names = [argument.arg for argument in arguments.args]
+    defaults = [ast.unparse(value).replace("'", '"') for value in arguments.defaults]
+    bare = len(names) - len(defaults)
+    return names[:bare] + [f"{name}={value}" for name, value in zip(names[bare:], defaults, strict=True)]
+
+
+def _without_annotations(lines: list[str], tree: ast.FunctionDef) -> list[str]:
+    """Lines of a function, the annotations of the functions inside it cut out."""
+    cuts: list[tuple[int, int, int]] = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef) or node is tree:
+            continue
+        cuts += [
+            (each.lineno, each.col_offset + len(each.arg), each.annotation.end_col_offset or 0)
+            for each in node.args.args
+            if each.annotation is not None
+        ]
+        if node.returns is not None:
+            arrow = lines[node.returns.lineno - 1].rindex(" ->", 0, node.returns.col_offset)
+            cuts.append((node.returns.lineno, arrow, node.returns.end_col_offset or 0))
+    plain = list(lines)
+    for number, start, end in sorted(cuts, reverse=True):
+        line = plain[number - 1]
+        plain[number - 1] = line[:start] + line[end:]
+    return plain
 
 
 def cell(
     function: Callable[..., Any],
-    parts: Sequence[Callable[..., Any]],
+    parts: Sequence[Callable[..., Any] | str],
     arguments: Mapping[str, Any],
     returns: Sequence[str],
     small: Sequence[str],
     cluster: str | None,
 ) -> str:
     """Notebook cell: imports, the functions, the call with its arguments, and what it returns computed."""
-    sections = [_imports((*parts, function))]
+    sections = [_imports([each for each in (*parts, function) if not isinstance(each, str)])]
     if cluster is not None:
         sections.append(f'import workbench\n\nclient = workbench.connect("{cluster}")\n')
-    sections += [f"{plain_source(each)}\n" for each in (*parts, function)]
+    sections += [f"{each if isinstance(each, str) else plain_source(each)}\n" for each in (*parts, function)]
     sections.append(f"{_call(function.__name__, arguments, returns)}\n{_computed(returns, small)}")
     return "\n\n".join(sections) + "\n"
 

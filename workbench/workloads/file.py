@@ -1,0 +1,150 @@
+"""Singular value decomposition of an array in a file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import dask.array as da
+import numpy as np
+
+from workbench.workloads.fields import (
+    ArrayName,
+    Center,
+    Chunks,
+    Components,
+    Iterations,
+    Iterator,
+    Path,
+    Recompute,
+    Resolved,
+    Seed,
+)
+
+
+def read_npy(path: str, array: str | None, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+    """Block of a .npy file, which is mapped into memory: only the block itself is read."""
+    return np.array(np.load(path, mmap_mode="r")[rows, columns])
+
+
+def read_npy_url(path: str, array: str | None, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+    """Block of a .npy file that is somewhere else; only its rows are fetched."""
+    import fsspec
+
+    with fsspec.open(path, "rb") as file:
+        version = np.lib.format.read_magic(file)
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = header(file)
+        row = shape[1] * dtype.itemsize
+        file.seek(file.tell() + rows.start * row)
+        found = np.frombuffer(file.read((rows.stop - rows.start) * row), dtype)
+    return found.reshape(-1, shape[1])[:, columns]
+
+
+def read_npz(path: str, array: str | None, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+    """Block of an array in a .npz file, which can only be read as a whole."""
+    import fsspec
+
+    with fsspec.open(path, "rb") as file, np.load(file) as arrays:
+        return arrays[array][rows, columns]
+
+
+def read_hdf5(path: str, array: str | None, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+    """Block of a dataset in an HDF5 file."""
+    import fsspec
+    import h5py
+
+    with fsspec.open(path, "rb") as file, h5py.File(file, "r") as datasets:
+        return datasets[array][rows, columns]
+
+
+def read_zarr(path: str, array: str | None, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+    """Block of a Zarr array in a folder or at a URL."""
+    import zarr
+
+    return zarr.open_array(path, path=array, mode="r")[rows, columns]
+
+
+def read_zarr_zip(path: str, array: str | None, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+    """Block of a Zarr array in a .zip file."""
+    import zarr
+
+    with zarr.storage.ZipStore(path, mode="r") as store:
+        return zarr.open_array(store, path=array, mode="r")[rows, columns]
+
+
+READERS = {
+    "npy": read_npy,
+    "npy-url": read_npy_url,
+    "npz": read_npz,
+    "hdf5": read_hdf5,
+    "zarr": read_zarr,
+    "zarr-zip": read_zarr_zip,
+}
+
+
+def matrix_of_file(
+    path: str,
+    array: str | None,
+    format: str,
+    shape: tuple[int, int],
+    blocks: tuple[int, int],
+    chunks: int | tuple[int, int] | str,
+    dtype: str,
+    center: bool,
+    compute: bool,
+) -> da.Array:
+    """Array in a file, read block by block where the blocks are needed."""
+
+    def read_block(block_info: Any) -> Any:
+        (top, bottom), (left, right) = block_info[None]["array-location"]
+        block = READERS[format](path, array, slice(top, bottom), slice(left, right)).astype(dtype)
+        if not np.isfinite(block).all():
+            row, column = np.argwhere(~np.isfinite(block))[0]
+            raise ValueError(
+                f"{path}{f' ({array})' if array else ''} has values that are not finite, the first at row {top + row}, "
+                f"column {left + column}: {block[row, column]}. Replace them or leave them out."
+            )
+        return block
+
+    x = da.map_blocks(
+        read_block,
+        chunks=da.core.normalize_chunks(blocks, shape),
+        dtype=dtype,
+        meta=np.empty((0, 0), dtype),
+    ).rechunk(chunks)
+    if center:
+        mean = x.mean(axis=0)
+        # Known beforehand, the means let each block pass by; otherwise all of them wait in memory for the means.
+        x = x - (mean.compute() if compute else mean)
+    return x
+
+
+def svd_of_file(
+    path: Path,
+    array: ArrayName | None = None,
+    k: Components | None = None,
+    center: Center = False,
+    n_power_iter: Iterations = 4,
+    iterator: Iterator = "QR",
+    compute: Recompute = False,
+    chunks: Chunks = "auto",
+    seed: Seed = 0,
+    format: Annotated[str, Resolved()] = "npy",
+    shape: Annotated[tuple[int, int], Resolved()] = (0, 0),
+    blocks: Annotated[tuple[int, int], Resolved()] = (0, 0),
+    dtype: Annotated[str, Resolved()] = "float64",
+) -> tuple[da.Array, da.Array, da.Array]:
+    """SVD of your own array, from .npy, .npz, HDF5 or Zarr.
+
+    Without k all singular values are found, exactly and in one pass; the array must be narrow in one direction. With k
+    only the first k are found, approximately, and the check says how far off they may be. Whole numbers are worked on
+    as float64. Take the mean off the columns (center) for a principal component analysis.
+    """
+    x = matrix_of_file(path, array, format, shape, blocks, chunks, dtype, center, compute)
+    if k is None:
+        u, s, v = da.linalg.svd(x)
+    else:
+        u, s, v = da.linalg.svd_compressed(
+            x, k, iterator=iterator, n_power_iter=n_power_iter, seed=seed, compute=compute
+        )
+    return u, s, v

@@ -1,0 +1,68 @@
+"""Singular value decompositions of random matrices."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import dask.array as da
+
+from workbench.workloads.fields import (
+    Chunks,
+    Components,
+    FloatType,
+    Iterations,
+    Iterator,
+    MatrixType,
+    Recompute,
+    Seed,
+    Shape,
+    Sized,
+)
+
+
+def random_matrix(shape: tuple[int, int], chunks: int | tuple[int, int] | str, dtype: str, seed: int) -> da.Array:
+    """Numbers from 0 to 1, or 0, 1 and 2 like genotypes where they are whole."""
+    rs = da.random.RandomState(seed)
+    if dtype == "uint8":
+        return rs.randint(0, 3, size=shape, chunks=chunks, dtype="uint8")
+    return rs.random(size=shape, chunks=chunks).astype(dtype)
+
+
+def tall_skinny_svd(
+    shape: Annotated[Shape, Sized("tall", "512MiB")],
+    chunks: Chunks = "auto",
+    dtype: FloatType = "float64",
+    seed: Seed = 0,
+) -> tuple[da.Array, da.Array, da.Array]:
+    """Full SVD of a random matrix with many rows and few columns.
+
+    Each block of rows is decomposed by itself (QR), the small factors are stacked and decomposed once, and the result
+    is carried back: exact, in one pass. The elements lie evenly between 0 and 1. From the posts "Large SVDs" (2020),
+    where the matrix is 10 000 000 × 20, and "Experiments in high performance networking with UCX and DGX" (2019), where
+    it is 1 000 000 × 1000.
+    """
+    x = random_matrix(shape, chunks, dtype, seed)
+    u, s, v = da.linalg.svd(x)
+    return u, s, v
+
+
+def compressed_svd(
+    shape: Annotated[Shape, Sized("wide", "256MiB")],
+    k: Components = 10,
+    n_power_iter: Iterations = 2,
+    iterator: Iterator = "QR",
+    compute: Recompute = False,
+    chunks: Chunks = "auto",
+    dtype: MatrixType = "uint8",
+    seed: Seed = 0,
+) -> tuple[da.Array, da.Array, da.Array]:
+    """First k singular values and vectors of a large random matrix, approximately.
+
+    The matrix is multiplied by a few random vectors, and what remains of it is decomposed. Without power iterations
+    the values can be far too small and nothing warns of it, so the check goes through the matrix once more and says how
+    far off they may be. From the post "Large SVDs" (2020), where the matrix is 1 000 000 × 20 000 or 10 000 000 × 20 000,
+    k is 10 and there are no power iterations.
+    """
+    x = random_matrix(shape, chunks, dtype, seed)
+    u, s, v = da.linalg.svd_compressed(x, k, iterator=iterator, n_power_iter=n_power_iter, seed=seed, compute=compute)
+    return u, s, v
