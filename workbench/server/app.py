@@ -32,9 +32,10 @@ class WorkbenchApp(ExtensionApp):
     def initialize_settings(self) -> None:
         """Put what the handlers share into the settings of the web application."""
         self.settings["workbench_shared"] = Shared(
+            self.settings["base_url"],
+            self.log,
             make_session=self.settings.get("workbench_session", _make_session),
-            base_url=self.settings["base_url"],
-            log=self.log,
+            make_watching=self.settings.get("workbench_watching", _make_watching),
         )
 
     def initialize_handlers(self) -> None:
@@ -49,10 +50,17 @@ class WorkbenchApp(ExtensionApp):
 class Shared:
     """What all requests of one server share: the session, the watchers, and actions that are still under way."""
 
-    def __init__(self, make_session: Callable[[], Session], base_url: str, log: Any) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        log: Any,
+        make_session: Callable[[], Session],
+        make_watching: Callable[[Session, str, Any], Watching],
+    ) -> None:
         self.base_url = base_url
         self.log = log
         self._make_session = make_session
+        self._make_watching = make_watching
         self._session: Session | None = None
         self._watching: Watching | None = None
         self._lock = asyncio.Lock()
@@ -69,9 +77,7 @@ class Shared:
         """Return what watches clusters and runs for all pages and sockets."""
         session = await self.session()
         if self._watching is None:
-            from workbench.server.watching import Watching
-
-            self._watching = Watching(session, self.base_url, self.log)
+            self._watching = self._make_watching(session, self.base_url, self.log)
         return self._watching
 
     async def begin(self, action: Coroutine[Any, Any, Any]) -> None:
@@ -107,3 +113,9 @@ def _make_session() -> Session:
     from workbench.session import Session
 
     return Session()
+
+
+def _make_watching(session: Session, base_url: str, log: Any) -> Watching:
+    from workbench.server.watching import Watching
+
+    return Watching(session, base_url, log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -12,7 +13,7 @@ from tornado.web import HTTPError, authenticated
 
 from workbench.errors import WorkbenchError
 from workbench.server.answers import API
-from workbench.server.handlers import AUTH_RESOURCE
+from workbench.server.handlers import AUTH_RESOURCE, refusal
 
 if TYPE_CHECKING:
     from workbench.server.app import Shared
@@ -42,15 +43,24 @@ class Dashboard(ProxyHandler):
     async def head(self, name: str, path: str) -> None:
         """Pass on the question whether a page is there."""
         self._port = await self._find(name)
-        await self.proxy("127.0.0.1", self._port, path)
+        await self.http_get(name, path)
 
     async def http_get(self, name: str, path: str) -> None:
-        """Pass on a page."""
-        await self.proxy("127.0.0.1", self._port, path)
+        """Pass on a page. Raises HTTPError 404 when the dashboard doesn't answer."""
+        try:
+            await self.proxy("127.0.0.1", self._port, path)
+        except (HTTPError, OSError) as err:
+            raise HTTPError(404, "%s", f"The dashboard of {name} does not answer: is the cluster busy?") from err
 
     async def open(self, name: str, path: str) -> None:
         """Open the WebSocket at the other end."""
         await self.proxy_open("127.0.0.1", self._port, path)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer an error with one sentence, as every address of ours does."""
+        error = kwargs["exc_info"][1] if "exc_info" in kwargs else None
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps({"message": refusal(self.request.method, status_code, error, self.SUPPORTED_METHODS)}))
 
     def proxy_request_headers(self) -> dict[str, Any]:
         """Return the headers without what proves who you are to Jupyter: the dashboard has no use for it."""
@@ -58,6 +68,10 @@ class Dashboard(ProxyHandler):
         for name in _SECRETS:
             headers.pop(name, None)
         return headers
+
+    def proxy_request_options(self) -> dict[str, Any]:
+        """Return short limits: the other end is on this machine."""
+        return super().proxy_request_options() | {"connect_timeout": 5.0, "request_timeout": 60.0}
 
     def get_client_uri(self, protocol: str, host: str, port: int, proxied_path: str) -> str:
         """Return the dashboard's own address, without Jupyter's token."""

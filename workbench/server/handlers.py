@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jupyter_server.auth.decorator import authorized
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from workbench.session import Session
 
 AUTH_RESOURCE = "workbench"
+
+_VERBS = ("GET", "POST", "PATCH", "DELETE")
 
 THEMES = ("light", "dark")
 
@@ -83,23 +85,25 @@ class Handler(APIHandler):
             parameter = getattr(error, "parameter", None)
             self.answer(answer | {"parameter": parameter} if parameter else answer, status_code)
         else:
-            self.answer({"message": self._sentence(status_code, error)}, status_code)
-
-    def _sentence(self, status_code: int, error: BaseException | None) -> str:
-        if status_code == 405:
-            verbs = [verb for verb in ("GET", "POST", "PATCH", "DELETE") if verb.lower() in type(self).__dict__]
-            return f"{self.request.method} is not possible here. Possible: {', '.join(verbs) or 'nothing'}."
-        if isinstance(error, HTTPError):
-            sentence = error.log_message % error.args if error.log_message and error.args else error.log_message
-            return sentence or error.reason or "This was refused."
-        if status_code == 403:
-            return "Log in to this Jupyter server first."
-        return f"Something went wrong in the server ({type(error).__name__}). The log of the Jupyter server says more."
+            verbs = [verb for verb in _VERBS if verb.lower() in type(self).__dict__]
+            self.answer({"message": refusal(self.request.method, status_code, error, verbs)}, status_code)
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """Log what nobody foresaw; an error of ours is an answer."""
         if not isinstance(value, WorkbenchError):
             super().log_exception(typ, value, tb)
+
+
+def refusal(verb: str | None, status_code: int, error: BaseException | None, verbs: Sequence[str]) -> str:
+    """Return the sentence for an error that isn't ours: Jupyter's, tornado's, or one that nobody foresaw."""
+    if status_code == 405:
+        return f"{verb} is not possible here. Possible: {', '.join(verbs) or 'nothing'}."
+    if status_code == 403 and error is not None and not getattr(error, "log_message", None):
+        return "Log in to this Jupyter server first."
+    if isinstance(error, HTTPError):
+        sentence = error.log_message % error.args if error.log_message and error.args else error.log_message
+        return sentence or error.reason or "This was refused."
+    return f"Something went wrong in the server ({type(error).__name__}). The log of the Jupyter server says more."
 
 
 def _error(kwargs: dict[str, Any]) -> BaseException | None:
@@ -411,11 +415,15 @@ class Figure(Handler):
     @authenticated
     @authorized
     async def get(self, kind: str, name: str) -> None:
-        from workbench.server.drawing import document
-
         theme = self.theme()
         await self.ask(lambda session: session.cluster(name) if kind == "cluster" else session.show(name))
-        self.answer(await asyncio.to_thread(document, theme, self.base_url))
+        self.answer(await asyncio.to_thread(_document, theme, self.base_url))
+
+
+def _document(theme: str, base_url: str) -> dict[str, Any]:
+    from workbench.server.drawing import document
+
+    return document(theme, base_url)
 
 
 class FigurePatches(Handler):

@@ -1,4 +1,4 @@
-"""The WebSocket of a page: it pushes the state and the figures that are watched, and merges what the page is slow to take.
+"""The WebSocket of a page: it pushes state and watched figures, and merges what the page is slow to take.
 
 From the server: `state`, `patches`, `gone`, `error`. From the page: `watch`, `unwatch`, `range`. See rest-api.yml.
 """

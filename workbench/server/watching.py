@@ -49,12 +49,14 @@ class Watching:
         *,
         open_feed: FeedOpener | None = None,
         make_figure: FigureMaker | None = None,
+        linger: float = LINGER,
     ) -> None:
         self.session = session
         self.log = log
         self.state = StateWatcher(session, base_url, log)
         self._open_feed = open_feed or _open_feed
         self._make_figure = make_figure or _make_figure
+        self._linger = linger
         self._feeds: dict[str, ClusterFeed] = {}
         self._polled: dict[str, PolledFigure] = {}
         self._sweep: asyncio.TimerHandle | None = None
@@ -115,7 +117,7 @@ class Watching:
             replaced.end(f"{name} was stopped, and another cluster has its name now.")
         if not self._feeds:
             self.state.subscribe(self._on_state)
-        feed = ClusterFeed(name, created, self._open_feed, self.log, self._forget_feed)
+        feed = ClusterFeed(name, created, self._open_feed, self.log, self._forget_feed, self._linger)
         self._feeds[name] = feed
         return feed
 
@@ -168,6 +170,7 @@ class ClusterFeed:
         open_feed: FeedOpener,
         log: Any,
         on_end: Callable[[ClusterFeed], None],
+        linger: float = LINGER,
     ) -> None:
         self.name = name
         self.created = created
@@ -178,6 +181,7 @@ class ClusterFeed:
         self._open_feed = open_feed
         self._log = log
         self._on_end = on_end
+        self._linger = linger
         self._watches: set[Watch] = set()
         self._history: deque[Batch] = deque(maxlen=KEPT_BATCHES)
         self._kept_tasks = 0
@@ -198,7 +202,7 @@ class ClusterFeed:
         """Take `watch` off; the connection is closed when none is back soon."""
         self._watches.discard(watch)
         if not self._watches and self.ended is None and self._leaving is None:
-            self._leaving = asyncio.get_running_loop().call_later(LINGER, self.end, "Nobody watched any more.")
+            self._leaving = asyncio.get_running_loop().call_later(self._linger, self.end, "Nobody watched any more.")
 
     def notice(self, cluster: dict[str, Any] | None) -> None:
         """Take in what the state says of the cluster."""

@@ -1,0 +1,307 @@
+"""A Jupyter server with the extension on it, and a session that starts nothing.
+
+pytest-jupyter is imported here, not named as a plugin, so that its autouse fixtures stay in this folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+from pytest_jupyter.jupyter_server import *  # noqa: F403
+from traitlets.config import Config
+
+from workbench.clusters.budget import Budget
+from workbench.clusters.environments import Environment
+from workbench.clusters.plan import plan
+from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
+from workbench.hardware import inventory, profiles
+from workbench.runs.store import Run
+from workbench.server.watching import Watching
+from workbench.session import Change, Forecast
+
+_INVENTORY = inventory()
+
+
+class FakeTemplate(NamedTuple):
+    name: str = "array_sum"
+    title: str = "Sum of an array"
+    summary: str = "Sums every other number."
+    help: str = "Sums every other number of a random array."
+    source: str = "def array_sum(size): ..."
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "object", "properties": {"size": {"type": "string", "default": "1GiB"}}}
+
+
+class FakeSession:
+    """What Session promises, over two dicts; `touch` is what a change on disk is to the real one."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, ClusterRecord] = {}
+        self.all_runs: dict[str, Run] = {}
+        self.calls: list[tuple[Any, ...]] = []
+        self.reads = 0
+        self.listening = 0
+        self.delay = 0.0
+        self.failure: Exception | None = None
+        self._touched: deque[asyncio.Event] = deque()
+
+    def add(self, name: str, **fields: Any) -> ClusterRecord:
+        spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29)
+        values = {"status": "ready", "stage": "ready", "n_workers": 2, "n_workers_expected": 2, "created": time.time()}
+        self.records[name] = ClusterRecord(name=name, spec=spec, **(values | fields))
+        return self.records[name]
+
+    def change(self, name: str, **fields: Any) -> None:
+        self.records[name] = self.records[name].model_copy(update=fields)
+        self.touch()
+
+    def add_run(self, run_id: str, **fields: Any) -> Run:
+        self.all_runs[run_id] = Run(id=run_id, workload="array_sum", cluster="calm-otter", **fields)
+        return self.all_runs[run_id]
+
+    def touch(self) -> None:
+        for event in self._touched:
+            event.set()
+
+    def hardware(self) -> Any:
+        return _INVENTORY
+
+    def profiles(self) -> Any:
+        return profiles(_INVENTORY)
+
+    def environments(self) -> tuple[Environment, ...]:
+        return (Environment(python="/usr/bin/python3", name="python3", title="Python 3"),)
+
+    def budget(self) -> Budget:
+        promised = sum(record.spec.memory for record in self.records.values())
+        return Budget(limit=8 * 2**30, reserve=2**30, promised=promised, left=7 * 2**30 - promised)
+
+    def plan(self, profile: str, **choices: Any) -> ClusterSpec:
+        return plan(profile, _INVENTORY, **choices)
+
+    def start(self, spec: ClusterSpec, *, name: str | None = None, force: bool = False) -> ClusterRecord:
+        self.calls.append(("start", name, force))
+        if name in self.records:
+            raise ConflictError(f"There is a cluster {name!r} already.")
+        self.records[name or "calm-otter"] = ClusterRecord(name=name or "calm-otter", spec=spec, created=time.time())
+        self.touch()
+        return self.records[name or "calm-otter"]
+
+    def clusters(self) -> tuple[ClusterRecord, ...]:
+        self.reads += 1
+        if self.failure is not None:
+            raise self.failure
+        return tuple(self.records.values())
+
+    def cluster(self, name: str) -> ClusterRecord:
+        if name not in self.records:
+            raise NotFoundError(f"There is no cluster {name!r}. There are: {', '.join(self.records) or 'none'}.")
+        return self.records[name]
+
+    async def scale(self, name: str, n_workers: int) -> ClusterRecord:
+        if n_workers < 0:
+            raise BadInputError(f"n_workers is {n_workers}. Give a whole number, 0 or more.")
+        await asyncio.sleep(self.delay)
+        self.change(name, n_workers_expected=n_workers)
+        return self.records[name]
+
+    async def adapt(self, name: str, minimum: int, maximum: int) -> ClusterRecord:
+        self.change(name, adaptive=(minimum, maximum))
+        return self.records[name]
+
+    async def restart_workers(self, name: str) -> ClusterRecord:
+        self.calls.append(("restart", name))
+        await asyncio.sleep(self.delay)
+        if self.delay:
+            raise FailedError(f"The workers of {name} did not come back.")
+        return self.records[name]
+
+    async def logs(self, name: str) -> dict[str, str]:
+        return {"host": f"{name} started", "scheduler": "", "tls://127.0.0.1:40001": "a worker"}
+
+    async def stop(self, name: str) -> None:
+        await asyncio.sleep(self.delay)
+        self.cluster(name)
+        del self.records[name]
+        self.touch()
+
+    async def stop_all(self) -> tuple[str, ...]:
+        names = tuple(self.records)
+        self.records.clear()
+        self.touch()
+        return names
+
+    def workloads(self) -> tuple[FakeTemplate, ...]:
+        return (FakeTemplate(),)
+
+    def needs(self, workload: str, parameters: dict[str, Any], cluster: str | None = None) -> Forecast:
+        if workload != "array_sum":
+            raise NotFoundError(f"There is no workload {workload!r}. There are: array_sum.")
+        if parameters.keys() - {"size"}:
+            raise BadInputError("Unknown parameter. Allowed: size.")
+        fits = None if cluster is None else True
+        return Forecast(
+            {"size": "1GiB", **parameters}, ("Chunks of 128 MiB.",), {"input_bytes": 2**30}, fits, "1 GiB.", None
+        )
+
+    def run(self, workload: str, parameters: dict[str, Any], cluster: str) -> Run:
+        self.cluster(cluster)
+        self.needs(workload, parameters)
+        return self.add_run(f"run-{len(self.all_runs)}", parameters=parameters)
+
+    def runs(
+        self, *, limit: int | None = 50, workload: str | None = None, status: str | None = None
+    ) -> tuple[Run, ...]:
+        if status not in (None, "starting", "running", "done"):
+            raise BadInputError(f"status: given {status!r}, allowed are starting, running, done.")
+        found = [run for run in self.all_runs.values() if status in (None, run.status)]
+        return tuple(found[:limit])
+
+    def show(self, run: str) -> Run:
+        if run not in self.all_runs:
+            raise NotFoundError(f"There is no run {run!r}.")
+        return self.all_runs[run]
+
+    def log(self, run: str) -> str:
+        return f"log of {self.show(run).id}"
+
+    async def cancel(self, run: str) -> Run:
+        self.all_runs[run] = self.show(run).model_copy(update={"status": "cancelled"})
+        return self.all_runs[run]
+
+    def delete_run(self, run: str) -> None:
+        if self.show(run).active:
+            raise ConflictError(f"The run {run} is still going on.")
+        del self.all_runs[run]
+
+    async def changes(self) -> AsyncIterator[set[Change]]:
+        event = asyncio.Event()
+        self._touched.append(event)
+        self.listening += 1
+        try:
+            while True:
+                await event.wait()
+                event.clear()
+                yield {Change("cluster", "any")}
+        finally:
+            self.listening -= 1
+            self._touched.remove(event)
+
+
+class FakePatch(NamedTuple):
+    source: str
+    mode: str
+    columns: dict[str, list[Any]]
+    rollover: int | None = None
+
+
+class FakeFigure:
+    """Draws the times of the batches it was fed."""
+
+    def __init__(self, theme: str) -> None:
+        self.theme = theme
+        self.fed: list[float] = []
+
+    def feed(self, batches: list[Any]) -> None:
+        self.fed.extend(batch.time for batch in batches)
+
+    def patches(self) -> list[FakePatch]:
+        fed, self.fed = self.fed, []
+        return [FakePatch("tasks", "stream", {"time": fed})]
+
+    def show_range(self, start: float, end: float, width: int) -> list[FakePatch]:
+        return [FakePatch("tasks", "replace", {"range": [start, end, width]})]
+
+
+class FakeFeeds:
+    """Opens feeds that say what the test hands them; counts how many are open."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, Callable[[Any], None]] = {}
+        self.opened = itertools.count()
+        self.failure: Exception | None = None
+
+    @asynccontextmanager
+    async def __call__(self, name: str, on_batch: Callable[[Any], None]) -> AsyncIterator[None]:
+        if self.failure is not None:
+            raise self.failure
+        next(self.opened)
+        self.open[name] = on_batch
+        try:
+            yield
+        finally:
+            del self.open[name]
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    return FakeSession()
+
+
+@pytest.fixture
+def feeds() -> FakeFeeds:
+    return FakeFeeds()
+
+
+@pytest.fixture
+def make_watching(feeds: FakeFeeds) -> Callable[..., Watching]:
+    return lambda session, base_url, log: Watching(
+        session, base_url, log, open_feed=feeds, make_figure=FakeFigure, linger=0.05
+    )
+
+
+@pytest.fixture
+def jp_server_config(session: FakeSession, make_watching: Callable[..., Watching]) -> Config:
+    """A server with the fakes in its settings, which lets nobody in who hasn't logged in."""
+    return Config(
+        {
+            "ServerApp": {
+                "jpserver_extensions": {"workbench": True},
+                "allow_unauthenticated_access": False,
+                "tornado_settings": {
+                    "workbench_session": lambda: session,
+                    "workbench_watching": make_watching,
+                },
+            }
+        }
+    )
+
+
+class Answer(NamedTuple):
+    status: int
+    content: Any
+    headers: Any
+
+
+@pytest.fixture
+def api(jp_fetch: Any) -> Callable[..., Any]:
+    """Sends a request below workbench/api and returns the answer, whatever its status."""
+
+    async def send(verb: str, path: str, body: Any = None, **options: Any) -> Answer:
+        text = None if body is None else body if isinstance(body, str | bytes) else json.dumps(body)
+        response = await jp_fetch(
+            "workbench",
+            "api",
+            *path.split("/"),
+            method=verb,
+            body=text,
+            raise_error=False,
+            follow_redirects=False,
+            allow_nonstandard_methods=True,
+            **options,
+        )
+        is_json = response.headers.get("Content-Type", "").startswith("application/json")
+        return Answer(response.code, json.loads(response.body) if is_json else response.body, response.headers)
+
+    return send

@@ -1,0 +1,321 @@
+"""The REST addresses over a session that starts nothing: who may ask, what is answered, how errors read."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import subprocess
+import sys
+import warnings
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from jupyter_server.utils import JupyterServerAuthWarning
+from tornado.httpserver import HTTPServer
+from tornado.testing import bind_unused_port
+from tornado.web import Application, RequestHandler
+
+from workbench.server.handlers import Handler, addresses
+
+
+def test_loading_the_extension_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, jupyter_server.serverapp, workbench\n"
+        "workbench._jupyter_server_extension_points()\n"
+        "heavy = {'dask', 'distributed', 'bokeh', 'panel', 'pyarrow', 'numpy', 'pydantic', 'watchfiles', 'zarr'}\n"
+        "print(*sorted(heavy & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""
+
+
+def test_jupyter_finds_no_verb_of_ours_without_a_login(jp_web_app: Any) -> None:
+    class Naked(RequestHandler):
+        def get(self) -> None: ...
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        jp_web_app.add_handlers(".*", [("/again/" + path, handler) for path, handler in addresses()])
+        jp_web_app.add_handlers(".*", [("/naked", Naked)])
+    (warning,) = [item for item in caught if item.category is JupyterServerAuthWarning]
+    assert [line for line in str(warning.message).splitlines() if line.startswith("- ")] == [
+        "- GET of Naked registered for /naked"
+    ]
+
+
+async def test_a_new_cluster_is_answered_at_once_as_starting(api: Any, session: Any) -> None:
+    answer = await api("POST", "clusters", {"profile": "cpu", "choices": {"n_workers": 1}, "name": "mine"})
+    assert answer.status == 202
+    assert (answer.content["name"], answer.content["status"]) == ("mine", "starting")
+    assert session.calls == [("start", "mine", False)]
+    assert answer.content["description"].startswith("1 worker × ")
+    assert answer.content["cell"] == 'import workbench\n\nclient = workbench.connect("mine")\nclient'
+
+
+async def test_a_plan_shows_spec_and_code_and_why_it_would_be_refused(api: Any, session: Any) -> None:
+    small = await api("POST", "plan", {"profile": "cpu", "choices": {"n_workers": 1, "memory": "512MiB"}})
+    large = await api("POST", "plan", {"profile": "cpu", "choices": {"n_workers": 1, "memory": "1PiB"}})
+    assert small.status == large.status == 200
+    assert small.content["problem"] is None
+    assert "LocalCluster(" in small.content["code"]
+    assert small.content["spec"]["memory_limit"] == 512 * 2**20
+    assert "1.00 PiB" in large.content["problem"]
+    assert session.records == {}
+
+
+BAD_BODIES = [
+    ("POST", "clusters", "{", "This is not JSON"),
+    ("POST", "clusters", b"\xff\xfe", "This is not JSON"),
+    ("POST", "clusters", "[" * 100_000, "This is not JSON"),
+    ("POST", "clusters", [1, 2], "Send a JSON object such as {}, not [1, 2]."),
+    ("POST", "clusters", {}, "profile is missing. Give text."),
+    ("POST", "clusters", {"profile": 3}, "profile is 3. Give text."),
+    ("POST", "clusters", {"profile": "tpu"}, "tpu"),
+    ("POST", "clusters", {"profile": "cpu", "spin": 1}, 'Unknown key "spin". Allowed: profile, choices, name, force.'),
+    ("POST", "clusters", {"profile": "cpu", "choices": {"promised": 1}}, "Unknown choice 'promised'. Choose among: "),
+    ("POST", "clusters", {"profile": "cpu", "choices": {"n_workers": -2}}, "n_workers"),
+    ("POST", "clusters", {"profile": "cpu", "choices": {"n_workers": "x"}}, "n_workers"),
+    ("POST", "clusters", {"profile": "cpu", "choices": {"n_workers": {}}}, "n_workers"),
+    ("POST", "clusters", {"profile": "cpu", "choices": {"memory": "lots"}}, "memory"),
+    ("POST", "clusters", {"profile": "cpu", "choices": {"memory": float("nan")}}, "memory"),
+    ("POST", "clusters", {"profile": "cpu", "force": "yes"}, 'force is "yes". Give true or false.'),
+    ("POST", "plan", {"profile": "cpu", "choices": []}, "choices is []. Give an object."),
+    ("PATCH", "clusters/calm-otter", {"n_workers": "x"}, 'n_workers is "x". Give a whole number.'),
+    ("PATCH", "clusters/calm-otter", {"n_workers": True}, "n_workers is true. Give a whole number."),
+    ("PATCH", "clusters/calm-otter", {"n_workers": -2}, "n_workers is -2. Give a whole number, 0 or more."),
+    ("PATCH", "clusters/calm-otter", {"n_workers": 1, "minimum": 2}, "Give either n_workers, or minimum and maximum."),
+    ("PATCH", "clusters/calm-otter", {}, "Give either n_workers, or minimum and maximum."),
+    ("POST", "workloads/array_sum/needs", {"parameters": {"colour": 1}}, "Unknown parameter"),
+    ("POST", "runs", {"workload": "array_sum"}, "cluster is missing. Give text."),
+    ("GET", "runs?limit=0", None, 'limit is "0". Give a whole number from 1 to 1000.'),
+    ("GET", "runs?limit=x", None, 'limit is "x". Give a whole number from 1 to 1000.'),
+    ("GET", "runs?status=odd", None, "status: given 'odd'"),
+    ("GET", "figures/cluster/calm-otter?theme=pink", None, "theme is 'pink'. Give one of: light, dark."),
+    ("GET", "state?since=x&wait=1", None, 'since is "x"'),
+    ("GET", "state?wait=900", None, 'wait is "900"'),
+]
+
+
+async def test_bad_input_is_a_400_with_a_sentence_and_starts_nothing(api: Any, session: Any) -> None:
+    session.add("calm-otter")
+    before = session.records["calm-otter"]
+    for verb, path, body, sentence in BAD_BODIES:
+        path, _, query = path.partition("?")
+        answer = await api(verb, path, body, params=dict(part.split("=") for part in query.split("&") if part))
+        assert answer.status == 400, (verb, path, body, answer)
+        assert sentence in answer.content["message"], (verb, path, body, answer)
+        assert "\n" not in answer.content["message"]
+    assert session.records == {"calm-otter": before}
+    assert session.all_runs == {}
+
+
+UNKNOWN = [
+    ("GET", "clusters/nobody"),
+    ("DELETE", "clusters/nobody"),
+    ("PATCH", "clusters/nobody"),
+    ("POST", "clusters/nobody/restart"),
+    ("GET", "clusters/nobody/logs"),
+    ("GET", "figures/cluster/nobody"),
+    ("GET", "figures/cluster/nobody/patches"),
+    ("GET", "figures/run/nobody"),
+    ("GET", "runs/nobody"),
+    ("DELETE", "runs/nobody"),
+    ("POST", "runs/nobody/cancel"),
+    ("GET", "runs/nobody/log"),
+    ("GET", "runs/nobody/report"),
+    ("GET", "profiles/nobody/schema"),
+    ("POST", "workloads/nobody/needs"),
+    ("GET", "bokeh/nobody"),
+    ("GET", "bokeh/..%2f..%2fsettings.js"),
+    ("GET", "nobody"),
+]
+
+
+async def test_what_does_not_exist_is_a_404_that_says_what_does(api: Any, session: Any) -> None:
+    session.add("calm-otter")
+    for verb, path in UNKNOWN:
+        answer = await api(verb, path, {"n_workers": 1} if verb == "PATCH" else None)
+        assert answer.status == 404, (verb, path, answer)
+        assert answer.content["message"].endswith("."), (verb, path, answer)
+    answer = await api("GET", "clusters/nobody")
+    assert "calm-otter" in answer.content["message"]
+
+
+async def test_a_verb_that_is_not_possible_is_told_which_are(api: Any) -> None:
+    answer = await api("PUT", "clusters", {})
+    assert answer.status == 405
+    assert answer.content == {"message": "PUT is not possible here. Possible: GET, POST, DELETE."}
+
+
+async def test_an_error_that_nobody_foresaw_is_a_500_without_its_insides(api: Any, session: Any) -> None:
+    session.failure = RuntimeError("secret insides")
+    answer = await api("GET", "clusters")
+    assert answer.status == 500
+    assert answer.content["message"].startswith("Something went wrong in the server (RuntimeError).")
+
+
+async def test_an_error_that_knows_its_parameter_names_it(api: Any, session: Any) -> None:
+    from workbench.errors import BadInputError
+
+    session.failure = BadInputError("size is 0. Give more.")
+    session.failure.parameter = "size"
+    assert (await api("GET", "clusters")).content == {"message": "size is 0. Give more.", "parameter": "size"}
+
+
+async def test_nobody_gets_in_without_a_login(api: Any, jp_serverapp: Any) -> None:
+    for path, handler in addresses():
+        for verb in ("GET", "POST", "PATCH", "DELETE"):
+            if getattr(handler, verb.lower(), None) is RequestHandler._unimplemented_method:
+                continue
+            answer = await api(
+                verb,
+                example(path),
+                {},
+                headers={"Authorization": "token wrong"},
+            )
+            assert answer.status in ((403, 302, 405) if "dashboard" in path else (403,)), (verb, path, answer)
+
+
+def example(path: str) -> str:
+    """An address that the pattern matches."""
+    text = path.removeprefix("workbench/api/").replace("([^/]+)", "some").replace("(cluster|run)", "cluster")
+    return text.replace("(/.*|)", "/status").replace("(.*)", "some")
+
+
+@pytest.mark.parametrize("jp_argv", [["--ServerApp.authorizer_class=tests.server.denying.Denying"]])
+async def test_who_may_not_is_refused_by_every_verb(api: Any) -> None:
+    for path, handler in addresses():
+        for verb in ("GET", "POST", "PATCH", "DELETE"):
+            if getattr(handler, verb.lower(), None) is RequestHandler._unimplemented_method:
+                continue
+            answer = await api(verb, example(path), {})
+            assert answer.status in ((403, 405) if "dashboard" in path else (403,)), (verb, path, answer)
+
+
+async def test_stopping_answers_before_the_cluster_is_gone(api: Any, session: Any) -> None:
+    session.add("calm-otter")
+    session.delay = 1.5
+    answer = await api("DELETE", "clusters/calm-otter", request_timeout=1.4)
+    assert (answer.status, answer.content["status"]) == (202, "stopping")
+    assert "calm-otter" in session.records
+
+
+async def test_stopping_everything_leaves_nothing(api: Any, session: Any) -> None:
+    session.add("calm-otter")
+    session.add("bold-heron")
+    answer = await api("DELETE", "clusters")
+    assert (answer.status, answer.content) == (202, {"clusters": []})
+
+
+async def test_scaling_answers_with_the_number_that_is_wanted(api: Any, session: Any) -> None:
+    session.add("calm-otter")
+    scaled = await api("PATCH", "clusters/calm-otter", {"n_workers": 5})
+    adaptive = await api("PATCH", "clusters/calm-otter", {"minimum": 1, "maximum": 4})
+    assert (scaled.status, scaled.content["n_workers_expected"]) == (202, 5)
+    assert (adaptive.status, adaptive.content["adaptive"]) == (202, [1, 4])
+
+
+async def test_a_list_of_runs_leaves_out_what_is_long_and_a_run_has_it(api: Any, session: Any) -> None:
+    session.add_run("r1", status="done", versions={"dask": "1"}, inventory={"cpu": {}})
+    (listed,) = (await api("GET", "runs", params={"limit": "5", "status": "done"})).content["runs"]
+    shown = (await api("GET", "runs/r1")).content
+    assert listed.keys() == shown.keys() - {"versions", "inventory"}
+    assert (await api("GET", "runs", params={"status": "running"})).content == {"runs": []}
+
+
+async def test_the_dashboard_address_lies_below_the_base_url(api: Any, session: Any, jp_base_url: str) -> None:
+    session.add("calm-otter", dashboard_address="http://127.0.0.1:8787")
+    session.add("bold-heron", status="lost", dashboard_address="http://127.0.0.1:8787")
+    first, second = (await api("GET", "clusters")).content["clusters"]
+    assert first["dashboard_url"] == f"{jp_base_url}workbench/api/dashboard/calm-otter/status"
+    assert second["dashboard_url"] is None
+
+
+async def test_bokehs_scripts_come_from_the_installed_package(api: Any) -> None:
+    import bokeh
+
+    plain = await api("GET", "bokeh/bokeh.min.js", params={"v": bokeh.__version__})
+    packed = await api("GET", "bokeh/bokeh.min.js", headers={"Accept-Encoding": "gzip"}, decompress_response=False)
+    assert plain.status == packed.status == 200
+    assert f'"{bokeh.__version__}"'.encode() in plain.content
+    assert gzip.decompress(packed.content) == plain.content
+    assert plain.headers["Content-Type"].startswith("text/javascript")
+    assert "max-age=31536000" in plain.headers["Cache-Control"]
+
+
+async def test_the_end_of_the_server_stops_no_cluster(api: Any, session: Any, jp_serverapp: Any) -> None:
+    session.add("calm-otter")
+    await api("GET", "clusters")
+    await jp_serverapp.extension_manager.stop_all_extensions()
+    assert list(session.records) == ["calm-otter"]
+
+
+class Echo(RequestHandler):
+    """Stands for Dask's dashboard: says what it was asked."""
+
+    def get(self, path: str) -> None:
+        if path == "old":
+            self.redirect("/status")
+            return
+        self.finish(json.dumps({"path": path, "query": self.request.query, "headers": dict(self.request.headers)}))
+
+
+@asynccontextmanager
+async def dashboard() -> AsyncIterator[str]:
+    server = HTTPServer(Application([("/(.*)", Echo)]))
+    listener, port = bind_unused_port(address="127.0.0.1")
+    server.add_socket(listener)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.stop()
+        await server.close_all_connections()
+
+
+async def test_a_registered_dashboard_is_shown_without_jupyters_secrets(
+    api: Any, session: Any, jp_serverapp: Any
+) -> None:
+    token = jp_serverapp.identity_provider.token
+    async with dashboard() as address:
+        session.add("calm-otter", dashboard_address=address)
+        page = await api("GET", "dashboard/calm-otter/status", params={"token": token, "x": "1"})
+        moved = await api("GET", "dashboard/calm-otter/old")
+        root = await api("GET", "dashboard/calm-otter")
+    assert page.status == 200
+    seen = json.loads(page.content)
+    assert (seen["path"], seen["query"]) == ("status", "x=1")
+    assert not {"Authorization", "Cookie"} & seen["headers"].keys()
+    assert moved.headers["Location"].endswith("/workbench/api/dashboard/calm-otter/status")
+    assert root.headers["Location"].endswith("/workbench/api/dashboard/calm-otter/status")
+
+
+async def test_only_registered_clusters_have_a_dashboard(api: Any, session: Any) -> None:
+    session.add("calm-otter", status="starting", dashboard_address="http://127.0.0.1:1")
+    session.add("bold-heron", dashboard_address="http://127.0.0.1:1")
+    unknown = await api("GET", "dashboard/localhost:22/status")
+    starting = await api("GET", "dashboard/calm-otter/status")
+    posted = await api("POST", "dashboard/calm-otter/status", {})
+    silent = await api("GET", "dashboard/bold-heron/status")
+    assert (unknown.status, starting.status, silent.status, posted.status) == (404, 404, 404, 405)
+    assert silent.content["message"] == "The dashboard of bold-heron does not answer: is the cluster busy?"
+    assert unknown.content["message"] == "There is no cluster 'localhost:22'. There are: calm-otter, bold-heron."
+    assert starting.content["message"] == "Cluster calm-otter has no dashboard now: it is starting."
+    assert posted.content["message"] == "POST is not possible here. Possible: GET, HEAD."
+
+
+async def test_requests_at_the_same_time_make_one_session(jp_serverapp: Any) -> None:
+    made = []
+    from workbench.server.app import Shared
+
+    shared = Shared("/", jp_serverapp.log, lambda: made.append(1) or object(), lambda *_: None)  # type: ignore[arg-type,func-returns-value]
+    first, second = await asyncio.gather(shared.session(), shared.session())
+    assert first is second
+    assert made == [1]
+
+
+def test_every_address_answers_errors_in_one_way() -> None:
+    others = {handler.__name__ for _, handler in addresses() if not issubclass(handler, Handler)}
+    assert others == {"Stream", "Dashboard"}
