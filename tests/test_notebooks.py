@@ -1,0 +1,131 @@
+"""The start page runs from top to bottom and finds the right answers; Binder's files name what exists."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parent.parent
+START = ROOT / "notebooks" / "start.ipynb"
+DIGITS = (567.0066, 542.2519, 504.6306)
+
+
+def code_cells(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def text_of(cell: Any) -> str:
+    return "".join(
+        output.get("text", "") if output.output_type == "stream" else output.get("data", {}).get("text/plain", "")
+        for output in cell.outputs
+    )
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from tests.conftest import using_data_folder
+
+    notebook = nbformat.read(START, as_version=4)
+    with using_data_folder(tmp_path_factory.mktemp("data")):
+        # Warnings about the transport of a kernel that lives for half a minute say nothing of the notebook.
+        client = nbclient.NotebookClient(
+            notebook, timeout=60, resources={"metadata": {"path": str(tmp_path_factory.mktemp("work"))}}
+        )
+        client.execute()
+        from workbench.clusters import records
+
+        notebook.left_over = [record.name for record in records.read_all()]
+    return notebook
+
+
+def test_the_start_page_does_the_main_job_in_five_cells(executed: Any) -> None:
+    assert len(code_cells(executed)) == 5
+    assert [
+        output for cell in executed.cells for output in cell.get("outputs", []) if output.output_type == "error"
+    ] == []
+
+
+def test_it_names_all_four_profiles(executed: Any) -> None:
+    text = text_of(code_cells(executed)[0])
+    assert [line.split()[0] for line in text.splitlines()[1:]] == ["cpu", "gpu", "gpus", "ucx"]
+    assert "cpu   yes" in text
+
+
+def test_it_explains_the_plan_and_shows_the_code(executed: Any) -> None:
+    text = text_of(code_cells(executed)[1])
+    assert "as chosen" in text
+    assert "LocalCluster(" in text
+    assert "ready" in text
+
+
+def test_its_compressed_svd_is_checked(executed: Any) -> None:
+    text = text_of(code_cells(executed)[2])
+    values = json.loads(re.search(r"singular values: (\[.*\])", text).group(1))  # type: ignore[union-attr]
+    assert len(values) == 5
+    assert values == sorted(values, reverse=True)
+    assert "check passed:" in text
+
+
+def test_it_shows_a_figure_and_the_right_sum(executed: Any) -> None:
+    import numpy as np
+
+    cell = code_cells(executed)[3]
+    assert any("text/html" in output.get("data", {}) for output in cell.outputs)
+    # The mean of numbers between 0 and 1 is one half: twice the sum of 16 million of them is 16 million, give or take.
+    found = float(re.findall(r"[\d.]+(?:e\+\d+)?", text_of(cell))[-1])
+    assert found == pytest.approx(4000 * 4000, abs=6 * 2 * np.sqrt(4000 * 4000 / 12))
+
+
+def test_its_digits_have_the_singular_values_that_everybody_finds(executed: Any) -> None:
+    text = text_of(code_cells(executed)[4])
+    values = json.loads(re.search(r"\[.*?\]", text).group(0))  # type: ignore[union-attr]
+    assert values == pytest.approx(DIGITS, abs=1e-3)
+    assert "check passed:" in text
+
+
+def test_it_leaves_no_cluster_behind(executed: Any) -> None:
+    assert executed.left_over == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.name)
+def test_a_notebook_is_kept_without_outputs(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert notebook.metadata.kernelspec.name == "python3"
+    assert [cell.execution_count for cell in code_cells(notebook)] == [None] * len(code_cells(notebook))
+    assert [output for cell in code_cells(notebook) for output in cell.outputs] == []
+
+
+def test_binder_installs_from_what_exists() -> None:
+    script = ROOT / "binder" / "postBuild"
+    assert script.stat().st_mode & stat.S_IXUSR
+    command = next(line for line in script.read_text().splitlines() if "pip install" in line)
+    constraints = re.search(r"-c (\S+)", command).group(1)  # type: ignore[union-attr]
+    pinned = {line.split("==")[0] for line in (ROOT / constraints).read_text().splitlines()}
+    assert " . " in f"{command} "
+    extra = command.split(" . ")[1].split()
+    assert set(extra) <= pinned
+    assert not any(word in command for word in ("cuda", "cupy", "ucx"))
+
+
+def test_binder_has_a_python_that_the_package_takes() -> None:
+    major, minor = re.fullmatch(r"python-(\d+)\.(\d+)\n", (ROOT / "binder" / "runtime.txt").read_text()).groups()  # type: ignore[union-attr]
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    assert (int(major), int(minor)) >= tuple(map(int, required.removeprefix(">=").split(".")))
+
+
+def test_binder_and_make_open_the_notebook_that_exists() -> None:
+    readme = (ROOT / "binder" / "README.md").read_text()
+    opened = re.search(r"urlpath=lab/tree/(\S+\.ipynb)", readme).group(1)  # type: ignore[union-attr]
+    assert (ROOT / opened).exists()
+    assert os.path.normpath(ROOT / "binder" / re.search(r"\]\((\S+\.ipynb)\)", readme).group(1)) == str(START)  # type: ignore[union-attr]
+    assert "notebooks" in (ROOT / "Makefile").read_text()
