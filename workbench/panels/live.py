@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import panel as pn
-from bokeh.models import ColumnDataSource, CustomJS, Plot, Range1d
+from bokeh.models import ColumnDataSource, CustomJS, Plot
 from dask.utils import format_bytes
 
 from workbench.errors import BadInputError
@@ -19,6 +19,7 @@ from workbench.panels.pump import Pump
 if TYPE_CHECKING:
     from distributed import Client
 
+    from workbench.figures.layout import Layout
     from workbench.figures.live import Patch
     from workbench.monitor.events import Batch
     from workbench.monitor.feed import Feed
@@ -52,6 +53,8 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
 
     Parameters
     ----------
+    name
+        What the figure calls the cluster when it has nothing to show.
     theme
         "light" or "dark"; found out from the page by default.
     inline
@@ -60,7 +63,7 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
 
     parts: ClassVar[tuple[Part, ...]] = PARTS
 
-    def __init__(self, *, theme: str | None = None, inline: bool = True) -> None:
+    def __init__(self, *, name: str = "this cluster", theme: str | None = None, inline: bool = True) -> None:
         if theme is not None and theme not in THEMES:
             raise BadInputError(f"theme is {theme!r:.40}. Give 'light' or 'dark', or leave it out to follow the page.")
         super().__init__()
@@ -72,7 +75,7 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self._remembered: list[Batch] | None = [] if theme is None else None
         self._moved: tuple[float, float] | None = None
         self._ours = False
-        self._latest = 0.0
+        self._name = name
         self._make(theme or "light")
         self._pane = pn.pane.Bokeh(self._figure.model, sizing_mode="stretch_width", margin=0)
         self._status = html()
@@ -97,11 +100,13 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         """Draw again, and let the time axis move on."""
         self.paused, self.following = False, True
         self._label()
+        start, end = self._figure.window()
+        self._move_to(start, end)
         self._pump.wake()
 
     def source(self, name: str) -> ColumnDataSource:
         """Columns behind a part of the figure: tasks, workers_cpu, workers_memory or progress."""
-        return self._figure.model.select_one({"name": name, "type": ColumnDataSource})
+        return self._figure.layout.sources[name]
 
     def close(self) -> None:
         """Draw no more. What is shown stays."""
@@ -119,11 +124,12 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         from workbench.figures.live import LiveFigure
 
         self.theme = theme
-        self._figure = LiveFigure(theme=theme, parts=self.parts)
-        self._range = self._figure.model.select_one({"name": "time", "type": Range1d})
-        if self._range is not None:
-            self._range.on_change("start", self._on_range)
-            self._range.on_change("end", self._on_range)
+        self._figure = LiveFigure(theme=theme, name=self._name)
+        _show_only(self._figure.layout, self.parts)
+        self._range = self._figure.layout.time
+        self._range.on_change("start", self._on_range)
+        self._range.on_change("end", self._on_range)
+        self._figure.apply(self._figure.patches())
         if self._remembered is not None:
             self._ask_page()
 
@@ -140,7 +146,6 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
             return
         self._make(theme)
         self._waiting.extendleft(reversed(remembered or []))
-        self._latest = 0.0
         self._pane.object = self._figure.model
         self._pump.wake()
 
@@ -183,28 +188,15 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
             self._remembered = [*self._remembered, *batches][-_REMEMBERED:]
         self._figure.feed(batches)
         self._apply(self._figure.patches())
-        if self.following:
-            self._show_latest()
 
     def _apply(self, patches: list[Patch]) -> None:
-        for patch in patches:
-            source = self.source(patch.source)
-            if source is None:
-                continue
-            columns = dict(patch.columns)
-            if patch.mode == "stream":
-                source.stream(columns, patch.rollover)
-            else:
-                source.data = columns
-            for name in ("right", "time"):
-                self._latest = max([self._latest, *(float(value) for value in columns.get(name, ()))])
-
-    def _show_latest(self) -> None:
-        if self._range is None or not self._latest:
-            return
-        span = self._range.end - self._range.start
         self._ours = True
-        self._range.update(start=self._latest - span, end=self._latest)
+        self._figure.apply(patches, follow=self.following)
+        self._ours = False
+
+    def _move_to(self, start: float, end: float) -> None:
+        self._ours = True
+        self._range.update(start=start, end=end)
         self._ours = False
 
     def _width(self) -> int:
@@ -248,7 +240,9 @@ class Watch(Figure):
     >>> Watch(workbench.connect("calm-otter"))  # doctest: +SKIP
     """
 
-    def __init__(self, client: Client, *, theme: str | None = None, inline: bool = True) -> None:
+    def __init__(
+        self, client: Client, *, name: str = "this cluster", theme: str | None = None, inline: bool = True
+    ) -> None:
         from distributed import Client
 
         if not isinstance(client, Client):
@@ -256,7 +250,7 @@ class Watch(Figure):
                 f"{type(self).__name__} shows what the cluster of a Dask client does, and {client!r:.60} is none. "
                 "Give one, such as workbench.connect('calm-otter')."
             )
-        super().__init__(theme=theme, inline=inline)
+        super().__init__(name=name, theme=theme, inline=inline)
         self.client = client
         self._feed: Feed | None = None
         self._said = ""
@@ -337,6 +331,17 @@ class Replay(Figure):
         self._pause_button.visible = False
         self._receive(batch)
         self._pump.draw()
+
+
+def _show_only(layout: Layout, parts: tuple[Part, ...]) -> None:
+    """Take what isn't among the parts off a figure; the words that say why it is empty stay."""
+    plots = {"tasks": layout.stream, "progress": layout.progress, "cpu": layout.cpu, "memory": layout.memory}
+    kept = [layout.empty, *(plots[part] for part in parts)]
+    if "cpu" in parts or "memory" in parts:
+        kept.append(layout.workers)
+    if "tasks" in parts:
+        kept.extend(child for child in layout.root.children if child not in (*plots.values(), layout.workers))
+    layout.root.children = [child for child in layout.root.children if child in kept]
 
 
 def _recorded(run: Run) -> Batch:

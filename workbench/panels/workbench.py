@@ -98,7 +98,7 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
             record = self.session.cluster(cluster)
             client = await asyncio.to_thread(_client_of, record)
             try:
-                watched = Watch(client, theme=self._theme)
+                watched = Watch(client, name=cluster, theme=self._theme)
             except BaseException:
                 await asyncio.to_thread(client.close)
                 raise
@@ -163,9 +163,9 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self.clusters.show(clusters)
         self.workloads.show(clusters)
         self.runs.show(runs)
-        promised = tuple((record.name, record.promised) for record in clusters)
-        if promised != self._promised:
-            self._promised = promised
+        held = _promised(clusters)
+        if held != self._promised:
+            self._promised = held
             self.hardware.refresh()
 
     @contextlib.contextmanager
@@ -220,6 +220,12 @@ def _own_session() -> Session:
 
 def _state(session: Session) -> tuple[tuple[ClusterRecord, ...], tuple[Any, ...]]:
     return session.clusters(), session.runs(limit=SHOWN)
+
+
+def _promised(records: tuple[ClusterRecord, ...]) -> tuple[tuple[str, int], ...]:
+    from workbench.clusters.budget import promised
+
+    return tuple((record.name, promised(record)) for record in records)
 
 
 def _client_of(record: ClusterRecord) -> Client:
