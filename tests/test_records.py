@@ -144,8 +144,14 @@ def test_a_pid_that_was_given_to_another_process_is_not_the_host(data_folder: Pa
 def test_a_host_is_known_by_its_marker_after_the_clock_was_set(data_folder: Path, spec: ClusterSpec) -> None:
     made = record(spec, status="ready")
     with subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, processes.MARKER: made.marker}
+        [sys.executable, "-c", "print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, processes.MARKER: made.marker},
     ) as host:
+        # Its environment can be read once it runs.
+        assert host.stdout is not None
+        host.stdout.readline()
         created = processes.created(host.pid)
         assert created is not None
         records.create(made.model_copy(update={"pid": host.pid, "pid_created": created - 3600}))
@@ -232,12 +238,14 @@ def test_many_readers_at_once_find_the_same_truth(data_folder: Path, spec: Clust
 def test_only_marked_processes_of_the_hosts_session_are_leftovers(data_folder: Path, spec: ClusterSpec) -> None:
     mark = record(spec).marker
     marked = {**os.environ, processes.MARKER: mark}
-    sleep = [sys.executable, "-c", "input()"]
+    sleep = [sys.executable, "-c", "print(flush=True); input()"]
     children = [
-        subprocess.Popen(sleep, stdin=subprocess.PIPE, env=marked, start_new_session=True),
-        subprocess.Popen(sleep, stdin=subprocess.PIPE, env=marked),
-        subprocess.Popen(sleep, stdin=subprocess.PIPE, start_new_session=True),
+        subprocess.Popen(sleep, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, start_new_session=leads)
+        for env, leads in [(marked, True), (marked, False), (None, True)]
     ]
+    for child in children:
+        assert child.stdout is not None
+        child.stdout.readline()
     found = [[process.pid for process in processes.leftovers(child.pid, mark)] for child in children]
     for child in children:
         child.communicate(b"\n")

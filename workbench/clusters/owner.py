@@ -136,9 +136,10 @@ class _Owner:
         self.update(stage="workers")
         cluster.scale(spec.n_workers)
         await cluster
+        self._check_memory(cluster)
         while len(scheduler.workers) < spec.n_workers:
             await asyncio.sleep(0.02)
-        self._check_memory(cluster)
+            self._check_memory(cluster)
         self.ready_at = time.time()
         self.update(status="ready", stage="ready")
 
