@@ -154,3 +154,5 @@ class Batch:
     samples: tuple[WorkerSample, ...] = ()
     progress: Progress | None = None
     """None where nothing has changed."""
+    recorded: bool = False
+    """Whether this is all that was recorded of a run, rather than what happens now."""

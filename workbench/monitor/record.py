@@ -227,6 +227,7 @@ def _batch(table: pa.Table) -> Batch:
         tasks=_tasks(rows("task")),
         samples=_samples(rows("worker")),
         progress=_last_progress(rows("progress")),
+        recorded=True,
     )
 
 

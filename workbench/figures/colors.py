@@ -1,0 +1,133 @@
+"""Colours of tasks and workers, by Dask's habits, made legible on a light and on a dark page.
+
+A task's colour follows from its name, as on Dask's own dashboard: the same name has the same colour in every figure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from hashlib import md5
+
+# Dask's palette: 18 steps of viridis, which colour-blind people tell apart by lightness.
+VIRIDIS = (
+    "#440154", "#471669", "#472A79", "#433C84", "#3C4D8A", "#355D8C", "#2E6C8E", "#287A8E", "#23898D",
+    "#1E978A", "#20A585", "#2EB27C", "#45BF6F", "#64CB5D", "#88D547", "#AFDC2E", "#D7E219", "#FDE724",
+)  # fmt: skip
+
+# Okabe and Ito, Color Universal Design (2008), without black and yellow, which one of the two pages would swallow.
+WORKERS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+
+TRANSFER, DISK, OTHER, ERRED = range(len(VIRIDIS), len(VIRIDIS) + 4)
+"""Categories of what isn't ordinary computing; those below are indices into the palette."""
+
+N_CATEGORIES = len(VIRIDIS) + 4
+
+# WCAG asks 3:1 of the parts of a graphic. Here neighbours differ in name as well, and a palette pressed into the
+# range that 3:1 leaves would no longer have eighteen steps.
+_LEAST_CONTRAST = 1.7
+_LINE_CONTRAST = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """Colours of a page, near those of JupyterLab's own theme."""
+
+    name: str
+    background: str
+    text: str
+    muted: str
+    grid: str
+    track: str
+    """What a progress bar runs on."""
+    transfer: str
+    disk: str
+    other: str
+    erred: str
+    limit: str
+
+
+LIGHT = Theme(
+    name="light",
+    background="#ffffff",
+    text="#212121",
+    muted="#616161",
+    grid="#e0e0e0",
+    track="#eeeeee",
+    transfer="#e0301e",
+    disk="#ff8c00",
+    other="#8c8c8c",
+    erred="#000000",
+    limit="#c62828",
+)
+DARK = Theme(
+    name="dark",
+    background="#111111",
+    text="#e6e6e6",
+    muted="#a8a8a8",
+    grid="#333333",
+    track="#2a2a2a",
+    transfer="#ff5347",
+    disk="#ffa033",
+    other="#9e9e9e",
+    # Black would not be seen.
+    erred="#ffffff",
+    limit="#ff6b60",
+)
+THEMES = {"light": LIGHT, "dark": DARK}
+
+
+@cache
+def color_index(name: str) -> int:
+    """Place of a task name in the palette, the same that Dask's dashboard gives it."""
+    return int(md5(name.encode(), usedforsecurity=False).hexdigest()[:8], 16) % len(VIRIDIS)
+
+
+@cache
+def category_colors(theme: Theme) -> tuple[str, ...]:
+    """Colour of each category."""
+    names = (_legible(color, theme.background) for color in VIRIDIS)
+    return (*names, theme.transfer, theme.disk, theme.other, theme.erred)
+
+
+def color_of(name: str, theme: Theme) -> str:
+    """Colour of the tasks of this name."""
+    return category_colors(theme)[color_index(name)]
+
+
+def worker_color(index: int, theme: Theme) -> str:
+    """Colour of the index-th worker's line."""
+    return _legible(WORKERS[index % len(WORKERS)], theme.background, _LINE_CONTRAST)
+
+
+def contrast(first: str, second: str) -> float:
+    """Contrast ratio of two colours, from 1 to 21, as WCAG 2 defines it."""
+    lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _legible(color: str, background: str, least: float = _LEAST_CONTRAST) -> str:
+    """`color`, moved away from the background until it can be seen on it."""
+    away = "#000000" if _luminance(background) > 0.5 else "#ffffff"
+    for step in range(20):
+        moved = _mix(color, away, step / 20)
+        if contrast(moved, background) >= least:
+            return moved
+    return away
+
+
+def _mix(first: str, second: str, share: float) -> str:
+    pairs = zip(_channels(first), _channels(second), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)
+
+
+def _channels(color: str) -> tuple[int, int, int]:
+    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
+
+
+def _luminance(color: str) -> float:
+    linear = [
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+        for value in (channel / 255 for channel in _channels(color))
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,0 +1,74 @@
+"""Which stretch of time shows what goes on now."""
+
+from __future__ import annotations
+
+from workbench.monitor.events import Batch
+
+WINDOW = 30.0
+"""Seconds in view while tasks are fast."""
+
+LONGEST_WINDOW = 600.0
+
+PAUSE = 5.0
+"""Seconds without a task after which what follows is looked at by itself, from its own beginning."""
+
+_SHORTEST = 0.2
+_WITHOUT_TASKS = 10.0
+
+
+class Follow:
+    """The window that follows the work.
+
+    It begins with the first task after a pause, so that a run of two seconds fills the view, and is never longer than
+    `WINDOW`, or four of the longest tasks. While nothing is computed it stays with the work that was done last.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._first = float("inf")
+        self._begun = 0.0
+        self._ended = 0.0
+        self._longest = 0.0
+        self._busy = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has happened yet."""
+        return self._now == 0.0
+
+    def feed(self, batch: Batch) -> None:
+        """Take in when a batch's tasks and samples were."""
+        self._now = max(self._now, batch.time)
+        for sample in batch.samples:
+            self._first = min(self._first, sample.time)
+        if batch.progress is not None:
+            self._busy = any(count["processing"] for count in batch.progress.counts.values())
+        if len(batch.tasks):
+            self._take_in(float(batch.tasks.start.min()), float(batch.tasks.stop.max()))
+            self._longest = max(self._longest, float((batch.tasks.stop - batch.tasks.start).max()))
+
+    def _take_in(self, start: float, stop: float) -> None:
+        self._first = min(self._first, start)
+        if not self._ended or start > self._ended + PAUSE:
+            self._begun, self._longest = start, 0.0
+        self._begun = min(self._begun, start)
+        self._ended = max(self._ended, stop)
+
+    def window(self) -> tuple[float, float]:
+        """Start and end, in seconds since the epoch."""
+        if not self._ended:
+            return max(min(self._first, self._now - _WITHOUT_TASKS), self._now - WINDOW), self._now
+        end = self._now if self._busy else self._ended
+        length = min(LONGEST_WINDOW, max(WINDOW, 4 * self._longest))
+        return _with_margin(max(self._begun, end - length), max(end, self._ended))
+
+    def whole(self) -> tuple[float, float]:
+        """Start and end of all that happened."""
+        if self._first == float("inf"):
+            return self._now - _WITHOUT_TASKS, self._now
+        return _with_margin(self._first, max(self._ended, self._now))
+
+
+def _with_margin(start: float, end: float) -> tuple[float, float]:
+    margin = 0.015 * max(end - start, _SHORTEST)
+    return start - margin, max(end, start + _SHORTEST) + margin

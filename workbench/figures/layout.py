@@ -1,0 +1,340 @@
+"""The Bokeh layout of a figure: plots, the columns that they draw, and what the browser does when columns change.
+
+All that changes while one watches travels as columns, so that a page which embeds the figure has one thing to do:
+put columns into the sources that patches name. What follows from them (lanes and their labels, heights, the words in
+an empty figure) is done here, by a few lines of JavaScript within the document.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bokeh.core.property.vectorization import value
+from bokeh.layouts import column
+from bokeh.models import (
+    BasicTicker,
+    BoxZoomTool,
+    Column,
+    ColumnDataSource,
+    CustomJS,
+    CustomJSTickFormatter,
+    DatetimeTicker,
+    Div,
+    FixedTicker,
+    HoverTool,
+    NoOverlap,
+    PanTool,
+    Range1d,
+    WheelZoomTool,
+)
+from bokeh.plotting import figure
+
+from workbench.figures.colors import Theme
+
+COLUMNS = {
+    "tasks": ("left", "right", "y", "height", "color", "line", "name", "worker", "key", "duration", "nbytes"),
+    "workers_cpu": ("x0", "x1", "y0", "y1", "color", "worker", "text"),
+    "workers_memory": ("x0", "x1", "y0", "y1", "color", "worker", "text"),
+    "progress": ("y", "foot", "done", "erred", "processing", "color", "name", "count"),
+    "lanes": ("label", "height"),
+    "limits": ("cpu", "memory", "cpu_top", "memory_top"),
+    "words": ("empty", "workers"),
+    "window": ("start", "end"),
+}
+"""Columns of each source. `window` holds the stretch of time to show while one follows, in ms since the epoch."""
+
+_LEFT = 84
+"""Pixels left of every plot, so that their time axes lie on top of each other."""
+
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+_PROGRESS_ROW = 22
+_LANE_ROOM = 62
+"""Pixels of the task stream beside its lanes: title and time axis."""
+
+_TIME_LABEL = """
+    const step = ticks.length > 1 ? Math.abs(ticks[1] - ticks[0]) : 1000
+    const date = new Date(tick)
+    const two = (number) => String(number).padStart(2, '0')
+    if (step >= 86400000) return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`
+    const minutes = `${two(date.getHours())}:${two(date.getMinutes())}`
+    if (step >= 60000) return minutes
+    const decimals = step >= 1000 ? 0 : Math.min(6, Math.ceil(-Math.log10(step / 1000) - 1e-9))
+    const seconds = date.getSeconds() + (tick % 1000) / 1000 - (decimals ? 0 : (tick % 1000) / 1000)
+    return `${minutes}:${seconds.toFixed(decimals).padStart(decimals ? decimals + 3 : 2, '0')}`
+"""
+
+_LANES_CHANGED = """
+    const labels = lanes.data.label ?? []
+    const n = labels.length
+    ticker.ticks = labels.map((_, index) => index).filter((index) => labels[index])
+    range.setv({start: Math.max(n, 1) - 0.5, end: -0.5})
+    plot.height = lanes.data.height?.[0] ?? plot.height
+"""
+
+_PROGRESS_CHANGED = """
+    const n = (progress.data.name ?? []).length
+    range.setv({start: Math.max(n, 1) - 0.5, end: -0.5})
+    plot.height = n * row + 36
+    plot.visible = n > 0
+"""
+
+_LIMITS_CHANGED = """
+    const {cpu_top, memory_top} = limits.data
+    if (cpu_top?.length) cpu.end = cpu_top[0]
+    if (memory_top?.length) memory.end = memory_top[0]
+"""
+
+_WORDS_CHANGED = """
+    empty.text = words.data.empty?.[0] ?? ''
+    empty.visible = empty.text !== ''
+    workers.text = words.data.workers?.[0] ?? ''
+    workers.visible = workers.text !== ''
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A figure's models: the root, the sources by name, and what follows from their columns."""
+
+    root: Column
+    sources: dict[str, ColumnDataSource]
+    time: Range1d
+    stream: Any
+    progress: Any
+    cpu: Any
+    memory: Any
+    empty: Div
+    workers: Div
+
+    def arrange(self, source: str) -> None:
+        """Do in Python what the browser does when the columns of a source change, for the document as it is sent."""
+        data = self.sources[source].data
+        match source:
+            case "lanes":
+                self._arrange_lanes(list(data["label"]), list(data["height"]))
+            case "progress":
+                self._arrange_progress(len(data["name"]))
+            case "limits" if len(data["cpu_top"]):
+                self.cpu.y_range.end = data["cpu_top"][0]
+                self.memory.y_range.end = data["memory_top"][0]
+            case "words" if len(data["empty"]):
+                self.empty.update(text=data["empty"][0], visible=bool(data["empty"][0]))
+                self.workers.update(text=data["workers"][0], visible=bool(data["workers"][0]))
+
+    def _arrange_lanes(self, labels: list[str], height: list[int]) -> None:
+        self.stream.yaxis[0].ticker.ticks = [index for index, label in enumerate(labels) if label]
+        self.stream.y_range.update(start=max(len(labels), 1) - 0.5, end=-0.5)
+        if height:
+            self.stream.height = height[0]
+
+    def _arrange_progress(self, n_names: int) -> None:
+        self.progress.y_range.update(start=max(n_names, 1) - 0.5, end=-0.5)
+        self.progress.update(height=n_names * _PROGRESS_ROW + 36, visible=n_names > 0)
+
+
+def stream_height(n_lanes: int) -> tuple[int, float]:
+    """Height of the task stream for so many lanes, and of each lane, in pixels."""
+    lane = min(26.0, max(5.0, 420.0 / max(n_lanes, 1)))
+    lane = max(lane, 100.0 / max(n_lanes, 1))
+    return round(n_lanes * lane) + _LANE_ROOM, lane
+
+
+def build(theme: Theme) -> Layout:
+    """Empty figure in the colours of a theme."""
+    sources = {name: ColumnDataSource({key: [] for key in keys}, name=name) for name, keys in COLUMNS.items()}
+    time = Range1d(start=0, end=1, name="time")
+    empty = Div(name="empty", visible=False, styles=_words_style(theme), sizing_mode="stretch_width")
+    workers = Div(name="worker_names", visible=False, styles=_words_style(theme), sizing_mode="stretch_width")
+    layout = Layout(
+        root=column(sizing_mode="stretch_width", styles={"background": theme.background}),
+        sources=sources,
+        time=time,
+        stream=_stream(theme, time, sources),
+        progress=_progress(theme, sources["progress"]),
+        cpu=_lines(theme, "CPU, % of a core", time, sources["workers_cpu"], sources["limits"], "cpu"),
+        memory=_lines(theme, "Memory, GiB", time, sources["workers_memory"], sources["limits"], "memory"),
+        empty=empty,
+        workers=workers,
+    )
+    layout.memory.xaxis.visible = True
+    kinds = Div(text=_kinds(theme), styles=_words_style(theme), sizing_mode="stretch_width")
+    # A source that nothing draws must be in the document all the same, to be found by its name.
+    layout.root.tags = [sources["window"], sources["words"]]
+    layout.root.children = [
+        empty,
+        layout.progress,
+        layout.stream,
+        kinds,
+        layout.cpu,
+        layout.memory,
+        workers,
+    ]
+    _react(layout)
+    return layout
+
+
+def _react(layout: Layout) -> None:
+    sources = layout.sources
+    reactions: dict[str, tuple[str, dict[str, Any]]] = {
+        "lanes": (
+            _LANES_CHANGED,
+            {"range": layout.stream.y_range, "ticker": layout.stream.yaxis[0].ticker, "plot": layout.stream},
+        ),
+        "progress": (
+            _PROGRESS_CHANGED,
+            {"range": layout.progress.y_range, "plot": layout.progress, "row": _PROGRESS_ROW},
+        ),
+        "limits": (_LIMITS_CHANGED, {"cpu": layout.cpu.y_range, "memory": layout.memory.y_range}),
+        "words": (_WORDS_CHANGED, {"empty": layout.empty, "workers": layout.workers}),
+    }
+    for name, (code, models) in reactions.items():
+        sources[name].js_on_change("data", CustomJS(args={name: sources[name], **models}, code=code))
+
+
+def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> Any:
+    plot = _plot(theme, "Tasks", time, Range1d(start=0.5, end=-0.5), stream_height(2)[0])
+    bars = plot.hbar(
+        y="y",
+        height="height",
+        left="left",
+        right="right",
+        fill_color="color",
+        line_color="line",
+        line_width=0.5,
+        source=sources["tasks"],
+    )
+    plot.add_tools(_hover(theme, bars, "@name", ("@duration", "worker @worker", "@nbytes", "@key")))
+    wheel = WheelZoomTool(dimensions="width")
+    plot.add_tools(wheel, BoxZoomTool(dimensions="width"))
+    plot.toolbar.active_scroll = wheel
+    plot.yaxis.ticker = FixedTicker(ticks=[])
+    plot.yaxis.formatter = CustomJSTickFormatter(
+        args={"lanes": sources["lanes"]}, code="return (lanes.data.label ?? [])[Math.round(tick)] ?? ''"
+    )
+    plot.yaxis.major_tick_line_color = None
+    plot.ygrid.visible = False
+    return plot
+
+
+def _progress(theme: Theme, source: ColumnDataSource) -> Any:
+    plot = _plot(theme, "Progress", Range1d(start=0, end=1), Range1d(start=0.5, end=-0.5), 60)
+    plot.update(visible=False, toolbar_location=None, name="progress_plot")
+    plot.toolbar.tools = []
+    plot.axis.visible = False
+    plot.grid.visible = False
+    bar: dict[str, Any] = {"y": "y", "height": 0.82, "source": source}
+    plot.hbar(left=0, right=1, fill_color=theme.track, line_color=None, **bar)
+    plot.hbar(left=0, right="processing", fill_color="color", fill_alpha=0.2, line_color=None, **bar)
+    plot.hbar(left=0, right="done", fill_color="color", fill_alpha=0.45, line_color=None, **bar)
+    # At the foot of the bar, where it is in nobody's way.
+    bar |= {"y": "foot", "height": 0.2}
+    plot.hbar(left="done", right="erred", fill_color=theme.erred, line_color=None, **bar)
+    words: dict[str, Any] = {
+        "y": "y",
+        "source": source,
+        "text_baseline": "middle",
+        "text_color": theme.text,
+        "text_font": value(_FONT),
+        "text_font_size": "11px",
+    }
+    # The chip shows the colour as it is in the stream; the bar is paler, so that it can be written on.
+    plot.scatter(x=0, y="y", marker="square", size=12, fill_color="color", line_color=None, source=source)
+    plot.text(x=0, x_offset=14, text="name", **words)
+    plot.text(x=1, x_offset=-6, text="count", text_align="right", **words)
+    plot.min_border_bottom = 10
+    return plot
+
+
+def _lines(
+    theme: Theme, title: str, time: Range1d, source: ColumnDataSource, limits: ColumnDataSource, name: str
+) -> Any:
+    plot = _plot(theme, title, time, Range1d(start=0, end=1), 118)
+    lines = plot.segment(x0="x0", y0="y0", x1="x1", y1="y1", color="color", line_width=1.8, source=source)
+    plot.hspan(y=name, line_color=theme.limit, line_dash="dashed", line_width=1, line_alpha=0.8, source=limits)
+    plot.add_tools(_hover(theme, lines, "@text", ("worker @worker",)))
+    plot.xaxis.visible = False
+    plot.min_border_bottom = 8
+    plot.yaxis.ticker = BasicTicker(desired_num_ticks=4)
+    plot.yaxis.minor_tick_line_color = None
+    return plot
+
+
+def _plot(theme: Theme, title: str, x_range: Range1d, y_range: Range1d, height: int) -> Any:
+    plot = figure(
+        title=title,
+        x_range=x_range,
+        y_range=y_range,
+        height=height,
+        min_width=200,
+        sizing_mode="stretch_width",
+        tools=[PanTool(dimensions="width")],
+        toolbar_location=None,
+        background_fill_color=theme.background,
+        border_fill_color=theme.background,
+        outline_line_color=None,
+        min_border_left=_LEFT,
+        min_border_right=12,
+        min_border_top=4,
+        min_border_bottom=4,
+        output_backend="canvas",
+    )
+    plot.title.update(
+        text_color=theme.muted, text_font=_FONT, text_font_size="12px", text_font_style="bold", offset=0, standoff=4
+    )
+    for axis in plot.axis:
+        axis.update(
+            axis_line_color=theme.grid,
+            major_tick_line_color=theme.grid,
+            minor_tick_line_color=None,
+            major_label_text_color=theme.muted,
+            major_label_text_font=_FONT,
+            major_label_text_font_size="11px",
+        )
+    plot.xaxis.ticker = DatetimeTicker(desired_num_ticks=6)
+    plot.xaxis.formatter = CustomJSTickFormatter(code=_TIME_LABEL)
+    plot.xaxis.major_label_policy = NoOverlap(min_distance=8)
+    for grid in plot.grid:
+        grid.grid_line_color = theme.grid
+    return plot
+
+
+def _hover(theme: Theme, renderer: Any, title: str, lines: tuple[str, ...]) -> HoverTool:
+    rows = "".join(f"<div>{line}</div>" for line in lines)
+    # Over the padding of Bokeh's own box, which is white in every theme.
+    style = (
+        f"margin: -5px; padding: 6px 9px; background: {theme.track}; color: {theme.text}; "
+        f"font: 12px/1.45 {_FONT}; max-width: 320px; overflow-wrap: anywhere"
+    )
+    return HoverTool(
+        renderers=[renderer],
+        tooltips=f'<div style="{style}"><b>{title}</b>{rows}</div>',
+        point_policy="follow_mouse",
+        attachment="horizontal",
+    )
+
+
+def _kinds(theme: Theme) -> str:
+    kinds = {
+        "transfer": theme.transfer,
+        "spill to or from disk": theme.disk,
+        "deserialize": theme.other,
+        "failed": theme.erred,
+    }
+    return "".join(swatch(color, name) for name, color in kinds.items())
+
+
+def swatch(color: str, name: str) -> str:
+    """Colour and what it means, as HTML."""
+    square = f'<span style="display:inline-block;width:9px;height:9px;margin-right:5px;background:{color}"></span>'
+    return f'<span style="display:inline-block;margin-right:14px;white-space:nowrap">{square}{name}</span>'
+
+
+def _words_style(theme: Theme) -> dict[str, str]:
+    return {
+        "color": theme.muted,
+        "font": f"12px {_FONT}",
+        "padding": f"2px 12px 6px {_LEFT}px",
+        "box-sizing": "border-box",
+    }

@@ -1,0 +1,505 @@
+"""A figure that is fed with batches of events and says what has to change on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Literal
+
+import numpy as np
+
+from workbench.errors import BadInputError
+from workbench.figures.colors import (
+    ERRED,
+    THEMES,
+    TRANSFER,
+    category_colors,
+    color_of,
+    worker_color,
+)
+from workbench.figures.follow import Follow
+from workbench.figures.layout import Layout, build, stream_height, swatch
+from workbench.figures.samples import Series
+from workbench.figures.timeline import Lane, Timeline, View, join
+from workbench.monitor.events import Batch, Task
+
+MOST_NAMES = 12
+"""Progress bars; what is beyond is added up in one."""
+
+MOST_WORKERS_NAMED = 16
+
+_RECTANGLES = 3_000
+"""Most rectangles that are sent at once; up to twice as many are on the screen before all are sent again."""
+
+_SEGMENTS = 6_000
+_STREAMED_EXACTLY = 60
+_WIDTH = 1_000
+"""Pixels that the stream is assumed to have until `show_range` says better."""
+
+_GIB = 2.0**30
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A change of one source of the document.
+
+    `source` names a ColumnDataSource. 'replace' puts `columns` in the place of its data, 'stream' adds them and keeps
+    the last `rollover` rows. The source 'window' holds what to show while one follows: its `start` and `end` (ms
+    since the epoch) belong into the Range1d 'time', unless the reader has panned away.
+    """
+
+    source: str
+    mode: Literal["stream", "replace"]
+    columns: dict[str, list[Any]]
+    rollover: int | None = None
+
+
+class LiveFigure:
+    """Task stream, progress, CPU and memory of one cluster or one recorded run, as a Bokeh layout.
+
+    Feed it with batches and bring what `patches` returns to whatever shows it: to `apply` where the document lives in
+    this process (a notebook, a report), else over a wire to a page that embedded `item`.
+
+    Parameters
+    ----------
+    theme
+        'light' or 'dark'.
+    name
+        What the figure calls the cluster when it has nothing to show.
+    """
+
+    def __init__(self, theme: str = "light", name: str = "this cluster") -> None:
+        if theme not in THEMES:
+            raise BadInputError(f"Unknown theme {theme!r}. Choose one of: {', '.join(THEMES)}.")
+        self.theme = THEMES[theme]
+        self.name = name
+        self.timeline = Timeline()
+        self._follow = Follow()
+        self._series: dict[str, Series] = {}
+        self._counts: dict[str, Mapping[str, int]] = {}
+        self._recorded = False
+        self._pinned: tuple[float, float, int] | None = None
+        self._lanes: list[int] = []
+        self._sent = _Sent()
+        self._layout: Layout | None = None
+
+    # -- what comes in
+
+    def feed(self, batches: Iterable[Batch]) -> None:
+        """Take in events; `patches` tells what follows from them."""
+        for batch in batches:
+            self._recorded |= batch.recorded
+            self.timeline.feed([batch])
+            self._follow.feed(batch)
+            for sample in batch.samples:
+                self._series.setdefault(sample.worker, Series()).add(sample)
+            if batch.progress is not None:
+                self._counts = dict(batch.progress.counts)
+
+    # -- what goes out
+
+    def patches(self) -> list[Patch]:
+        """Changes since the last call."""
+        candidates = [
+            *self._task_patches(),
+            self._progress_patch(),
+            *self._sample_patches(),
+            self._limits_patch(),
+            self._words_patch(),
+            self._window_patch(),
+        ]
+        return [patch for patch in candidates if patch is not None and self._sent.is_new(patch)]
+
+    def show_range(self, start: float, end: float, width: int) -> list[Patch]:
+        """Changes that show the time from `start` to `end` (ms since the epoch) in full detail on `width` pixels.
+
+        What comes later is still streamed, so whoever follows again has it.
+        """
+        self._pinned = (start / 1000, end / 1000, max(1, int(width)))
+        return [*self._replaced_tasks(), *self._replaced_samples()]
+
+    def window(self) -> tuple[float, float]:
+        """Stretch of time (ms since the epoch) that shows what goes on now, or all of a recorded run."""
+        start, end = self._follow.whole() if self._recorded else self._follow.window()
+        return 1000 * start, 1000 * end
+
+    # -- the document
+
+    @property
+    def layout(self) -> Layout:
+        """Bokeh models of this figure, made when first asked for."""
+        if self._layout is None:
+            self._layout = build(self.theme)
+        return self._layout
+
+    @property
+    def model(self) -> Any:
+        """Root of the Bokeh document."""
+        return self.layout.root
+
+    def apply(self, patches: Iterable[Patch], *, follow: bool = True) -> None:
+        """Change this figure's own document; without `follow` the time axis stays where it is."""
+        for patch in patches:
+            source = self.layout.sources[patch.source]
+            if patch.mode == "stream":
+                source.stream(patch.columns, patch.rollover)
+            else:
+                source.data = patch.columns
+            self.layout.arrange(patch.source)
+            if patch.source == "window" and follow:
+                self.layout.time.update(start=patch.columns["start"][0], end=patch.columns["end"][0])
+
+    def item(self) -> dict[str, Any]:
+        """Bokeh's JSON of the document with all that was fed so far, for `Bokeh.embed.embed_item`."""
+        from bokeh.embed import json_item
+
+        self.apply(self.patches())
+        return dict(json_item(self.model))
+
+    # -- tasks
+
+    def _task_patches(self) -> Iterator[Patch]:
+        timeline, sent = self.timeline, self._sent
+        if timeline.n_rows == sent.n_rows:
+            return
+        start, end = (edge / 1000 for edge in self.window())
+        new = timeline.view(start, end, _WIDTH, since=sent.n_rows, limit=max(_STREAMED_EXACTLY, len(timeline.lanes)))
+        full = sent.n_rectangles + len(new) > 2 * _RECTANGLES
+        if full or sent.n_rows < timeline.first_row or not set(new.lane.tolist()) <= set(self._lanes):
+            yield from self._replaced_tasks()
+            return
+        sent.n_rows = timeline.n_rows
+        sent.n_rectangles += len(new)
+        if len(new):
+            yield Patch("tasks", "stream", self._task_columns(new, end - start), 2 * _RECTANGLES)
+
+    def _replaced_tasks(self) -> Iterator[Patch]:
+        start, end = (edge / 1000 for edge in self.window())
+        # Some of what was before, so that a short pan finds something.
+        begin = start if self._recorded else start - (end - start) / 2
+        views = [self.timeline.view(begin, end, _WIDTH, limit=_RECTANGLES)]
+        width = end - start
+        if self._pinned is not None:
+            pinned_start, pinned_end, pixels = self._pinned
+            width = pinned_end - pinned_start
+            beside = width / 2
+            views = [
+                *_outside(views[0], pinned_start - beside, pinned_end + beside),
+                self.timeline.view(pinned_start - beside, pinned_end + beside, 2 * pixels, limit=2 * _RECTANGLES),
+            ]
+        view = join(views)
+        self._arrange_lanes(view)
+        self._sent.n_rows = self.timeline.n_rows
+        self._sent.n_rectangles = len(view)
+        yield self._lanes_patch()
+        yield Patch("tasks", "replace", self._task_columns(view, width))
+
+    def _arrange_lanes(self, view: View) -> None:
+        seen = set(np.unique(view.lane).tolist())
+        workers = {worker: index for index, worker in enumerate(self._workers())}
+        lanes = self.timeline.lanes
+
+        def place(lane: int) -> tuple[int, int]:
+            return workers.get(lanes[lane].worker, len(workers)), lanes[lane].thread
+
+        self._lanes = sorted(seen, key=place)
+
+    def _lanes_patch(self) -> Patch:
+        height, lane_height = stream_height(len(self._lanes))
+        labels = _lane_labels([self.timeline.lanes[lane] for lane in self._lanes], self._short, lane_height)
+        return Patch("lanes", "replace", {"label": labels, "height": [height] * len(labels)})
+
+    def _task_columns(self, view: View, seconds: float) -> dict[str, list[Any]]:
+        # What failed is drawn last, over what lies beside it.
+        view = view.take(np.argsort(view.category == ERRED, kind="stable"))
+        colors = category_colors(self.theme)
+        place = {lane: index for index, lane in enumerate(self._lanes)}
+        y = np.array([place[lane] for lane in view.lane.tolist()], float)
+        # Transfers and disk are drawn as a strip at the foot of their lane: they go on beside computing.
+        beside = (view.category >= TRANSFER) & (view.category != ERRED)
+        pixel = seconds / _WIDTH
+        separate = (view.stop - view.start) > 6 * pixel
+        color = [colors[category] for category in view.category.tolist()]
+        words = [
+            self._describe(self.timeline.task(row), count, busy)
+            for row, count, busy in zip(view.row.tolist(), view.count.tolist(), view.busy.tolist(), strict=True)
+        ]
+        return {
+            "left": _ms(view.start),
+            # One that failed at once must be seen all the same.
+            "right": _ms(np.where(view.category == ERRED, np.maximum(view.stop, view.start + 3 * pixel), view.stop)),
+            "y": np.where(beside, y + 0.29, y).tolist(),
+            "height": np.where(beside, 0.3, 0.88).tolist(),
+            "color": color,
+            "line": [
+                self.theme.background if apart else own for apart, own in zip(separate.tolist(), color, strict=True)
+            ],
+            **{key: [row[key] for row in words] for key in ("name", "worker", "key", "duration", "nbytes")},
+        }
+
+    def _describe(self, task: Task, count: int, busy: float) -> dict[str, str]:
+        name = task.name if task.kind == "compute" else f"{task.kind} for {task.name}"
+        if task.status == "erred":
+            name += " (failed)"
+        several = count > 1
+        return {
+            "name": f"{name} and {count - 1} more" if several else name,
+            "worker": self._short(task.worker),
+            "key": "zoom in to see each" if several else _shortened(task.key),
+            "duration": f"{format_seconds(busy)} together" if several else format_seconds(task.stop - task.start),
+            "nbytes": "" if several else f"result {format_bytes(task.nbytes)}",
+        }
+
+    # -- progress
+
+    def _progress_patch(self) -> Patch:
+        rows = _progress_rows(self._counts)
+        return Patch(
+            "progress",
+            "replace",
+            {
+                "y": list(range(len(rows))),
+                "foot": [index + 0.31 for index in range(len(rows))],
+                "done": [count["done"] / count["total"] for _, count in rows],
+                "erred": [(count["done"] + count["erred"]) / count["total"] for _, count in rows],
+                "processing": [
+                    min(1.0, (count["done"] + count["erred"] + count["processing"]) / count["total"])
+                    for _, count in rows
+                ],
+                "color": [color_of(name, self.theme) for name, _ in rows],
+                "name": [_shortened(name, 40) for name, _ in rows],
+                "count": [_count_words(count) for _, count in rows],
+            },
+        )
+
+    # -- workers
+
+    def _workers(self) -> list[str]:
+        return sorted(self._series, key=lambda worker: _natural(self._short(worker)))
+
+    def _short(self, worker: str) -> str:
+        series = self._series.get(worker)
+        name = series.latest.name if series is not None and series.latest is not None else worker
+        return _shortened(name.rpartition("://")[2], 18)
+
+    def _sample_patches(self) -> Iterator[Patch]:
+        known = self._sent.n_samples
+        new = {worker: len(series) - known.get(worker, 0) for worker, series in self._series.items()}
+        if not any(new.values()):
+            return
+        if set(new) != set(known) or self._sent.n_segments + sum(new.values()) > 2 * _SEGMENTS:
+            yield from self._replaced_samples()
+            return
+        for source, quantity, unit in _QUANTITIES:
+            columns = self._segment_columns(
+                quantity, unit, {w: self._series[w].segments_since(quantity, known[w]) for w in new if new[w]}
+            )
+            yield Patch(source, "stream", columns, 2 * _SEGMENTS)
+        self._sent.n_segments += sum(new.values())
+        self._sent.n_samples = {worker: len(series) for worker, series in self._series.items()}
+
+    def _replaced_samples(self) -> Iterator[Patch]:
+        start, end = self._follow.whole()
+        each = max(20, _SEGMENTS // max(1, len(self._series)))
+        n_segments = 0
+        for source, quantity, unit in _QUANTITIES:
+            lines = {worker: [self._series[worker].segments(quantity, start, end, each)] for worker in self._workers()}
+            if self._pinned is not None:
+                begin, stop, pixels = self._pinned
+                for worker, parts in lines.items():
+                    parts.append(self._series[worker].segments(quantity, begin, stop, min(each, 2 * pixels)))
+            columns = _joined(
+                [
+                    self._segment_columns(quantity, unit, {worker: part})
+                    for worker, parts in lines.items()
+                    for part in parts
+                ]
+            )
+            n_segments = len(columns["x0"])
+            yield Patch(source, "replace", columns)
+        self._sent.n_segments = n_segments
+        self._sent.n_samples = {worker: len(series) for worker, series in self._series.items()}
+
+    def _segment_columns(self, quantity: str, unit: float, lines: Mapping[str, Any]) -> dict[str, list[Any]]:
+        order = {worker: index for index, worker in enumerate(self._workers())}
+        rows = [
+            (
+                1000 * x0,
+                1000 * x1,
+                y0 / unit,
+                y1 / unit,
+                worker_color(order[worker], self.theme),
+                self._short(worker),
+                text,
+            )
+            for worker, segments in lines.items()
+            for x0, y0, x1, y1 in segments
+            for text in [format_bytes(y1) if quantity == "memory" else f"{y1:.0f} %"]
+        ]
+        names = ("x0", "x1", "y0", "y1", "color", "worker", "text")
+        return {name: [row[index] for row in rows] for index, name in enumerate(names)}
+
+    def _limits_patch(self) -> Patch | None:
+        latest = [series.latest for series in self._series.values() if series.latest is not None]
+        if not latest:
+            return None
+        threads = max(sample.n_threads for sample in latest)
+        cpu = 100.0 * max(threads, 1)
+        memory = sorted({sample.memory_limit / _GIB for sample in latest if sample.memory_limit})
+        most = max(sample.memory for sample in latest) / _GIB
+        self._sent.most_memory = max(self._sent.most_memory, most)
+        top = 1.08 * max([*memory, self._sent.most_memory])
+        lines = memory[-3:] or [-1.0]
+        n_lines = len(lines)
+        return Patch(
+            "limits",
+            "replace",
+            {
+                "cpu": [cpu] * n_lines,
+                "memory": lines,
+                "cpu_top": [1.12 * cpu] * n_lines,
+                "memory_top": [top] * n_lines,
+            },
+        )
+
+    # -- words and time
+
+    def _words_patch(self) -> Patch:
+        return Patch("words", "replace", {"empty": [self._why_empty()], "workers": [self._worker_names()]})
+
+    def _why_empty(self) -> str:
+        if len(self.timeline):
+            return ""
+        if self._recorded:
+            return "No task of this run was recorded: it ended before its first task did."
+        if not self._series and not self._counts:
+            return (
+                f"Nothing has come from {escape(self.name)} yet. It has no workers, or it is just being connected to."
+            )
+        processing = sum(count["processing"] for count in self._counts.values())
+        if processing:
+            tasks = "1 task is" if processing == 1 else f"{processing} tasks are"
+            return f"{tasks} being computed. Each appears here when it is finished."
+        return f"No tasks yet. Run a workload on {escape(self.name)}, and each task appears here when it is finished."
+
+    def _worker_names(self) -> str:
+        workers = self._workers()
+        if len(workers) > MOST_WORKERS_NAMED:
+            return f"{len(workers)} workers. Point at a line to see whose it is. Dashed: the limit of each."
+        if not workers:
+            return ""
+        names = (
+            swatch(worker_color(index, self.theme), f"worker {escape(self._short(worker))}")
+            for index, worker in enumerate(workers)
+        )
+        return "".join(names) + "dashed: the limit of each"
+
+    def _window_patch(self) -> Patch | None:
+        if self._follow.is_empty:
+            return None
+        start, end = self.window()
+        return Patch("window", "replace", {"start": [start], "end": [end]})
+
+
+class _Sent:
+    """What the screen has by now."""
+
+    def __init__(self) -> None:
+        self.n_rows = 0
+        self.n_rectangles = 0
+        self.n_samples: dict[str, int] = {}
+        self.n_segments = 0
+        self.most_memory = 0.0
+        self._last: dict[str, dict[str, list[Any]]] = {}
+
+    def is_new(self, patch: Patch) -> bool:
+        """Whether it changes anything: what is small is made each time, and sent only when it differs."""
+        if patch.mode == "stream" or patch.source in ("tasks", "workers_cpu", "workers_memory"):
+            return True
+        if self._last.get(patch.source) == patch.columns:
+            return False
+        self._last[patch.source] = patch.columns
+        return True
+
+
+_QUANTITIES = (("workers_cpu", "cpu", 1.0), ("workers_memory", "memory", _GIB))
+
+
+def _outside(view: View, start: float, end: float) -> list[View]:
+    rows = (view.stop < start) | (view.start > end)
+    return [view.take(np.flatnonzero(rows))]
+
+
+def _joined(columns: Sequence[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
+    names = ("x0", "x1", "y0", "y1", "color", "worker", "text")
+    return {name: [item for part in columns for item in part[name]] for name in names}
+
+
+def _ms(seconds: Any) -> list[float]:
+    return np.round(1000 * seconds, 3).tolist()
+
+
+def _lane_labels(lanes: Sequence[Lane], short: Any, lane_height: float) -> list[str]:
+    """Labels of lanes from top to bottom, empty where there is no room for one."""
+    several = {lane.worker for lane in lanes if lane.thread > 0}
+    labels: list[str] = []
+    worker = None
+    room = 0.0
+    for lane in lanes:
+        room += lane_height
+        label = ""
+        if lane.worker != worker:
+            label = f"worker {short(lane.worker)}"
+            if lane.worker in several and lane_height >= 13:
+                label += f" · {lane.thread + 1}"
+        elif lane_height >= 13:
+            label = f"· {lane.thread + 1}"
+        worker = lane.worker
+        if label and room < 13 and labels:
+            label = ""
+        if label:
+            room = 0.0
+        labels.append(label)
+    return labels
+
+
+def _progress_rows(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[str, Mapping[str, int]]]:
+    rows = sorted(((name, count) for name, count in counts.items() if count["total"]), key=lambda row: -row[1]["total"])
+    if len(rows) <= MOST_NAMES:
+        return rows
+    rest = [count for _, count in rows[MOST_NAMES - 1 :]]
+    added = {key: sum(count[key] for count in rest) for key in ("total", "done", "erred", "processing")}
+    return [*rows[: MOST_NAMES - 1], (f"{len(rest)} more names", added)]
+
+
+def _count_words(count: Mapping[str, int]) -> str:
+    words = f"{count['done']:,} / {count['total']:,}".replace(",", " ")
+    return f"{words}, {count['erred']} failed" if count["erred"] else words
+
+
+def _natural(name: str) -> tuple[int, int, str]:
+    """Order in which worker 10 comes after worker 9."""
+    return (0, int(name), "") if name.isdigit() else (1, 0, name)
+
+
+def _shortened(text: str, most: int = 120) -> str:
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2 - 1) :]}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Duration in the unit that suits it: '3.21 s', '12.0 ms', '45 µs'."""
+    if seconds >= 60:
+        return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
+    for size, unit in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.0f} µs"
+
+
+def format_bytes(nbytes: float) -> str:
+    """Size in the unit that suits it: '1.5 GiB', '24 B'."""
+    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "kiB")):
+        if abs(nbytes) >= 1024**power:
+            return f"{nbytes / 1024**power:.3g} {unit}"
+    return f"{nbytes:.0f} B"

@@ -1,0 +1,249 @@
+"""A run as one HTML file: what was asked for, what came out, what the cluster did. Opens without a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from workbench import config
+from workbench.errors import NotFoundError
+from workbench.figures.colors import DARK, LIGHT, Theme
+from workbench.figures.live import LiveFigure, format_bytes, format_seconds
+from workbench.monitor.events import Batch
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { margin: 0 auto; max-width: 1500px; padding: 20px 16px 40px; box-sizing: border-box;
+  font: 14px/1.5 system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif;
+  background: BACKGROUND; color: TEXT; }
+h1 { font-size: 22px; margin: 0 0 2px; }
+h2 { font-size: 15px; margin: 26px 0 6px; }
+p { margin: 4px 0; }
+.muted, dt { color: MUTED; }
+.status { display: inline-block; padding: 1px 9px; border-radius: 10px; font-size: 13px; font-weight: 600;
+  border: 1px solid currentColor; vertical-align: 3px; margin-left: 8px; }
+.good { color: GOOD; } .bad { color: BAD; }
+.facts { display: flex; flex-wrap: wrap; gap: 6px 34px; margin: 14px 0; }
+.facts b { display: block; font-size: 19px; font-weight: 600; }
+dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 1px 16px; margin: 4px 0; }
+dd { margin: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
+.error { border-left: 4px solid BAD; padding: 6px 12px; margin: 12px 0; white-space: pre-wrap;
+  overflow-wrap: anywhere; }
+details summary { cursor: pointer; }
+pre { overflow-x: auto; font-size: 12.5px; margin: 6px 0; }
+.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 360px), 1fr)); gap: 0 40px; }
+"""
+
+_GOOD = {"light": "#1b7a34", "dark": "#6fcf87"}
+_BAD = {"light": "#b3261e", "dark": "#ff8a80"}
+
+_EMBED = """
+(function () {
+  const dark = matchMedia('(prefers-color-scheme: dark)');
+  const items = {light: ITEM_LIGHT, dark: ITEM_DARK};
+  const place = document.getElementById('figure');
+  let shown = null;
+  async function show() {
+    const shownBefore = shown;
+    shown = null;
+    if (shownBefore) (await shownBefore).clear();
+    place.replaceChildren();
+    shown = Bokeh.embed.embed_item(structuredClone(dark.matches ? items.dark : items.light), place);
+  }
+  dark.addEventListener('change', show);
+  show();
+})();
+"""
+
+_WIDTH = 3_000
+_RECTANGLES = 12_000
+
+
+def write_report(run: Any, folder: Path) -> Path:
+    """Write `report.html` into a run's folder, where its events are, and return its path."""
+    from workbench.monitor.record import read_events
+
+    try:
+        events = read_events(folder / "events.parquet")
+    except NotFoundError:
+        events = None
+    path = folder / "report.html"
+    config.write_atomically(path, report_html(run, events))
+    return path
+
+
+def report_html(run: Any, events: Batch | Iterable[Batch] | None) -> str:
+    """Whole report of a run as one HTML page that refers to nothing outside of itself.
+
+    Parameters
+    ----------
+    run
+        A run, or the JSON of one.
+    events
+        What `read_events` gave, None where nothing was recorded.
+    """
+    facts = run if isinstance(run, Mapping) else run.model_dump(mode="json")
+    batches = [events] if isinstance(events, Batch) else list(events or ())
+    body = "\n".join(
+        part
+        for part in (
+            _heading(facts),
+            _error(facts),
+            _figures(facts),
+            f"<h2>What the cluster did</h2>{_figure_place(batches)}",
+            _details(facts),
+        )
+        if part
+    )
+    return _page(str(facts.get("workload", "run")), body, _figure_script(batches))
+
+
+def _page(title: str, body: str, script: str) -> str:
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{_styles()}</style>\n</head>\n<body>\n{body}\n{script}\n</body>\n</html>\n"
+    )
+
+
+def _styles() -> str:
+    return f"{_colored(LIGHT)}\n@media (prefers-color-scheme: dark) {{{_colored(DARK)}}}"
+
+
+def _colored(theme: Theme) -> str:
+    colors = {
+        "BACKGROUND": theme.background,
+        "TEXT": theme.text,
+        "MUTED": theme.muted,
+        "GOOD": _GOOD[theme.name],
+        "BAD": _BAD[theme.name],
+    }
+    style = _STYLE
+    for name, color in colors.items():
+        style = style.replace(name, color)
+    return style
+
+
+def _heading(run: Mapping[str, Any]) -> str:
+    status = str(run.get("status", ""))
+    tone = "good" if status == "done" else "bad" if status in ("failed", "lost") else "muted"
+    when = _time(run.get("started") or run.get("created"))
+    place = " · ".join(
+        part
+        for part in (when, f"on {run['cluster']}" if run.get("cluster") else "", f"run {run.get('id', '')}")
+        if part
+    )
+    return (
+        f'<h1>{escape(str(run.get("workload", "")))}<span class="status {tone}">{escape(status)}</span></h1>'
+        f'<p class="muted">{escape(place)}</p>'
+    )
+
+
+def _error(run: Mapping[str, Any]) -> str:
+    return f'<div class="error">{escape(str(run["error"]))}</div>' if run.get("error") else ""
+
+
+def _figures(run: Mapping[str, Any]) -> str:
+    facts = []
+    if run.get("seconds") is not None:
+        facts.append((format_seconds(run["seconds"]), "to build and compute"))
+    if run.get("bytes"):
+        facts.append((format_bytes(run["bytes"]), "processed"))
+    if run.get("bytes_per_second"):
+        facts.append((f"{format_bytes(run['bytes_per_second'])}/s", "on average"))
+    for name, value in (run.get("result") or {}).items():
+        facts.append((_result(value), name.replace("_", " ")))
+    cells = "".join(
+        f'<div><b>{escape(value)}</b><span class="muted">{escape(what)}</span></div>' for value, what in facts
+    )
+    return (f'<div class="facts">{cells}</div>' if cells else "") + _check(run.get("check"))
+
+
+def _result(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list) and value and all(isinstance(item, int | float) for item in value):
+        shown = ", ".join(f"{item:.6g}" for item in value[:4])
+        return f"{shown}, … ({len(value)})" if len(value) > 4 else shown
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _check(check: Mapping[str, Any] | None) -> str:
+    if not check:
+        return ""
+    tone, word = ("good", "Check passed") if check.get("passed") else ("bad", "Check failed")
+    return f'<p><b class="{tone}">{word}.</b> {escape(str(check.get("what", "")))}</p>'
+
+
+def _details(run: Mapping[str, Any]) -> str:
+    spec = dict(run.get("spec") or {})
+    why = spec.pop("why", ())
+    sections = [
+        ("Parameters", _list(run.get("parameters"))),
+        ("As they were used", _list(run.get("resolved")) + _sentences(run.get("notes"))),
+        ("Cluster", _list(spec) + _sentences(why)),
+        ("Versions", _list(run.get("versions"))),
+    ]
+    filled = "".join(f"<section><h2>{title}</h2>{body}</section>" for title, body in sections if body)
+    everything = escape(json.dumps(run, indent=2, default=str, ensure_ascii=False))
+    return (
+        f'<div class="columns">{filled}</div>'
+        f"<details><summary class='muted'>The whole record as JSON</summary><pre>{everything}</pre></details>"
+    )
+
+
+def _list(values: Mapping[str, Any] | None) -> str:
+    rows = "".join(
+        f"<dt>{escape(str(name))}</dt><dd>{escape(_text(value))}</dd>"
+        for name, value in (values or {}).items()
+        if value is not None
+    )
+    return f"<dl>{rows}</dl>" if rows else ""
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _sentences(sentences: Iterable[str] | None) -> str:
+    return "".join(f'<p class="muted">{escape(sentence)}</p>' for sentence in sentences or ())
+
+
+def _time(seconds: float | None) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %z") if seconds else ""
+
+
+def _figure_place(batches: list[Batch]) -> str:
+    if not batches:
+        return '<p class="muted">No events of this run were recorded.</p>'
+    return (
+        '<div id="figure"></div>'
+        '<p class="muted">Drag to move along the time axis, turn the wheel over the tasks to zoom.</p>'
+    )
+
+
+def _figure_script(batches: list[Batch]) -> str:
+    if not batches:
+        return ""
+    from bokeh.resources import Resources
+
+    script = _EMBED.replace("ITEM_LIGHT", _item(LIGHT, batches)).replace("ITEM_DARK", _item(DARK, batches))
+    library = Resources(mode="inline", components=["bokeh", "bokeh-widgets"])
+    scripts = [*library.js_raw, script]
+    return "\n".join(f"<script>{_within_script(text)}</script>" for text in scripts)
+
+
+def _item(theme: Theme, batches: list[Batch]) -> str:
+    figure = LiveFigure(theme=theme.name)
+    figure.feed(batches)
+    figure.apply(figure.patches())
+    figure.apply(figure.show_range(*figure.window(), _WIDTH))
+    return json.dumps(figure.item())
+
+
+def _within_script(text: str) -> str:
+    return text.replace("</script", "<\\/script")

@@ -1,0 +1,92 @@
+"""CPU and memory of workers over time as line segments, thinned to what a plot can show. No Bokeh here."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.monitor.events import WorkerSample
+
+GAP = 10.0
+"""Seconds without a sample after which a line is broken: the worker was not heard of."""
+
+
+class Series:
+    """Samples of one worker, in columns."""
+
+    def __init__(self) -> None:
+        self.latest: WorkerSample | None = None
+        self._time = array("d")
+        self._cpu = array("d")
+        self._memory = array("d")
+
+    def __len__(self) -> int:
+        return len(self._time)
+
+    def add(self, sample: WorkerSample) -> bool:
+        """Whether the sample was new: two watchers of one scheduler may cause it to send some twice."""
+        if self.latest is not None and sample.time <= self.latest.time:
+            return False
+        self.latest = sample
+        self._time.append(sample.time)
+        self._cpu.append(sample.cpu)
+        self._memory.append(sample.memory)
+        return True
+
+    def segments(self, quantity: str, start: float, end: float, most: int) -> Segments:
+        """Line between the samples of 'cpu' or 'memory' from `start` to `end`, of at most about `most` segments."""
+        time = np.array(self._time)
+        # One sample beyond each end, so that the line goes on to the edge of the plot.
+        first = max(0, int(np.searchsorted(time, start)) - 1)
+        last = int(np.searchsorted(time, end)) + 1
+        column = self._cpu if quantity == "cpu" else self._memory
+        return _line(*_extremes(time[first:last], np.array(column[first:last]), most))
+
+    def segments_since(self, quantity: str, n_known: int) -> Segments:
+        """Line from the sample before the `n_known`-th on."""
+        first = max(0, n_known - 1)
+        column = self._cpu if quantity == "cpu" else self._memory
+        return _line(np.array(self._time[first:]), np.array(column[first:]))
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Parts of a line in columns: from (`x0`, `y0`) to (`x1`, `y1`)."""
+
+    x0: npt.NDArray[np.float64]
+    y0: npt.NDArray[np.float64]
+    x1: npt.NDArray[np.float64]
+    y1: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.x0)
+
+    def __iter__(self) -> Iterator[tuple[float, float, float, float]]:
+        return zip(self.x0.tolist(), self.y0.tolist(), self.x1.tolist(), self.y1.tolist(), strict=True)
+
+
+def _line(time: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> Segments:
+    connected = np.diff(time) <= max(GAP, 3 * float(np.median(np.diff(time))) if len(time) > 1 else 0.0)
+    return Segments(time[:-1][connected], values[:-1][connected], time[1:][connected], values[1:][connected])
+
+
+def _extremes(
+    time: npt.NDArray[np.float64], values: npt.NDArray[np.float64], most: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Least and largest value of each of `most` / 2 groups of neighbours: no peak is lost."""
+    n_groups = max(1, most // 2)
+    if len(time) <= 2 * n_groups:
+        return time, values
+    edges = np.linspace(0, len(time), n_groups + 1).astype(int)
+    kept = []
+    for begin, stop in pairwise(edges.tolist()):
+        part = values[begin:stop]
+        kept += sorted({begin + int(part.argmin()), begin + int(part.argmax())})
+    rows = np.array([0, *kept, len(time) - 1])
+    rows = np.unique(rows)
+    return time[rows], values[rows]

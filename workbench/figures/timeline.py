@@ -1,0 +1,276 @@
+"""What every thread did when, thinned to what a plot can show. No Bokeh here.
+
+A plot of 1000 pixels can't show a million tasks. `Timeline.view` gives, for a stretch of time and a width, no more
+rectangles than the plot has pixels: tasks narrower than a pixel column are drawn as one rectangle for each column and
+lane, as wide as the time they took together and in the colour that took most of it. Half a busy lane is so drawn half
+full at any zoom.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.figures.colors import DISK, ERRED, N_CATEGORIES, OTHER, TRANSFER, color_index
+from workbench.monitor.events import KINDS, Batch, Task, Tasks
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+KEPT = 1_000_000
+"""Intervals kept; of a longer stream the oldest go."""
+
+MOST_RECTANGLES = 8_000
+"""What a browser's canvas draws in 50 ms, however many pixels there are."""
+
+_COMPUTE = KINDS.index("compute")
+_CATEGORY_OF_KIND = {"transfer": TRANSFER, "disk-read": DISK, "disk-write": DISK}
+_CATEGORIES = np.array([_CATEGORY_OF_KIND.get(kind, OTHER) for kind in KINDS], np.int16)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One thread of one worker; threads are numbered in the order in which they are seen."""
+
+    worker: str
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Rectangles in columns. Each stands for `count` intervals; `row` is one of them."""
+
+    start: Floats
+    stop: Floats
+    lane: Integers
+    category: Integers
+    count: Integers
+    busy: Floats
+    """Seconds that the intervals took, within the view."""
+    row: Integers
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, rows: Integers) -> View:
+        """These rows of all columns."""
+        return View(*(getattr(self, name)[rows] for name in View.__slots__))
+
+
+def join(views: Sequence[View]) -> View:
+    """All rectangles of several views."""
+    return View(*(np.concatenate([getattr(view, name) for view in views]) for name in View.__slots__))
+
+
+class Timeline:
+    """Intervals of all tasks so far, in columns."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self.lanes: list[Lane] = []
+        self.n_rows = 0
+        """Rows ever fed; a row's number stays its own when older ones go."""
+        self.first_row = 0
+        """The oldest row that is still there."""
+        self._kept = kept
+        self._columns = _Columns(1024)
+        self._lane_of: dict[tuple[str, int], int] = {}
+        self._n_threads: dict[str, int] = {}
+        self._batches: list[Tasks] = []
+        self._batch_starts: list[int] = []
+
+    def __len__(self) -> int:
+        return self.n_rows - self.first_row
+
+    def feed(self, batches: Iterable[Batch]) -> None:
+        """Add the tasks of batches."""
+        for batch in batches:
+            if len(batch.tasks):
+                self._add(batch.tasks)
+        if len(self) > 1.25 * self._kept:
+            self._forget(len(self) - self._kept)
+
+    def task(self, row: int) -> Task:
+        """Interval in this row."""
+        place = bisect_right(self._batch_starts, row) - 1
+        return self._batches[place][row - self._batch_starts[place]]
+
+    def span(self) -> tuple[float, float] | None:
+        """Start of the first and stop of the last interval; None without any."""
+        if not len(self):
+            return None
+        columns = self._filled()
+        return float(columns.start.min()), float(columns.stop.max())
+
+    def lanes_between(self, start: float, end: float) -> Integers:
+        """Lanes with anything in this stretch of time."""
+        columns = self._filled()
+        return np.unique(columns.lane[(columns.stop >= start) & (columns.start <= end)]).astype(np.int64)
+
+    def view(self, start: float, end: float, width: int, *, since: int = 0, limit: int = MOST_RECTANGLES) -> View:
+        """Rectangles for the time from `start` to `end` on `width` pixels, of rows from `since` on.
+
+        There are no more than `limit`, and no more than lanes times `width`.
+        """
+        columns = self._filled()
+        skipped = max(0, since - self.first_row)
+        begins, ends = columns.start[skipped:], columns.stop[skipped:]
+        rows = np.flatnonzero((ends >= start) & (begins <= end)) + skipped
+        most = min(limit, max(1, len(self.lanes)) * width)
+        if len(rows) <= most:
+            return self._exact(rows, start, end)
+        n_columns = int(np.clip(limit // max(1, len(self.lanes)), 1, width))
+        while True:
+            view = self._merged(rows, start, end, n_columns)
+            if len(view) <= most or n_columns == 1:
+                return view
+            n_columns = max(1, n_columns // 2)
+
+    def _exact(self, rows: Integers, start: float, end: float) -> View:
+        columns = self._filled()
+        begins, ends = columns.start[rows], columns.stop[rows]
+        return View(
+            start=begins,
+            stop=ends,
+            lane=columns.lane[rows].astype(np.int64),
+            category=columns.category[rows].astype(np.int64),
+            count=np.ones(len(rows), np.int64),
+            busy=np.clip(ends, start, end) - np.clip(begins, start, end),
+            row=rows + self.first_row,
+        )
+
+    def _merged(self, rows: Integers, start: float, end: float, n_columns: int) -> View:
+        """Wide intervals as they are, the others one rectangle for each lane, column and kind."""
+        columns = self._filled()
+        column_width = (end - start) / n_columns
+        begins = np.clip(columns.start[rows], start, end)
+        lengths = np.clip(columns.stop[rows], start, end) - begins
+        narrow = lengths < column_width
+        wide = self._exact(rows[~narrow], start, end)
+        rows, begins, lengths = rows[narrow], begins[narrow], lengths[narrow]
+        column = ((begins + lengths / 2 - start) / column_width).astype(np.int64).clip(0, n_columns - 1)
+        cell = columns.lane[rows] * n_columns + column
+        slot = cell * N_CATEGORIES + columns.category[rows]
+        shape = (len(self.lanes) * n_columns, N_CATEGORIES)
+        n_slots = shape[0] * shape[1]
+        busy: Any = np.bincount(slot, lengths, n_slots).reshape(shape)
+        count = np.bincount(slot, minlength=n_slots).reshape(shape)
+        row = np.zeros(n_slots, np.int64)
+        row[slot] = rows
+        return join([wide, self._of_cells(busy, count, row.reshape(shape), start, column_width, n_columns)])
+
+    def _of_cells(
+        self, busy: Floats, count: Integers, row: Integers, start: float, column_width: float, n_columns: int
+    ) -> View:
+        cell, category, total_busy, total_count = _drawn(busy, count)
+        picked = row[cell, category]
+        single = total_count == 1
+        columns = self._filled()
+        begins = np.where(single, columns.start[picked], start + (cell % n_columns) * column_width)
+        # Transfers of one thread overlap each other: together they may take more time than there is.
+        lengths = np.where(
+            single, columns.stop[picked] - columns.start[picked], np.minimum(total_busy, 2 * column_width)
+        )
+        return View(
+            start=begins,
+            stop=begins + lengths,
+            lane=cell // n_columns,
+            category=category,
+            count=total_count,
+            busy=total_busy,
+            row=picked + self.first_row,
+        )
+
+    def _add(self, tasks: Tasks) -> None:
+        columns = self._columns.reserve(len(self), len(tasks))
+        new = slice(len(self), len(self) + len(tasks))
+        columns.start[new] = tasks.start
+        columns.stop[new] = np.maximum(tasks.stop, tasks.start)
+        columns.lane[new] = self._lanes(tasks)
+        columns.category[new] = _categories(tasks)
+        self._batches.append(tasks)
+        self._batch_starts.append(self.n_rows)
+        self.n_rows += len(tasks)
+
+    def _lanes(self, tasks: Tasks) -> npt.NDArray[np.int32]:
+        pairs = np.stack([tasks.worker.codes.astype(np.int64), tasks.thread])
+        found, inverse = np.unique(pairs, axis=1, return_inverse=True)
+        lanes = [self._lane(tasks.worker.values[worker], thread) for worker, thread in found.T.tolist()]
+        return np.array(lanes, np.int32)[inverse.reshape(-1)]
+
+    def _lane(self, worker: str, thread: int) -> int:
+        lane = self._lane_of.get((worker, thread))
+        if lane is None:
+            lane = self._lane_of[worker, thread] = len(self.lanes)
+            number = self._n_threads.get(worker, 0)
+            self._n_threads[worker] = number + 1
+            self.lanes.append(Lane(worker, number))
+        return lane
+
+    def _forget(self, n_rows: int) -> None:
+        self._columns.drop(len(self), n_rows)
+        self.first_row += n_rows
+        gone = bisect_right(self._batch_starts, self.first_row) - 1
+        del self._batches[:gone]
+        del self._batch_starts[:gone]
+
+    def _filled(self) -> _Columns:
+        return self._columns.first(len(self))
+
+
+class _Columns:
+    """Columns of which the first rows are filled."""
+
+    def __init__(self, size: int) -> None:
+        self.start = np.empty(size)
+        self.stop = np.empty(size)
+        self.lane = np.empty(size, np.int32)
+        self.category = np.empty(size, np.int16)
+
+    def reserve(self, filled: int, more: int) -> _Columns:
+        size = len(self.start)
+        if filled + more > size:
+            self._each(lambda column: np.concatenate([column, np.empty(max(more, size), column.dtype)]))
+        return self
+
+    def first(self, n_rows: int) -> _Columns:
+        columns = object.__new__(_Columns)
+        for name, column in vars(self).items():
+            setattr(columns, name, column[:n_rows])
+        return columns
+
+    def drop(self, filled: int, n_rows: int) -> None:
+        self._each(lambda column: column[n_rows:filled].copy())
+
+    def _each(self, change: Any) -> None:
+        for name, column in vars(self).items():
+            setattr(self, name, change(column))
+
+
+def _categories(tasks: Tasks) -> npt.NDArray[np.int16]:
+    by_name = np.array([color_index(name) for name in tasks.name.values], np.int16)
+    computed = tasks.kind == _COMPUTE
+    categories = np.where(computed, by_name[tasks.name.codes], _CATEGORIES[tasks.kind])
+    categories[computed & tasks.erred] = ERRED
+    return categories
+
+
+def _drawn(busy: Floats, count: Integers) -> tuple[Integers, Integers, Floats, Integers]:
+    """Which cells show which categories: of all computing the one that took longest, of the rest each."""
+    computing = slice(0, TRANSFER)
+    of_computing = count[:, computing].sum(1)
+    cells = np.flatnonzero(of_computing)
+    # A count as a part in a billion settles between tasks that took no time at all.
+    longest = np.argmax(busy[cells, computing] + 1e-9 * count[cells, computing], axis=1)
+    other_cells, others = np.nonzero(count[:, TRANSFER:])
+    others = others + TRANSFER
+    return (
+        np.concatenate([cells, other_cells]),
+        np.concatenate([longest, others]),
+        np.concatenate([busy[cells, computing].sum(1), busy[other_cells, others]]),
+        np.concatenate([of_computing[cells], count[other_cells, others]]),
+    )
