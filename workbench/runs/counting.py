@@ -1,4 +1,4 @@
-"""How far a computation is, counted by its scheduler.
+"""How far a computation is, and what is left of it on the workers, as the scheduler and the workers see it.
 
 The scheduler keeps the states of its tasks by group (one group for each collection in the graph). The groups of what
 one client wants, and those they depend on, are one run's tasks, whatever else runs on the cluster. Counting them costs
@@ -30,6 +30,36 @@ def group_counts(client_id: str, dask_scheduler: Any = None) -> list[GroupCount]
     return [
         (group.name, group.prefix.name, sum(group.states[state] for state in _DONE), sum(group.states.values()))
         for group in groups
+    ]
+
+
+def worker_addresses(dask_scheduler: Any = None) -> list[str]:
+    """Addresses of all workers; runs on the scheduler."""
+    return list(dask_scheduler.workers)
+
+
+def executing_keys(dask_worker: Any) -> list[Any]:
+    """Keys of the tasks that the worker's threads are in, cancelled ones included; runs on the worker."""
+    return [task.key for task in (*dask_worker.state.executing, *dask_worker.state.long_running)]
+
+
+def unwanted(executing: dict[str, list[Any] | None], client_id: str, dask_scheduler: Any = None) -> list[str] | None:
+    """Tell workers that are in a task which isn't theirs any more, or that don't answer; runs on the scheduler.
+
+    Returns None while the client still wants something: then its cancellation hasn't come here yet.
+    """
+    client = dask_scheduler.clients.get(client_id)
+    if client is not None and client.wants_what:
+        return None
+    processing = {
+        address: {task.key for task in worker.processing}
+        for address, worker in dask_scheduler.workers.items()
+        if address in executing
+    }
+    return [
+        address
+        for address, keys in executing.items()
+        if keys is None or not processing.get(address, set()).issuperset(keys)
     ]
 
 

@@ -15,19 +15,35 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import cloudpickle
 import psutil
 
-from workbench.runs import store
-from workbench.runs.counting import GroupCount, finished, group_counts, progress_of
+from workbench.runs import counting, store
+from workbench.runs.counting import (
+    GroupCount,
+    executing_keys,
+    finished,
+    group_counts,
+    progress_of,
+    unwanted,
+    worker_addresses,
+)
 from workbench.runs.forecast import size_of
 from workbench.runs.store import Check, Progress, Run
 
 if TYPE_CHECKING:
     from distributed import Client
 
+    from workbench.monitor.feed import Feed
+
+# The scheduler may have been started by another version of this package.
+cloudpickle.register_pickle_by_value(counting)
+
 _PROGRESS_INTERVAL = 0.2  # seconds
+_RECORDING_INTERVAL = 0.1  # seconds
 _CANCEL_GRACE = 3.0  # seconds that a worker gets to finish the task it is in
 _WORKER_ANSWER = 2.0  # seconds that a worker gets to say what it executes
 
@@ -44,21 +60,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = store.claim(run_id, os.getpid(), psutil.Process().create_time())
     if run is None:
         return 1
+    with _sign_of_life(run_id), _Recording(store.folder(run_id) / "events.parquet") as recording:
+        changes = _outcome(run, recording)
+        _ignore_cancellation()
+        counted = store.get(run_id).progress.model_copy(update={"stage": None})
+        # Whoever waits for the answer has it before the events are in their final form.
+        store.update(run_id, only_if=store.ACTIVE, **{"progress": counted, "stopped": time.time(), **changes})
+    return 0 if changes["status"] == "done" else 1
+
+
+def _outcome(run: Run, recording: _Recording) -> dict[str, Any]:
     try:
-        if store.cancel_requested(run_id):
+        if store.cancel_requested(run.id):
             raise Cancelled
-        with _sign_of_life(run_id):
-            changes = _compute(run)
+        return _compute(run, recording)
     except Cancelled:
-        changes = {"status": "cancelled", "error": None}
+        return {"status": "cancelled"}
     except Exception as err:  # noqa: BLE001  the one place where a runner turns what went wrong into a sentence
         _ignore_cancellation()
         traceback.print_exc()
-        changes = {"status": "failed", "error": _explain(err, store.get(run_id))}
-    _ignore_cancellation()
-    run = store.get(run_id)
-    store.update(run_id, only_if=store.ACTIVE, **{"progress": run.progress, "stopped": time.time(), **changes})
-    return 0 if changes["status"] == "done" else 1
+        return {"status": "failed", "error": _explain(err, run)}
 
 
 @contextlib.contextmanager
@@ -77,7 +98,7 @@ def _sign_of_life(run_id: str) -> Iterator[None]:
         ended.set()
 
 
-def _compute(run: Run) -> dict[str, Any]:
+def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
     from workbench.clusters.connect import connect
     from workbench.workloads.registry import template
 
@@ -85,42 +106,48 @@ def _compute(run: Run) -> dict[str, Any]:
         try:
             chosen = template(run.workload)
             parameters = chosen.validate(run.parameters, **size_of(run.spec))
-            run = store.update(run.id, status="running", started=time.time(), versions=_versions())
-            with _recording(client, run), _Counter(client, run) as counter:
+            recording.start(client)
+            with _Counter(client, run) as counter:
+                run = store.update(run.id, status="running", started=time.time(), versions=_versions())
                 began = time.perf_counter()
                 counter.stage = "building"
                 collections = chosen.build(parameters)
                 counter.stage = "computing"
-                results = _results(client, collections, chosen.gathered(parameters))
+                persisted = _persist(client, collections)
+                gathered = chosen.gathered(parameters)
+                futures = client.compute([persisted[name] for name in gathered])
+                results = persisted | dict(zip(gathered, client.gather(futures), strict=True))
                 seconds = time.perf_counter() - began
                 counter.count()
+            recording.stop()
             progress = finished(counter.progress)
-            store.write_progress(run, progress.model_copy(update={"stage": "checking"}))
+            # Kept before it is checked: an answer whose check breaks down is still an answer.
+            n_bytes = run.needs["bytes_processed"] if run.needs else None
+            store.update(
+                run.id,
+                seconds=seconds,
+                bytes=n_bytes,
+                bytes_per_second=n_bytes / seconds if n_bytes is not None else None,
+                result=_finite(chosen.summarise(results)),
+                progress=progress.model_copy(update={"stage": "checking"}),
+            )
             checked = chosen.check(parameters, results, client)
             _ignore_cancellation()
         except Cancelled:
             _free_workers(client)
             raise
-        n_bytes = run.needs["bytes_processed"] if run.needs else None
-        return {
-            "status": "done",
-            "seconds": seconds,
-            "bytes": n_bytes,
-            "bytes_per_second": n_bytes / seconds if n_bytes is not None else None,
-            "result": _finite(chosen.summarise(results)),
-            "check": Check(passed=bool(checked.passed), what=checked.what),
-            "progress": progress.model_copy(update={"stage": None}),
-        }
+        finally:
+            recording.stop()
+    return {"status": "done", "check": Check(passed=bool(checked.passed), what=checked.what)}
 
 
-def _results(client: Client, collections: dict[str, Any], gathered: Sequence[str]) -> dict[str, Any]:
-    """Compute all collections as one graph; those named in `gathered` come back as values, the rest stay there."""
+def _persist(client: Client, collections: dict[str, Any]) -> dict[str, Any]:
+    """Compute all collections as one graph, and leave them on the cluster."""
     from distributed.client import futures_of
 
     persisted = dict(zip(collections, client.persist(list(collections.values())), strict=True))
     _wait(futures_of(list(persisted.values())))
-    values = client.gather(client.compute([persisted[name] for name in gathered]))
-    return persisted | dict(zip(gathered, values, strict=True))
+    return persisted
 
 
 def _wait(futures: Sequence[Any]) -> None:
@@ -175,14 +202,51 @@ class _Counter:
         self._thread.join(timeout=1)
 
 
-@contextlib.contextmanager
-def _recording(client: Client, run: Run) -> Iterator[None]:
-    """Record the cluster's events beside the run."""
-    from workbench.monitor.feed import Feed
-    from workbench.monitor.record import Recorder
+class _Recording:
+    """Records the cluster's events beside a run, from `start` to `stop`; the file is whole at the end of the block.
 
-    with Recorder(store.folder(run.id) / "events.parquet") as recorder, Feed(client, on_batch=recorder.write):
-        yield
+    The writing is done in a thread, and what writes is loaded there, since that takes as long as a small run.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._feed: Feed | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._record, name="recorder")
+
+    def start(self, client: Client) -> None:
+        """Begin to record."""
+        from workbench.monitor.feed import Feed
+
+        self._feed = Feed(client).start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End recording; what happened until now is in the feed, and will be written."""
+        if self._feed is not None:
+            self._feed.close()
+        self._ended.set()
+
+    def _record(self) -> None:
+        ended = self._ended.wait(_RECORDING_INTERVAL)
+        from workbench.monitor.record import Recorder
+
+        assert self._feed is not None
+        with Recorder(self._path) as recorder:
+            while True:
+                for batch in self._feed.take():
+                    recorder.write(batch)
+                if ended:
+                    return
+                ended = self._ended.wait(_RECORDING_INTERVAL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
 
 
 def _free_workers(client: Client) -> None:
@@ -192,36 +256,36 @@ def _free_workers(client: Client) -> None:
     _ignore_cancellation()
     client.cancel([Future(key, client) for key in list(client.futures)])
     deadline = time.monotonic() + _CANCEL_GRACE
-    while stuck := client.sync(_workers_in_cancelled_tasks, client):
-        if time.monotonic() > deadline:
+    # Free twice in a row: a task that was on its way to its worker when the first answer left it isn't missed.
+    found_free = 0
+    while found_free < 2:
+        stuck = client.sync(_workers_in_unwanted_tasks, client)
+        found_free = found_free + 1 if stuck == [] else 0
+        if stuck and time.monotonic() > deadline:
             client.restart_workers(stuck, timeout=30, raise_for_error=False)
             return
         time.sleep(0.1)
 
 
-async def _workers_in_cancelled_tasks(client: Client) -> list[str]:
-    """Addresses of workers whose threads are in a task that nobody wants any more, or that don't even answer."""
+async def _workers_in_unwanted_tasks(client: Client) -> list[str] | None:
+    """Addresses of workers in tasks that nobody wants any more; None while the scheduler hasn't heard of that."""
     import asyncio
 
-    workers = list(client.scheduler_info(n_workers=-1)["workers"])
-    answers = await asyncio.gather(*(_ask(client, worker) for worker in workers))
-    return [worker for worker, busy in zip(workers, answers, strict=True) if busy]
+    workers = await client.run_on_scheduler(worker_addresses)
+    answers = await asyncio.gather(*(_executing(client, worker) for worker in workers))
+    executing = dict(zip(workers, answers, strict=True))
+    return await client.run_on_scheduler(unwanted, executing, client.id)
 
 
-async def _ask(client: Client, worker: str) -> bool:
+async def _executing(client: Client, worker: str) -> list[Any] | None:
+    """Keys of the tasks that a worker is in, None where it doesn't even answer."""
     import asyncio
 
     try:
-        answer = await asyncio.wait_for(client._run(in_cancelled_task, workers=[worker]), _WORKER_ANSWER)
+        answers = await asyncio.wait_for(client._run(executing_keys, workers=[worker]), _WORKER_ANSWER)
     except (TimeoutError, OSError):
-        return True
-    return any(answer.values())
-
-
-def in_cancelled_task(dask_worker: Any) -> bool:
-    """Whether a thread of this worker computes a task that was cancelled; runs on the worker."""
-    tasks = list(dask_worker.state.executing) + list(dask_worker.state.long_running)
-    return any(task.state == "cancelled" for task in tasks)
+        return None
+    return answers.get(worker)
 
 
 def _explain(error: Exception, run: Run) -> str:
@@ -241,6 +305,8 @@ def _end_of_cluster(name: str) -> str | None:
         try:
             record = records.read(name)
         except NotFoundError:
+            return "It was stopped."
+        if record.status == "stopping":
             return "It was stopped."
         if record.status != "ready":
             return record.message or f"It is {record.status}."

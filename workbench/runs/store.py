@@ -383,6 +383,8 @@ def _database() -> Iterator[sqlite3.Connection]:
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_TIMEOUT)) as database:
             database.row_factory = sqlite3.Row
+            # In WAL mode this keeps the file whole through a crash; the last change may be lost with the power.
+            database.execute("PRAGMA synchronous = NORMAL")
             _prepare(database, path)
             with database:
                 yield database

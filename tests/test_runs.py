@@ -1,0 +1,250 @@
+import asyncio
+import contextlib
+import os
+import signal
+import time
+
+import dask.config
+import psutil
+import pytest
+
+from workbench.clusters import records
+from workbench.clusters.connect import connect
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.runs import runner, store
+from workbench.runs.counting import executing_keys
+from workbench.runs.submit import cancel, finish, submit, wait
+from workbench.session import Session
+
+LONG = {"size": "24GiB", "chunks": 1000}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def data_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    with dask.config.set({"workbench.data-folder": str(folder)}):
+        yield folder
+
+
+def start_cluster(name, n_workers=2):
+    spec = ClusterSpec(n_workers=n_workers, threads_per_worker=1, memory_limit=2**30, protocol="tcp")
+    session = Session()
+    session.start(spec, name=name, force=True)
+    return asyncio.run(session.wait(name, timeout=60))
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    yield start_cluster("calm-otter")
+    asyncio.run(Session().stop("calm-otter"))
+
+
+@pytest.fixture
+def mortal(monkeypatch):
+    """A cluster that a test may kill, and that gives up on a task when it has taken down one worker."""
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES", "0")
+    record = start_cluster("short-lived", n_workers=1)
+    yield record
+    with contextlib.suppress(NotFoundError):
+        asyncio.run(Session().stop("short-lived"))
+
+
+def until(condition, patience=20.0):
+    deadline = time.monotonic() + patience
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+    return answer
+
+
+def under_way(record):
+    """A long run, some of whose tasks are done."""
+    run = submit("array_sum", LONG, record)
+    return until(lambda: (now := store.get(run.id)).progress.done > 3 and now)
+
+
+def log_of(run):
+    return (store.folder(run.id) / "log.txt").read_text()
+
+
+def executing(client):
+    return [key for keys in client.processing().values() for key in keys]
+
+
+def test_a_sum_runs_to_its_answer_and_everything_about_it_is_kept(cluster):
+    run = submit("array_sum", {"size": "64MiB"}, cluster, inventory={"cpu": {"threads": 2}})
+    assert run.status in ("starting", "running")
+    run = finish(run.id, timeout=60)
+    assert run.status == "done", log_of(run)
+    assert run.check.passed
+    assert run.result["value"] == pytest.approx(11 * (run.resolved["shape"][0] / 2) ** 2, rel=0.01)
+    assert run.parameters == {"size": "64MiB"}
+    assert run.resolved["dtype"] == "float64"
+    assert run.spec == cluster.spec
+    assert run.inventory == {"cpu": {"threads": 2}}
+    assert {"python", "workbench", "dask", "distributed", "numpy"} <= set(run.versions)
+    assert run.created <= run.started <= run.started + run.seconds <= run.stopped
+    assert run.bytes_per_second == pytest.approx(run.bytes / run.seconds)
+    assert run.progress.done == run.progress.total > 10
+    assert sum(count.total for count in run.progress.by_name.values()) == run.progress.total
+    assert run.progress.stage is None
+    assert run.error is None
+    assert log_of(run) == ""
+
+
+def test_an_svd_runs_to_its_singular_values(cluster):
+    run = submit("tall_skinny_svd", {"shape": [20_000, 20], "chunks": [5_000, 20]}, cluster)
+    run = finish(run.id, timeout=60)
+    assert run.status == "done", log_of(run)
+    assert run.check.passed
+    values = run.result["singular_values"]
+    assert len(values) == 20
+    assert values == sorted(values, reverse=True)
+
+
+def test_the_events_of_a_run_are_kept_with_it(cluster):
+    from workbench.monitor.record import read_events
+
+    run = finish(submit("array_sum", {"size": "64MiB"}, cluster).id, timeout=60)
+    until((store.folder(run.id) / "events.parquet").exists)
+    events = read_events(store.folder(run.id) / "events.parquet")
+    assert len(events.tasks) >= run.progress.total / 2
+    assert min(events.tasks.start) > run.started - 1
+
+
+def test_a_run_leaves_no_process_and_no_client_behind(cluster):
+    run = finish(submit("array_sum", {"size": "16MiB"}, cluster).id, timeout=60)
+    until(lambda: not store.alive(run))
+    until(lambda: not any(run.id in client for client in records.read(cluster.name).clients))
+
+
+def test_whoever_waits_hears_of_progress_and_of_the_end(cluster):
+    run = submit("array_sum", {"size": "512MiB", "chunks": 1000}, cluster)
+    heard = []
+    asyncio.run(wait(run.id, heard.append, timeout=60))
+    assert heard[-1].status == "done"
+    assert {"running", "done"} <= {told.status for told in heard}
+    counts = [told.progress.done for told in heard]
+    assert counts == sorted(counts)
+    assert any(0 < told.progress.done < told.progress.total for told in heard)
+
+
+def test_several_runs_at_once_on_one_cluster_each_count_their_own_tasks(cluster):
+    sizes = {"64MiB": 500, "96MiB": 250}
+    runs = [submit("array_sum", {"size": size, "chunks": chunks}, cluster) for size, chunks in sizes.items()]
+    ended = [finish(run.id, timeout=60) for run in runs]
+    assert [run.status for run in ended] == ["done", "done"]
+    assert all(run.check.passed for run in ended)
+    alone = [finish(submit("array_sum", run.parameters, cluster).id, timeout=60) for run in ended]
+    assert [run.progress.total for run in ended] == [run.progress.total for run in alone]
+
+
+@pytest.mark.parametrize(
+    ("workload", "parameters", "error"),
+    [
+        ("array_sum", {"sise": "1GiB"}, BadInputError),
+        ("array_sum", {"size": "-1GiB"}, BadInputError),
+        ("array_sum", {"size": float("nan")}, BadInputError),
+        ("array_sum", {"shape": [10, 10], "chunks": [20, 20]}, BadInputError),
+        ("svd_of_file", {"path": "/nowhere/at/all.npy"}, BadInputError),
+        ("frobnicate", {}, NotFoundError),
+    ],
+)
+def test_bad_parameters_start_nothing_and_leave_nothing(cluster, workload, parameters, error):
+    before = store.select(limit=None)
+    processes = psutil.pids()
+    with pytest.raises(error):
+        submit(workload, parameters, cluster)
+    assert store.select(limit=None) == before
+    assert not [pid for pid in set(psutil.pids()) - set(processes) if _is_runner(pid)]
+
+
+def _is_runner(pid):
+    try:
+        return "workbench.runs.runner" in psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return False
+
+
+def test_a_cluster_that_is_not_ready_is_refused(cluster):
+    with pytest.raises(ConflictError, match="calm-otter is stopping"):
+        submit("array_sum", {"size": "1MiB"}, cluster.model_copy(update={"status": "stopping"}))
+
+
+def test_cancelling_frees_the_workers_and_leaves_the_cluster_usable(cluster):
+    run = under_way(cluster)
+    began = time.monotonic()
+    cancel(run.id)
+    run = finish(run.id, timeout=20)
+    assert run.status == "cancelled"
+    assert run.error is None
+    assert 0 < run.progress.done < run.progress.total
+    assert time.monotonic() - began < 6
+    with connect(cluster.name) as client:
+        assert executing(client) == []
+        assert client.submit(sum, [1, 2]).result(timeout=5) == 3
+    assert finish(submit("array_sum", {"size": "16MiB"}, cluster).id, timeout=60).status == "done"
+
+
+def test_cancelling_right_after_the_start_cancels_too(cluster):
+    run = submit("array_sum", LONG, cluster)
+    cancel(run.id)
+    assert finish(run.id, timeout=20).status == "cancelled"
+
+
+def test_cancelling_a_run_that_has_ended_says_so(cluster):
+    run = finish(submit("array_sum", {"size": "16MiB"}, cluster).id, timeout=60)
+    with pytest.raises(ConflictError, match=f"{run.id} has ended already: it is done"):
+        cancel(run.id)
+
+
+def test_only_a_worker_that_stays_in_a_cancelled_task_is_restarted(cluster):
+    with connect(cluster.name) as client:
+        before = client.run(os.getpid)
+        assert len(before) == 2
+        stuck, other = before
+        future = client.submit(time.sleep, 100, workers=[stuck], pure=False)
+        until(lambda: client.run(executing_keys)[stuck])
+        runner._free_workers(client)
+        assert future.cancelled()
+        after = until(lambda: (pids := client.run(os.getpid)) and len(pids) == 2 and pids)
+        assert after[other] == before[other]
+        assert before[stuck] not in after.values()
+        assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+
+
+def test_a_runner_that_is_killed_leaves_a_run_that_is_lost_and_a_cluster_that_is_free(cluster):
+    run = under_way(cluster)
+    os.kill(run.pid, signal.SIGKILL)
+    lost = until(lambda: (now := store.get(run.id)).status == "lost" and now)
+    assert f"pid {run.pid}" in lost.error
+    with connect(cluster.name) as client:
+        until(lambda: executing(client) == [])
+        assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+
+
+def test_a_cluster_that_is_killed_ends_its_run_with_a_sentence(mortal):
+    run = under_way(mortal)
+    os.kill(mortal.pid, signal.SIGKILL)
+    run = finish(run.id, timeout=20)
+    assert run.status == "failed"
+    assert "The cluster short-lived ended while the run was going on." in run.error
+    assert "killed" in run.error
+    assert "Traceback" in log_of(run)
+
+
+def test_a_cluster_that_is_stopped_ends_its_run_with_a_sentence(mortal):
+    run = under_way(mortal)
+    asyncio.run(Session().stop(mortal.name))
+    run = finish(run.id, timeout=20)
+    assert run.status == "failed"
+    assert "The cluster short-lived ended while the run was going on. It was stopped." in run.error
+
+
+def test_a_task_that_takes_more_memory_than_there_is_fails_with_a_remedy(mortal):
+    run = submit("array_sum", {"shape": [20_000, 20_000], "chunks": 20_000}, mortal)
+    run = finish(run.id, timeout=90)
+    assert run.status == "failed"
+    assert "smaller chunks" in run.error
+    assert "Traceback" in log_of(run)
