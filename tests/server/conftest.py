@@ -209,8 +209,7 @@ class FakePatch(NamedTuple):
 class FakeFigure:
     """Draws the times of the batches it was fed."""
 
-    def __init__(self, theme: str) -> None:
-        self.theme = theme
+    def __init__(self, theme: str, name: str) -> None:
         self.fed: list[float] = []
 
     def feed(self, batches: list[Any]) -> None:
@@ -218,7 +217,7 @@ class FakeFigure:
 
     def patches(self) -> list[FakePatch]:
         fed, self.fed = self.fed, []
-        return [FakePatch("tasks", "stream", {"time": fed})]
+        return [FakePatch("tasks", "stream", {"time": fed})] if fed else []
 
     def show_range(self, start: float, end: float, width: int) -> list[FakePatch]:
         return [FakePatch("tasks", "replace", {"range": [start, end, width]})]

@@ -6,29 +6,21 @@ from typing import Any
 
 import bokeh
 
+from workbench.figures.layout import COLUMNS
 from workbench.figures.live import LiveFigure
 from workbench.server.answers import api_url
 
-NAMES = {
-    "tasks": "tasks",
-    "workers_cpu": "workers_cpu",
-    "workers_memory": "workers_memory",
-    "progress": "progress",
-    "time": "time",
-    "empty": "empty",
-}
-"""What a page looks for in the document: sources that patches name, the range of time, the words when it is empty."""
 
-
-def document(theme: str, base_url: str) -> dict[str, Any]:
-    """Return an empty figure for a page to embed."""
-    figure = LiveFigure(theme=theme)
+def document(theme: str, name: str, base_url: str) -> dict[str, Any]:
+    """Return an empty figure for a page to embed; `names` are what patches and the page find in it."""
+    figure = LiveFigure(theme, name)
+    item = figure.item()
     return {
-        "item": figure.item(),
-        "names": NAMES,
+        "item": item,
+        "names": {name: name for name in (*COLUMNS, "time", "empty")},
         "bokeh": {
             "version": bokeh.__version__,
-            "scripts": [f"{api_url(base_url, 'bokeh', name)}?v={bokeh.__version__}" for name in _scripts(figure)],
+            "scripts": [f"{api_url(base_url, 'bokeh', script)}?v={bokeh.__version__}" for script in _scripts(figure)],
         },
     }
 

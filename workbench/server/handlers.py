@@ -416,24 +416,24 @@ class Figure(Handler):
     @authorized
     async def get(self, kind: str, name: str) -> None:
         theme = self.theme()
-        await self.ask(lambda session: session.cluster(name) if kind == "cluster" else session.show(name))
-        self.answer(await asyncio.to_thread(_document, theme, self.base_url))
+        self.answer(await self.ask(lambda session: _document(session, kind, name, theme, self.base_url)))
 
 
-def _document(theme: str, base_url: str) -> dict[str, Any]:
+def _document(session: Session, kind: str, name: str, theme: str, base_url: str) -> dict[str, Any]:
+    cluster = session.cluster(name).name if kind == "cluster" else session.show(name).cluster
     from workbench.server.drawing import document
 
-    return document(theme, base_url)
+    return document(theme, cluster, base_url)
 
 
 class FigurePatches(Handler):
-    """What changed in a cluster's figure since `cursor`, for a page whose WebSocket is blocked."""
+    """What changed in a figure since `cursor`, for a page whose WebSocket is blocked."""
 
     @authenticated
     @authorized
-    async def get(self, name: str) -> None:
+    async def get(self, kind: str, name: str) -> None:
         watching = await self.shared.watching()
-        polled = await watching.poll(name, self.theme(), self.get_query_argument("cursor", None))
+        polled = await watching.poll(kind, name, self.theme(), self.get_query_argument("cursor", None))
         shown = self._range()
         if shown is not None:
             polled.watch.show_range(*shown)
@@ -527,7 +527,7 @@ def addresses() -> list[tuple[str, type[RequestHandler]]]:
         f"runs/{name}/log": RunLog,
         f"runs/{name}/report": Report,
         f"figures/(cluster|run)/{name}": Figure,
-        f"figures/cluster/{name}/patches": FigurePatches,
+        f"figures/(cluster|run)/{name}/patches": FigurePatches,
         f"bokeh/{name}": Script,
         "state": State,
         "stream": Stream,

@@ -13,24 +13,33 @@ if TYPE_CHECKING:
 
 def read_batches(run: Run) -> list[Batch]:
     """Return the recorded events of a run. Raises a WorkbenchError when it goes on or left none."""
-    from workbench.monitor.record import read_events
-    from workbench.runs import store
-
     if run.active:
         raise ConflictError(f"The run {run.id} is still going on: watch its cluster {run.cluster}.")
-    try:
-        return [read_events(store.folder(run.id) / "events.parquet")]
-    except FileNotFoundError as err:
-        raise NotFoundError(f"No events were recorded of the run {run.id} ({run.status}).") from err
+    found = _events(run)
+    if found is None:
+        raise NotFoundError(f"No events were recorded of the run {run.id} ({run.status}).")
+    return [found]
 
 
 def report(run: Run) -> str:
     """Return the run's report, made now when none was saved with it."""
     from workbench.runs import store
 
+    if run.active:
+        raise ConflictError(f"The run {run.id} is still going on. Its report is there when it has ended.")
     saved = store.folder(run.id) / "report.html"
     if saved.exists():
         return saved.read_text()
     from workbench.figures.report import report_html
 
-    return report_html(run, read_batches(run)[0])
+    return report_html(run, _events(run))
+
+
+def _events(run: Run) -> Batch | None:
+    from workbench.monitor.record import read_events
+    from workbench.runs import store
+
+    try:
+        return read_events(store.folder(run.id) / "events.parquet")
+    except NotFoundError:
+        return None

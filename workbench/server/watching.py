@@ -35,7 +35,7 @@ POLLED_FOR = 15.0
 """Seconds for which a figure that is polled is kept between two polls."""
 
 FeedOpener = Callable[[str, Callable[["Batch"], None]], AbstractAsyncContextManager[Any]]
-FigureMaker = Callable[[str], "LiveFigure"]
+FigureMaker = Callable[[str, str], "LiveFigure"]
 
 
 class Watching:
@@ -71,7 +71,7 @@ class Watching:
         """
         record = await asyncio.to_thread(self.session.cluster, name)
         _check_alive(name, record.status, record.message)
-        figure = await asyncio.to_thread(self._make_figure, theme)
+        figure = await asyncio.to_thread(self._make_figure, theme, name)
         feed = self._feeds.get(name)
         if feed is None or feed.created != record.created or feed.ended is not None:
             feed = self._new_feed(name, record.created)
@@ -86,16 +86,17 @@ class Watching:
 
         run = await asyncio.to_thread(self.session.show, run_id)
         batches = await asyncio.to_thread(read_batches, run)
-        figure = await asyncio.to_thread(self._make_figure, theme)
+        figure = await asyncio.to_thread(self._make_figure, theme, run.cluster)
         watch = Watch(figure, on_change)
         watch.add(batches)
         return watch
 
-    async def poll(self, name: str, theme: str, cursor: str | None) -> PolledFigure:
+    async def poll(self, kind: str, name: str, theme: str, cursor: str | None) -> PolledFigure:
         """Return the figure of a page whose WebSocket is blocked; without a known cursor, a new one."""
         polled = self._polled.get(cursor or "")
-        if polled is None or polled.name != name:
-            polled = PolledFigure(token_hex(8), name, await self.watch_cluster(name, theme, _nothing))
+        if polled is None or polled.shows != (kind, name, theme):
+            watch = self.watch_cluster if kind == "cluster" else self.watch_run
+            polled = PolledFigure(token_hex(8), (kind, name, theme), await watch(name, theme, _nothing))
             self._polled[polled.cursor] = polled
         polled.seen = time.monotonic()
         if self._sweep is None:
@@ -274,6 +275,7 @@ class Watch:
         self._batches: list[Batch] = []
         self._range: tuple[float, float, int] | None = None
         self._status: dict[str, Any] = {}
+        self._is_new = True
         self._drawing = asyncio.Lock()
 
     @property
@@ -308,8 +310,9 @@ class Watch:
             batches, self._batches = self._batches, []
             shown, self._range = self._range, None
             waiting = self._feed.waiting if self._feed else None
-            if not batches and shown is None and waiting == self._status.get("message"):
+            if not batches and shown is None and not self._is_new and waiting == self._status["message"]:
                 return None
+            self._is_new = False
             for batch in batches:
                 if batch.samples:
                     self._status = status_of(batch)
@@ -319,10 +322,8 @@ class Watch:
         return {"patches": patches, "status": self._status}
 
     def _draw(self, batches: list[Batch], shown: tuple[float, float, int] | None) -> list[dict[str, Any]]:
-        patches: list[Any] = []
-        if batches:
-            self.figure.feed(batches)
-            patches.extend(self.figure.patches())
+        self.figure.feed(batches)
+        patches = list(self.figure.patches())
         if shown is not None:
             patches.extend(self.figure.show_range(*shown))
         return [patch_answer(patch) for patch in patches]
@@ -333,7 +334,7 @@ class PolledFigure:
     """A figure that a page without a WebSocket asks for again and again."""
 
     cursor: str
-    name: str
+    shows: tuple[str, str, str]
     watch: Watch
     seen: float = 0.0
 
@@ -367,10 +368,10 @@ def _nothing() -> None:
     pass
 
 
-def _make_figure(theme: str) -> LiveFigure:
+def _make_figure(theme: str, name: str) -> LiveFigure:
     from workbench.figures.live import LiveFigure
 
-    return LiveFigure(theme=theme)
+    return LiveFigure(theme, name)
 
 
 @asynccontextmanager

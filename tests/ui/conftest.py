@@ -1,0 +1,229 @@
+"""A real JupyterLab and a real browser.
+
+pytest-jupyter's fixtures live in tests/server alone: two of them run for every test that sees them, and break
+Playwright's synchronous interface.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+import workbench
+from tests.conftest import using_data_folder
+
+PACKAGE = Path(workbench.__file__).parent
+LABEXTENSION = PACKAGE / "labextension"
+SCREENSHOTS = Path(__file__).with_name("screenshots")
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+BASE_URL = "/user/t/"
+TOKEN = "a-token-for-tests"
+PATIENCE = 60.0
+
+
+class Lab:
+    """A `jupyter lab` of its own, with its own home and its own clusters; `notebooks` is the folder it shows."""
+
+    def __init__(self, folder: Path, data_folder: Path) -> None:
+        self.folder = folder
+        self.data_folder = data_folder
+        self.notebooks = folder / "notebooks"
+        self.log = folder / "lab.log"
+        self.token = TOKEN
+        self.port = _free_port()
+        self.root = f"http://127.0.0.1:{self.port}{BASE_URL}"
+        self.process: subprocess.Popen[bytes] | None = None
+        for name in ("home", "config", "data", "runtime", "notebooks", "labextensions"):
+            (folder / name).mkdir(exist_ok=True)
+        # As an installation does it, for the case that the package isn't installed.
+        enabled = folder / "config" / "jupyter_server_config.d"
+        enabled.mkdir()
+        shutil.copy(PACKAGE / "server" / "dask_workbench.json", enabled)
+        if LABEXTENSION.exists():
+            (folder / "labextensions" / "dask-workbench").symlink_to(LABEXTENSION, target_is_directory=True)
+
+    @property
+    def url(self) -> str:
+        """Address to open in a browser, logged in."""
+        return f"{self.root}lab?token={TOKEN}"
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self._command(), env=self._environment(), cwd=self.notebooks, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + PATIENCE
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"JupyterLab did not start:\n{self.log.read_text()[-4000:]}")
+            time.sleep(0.05)
+
+    def stop(self, sign: int = signal.SIGTERM) -> None:
+        """End the server: SIGTERM lets it clean up, SIGKILL doesn't."""
+        if self.process is None:
+            return
+        self.process.send_signal(sign)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def restart(self) -> None:
+        """Kill the server without warning and start it again at the same address."""
+        self.stop(signal.SIGKILL)
+        self.start()
+
+    def get(self, path: str) -> Any:
+        """What the server answers to a GET, as JSON."""
+        request = urllib.request.Request(self.root + path, headers={"Authorization": f"token {TOKEN}"})
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return json.load(response)
+
+    def _answers(self) -> bool:
+        try:
+            self.get("api/status")
+        except (urllib.error.URLError, OSError):
+            return False
+        return True
+
+    def _command(self) -> list[str]:
+        return [
+            sys.executable,
+            "-m",
+            "jupyterlab",
+            "--no-browser",
+            "--allow-root",
+            "--ServerApp.ip=127.0.0.1",
+            f"--ServerApp.port={self.port}",
+            "--ServerApp.port_retries=0",
+            f"--ServerApp.base_url={BASE_URL}",
+            f"--IdentityProvider.token={TOKEN}",
+            f"--ServerApp.root_dir={self.notebooks}",
+            "--LabApp.expose_app_in_browser=True",
+            "--LabApp.news_url=None",
+            f"--LabApp.extra_labextensions_path={self.folder / 'labextensions'}",
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        folder = self.folder
+        paths = [str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")]
+        return os.environ | {
+            "HOME": str(folder / "home"),
+            "IPYTHONDIR": str(folder / "home" / "ipython"),
+            "JUPYTER_CONFIG_DIR": str(folder / "config"),
+            "JUPYTER_DATA_DIR": str(folder / "data"),
+            "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+            "JUPYTERLAB_SETTINGS_DIR": str(folder / "config" / "settings"),
+            "JUPYTERLAB_WORKSPACES_DIR": str(folder / "config" / "workspaces"),
+            "DASK_WORKBENCH__DATA_FOLDER": str(self.data_folder),
+            # Where the package isn't installed, kernels and hosts find it as this process does.
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        }
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A JupyterLab for the tests of one file; its clusters are stopped at the end."""
+    if not (LABEXTENSION / "package.json").exists():
+        pytest.fail("The Lab extension isn't built. Run: make install")
+    folder = tmp_path_factory.mktemp("lab")
+    with using_data_folder(folder / "workbench") as data_folder:
+        running = Lab(folder, data_folder)
+        running.start()
+        try:
+            yield running
+        finally:
+            running.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium or Chrome as it is installed."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.fail("These tests need Chromium or Chrome. Debian and Ubuntu: apt install chromium")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """An empty page of the browser; when the test fails, its last sight is kept among the screenshots."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.set_default_timeout(30_000)
+    opened = context.new_page()
+    yield opened
+    if getattr(request.node, "failed", False):
+        _screenshot(opened, f"failed-{request.node.name}")
+    context.close()
+
+
+@pytest.fixture
+def open_lab(lab: Lab, page: Page) -> Callable[[], Page]:
+    """Opens JupyterLab in the page, or again, and waits until its layout is restored."""
+
+    def opened() -> Page:
+        page.goto(lab.url)
+        page.wait_for_function("() => window.jupyterapp !== undefined", timeout=PATIENCE * 1000)
+        page.evaluate("async () => { await window.jupyterapp.restored }")
+        return page
+
+    return opened
+
+
+@pytest.fixture
+def screenshot(page: Page) -> Callable[[str], Path]:
+    """Keeps what the page shows in tests/ui/screenshots, for somebody to look at."""
+    return lambda name: _screenshot(page, name)
+
+
+def _screenshot(page: Page, name: str) -> Path:
+    SCREENSHOTS.mkdir(exist_ok=True)
+    path = SCREENSHOTS / f"{name}.png"
+    page.screenshot(path=path)
+    return path
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    """Let the page know whether its test failed."""
+    report = yield
+    if report.when == "call":
+        item.failed = report.failed  # type: ignore[attr-defined]
+    return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what drives a browser, and run it last: it is what takes longest."""
+    here = Path(__file__).parent
+    driving = [item for item in items if here in item.path.parents]
+    for item in driving:
+        item.add_marker("ui")
+    items[:] = [item for item in items if item not in driving] + driving
