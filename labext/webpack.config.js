@@ -13,11 +13,15 @@ module.exports = {
       }
     ]
   },
+  target: ['web', 'es2022'],
   optimization: {
     minimizer: [
       new rspack.SwcJsMinimizerRspackPlugin({
         // Names that begin with _ are private to their class, so they may be shortened as local ones are.
-        minimizerOptions: { mangle: { props: { regex: '^_[a-z]' } }, compress: { passes: 3 } }
+        minimizerOptions: {
+          mangle: { props: { regex: '^_[a-z]' } },
+          compress: { passes: 3, ecma: 2022, unsafe_arrows: true }
+        }
       })
     ]
   }

@@ -1,5 +1,5 @@
 /** The REST calls of our server extension. No other file fetches. */
-import { PageConfig, URLExt } from '@jupyterlab/coreutils';
+import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
 import type {
@@ -7,12 +7,16 @@ import type {
   IBudget,
   ICluster,
   IEnvironment,
+  IFigure,
   IHardware,
   INeeds,
+  IPatch,
   IPlan,
   IRun,
   ISchema,
-  IWorkload
+  IWatchStatus,
+  IWorkload,
+  Watched
 } from './tokens';
 
 const ROOT = 'workbench/api';
@@ -33,7 +37,14 @@ export interface IState {
   cursor: number;
   clusters: ICluster[];
   runs: IRun[];
-  budget?: IBudget | null;
+  budget: IBudget | null;
+}
+
+export interface IPolledPatches {
+  cursor: string;
+  gone: string | null;
+  patches: IPatch[];
+  status: IWatchStatus | null;
 }
 
 export class Api {
@@ -68,10 +79,7 @@ export class Api {
     await this._request('DELETE', ['clusters']);
   }
 
-  async scale(
-    name: string,
-    size: { n_workers: number } | { minimum: number; maximum: number }
-  ): Promise<void> {
+  async scale(name: string, size: { n_workers: number } | { minimum: number; maximum: number }): Promise<void> {
     await this._request('PATCH', ['clusters', name], size);
   }
 
@@ -123,21 +131,30 @@ export class Api {
     return this._withToken(url.startsWith('/') ? url : URLExt.join(this.settings.baseUrl, url));
   }
 
-  state(since: number): Promise<IState> {
-    return this._json('GET', ['state'], undefined, { since: String(since) });
+  /** All that changes by itself; the answer is held back, up to `wait` seconds, until there is more than at `since`. */
+  state(since: number, wait: number): Promise<IState> {
+    return this._json('GET', ['state'], undefined, { since: `${since}`, wait: `${wait}` });
   }
 
-  /** A figure as Bokeh's embed_item takes it. */
-  async figure(watched: { cluster?: string; run?: string }, theme: string): Promise<Record<string, unknown>> {
-    const path = watched.run
-      ? ['figures', 'run', watched.run]
-      : ['figures', 'cluster', watched.cluster ?? ''];
-    return (await this._json<{ item: Record<string, unknown> }>('GET', path, undefined, { theme })).item;
+  /** A figure without anything in it. */
+  figure(watched: Watched, theme: string): Promise<IFigure> {
+    const path = watched.run ? ['figures', 'run', watched.run] : ['figures', 'cluster', watched.cluster ?? ''];
+    return this._json('GET', path, undefined, { theme });
   }
 
-  /** Source of one of BokehJS's files, from the bokeh package that made the figure. */
-  async bokehScript(file: string, version: string): Promise<string> {
-    return (await this._request('GET', ['bokeh', file], undefined, { v: version })).text();
+  /** What has changed in a cluster's figure, where the stream can't say it. */
+  patches(cluster: string, query: Record<string, string>): Promise<IPolledPatches> {
+    return this._json('GET', ['figures', 'cluster', cluster, 'patches'], undefined, query);
+  }
+
+  /** Text of a script at an address that the server gave. */
+  async script(url: string): Promise<string> {
+    const address = new URL(url, this.settings.baseUrl).href;
+    const response = await ServerConnection.makeRequest(address, {}, this.settings);
+    if (!response.ok) {
+      throw await errorOf(response);
+    }
+    return response.text();
   }
 
   /** A WebSocket to the stream of states and patches. */
@@ -152,16 +169,11 @@ export class Api {
   }
 
   private _withToken(url: string): string {
-    const token = this.settings.appendToken ? this.settings.token || PageConfig.getToken() : '';
+    const token = this.settings.appendToken && this.settings.token;
     return token ? `${url}${url.includes('?') ? '&' : '?'}token=${encodeURIComponent(token)}` : url;
   }
 
-  private async _json<T>(
-    method: string,
-    path: string[],
-    body?: unknown,
-    query?: Record<string, string>
-  ): Promise<T> {
+  private async _json<T>(method: string, path: string[], body?: unknown, query?: Record<string, string>): Promise<T> {
     return (await (await this._request(method, path, body, query)).json()) as T;
   }
 
@@ -195,8 +207,5 @@ async function errorOf(response: Response): Promise<ApiError> {
   } catch {
     // Not our JSON: a proxy or Jupyter itself answered.
   }
-  return new ApiError(
-    `The Jupyter server answered ${response.status} ${response.statusText}.`,
-    response.status
-  );
+  return new ApiError(`The Jupyter server answered ${response.status} ${response.statusText}.`, response.status);
 }

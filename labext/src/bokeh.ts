@@ -1,5 +1,6 @@
 /** BokehJS, from the bokeh package beside our server extension: its version is always that of the figure. */
 import type { Api } from './api';
+import type { IFigure } from './tokens';
 
 /** What we use of a Bokeh model. */
 export interface IBokehModel {
@@ -37,14 +38,12 @@ export interface IEmbedded {
   dispose(): void;
 }
 
-const FILES = ['bokeh.min.js', 'bokeh-widgets.min.js'];
 const loaded = new Map<string, Promise<IBokeh>>();
 
-/** Draw a json_item into an element. */
-export async function embed(api: Api, item: Record<string, unknown>, host: HTMLElement): Promise<IEmbedded> {
-  const version = String((item['doc'] as { version?: string } | undefined)?.version ?? '');
-  const bokeh = await load(api, version);
-  const views = await bokeh.embed.embed_item(item, host);
+/** Draw a figure into an element. */
+export async function embed(api: Api, figure: IFigure, host: HTMLElement): Promise<IEmbedded> {
+  const bokeh = await load(api, figure.bokeh.scripts);
+  const views = await bokeh.embed.embed_item(figure.item, host);
   const { document } = views.roots[0].model;
   if (!document) {
     throw new Error('The figure came without a document.');
@@ -58,12 +57,13 @@ export async function embed(api: Api, item: Record<string, unknown>, host: HTMLE
   };
 }
 
-function load(api: Api, version: string): Promise<IBokeh> {
-  let promise = loaded.get(version);
+function load(api: Api, scripts: string[]): Promise<IBokeh> {
+  const key = scripts.join();
+  let promise = loaded.get(key);
   if (!promise) {
-    promise = fetchAndRun(api, version);
-    promise.catch(() => loaded.delete(version));
-    loaded.set(version, promise);
+    promise = fetchAndRun(api, scripts);
+    promise.catch(() => loaded.delete(key));
+    loaded.set(key, promise);
   }
   return promise;
 }
@@ -72,8 +72,8 @@ function load(api: Api, version: string): Promise<IBokeh> {
  * Run the files with an object of ours in the place of `window`: a Bokeh that Panel or a notebook loaded stays what it
  * is, and theirs never sees ours. A script tag with text runs at once, so nothing can come in between.
  */
-async function fetchAndRun(api: Api, version: string): Promise<IBokeh> {
-  const sources = await Promise.all(FILES.map(file => api.bokehScript(file, version)));
+async function fetchAndRun(api: Api, scripts: string[]): Promise<IBokeh> {
+  const sources = await Promise.all(scripts.map(url => api.script(url)));
   const root: { Bokeh?: IBokeh } = {};
   const slot = '__dask_workbench_root__';
   const page = window as unknown as Record<string, unknown>;
@@ -89,9 +89,7 @@ async function fetchAndRun(api: Api, version: string): Promise<IBokeh> {
     delete page[slot];
   }
   if (!root.Bokeh) {
-    throw new Error(
-      'BokehJS could not be run: the page’s Content-Security-Policy may forbid inline scripts.'
-    );
+    throw new Error('BokehJS could not be run: the page’s Content-Security-Policy may forbid inline scripts.');
   }
   return root.Bokeh;
 }

@@ -39,14 +39,9 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
     app.shell.add(sidebar, 'left', { rank: 150, type: 'Workbench' });
     restorer?.add(sidebar, sidebar.id);
     addCommands(app, model, notebooks, sidebar);
-    [
-      Commands.open,
-      Commands.start,
-      Commands.watch,
-      Commands.connect,
-      Commands.runs,
-      Commands.stopAll
-    ].forEach(command => palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } }));
+    [Commands.open, Commands.start, Commands.watch, Commands.connect, Commands.runs, Commands.stopAll].forEach(
+      command => palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } })
+    );
     launcher?.add({ command: Commands.open, category: 'Other', rank: 10 });
     const open = () => shell?.activateById(sidebar.id) ?? app.shell.activateById(sidebar.id);
     void app.restored.then(() => openOnStart(settings, memory, open));

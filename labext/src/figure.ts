@@ -18,6 +18,8 @@ import type { IPatch, IWatchStatus, StreamMessage, Watched } from './tokens';
 
 /** Messages kept while the figure is paused or hidden; beyond it the server is asked for the whole again. */
 const QUEUE = 1000;
+/** The source that holds the stretch of time to show while one follows. */
+const WINDOW = 'window';
 /** Milliseconds after the last pan or zoom before the server is asked for the detail of what is in view. */
 const SETTLE = 150;
 
@@ -71,12 +73,12 @@ export class Figure extends Widget {
     this._say('Loading …');
     const theme = this._theme();
     try {
-      const item = await this._model.api.figure(this.watched, theme);
+      const figure = await this._model.api.figure(this.watched, theme);
       if (round !== this._round || this.isDisposed) {
         return;
       }
       this._embedded?.dispose();
-      const embedded = await embed(this._model.api, item, this._host);
+      const embedded = await embed(this._model.api, figure, this._host);
       if (round !== this._round || this.isDisposed) {
         embedded.dispose();
         return;
@@ -119,7 +121,7 @@ export class Figure extends Widget {
   private _watch(): void {
     this._id = UUID.uuid4();
     this._queue = [];
-    this._latest = 0;
+    this._window = null;
     this._model.stream.watch(this._id, { ...this.watched, theme: this._theme() });
     this._connectionChanged();
   }
@@ -132,13 +134,8 @@ export class Figure extends Widget {
   }
 
   private _connectionChanged(): void {
-    if (this._model.connection === 'polling') {
-      this._say(
-        'This figure stands still: something between this browser and Jupyter blocks WebSockets. ' +
-          'A proxy in front of Jupyter has to pass “Upgrade: websocket” on.'
-      );
-    } else if (this._model.connection === 'pushed' && this._id) {
-      this._say('');
+    if (this._model.connection === 'polling' && this.watched.run) {
+      this._say('Something between this browser and Jupyter blocks WebSockets. The report of the run shows the same.');
     }
   }
 
@@ -190,8 +187,7 @@ export class Figure extends Widget {
   }
 
   private _apply(patch: IPatch): void {
-    const source = this._embedded?.document.get_model_by_name(patch.source) as
-      IBokehSource | null | undefined;
+    const source = this._embedded?.document.get_model_by_name(patch.source) as IBokehSource | null | undefined;
     if (!source) {
       return;
     }
@@ -200,23 +196,18 @@ export class Figure extends Widget {
     } else {
       source.data = patch.columns;
     }
-    for (const name of ['right', 'time']) {
-      for (const value of patch.columns[name] ?? []) {
-        this._latest = Math.max(this._latest, Number(value) || 0);
-      }
+    if (patch.source === WINDOW) {
+      this._window = { start: Number(patch.columns['start'][0]), end: Number(patch.columns['end'][0]) };
     }
   }
 
   /** Move the time axis on, when it is to follow. */
   private _showLatest(): void {
-    const range = this._range;
-    if (!range || !this._following || this._paused || !this._latest) {
-      return;
+    if (this._following && !this._paused && this._window) {
+      this._ours = true;
+      this._range?.setv(this._window);
+      this._ours = false;
     }
-    const span = range.end - range.start;
-    this._ours = true;
-    range.setv({ start: this._latest - span, end: this._latest });
-    this._ours = false;
   }
 
   private get _range(): IBokehRange | null {
@@ -257,7 +248,6 @@ export class Figure extends Widget {
   private _following = true;
   private readonly _host = document.createElement('div');
   private _id = '';
-  private _latest = 0;
   private _missed = false;
   private readonly _note = document.createElement('div');
   private _ours = false;
@@ -265,6 +255,7 @@ export class Figure extends Widget {
   private _queue: IPatch[][] = [];
   private _round = 0;
   private _settle = 0;
+  private _window: { start: number; end: number } | null = null;
 }
 
 function summaryOf(status: IWatchStatus): string {
@@ -285,9 +276,7 @@ function figureTab(figure: Figure, model: Model): MainAreaWidget<Figure> {
   tab.title.icon = watchIcon;
   tab.title.closable = true;
   tab.title.label = watched.cluster ?? runLabel(model, watched.run ?? '');
-  tab.title.caption = watched.cluster
-    ? `Tasks, CPU and memory of ${watched.cluster}`
-    : `What run ${watched.run} did`;
+  tab.title.caption = watched.cluster ? `Tasks, CPU and memory of ${watched.cluster}` : `What run ${watched.run} did`;
   if (watched.cluster) {
     addLiveButtons(tab);
   } else {

@@ -89,9 +89,15 @@ export class Model {
     );
   }
 
-  /** What went wrong at a place: 'plan', 'start', 'needs', 'run', 'cluster <name>', 'run <id>'. */
+  /** What went wrong at a place: 'server', 'plan', 'start', 'needs', 'run', 'cluster <name>', 'run <id>'. */
   problem(place: string): IProblem | null {
     return this._problems.get(place) ?? null;
+  }
+
+  /** Take a problem off the screen. */
+  dismiss(place: string): void {
+    this._problems.delete(place);
+    this.changed.emit();
   }
 
   /** Whether a request from that place is under way. */
@@ -259,16 +265,14 @@ export class Model {
         this._review();
       }
       this.changed.emit();
+    } else if (message.type === 'error' && !message.watch) {
+      this._note('server', { message: message.message, parameter: null });
+      this.changed.emit();
     }
   }
 
   private _connected(): void {
-    if (
-      !this.loaded &&
-      !this.busy('hardware') &&
-      this.connection !== 'missing' &&
-      this.connection !== 'down'
-    ) {
+    if (!this.loaded && !this.busy('hardware') && this.connection !== 'missing' && this.connection !== 'down') {
       void this.refresh();
     }
     this.changed.emit();
@@ -376,7 +380,9 @@ async function settled<T>(promise: Promise<T>): Promise<ISettled<T>> {
     if (!(error instanceof ApiError)) {
       throw error;
     }
-    return { value: null, problem: { message: error.message, parameter: error.parameter } };
+    // Sentences about a parameter begin with its name.
+    const parameter = error.parameter ?? error.message.split(/\W/, 1)[0];
+    return { value: null, problem: { message: error.message, parameter } };
   }
 }
 

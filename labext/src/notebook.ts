@@ -128,10 +128,6 @@ export const badgePlugin: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   requires: [IModel, IToolbarWidgetRegistry],
   activate: (app, model: Model, toolbars: IToolbarWidgetRegistry) => {
-    toolbars.addFactory<NotebookPanel>(
-      'Notebook',
-      'workbench-cluster',
-      panel => new Badge(panel, model, app.commands)
-    );
+    toolbars.addFactory<NotebookPanel>('Notebook', 'workbench-cluster', panel => new Badge(panel, model, app.commands));
   }
 };

@@ -1,24 +1,30 @@
 /**
- * The push from the server: one WebSocket for the page, opened again when it breaks, and GET state instead of it
- * where something between browser and server blocks WebSockets.
+ * The push from the server: one WebSocket for the page, opened again when it breaks. Where something between browser
+ * and server blocks WebSockets, the same messages come from asking again and again.
  */
-import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
 import { ApiError } from './api';
 import type { Api, IState } from './api';
 import type { Connection, StreamMessage, Watched } from './tokens';
 
-/** Milliseconds between two polls. */
-const POLL = 2000;
+/** Milliseconds before the state is asked for again. */
+const POLL = 1000;
+/** Seconds for which the server may hold an answer back until something changes. */
+const HELD = 10;
 /** Milliseconds before the socket is tried again: first, and at most. */
 const RETRY = [500, 15000];
 /** Failed sockets in a row, while the server answers otherwise, before we say that something blocks them. */
 const PATIENCE = 2;
 
-type WatchRequest = Watched & { theme: string };
+interface IWatch {
+  request: Watched & { theme: string };
+  /** What the server calls this figure while it is polled. */
+  cursor?: string;
+  range?: { start: number; end: number; width: number };
+}
 
-export class Stream implements IDisposable {
+export class Stream {
   constructor(private _api: Api) {}
 
   readonly message = new Signal<this, StreamMessage>(this);
@@ -28,36 +34,24 @@ export class Stream implements IDisposable {
     return this._connection;
   }
 
-  get isDisposed(): boolean {
-    return this._disposed;
-  }
-
-  /** Connect, and stay connected. */
+  /** Connect, and stay connected: the socket is tried again when it breaks. */
   open(): void {
-    this._connect();
-  }
-
-  dispose(): void {
-    this._disposed = true;
     window.clearTimeout(this._retry);
-    window.clearTimeout(this._poll);
-    this._socket?.close();
-    Signal.clearData(this);
-  }
-
-  /** Try at once, instead of after the pause. */
-  retry(): void {
-    this._failures = 0;
-    window.clearTimeout(this._retry);
-    if (!this._socket) {
-      this._connect();
+    if (this._socket) {
+      return;
     }
+    const socket = this._api.socket();
+    this._socket = socket;
+    socket.onopen = () => this._watches.forEach((watch, id) => this._ask(id, watch));
+    socket.onmessage = event => this._receive(JSON.parse((event as MessageEvent<string>).data) as StreamMessage);
+    socket.onclose = () => this._broken();
   }
 
   /** Ask for the patches of a figure; asked for again by itself after a broken connection. */
-  watch(id: string, request: WatchRequest): void {
-    this._watches.set(id, request);
-    this._send({ type: 'watch', watch: id, ...request });
+  watch(id: string, request: Watched & { theme: string }): void {
+    const watch = { request };
+    this._watches.set(id, watch);
+    this._ask(id, watch);
   }
 
   unwatch(id: string): void {
@@ -68,36 +62,19 @@ export class Stream implements IDisposable {
 
   /** Tell the server which part of a figure is in view, in milliseconds of time and in pixels. */
   range(id: string, start: number, end: number, width: number): void {
-    this._send({ type: 'range', watch: id, start, end, width });
+    const range = { start, end, width };
+    const watch = this._watches.get(id);
+    if (watch) {
+      watch.range = range;
+      this._send({ type: 'range', watch: id, ...range });
+    }
   }
 
-  private _connect(): void {
-    if (this._disposed) {
-      return;
-    }
-    let socket: WebSocket;
-    try {
-      socket = this._api.socket();
-    } catch {
-      this._broken();
-      return;
-    }
-    this._socket = socket;
-    socket.onopen = () => {
-      for (const [watch, request] of this._watches) {
-        this._send({ type: 'watch', watch, ...request });
-      }
-    };
-    socket.onmessage = event => this._receive(event as MessageEvent<string>);
-    socket.onclose = () => {
-      if (this._socket === socket) {
-        this._broken();
-      }
-    };
+  private _ask(id: string, { request }: IWatch): void {
+    this._send({ type: 'watch', watch: id, ...request });
   }
 
-  private _receive(event: MessageEvent<string>): void {
-    const message = JSON.parse(event.data) as StreamMessage;
+  private _receive(message: StreamMessage): void {
     if (message.type === 'state') {
       this._failures = 0;
       this._cursor = message.cursor;
@@ -109,39 +86,65 @@ export class Stream implements IDisposable {
 
   private _broken(): void {
     this._socket = null;
-    if (this._disposed) {
-      return;
-    }
     this._failures += 1;
     const pause = Math.min(RETRY[0] * 2 ** (this._failures - 1), RETRY[1]);
-    this._retry = window.setTimeout(() => this._connect(), pause);
+    this._retry = window.setTimeout(() => this.open(), pause);
+    if (!this._polling) {
+      void this._pollState();
+    }
+  }
+
+  /** Ask for the state until the socket brings it again. */
+  private async _pollState(): Promise<void> {
     window.clearTimeout(this._poll);
-    void this._ask();
-  }
-
-  private async _ask(): Promise<void> {
+    this._polling = true;
     if (!document.hidden) {
-      await this._askState();
+      await Promise.all([this._readState(), ...[...this._watches].map(each => this._readPatches(...each))]);
     }
-    if (!this._disposed && this._connection !== 'pushed') {
-      this._poll = window.setTimeout(() => void this._ask(), POLL);
+    this._polling = false;
+    if (this._connection !== 'pushed') {
+      this._poll = window.setTimeout(() => void this._pollState(), POLL);
     }
   }
 
-  private async _askState(): Promise<void> {
+  private async _readState(): Promise<void> {
+    // Figures move, so nobody waits for the state while one is open.
+    const wait = this._connection === 'polling' && this._watches.size === 0 ? HELD : 0;
     let state: IState;
     try {
-      state = await this._api.state(this._cursor);
+      state = await this._api.state(this._cursor, wait);
     } catch (error) {
       this._become(error instanceof ApiError && error.status === 404 ? 'missing' : 'down');
       return;
     }
-    if (this._socket?.readyState === WebSocket.OPEN) {
+    if (this._failures === 0) {
       return;
     }
-    this._cursor = state.cursor;
     this._become(this._failures >= PATIENCE ? 'polling' : 'connecting');
-    this.message.emit({ type: 'state', budget: null, ...state });
+    if (state.cursor !== this._cursor) {
+      this._cursor = state.cursor;
+      this.message.emit({ type: 'state', ...state });
+    }
+  }
+
+  private async _readPatches(id: string, watch: IWatch): Promise<void> {
+    const { cluster, theme } = watch.request;
+    if (this._connection !== 'polling' || !cluster) {
+      return;
+    }
+    const { range, cursor } = watch;
+    const shown = range && { start: `${range.start}`, end: `${range.end}`, width: `${range.width}` };
+    watch.range = undefined;
+    try {
+      const answer = await this._api.patches(cluster, { theme, ...(cursor ? { cursor } : {}), ...shown });
+      watch.cursor = answer.cursor;
+      this.message.emit({ type: 'patches', watch: id, ...answer });
+      if (answer.gone) {
+        this.message.emit({ type: 'gone', watch: id, message: answer.gone });
+      }
+    } catch (error) {
+      this.message.emit({ type: 'gone', watch: id, message: (error as Error).message });
+    }
   }
 
   private _become(connection: Connection): void {
@@ -159,10 +162,10 @@ export class Stream implements IDisposable {
 
   private _connection: Connection = 'connecting';
   private _cursor = 0;
-  private _disposed = false;
   private _failures = 0;
   private _poll = 0;
+  private _polling = false;
   private _retry = 0;
   private _socket: WebSocket | null = null;
-  private readonly _watches = new Map<string, WatchRequest>();
+  private readonly _watches = new Map<string, IWatch>();
 }

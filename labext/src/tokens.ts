@@ -147,7 +147,8 @@ export interface INeeds {
   needs: Record<string, unknown>;
   fits: boolean | null;
   sentence: string;
-  cell: string;
+  /** Code for a notebook; null without a cluster. */
+  cell: string | null;
 }
 
 export type RunStatus = 'starting' | 'running' | 'done' | 'failed' | 'cancelled' | 'lost';
@@ -168,6 +169,12 @@ export interface IRun {
   check: { passed: boolean; what: string } | null;
   error: string | null;
   progress: { done: number; total: number } | null;
+}
+
+/** A figure before anything is in it, and the scripts that draw it. */
+export interface IFigure {
+  item: Record<string, unknown>;
+  bokeh: { version: string; scripts: string[] };
 }
 
 /** New columns for one data source of a figure. */

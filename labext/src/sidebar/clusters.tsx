@@ -14,7 +14,7 @@ import * as React from 'react';
 import { isOn } from '../model';
 import type { Model } from '../model';
 import type { ICluster, INotebooks } from '../tokens';
-import { Button, Code, ConfirmButton, Fold, IconButton, Meter, Problem, Section } from './parts';
+import { Button, Code, ConfirmButton, Fold, Icon, IconButton, Meter, Problem, Section } from './parts';
 import type { IActions, ISectionState } from './sidebar';
 import { bytes, count, wholeDuration } from './words';
 import { Fragment, h } from './h';
@@ -82,12 +82,11 @@ function Cluster(props: IClusterProps): JSX.Element {
         <span className="wb-Muted" data-workbench="stage">
           {stage(cluster)}
         </span>
+        {(cluster.status === 'starting' || cluster.status === 'ready') && <Stop cluster={cluster} model={model} />}
       </header>
-      {cluster.status === 'starting' && <Starting cluster={cluster} model={model} />}
+      {cluster.status === 'starting' && <Starting cluster={cluster} />}
       {cluster.status === 'ready' && <Ready {...props} />}
-      {(cluster.status === 'failed' || cluster.status === 'lost') && (
-        <Failed cluster={cluster} model={model} />
-      )}
+      {(cluster.status === 'failed' || cluster.status === 'lost') && <Failed cluster={cluster} model={model} />}
       <Problem problem={model.problem(`cluster ${cluster.name}`)} />
     </article>
   );
@@ -113,26 +112,24 @@ function stage(cluster: ICluster): string {
   }
 }
 
-function Starting({ cluster, model }: { cluster: ICluster; model: Model }): JSX.Element {
-  const expected = cluster.n_workers_expected || cluster.spec.n_workers;
-  const reached = {
-    preparing: 0.1,
-    scheduler: 0.4,
-    workers: 0.5 + (0.5 * cluster.n_workers) / expected,
-    ready: 1
-  };
+function Stop({ cluster, model }: { cluster: ICluster; model: Model }): JSX.Element {
+  const starting = cluster.status === 'starting';
   return (
-    <div className="wb-Row">
-      <Meter label={`Start of ${cluster.name}`} value={reached[cluster.stage]} of={1} text="" />
-      <IconButton
-        icon={closeIcon}
-        label={`Cancel the start of ${cluster.name}`}
-        hook="cancel-start"
-        disabled={model.busy(`cluster ${cluster.name}`)}
-        onClick={() => void model.stop(cluster.name)}
-      />
-    </div>
+    <ConfirmButton
+      icon={starting ? closeIcon : stopIcon}
+      label={starting ? `Cancel the start of ${cluster.name}` : `Stop ${cluster.name}`}
+      question={stopQuestion(model, cluster)}
+      hook={starting ? 'cancel-start' : 'stop'}
+      disabled={model.busy(`cluster ${cluster.name}`)}
+      onClick={() => void model.stop(cluster.name)}
+    />
   );
+}
+
+function Starting({ cluster }: { cluster: ICluster }): JSX.Element {
+  const expected = cluster.n_workers_expected || cluster.spec.n_workers;
+  const reached = { preparing: 0.1, scheduler: 0.4, workers: 0.5 + (0.5 * cluster.n_workers) / expected, ready: 1 };
+  return <Meter label={`Start of ${cluster.name}`} value={reached[cluster.stage]} of={1} text="" />;
 }
 
 function Failed({ cluster, model }: { cluster: ICluster; model: Model }): JSX.Element {
@@ -171,7 +168,7 @@ function Ready(props: IClusterProps): JSX.Element {
           onClick={() => toggle('workers')}
         >
           {size(cluster)}
-          <caretDownIcon.react tag="span" elementSize="normal" />
+          <Icon icon={caretDownIcon} />
         </button>
         {cluster.memory_used !== null ? (
           <Meter
@@ -194,7 +191,7 @@ function Ready(props: IClusterProps): JSX.Element {
       )}
       <div className="wb-Row">
         <Button
-          label="Connect notebook"
+          label="Connect"
           hook="connect"
           title="Add a cell to the notebook that connects it, and run the cell"
           onClick={() => actions.connect(cluster)}
@@ -235,14 +232,6 @@ function Ready(props: IClusterProps): JSX.Element {
             pressed={drawer === 'code'}
             onClick={() => toggle('code')}
           />
-          <ConfirmButton
-            icon={stopIcon}
-            label={`Stop ${cluster.name}`}
-            question={stopQuestion(model, cluster)}
-            hook="stop"
-            disabled={model.busy(`cluster ${cluster.name}`)}
-            onClick={() => void model.stop(cluster.name)}
-          />
         </span>
       </div>
       {drawer === 'logs' && <Logs cluster={cluster} model={model} />}
@@ -272,12 +261,8 @@ function Connected({ cluster, notebooks }: { cluster: ICluster; notebooks: INote
     <ul className="wb-Notebooks" aria-label={`Notebooks on ${cluster.name}`} data-workbench="notebooks">
       {connected.map(each => (
         <li key={each.id}>
-          <button
-            className="wb-Link"
-            title={`${each.name} is on ${cluster.name}`}
-            onClick={() => each.activate()}
-          >
-            <notebookIcon.react tag="span" elementSize="normal" />
+          <button className="wb-Link" title={`${each.name} is on ${cluster.name}`} onClick={() => each.activate()}>
+            <Icon icon={notebookIcon} />
             <span>{each.name}</span>
           </button>
         </li>
@@ -295,25 +280,14 @@ function Scale({ cluster, model }: { cluster: ICluster; model: Model }): JSX.Ele
   const same = adaptive
     ? cluster.adaptive?.[0] === bounds[0] && cluster.adaptive[1] === bounds[1]
     : cluster.adaptive === null && n === here;
-  const apply = () =>
-    void (adaptive ? model.adapt(cluster.name, bounds[0], bounds[1]) : model.scale(cluster.name, n));
+  const apply = () => void (adaptive ? model.adapt(cluster.name, bounds[0], bounds[1]) : model.scale(cluster.name, n));
   return (
     <div className="wb-Drawer wb-Row" role="group" aria-label={`Workers of ${cluster.name}`}>
       {adaptive ? (
         <>
-          <Count
-            label="fewest"
-            hook="minimum"
-            value={bounds[0]}
-            onChange={value => setBounds([value, bounds[1]])}
-          />
+          <Count label="fewest" hook="minimum" value={bounds[0]} onChange={value => setBounds([value, bounds[1]])} />
           –
-          <Count
-            label="most"
-            hook="maximum"
-            value={bounds[1]}
-            onChange={value => setBounds([bounds[0], value])}
-          />
+          <Count label="most" hook="maximum" value={bounds[1]} onChange={value => setBounds([bounds[0], value])} />
         </>
       ) : (
         <>
@@ -350,12 +324,7 @@ function Step(props: { sign: string; label: string; disabled?: boolean; onClick:
   );
 }
 
-function Count(props: {
-  label: string;
-  hook: string;
-  value: number;
-  onChange: (value: number) => void;
-}): JSX.Element {
+function Count(props: { label: string; hook: string; value: number; onChange: (value: number) => void }): JSX.Element {
   return (
     <input
       className="wb-Count jp-mod-styled"

@@ -52,21 +52,10 @@ function Field({ name, form }: { name: string; form: IFormProps }): JSX.Element 
         {required && <span aria-hidden="true"> *</span>}
       </label>
       <span className="wb-Field-control">
-        <Control
-          id={id}
-          name={name}
-          field={field}
-          form={form}
-          describedBy={`${id}-about`}
-          wrong={wrong !== null}
-        />
+        <Control id={id} name={name} field={field} form={form} describedBy={`${id}-about`} wrong={wrong !== null} />
         {field.unit && kind(field) !== 'text' && <span className="wb-Field-unit">{field.unit}</span>}
       </span>
-      <span
-        id={`${id}-about`}
-        className={wrong ? 'wb-Problem' : 'wb-hidden'}
-        role={wrong ? 'alert' : undefined}
-      >
+      <span id={`${id}-about`} className={wrong ? 'wb-Problem' : 'wb-hidden'} role={wrong ? 'alert' : undefined}>
         {wrong ?? about}
       </span>
     </div>
@@ -109,9 +98,7 @@ function Control({ id, name, field, form, describedBy, wrong }: IControlProps): 
         {...shared}
         className="jp-mod-styled"
         value={value === undefined ? fallback : asText(value)}
-        onChange={event =>
-          form.onChange(name, event.target.value === fallback ? undefined : event.target.value)
-        }
+        onChange={event => form.onChange(name, event.target.value === fallback ? undefined : event.target.value)}
       >
         {!options.some(option => option.value === fallback) && (
           <option value={fallback}>{form.hints?.[name] ?? 'automatic'}</option>
@@ -170,10 +157,7 @@ function kind(field: ISchemaField): Kind {
 }
 
 function enumOptions(field: ISchemaField): IOption[] | null {
-  return (
-    field.enum?.filter(each => each !== null).map(each => ({ value: asText(each), label: asText(each) })) ??
-    null
-  );
+  return field.enum?.filter(each => each !== null).map(each => ({ value: asText(each), label: asText(each) })) ?? null;
 }
 
 function placeholder(name: string, field: ISchemaField, form: IFormProps): string {
@@ -184,7 +168,7 @@ function placeholder(name: string, field: ISchemaField, form: IFormProps): strin
   if (field.default != null) {
     return asText(field.default);
   }
-  return field.examples?.length ? `such as ${asText(field.examples[0])}` : '';
+  return field.examples?.length ? `e.g. ${asText(field.examples[0])}` : '';
 }
 
 function bounds(field: ISchemaField): string {

@@ -128,7 +128,7 @@ function Profiles({ model, profiles }: { model: Model; profiles: IProfile[] }): 
           onClick={() => profile.available && void model.selectProfile(profile.name)}
         >
           <span className="wb-Profile-title">{profile.title}</span>
-          <span className="wb-Profile-text">
+          <span className="wb-Profile-text" title={profile.reason ?? undefined}>
             {profile.available ? profile.summary : (profile.reason ?? profile.summary)}
           </span>
         </button>

@@ -5,7 +5,17 @@ import type { LabIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import type { IProblem } from '../model';
-import { h } from './h';
+import { Fragment, h } from './h';
+
+interface IIconProps {
+  icon: LabIcon;
+  className?: string;
+  title?: string;
+}
+
+export function Icon({ icon, ...props }: IIconProps): JSX.Element {
+  return <icon.react {...props} tag="span" elementSize="normal" />;
+}
 
 interface ISectionProps {
   id: string;
@@ -30,7 +40,7 @@ export function Section(props: ISectionProps): JSX.Element {
           aria-controls={body}
           onClick={() => props.onToggle(props.id)}
         >
-          <caretRightIcon.react tag="span" className="wb-Section-caret" elementSize="normal" />
+          <Icon icon={caretRightIcon} className="wb-Section-caret" />
           <span className="wb-Section-title">{props.title}</span>
           {props.note && <span className="wb-Section-note">{props.note}</span>}
         </button>
@@ -65,7 +75,7 @@ export function IconButton(props: IIconButtonProps): JSX.Element {
       disabled={props.disabled}
       onClick={props.onClick}
     >
-      <props.icon.react tag="span" elementSize="normal" />
+      <Icon icon={props.icon} />
     </button>
   );
 }
@@ -120,6 +130,11 @@ export function ConfirmButton({ question, ...props }: IConfirmProps): JSX.Elemen
       {question}
     </button>
   );
+}
+
+/** A sentence in which `code` is set as code. */
+export function Prose({ text }: { text: string }): JSX.Element {
+  return <Fragment>{text.split('`').map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}</Fragment>;
 }
 
 /** What went wrong, if anything did. */
@@ -199,7 +214,7 @@ export function Fold(props: {
   return (
     <div className="wb-Fold">
       <button className="wb-Fold-toggle" aria-expanded={open} data-workbench={props.hook} onClick={toggle}>
-        <caretRightIcon.react tag="span" className="wb-Section-caret" elementSize="normal" />
+        <Icon icon={caretRightIcon} className="wb-Section-caret" />
         {props.label}
       </button>
       {open && props.children()}

@@ -1,33 +1,14 @@
 /** Runs: what is computed now and what was, with its answer and whether the answer checks out. */
-import {
-  checkIcon,
-  closeIcon,
-  deleteIcon,
-  errorIcon,
-  fileIcon,
-  listIcon,
-  runningIcon,
-  stopIcon
-} from '@jupyterlab/ui-components';
-import type { LabIcon } from '@jupyterlab/ui-components';
+import { closeIcon, deleteIcon, fileIcon, listIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import type { Model } from '../model';
-import type { IRun, RunStatus } from '../tokens';
+import type { IRun } from '../tokens';
 import { Code, ConfirmButton, IconButton, Meter, Problem, Section } from './parts';
 import type { IActions, ISectionState } from './sidebar';
 import { watchIcon } from '../icons';
 import { ago, bytes, duration, result, wholeDuration } from './words';
 import { h } from './h';
-
-const ICONS: Record<RunStatus, LabIcon> = {
-  starting: runningIcon,
-  running: runningIcon,
-  done: checkIcon,
-  failed: errorIcon,
-  cancelled: stopIcon,
-  lost: errorIcon
-};
 
 interface IProps {
   model: Model;
@@ -61,7 +42,6 @@ interface IRunProps extends IProps {
 function Run(props: IRunProps): JSX.Element {
   const { run, model, now } = props;
   const [log, setLog] = React.useState<string | null>(null);
-  const icon = ICONS[run.status] ?? errorIcon;
   const title = model.workloads.find(each => each.name === run.workload)?.title ?? run.workload;
   const readLog = () => {
     if (log !== null) {
@@ -78,7 +58,7 @@ function Run(props: IRunProps): JSX.Element {
       data-status={run.status}
     >
       <div className="wb-Run-line">
-        <icon.react tag="span" className="wb-Run-status" elementSize="normal" title={run.status} />
+        <span className="wb-Dot" title={run.status} />
         <span className="wb-Run-title" title={parameters(run)}>
           {title}
         </span>
@@ -135,13 +115,7 @@ function Buttons(props: IRunProps & { logOpen: boolean; onLog: () => void }): JS
             onClick={() => window.open(model.api.reportUrl(run.id), '_blank', 'noopener')}
           />
         )}
-        <IconButton
-          icon={listIcon}
-          label="Log"
-          hook="run-log-button"
-          pressed={props.logOpen}
-          onClick={props.onLog}
-        />
+        <IconButton icon={listIcon} label="Log" hook="run-log-button" pressed={props.logOpen} onClick={props.onLog} />
         {!isActive(run) && (
           <ConfirmButton
             icon={deleteIcon}

@@ -131,23 +131,31 @@ const BANNERS: Record<Connection, string | null> = {
   connecting: null,
   pushed: null,
   polling:
-    'Something between this browser and Jupyter blocks WebSockets, so what you see is asked for every two seconds, ' +
-    'and figures don’t move. A proxy in front of Jupyter has to pass “Upgrade: websocket” on.',
+    'Something between this browser and Jupyter blocks WebSockets, so this page asks again and again instead. ' +
+    'A proxy in front of Jupyter has to pass “Upgrade: websocket” on.',
   down: 'The Jupyter server does not answer. This page tries again by itself; your clusters go on working.',
   missing:
     'The server half of dask-workbench is not running. Install it where Jupyter runs, with ' +
     '“pip install dask-workbench”, see with “jupyter server extension list” that workbench is enabled, and restart Jupyter.'
 };
 
-function Banner({ model }: { model: Model }): JSX.Element | null {
-  const sentence = BANNERS[model.connection];
-  if (!sentence) {
-    return null;
-  }
+function Banner({ model }: { model: Model }): JSX.Element {
+  const blocked = BANNERS[model.connection];
+  const problem = model.problem('server');
   return (
-    <div className="wb-Banner" role="alert" data-workbench="banner" data-connection={model.connection}>
-      <p>{sentence}</p>
-      <Button label="Try again" onClick={() => model.stream.retry()} />
-    </div>
+    <>
+      {blocked && (
+        <div className="wb-Banner" role="alert" data-workbench="banner" data-connection={model.connection}>
+          <p>{blocked}</p>
+          <Button label="Try again" onClick={() => model.stream.open()} />
+        </div>
+      )}
+      {problem && (
+        <div className="wb-Banner" role="alert" data-workbench="server-problem">
+          <p>{problem.message}</p>
+          <Button label="Dismiss" onClick={() => model.dismiss('server')} />
+        </div>
+      )}
+    </>
   );
 }

@@ -4,7 +4,7 @@ import { caretRightIcon } from '@jupyterlab/ui-components';
 import type { Model } from '../model';
 import type { INeeds, IWorkload } from '../tokens';
 import { Form } from './form';
-import { Button, Code, Fold, Problem, Section } from './parts';
+import { Button, Code, Fold, Icon, Problem, Prose, Section } from './parts';
 import type { IActions, ISectionState } from './sidebar';
 import { Fragment, h } from './h';
 
@@ -45,7 +45,7 @@ function Workload({ model, workload, actions }: IWorkloadProps): JSX.Element {
         data-workbench={`workload-${workload.name}`}
         onClick={() => model.selectWorkload(selected ? null : workload.name)}
       >
-        <caretRightIcon.react tag="span" className="wb-Section-caret" elementSize="normal" />
+        <Icon icon={caretRightIcon} className="wb-Section-caret" />
         <span>{workload.title}</span>
       </button>
       {selected && (
@@ -64,7 +64,9 @@ function Selected({ model, workload, actions }: IWorkloadProps): JSX.Element {
   const elsewhere = wrong && !fields.includes(wrong.parameter ?? '') ? wrong : null;
   return (
     <>
-      <p className="wb-Summary">{workload.summary}</p>
+      <p className="wb-Summary">
+        <Prose text={workload.summary} />
+      </p>
       <Form
         id={workload.name}
         schema={workload.schema}
@@ -83,8 +85,8 @@ function Selected({ model, workload, actions }: IWorkloadProps): JSX.Element {
           label="Insert into notebook"
           hook="insert-workload"
           title="Add a cell with this workload’s Dask code to the notebook"
-          disabled={!needs}
-          onClick={() => needs && actions.insert(needs.cell)}
+          disabled={!needs?.cell}
+          onClick={() => needs?.cell && actions.insert(needs.cell)}
         />
         <Button
           kind="primary"
