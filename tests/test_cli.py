@@ -1,8 +1,10 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import dask.config
@@ -10,6 +12,7 @@ import pytest
 
 from workbench import terminal
 from workbench.cli import main
+from workbench.clusters import records
 from workbench.runs import store
 from workbench.runs.store import Check, Run
 
@@ -178,7 +181,9 @@ def test_a_workload_shows_its_parameters_with_defaults(capsys):
     out = capsys.readouterr().out
     assert "size" in out
     assert "2GiB" in out
-    assert "RandomState" in out
+    assert "RandomState" not in out
+    assert main(["workloads", "array_sum", "--source"]) == 0
+    compile(capsys.readouterr().out, "source", "exec")
 
 
 def test_runs_are_listed_and_shown_as_they_were_kept(capsys):
@@ -239,3 +244,142 @@ def test_importing_the_command_line_loads_neither_dask_arrays_nor_distributed():
 )
 def test_what_a_parameter_may_be_is_said_in_words(about, text):
     assert terminal.allowed(about) == text
+
+
+# ---------------------------------------------------------------- real clusters
+
+
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory):
+    """Data folder in which one cluster is up for several tests."""
+    folder = tmp_path_factory.mktemp("shared")
+    with dask.config.set({"workbench.data-folder": str(folder)}):
+        up = workbench("up", "cpu", "--workers", "2", "--threads", "1", "--memory", "2GiB", "--name", "ab", "--json")
+        yield folder, up
+        workbench("down", "--all")
+
+
+@pytest.fixture
+def up(shared_folder):
+    """What `workbench up --json` printed; the cluster is there."""
+    folder, result = shared_folder
+    with dask.config.set({"workbench.data-folder": str(folder)}):
+        yield result
+
+
+def test_up_returns_when_the_cluster_is_ready_and_prints_it(up):
+    assert up.returncode == 0
+    assert up.stderr == ""
+    told = json.loads(up.stdout)
+    promised = "name status profile scheduler_address n_workers threads_per_worker memory_limit protocol"
+    assert list(told)[:8] == promised.split()
+    assert told["name"] == "ab"
+    assert told["status"] == "ready"
+    assert told["profile"] == "cpu"
+    assert told["scheduler_address"].startswith("tls://127.0.0.1:")
+    assert (told["n_workers"], told["threads_per_worker"], told["memory_limit"]) == (2, 1, 2**30)
+    assert told["protocol"] == "tls"
+
+
+def test_a_cluster_is_listed_scaled_and_heard(up, capsys):
+    assert [cluster["name"] for cluster in answer(capsys, "ls")] == ["ab"]
+    assert answer(capsys, "scale", "ab", "1")["n_workers"] == 1
+    assert answer(capsys, "scale", "ab", "--adapt", "1", "2")["adaptive"] == [1, 2]
+    assert answer(capsys, "scale", "ab", "2")["n_workers"] == 2
+    assert "host" in answer(capsys, "logs", "ab")["logs"]
+    assert answer(capsys, "restart", "ab")["status"] == "ready"
+
+
+def test_a_name_in_use_is_refused(up, capsys):
+    code, line = complaint(capsys, "up", "cpu", "--workers", "1", "--memory", "512MiB", "--name", "ab")
+    assert code == 2
+    assert "a cluster 'ab' already" in line
+
+
+def test_a_run_prints_its_record_and_is_kept(up, capsys):
+    told = answer(capsys, "run", "array_sum", "--cluster", "ab", "-p", "size=32MiB", "-p", "seed=3")
+    promised = {"id", "workload", "parameters", "status", "seconds", "result", "check", "cluster", "versions"}
+    assert promised <= set(told)
+    assert told["status"] == "done"
+    assert told["parameters"] == {"size": "32MiB", "seed": 3}
+    assert isinstance(told["result"]["value"], float)
+    assert told["check"]["passed"] is True
+    assert told["cluster"] == "ab"
+    assert answer(capsys, "show", told["id"]) == told
+    assert answer(capsys, "runs", "--workload", "array_sum")[0] == told
+
+
+def test_an_answer_that_fails_its_check_has_exit_code_1(up, capsys):
+    svd = ["compressed_svd", "--cluster", "ab", "-p", "shape=2000,200", "-p", "n_power_iter=0"]
+    assert main(["run", *svd, "-p", "tolerance=1e-9", "--json"]) == 1
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert told["status"] == "done"
+    assert told["check"]["passed"] is False
+    assert "did not pass the check" in err
+
+
+def test_a_run_that_fails_has_exit_code_1_and_a_sentence(up, capsys, tmp_path):
+    import numpy as np
+
+    path = tmp_path / "nan.npy"
+    np.save(path, np.full((50, 5), np.nan))
+    code = main(["run", "svd_of_file", "--cluster", "ab", "-p", f"path={path}", "--json"])
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert code == 1
+    assert told["status"] == "failed" or not told["check"]["passed"]
+    assert err.startswith("workbench: The run ")
+    assert "Traceback" not in err
+
+
+def test_a_run_on_a_cluster_of_its_own_leaves_no_cluster(capsys, data_folder):
+    told = answer(
+        capsys, "run", "array_mean", "--on", "cpu --workers 1 --memory 512MiB --no-encrypt", "-p", "size=0.02"
+    )
+    assert told["status"] == "done"
+    assert told["check"]["passed"] is True
+    assert told["spec"]["protocol"] == "tcp"
+    assert told["resolved"]["shape"][0] == pytest.approx((0.02 * 2**29 / 8) ** 0.5, rel=0.01)
+    assert answer(capsys, "ls") == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupting_a_run_cancels_it_and_stops_the_cluster_of_its_own(data_folder, number, code):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DASK_WORKBENCH__DATA_FOLDER": str(data_folder)}
+    command = [sys.executable, "-m", "workbench", "run", "array_sum", "--on", "cpu --workers 1 --memory 1GiB"]
+    process = subprocess.Popen(
+        [*command, "-p", "size=20GiB"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 30
+    while not any(run.progress.done for run in store.select()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert out == ""
+    assert "Traceback" not in err
+    assert [run.status for run in store.select()] == ["cancelled"]
+    assert records.read_all() == ()
+
+
+def test_an_interrupted_start_leaves_no_cluster(data_folder):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DASK_WORKBENCH__DATA_FOLDER": str(data_folder)}
+    command = [sys.executable, "-m", "workbench", "up", "cpu", "--workers", "1", "--memory", "1GiB"]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not records.read_all():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert records.read_all() == ()
+
+
+def test_a_report_is_written_and_its_path_printed(up, capsys):
+    run = answer(capsys, "run", "array_sum", "--cluster", "ab", "-p", "size=16MiB")
+    told = answer(capsys, "open", run["id"], "--no-browser")
+    assert Path(told["path"]).read_text().lstrip().lower().startswith("<!doctype html>")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from workbench.session import Session
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_CANCEL_PATIENCE = 20.0  # seconds
 _BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
@@ -148,6 +149,8 @@ def _workloads(arguments: argparse.Namespace) -> int:
         return _print_json(told if arguments.name is None else told[0])
     from workbench import terminal
 
+    if arguments.source:
+        return _print("\n\n".join(template.source.rstrip() for template in chosen))
     if arguments.name is None:
         terminal.show_workloads(chosen)
     else:
@@ -252,12 +255,15 @@ def _spec(session: Session, arguments: argparse.Namespace) -> ClusterSpec:
 
 def _start(session: Session, spec: ClusterSpec, *, name: str | None, force: bool) -> ClusterRecord:
     """Start a cluster and wait until it is ready; an interrupted start leaves nothing behind."""
-    record = session.start(spec, name=name, force=force)
+    record = None
     try:
+        with _holding_back_signals():
+            record = session.start(spec, name=name, force=force)
         with _stages(record) as on_change:
             return asyncio.run(session.wait(record.name, on_change))
     except (KeyboardInterrupt, SystemExit):
-        asyncio.run(session.stop(record.name))
+        if record is not None:
+            asyncio.run(session.stop(record.name))
         raise
 
 
@@ -274,14 +280,18 @@ def _own_cluster(session: Session, spec: ClusterSpec, *, name: str | None, force
 
 def _run_on(session: Session, workload: str, parameters: dict[str, str], record: ClusterRecord) -> Run:
     """Run a workload and wait for it; Ctrl-C cancels it."""
-    run = session.run(workload, parameters, record)
+    run = None
     try:
-        with _ending_on(signal.SIGTERM), _progress(run) as on_change:
-            return asyncio.run(session.wait_run(run.id, on_change))
+        with _ending_on(signal.SIGTERM):
+            with _holding_back_signals():
+                run = session.run(workload, parameters, record)
+            with _progress(run) as on_change:
+                return asyncio.run(session.wait_run(run.id, on_change))
     except (KeyboardInterrupt, SystemExit):
-        with contextlib.suppress(WorkbenchError):
-            asyncio.run(session.cancel(run.id))
-        asyncio.run(session.wait_run(run.id, timeout=20))
+        if run is not None:
+            with contextlib.suppress(WorkbenchError):
+                asyncio.run(session.cancel(run.id))
+            asyncio.run(session.wait_run(run.id, timeout=_CANCEL_PATIENCE))
         raise
 
 
@@ -388,6 +398,24 @@ def _ending_on(*signals: signal.Signals) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _holding_back_signals() -> Iterator[None]:
+    """Let signals wait until the end of the block: what it starts must be known before it can be stopped."""
+    held: list[int] = []
+    watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    try:
+        before = {number: signal.signal(number, lambda caught, _: held.append(caught)) for number in watched}
+    except ValueError:  # not in the main thread, where no signal arrives
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for came in held:
+        signal.raise_signal(came)
 
 
 @contextlib.contextmanager
@@ -530,6 +558,7 @@ def _add_up_options(parser: argparse.ArgumentParser) -> None:
 def _add_run_commands(commands: Any) -> None:
     workloads = _add(commands, "workloads", _workloads, "list the workloads, or show the parameters of one")
     workloads.add_argument("name", metavar="NAME", nargs="?")
+    workloads.add_argument("--source", action="store_true", help="print the plain Dask code instead")
 
     run = _add(
         commands,

@@ -11,7 +11,6 @@ from dask.utils import format_bytes
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
@@ -129,7 +128,9 @@ def show_workload(template: Template) -> None:
     """Print what a workload does, and its parameters with defaults, units and bounds."""
     console = _console()
     console.print(Text(f"{template.name}: {template.title}", "bold"))
-    console.print(Padding(template.help.strip(), (1, 0)), highlight=False)
+    for paragraph in template.help.split("\n\n"):
+        console.print(Padding(" ".join(paragraph.split()), (1, 0, 0, 0)))
+    console.print()
     table = _table("PARAMETER", "DEFAULT", "ALLOWED", "MEANING")
     schema = template.schema()
     required = schema.get("required", ())
@@ -137,8 +138,6 @@ def show_workload(template: Template) -> None:
         default = Text("required", "yellow") if name in required else Text(_plain(about.get("default")))
         table.add_row(Text(name, "bold"), default, allowed(about), _meaning(about))
     console.print(table)
-    console.print()
-    console.print(Syntax(template.source.rstrip(), "python", background_color="default", word_wrap=True))
 
 
 def show_runs(runs: Sequence[Run]) -> None:
@@ -147,15 +146,14 @@ def show_runs(runs: Sequence[Run]) -> None:
     if not runs:
         console.print("There is no run. Start one with: workbench run array_sum --on cpu -p size=1GiB")
         return
-    table = _table("RUN", "STATUS", "CLUSTER", ">SECONDS", ">SPEED", "CHECK", ">AGE")
+    table = _table("RUN", "STATUS", "CLUSTER", ">TIME", ">SPEED", ">AGE")
     for run in runs:
         table.add_row(
             Text(run.id, "bold"),
-            Text(run.status, _STATUS_STYLES.get(run.status, "")),
+            Text(run.status, _STATUS_STYLES.get(run.status, "")) + _check_mark(run),
             run.cluster,
-            "" if run.seconds is None else f"{run.seconds:.2f}",
+            "" if run.seconds is None else f"{run.seconds:.3g} s",
             _speed(run),
-            _check_mark(run),
             duration(time.time() - run.created),
         )
     console.print(table)
@@ -169,7 +167,8 @@ def show_run(run: Run) -> None:
     for name, value in (run.result or {}).items():
         about[name.replace("_", " ").capitalize()] = _answer(value)
     if run.check is not None:
-        about["Check"] = _check_mark(run) + f" {run.check.what}"
+        verdict = "passed: " if run.check.passed else "failed: "
+        about["Check"] = Text(verdict, "green" if run.check.passed else "red") + Text(run.check.what)
     if run.seconds is not None:
         about["Time"] = ", ".join(filter(None, (f"{run.seconds:.3g} s", _speed(run))))
     elif run.progress.total:
@@ -226,10 +225,15 @@ def allowed(about: dict[str, Any]) -> str:
     """Say what a parameter may be, from its JSON Schema: type, choices, bounds, unit."""
     for key in ("anyOf", "oneOf"):
         if key in about:
-            choices = [allowed(option) for option in about[key] if option.get("type") != "null"]
-            return " or ".join(dict.fromkeys(choices))
+            choices = dict.fromkeys(allowed(option) for option in about[key] if option.get("type") != "null")
+            if "number" in choices:
+                choices.pop("whole number", None)
+            return " or ".join(choices)
     if "enum" in about:
         return ", ".join(map(str, about["enum"]))
+    if about.get("type") == "array" and about.get("prefixItems"):
+        one = allowed(about["prefixItems"][0]).partition(" from")[0]
+        return f"{len(about['prefixItems'])} {one}s"
     kind = {"integer": "whole number", "number": "number", "string": "text", "array": "list", "boolean": "true, false"}
     words = [kind.get(about.get("type", ""), str(about.get("const", about.get("type", "anything"))))]
     lower, upper = about.get("minimum"), about.get("maximum")
@@ -249,7 +253,8 @@ def duration(seconds: float) -> str:
 
 
 def _console() -> Console:
-    return Console(highlight=False)
+    # What is printed holds brackets and colons of its own.
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def _pairs(pairs: dict[str, Any]) -> Table:
@@ -298,7 +303,7 @@ def _gpus(inventory: Inventory) -> str:
 def _check_mark(run: Run) -> Text:
     if run.check is None:
         return Text("")
-    return Text("✓ passed", "green") if run.check.passed else Text("✗ failed", "red")
+    return Text(" ✓", "green") if run.check.passed else Text(" ✗", "red")
 
 
 def _speed(run: Run) -> str:
@@ -319,6 +324,8 @@ def _answer(value: Any) -> str:
 def _plain(value: Any) -> str:
     if value is None:
         return "–"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, float):
         return f"{value:.10g}"
     if isinstance(value, list | tuple):
