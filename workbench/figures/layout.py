@@ -7,6 +7,7 @@ an empty figure) is done here, by a few lines of JavaScript within the document.
 
 from __future__ import annotations
 
+import time as clock
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,7 +145,8 @@ def stream_height(n_lanes: int) -> tuple[int, float]:
 def build(theme: Theme) -> Layout:
     """Empty figure in the colours of a theme."""
     sources = {name: ColumnDataSource({key: [] for key in keys}, name=name) for name, keys in COLUMNS.items()}
-    time = Range1d(start=0, end=1, name="time")
+    now = 1000 * clock.time()
+    time = Range1d(start=now - 30_000, end=now, name="time")
     empty = Div(name="empty", visible=False, styles=_words_style(theme), sizing_mode="stretch_width")
     workers = Div(name="worker_names", visible=False, styles=_words_style(theme), sizing_mode="stretch_width")
     layout = Layout(
@@ -153,8 +155,8 @@ def build(theme: Theme) -> Layout:
         time=time,
         stream=_stream(theme, time, sources),
         progress=_progress(theme, sources["progress"]),
-        cpu=_lines(theme, "CPU, % of a core", time, sources["workers_cpu"], sources["limits"], "cpu"),
-        memory=_lines(theme, "Memory, GiB", time, sources["workers_memory"], sources["limits"], "memory"),
+        cpu=_lines(theme, "CPU, % of a core", time, sources["workers_cpu"], sources["limits"], "cpu", 112),
+        memory=_lines(theme, "Memory, GiB", time, sources["workers_memory"], sources["limits"], "memory", 1),
         empty=empty,
         workers=workers,
     )
@@ -248,9 +250,9 @@ def _progress(theme: Theme, source: ColumnDataSource) -> Any:
 
 
 def _lines(
-    theme: Theme, title: str, time: Range1d, source: ColumnDataSource, limits: ColumnDataSource, name: str
+    theme: Theme, title: str, time: Range1d, source: ColumnDataSource, limits: ColumnDataSource, name: str, top: float
 ) -> Any:
-    plot = _plot(theme, title, time, Range1d(start=0, end=1), 118)
+    plot = _plot(theme, title, time, Range1d(start=0, end=top), 118)
     lines = plot.segment(x0="x0", y0="y0", x1="x1", y1="y1", color="color", line_width=1.8, source=source)
     plot.hspan(y=name, line_color=theme.limit, line_dash="dashed", line_width=1, line_alpha=0.8, source=limits)
     plot.add_tools(_hover(theme, lines, "@text", ("worker @worker",)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
@@ -103,6 +103,7 @@ class LiveFigure:
         """Changes since the last call."""
         candidates = [
             *self._task_patches(),
+            self._lanes_patch(),
             self._progress_patch(),
             *self._sample_patches(),
             self._limits_patch(),
@@ -164,15 +165,26 @@ class LiveFigure:
         if timeline.n_rows == sent.n_rows:
             return
         start, end = (edge / 1000 for edge in self.window())
-        new = timeline.view(start, end, _WIDTH, since=sent.n_rows, limit=max(_STREAMED_EXACTLY, len(timeline.lanes)))
+        new = self._new_rectangles(start, end)
         full = sent.n_rectangles + len(new) > 2 * _RECTANGLES
-        if full or sent.n_rows < timeline.first_row or not set(new.lane.tolist()) <= set(self._lanes):
+        # What was sent for another zoom is too coarse now, or has gaps between its rectangles that are too wide.
+        rescaled = not 0.5 < (end - start) / (sent.seconds or 1e-9) < 2
+        if full or rescaled or sent.n_rows < timeline.first_row or not set(new.lane.tolist()) <= set(self._lanes):
             yield from self._replaced_tasks()
             return
         sent.n_rows = timeline.n_rows
         sent.n_rectangles += len(new)
         if len(new):
             yield Patch("tasks", "stream", self._task_columns(new, end - start), 2 * _RECTANGLES)
+
+    def _new_rectangles(self, start: float, end: float) -> View:
+        """Rectangles of tasks that were not sent, as fine as the window from `start` to `end` shows them."""
+        timeline, since = self.timeline, self._sent.n_rows
+        first, last = timeline.span(since) or (start, end)
+        begin = max(start, min(first, end))
+        width = max(1, round(_WIDTH * (max(last, end) - begin) / (end - start)))
+        limit = max(_STREAMED_EXACTLY, 2 * len(timeline.lanes) * width)
+        return timeline.view(begin, max(last, end), width, since=since, limit=limit)
 
     def _replaced_tasks(self) -> Iterator[Patch]:
         start, end = (edge / 1000 for edge in self.window())
@@ -192,6 +204,7 @@ class LiveFigure:
         self._arrange_lanes(view)
         self._sent.n_rows = self.timeline.n_rows
         self._sent.n_rectangles = len(view)
+        self._sent.seconds = end - start
         yield self._lanes_patch()
         yield Patch("tasks", "replace", self._task_columns(view, width))
 
@@ -207,7 +220,7 @@ class LiveFigure:
 
     def _lanes_patch(self) -> Patch:
         height, lane_height = stream_height(len(self._lanes))
-        labels = _lane_labels([self.timeline.lanes[lane] for lane in self._lanes], self._short, lane_height)
+        labels = _lane_labels([self.timeline.lanes[lane] for lane in self._lanes], self._label, lane_height)
         return Patch("lanes", "replace", {"label": labels, "height": [height] * len(labels)})
 
     def _task_columns(self, view: View, seconds: float) -> dict[str, list[Any]]:
@@ -281,7 +294,14 @@ class LiveFigure:
     def _short(self, worker: str) -> str:
         series = self._series.get(worker)
         name = series.latest.name if series is not None and series.latest is not None else worker
-        return _shortened(name.rpartition("://")[2], 18)
+        return _shortened(name.rpartition("://")[2], 24)
+
+    def _label(self, worker: str) -> str:
+        short = self._short(worker)
+        if len(short) <= 3:
+            return f"worker {short}"
+        host, colon, port = short.rpartition(":")
+        return f"…:{port}" if colon and host else _shortened(short, 12)
 
     def _sample_patches(self) -> Iterator[Patch]:
         known = self._sent.n_samples
@@ -408,6 +428,8 @@ class _Sent:
     def __init__(self) -> None:
         self.n_rows = 0
         self.n_rectangles = 0
+        self.seconds = 0.0
+        """Stretch of time in view when all rectangles were sent last."""
         self.n_samples: dict[str, int] = {}
         self.n_segments = 0
         self.most_memory = 0.0
@@ -440,7 +462,7 @@ def _ms(seconds: Any) -> list[float]:
     return np.round(1000 * seconds, 3).tolist()
 
 
-def _lane_labels(lanes: Sequence[Lane], short: Any, lane_height: float) -> list[str]:
+def _lane_labels(lanes: Sequence[Lane], label_of: Callable[[str], str], lane_height: float) -> list[str]:
     """Labels of lanes from top to bottom, empty where there is no room for one."""
     several = {lane.worker for lane in lanes if lane.thread > 0}
     labels: list[str] = []
@@ -450,7 +472,7 @@ def _lane_labels(lanes: Sequence[Lane], short: Any, lane_height: float) -> list[
         room += lane_height
         label = ""
         if lane.worker != worker:
-            label = f"worker {short(lane.worker)}"
+            label = label_of(lane.worker)
             if lane.worker in several and lane_height >= 13:
                 label += f" · {lane.thread + 1}"
         elif lane_height >= 13:

@@ -99,28 +99,25 @@ class Timeline:
         place = bisect_right(self._batch_starts, row) - 1
         return self._batches[place][row - self._batch_starts[place]]
 
-    def span(self) -> tuple[float, float] | None:
-        """Start of the first and stop of the last interval; None without any."""
-        if not len(self):
+    def span(self, since: int = 0) -> tuple[float, float] | None:
+        """Start of the first and stop of the last interval of rows from `since` on; None without any."""
+        skipped = max(0, since - self.first_row)
+        if skipped >= len(self):
             return None
         columns = self._filled()
-        return float(columns.start.min()), float(columns.stop.max())
-
-    def lanes_between(self, start: float, end: float) -> Integers:
-        """Lanes with anything in this stretch of time."""
-        columns = self._filled()
-        return np.unique(columns.lane[(columns.stop >= start) & (columns.start <= end)]).astype(np.int64)
+        return float(columns.start[skipped:].min()), float(columns.stop[skipped:].max())
 
     def view(self, start: float, end: float, width: int, *, since: int = 0, limit: int = MOST_RECTANGLES) -> View:
         """Rectangles for the time from `start` to `end` on `width` pixels, of rows from `since` on.
 
-        There are no more than `limit`, and no more than lanes times `width`.
+        There are no more than `limit`, and no more than two for each lane and pixel column: what is computed, and the
+        strip of transfers and disk below it.
         """
         columns = self._filled()
         skipped = max(0, since - self.first_row)
         begins, ends = columns.start[skipped:], columns.stop[skipped:]
         rows = np.flatnonzero((ends >= start) & (begins <= end)) + skipped
-        most = min(limit, max(1, len(self.lanes)) * width)
+        most = min(limit, 2 * max(1, len(self.lanes)) * width)
         if len(rows) <= most:
             return self._exact(rows, start, end)
         n_columns = int(np.clip(limit // max(1, len(self.lanes)), 1, width))

@@ -1,0 +1,138 @@
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from workbench.figures.report import report_html, write_report
+from workbench.monitor import events
+from workbench.monitor.events import Batch, Progress, Task, WorkerSample
+from workbench.monitor.record import Recorder
+
+START = 1_700_000_000.0
+RUN = {
+    "id": "a1b2c3",
+    "workload": "array_sum",
+    "status": "done",
+    "cluster": "calm-otter",
+    "parameters": {"size": "2GiB"},
+    "resolved": {"shape": [12000, 12000], "seed": 0},
+    "notes": ["Chunks of 8 MiB keep two threads busy."],
+    "started": START,
+    "seconds": 3.2134,
+    "bytes": 2 * 2**30,
+    "bytes_per_second": 6.6e8,
+    "result": {"value": 396009007.558},
+    "check": {"passed": True, "what": "The sum is within 3 standard errors."},
+    "spec": {"profile": "cpu", "n_workers": 2, "why": ["One process for each core."]},
+    "versions": {"dask": "2026.7.1"},
+    "error": None,
+}
+
+
+def recorded():
+    rows = [
+        Task(f"add-{i}", "add", f"tcp://a:{i % 2}", 1, "compute", START + i / 10, START + i / 10 + 0.08, 8, "ok")
+        for i in range(50)
+    ]
+    sample = WorkerSample("tcp://a:0", "0", START, 50.0, 2**30, 2**31, 0, 1, 1)
+    count = {"total": 50, "done": 50, "erred": 0, "processing": 0}
+    return Batch(START + 5, events.tasks(rows), (sample,), Progress(START + 5, {"add": count}), True)
+
+
+class References(HTMLParser):
+    """All that a page would fetch by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+        self.open = []
+
+    def handle_starttag(self, tag, attributes):
+        self.open.append(tag)
+        self.found += [(tag, name, value) for name, value in attributes if name in ("src", "href", "srcset", "action")]
+
+
+@pytest.fixture(scope="module")
+def page():
+    return report_html(RUN, recorded())
+
+
+def test_the_report_refers_to_nothing_outside_of_itself(page):
+    references = References()
+    references.feed(page)
+    assert references.found == []
+    assert "link" not in references.open
+    assert "iframe" not in references.open
+    assert "@import" not in page
+    assert not re.search(r"url\(\s*['\"]?https?:", page)
+    # What is ours, without BokehJS, holds no address at all.
+    ours = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    assert "http" not in ours
+    assert "//" not in ours
+
+
+def test_the_report_says_what_was_run_and_what_came_out(page):
+    for text in (
+        "array_sum",
+        "done",
+        "calm-otter",
+        "2GiB",
+        "[12000, 12000]",
+        "3.21 s",
+        "2 GiB",
+        "396009007.6",
+        "Check passed.",
+        "within 3 standard errors",
+        "One process for each core.",
+        "Chunks of 8 MiB",
+        "2026.7.1",
+    ):
+        assert text in page, text
+
+
+def test_the_report_has_bokeh_and_both_themes_in_it(page):
+    assert "prefers-color-scheme: dark" in page
+    assert "Bokeh.embed.embed_item" in page
+    assert page.count('"name": "tasks"') == 2
+    assert "root.Bokeh" in page or "Bokeh =" in page
+
+
+def test_the_error_of_a_failed_run_is_on_top():
+    page = report_html(RUN | {"status": "failed", "error": "Worker <0> ran out of memory.", "check": None}, recorded())
+    assert "Worker &lt;0&gt; ran out of memory." in page
+    assert page.index("ran out of memory") < page.index("What the cluster did")
+
+
+def test_a_check_that_failed_is_said():
+    page = report_html(RUN | {"check": {"passed": False, "what": "Off by 7 standard errors."}}, None)
+    assert "Check failed." in page
+
+
+def test_a_run_without_events_has_a_report_without_a_figure():
+    page = report_html(RUN, None)
+    assert "No events of this run were recorded." in page
+    assert "<script" not in page
+
+
+def test_text_of_a_run_is_text_and_not_markup():
+    hostile = "</script><script>alert(1)</script>"
+    page = report_html(RUN | {"workload": hostile, "parameters": {hostile: hostile}, "error": hostile}, recorded())
+    assert "<script>alert(1)" not in page
+
+
+def test_task_names_cannot_leave_their_script():
+    rows = [Task("k", "</script><b>", "w", 1, "compute", START, START + 1, 8, "ok")]
+    page = report_html(RUN, Batch(START, events.tasks(rows), recorded=True))
+    assert "</script><b>" not in page
+
+
+def test_the_report_is_written_beside_the_events(tmp_path):
+    with Recorder(tmp_path / "events.parquet") as recorder:
+        recorder.write(recorded())
+    path = write_report(RUN, tmp_path)
+    assert path == tmp_path / "report.html"
+    assert "array_sum" in path.read_text()
+
+
+def test_a_run_that_left_no_events_is_reported_all_the_same(tmp_path):
+    assert "No events" in write_report(RUN, tmp_path).read_text()
