@@ -56,9 +56,8 @@ def main() -> None:
     )
     for name, values in (("by hand", hand), ("as a run, watched", ours), ("the same, from asking to record", whole)):
         print(f"  {name:32} {statistics.median(values):6.2f} s ({min(values):.2f} to {max(values):.2f})")
-    print(
-        f"  overhead of the computation      {100 * (statistics.median(ratios) - 1):+.1f} % (pairs, median)   goal: at most 3 %"
-    )
+    overhead = 100 * (statistics.median(ratios) - 1)
+    print(f"  overhead of the computation      {overhead:+.1f} % (pairs, median)   goal: at most 3 %")
 
 
 if __name__ == "__main__":
