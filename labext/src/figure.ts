@@ -3,7 +3,6 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/applica
 import { ILayoutRestorer } from '@jupyterlab/application';
 import { IThemeManager, MainAreaWidget, ToolbarButton, WidgetTracker } from '@jupyterlab/apputils';
 import { pauseIcon, runIcon, Toolbar, fastForwardIcon, fileIcon } from '@jupyterlab/ui-components';
-import { UUID } from '@lumino/coreutils';
 import type { Message } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
@@ -22,6 +21,9 @@ const QUEUE = 1000;
 const WINDOW = 'window';
 /** Milliseconds after the last pan or zoom before the server is asked for the detail of what is in view. */
 const SETTLE = 150;
+
+/** Figures that this page has drawn. */
+let figures = 0;
 
 /** The figure itself. */
 export class Figure extends Widget {
@@ -119,7 +121,7 @@ export class Figure extends Widget {
   }
 
   private _watch(): void {
-    this._id = UUID.uuid4();
+    this._id = `figure-${++figures}`;
     this._queue = [];
     this._window = null;
     this._model.stream.watch(this._id, { ...this.watched, theme: this._theme() });
@@ -135,7 +137,7 @@ export class Figure extends Widget {
 
   private _connectionChanged(): void {
     if (this._model.connection === 'polling' && this.watched.run) {
-      this._say('Something between this browser and Jupyter blocks WebSockets. The report of the run shows the same.');
+      this._say('WebSockets are blocked here. The report of the run shows the same.');
     }
   }
 

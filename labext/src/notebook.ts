@@ -84,10 +84,11 @@ class Badge extends Widget {
     private _model: Model,
     private _commands: CommandRegistry
   ) {
-    super({ node: document.createElement('button') });
-    this.addClass('wb-Badge');
-    this.node.dataset['workbench'] = 'badge';
-    this.node.onclick = () => void this._commands.execute(Commands.watch, { cluster: this._cluster });
+    super();
+    this._button.className = 'wb-Badge';
+    this._button.dataset['workbench'] = 'badge';
+    this._button.onclick = () => void this._commands.execute(Commands.watch, { cluster: this._cluster });
+    this.node.append(this._button);
     _model.changed.connect(this._refresh, this);
     _panel.sessionContext.kernelChanged.connect(this._refresh, this);
     this._refresh();
@@ -105,11 +106,12 @@ class Badge extends Widget {
     this.setHidden(!cluster);
     if (name !== this._cluster) {
       this._cluster = name;
-      this.node.textContent = name;
-      this.node.title = `This notebook is on the Dask cluster ${name}. Click to watch it.`;
+      this._button.textContent = name;
+      this._button.title = `This notebook is on the Dask cluster ${name}. Click to watch it.`;
     }
   }
 
+  private readonly _button = document.createElement('button');
   private _cluster = '';
 }
 

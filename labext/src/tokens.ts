@@ -111,10 +111,8 @@ export interface ICluster {
 export interface ISchemaField {
   type?: string | string[];
   anyOf?: ISchemaField[];
-  allOf?: ISchemaField[];
   $ref?: string;
   enum?: unknown[];
-  const?: unknown;
   title?: string;
   description?: string;
   default?: unknown;
@@ -229,15 +227,11 @@ export interface INotebooks {
   insert(code: string, options: { run: boolean }): Promise<void>;
 }
 
-export const IModel = new Token<Model>(
-  'dask-workbench:IModel',
-  'Clusters, workloads and runs of this person, kept up to date.'
-);
+/** Clusters, workloads and runs of this person, kept up to date. */
+export const IModel = new Token<Model>('dask-workbench:IModel');
 
-export const INotebooks = new Token<INotebooks>(
-  'dask-workbench:INotebooks',
-  'The notebooks that are open, and a way to put a cell into them.'
-);
+/** The notebooks that are open, and a way to put a cell into them. */
+export const INotebooks = new Token<INotebooks>('dask-workbench:INotebooks');
 
 /** Ids of our commands. */
 export const Commands = {

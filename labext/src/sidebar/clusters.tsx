@@ -14,7 +14,7 @@ import * as React from 'react';
 import { isOn } from '../model';
 import type { Model } from '../model';
 import type { ICluster, INotebooks } from '../tokens';
-import { Button, Code, ConfirmButton, Fold, Icon, IconButton, Meter, Problem, Section } from './parts';
+import { Button, Code, ConfirmButton, Faint, Fold, Icon, IconButton, Meter, Note, Problem, Section } from './parts';
 import type { IActions, ISectionState } from './sidebar';
 import { bytes, count, wholeDuration } from './words';
 import { Fragment, h } from './h';
@@ -53,9 +53,7 @@ export function ClustersSection(props: IProps): JSX.Element {
       }
     >
       <Problem problem={model.problem('clusters')} />
-      {clusters.length === 0 && (
-        <p className="wb-Muted">No cluster is running. Pick a profile above and press Start.</p>
-      )}
+      {clusters.length === 0 && <Note>No cluster is running. Pick a profile above and press Start.</Note>}
       {clusters.map(cluster => (
         <Cluster key={cluster.name} {...props} cluster={cluster} />
       ))}
@@ -92,6 +90,10 @@ function Cluster(props: IClusterProps): JSX.Element {
   );
 }
 
+function isBusy(model: Model, cluster: ICluster): boolean {
+  return model.busy(`cluster ${cluster.name}`);
+}
+
 /** One or two words for how far a cluster is. */
 function stage(cluster: ICluster): string {
   const expected = cluster.n_workers_expected || cluster.spec.n_workers;
@@ -120,7 +122,7 @@ function Stop({ cluster, model }: { cluster: ICluster; model: Model }): JSX.Elem
       label={starting ? `Cancel the start of ${cluster.name}` : `Stop ${cluster.name}`}
       question={stopQuestion(model, cluster)}
       hook={starting ? 'cancel-start' : 'stop'}
-      disabled={model.busy(`cluster ${cluster.name}`)}
+      disabled={isBusy(model, cluster)}
       onClick={() => void model.stop(cluster.name)}
     />
   );
@@ -179,7 +181,7 @@ function Ready(props: IClusterProps): JSX.Element {
             text={`${bytes(cluster.memory_used)} of ${bytes(limit)}`}
           />
         ) : (
-          <span className="wb-Muted">{bytes(limit)}</span>
+          <Faint>{bytes(limit)}</Faint>
         )}
       </div>
       {drawer === 'workers' && <Scale cluster={cluster} model={model} />}
@@ -215,7 +217,7 @@ function Ready(props: IClusterProps): JSX.Element {
             icon={refreshIcon}
             label="Restart the workers: their data are lost"
             hook="restart"
-            disabled={model.busy(`cluster ${cluster.name}`)}
+            disabled={isBusy(model, cluster)}
             onClick={() => void model.restartWorkers(cluster.name)}
           />
           <IconButton
@@ -276,7 +278,7 @@ function Scale({ cluster, model }: { cluster: ICluster; model: Model }): JSX.Ele
   const [adaptive, setAdaptive] = React.useState(cluster.adaptive !== null);
   const [n, setN] = React.useState(here);
   const [bounds, setBounds] = React.useState(cluster.adaptive ?? [1, Math.max(2, here)]);
-  const busy = model.busy(`cluster ${cluster.name}`);
+  const busy = isBusy(model, cluster);
   const same = adaptive
     ? cluster.adaptive?.[0] === bounds[0] && cluster.adaptive[1] === bounds[1]
     : cluster.adaptive === null && n === here;
@@ -376,11 +378,11 @@ function Logs({ cluster, model }: { cluster: ICluster; model: Model }): JSX.Elem
 function ClusterCode({ cluster }: { cluster: ICluster }): JSX.Element {
   return (
     <div className="wb-Drawer">
-      <p className="wb-Muted">To connect a notebook or script to it:</p>
+      <Note>To connect a notebook or script to it:</Note>
       <Code code={cluster.cell} hook="connect-code" />
       {cluster.code && (
         <>
-          <p className="wb-Muted">The same cluster without this package:</p>
+          <Note>The same cluster without this package:</Note>
           <Code code={cluster.code} hook="cluster-code" />
         </>
       )}

@@ -42,8 +42,10 @@ function Field({ name, form }: { name: string; form: IFormProps }): JSX.Element 
   }
   const field = resolve(raw, form.schema);
   const id = `wb-${form.id}-${name}`;
-  const wrong = form.problem?.parameter === name ? form.problem.message : null;
+  const problem = form.problem?.parameter === name ? form.problem.message : null;
   const required = form.schema.required?.includes(name);
+  // A field that waits to be filled in is not wrong yet.
+  const wrong = problem && !(required && form.values[name] === undefined);
   const about = [field.description, bounds(field)].filter(Boolean).join(' ');
   return (
     <div className={`wb-Field${wrong ? ' wb-mod-wrong' : ''}`}>
@@ -52,11 +54,15 @@ function Field({ name, form }: { name: string; form: IFormProps }): JSX.Element 
         {required && <span aria-hidden="true"> *</span>}
       </label>
       <span className="wb-Field-control">
-        <Control id={id} name={name} field={field} form={form} describedBy={`${id}-about`} wrong={wrong !== null} />
+        <Control id={id} name={name} field={field} form={form} describedBy={`${id}-about`} wrong={Boolean(wrong)} />
         {field.unit && kind(field) !== 'text' && <span className="wb-Field-unit">{field.unit}</span>}
       </span>
-      <span id={`${id}-about`} className={wrong ? 'wb-Problem' : 'wb-hidden'} role={wrong ? 'alert' : undefined}>
-        {wrong ?? about}
+      <span
+        id={`${id}-about`}
+        className={wrong ? 'wb-Problem' : problem ? 'wb-Field-hint' : 'wb-hidden'}
+        role={wrong ? 'alert' : undefined}
+      >
+        {problem ?? about}
       </span>
     </div>
   );
@@ -140,7 +146,7 @@ function Control({ id, name, field, form, describedBy, wrong }: IControlProps): 
 /** The field with references followed and "or nothing" taken away. */
 function resolve(field: ISchemaField, schema: ISchema): ISchemaField {
   const target = field.$ref ? (schema.$defs?.[field.$ref.replace('#/$defs/', '')] ?? {}) : {};
-  const merged = { ...target, ...field.allOf?.[0], ...field };
+  const merged = { ...target, ...field };
   const others = merged.anyOf?.filter(each => each.type !== 'null').map(each => resolve(each, schema));
   if (!others) {
     return merged;

@@ -6,7 +6,7 @@ import type { Model } from '../model';
 import type { IBudget, IInventory, IPlan, IProfile } from '../tokens';
 import { Form } from './form';
 import type { IOption } from './form';
-import { Button, Code, Fold, IconButton, Meter, Problem, Section } from './parts';
+import { Button, Code, Faint, Fold, IconButton, Meter, Note, Problem, Section } from './parts';
 import type { ISectionState } from './sidebar';
 import { bytes, count } from './words';
 import { Fragment, h } from './h';
@@ -31,7 +31,7 @@ export function HardwareSection({ model, section }: { model: Model; section: ISe
       }
     >
       <Problem problem={model.problem('hardware')} />
-      {!hardware && model.busy('hardware') && <p className="wb-Muted">Looking at this machine …</p>}
+      {!hardware && model.busy('hardware') && <Note>Looking at this machine …</Note>}
       {hardware && (
         <>
           <Inventory inventory={hardware.inventory} budget={model.budget} />
@@ -51,15 +51,15 @@ function Inventory({ inventory, budget }: { inventory: IInventory; budget: IBudg
       <dt>CPU</dt>
       <dd title={cpu.model ?? missing['cpu.model']}>
         {cores(inventory)}
-        {cpu.model && <span className="wb-Muted"> · {shortModel(cpu.model)}</span>}
+        {cpu.model && <Faint> · {shortModel(cpu.model)}</Faint>}
       </dd>
       <dt>Memory</dt>
       <dd>
         {bytes(memory.limit)}
         {memory.cgroup_limit !== null && memory.cgroup_limit < memory.total && (
-          <span className="wb-Muted"> (limit of this container)</span>
+          <Faint> (limit of this container)</Faint>
         )}
-        {memory.available !== null && <span className="wb-Muted"> · {bytes(memory.available)} free</span>}
+        {memory.available !== null && <Faint> · {bytes(memory.available)} free</Faint>}
       </dd>
       {budget && budget.promised > 0 && (
         <>
@@ -194,9 +194,7 @@ function Plan({ plan }: { plan: IPlan }): JSX.Element {
     <div className="wb-Plan" aria-live="polite" data-workbench="plan">
       <p className="wb-Plan-description">{plan.description}</p>
       {plan.spec.why.map(sentence => (
-        <p key={sentence} className="wb-Muted">
-          {sentence}
-        </p>
+        <Note key={sentence}>{sentence}</Note>
       ))}
       {plan.problem && <Problem problem={{ message: plan.problem, parameter: null }} hook="plan-problem" />}
       <Fold label="Show code" hook="show-code">

@@ -17,6 +17,34 @@ export function Icon({ icon, ...props }: IIconProps): JSX.Element {
   return <icon.react {...props} tag="span" elementSize="normal" />;
 }
 
+interface IToggleProps {
+  kind: 'Section' | 'Fold' | 'Entry';
+  open: boolean;
+  /** Id of what it unfolds. */
+  controls?: string;
+  title?: string;
+  hook?: string;
+  onClick: () => void;
+  children: React.ReactNode;
+}
+
+/** A line with a caret that unfolds what is below it. */
+export function Toggle(props: IToggleProps): JSX.Element {
+  return (
+    <button
+      className={`wb-Toggle wb-mod-${props.kind}`}
+      aria-expanded={props.open}
+      aria-controls={props.controls}
+      title={props.title}
+      data-workbench={props.hook}
+      onClick={props.onClick}
+    >
+      <Icon icon={caretRightIcon} />
+      {props.children}
+    </button>
+  );
+}
+
 interface ISectionProps {
   id: string;
   title: string;
@@ -34,16 +62,10 @@ export function Section(props: ISectionProps): JSX.Element {
   return (
     <section className="wb-Section" data-workbench={`section-${props.id}`}>
       <header className="wb-Section-header">
-        <button
-          className="wb-Section-toggle"
-          aria-expanded={props.open}
-          aria-controls={body}
-          onClick={() => props.onToggle(props.id)}
-        >
-          <Icon icon={caretRightIcon} className="wb-Section-caret" />
+        <Toggle kind="Section" open={props.open} controls={body} onClick={() => props.onToggle(props.id)}>
           <span className="wb-Section-title">{props.title}</span>
           {props.note && <span className="wb-Section-note">{props.note}</span>}
-        </button>
+        </Toggle>
         {props.open && props.actions}
       </header>
       {props.open && (
@@ -132,6 +154,21 @@ export function ConfirmButton({ question, ...props }: IConfirmProps): JSX.Elemen
   );
 }
 
+interface IWordsProps {
+  title?: string;
+  children: React.ReactNode;
+}
+
+/** A paragraph that may be passed over. */
+export function Note(props: IWordsProps): JSX.Element {
+  return <p {...props} className="wb-Muted" />;
+}
+
+/** Words on a line that may be passed over. */
+export function Faint(props: IWordsProps): JSX.Element {
+  return <span {...props} className="wb-Muted" />;
+}
+
 /** A sentence in which `code` is set as code. */
 export function Prose({ text }: { text: string }): JSX.Element {
   return <Fragment>{text.split('`').map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}</Fragment>;
@@ -213,10 +250,9 @@ export function Fold(props: {
   };
   return (
     <div className="wb-Fold">
-      <button className="wb-Fold-toggle" aria-expanded={open} data-workbench={props.hook} onClick={toggle}>
-        <Icon icon={caretRightIcon} className="wb-Section-caret" />
+      <Toggle kind="Fold" open={open} hook={props.hook} onClick={toggle}>
         {props.label}
-      </button>
+      </Toggle>
       {open && props.children()}
     </div>
   );

@@ -4,7 +4,7 @@ import * as React from 'react';
 
 import type { Model } from '../model';
 import type { IRun } from '../tokens';
-import { Code, ConfirmButton, IconButton, Meter, Problem, Section } from './parts';
+import { Code, ConfirmButton, Faint, IconButton, Meter, Note, Problem, Section } from './parts';
 import type { IActions, ISectionState } from './sidebar';
 import { watchIcon } from '../icons';
 import { ago, bytes, duration, result, wholeDuration } from './words';
@@ -21,7 +21,7 @@ export function RunsSection(props: IProps): JSX.Element {
   const { model, section } = props;
   return (
     <Section {...section} id="runs" title="Runs" note={model.runs.length || null}>
-      {model.runs.length === 0 && <p className="wb-Muted">Nothing has been run yet.</p>}
+      {model.runs.length === 0 && <Note>Nothing has been run yet.</Note>}
       <ul className="wb-Runs">
         {model.runs.map(run => (
           <Run key={run.id} {...props} run={run} />
@@ -88,9 +88,7 @@ function Buttons(props: IRunProps & { logOpen: boolean; onLog: () => void }): JS
   const live = isActive(run) && run.cluster !== null && model.cluster(run.cluster) !== null;
   return (
     <div className="wb-Run-foot">
-      <span className="wb-Muted" title={parameters(run)}>
-        {[run.cluster, past].filter(Boolean).join(' · ')}
-      </span>
+      <Faint title={parameters(run)}>{[run.cluster, past].filter(Boolean).join(' · ')}</Faint>
       <span className="wb-Icons">
         {isActive(run) && (
           <IconButton

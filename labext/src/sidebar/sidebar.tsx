@@ -132,11 +132,11 @@ const BANNERS: Record<Connection, string | null> = {
   pushed: null,
   polling:
     'Something between this browser and Jupyter blocks WebSockets, so this page asks again and again instead. ' +
-    'A proxy in front of Jupyter has to pass “Upgrade: websocket” on.',
-  down: 'The Jupyter server does not answer. This page tries again by itself; your clusters go on working.',
+    'A proxy has to pass “Upgrade: websocket” on.',
+  down: 'The Jupyter server does not answer. This page goes on trying; your clusters go on working.',
   missing:
-    'The server half of dask-workbench is not running. Install it where Jupyter runs, with ' +
-    '“pip install dask-workbench”, see with “jupyter server extension list” that workbench is enabled, and restart Jupyter.'
+    'The server half of dask-workbench is not running. Where Jupyter runs: “pip install dask-workbench”, see that ' +
+    '“jupyter server extension list” has workbench, and restart Jupyter.'
 };
 
 function Banner({ model }: { model: Model }): JSX.Element {

@@ -1,10 +1,9 @@
 /** Workloads: the catalogue, the form of the selected one, whether it fits, and Run. */
-import { caretRightIcon } from '@jupyterlab/ui-components';
 
 import type { Model } from '../model';
 import type { INeeds, IWorkload } from '../tokens';
 import { Form } from './form';
-import { Button, Code, Fold, Icon, Problem, Prose, Section } from './parts';
+import { Button, Code, Faint, Fold, Note, Problem, Prose, Section, Toggle } from './parts';
 import type { IActions, ISectionState } from './sidebar';
 import { Fragment, h } from './h';
 
@@ -37,17 +36,16 @@ function Workload({ model, workload, actions }: IWorkloadProps): JSX.Element {
   const body = `wb-workload-${workload.name}`;
   return (
     <li className={selected ? 'wb-mod-selected' : ''}>
-      <button
-        className="wb-Catalogue-entry"
-        aria-expanded={selected}
-        aria-controls={body}
+      <Toggle
+        kind="Entry"
+        open={selected}
+        controls={body}
         title={workload.summary}
-        data-workbench={`workload-${workload.name}`}
+        hook={`workload-${workload.name}`}
         onClick={() => model.selectWorkload(selected ? null : workload.name)}
       >
-        <Icon icon={caretRightIcon} className="wb-Section-caret" />
-        <span>{workload.title}</span>
-      </button>
+        {workload.title}
+      </Toggle>
       {selected && (
         <div className="wb-Catalogue-body" id={body}>
           <Selected model={model} workload={workload} actions={actions} />
@@ -109,7 +107,7 @@ function Target({ model }: { model: Model }): JSX.Element {
         <label htmlFor="wb-target">Cluster</label>
         <span className="wb-Field-control">
           {ready.length === 0 ? (
-            <span className="wb-Muted">{waiting(model)}</span>
+            <Faint>{waiting(model)}</Faint>
           ) : (
             <select
               id="wb-target"
@@ -143,9 +141,7 @@ function Needs({ needs }: { needs: INeeds }): JSX.Element {
     <div className={`wb-Needs${verdict}`} aria-live="polite" data-workbench="needs">
       <p>{needs.sentence}</p>
       {needs.notes.map(note => (
-        <p key={note} className="wb-Muted">
-          {note}
-        </p>
+        <Note key={note}>{note}</Note>
       ))}
     </div>
   );
