@@ -301,6 +301,8 @@ def api(jp_fetch: Any) -> Callable[..., Any]:
             **options,
         )
         is_json = response.headers.get("Content-Type", "").startswith("application/json")
-        return Answer(response.code, json.loads(response.body) if is_json else response.body, response.headers)
+        return Answer(
+            response.code, json.loads(response.body) if is_json and response.body else response.body, response.headers
+        )
 
     return send

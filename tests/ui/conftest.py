@@ -54,6 +54,10 @@ class Lab:
         enabled = folder / "config" / "jupyter_server_config.d"
         enabled.mkdir()
         shutil.copy(PACKAGE / "server" / "dask_workbench.json", enabled)
+        # Or JupyterLab asks whether it may fetch news.
+        quiet = folder / "config" / "settings" / "@jupyterlab" / "apputils-extension"
+        quiet.mkdir(parents=True)
+        (quiet / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
         if LABEXTENSION.exists():
             (folder / "labextensions" / "dask-workbench").symlink_to(LABEXTENSION, target_is_directory=True)
 

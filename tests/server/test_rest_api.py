@@ -1,0 +1,215 @@
+"""rest-api.yml says all that the server answers: every path and verb of it is asked here, and every answer conforms."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.resources
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from openapi_core import OpenAPI
+from openapi_core.testing import MockRequest, MockResponse
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+
+from tests.server.conftest import Answer
+from workbench.runs import store
+from workbench.runs.store import Run
+from workbench.server.handlers import addresses
+
+TEXT = importlib.resources.files("workbench.server").joinpath("rest-api.yml").read_text()
+DESCRIPTION = yaml.safe_load(TEXT)
+API = OpenAPI.from_dict(DESCRIPTION)
+
+CPU = {"profile": "cpu", "choices": {"n_workers": 1, "threads_per_worker": "1", "memory": "512MiB"}}
+
+GOOD = [
+    ("GET", "/hardware", None, 200),
+    ("GET", "/environments", None, 200),
+    ("POST", "/plan", CPU, 200),
+    ("GET", "/profiles/cpu/schema", None, 200),
+    ("GET", "/clusters", None, 200),
+    ("POST", "/clusters", {**CPU, "name": "bold-heron", "force": True}, 202),
+    ("GET", "/clusters/calm-otter", None, 200),
+    ("PATCH", "/clusters/calm-otter", {"n_workers": 3}, 202),
+    ("PATCH", "/clusters/calm-otter", {"minimum": 1, "maximum": 2}, 202),
+    ("POST", "/clusters/calm-otter/restart", {}, 202),
+    ("GET", "/clusters/calm-otter/logs", None, 200),
+    ("GET", "/workloads", None, 200),
+    ("POST", "/workloads/array_sum/needs", {"parameters": {"size": "1GiB"}, "cluster": "calm-otter"}, 200),
+    ("POST", "/workloads/array_sum/needs", {}, 200),
+    ("GET", "/runs", None, 200),
+    ("GET", "/runs?limit=5&status=done", None, 200),
+    ("POST", "/runs", {"workload": "array_sum", "cluster": "calm-otter", "parameters": {"size": "1GiB"}}, 202),
+    ("GET", "/runs/done", None, 200),
+    ("GET", "/runs/done/log", None, 200),
+    ("GET", "/runs/done/report", None, 200),
+    ("GET", "/figures/cluster/calm-otter?theme=dark", None, 200),
+    ("GET", "/figures/run/done", None, 200),
+    ("GET", "/figures/cluster/calm-otter/patches", None, 200),
+    ("GET", "/figures/cluster/calm-otter/patches?start=1&end=2&width=300", None, 200),
+    ("GET", "/figures/run/done/patches", None, 404),
+    ("GET", "/bokeh/bokeh.min.js?v=3", None, 200),
+    ("GET", "/state", None, 200),
+    ("GET", "/state?since=1&wait=1", None, 200),
+    ("POST", "/runs/going/cancel", {}, 202),
+    ("DELETE", "/runs/done", None, 200),
+    ("GET", "/dashboard/nobody/status", None, 404),
+    ("HEAD", "/dashboard/nobody/status", None, 404),
+    ("DELETE", "/clusters/calm-otter", None, 202),
+    ("DELETE", "/clusters", None, 202),
+]
+
+REFUSED = [
+    ("POST", "/plan", {"profile": "tpu"}, 400),
+    ("POST", "/clusters", {"profile": "gpu"}, 409),
+    ("POST", "/clusters", {"profile": "cpu", "choices": {"n_workers": 0}}, 400),
+    ("GET", "/clusters/nobody", None, 404),
+    ("PATCH", "/clusters/calm-otter", {"n_workers": "x"}, 400),
+    ("POST", "/workloads/nobody/needs", {}, 404),
+    ("POST", "/runs", {"workload": "array_sum", "cluster": "nobody"}, 404),
+    ("DELETE", "/runs/going", None, 409),
+    ("GET", "/runs/going/report", None, 409),
+    ("GET", "/figures/run/going/patches", None, 409),
+    ("GET", "/bokeh/secrets.js", None, 404),
+    ("GET", "/state?wait=x", None, 400),
+    ("GET", "/stream", None, 400),
+]
+
+
+@pytest.fixture
+def furnished(session: Any, data_folder: Any) -> Any:
+    """A session with a cluster, a run that is done and one that goes on."""
+    session.add("calm-otter")
+    check = {"passed": True, "what": "The mean is 11."}
+    spec = session.records["calm-otter"].spec
+    session.add_run(
+        "going", status="running", progress={"done": 1, "total": 2, "by_name": {"sum": {"done": 1, "total": 2}}}
+    )
+    done = Run(
+        id="done", workload="array_sum", cluster="calm-otter", status="done", spec=spec, check=check, seconds=1.0
+    )
+    store.create(done)
+    session.all_runs["done"] = done
+    return session
+
+
+def split(path: str) -> tuple[str, dict[str, str]]:
+    path, _, query = path.partition("?")
+    return path, dict(part.split("=") for part in query.split("&") if part)
+
+
+def request_of(verb: str, path: str, body: Any) -> MockRequest:
+    path, query = split(path)
+    data = None if body is None else json.dumps(body).encode()
+    return MockRequest(
+        "http://localhost",
+        verb.lower(),
+        f"/workbench/api{path}",
+        args=query,
+        data=data,
+        headers={"Authorization": "token x"},
+    )
+
+
+def response_of(answer: Answer) -> MockResponse:
+    kind = answer.headers.get("Content-Type", "text/plain").split(";")[0]
+    content = answer.content if isinstance(answer.content, bytes) else json.dumps(answer.content).encode()
+    return MockResponse(content, status_code=answer.status, content_type=kind)
+
+
+async def ask(api: Callable[..., Any], verb: str, path: str, body: Any) -> Answer:
+    path, query = split(path)
+    answer: Answer = await api(verb, path[1:], body, params=query)
+    return answer
+
+
+async def test_every_path_and_verb_is_answered_as_described(api: Any, furnished: Any) -> None:
+    asked = set()
+    for verb, path, body, status in GOOD:
+        request = request_of(verb, path, body)
+        API.validate_request(request)
+        answer = await ask(api, verb, path, body)
+        assert answer.status == status, (verb, path, answer)
+        if verb != "HEAD":
+            API.validate_response(request, response_of(answer))
+        asked.add((verb, template_of(split(path)[0])))
+    assert asked == operations() - {("GET", "/stream")}
+
+
+async def test_every_refusal_is_a_4xx_with_a_sentence(api: Any, furnished: Any) -> None:
+    for verb, path, body, status in REFUSED:
+        answer = await ask(api, verb, path, body)
+        assert answer.status == status, (verb, path, answer)
+        if path != "/stream":
+            API.validate_response(request_of(verb, path, body), response_of(answer))
+
+
+async def test_what_the_stream_sends_and_takes_is_described(jp_ws_fetch: Any, furnished: Any) -> None:
+    page = await jp_ws_fetch("workbench", "api", "stream")
+
+    async def say(**message: Any) -> None:
+        schema("PageMessage").validate(message)
+        await page.write_message(json.dumps(message))
+
+    async def hear(kind: str) -> None:
+        while True:
+            message = json.loads(await asyncio.wait_for(page.read_message(), 5))
+            schema("ServerMessage").validate(message)
+            if message["type"] == kind:
+                return
+
+    try:
+        await hear("state")
+        await say(type="watch", watch="a", cluster="calm-otter", theme="dark")
+        await say(type="range", watch="a", start=1, end=2, width=3)
+        await hear("patches")
+        await say(type="unwatch", watch="a")
+        await say(type="watch", watch="b", cluster="nobody")
+        await hear("gone")
+        await page.write_message("{")
+        await hear("error")
+    finally:
+        page.close()
+
+
+def schema(name: str) -> Any:
+    registry = Registry().with_resource("urn:api", DRAFT202012.create_resource(DESCRIPTION))
+    return Draft202012Validator({"$ref": f"urn:api#/components/schemas/{name}"}, registry=registry)
+
+
+def test_every_address_is_described_and_every_description_has_an_address() -> None:
+    patterns = {pattern.removeprefix("workbench/api"): handler for pattern, handler in addresses()}
+    unknown = patterns.pop("/(.*)")
+    for pattern, handler in patterns.items():
+        paths = [path for path in DESCRIPTION["paths"] if re.fullmatch(pattern, filled(path))]
+        assert paths, pattern
+        for path in paths:
+            has = {verb.upper() for verb in ("get", "post", "patch", "delete", "head") if verb in handler.__dict__}
+            assert {verb for verb, of in operations() if of == path} == has, path
+    for path in DESCRIPTION["paths"]:
+        (first, *_) = [
+            handler for pattern, handler in addresses() if re.fullmatch(pattern, f"workbench/api{filled(path)}")
+        ]
+        assert first is not unknown, path
+
+
+def operations() -> set[tuple[str, str]]:
+    """Verb and path of each operation in the description."""
+    verbs = ("get", "post", "patch", "delete", "put", "head")
+    return {(verb.upper(), path) for path, item in DESCRIPTION["paths"].items() for verb in item if verb in verbs}
+
+
+def template_of(path: str) -> str:
+    """The described path that an address belongs to: the one with the fewest placeholders."""
+    fitting = [each for each in DESCRIPTION["paths"] if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", each), path)]
+    return min(fitting, key=lambda each: each.count("{"))
+
+
+def filled(path: str) -> str:
+    return re.sub(r"\{\w+\}", "some", path)
