@@ -55,7 +55,8 @@ def refuse_impossible(found: Found, k: int | None) -> None:
     if k is None and small > _LARGEST_SIDE:
         raise BadParameterError(
             f"k of svd_of_file is missing, and {found.path} ({rows} × {columns}) is too wide for a full SVD: one "
-            f"worker would decompose a factor of {small} × {small} ({format_bytes(small * small * 8)}). Give k, such as 10.",
+            f"worker would decompose a factor of {small} × {small} ({format_bytes(small * small * 8)}). "
+            "Give k, such as 10.",
             "k",
         )
     if k is not None and k > small:

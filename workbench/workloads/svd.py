@@ -60,7 +60,7 @@ def compressed_svd(
 
     The matrix is multiplied by a few random vectors, and what remains of it is decomposed. Without power iterations
     the values can be far too small and nothing warns of it, so the check goes through the matrix once more and says how
-    far off they may be. From the post "Large SVDs" (2020), where the matrix is 1 000 000 × 20 000 or 10 000 000 × 20 000,
+    far off they may be. From the post "Large SVDs" (2020), where the matrix is 1 000 000 × 20 000 or ten times as high,
     k is 10 and there are no power iterations.
     """
     x = random_matrix(shape, chunks, dtype, seed)
