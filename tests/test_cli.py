@@ -224,6 +224,12 @@ def test_a_reader_that_has_enough_is_no_error():
     assert result.stderr == ""
 
 
+def test_lab_passes_on_what_jupyter_lab_takes():
+    result = workbench("lab", "--version")
+    assert result.returncode == 0
+    assert result.stdout.startswith("4.")
+
+
 def test_importing_the_command_line_loads_neither_dask_arrays_nor_distributed():
     heavy = ("distributed", "dask.array", "rich", "bokeh")
     code = f"import sys, workbench.cli; print([name for name in {heavy} if name in sys.modules])"

@@ -113,6 +113,24 @@ def test_the_events_of_a_run_are_kept_with_it(cluster):
     assert min(events.tasks.start) > run.started - 1
 
 
+def test_a_host_that_forks_no_runner_makes_a_run_slower_and_nothing_else(cluster):
+    sockets = records.folder(cluster.name) / "fork.sock"
+    hidden = sockets.rename(sockets.with_name("hidden"))
+    try:
+        run = finish(submit("array_sum", {"size": "16MiB"}, cluster).id, timeout=60)
+    finally:
+        hidden.rename(sockets)
+    assert run.status == "done", log_of(run)
+
+
+def test_a_runner_works_in_the_folder_of_whoever_asked(cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = submit("array_sum", LONG, cluster)
+    assert until(lambda: psutil.Process(run.pid).cwd() == str(tmp_path))
+    cancel(run.id)
+    finish(run.id, timeout=20)
+
+
 def test_a_run_leaves_no_process_and_no_client_behind(cluster):
     run = finish(submit("array_sum", {"size": "16MiB"}, cluster).id, timeout=60)
     until(lambda: not store.alive(run))
@@ -131,7 +149,7 @@ def test_whoever_waits_hears_of_progress_and_of_the_end(cluster):
 
 
 def test_several_runs_at_once_on_one_cluster_each_count_their_own_tasks(cluster):
-    sizes = {"64MiB": 500, "96MiB": 250}
+    sizes = {"32MiB": 1000, "33MiB": 500}
     runs = [submit("array_sum", {"size": size, "chunks": chunks}, cluster) for size, chunks in sizes.items()]
     ended = [finish(run.id, timeout=60) for run in runs]
     assert [run.status for run in ended] == ["done", "done"]

@@ -35,7 +35,7 @@ _BROKEN_PIPE = 141  # 128 + SIGPIPE
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = _parse(argv)
         code: int = arguments.command(arguments)
         sys.stdout.flush()
         return code
@@ -226,7 +226,7 @@ def _open(arguments: argparse.Namespace) -> int:
 
 
 def _lab(arguments: argparse.Namespace) -> int:
-    command = [sys.executable, "-m", "jupyterlab", *arguments.arguments]
+    command = [sys.executable, "-m", "jupyterlab", *arguments.passed_on]
     if arguments.json:
         _print_json({"command": command, "pid": os.getpid()})
     sys.stdout.flush()
@@ -477,6 +477,16 @@ def _whole_number(text: str) -> int:
         raise argparse.ArgumentTypeError(f"given '{text}', allowed are whole numbers") from None
 
 
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    arguments, unknown = parser.parse_known_args(argv)
+    if arguments.command is _lab:
+        arguments.passed_on = unknown
+    elif unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return arguments
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="workbench",
@@ -496,7 +506,9 @@ def _parser() -> argparse.ArgumentParser:
 def _add(
     commands: Any, name: str, command: Callable[[argparse.Namespace], int], text: str, **options: Any
 ) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text + ".", **options)
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text[0].upper()}{text[1:]}.", **options
+    )
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     parser.set_defaults(command=command)
     return parser
@@ -604,5 +616,5 @@ def _add_run_name(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_lab(commands: Any) -> None:
-    lab = _add(commands, "lab", _lab, "open JupyterLab with the Workbench in its sidebar")
-    lab.add_argument("arguments", metavar="…", nargs=argparse.REMAINDER, help="passed on to jupyter lab")
+    text = "open JupyterLab with the Workbench in its sidebar"
+    _add(commands, "lab", _lab, text, usage="workbench lab [-h] [--json] [what jupyter lab takes]")
