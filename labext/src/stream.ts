@@ -11,7 +11,7 @@ import type { Connection, StreamMessage, Watched } from './tokens';
 /** Milliseconds before the state is asked for again. */
 const POLL = 1000;
 /** Seconds for which the server may hold an answer back until something changes. */
-const HELD = 10;
+const HELD = 2;
 /** Milliseconds before the socket is tried again: first, and at most. */
 const RETRY = [500, 15000];
 /** Failed sockets in a row, while the server answers otherwise, before we say that something blocks them. */
@@ -103,7 +103,8 @@ export class Stream {
     }
     this._polling = false;
     if (this._connection !== 'pushed') {
-      this._poll = window.setTimeout(() => void this._pollState(), POLL);
+      const pause = this._connection === 'missing' ? RETRY[1] : POLL;
+      this._poll = window.setTimeout(() => void this._pollState(), pause);
     }
   }
 

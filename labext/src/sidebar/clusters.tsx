@@ -141,7 +141,7 @@ function Failed({ cluster, model }: { cluster: ICluster; model: Model }): JSX.El
         {cluster.message ?? 'It ended without saying why.'}
       </p>
       {cluster.log_tail.length > 0 && (
-        <Fold label="Last lines of the log">{() => <Code code={cluster.log_tail.join('\n')} />}</Fold>
+        <Fold label="Last lines of the log">{() => <Code code={cluster.log_tail.join('\n')} atEnd />}</Fold>
       )}
       <div className="wb-Row wb-mod-end">
         <Button label="Dismiss" hook="dismiss" onClick={() => void model.stop(cluster.name)} />
@@ -243,10 +243,8 @@ function Ready(props: IClusterProps): JSX.Element {
 }
 
 function size(cluster: ICluster): string {
-  const workers = cluster.adaptive
-    ? `${cluster.n_workers} workers (${cluster.adaptive.join('–')})`
-    : count(cluster.n_workers, 'worker');
-  return `${workers} × ${count(cluster.spec.threads_per_worker, 'thread')}`;
+  const bounds = cluster.adaptive ? ` (${cluster.adaptive.join('–')})` : '';
+  return `${count(cluster.n_workers, 'worker')}${bounds} × ${count(cluster.spec.threads_per_worker, 'thread')}`;
 }
 
 /** What stopping would end, or null where one click is enough. */
@@ -370,7 +368,7 @@ function Logs({ cluster, model }: { cluster: ICluster; model: Model }): JSX.Elem
         </select>
         <IconButton icon={refreshIcon} label="Read the logs again" onClick={read} />
       </div>
-      <Code code={logs[shown] || 'Nothing was logged.'} hook="log" />
+      <Code code={logs[shown] || 'Nothing was logged.'} hook="log" atEnd />
     </div>
   );
 }

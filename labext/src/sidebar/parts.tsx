@@ -185,9 +185,15 @@ export function Problem(props: { problem: IProblem | null; hook?: string }): JSX
   );
 }
 
-/** Code to read and to copy. */
-export function Code(props: { code: string; hook?: string }): JSX.Element {
+/** Code or a log to read and to copy; `atEnd` shows its last lines first. */
+export function Code(props: { code: string; hook?: string; atEnd?: boolean }): JSX.Element {
   const [copied, setCopied] = React.useState(false);
+  const text = React.useRef<HTMLPreElement>(null);
+  React.useEffect(() => {
+    if (props.atEnd) {
+      text.current?.scrollTo(0, text.current.scrollHeight);
+    }
+  }, [props.code, props.atEnd]);
   const copy = () => {
     Clipboard.copyToSystem(props.code);
     setCopied(true);
@@ -196,7 +202,7 @@ export function Code(props: { code: string; hook?: string }): JSX.Element {
   return (
     <div className="wb-Code">
       <IconButton icon={copied ? checkIcon : copyIcon} label={copied ? 'Copied' : 'Copy'} onClick={copy} />
-      <pre tabIndex={0} data-workbench={props.hook}>
+      <pre ref={text} tabIndex={0} data-workbench={props.hook}>
         {props.code}
       </pre>
     </div>

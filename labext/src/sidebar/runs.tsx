@@ -74,7 +74,7 @@ function Run(props: IRunProps): JSX.Element {
         </p>
       )}
       <Buttons {...props} logOpen={log !== null} onLog={readLog} />
-      {log !== null && <Code code={log || 'Nothing was logged.'} hook="run-log" />}
+      {log !== null && <Code code={log || 'Nothing was logged.'} hook="run-log" atEnd />}
       <Problem problem={model.problem(`run ${run.id}`)} />
     </li>
   );
