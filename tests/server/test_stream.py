@@ -223,6 +223,7 @@ async def test_a_page_that_is_reloaded_finds_the_connection_still_open(
     [
         ("lost", "Its host process died.", "calm-otter was lost. Its host process died."),
         ("failed", "No workers came.", "calm-otter failed to start. No workers came."),
+        ("stopping", None, "calm-otter was stopped, so there is nothing more to watch."),
         (None, None, "calm-otter was stopped, so there is nothing more to watch."),
     ],
 )

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,10 @@ LINGER = 5.0
 KEPT_BATCHES = 6_000
 KEPT_TASKS = 50_000
 """What a page that joins later is shown of the past: ten minutes, and no more tasks than a figure draws smoothly."""
+
+CONNECTING = 10.0
+PARTING = 3.0
+"""Seconds for which a scheduler may keep us waiting, at the beginning and at the end."""
 
 POLLED_FOR = 15.0
 """Seconds for which a figure that is polled is kept between two polls."""
@@ -58,6 +62,7 @@ class Watching:
         self._make_figure = make_figure or _make_figure
         self._linger = linger
         self._feeds: dict[str, ClusterFeed] = {}
+        self._ending: set[ClusterFeed] = set()
         self._polled: dict[str, PolledFigure] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._told: set[Callable[[str], None]] = set()
@@ -125,6 +130,8 @@ class Watching:
     def _forget_feed(self, feed: ClusterFeed) -> None:
         if self._feeds.get(feed.name) is feed:
             del self._feeds[feed.name]
+        self._ending.add(feed)
+        feed.task.add_done_callback(lambda _: self._ending.discard(feed))
         if not self._feeds:
             self.state.unsubscribe(self._on_state)
 
@@ -154,10 +161,9 @@ class Watching:
         self._polled.clear()
         if self._sweep is not None:
             self._sweep.cancel()
-        feeds = tuple(self._feeds.values())
-        for feed in feeds:
+        for feed in tuple(self._feeds.values()):
             feed.end("The Jupyter server was stopped.")
-        await asyncio.gather(*(feed.closed() for feed in feeds))
+        await asyncio.gather(*(feed.task for feed in self._ending), return_exceptions=True)
         await self.state.close()
 
 
@@ -189,7 +195,8 @@ class ClusterFeed:
         self._is_ready = asyncio.Event()
         self._end = asyncio.Event()
         self._leaving: asyncio.TimerHandle | None = None
-        self._task = asyncio.create_task(self._run())
+        self.task = asyncio.create_task(self._run())
+        """Done when the connection is closed."""
 
     def join(self, watch: Watch) -> None:
         """Let `watch` have what is known, and all that comes."""
@@ -207,7 +214,7 @@ class ClusterFeed:
 
     def notice(self, cluster: dict[str, Any] | None) -> None:
         """Take in what the state says of the cluster."""
-        if cluster is None or cluster["created"] != self.created:
+        if cluster is None or cluster["created"] != self.created or cluster["status"] == "stopping":
             self.end(f"{self.name} was stopped, so there is nothing more to watch.")
         elif cluster["status"] in ("failed", "lost"):
             self.end(_end_of(self.name, cluster["status"], cluster["message"]))
@@ -230,10 +237,6 @@ class ClusterFeed:
             self._leaving.cancel()
         self._wake_all()
         self._on_end(self)
-
-    async def closed(self) -> None:
-        """Return when the connection is closed."""
-        await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         await self._is_ready.wait()
@@ -378,18 +381,36 @@ def _make_figure(theme: str, name: str) -> LiveFigure:
 async def _open_feed(name: str, on_batch: Callable[[Batch], None]) -> AsyncIterator[Any]:
     """Connect to a cluster and have its batches handed to `on_batch`."""
     await asyncio.to_thread(_import_distributed)
-    from workbench.clusters.connect import connect
+    from distributed import Client
+
+    from workbench.clusters.connect import security
+    from workbench.clusters.records import read
     from workbench.monitor.feed import Feed
 
-    client = connect(name, asynchronous=True, client_name="workbench-watch")
+    record = await asyncio.to_thread(read, name)
+    # Not connect(): that would make this client the default of the whole Jupyter server.
+    client = Client(
+        record.scheduler_address,
+        security=security(record),
+        name="workbench-watch",
+        asynchronous=True,
+        set_as_default=False,
+        timeout=CONNECTING,
+    )
+    feed = Feed(client, on_batch)
     try:
         await client
-        async with Feed(client, on_batch):
-            yield client
+        await feed.astart()
+        yield client
     finally:
-        # A scheduler that is no more can't say goodbye.
-        with contextlib.suppress(TimeoutError, OSError):
-            await asyncio.wait_for(client.close(), 5)
+        await _within(PARTING, feed.aclose())
+        await _within(PARTING, client.close())
+
+
+async def _within(seconds: float, parting: Awaitable[Any]) -> None:
+    """Say goodbye, but not for ever: a scheduler that is no more doesn't answer."""
+    with contextlib.suppress(TimeoutError, OSError):
+        await asyncio.wait_for(parting, seconds)
 
 
 def _import_distributed() -> None:

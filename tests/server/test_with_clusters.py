@@ -1,0 +1,146 @@
+"""The server with the real session, real clusters and real runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from traitlets.config import Config
+
+PATIENCE = 40.0
+
+TWO = {"profile": "cpu", "choices": {"n_workers": 2, "threads_per_worker": 1, "memory": "1GiB"}}
+
+
+@pytest.fixture
+def jp_server_config(data_folder: Path) -> Config:
+    """A server as it is installed."""
+    return Config({"ServerApp": {"jpserver_extensions": {"workbench": True}, "allow_unauthenticated_access": False}})
+
+
+@pytest.fixture
+def hear(jp_ws_fetch: Callable[..., Any]) -> Callable[..., Any]:
+    """Reads a stream until a message fits."""
+
+    async def heard(page: Any, fits: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                text = await page.read_message()
+                assert text is not None, "the server closed the connection"
+                message: dict[str, Any] = json.loads(text)
+                assert message["type"] != "error", message
+                if fits(message):
+                    return message
+
+    return heard
+
+
+def cluster_of(message: dict[str, Any], name: str) -> dict[str, Any]:
+    return next((cluster for cluster in message.get("clusters", ()) if cluster["name"] == name), {})
+
+
+async def test_a_cluster_is_started_watched_used_and_stopped(api: Any, jp_ws_fetch: Any, hear: Any) -> None:
+    page = await jp_ws_fetch("workbench", "api", "stream")
+    assert (await hear(page, lambda message: message["type"] == "state"))["clusters"] == []
+
+    answer = await api("POST", "clusters", {**TWO, "name": "calm-otter"})
+    assert (answer.status, answer.content["status"]) == (202, "starting")
+    await page.write_message(json.dumps({"type": "watch", "watch": "w", "cluster": "calm-otter"}))
+    ready = cluster_of(await hear(page, lambda m: cluster_of(m, "calm-otter").get("status") == "ready"), "calm-otter")
+    assert ready["n_workers"] == 2
+    assert ready["memory_used"] > 50 * 2**20
+
+    parameters = {"shape": "2000,2000", "chunks": "500,500"}
+    run = (
+        await api("POST", "runs", {"workload": "array_sum", "cluster": "calm-otter", "parameters": parameters})
+    ).content
+    drawn = await hear(
+        page, lambda m: m["type"] == "patches" and any(rows_of(p) for p in m["patches"] if p["source"] == "tasks")
+    )
+    assert drawn["watch"] == "w"
+    done = await hear(
+        page,
+        lambda m: (
+            m["type"] == "state"
+            and any(r["id"] == run["id"] and r["status"] not in ("starting", "running") for r in m["runs"])
+        ),
+    )
+    (finished,) = done["runs"]
+    assert (finished["status"], finished["error"]) == ("done", None)
+    assert finished["check"]["passed"]
+
+    await page.write_message(json.dumps({"type": "watch", "watch": "r", "run": run["id"]}))
+    replayed = await hear(page, lambda m: m["type"] == "patches" and m["watch"] == "r")
+    assert any(rows_of(patch) for patch in replayed["patches"] if patch["source"] == "tasks")
+    report = await api("GET", f"runs/{run['id']}/report")
+    assert report.status == 200
+    assert b"<html" in report.content
+
+    logs = (await api("GET", "clusters/calm-otter/logs")).content["logs"]
+    assert len(logs) == 4
+    scaled = await api("PATCH", "clusters/calm-otter", {"n_workers": 1})
+    assert (scaled.status, scaled.content["n_workers_expected"]) == (202, 1)
+    await hear(page, lambda m: cluster_of(m, "calm-otter").get("n_workers") == 1)
+
+    assert (await api("DELETE", "clusters/calm-otter")).status == 202
+    gone = await hear(page, lambda m: m["type"] == "gone")
+    assert gone["message"] == "calm-otter was stopped, so there is nothing more to watch."
+    async with asyncio.timeout(PATIENCE):
+        while (await api("GET", "clusters")).content != {"clusters": []}:
+            await asyncio.sleep(0.1)
+    page.close()
+
+
+def rows_of(patch: dict[str, Any]) -> int:
+    return max((len(column) for column in patch["columns"].values()), default=0)
+
+
+async def test_a_watched_cluster_whose_host_is_killed_is_gone_and_lost(
+    api: Any, jp_ws_fetch: Any, jp_base_url: str, hear: Any
+) -> None:
+    """And before that: Dask's own dashboard, page, scripts and WebSocket, behind this server."""
+    page = await jp_ws_fetch("workbench", "api", "stream")
+    await api("POST", "clusters", {**TWO, "name": "calm-otter"})
+    await page.write_message(json.dumps({"type": "watch", "watch": "w", "cluster": "calm-otter"}))
+    ready = cluster_of(await hear(page, lambda m: cluster_of(m, "calm-otter").get("status") == "ready"), "calm-otter")
+    await hear(page, lambda m: m["type"] == "patches" and m["status"].get("workers") == 2)
+
+    assert ready["dashboard_url"] == f"{jp_base_url}workbench/api/dashboard/calm-otter/status"
+    status = await opened(api, "dashboard/calm-otter/status")
+    assert status.status == 200
+    assert b"Dask" in status.content
+    scripts = re.findall(rb'src="([^"?]*/?static/js/bokeh[^"?]*)', status.content)
+    assert scripts
+    script = await api("GET", f"dashboard/calm-otter/{scripts[0].decode()}")
+    assert (script.status, b"Bokeh" in script.content) == (200, True)
+    token = re.search(rb'"token":"([^"]+)"', status.content)
+    assert token is not None
+    socket = await jp_ws_fetch(
+        "workbench", "api", "dashboard", "calm-otter", "status", "ws", subprotocols=["bokeh", token[1].decode()]
+    )
+    # What Bokeh's server says first: a header, metadata and content of an ACK.
+    assert json.loads(await asyncio.wait_for(socket.read_message(), PATIENCE))["msgtype"] == "ACK"
+    socket.close()
+
+    os.kill(ready["pid"], signal.SIGKILL)
+    gone = await hear(page, lambda m: m["type"] == "gone")
+    assert gone["message"].startswith("calm-otter was lost.")
+    lost = (await api("GET", "clusters/calm-otter")).content
+    assert (lost["status"], lost["dashboard_url"]) == ("lost", None)
+    page.close()
+
+
+async def opened(api: Any, path: str) -> Any:
+    """The page that a browser ends at."""
+    for _ in range(5):
+        answer = await api("GET", path)
+        if answer.status not in (301, 302):
+            return answer
+    return answer
