@@ -10,7 +10,7 @@ export UV_PYTHON_DOWNLOADS := never
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/dev/null) \
-	$(wildcard labext/package.json labext/tsconfig.json labext/yarn.lock labext/install.json)
+	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/yarn.lock labext/install.json)
 
 .PHONY: lab test check bench clean install
 

@@ -104,7 +104,8 @@ export interface ICluster {
   memory_used: number | null;
   dashboard_url: string | null;
   cell: string;
-  code?: string;
+  /** Dask code that starts the same cluster without this package. */
+  code: string;
 }
 
 /** The part of JSON Schema that our forms draw. */
@@ -235,10 +236,10 @@ export const INotebooks = new Token<INotebooks>('dask-workbench:INotebooks');
 
 /** Ids of our commands. */
 export const Commands = {
-  open: 'workbench:open',
-  runs: 'workbench:open-runs',
-  start: 'workbench:start-default',
-  stopAll: 'workbench:stop-all',
-  watch: 'workbench:watch',
-  connect: 'workbench:connect'
+  open: 'dask-workbench:open',
+  runs: 'dask-workbench:open-runs',
+  start: 'dask-workbench:start-default',
+  stopAll: 'dask-workbench:stop-all',
+  watch: 'dask-workbench:watch',
+  connect: 'dask-workbench:connect'
 } as const;

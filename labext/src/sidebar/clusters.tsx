@@ -174,7 +174,7 @@ function Ready(props: IClusterProps): JSX.Element {
         </button>
         {cluster.memory_used !== null ? (
           <Meter
-            kind="memory"
+            memory
             label={`Memory used by ${cluster.name}`}
             value={cluster.memory_used}
             of={limit}
@@ -378,12 +378,8 @@ function ClusterCode({ cluster }: { cluster: ICluster }): JSX.Element {
     <div className="wb-Drawer">
       <Note>To connect a notebook or script to it:</Note>
       <Code code={cluster.cell} hook="connect-code" />
-      {cluster.code && (
-        <>
-          <Note>The same cluster without this package:</Note>
-          <Code code={cluster.code} hook="cluster-code" />
-        </>
-      )}
+      <Note>The same cluster without this package:</Note>
+      <Code code={cluster.code} hook="cluster-code" />
     </div>
   );
 }

@@ -66,7 +66,7 @@ function Inventory({ inventory, budget }: { inventory: IInventory; budget: IBudg
           <dt>Promised</dt>
           <dd>
             <Meter
-              kind="memory"
+              memory
               label="Memory promised to clusters"
               value={budget.promised}
               of={budget.limit - budget.reserve}
@@ -176,7 +176,7 @@ function Planner({ model }: { model: Model }): JSX.Element {
           onKeyDown={event => event.key === 'Enter' && void model.start()}
         />
         <Button
-          kind={pastBudget ? 'danger' : 'primary'}
+          kind={pastBudget ? 'warn' : 'accept'}
           label={pastBudget ? 'Start anyway' : 'Start'}
           hook="start"
           title={pastBudget ? 'Start it although it does not fit' : 'Start this cluster'}

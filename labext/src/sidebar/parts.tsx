@@ -106,16 +106,16 @@ interface IButtonProps {
   label: string;
   title?: string;
   hook?: string;
-  kind?: 'primary' | 'plain' | 'danger';
+  /** 'accept' for what one came for, 'warn' for what one may regret. */
+  kind?: 'accept' | 'warn';
   disabled?: boolean;
   onClick: () => void;
 }
 
 export function Button(props: IButtonProps): JSX.Element {
-  const kind = { primary: 'jp-mod-accept', plain: '', danger: 'jp-mod-warn' }[props.kind ?? 'plain'];
   return (
     <button
-      className={`wb-Button jp-mod-styled ${kind}`}
+      className={`wb-Button jp-mod-styled jp-mod-${props.kind}`}
       title={props.title}
       data-workbench={props.hook}
       disabled={props.disabled}
@@ -215,18 +215,19 @@ interface IMeterProps {
   /** Upper end of the bar. */
   of: number;
   text: string;
-  kind?: 'memory' | 'progress' | 'success' | 'error';
+  /** Memory is a level and not a progress, and being nearly full is a warning. */
+  memory?: boolean;
 }
 
 /** A thin bar with its number beside it. */
 export function Meter(props: IMeterProps): JSX.Element {
   const share = props.of > 0 ? Math.min(1, Math.max(0, props.value / props.of)) : 0;
-  const full = props.kind === 'memory' && share > 0.85 ? ' wb-mod-full' : '';
+  const full = props.memory && share > 0.85 ? ' wb-mod-full' : '';
   return (
     <div className="wb-Meter">
       <div
-        className={`wb-Meter-bar wb-mod-${props.kind ?? 'progress'}${full}`}
-        role={props.kind === 'memory' ? 'meter' : 'progressbar'}
+        className={`wb-Meter-bar${props.memory ? ' wb-mod-memory' : ''}${full}`}
+        role={props.memory ? 'meter' : 'progressbar'}
         aria-label={props.label}
         aria-valuemin={0}
         aria-valuemax={100}

@@ -87,7 +87,7 @@ function Selected({ model, workload, actions }: IWorkloadProps): JSX.Element {
           onClick={() => needs?.cell && actions.insert(needs.cell)}
         />
         <Button
-          kind="primary"
+          kind="accept"
           label="Run"
           hook="run-button"
           title={target ? `Run on ${target.name}` : 'Start a cluster first'}
