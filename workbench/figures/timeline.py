@@ -141,24 +141,27 @@ class Timeline:
         )
 
     def _merged(self, rows: Integers, start: float, end: float, n_columns: int) -> View:
-        """Wide intervals as they are, the others one rectangle for each lane, column and kind."""
+        """Wide intervals as they are, the others one rectangle for each lane, column and category."""
         columns = self._filled()
+        # A slice where that will do: it copies nothing.
+        chosen: Any = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
         column_width = (end - start) / n_columns
-        begins = np.clip(columns.start[rows], start, end)
-        lengths = np.clip(columns.stop[rows], start, end) - begins
-        narrow = lengths < column_width
-        wide = self._exact(rows[~narrow], start, end)
-        rows, begins, lengths = rows[narrow], begins[narrow], lengths[narrow]
-        column = ((begins + lengths / 2 - start) / column_width).astype(np.int64).clip(0, n_columns - 1)
-        cell = columns.lane[rows] * n_columns + column
-        slot = cell * N_CATEGORIES + columns.category[rows]
-        shape = (len(self.lanes) * n_columns, N_CATEGORIES)
-        n_slots = shape[0] * shape[1]
-        busy: Any = np.bincount(slot, lengths, n_slots).reshape(shape)
-        count = np.bincount(slot, minlength=n_slots).reshape(shape)
-        row = np.zeros(n_slots, np.int64)
+        begins = np.maximum(columns.start[chosen], start)
+        lengths = np.minimum(columns.stop[chosen], end) - begins
+        column = ((begins - start + 0.5 * lengths) / column_width).astype(np.intp)
+        np.clip(column, 0, n_columns - 1, out=column)
+        shape = (len(self.lanes), n_columns, N_CATEGORIES)
+        n_slots = shape[0] * shape[1] * shape[2]
+        slot = (columns.lane[chosen] * n_columns + column) * N_CATEGORIES + columns.category[chosen]
+        wide = np.flatnonzero(lengths >= column_width)
+        slot[wide] = n_slots
+        cells = (shape[0] * shape[1], shape[2])
+        busy: Any = np.bincount(slot, lengths, n_slots + 1)[:n_slots].reshape(cells)
+        count = np.bincount(slot, minlength=n_slots + 1)[:n_slots].reshape(cells)
+        row = np.empty(n_slots + 1, np.int64)
         row[slot] = rows
-        return join([wide, self._of_cells(busy, count, row.reshape(shape), start, column_width, n_columns)])
+        narrow = self._of_cells(busy, count, row[:n_slots].reshape(cells), start, column_width, n_columns)
+        return join([self._exact(rows[wide], start, end), narrow])
 
     def _of_cells(
         self, busy: Floats, count: Integers, row: Integers, start: float, column_width: float, n_columns: int
