@@ -59,6 +59,7 @@ function Field({ name, form }: { name: string; form: IFormProps }): JSX.Element 
       </span>
       <span
         id={`${id}-about`}
+        data-workbench={wrong ? `field-${name}-problem` : undefined}
         className={wrong ? 'wb-Problem' : problem ? 'wb-Field-hint' : 'wb-hidden'}
         role={wrong ? 'alert' : undefined}
       >
