@@ -63,7 +63,7 @@ def quick_cluster() -> Iterator[Any]:
     """Two workers as threads of this process: a Dask cluster that starts in no time."""
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster:
         yield cluster
 
 

@@ -20,7 +20,7 @@ _DIRECT_BYTES = 4 * _READ_BYTES
 
 def working_type(dtype: np.dtype[Any]) -> str:
     """Type in which an array is decomposed."""
-    return "float32" if dtype in (np.dtype("float32"), np.dtype("float16")) else "float64"
+    return "float32" if dtype.kind == "f" and dtype.itemsize <= 4 else "float64"
 
 
 def cut(

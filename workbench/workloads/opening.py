@@ -216,31 +216,23 @@ def _hdf5(place: str, array: str | None) -> Found:
 def _zarr(place: str, array: str | None, format: str) -> Found:
     import zarr
 
-    if format == "zarr-zip":
-        with zarr.storage.ZipStore(place, mode="r") as store:
-            return _zarr_in(place, store, array, format)
-    return _zarr_in(place, place, array, format)
-
-
-def _zarr_in(place: str, store: Any, array: str | None, format: str) -> Found:
-    import zarr
-
     names = _zarr_arrays(place, format)
     if names == [""]:
-        if array is not None:
-            return Found(place, None, format, (0, 0), np.dtype("float64"))  # find_array says that it has no name
         name = None
     elif names or array is None:
-        if not names:
-            raise _bad(f"There is no array in {place}. Give the path of {_FORMATS}.")
         name = _choose(place, array, names)
     else:
         name = array  # A server that can't list its files: the name decides.
-    found = zarr.open_array(store, path=name or "", mode="r")
-    dtype = _numpy_type(found)
-    _check(place, name, found.shape, dtype)
-    shards = getattr(found, "shards", None)
-    return Found(place, name, format, _two(found.shape), dtype, chunks=_two(shards or found.chunks))
+    if format == "zarr":
+        return _described(zarr.open_array(place, path=name or "", mode="r"), place, name, format)
+    with zarr.storage.ZipStore(place, mode="r") as store:
+        return _described(zarr.open_array(store, path=name or "", mode="r"), place, name, format)
+
+
+def _described(array: Any, place: str, name: str | None, format: str) -> Found:
+    dtype = _numpy_type(array)
+    _check(place, name, array.shape, dtype)
+    return Found(place, name, format, _two(array.shape), dtype, chunks=_two(array.shards or array.chunks))
 
 
 def _numpy_type(array: Any) -> np.dtype[Any]:
@@ -258,15 +250,15 @@ def _zarr_arrays(place: str, format: str) -> list[str]:
         fs, root = fsspec.filesystem("zip", fo=place), ""
     else:
         fs, root = fsspec.core.url_to_fs(place)
-    root = root.rstrip("/")
     names: list[str] = []
     folders = [""]
     for _ in range(_MOST_FOLDERS):
         if not folders:
             break
         folder = folders.pop(0)
-        entries = _entries(fs, f"{root}/{folder}".rstrip("/"))
-        if _is_array(fs, f"{root}/{folder}".strip("/") if not root else f"{root}/{folder}".rstrip("/"), entries):
+        place_of = f"{root.rstrip('/')}/{folder}".rstrip("/") if root else folder
+        entries = _entries(fs, place_of)
+        if _is_array(fs, place_of, entries):
             names.append(folder)
         else:
             folders += sorted(f"{folder}/{name}".lstrip("/") for name, kind in entries.items() if kind == "directory")

@@ -28,7 +28,7 @@ _COLUMNS_OF_TALL = 100
 _ROWS_PER_COLUMN_OF_WIDE = 20
 _COLUMNS_OF_BLOCK = 5000  # as in the post "Large SVDs"
 
-_TEXT_OF_SIZE = re.compile(r"\d+(\.\d*)?\s*([kmgtpe]i?)?b?", re.IGNORECASE)
+_TEXT_OF_SIZE = re.compile(r"\d+(\.\d*)?\s*([kmgtp]i?)?b?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,20 @@ def number_of_blocks(shape: tuple[int, ...], block: tuple[int, ...]) -> int:
     return math.prod(math.ceil(length / part) for length, part in zip(shape, block, strict=True))
 
 
-def block_rows(rows: int, columns: int, itemsize: int, *, at_least: int = 1, threads: int | None = None) -> int:
-    """Rows of a block that holds all columns: about 32 MB, and several blocks for each thread."""
+def block_rows(
+    rows: int,
+    columns: int,
+    itemsize: int,
+    *,
+    at_least: int = 1,
+    threads: int | None = None,
+    most: int = _GOOD_NUMBER_OF_BLOCKS,
+) -> int:
+    """Rows of a block of these columns: about 32 MB, several blocks for each thread, at most `most` of them."""
     wanted = max(1, _BLOCK_BYTES // (columns * itemsize))
     smallest = max(1, _SMALLEST_BLOCK // (columns * itemsize))
     share = math.ceil(rows / ((threads or 1) * _BLOCKS_PER_THREAD))
-    wanted = max(min(wanted, max(share, smallest)), at_least, math.ceil(rows / _GOOD_NUMBER_OF_BLOCKS))
+    wanted = max(min(wanted, max(share, smallest)), at_least, math.ceil(rows / most))
     return _even_out(rows, wanted) if wanted > at_least else min(wanted, rows)
 
 
@@ -129,7 +137,7 @@ def _fraction(size: int | float | str) -> float | None:
         except ValueError:
             return None
     else:
-        number = float(size)
+        number = size
     return number if 0 < number <= 1 else None
 
 
@@ -138,7 +146,7 @@ def _bytes(size: int | float | str) -> int | None:
         text = size.strip()
         return int(parse_bytes(text)) if _TEXT_OF_SIZE.fullmatch(text) else None
     # 1.5 is neither a fraction nor a number of bytes.
-    return int(size) if math.isfinite(size) and float(size).is_integer() else None
+    return size if isinstance(size, int) else int(size) if math.isfinite(size) and size.is_integer() else None
 
 
 def _shape_of_size(wish: Wish, n_bytes: int, size: Any) -> tuple[int, int]:
@@ -163,8 +171,9 @@ def _good_block(wish: Wish, shape: tuple[int, int], threads: int | None) -> tupl
     if wish.layout == "tall":
         return block_rows(rows, columns, wish.dtype.itemsize, at_least=min(rows, columns), threads=threads), columns
     if wish.layout == "wide":
-        width = min(columns, _COLUMNS_OF_BLOCK)
-        return block_rows(rows, width, wish.dtype.itemsize, threads=threads), width
+        width = _even_out(columns, max(_COLUMNS_OF_BLOCK, columns * 10 // math.isqrt(_GOOD_NUMBER_OF_BLOCKS)))
+        most = _GOOD_NUMBER_OF_BLOCKS // math.ceil(columns / width)
+        return block_rows(rows, width, wish.dtype.itemsize, threads=threads, most=most), width
     side = _round(math.isqrt(_BLOCK_BYTES // wish.dtype.itemsize))
     smallest = math.isqrt(_SMALLEST_BLOCK // wish.dtype.itemsize)
     wanted = (threads or 1) * _BLOCKS_PER_THREAD

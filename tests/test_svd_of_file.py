@@ -1,0 +1,496 @@
+from __future__ import annotations
+
+import functools
+import http.server
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+from workbench.errors import BadInputError, MissingError
+from workbench.workloads import template
+
+SVD = template("svd_of_file")
+TALL = np.random.default_rng(0).normal(size=(600, 12)) * 0.6 ** np.arange(12)
+VALUES = np.linalg.svd(TALL, compute_uv=False)
+
+
+def _npy(folder: Path) -> dict[str, Any]:
+    np.save(folder / "a.npy", TALL)
+    return {"path": folder / "a.npy"}
+
+
+def _fortran_npy(folder: Path) -> dict[str, Any]:
+    np.save(folder / "a.npy", np.asfortranarray(TALL))
+    return {"path": folder / "a.npy"}
+
+
+def _npz(folder: Path) -> dict[str, Any]:
+    np.savez(folder / "a.npz", x=TALL, other=TALL[:5])
+    return {"path": folder / "a.npz", "array": "x"}
+
+
+def _packed_npz(folder: Path) -> dict[str, Any]:
+    np.savez_compressed(folder / "a.npz", TALL)
+    return {"path": folder / "a.npz"}
+
+
+def _hdf5(folder: Path) -> dict[str, Any]:
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["group/x"] = TALL
+        file["other"] = TALL[:5]
+    return {"path": folder / "a.h5", "array": "/group/x"}
+
+
+def _chunked_hdf5(folder: Path) -> dict[str, Any]:
+    with h5py.File(folder / "no-suffix", "w") as file:
+        file.create_dataset("x", data=TALL, chunks=(7, 5), compression="gzip")
+    return {"path": folder / "no-suffix"}
+
+
+def _zarr(folder: Path, *, zarr_format: int, chunks: tuple[int, int]) -> dict[str, Any]:
+    array = zarr.create_array(folder / "a.zarr", shape=TALL.shape, chunks=chunks, dtype="f8", zarr_format=zarr_format)
+    array[:] = TALL
+    return {"path": folder / "a.zarr"}
+
+
+def _zarr_group(folder: Path, *, zarr_format: int) -> dict[str, Any]:
+    group = zarr.open_group(folder / "g.zarr", mode="w", zarr_format=zarr_format)
+    group.create_array("one/x", shape=TALL.shape, chunks=(50, 12), dtype="f8")[:] = TALL
+    group.create_array("b", shape=(3, 3), chunks=(3, 3), dtype="f8")
+    return {"path": folder / "g.zarr", "array": "one/x"}
+
+
+def _sharded_zarr(folder: Path) -> dict[str, Any]:
+    array = zarr.create_array(folder / "a.zarr", shape=TALL.shape, chunks=(10, 4), shards=(100, 12), dtype="f8")
+    array[:] = TALL
+    return {"path": folder / "a.zarr"}
+
+
+def _zipped_zarr(folder: Path) -> dict[str, Any]:
+    with zarr.storage.ZipStore(folder / "a.zip", mode="w") as store:
+        zarr.create_array(store, shape=TALL.shape, chunks=(100, 12), dtype="f8")[:] = TALL
+    return {"path": folder / "a.zip"}
+
+
+def _zipped_zarr_group(folder: Path) -> dict[str, Any]:
+    with zarr.storage.ZipStore(folder / "a.zip", mode="w") as store:
+        group = zarr.open_group(store, mode="w", zarr_format=3)
+        group.create_array("deep/x", shape=TALL.shape, chunks=(100, 12), dtype="f8")[:] = TALL
+    return {"path": folder / "a.zip"}
+
+
+FORMATS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "npy": _npy,
+    "npy by columns": _fortran_npy,
+    "npz": _npz,
+    "packed npz": _packed_npz,
+    "hdf5": _hdf5,
+    "chunked hdf5": _chunked_hdf5,
+    "zarr 2": functools.partial(_zarr, zarr_format=2, chunks=(100, 12)),
+    "zarr 3": functools.partial(_zarr, zarr_format=3, chunks=(100, 12)),
+    "zarr in columns": functools.partial(_zarr, zarr_format=3, chunks=(600, 1)),
+    "zarr in uneven blocks": functools.partial(_zarr, zarr_format=2, chunks=(37, 5)),
+    "zarr 2 group": functools.partial(_zarr_group, zarr_format=2),
+    "zarr 3 group": functools.partial(_zarr_group, zarr_format=3),
+    "zarr in shards": _sharded_zarr,
+    "zarr in a zip": _zipped_zarr,
+    "zarr group in a zip": _zipped_zarr_group,
+}
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Any]:
+    """Client of two worker processes, which share nothing with this one."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def _given(raw: dict[str, Any]) -> dict[str, Any]:
+    return raw | {"path": str(raw["path"])}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_worker_processes_find_the_values_numpy_finds(name: str, tmp_path: Path, processes: Any) -> None:
+    raw = _given(FORMATS[name](tmp_path)) | {"chunks": "150"}
+    summary, check = SVD.compute(SVD.validate(raw, threads=2), processes)
+    np.testing.assert_allclose(summary["singular_values"], VALUES, rtol=1e-12)
+    assert check.passed, check.what
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_default_blocks_suit_every_format(name: str, tmp_path: Path) -> None:
+    parameters = SVD.validate(_given(FORMATS[name](tmp_path)), threads=2)
+    assert parameters.notes
+    summary, check = SVD.compute(parameters)
+    np.testing.assert_allclose(summary["singular_values"], VALUES, rtol=1e-12)
+    assert check.passed, check.what
+
+
+@pytest.mark.parametrize("name", ["npy", "hdf5", "zarr 3"])
+def test_the_first_k_values_are_found_by_worker_processes(name: str, tmp_path: Path, processes: Any) -> None:
+    raw = _given(FORMATS[name](tmp_path)) | {"k": "3", "n_power_iter": 3, "chunks": "200, 12"}
+    summary, check = SVD.compute(SVD.validate(raw), processes)
+    np.testing.assert_allclose(summary["singular_values"], VALUES[:3], rtol=1e-3)
+    assert check.passed, check.what
+
+
+@pytest.mark.parametrize("shape", [(9, 500), (500, 9), (30, 30), (1, 1), (1, 50), (50, 1)])
+@pytest.mark.parametrize("center", [False, True])
+def test_any_orientation_with_and_without_centring(shape: tuple[int, int], center: bool, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(3, 1, size=shape)
+    np.save(tmp_path / "x.npy", x)
+    summary, check = SVD.compute(SVD.validate({"path": str(tmp_path / "x.npy"), "center": center}, threads=2))
+    expected = np.linalg.svd(x - x.mean(axis=0) if center else x, compute_uv=False)
+    np.testing.assert_allclose(summary["singular_values"], expected, rtol=1e-10, atol=1e-12)
+    assert check.passed, check.what
+
+
+def test_reading_again_at_each_pass_gives_the_same(tmp_path: Path, quick_client: Any) -> None:
+    np.save(tmp_path / "x.npy", TALL + 5)
+    raw = {"path": str(tmp_path / "x.npy"), "k": 3, "center": True, "chunks": [100, 6]}
+    held, again = (
+        SVD.compute(SVD.validate(raw | {"compute": compute}), quick_client)[0]["singular_values"]
+        for compute in (False, True)
+    )
+    np.testing.assert_allclose(held, again, rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i4", "u8", ">i2", "f2", "f4", ">f4", ">f8", "f8", "longdouble"])
+def test_every_kind_of_real_number_is_decomposed(dtype: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(2).integers(0, 2, size=(200, 6)).astype(dtype)
+    np.save(tmp_path / "x.npy", x)
+    parameters = SVD.validate({"path": str(tmp_path / "x.npy")})
+    summary, check = SVD.compute(parameters)
+    single = parameters.resolved["dtype"] == "float32"
+    assert single == (np.dtype(dtype).itemsize <= 4 and np.dtype(dtype).kind == "f")
+    expected = np.linalg.svd(x.astype("f8"), compute_uv=False)
+    np.testing.assert_allclose(summary["singular_values"], expected, rtol=1e-5 if single else 1e-12)
+    assert check.passed, check.what
+
+
+def test_a_relative_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "x.npy", TALL)
+    monkeypatch.chdir(tmp_path)
+    parameters = SVD.validate({"path": "./x.npy"})
+    assert parameters.given["path"] == parameters.resolved["path"] == str(tmp_path / "x.npy")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert SVD.validate({"path": "~/x.npy"}).resolved["path"] == str(tmp_path / "x.npy")
+    assert SVD.validate({"path": f"file://{tmp_path}/x.npy"}).resolved["path"] == str(tmp_path / "x.npy")
+
+
+def test_a_wrong_answer_of_a_file_fails_its_check(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", TALL)
+    for extra in ({}, {"k": 4, "n_power_iter": 3}):
+        parameters = SVD.validate({"path": str(tmp_path / "x.npy"), "chunks": 150 if not extra else [150, 12]} | extra)
+        collections = SVD.build(parameters)
+        results = dict(zip(collections, dask.compute(*collections.values()), strict=True))
+        as_dask = _as_dask(results)
+        assert SVD.check(parameters, as_dask).passed
+        assert not SVD.check(parameters, as_dask | {"s": results["s"] * 1.5}).passed
+        np.save(tmp_path / "x.npy", np.random.default_rng(9).normal(size=TALL.shape))
+        assert not SVD.check(parameters, as_dask).passed
+        np.save(tmp_path / "x.npy", TALL)
+
+
+def _as_dask(results: dict[str, Any]) -> dict[str, Any]:
+    return {name: value if name == "s" else da.from_array(value) for name, value in results.items()}
+
+
+def test_rechunking_is_explained(tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path / "wide.zarr", shape=(200_000, 200), chunks=(200_000, 1), dtype="f8")
+    parameters = SVD.validate({"path": str(tmp_path / "wide.zarr")}, threads=2)
+    assert parameters.notes == (
+        "Stored in blocks of 200000 × 1, read in blocks of 200000 × 20 and rechunked to 20000 × 200: a full SVD needs "
+        "whole rows or columns in each.",
+    )
+    assert parameters.resolved["blocks"] == [200_000, 20]
+    assert array.chunks == (200_000, 1)
+
+
+def test_blocks_that_suit_are_read_as_they_are_stored(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "x.zarr", shape=(200_000, 200), chunks=(10_000, 200), dtype="f8")
+    parameters = SVD.validate({"path": str(tmp_path / "x.zarr")}, threads=2)
+    assert parameters.resolved["blocks"] == parameters.resolved["chunks"]
+    assert parameters.resolved["chunks"][0] % 10_000 == 0
+
+
+def test_an_array_at_a_url_in_memory_is_read(quick_client: Any) -> None:
+    import fsspec
+
+    group = zarr.open_group("memory://test/g.zarr", mode="w")
+    group.create_array("x", shape=TALL.shape, chunks=(100, 12), dtype="f8")[:] = TALL
+    with fsspec.open("memory://test/x.npy", "wb") as file:
+        np.save(file, TALL)
+    with fsspec.open("memory://test/x.npz", "wb") as file:
+        np.savez(file, x=TALL)
+    with fsspec.open("memory://test/x.h5", "wb") as file, h5py.File(file, "w") as datasets:
+        datasets["x"] = TALL
+    for path in ("g.zarr", "x.npy", "x.npz", "x.h5", "g.zarr/x"):
+        parameters = SVD.validate({"path": f"memory://test/{path}"}, threads=2)
+        summary, check = SVD.compute(parameters, quick_client)
+        np.testing.assert_allclose(summary["singular_values"], VALUES, rtol=1e-12)
+        assert check.passed, check.what
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """Address of a server for the files in tmp_path."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_zarr_array_is_read_over_http(served: str, tmp_path: Path, processes: Any) -> None:
+    pytest.importorskip("aiohttp")
+    _zarr(tmp_path, zarr_format=2, chunks=(200, 12))
+    summary, check = SVD.compute(SVD.validate({"path": f"{served}/a.zarr"}), processes)
+    np.testing.assert_allclose(summary["singular_values"], VALUES, rtol=1e-12)
+    assert check.passed, check.what
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("k", [None, 3])
+def test_values_that_are_not_finite_are_named(center: bool, k: int | None, tmp_path: Path, quick_client: Any) -> None:
+    x = TALL.copy()
+    x[417, 3] = np.nan
+    np.savez(tmp_path / "x.npz", first=x)
+    parameters = SVD.validate({"path": str(tmp_path / "x.npz"), "center": center} | ({"k": k} if k else {}))
+    with pytest.raises(ValueError, match="not finite") as failed:
+        SVD.compute(parameters, quick_client)
+    assert str(failed.value) == (
+        f"{tmp_path}/x.npz (first) has values that are not finite, the first at row 417, column 3: nan. "
+        "Replace them or leave them out."
+    )
+
+
+def test_infinity_is_refused_too(tmp_path: Path) -> None:
+    x = TALL.copy()
+    x[2, 1] = -np.inf
+    np.save(tmp_path / "x.npy", x)
+    with pytest.raises(ValueError, match=r"row 2, column 1: -inf\."):
+        SVD.compute(SVD.validate({"path": str(tmp_path / "x.npy")}))
+
+
+def _save(folder: Path, name: str, x: Any) -> str:
+    np.save(folder / name, x)
+    return str(folder / name)
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of files, each of which something is wrong with."""
+    folder = tmp_path_factory.mktemp("bad")
+    _save(folder, "good.npy", TALL)
+    _save(folder, "0d.npy", np.float64(3))
+    _save(folder, "1d.npy", np.arange(5.0))
+    _save(folder, "3d.npy", np.zeros((4, 5, 3)))
+    _save(folder, "complex.npy", np.zeros((4, 5), complex))
+    np.save(folder / "object.npy", np.array([[1, "a"]], dtype=object), allow_pickle=True)
+    _save(folder, "text.npy", np.array([["a", "b"]]))
+    _save(folder, "dates.npy", np.zeros((3, 3), "M8[s]"))
+    _save(folder, "records.npy", np.zeros((3, 3), [("a", "f8"), ("b", "i4")]))
+    _save(folder, "empty.npy", np.zeros((0, 5)))
+    _save(folder, "no-columns.npy", np.zeros((5, 0)))
+    whole = (folder / "good.npy").read_bytes()
+    (folder / "cut.npy").write_bytes(whole[:-100])
+    (folder / "cut-header.npy").write_bytes(whole[:40])
+    (folder / "only-magic.npy").write_bytes(whole[:6])
+    (folder / "nothing.npy").touch()
+    (folder / "table.csv").write_text("a,b\n1,2\n")
+    np.savez(folder / "two.npz", x=TALL, y=TALL)
+    np.savez(folder / "none.npz")
+    (folder / "cut.npz").write_bytes((folder / "two.npz").read_bytes()[:-50])
+    with h5py.File(folder / "two.h5", "w") as file:
+        file["g/x"], file["y"] = TALL, TALL
+        file["words"] = ["a", "b"]
+        file["nothing"] = h5py.Empty("f8")
+    with h5py.File(folder / "none.h5", "w") as file:
+        file.create_group("g")
+    (folder / "cut.h5").write_bytes((folder / "two.h5").read_bytes()[:600])
+    _zarr_group(folder, zarr_format=3)
+    zarr.create_array(folder / "3d.zarr", shape=(2, 3, 4), chunks=(2, 3, 4), dtype="f8")
+    zarr.create_array(folder / "plain.zarr", shape=(20, 4), chunks=(20, 4), dtype="f8")
+    zarr.open_group(folder / "empty.zarr", mode="w")
+    (folder / "broken.zarr").mkdir()
+    (folder / "broken.zarr" / "zarr.json").write_text('{"zarr_format": 3, "node_type": "array"')
+    (folder / "folder").mkdir()
+    _save(folder, "wide.npy", np.lib.stride_tricks.as_strided(np.zeros(1), (1, 1)))
+    array = np.lib.format.open_memmap(folder / "huge.npy", mode="w+", dtype="u1", shape=(6000, 6000))
+    del array
+    return folder
+
+
+BAD: list[tuple[dict[str, Any], str, str]] = [
+    ({}, "path", "svd_of_file needs path. Give the path or URL"),
+    ({"path": ""}, "path", "path of svd_of_file is ''. Give the path or URL"),
+    ({"path": 3}, "path", "path of svd_of_file is 3. Give the path or URL"),
+    ({"path": None}, "path", "path of svd_of_file is None. Give the path or URL"),
+    ({"path": "gone.npy"}, "path", "gone.npy isn't there. Give the path of .npy, .npz, HDF5 or Zarr"),
+    ({"path": "folder/gone.npy"}, "path", "folder/gone.npy isn't there."),
+    ({"path": "good.npy/x"}, "path", "can't be read"),
+    ({"path": "a\0b"}, "path", "can't be read"),
+    ({"path": "nothing.npy"}, "path", "nothing.npy is empty. Give the path of .npy"),
+    ({"path": "table.csv"}, "path", "table.csv is in no format that can be read here. Give the path of .npy"),
+    ({"path": "folder"}, "path", "There is no array in "),
+    ({"path": "0d.npy"}, "path", "has 0 dimensions. Give an array with 2"),
+    ({"path": "1d.npy"}, "path", "has 1 dimension (5). Give an array with 2"),
+    (
+        {"path": "3d.npy"},
+        "path",
+        "has 3 dimensions (4 × 5 × 3). Give an array with 2, rows and columns. Save it as 4 × 15",
+    ),
+    ({"path": "3d.zarr"}, "path", "has 3 dimensions (2 × 3 × 4)"),
+    ({"path": "complex.npy"}, "path", "holds complex numbers (complex128). Give an array of real numbers"),
+    ({"path": "object.npy"}, "path", "holds Python objects (object)"),
+    ({"path": "text.npy"}, "path", "holds text (<U1)"),
+    ({"path": "dates.npy"}, "path", "holds dates (datetime64[s])"),
+    ({"path": "records.npy"}, "path", "holds records ("),
+    ({"path": "empty.npy"}, "path", "is empty (0 × 5)"),
+    ({"path": "no-columns.npy"}, "path", "is empty (5 × 0)"),
+    ({"path": "cut.npy"}, "path", "is cut short: an array of 600 × 12 float64 needs 57728 bytes and it has 57628."),
+    ({"path": "cut-header.npy"}, "path", "may be damaged"),
+    ({"path": "only-magic.npy"}, "path", "may be damaged"),
+    ({"path": "cut.npz"}, "path", "may be damaged"),
+    ({"path": "cut.h5"}, "path", "may be damaged"),
+    ({"path": "broken.zarr"}, "path", "may be damaged"),
+    ({"path": "none.npz"}, "path", "There is no array in "),
+    ({"path": "none.h5"}, "path", "There is no array in "),
+    ({"path": "empty.zarr"}, "path", "There is no array in "),
+    ({"path": "good.npy", "array": "x"}, "array", "holds one array, which has no name; array was given as 'x'."),
+    ({"path": "plain.zarr", "array": "x"}, "array", "holds one array, which has no name; array was given as 'x'."),
+    ({"path": "two.npz"}, "array", "holds 2 arrays. Name one of them as array: x, y."),
+    ({"path": "two.npz", "array": "z"}, "array", "There is no array 'z' in"),
+    ({"path": "two.h5"}, "array", "holds 4 arrays. Name one of them as array: g/x, nothing, words, y."),
+    ({"path": "two.h5", "array": "g"}, "array", "There is no array 'g' in"),
+    ({"path": "two.h5", "array": "words"}, "path", "two.h5 (words) holds Python objects"),
+    ({"path": "two.h5", "array": "nothing"}, "path", "two.h5 (nothing) has 0 dimensions"),
+    ({"path": "g.zarr"}, "array", "holds 2 arrays. Name one of them as array: b, one/x."),
+    ({"path": "g.zarr", "array": "two"}, "array", "There is no array 'two' in"),
+    ({"path": "g.zarr", "array": 5}, "array", "array of svd_of_file is 5. Give the name of an array in the file."),
+    ({"path": "g.zarr/zarr.json"}, "path", "belongs to a Zarr array. Give the folder that it is in."),
+    ({"path": "huge.npy"}, "k", "is too wide for a full SVD: one worker would decompose a factor of 6000 × 6000"),
+    ({"path": "good.npy", "k": 13}, "k", "k of svd_of_file is 13. Give a whole number from 1 to 12"),
+    ({"path": "good.npy", "k": 0}, "k", "k of svd_of_file is 0. Give a whole number"),
+    ({"path": "good.npy", "k": "few"}, "k", "k of svd_of_file is 'few'. Give a whole number"),
+    ({"path": "good.npy", "center": "maybe"}, "center", "center of svd_of_file is 'maybe'. Give true or false."),
+    ({"path": "good.npy", "chunks": 601}, "chunks", "chunks of svd_of_file is 601. Give at most 600, 12"),
+    ({"path": "good.npy", "chunks": [100, 6]}, "chunks", "blocks that hold all 12 columns, such as 100, 12"),
+    ({"path": "good.npy", "chunks": "tiny"}, "chunks", "chunks of svd_of_file is 'tiny'. Give 'auto'"),
+    ({"path": "good.npy", "n_power_iter": 99}, "n_power_iter", "n_power_iter of svd_of_file is 99."),
+    ({"path": "good.npy", "seed": -1}, "seed", "seed of svd_of_file is -1."),
+    ({"path": "good.npy", "shape": [3, 4]}, "shape", "svd_of_file has no parameter 'shape'."),
+    ({"path": "good.npy", "format": "npy"}, "format", "svd_of_file has no parameter 'format'."),
+    ({"path": "nowhere://x.npy"}, "path", "can't be read"),
+    ({"path": "memory://gone/x.npy"}, "path", "memory://gone/x.npy isn't there."),
+    ({"path": "http://127.0.0.1:9/x.npy"}, "path", "can't be read"),
+]
+
+
+@pytest.mark.parametrize(("raw", "parameter", "sentence"), BAD, ids=[f"{raw!r:.60}" for raw, _, _ in BAD])
+def test_a_bad_file_gets_one_sentence(
+    raw: dict[str, Any], parameter: str, sentence: str, bad: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(bad)
+    with pytest.raises(BadInputError) as refused:
+        SVD.validate(raw)
+    assert sentence in str(refused.value)
+    assert refused.value.parameter == parameter  # type: ignore[attr-defined]
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).endswith((".", ")."))
+
+
+def test_a_file_without_permission_says_so(bad: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.npy"
+    path.write_bytes((bad / "good.npy").read_bytes())
+    path.chmod(0)
+    try:
+        path.open("rb").close()
+    except PermissionError:
+        with pytest.raises(BadInputError, match="you have no permission"):
+            SVD.validate({"path": str(path)})
+    else:
+        pytest.skip("this user may read everything")
+
+
+def test_a_url_whose_package_is_missing_says_what_to_install() -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("s3fs") is not None:
+        pytest.skip("s3fs is installed")
+    with pytest.raises(MissingError, match="pip install 'dask-workbench\\[cloud\\]'"):
+        SVD.validate({"path": "s3://bucket/x.npy"})
+
+
+def test_a_wide_array_needs_k_and_works_with_it(bad: Path) -> None:
+    parameters = SVD.validate({"path": str(bad / "huge.npy"), "k": 3}, threads=2)
+    assert parameters.resolved["chunks"][1] <= 5000
+    assert SVD.needs(parameters).input_bytes == 6000 * 6000 * 8
+
+
+@pytest.mark.parametrize("name", ["npy", "packed npz", "chunked hdf5", "zarr 3", "zarr in a zip"])
+def test_a_cell_runs_without_this_package_and_gives_the_same(name: str, tmp_path: Path, processes: Any) -> None:
+    parameters = SVD.validate(_given(FORMATS[name](tmp_path)) | {"chunks": 200, "center": True})
+    expected, _ = SVD.compute(parameters, processes)
+    code = SVD.cell(parameters)
+    assert "workbench" not in code
+    found: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(code, "cell", "exec"), found)
+    np.testing.assert_allclose(found["s"].compute(), expected["singular_values"], rtol=1e-12)
+
+
+def _to_zarr(path: Path, x: np.ndarray[Any, Any], chunks: tuple[int, int]) -> str:
+    zarr.create_array(path, shape=x.shape, chunks=chunks, dtype=x.dtype)[:] = x
+    return str(path)
+
+
+def test_digits_from_zarr_have_the_known_principal_components(tmp_path: Path, quick_client: Any) -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits().data
+    assert digits.shape == (1797, 64)
+    path = _to_zarr(tmp_path / "digits.zarr", digits, (250, 64))
+    summary, check = SVD.compute(SVD.validate({"path": path, "center": "true"}, threads=2), quick_client)
+    np.testing.assert_allclose(summary["singular_values"][:3], [567.0066, 542.2519, 504.6306], atol=5e-5)
+    expected = np.linalg.svd(digits - digits.mean(axis=0), compute_uv=False)
+    np.testing.assert_allclose(summary["singular_values"], expected, rtol=1e-12, atol=1e-9)
+    assert check.passed, check.what
+    first, check = SVD.compute(
+        SVD.validate({"path": path, "center": True, "k": 3, "n_power_iter": 6}, threads=2), quick_client
+    )
+    np.testing.assert_allclose(first["singular_values"], expected[:3], rtol=1e-4)
+    assert check.passed, check.what
+
+
+def test_the_retina_photograph_from_zarr_has_the_values_numpy_finds(tmp_path: Path, quick_client: Any) -> None:
+    import skimage
+    from skimage.io import imread
+
+    # skimage.data.retina() reads this same file after copying it to a cache; it comes with the package.
+    retina = imread(Path(skimage.__file__).parent / "data" / "retina.jpg")
+    assert retina.shape == (1411, 1411, 3)
+    matrix = retina.reshape(1411, 4233)
+    path = _to_zarr(tmp_path / "retina.zarr", matrix, (256, 512))
+    parameters = SVD.validate({"path": path, "k": 10, "n_power_iter": 3}, threads=2)
+    assert "Stored in blocks of 256 × 512" in parameters.notes[0]
+    summary, check = SVD.compute(parameters, quick_client)
+    values = np.sqrt(np.linalg.eigvalsh(matrix.astype("f8") @ matrix.T.astype("f8"))[::-1])
+    np.testing.assert_allclose(summary["singular_values"], values[:10], rtol=1e-3)
+    assert check.passed, check.what

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from workbench.workloads import checks, template
+from workbench.workloads.svd import random_matrix
+
+
+def test_the_singular_values_of_a_tall_matrix_are_those_of_numpy(quick_client: Any) -> None:
+    chosen = template("tall_skinny_svd")
+    parameters = chosen.validate({"shape": [3000, 20], "chunks": 500, "seed": 4}, threads=2)
+    summary, check = chosen.compute(parameters, quick_client)
+    x = random_matrix((3000, 20), (500, 20), "float64", 4).compute()
+    np.testing.assert_allclose(summary["singular_values"], np.linalg.svd(x, compute_uv=False), rtol=1e-12)
+    assert check.passed, check.what
+
+
+def test_a_tall_matrix_in_float32_passes_its_check(quick_client: Any) -> None:
+    chosen = template("tall_skinny_svd")
+    parameters = chosen.validate({"shape": [20_000, 50], "chunks": 5000, "dtype": "float32"}, threads=2)
+    _, check = chosen.compute(parameters, quick_client)
+    assert check.passed, check.what
+
+
+@pytest.mark.parametrize("shape", [[1, 1], [5, 5], [7, 1], [100, 99]])
+def test_matrices_that_are_hardly_tall_have_an_svd(shape: list[int]) -> None:
+    chosen = template("tall_skinny_svd")
+    _, check = chosen.compute(chosen.validate({"shape": shape}))
+    assert check.passed, check.what
+
+
+def _decomposed(x: da.Array) -> dict[str, Any]:
+    u, s, v = np.linalg.svd(x.compute(), full_matrices=False)
+    return {"u": da.from_array(u, chunks=(x.chunks[0], -1)), "s": s, "v": da.from_array(v, chunks=(-1, x.chunks[1]))}
+
+
+def _tampered(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    u, s, v = results["u"], results["s"], results["v"]
+    one_value = s.copy()
+    one_value[-1] *= 0.9
+    skewed = u.compute()
+    skewed[:, 0] *= 1.001
+    return {
+        "all values too large": results | {"s": s * 1.01},
+        "one value too small": results | {"s": one_value},
+        "values in the wrong order": results | {"s": s[::-1]},
+        "a negative value": results | {"s": np.append(s[:-1], -s[-1])},
+        "not a number": results | {"s": np.append(s[:-1], np.nan)},
+        "u not orthonormal": results | {"u": da.from_array(skewed, chunks=u.chunks)},
+        "u of other signs": results | {"u": -u},
+        "v of another order": results | {"v": v[::-1]},
+        "zeros": {name: value * 0 for name, value in results.items()},
+    }
+
+
+@pytest.mark.parametrize(("shape", "chunks"), [((400, 12), (100, 12)), ((12, 400), (12, 100)), ((30, 30), (30, 30))])
+def test_a_wrong_exact_svd_fails_its_check(shape: tuple[int, int], chunks: tuple[int, int]) -> None:
+    x = da.random.RandomState(0).random(size=shape, chunks=chunks)
+    results = _decomposed(x)
+    assert checks.svd_is_exact(x, results, None).passed
+    for what, wrong in _tampered(results).items():
+        assert not checks.svd_is_exact(x, wrong, None).passed, what
+
+
+def test_an_exact_svd_of_another_matrix_fails_the_check() -> None:
+    x, other = (da.random.RandomState(seed).random(size=(400, 12), chunks=(100, 12)) for seed in (0, 1))
+    assert not checks.svd_is_exact(x, _decomposed(other), None).passed
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
+def test_the_exact_check_does_not_depend_on_the_scale(scale: float) -> None:
+    x = da.random.RandomState(0).random(size=(400, 12), chunks=(100, 12)) * scale
+    results = _decomposed(x)
+    assert checks.svd_is_exact(x, results, None).passed
+    assert not checks.svd_is_exact(x, results | {"s": results["s"] * 1.01}, None).passed
+
+
+def test_a_matrix_of_zeros_and_one_of_low_rank_pass_the_exact_check() -> None:
+    low = da.ones((100, 8), chunks=(25, 8))
+    assert checks.svd_is_exact(low, _decomposed(low), None).passed
+    nothing = da.zeros((100, 8), chunks=(25, 8))
+    assert checks.svd_is_exact(nothing, _decomposed(nothing), None).passed
+
+
+def _with_values(values: np.ndarray[Any, Any], rows: int = 600, seed: int = 0) -> da.Array:
+    """Matrix with these singular values."""
+    rng = np.random.default_rng(seed)
+    u, _ = np.linalg.qr(rng.normal(size=(rows, len(values))))
+    v, _ = np.linalg.qr(rng.normal(size=(len(values), len(values))))
+    return da.from_array((u * values) @ v.T, chunks=(200, 40))
+
+
+FALLING = 10.0 ** (-np.arange(80) / 4)
+SLOWLY = 1 / (1 + np.arange(80))
+
+
+@pytest.mark.parametrize("values", [FALLING, SLOWLY], ids=["falling fast", "falling slowly"])
+def test_a_compressed_svd_is_as_close_as_its_check_says(values: np.ndarray[Any, Any]) -> None:
+    x = _with_values(values)
+    u, s, v = da.linalg.svd_compressed(x, 6, n_power_iter=4, iterator="QR", seed=1)
+    results = {"u": u, "s": s.compute(), "v": v}
+    check = checks.svd_is_close(x, results, 0.01, None)
+    assert check.passed, check.what
+    np.testing.assert_allclose(results["s"], values[:6], rtol=0.01)
+
+
+def test_the_residual_bounds_the_true_error() -> None:
+    # Without iterations and on a slowly falling spectrum the answer is off; the check must not say less than the truth.
+    x = _with_values(SLOWLY)
+    u, s, v = da.linalg.svd_compressed(x, 6, n_power_iter=0, n_oversamples=0, seed=1)
+    results = {"u": u, "s": s.compute(), "v": v}
+    off = np.array([np.abs(SLOWLY - value).min() / value for value in results["s"]]).max()
+    assert off > 0.001
+    assert not checks.svd_is_close(x, results, off * 0.99, None).passed
+
+
+def test_a_compressed_svd_that_is_far_off_fails_and_says_what_to_do() -> None:
+    # The post's own setting, on noise: nothing else warns of it.
+    chosen = template("compressed_svd")
+    raw = {"shape": [400, 400], "chunks": 100, "n_power_iter": 0, "dtype": "float64", "tolerance": 0.1}
+    _, check = chosen.compute(chosen.validate(raw))
+    assert not check.passed
+    assert "10 % allowed. Raise n_power_iter" in check.what
+    more = raw | {"n_power_iter": 30}
+    _, check = chosen.compute(chosen.validate(more))
+    assert check.passed, check.what
+
+
+def test_power_iterations_without_qr_that_go_wrong_are_caught() -> None:
+    # Dask's iterator 'power' loses the small values to rounding, without a word.
+    x = _with_values(10.0 ** (-np.arange(80) / 2))
+    u, s, v = da.linalg.svd_compressed(x, 10, n_power_iter=6, iterator="power", seed=0)
+    values = s.compute()
+    assert np.abs(values / 10.0 ** (-np.arange(10) / 2) - 1).max() > 0.3
+    assert not checks.svd_is_close(x, {"u": u, "s": values, "v": v}, 0.25, None).passed
+
+
+def test_a_wrong_compressed_svd_fails_its_check() -> None:
+    x = _with_values(FALLING)
+    u, s, v = np.linalg.svd(x.compute(), full_matrices=False)
+    results = {"u": da.from_array(u[:, :5], chunks=200), "s": s[:5], "v": da.from_array(v[:5], chunks=40)}
+    check = checks.svd_is_close(x, results, 0.005, None)
+    assert check.passed, check.what
+    for what, wrong in _tampered(results).items():
+        assert not checks.svd_is_close(x, wrong, 0.005, None).passed, what
+
+
+def test_a_trace_that_leaves_nothing_proves_that_no_value_was_missed() -> None:
+    values = np.array([5.0, 4, 3, 2, 1] + [1e-9] * 75)
+    x = _with_values(values)
+    u, s, v = np.linalg.svd(x.compute(), full_matrices=False)
+    first = {"u": da.from_array(u[:, :5], chunks=200), "s": s[:5], "v": da.from_array(v[:5], chunks=40)}
+    assert "None was missed" in checks.svd_is_close(x, first, 0.1, None).what
+    missed = {"u": da.from_array(u[:, 1:5], chunks=200), "s": s[1:5], "v": da.from_array(v[1:5], chunks=40)}
+    assert "not proved" in checks.svd_is_close(x, missed, 0.1, None).what
+
+
+def test_values_beyond_the_rank_do_not_fail_the_check() -> None:
+    x = _with_values(np.array([5.0, 4, 3] + [0.0] * 77))
+    u, s, v = da.linalg.svd_compressed(x, 6, n_power_iter=1, iterator="QR", seed=0)
+    check = checks.svd_is_close(x, {"u": u, "s": s.compute(), "v": v}, 0.1, None)
+    assert check.passed, check.what
+
+
+@pytest.mark.parametrize(("dtype", "compute"), [("uint8", True), ("float32", False), ("float64", False)])
+def test_compressed_svd_finds_the_values_numpy_finds(dtype: str, compute: bool, quick_client: Any) -> None:
+    chosen = template("compressed_svd")
+    raw = {"shape": [2000, 60], "chunks": [500, 30], "k": 5, "n_power_iter": 12, "dtype": dtype, "compute": compute}
+    summary, check = chosen.compute(chosen.validate(raw, threads=2), quick_client)
+    x = random_matrix((2000, 60), (500, 30), dtype, 0).compute().astype("float64")
+    expected = np.linalg.svd(x, compute_uv=False)[:5]
+    np.testing.assert_allclose(summary["singular_values"], expected, rtol=1e-2)
+    assert check.passed, check.what
+
+
+def test_genotypes_are_zero_one_and_two() -> None:
+    x = random_matrix((100, 100), (50, 50), "uint8", 0)
+    assert x.dtype == np.uint8
+    assert set(np.unique(x.compute())) == {0, 1, 2}
+
+
+def test_what_is_gathered_is_small() -> None:
+    chosen = template("compressed_svd")
+    parameters = chosen.validate({"shape": [200, 100]})
+    assert chosen.gathered(parameters) == ("s",)
+    assert list(chosen.build(parameters)) == ["u", "s", "v"]
