@@ -8,7 +8,7 @@ from typing import Any
 
 import panel as pn
 
-from workbench.panels.look import STYLE
+from workbench.panels.look import STYLE, when_changed
 
 _YES_NO = {"as the settings say": None, "yes": True, "no": False}
 
@@ -33,7 +33,7 @@ class Form:
         self._defaults = {name: widget.value for name, widget in self.widgets.items()}
         if on_change is not None:
             for widget in self.widgets.values():
-                widget.param.watch(lambda _: on_change(), "value")
+                when_changed(widget, on_change)
         self.view = pn.FlexBox(*self.widgets.values(), sizing_mode="stretch_width", gap="0 8px")
 
     def values(self) -> dict[str, Any]:

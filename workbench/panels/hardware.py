@@ -37,7 +37,6 @@ class Hardware:
         self._on_start = on_start
         self.profile = "cpu"
         self.profiles: dict[str, pn.widgets.Button] = {}
-        self._tiles: dict[str, pn.Column] = {}
         self.form = Form(ClusterChoices.model_json_schema(), self.refresh)
         self.name = pn.widgets.TextInput(
             name="Name",
@@ -53,11 +52,11 @@ class Hardware:
             name="beyond the memory budget", value=False, margin=(8, 4), stylesheets=[STYLE]
         )
         self._summary = html()
-        self._tile_row = row()
+        self._offered = pn.Column(sizing_mode="stretch_width")
         self.view = card(
             "Hardware",
             self._summary,
-            self._tile_row,
+            self._offered,
             pn.Card(
                 row(self.name, self.form.view),
                 title="Workers, threads, memory …",
@@ -79,17 +78,15 @@ class Hardware:
         self.profile = profile
         for name, each in self.profiles.items():
             each.button_type = "primary" if name == profile else "default"
-            self._tiles[name].css_classes = ["profile", "chosen"] if name == profile else ["profile"]
         self.refresh()
 
     def refresh(self) -> None:
         """Plan anew, and show what would start."""
+        text = ""
         with self.notice.telling():
             text = _explained(self._spec())
-            if text != self.plan.object:
-                self.plan.object = text
-            return
-        self.plan.object = ""
+        if text != self.plan.object:
+            self.plan.object = text
 
     async def start(self) -> None:
         """Start the cluster that is planned."""
@@ -110,23 +107,17 @@ class Hardware:
         except WorkbenchError as err:
             self._summary.object = sentence(str(err), "bad")
             return
-        for profile in offered:
-            self._tiles[profile.name] = self._tile(profile)
-        self._tile_row.objects = list(self._tiles.values())
+        self._offered.objects = [self._line(profile) for profile in offered]
 
-    def _tile(self, profile: Profile) -> pn.Column:
-        chosen = profile.name == self.profile
+    def _line(self, profile: Profile) -> pn.Row:
         self.profiles[profile.name] = button(
-            profile.title, lambda: self.choose(profile.name), primary=chosen, disabled=not profile.available
+            profile.title,
+            lambda: self.choose(profile.name),
+            primary=profile.name == self.profile,
+            disabled=not profile.available,
+            width=90,
         )
-        return pn.Column(
-            self.profiles[profile.name],
-            html(sentence(profile.reason or profile.summary, "muted")),
-            width=220,
-            margin=(2, 4),
-            stylesheets=[STYLE],
-            css_classes=["profile", "chosen"] if chosen else ["profile"],
-        )
+        return pn.Row(self.profiles[profile.name], html(sentence(profile.reason or profile.summary, "muted")), margin=0)
 
 
 def _summary(inventory: Inventory) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -14,7 +15,7 @@ from dask.utils import format_bytes
 from workbench.errors import BadInputError
 from workbench.panels.loading import load_once
 from workbench.panels.look import button, html, row, sentence
-from workbench.panels.pump import Pump
+from workbench.panels.thread import Redraw, wait_for
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -39,7 +40,16 @@ _REMEMBERED = 300
 _WIDTH = 1000
 """Pixels of the time axis before the browser has said how wide it is."""
 
-_ASK_PAGE = """
+_FIRST_PAINT = """
+// Panel sends every change of the document to the kernel, those that came from there too: a stream of columns would
+// come back as fast as it goes. What came from the kernel is marked, and stays here.
+for (const root of cb_obj.document.roots()) {
+  if (root.type.endsWith("CommManager") && !root.workbench) {
+    const send = root._document_changed.bind(root)
+    root._document_changed = (event) => event.sync === false ? undefined : send(event)
+    root.workbench = true
+  }
+}
 const light = document.body.dataset.jpThemeLight
 const theme = light === "false" ? "dark" : "light"
 if (page.tags[0] !== theme) {
@@ -75,42 +85,52 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self._remembered: list[Batch] | None = [] if theme is None else None
         self._moved: tuple[float, float] | None = None
         self._ours = False
+        self._returning = False
+        self._wanted: str | None = None
         self._name = name
         self._make(theme or "light")
-        self._pane = pn.pane.Bokeh(self._figure.model, sizing_mode="stretch_width", margin=0)
+        self._pane = pn.pane.Bokeh(self._figure.model, sizing_mode="stretch_width", margin=0, autodispatch=False)
         self._status = html()
         self._pause_button = button("Pause", self._toggle)
+        self.toolbar = row(self._pause_button, pn.Column(self._status, styles={"flex": "1 1 200px"}))
         self._view = Shown(
-            self._on_gone,
-            row(self._pause_button, pn.Column(self._status, styles={"flex": "1 1 200px"})),
+            self.close,
+            self.toolbar,
             self._pane,
             sizing_mode="stretch_width",
         )
-        self._pump = Pump(self._draw)
+        self._redraw = Redraw(self._draw)
 
     def __panel__(self) -> pn.viewable.Viewable:
+        self.open()
         return self._view
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        return wait_for(super()._repr_mimebundle_, include, exclude)
+
+    def open(self) -> None:
+        """Draw again after `close`. Whoever displays it needn't call this."""
+        if not self._redraw.running:
+            self._redraw.start()
 
     def pause(self) -> None:
         """Draw nothing more until `follow`; what happens meanwhile is kept."""
         self.paused = True
-        self._label()
+        self._redraw.wake()
 
     def follow(self) -> None:
         """Draw again, and let the time axis move on."""
         self.paused, self.following = False, True
-        self._label()
-        start, end = self._figure.window()
-        self._move_to(start, end)
-        self._pump.wake()
+        self._returning = True
+        self._redraw.wake()
 
     def source(self, name: str) -> ColumnDataSource:
         """Columns behind a part of the figure: tasks, workers_cpu, workers_memory or progress."""
         return self._figure.layout.sources[name]
 
     def close(self) -> None:
-        """Draw no more. What is shown stays."""
-        self._pump.close()
+        """Draw no more. What is shown stays. Done by itself when no page shows it any more."""
+        self._redraw.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -130,33 +150,35 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self._range.on_change("start", self._on_range)
         self._range.on_change("end", self._on_range)
         self._figure.apply(self._figure.patches())
-        if self._remembered is not None:
-            self._ask_page()
+        self._meet_page()
 
-    def _ask_page(self) -> None:
-        """Have the page say whether it is dark as soon as it has drawn the figure."""
+    def _meet_page(self) -> None:
+        """Have the page say whether it is dark as soon as it has drawn the figure, and keep what came from here."""
         page = ColumnDataSource(name="page")
-        page.on_change("tags", lambda attr, old, new: self._on_theme(new[0]))
+        if self._remembered is not None:
+            page.on_change("tags", lambda attr, old, new: self._on_theme(new[0]))
         for plot in self._figure.model.select({"type": Plot}):
-            plot.js_on_change("inner_width", CustomJS(args={"page": page}, code=_ASK_PAGE))
+            plot.js_on_change("inner_width", CustomJS(args={"page": page}, code=_FIRST_PAINT))
 
     def _on_theme(self, theme: str) -> None:
+        # Not here: Panel drops what changes while it takes in a message of the page.
+        self._wanted = theme
+        self._redraw.wake()
+
+    def _change_theme(self, theme: str) -> None:
         remembered, self._remembered = self._remembered, None
         if theme == self.theme:
             return
         self._make(theme)
         self._waiting.extendleft(reversed(remembered or []))
         self._pane.object = self._figure.model
-        self._pump.wake()
 
     def _on_range(self, attr: str, old: float, new: float) -> None:
         if self._ours:
             return
         self._moved = (self._range.start, self._range.end)
-        if self.following:
-            self.following = False
-            self._label()
-        self._pump.wake()
+        self.following = False
+        self._redraw.wake()
 
     def _toggle(self) -> None:
         if self.following and not self.paused:
@@ -165,19 +187,28 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
             self.follow()
 
     def _label(self) -> None:
-        self._pause_button.name = "Pause" if self.following and not self.paused else "Follow"
+        label = "Pause" if self.following and not self.paused else "Follow"
+        if label != self._pause_button.name:
+            self._pause_button.name = label
 
     def _receive(self, batch: Batch) -> None:
         self._waiting.append(batch)
-        self._pump.wake()
+        self._redraw.wake()
 
     def _draw(self) -> None:
         """Take what came into the figure, and send it to the page."""
+        if self._wanted is not None:
+            theme, self._wanted = self._wanted, None
+            self._change_theme(theme)
         self._tell()
+        self._label()
         if not self.paused:
             batches = [self._waiting.popleft() for _ in range(len(self._waiting))]
             if batches:
                 self._take(batches)
+            if self._returning:
+                self._returning = False
+                self._move_to(*self._figure.window())
             if self._moved is not None:
                 (start, end), self._moved = self._moved, None
                 self._apply(self._figure.show_range(start, end, self._width()))
@@ -206,16 +237,20 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
     def _tell(self) -> None:
         """Bring the line above the figure up to date."""
 
-    def _on_gone(self) -> None:
-        """Nobody sees it any more."""
-
 
 class Shown(pn.Column):  # type: ignore[misc,unused-ignore]
-    """A column that calls `on_gone` when no page shows it any more: its cell was run again or deleted."""
+    """What a cell displays: a column that lives in the panels' thread.
+
+    `on_gone` is called when no page shows it any more: its cell was run again or deleted.
+    """
 
     def __init__(self, on_gone: Any, *objects: Any, **params: Any) -> None:
         self._on_gone = on_gone
         super().__init__(*objects, **params)
+
+    def _on_msg(self, ref: str, manager: Any, msg: Any) -> None:
+        # Panel throws away what changes while it takes in a message: nothing may, so it is done in the same thread.
+        wait_for(super()._on_msg, ref, manager, msg)
 
     def _cleanup(self, root: Any = None) -> None:
         shown = bool(self._models)
@@ -234,15 +269,15 @@ class Watch(Figure):
     ----------
     client
         Any Dask client.
+    options
+        `name`, `theme` and `inline`, as of `Figure`.
 
     Examples
     --------
     >>> Watch(workbench.connect("calm-otter"))  # doctest: +SKIP
     """
 
-    def __init__(
-        self, client: Client, *, name: str = "this cluster", theme: str | None = None, inline: bool = True
-    ) -> None:
+    def __init__(self, client: Client, **options: Any) -> None:
         from distributed import Client
 
         if not isinstance(client, Client):
@@ -250,44 +285,38 @@ class Watch(Figure):
                 f"{type(self).__name__} shows what the cluster of a Dask client does, and {client!r:.60} is none. "
                 "Give one, such as workbench.connect('calm-otter')."
             )
-        super().__init__(name=name, theme=theme, inline=inline)
+        super().__init__(**options)
         self.client = client
         self._feed: Feed | None = None
         self._said = ""
         self.open()
 
-    def __panel__(self) -> pn.viewable.Viewable:
-        self.open()
-        return super().__panel__()
-
     def open(self) -> None:
-        """Watch, unless it is done already."""
+        """Watch again after `close`. Whoever displays it needn't call this."""
+        super().open()
         if self._feed is not None or self.client.status != "running":
             return
         from workbench.monitor.feed import Feed
 
         self._feed = Feed(self.client, self._receive)
         if self.client.asynchronous:
-            self._starting = asyncio.ensure_future(self._feed.astart())
+            self._in_its_loop(self._feed.astart())
         else:
             self._feed.start()
 
     def close(self) -> None:
-        """Watch no more. What is shown stays."""
-        self._leave()
+        """Watch no more. What is shown stays. Done by itself when no page shows it any more."""
         super().close()
-
-    def _leave(self) -> None:
         feed, self._feed = self._feed, None
         if feed is None:
             return
         if self.client.asynchronous:
-            self._leaving = asyncio.ensure_future(feed.aclose())
+            self._in_its_loop(feed.aclose())
         else:
             feed.close()
 
-    def _on_gone(self) -> None:
-        self._leave()
+    def _in_its_loop(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, self.client.loop.asyncio_loop)
 
     def _take(self, batches: list[Batch]) -> None:
         super()._take(batches)
@@ -325,12 +354,13 @@ class Workers(Watch):
 class Replay(Figure):
     """What was recorded of a run. NotFoundError when there is nothing."""
 
-    def __init__(self, run: Run, *, theme: str | None = None, inline: bool = True) -> None:
+    def __init__(self, run: Run, **options: Any) -> None:
         batch = _recorded(run)
-        super().__init__(theme=theme, inline=inline)
+        super().__init__(**options)
         self._pause_button.visible = False
         self._receive(batch)
-        self._pump.draw()
+        self.open()
+        wait_for(self._draw)
 
 
 def _show_only(layout: Layout, parts: tuple[Part, ...]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -11,15 +13,31 @@ from typing import Any, Literal
 import panel as pn
 
 from workbench.errors import WorkbenchError
+from workbench.panels.thread import soon
+
+_log = logging.getLogger(__name__)
 
 STYLE = Path(__file__).with_name("style.css").read_text()
 
 Tone = Literal["plain", "muted", "good", "bad"]
 
 
+class _Html(pn.pane.HTML):  # type: ignore[misc,unused-ignore]
+    """Pane whose text changes and whose style doesn't.
+
+    Panel sends the style sheets again with each new text, and then as addresses on the internet even where all else
+    is inline.
+    """
+
+    def _update(self, ref: str, model: Any) -> None:
+        properties = self._get_properties(model.document)
+        properties.pop("stylesheets", None)
+        model.update(**properties)
+
+
 def html(body: str = "", **params: Any) -> pn.pane.HTML:
     """Pane of HTML that is ours: what comes from elsewhere is escaped by who writes `body`."""
-    return pn.pane.HTML(body, stylesheets=[STYLE], sizing_mode="stretch_width", margin=(2, 8), **params)
+    return _Html(body, stylesheets=[STYLE], sizing_mode="stretch_width", margin=(2, 8), **params)
 
 
 def sentence(text: str, tone: Tone = "plain") -> str:
@@ -49,7 +67,7 @@ def bar(done: float, total: float, label: str) -> str:
 
 
 def button(label: str, act: Callable[..., Any], *, primary: bool = False, **params: Any) -> pn.widgets.Button:
-    """Button that calls `act`, a function or a coroutine function of no arguments."""
+    """Button that has `act`, a function or a coroutine function of no arguments, called in the panels' thread."""
     made = pn.widgets.Button(
         name=label,
         button_type="primary" if primary else "default",
@@ -57,20 +75,23 @@ def button(label: str, act: Callable[..., Any], *, primary: bool = False, **para
         margin=(2, 4),
         **params,
     )
-    made.on_click(_without_event(act))
+    made.on_click(lambda _: _report(soon(act)))
     return made
 
 
-def _without_event(act: Callable[..., Any]) -> Callable[[Any], Any]:
-    import inspect
+def when_changed(widget: pn.widgets.Widget, act: Callable[..., Any]) -> None:
+    """Have `act` called in the panels' thread after the widget's value has changed."""
+    widget.param.watch(lambda _: _report(soon(act)), "value")
 
-    if not inspect.iscoroutinefunction(act):
-        return lambda _: act()
 
-    async def react(_: Any) -> None:
-        await act()
+def _report(done: Future[Any]) -> None:
+    """Write what goes wrong for reasons of ours to the log: nobody waits for what a click starts."""
 
-    return react
+    def look(done: Future[Any]) -> None:
+        if not done.cancelled() and done.exception() is not None:
+            _log.error("A panel could not do what it was asked for", exc_info=done.exception())
+
+    done.add_done_callback(look)
 
 
 def row(*children: Any, **params: Any) -> pn.FlexBox:
@@ -78,10 +99,10 @@ def row(*children: Any, **params: Any) -> pn.FlexBox:
     return pn.FlexBox(*children, align_items="center", sizing_mode="stretch_width", gap="2px 4px", **params)
 
 
-def card(title: str, *children: Any, **params: Any) -> pn.Column:
+def card(title: str | pn.pane.HTML, *children: Any, **params: Any) -> pn.Column:
     """Children below a title."""
     return pn.Column(
-        html(f"<h3>{escape(title)}</h3>"),
+        html(f"<h3>{escape(title)}</h3>") if isinstance(title, str) else title,
         *children,
         sizing_mode="stretch_width",
         stylesheets=[STYLE],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from concurrent.futures import Future
+from html import escape
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,8 +16,9 @@ from workbench.panels.clusters import Clusters
 from workbench.panels.hardware import Hardware
 from workbench.panels.live import Replay, Shown, Watch
 from workbench.panels.loading import load_once
-from workbench.panels.look import STYLE, Notice, button, card, html, row
+from workbench.panels.look import STYLE, Notice, button, card, html
 from workbench.panels.runs import SHOWN, Runs
+from workbench.panels.thread import soon, wait_for
 from workbench.panels.workloads import Workloads
 
 if TYPE_CHECKING:
@@ -47,25 +50,24 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self.session = session or _own_session()
         self._theme = theme
         self.hardware = Hardware(self.session, self._changed)
-        self.clusters = Clusters(self.session, self.watch)
+        self.clusters = Clusters(self.session, self._watch)
         self.workloads = Workloads(self.session, self._changed)
-        self.runs = Runs(self.session, self.replay)
+        self.runs = Runs(self.session, self._replay)
         self.watched: Watch | Replay | None = None
         self.notice = Notice()
         self._client: Client | None = None
         self._promised: tuple[tuple[str, int], ...] = ()
-        self._watch_title = html()
         self._figure = pn.Column(sizing_mode="stretch_width")
+        self._title = html()
         self._watching = card(
-            "Watch",
-            row(self._watch_title, button("Close", self.unwatch)),
+            self._title,
             self._figure,
             visible=False,
         )
-        self._following: asyncio.Task[None] | None = None
+        self._following: Future[None] | None = None
         self._awake = asyncio.Event()
         self._view = Shown(
-            self._gone,
+            self.close,
             html("<h2>Workbench</h2>"),
             self.notice.view,
             pn.FlexBox(
@@ -79,21 +81,36 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
             stylesheets=[STYLE],
         )
         self._read()
-        self._follow()
+        self.open()
 
     def __panel__(self) -> pn.viewable.Viewable:
-        self._follow()
+        self.open()
         return self._view
 
-    async def refresh(self) -> None:
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        return wait_for(super()._repr_mimebundle_, include, exclude)
+
+    def open(self) -> None:
+        """Follow again after `close`. Whoever displays it needn't call this."""
+        if self._following is None:
+            self._following = soon(self._follow)
+
+    def close(self) -> None:
+        """Follow and watch no more; clusters and runs go on. Done by itself when no page shows it any more."""
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+        wait_for(self._forget_watched)
+
+    async def _refresh(self) -> None:
         """Show the clusters and runs as they are now."""
         with self._telling():
             clusters, runs = await asyncio.to_thread(_state, self.session)
             self._show(clusters, runs)
 
-    async def watch(self, cluster: str) -> None:
+    async def _watch(self, cluster: str) -> None:
         """Show what a cluster does."""
-        await self.unwatch()
+        await self._unwatch()
         with self.clusters.notice.telling():
             record = self.session.cluster(cluster)
             client = await asyncio.to_thread(_client_of, record)
@@ -105,31 +122,22 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
             self._client = client
             self._show_figure(watched, f"What {cluster} does")
 
-    async def replay(self, run: str) -> None:
+    async def _replay(self, run: str) -> None:
         """Show what was recorded of a run."""
         found = self.session.show(run)
         figure = Replay(found, theme=self._theme)
-        await self.unwatch()
+        await self._unwatch()
         self._show_figure(figure, f"What {found.cluster} did in {found.id}")
 
-    async def unwatch(self) -> None:
+    async def _unwatch(self) -> None:
         """Watch no more."""
+        self._forget_watched()
+
+    def _forget_watched(self) -> None:
         watched, client = self.watched, self._client
         self.watched = self._client = None
         self._watching.visible = False
         self._figure.objects = []
-        if watched is not None:
-            await asyncio.to_thread(watched.close)
-        if client is not None:
-            await asyncio.to_thread(client.close)
-
-    def close(self) -> None:
-        """Follow and watch no more. Clusters and runs go on."""
-        if self._following is not None:
-            self._following.cancel()
-            self._following = None
-        watched, client = self.watched, self._client
-        self.watched = self._client = None
         if watched is not None:
             watched.close()
         if client is not None:
@@ -145,15 +153,14 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
 
     def _show_figure(self, figure: Watch | Replay, title: str) -> None:
         self.watched = figure
-        self._watch_title.object = f"<p>{title}</p>"
+        figure.toolbar.insert(0, button("Close", self._unwatch))
+        self._title.object = f"<h3>{escape(title)}</h3>"
         self._figure.objects = [figure.__panel__()]
         self._watching.visible = True
 
     def _changed(self, _: Any) -> None:
-        """Something was started: the list must not wait for the file system to tell."""
+        """Something was started: the lists needn't wait for the file system to tell."""
         self._awake.set()
-        if self._following is None:
-            self._read()
 
     def _read(self) -> None:
         with self._telling():
@@ -177,19 +184,13 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         else:
             self.notice.clear()
 
-    def _follow(self) -> None:
-        """Keep what is shown true, as long as it is shown. Where no loop runs, `refresh` does it by hand."""
-        if self._following is not None and not self._following.done():
-            return
-        with contextlib.suppress(RuntimeError):
-            self._following = asyncio.get_running_loop().create_task(self._keep_true())
-
-    async def _keep_true(self) -> None:
+    async def _follow(self) -> None:
+        """Keep what is shown true."""
         listening = asyncio.create_task(self._listen())
         try:
             while True:
                 self._awake.clear()
-                await self.refresh()
+                await self._refresh()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._awake.wait(), _TICK)
         finally:
@@ -200,12 +201,6 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         with contextlib.suppress(OSError, RuntimeError):
             async for _ in self.session.changes():
                 self._awake.set()
-
-    def _gone(self) -> None:
-        """Nobody sees it any more: its cell was run again or deleted."""
-        if self._following is not None:
-            self._following.cancel()
-            self._following = None
 
 
 def _column(*children: Any) -> pn.Column:

@@ -9,9 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import panel as pn
 
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, WorkbenchError
 from workbench.panels.forms import Form
-from workbench.panels.look import STYLE, Notice, busy, button, card, code, folded, html, row, sentence, sentences
+from workbench.panels.look import (
+    STYLE,
+    Notice,
+    busy,
+    button,
+    card,
+    code,
+    folded,
+    html,
+    row,
+    sentence,
+    sentences,
+    when_changed,
+)
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
@@ -41,8 +54,8 @@ class Workloads:
         self.run_button = button("Run", self.run, primary=True, disabled=True)
         self._about = html()
         self._form = pn.Column(sizing_mode="stretch_width")
-        self.workload.param.watch(lambda _: self._show_workload(), "value")
-        self.cluster.param.watch(lambda _: self.refresh(), "value")
+        when_changed(self.workload, self._show_workload)
+        when_changed(self.cluster, self.refresh)
         self.view = card(
             "Workload",
             row(self.workload, self.cluster),
@@ -78,7 +91,7 @@ class Workloads:
         self.needs.object = ""
         try:
             found = self._session.needs(self.workload.value, self.form.values(), self.cluster.value)
-        except BadInputError as err:
+        except WorkbenchError as err:
             missing = not self.form.values()
             self.notice.say(str(err), "muted" if missing else "bad")
             return
