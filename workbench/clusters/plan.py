@@ -20,11 +20,11 @@ _MOST_THREADS = 8
 _FEWEST_THREADS = 4
 
 MEASURED = (
-    "Measured on two cores (tests/benchmarks/results/split-2026-11-21.md): (x + x.T).sum() took 0.86 s on one process "
+    "Measured on two cores, 2026-11-21: (x + x.T).sum() took 0.86 s on one process "
     "of two threads and 0.98 s on two processes of one, (x + 1)[::2, ::2].sum() 1.53 s and 1.52 s, a tall-skinny SVD "
     "1.37 s and 1.28 s"
 )
-"""What that file says; a test compares the two."""
+"""What tests/benchmarks/results/split-2026-11-21.md says; a test compares the two."""
 
 
 def _blank_is_none(value: Any) -> Any:
