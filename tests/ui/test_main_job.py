@@ -1,0 +1,278 @@
+"""The main job as a person does it: pick hardware, start, run, watch, connect a notebook, stop."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from PIL import Image
+from playwright.sync_api import Locator, Page, expect
+
+from tests.ui.conftest import Lab
+
+MINUTE = 60_000  # milliseconds
+OpenLab = Callable[[], Page]
+Screenshot = Callable[[str], Path]
+
+
+def hook(place: Page | Locator, name: str) -> Locator:
+    return place.locator(f'[data-workbench="{name}"]')
+
+
+def open_sidebar(page: Page) -> None:
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('dask-workbench:open') }")
+    section(page, "hardware", opened=True)
+    expect(hook(page, "profile-cpu")).to_be_visible()
+
+
+def section(page: Page, name: str, *, opened: bool) -> Locator:
+    """One section of the sidebar, opened or closed."""
+    found = hook(page, f"section-{name}")
+    header = found.get_by_role("button").first
+    if (header.get_attribute("aria-expanded") == "true") != opened:
+        header.click()
+    expect(header).to_have_attribute("aria-expanded", str(opened).lower())
+    return found
+
+
+def start_cluster(page: Page, name: str, **fields: str) -> Locator:
+    open_sidebar(page)
+    section(page, "hardware", opened=True)
+    hook(page, "profile-cpu").click()
+    for field, value in fields.items():
+        hook(page, f"field-{field}").fill(value)
+    hook(page, "field-name").fill(name)
+    expect(hook(page, "start")).to_be_enabled()
+    hook(page, "start").click()
+    cluster = hook(page, f"cluster-{name}")
+    expect(hook(cluster, "stage")).to_have_text("ready", timeout=MINUTE)
+    return cluster
+
+
+def run_workload(page: Page, lab: Lab, workload: str, **fields: str) -> dict[str, Any]:
+    """Run a workload from its form, and what the server says of it once the sidebar shows its check."""
+    before = {run["id"] for run in lab.get("workbench/api/runs")["runs"]}
+    section(page, "hardware", opened=False)
+    section(page, "workloads", opened=True)
+    hook(page, f"workload-{workload}").click()
+    for field, value in fields.items():
+        control = hook(page, f"field-{field}")
+        if control.get_attribute("type") == "checkbox":
+            control.set_checked(value == "true")
+        else:
+            control.fill(value)
+    expect(hook(page, "needs")).to_be_visible()
+    expect(hook(page, "run-button")).to_be_enabled()
+    hook(page, "run-button").click()
+    section(page, "runs", opened=True)
+    (new,) = wait_for_new(lab, before)
+    shown = hook(page, f"run-{new}")
+    expect(hook(shown, "check-passed").or_(hook(shown, "check-failed")).or_(hook(shown, "run-error"))).to_be_visible(
+        timeout=2 * MINUTE
+    )
+    hook(page, f"workload-{workload}").click()
+    return dict(lab.get(f"workbench/api/runs/{new}"))
+
+
+def wait_for_new(lab: Lab, before: set[str]) -> set[str]:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if new := {run["id"] for run in lab.get("workbench/api/runs")["runs"]} - before:
+            return new
+        time.sleep(0.1)
+    raise AssertionError("No run was started.")
+
+
+def coloured(figure: Locator) -> int:
+    """Pixels of the figure that are strongly coloured: rectangles of tasks, not axes or text."""
+    pixels = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("HSV"))
+    return int(((pixels[..., 1] > 120) & (pixels[..., 2] > 60)).sum())
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(lab: Lab) -> Iterator[None]:
+    """Neither clusters nor open tabs of one test are there for the next."""
+    yield
+    for workspace in (lab.folder / "config" / "workspaces").glob("*"):
+        workspace.unlink()
+    subprocess.run([sys.executable, "-m", "workbench", "down", "--all"], check=True, capture_output=True)
+
+
+@pytest.fixture
+def digits(lab: Lab) -> Path:
+    from sklearn.datasets import load_digits
+
+    path = lab.notebooks / "digits.zarr"
+    if not path.exists():
+        zarr.save(str(path), load_digits().data)
+    return path
+
+
+def test_a_person_picks_cpu_starts_runs_and_watches(
+    lab: Lab, open_lab: OpenLab, screenshot: Screenshot, digits: Path
+) -> None:
+    page = open_lab()
+    cluster = start_cluster(page, "picked-otter", n_workers="2", threads_per_worker="1", memory="2GiB")
+    hook(cluster, "watch").click()
+    figure = hook(page, "figure")
+    expect(figure).to_contain_text("No tasks yet", timeout=MINUTE)
+    before = coloured(figure)
+
+    run = run_workload(page, lab, "compressed_svd", size="64MiB", n_power_iter="2")
+    assert run["status"] == "done", run["error"]
+    assert run["check"]["passed"], run["check"]["what"]
+    expect(figure).not_to_contain_text("No tasks yet")
+    page.wait_for_timeout(500)
+    screenshot("watch-light")
+    assert coloured(figure) > before + 5_000
+
+    run = run_workload(page, lab, "svd_of_file", path=str(digits), k="3", center="true")
+    assert run["check"]["passed"], run["check"]["what"]
+    np.testing.assert_allclose(run["result"]["singular_values"], [567.0066, 542.2519, 504.6306], atol=5e-4)
+    expect(hook(hook(page, f"run-{run['id']}"), "result")).to_contain_text("567")
+
+    hook(cluster, "stop").click()
+    expect(hook(page, "cluster-picked-otter")).to_have_count(0, timeout=MINUTE)
+    assert lab.get("workbench/api/clusters")["clusters"] == []
+
+
+def test_the_retina_photograph_is_decomposed_through_the_sidebar(lab: Lab, open_lab: OpenLab) -> None:
+    photograph = retina()
+    path = lab.notebooks / "retina.zarr"
+    zarr.save(str(path), photograph)
+    page = open_lab()
+    start_cluster(page, "retina-otter", n_workers="2", threads_per_worker="1", memory="2GiB")
+    run = run_workload(page, lab, "svd_of_file", path=str(path), k="5")
+    assert run["check"]["passed"], run["check"]["what"]
+    truth = np.linalg.svd(photograph.astype("float64"), compute_uv=False)[:5]
+    np.testing.assert_allclose(run["result"]["singular_values"], truth, rtol=2e-2)
+
+
+def retina() -> np.ndarray[Any, Any]:
+    """scikit-image's photograph of a retina, 1411 × 1411 × 3, its colours side by side."""
+    import skimage
+
+    found = sorted(Path(skimage.__file__).parent.glob("data/retina.*"))
+    if not found:
+        pytest.skip("This scikit-image doesn't bring the retina photograph along, and the tests fetch nothing.")
+    photograph = np.asarray(Image.open(found[0]))
+    return photograph.reshape(photograph.shape[0], -1)
+
+
+def test_a_notebook_is_connected_by_a_cell_that_one_sees(lab: Lab, open_lab: OpenLab, screenshot: Screenshot) -> None:
+    page = open_lab()
+    cluster = start_cluster(page, "noted-otter", n_workers="2", threads_per_worker="1", memory="2GiB")
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:create-new', {kernelName: 'python3'}) }")
+    expect(page.locator(".jp-Notebook")).to_be_visible(timeout=MINUTE)
+    expect(page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]')).to_be_visible(timeout=MINUTE)
+    hook(cluster, "connect").click()
+    expect(page.locator(".jp-Notebook .jp-Cell").filter(has_text='workbench.connect("noted-otter")')).to_be_visible()
+    expect(hook(cluster, "notebooks")).to_contain_text("Untitled", timeout=MINUTE)
+    page.evaluate(
+        """async () => {
+            const app = window.jupyterapp;
+            const panel = app.shell.currentWidget;
+            await app.commands.execute('notebook:insert-cell-below');
+            panel.content.activeCell.model.sharedModel.setSource('client.submit(sum, [20, 22]).result()');
+            await app.commands.execute('notebook:run-cell');
+        }"""
+    )
+    expect(page.locator(".jp-OutputArea-output").filter(has_text=re.compile(r"^\s*42\s*$"))).to_be_visible(
+        timeout=MINUTE
+    )
+    screenshot("notebook-connected")
+
+
+def test_clusters_and_runs_are_found_again_after_the_server_was_killed(lab: Lab, open_lab: OpenLab) -> None:
+    page = open_lab()
+    start_cluster(page, "lasting-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
+    lab.restart()
+    page = open_lab()
+    open_sidebar(page)
+    cluster = hook(page, "cluster-lasting-otter")
+    expect(hook(cluster, "stage")).to_have_text("ready", timeout=MINUTE)
+    run = run_workload(page, lab, "array_sum", size="32MiB")
+    assert run["check"]["passed"], run["check"]["what"]
+    hook(cluster, "stop").click()
+    expect(cluster).to_have_count(0, timeout=MINUTE)
+
+
+def test_bad_input_gets_a_sentence_and_starts_nothing(lab: Lab, open_lab: OpenLab) -> None:
+    page = open_lab()
+    open_sidebar(page)
+    section(page, "hardware", opened=True)
+    hook(page, "field-n_workers").fill("-2")
+    expect(hook(page, "plan-problem").or_(hook(page, "field-n_workers-problem"))).to_contain_text("-2")
+    expect(hook(page, "start")).to_be_disabled()
+    hook(page, "field-n_workers").fill("")
+    assert lab.get("workbench/api/clusters")["clusters"] == []
+
+
+def test_profiles_that_cannot_be_had_say_why(lab: Lab, open_lab: OpenLab) -> None:
+    page = open_lab()
+    open_sidebar(page)
+    profiles = lab.get("workbench/api/hardware")["profiles"]
+    assert [profile["name"] for profile in profiles] == ["cpu", "gpu", "gpus", "ucx"]
+    for profile in profiles:
+        shown = hook(page, f"profile-{profile['name']}")
+        expect(shown).to_be_visible()
+        if not profile["available"]:
+            expect(shown).to_contain_text(profile["reason"])
+            assert shown.get_attribute("aria-disabled") == "true" or shown.is_disabled()
+
+
+def test_the_sidebar_and_the_figure_follow_the_dark_theme(lab: Lab, open_lab: OpenLab, screenshot: Screenshot) -> None:
+    page = open_lab()
+    cluster = start_cluster(page, "dark-otter", n_workers="2", threads_per_worker="1", memory="2GiB")
+    hook(cluster, "watch").click()
+    expect(hook(page, "figure")).to_contain_text("No tasks yet", timeout=MINUTE)
+    page.evaluate(
+        "async () => { await window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'}) }"
+    )
+    try:
+        expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false")
+        run = run_workload(page, lab, "array_sum", size="128MiB")
+        assert run["check"]["passed"], run["check"]["what"]
+        page.wait_for_timeout(1000)
+        figure = hook(page, "figure")
+        brightness = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("L")).astype(float)
+        assert np.median(brightness) < 80
+        screenshot("watch-dark")
+    finally:
+        page.evaluate(
+            "async () => "
+            "{ await window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'}) }"
+        )
+
+
+def test_the_watch_tab_is_there_again_after_a_reload(lab: Lab, open_lab: OpenLab) -> None:
+    page = open_lab()
+    cluster = start_cluster(page, "stored-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
+    hook(cluster, "watch").click()
+    expect(hook(page, "figure")).to_be_visible()
+    page.evaluate("async () => { await window.jupyterapp.serviceManager.workspaces.list() }")
+    page.wait_for_timeout(1500)
+    page.reload()
+    page.wait_for_function("() => window.jupyterapp !== undefined", timeout=MINUTE)
+    expect(hook(page, "figure")).to_be_visible(timeout=MINUTE)
+
+
+def test_nothing_is_fetched_from_elsewhere(lab: Lab, open_lab: OpenLab, page: Page) -> None:
+    strangers: list[str] = []
+    page.on("request", lambda request: strangers.append(request.url))
+    opened = open_lab()
+    cluster = start_cluster(opened, "home-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
+    hook(cluster, "watch").click()
+    expect(hook(opened, "figure")).to_contain_text("No tasks yet", timeout=MINUTE)
+    outside = [url for url in strangers if not url.startswith((lab.root, "data:", "blob:"))]
+    assert outside == [], json.dumps(outside)
