@@ -207,7 +207,7 @@ class FakePatch(NamedTuple):
 
 
 class FakeFigure:
-    """Draws the times of the batches it was fed."""
+    """Draws the times of the batches it was fed; a batch of a negative time takes a mebibyte to draw."""
 
     def __init__(self, theme: str, name: str) -> None:
         self.fed: list[float] = []
@@ -217,7 +217,8 @@ class FakeFigure:
 
     def patches(self) -> list[FakePatch]:
         fed, self.fed = self.fed, []
-        return [FakePatch("tasks", "stream", {"time": fed})] if fed else []
+        columns = {"time": fed} | ({"much": ["x" * 2**20]} if any(time < 0 for time in fed) else {})
+        return [FakePatch("tasks", "stream", columns)] if fed else []
 
     def show_range(self, start: float, end: float, width: int) -> list[FakePatch]:
         return [FakePatch("tasks", "replace", {"range": [start, end, width]})]

@@ -25,6 +25,7 @@ def test_loading_the_extension_imports_nothing_heavy() -> None:
     code = (
         "import sys, jupyter_server.serverapp, workbench\n"
         "workbench._jupyter_server_extension_points()\n"
+        "from workbench.server.handlers import addresses; addresses()\n"
         "heavy = {'dask', 'distributed', 'bokeh', 'panel', 'pyarrow', 'numpy', 'pydantic', 'watchfiles', 'zarr'}\n"
         "print(*sorted(heavy & set(sys.modules)))"
     )
@@ -244,6 +245,17 @@ async def test_bokehs_scripts_come_from_the_installed_package(api: Any) -> None:
     assert gzip.decompress(packed.content) == plain.content
     assert plain.headers["Content-Type"].startswith("text/javascript")
     assert "max-age=31536000" in plain.headers["Cache-Control"]
+
+
+def test_the_scripts_are_those_that_the_figure_needs() -> None:
+    from workbench.figures.live import LiveFigure
+    from workbench.server.drawing import SCRIPTS
+
+    modules = {type(model).__module__ for model in LiveFigure("light").model.references()}
+    needs = {"bokeh.min.js"}
+    needs |= {"bokeh-widgets.min.js" for module in modules if module.startswith("bokeh.models.widgets")}
+    needs |= {"bokeh-tables.min.js" for module in modules if module.startswith("bokeh.models.widgets.tables")}
+    assert set(SCRIPTS) == needs
 
 
 async def test_the_end_of_the_server_stops_no_cluster(api: Any, session: Any, jp_serverapp: Any) -> None:

@@ -348,6 +348,24 @@ async def test_the_stream_needs_a_login(jp_ws_fetch: Any) -> None:
     assert caught.value.code == 403
 
 
+async def test_a_page_that_does_not_read_holds_up_its_own_messages(open_page: Any, session: Any, feeds: Any) -> None:
+    session.add("calm-otter")
+    async with open_page() as page:
+        await page.send(type="watch", watch="w", cluster="calm-otter")
+        await until(lambda: feeds.open)
+        for number in range(1, 301):
+            feeds.open["calm-otter"](Batch(-float(number)))
+            await asyncio.sleep(0.01)
+        seen: list[float] = []
+        n_messages = 0
+        while len(seen) < 300:
+            for patch in (await page.next("patches"))["patches"]:
+                seen += patch["columns"]["time"]
+                n_messages += 1
+    assert seen == [-float(number) for number in range(1, 301)]
+    assert n_messages < 45
+
+
 async def test_what_a_slow_page_does_not_take_is_merged_and_bounded() -> None:
     figure = _Figure()
     watch = Watch(figure, lambda: None)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ Playwright's synchronous interface.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -16,15 +17,19 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import workbench
 from tests.conftest import using_data_folder
+from workbench.session import Session
+
+T = TypeVar("T")
 
 PACKAGE = Path(workbench.__file__).parent
 LABEXTENSION = PACKAGE / "labextension"
@@ -161,6 +166,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
             yield running
         finally:
             running.stop()
+            finish(Session().stop_all())
+
+
+def finish(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end in a thread of its own: Playwright's loop occupies this one."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(asyncio.run, coroutine).result()
 
 
 @pytest.fixture(scope="session")

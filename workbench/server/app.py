@@ -27,7 +27,6 @@ class WorkbenchApp(ExtensionApp):
 
     name = "workbench"
     description = "Pick hardware, start the Dask cluster that matches it, run a workload, watch it live."
-    open_browser = False
 
     def initialize_settings(self) -> None:
         """Put what the handlers share into the settings of the web application."""
