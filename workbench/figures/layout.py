@@ -34,7 +34,7 @@ from bokeh.plotting import figure
 from workbench.figures.colors import Theme
 
 COLUMNS = {
-    "tasks": ("left", "right", "y", "height", "color", "line", "name", "worker", "key", "duration", "nbytes"),
+    "tasks": ("left", "right", "y", "height", "color", "line", "alpha", "name", "worker", "key", "duration", "nbytes"),
     "workers_cpu": ("x0", "x1", "y0", "y1", "color", "worker", "text"),
     "workers_memory": ("x0", "x1", "y0", "y1", "color", "worker", "text"),
     "progress": ("y", "foot", "done", "erred", "processing", "color", "name", "count"),
@@ -203,6 +203,7 @@ def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -
         left="left",
         right="right",
         fill_color="color",
+        fill_alpha="alpha",
         line_color="line",
         line_width=0.5,
         source=sources["tasks"],

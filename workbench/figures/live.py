@@ -32,6 +32,9 @@ MOST_WORKERS_NAMED = 16
 _RECTANGLES = 3_000
 """Most rectangles that are sent at once; up to twice as many are on the screen before all are sent again."""
 
+_RECTANGLES_PER_LANE = 60
+"""Where this is more: with fewer, eighty lanes would be a mosaic."""
+
 _SEGMENTS = 6_000
 _STREAMED_EXACTLY = 60
 _WIDTH = 1_000
@@ -79,7 +82,7 @@ class LiveFigure:
         self._series: dict[str, Series] = {}
         self._counts: dict[str, Mapping[str, int]] = {}
         self._recorded = False
-        self._pinned: tuple[float, float, int] | None = None
+        self._pinned: tuple[float, float, int, int] | None = None
         self._lanes: list[int] = []
         self._sent = _Sent()
         self._layout: Layout | None = None
@@ -112,12 +115,13 @@ class LiveFigure:
         ]
         return [patch for patch in candidates if patch is not None and self._sent.is_new(patch)]
 
-    def show_range(self, start: float, end: float, width: int) -> list[Patch]:
+    def show_range(self, start: float, end: float, width: int, *, limit: int | None = None) -> list[Patch]:
         """Changes that show the time from `start` to `end` (ms since the epoch) in full detail on `width` pixels.
 
-        What comes later is still streamed, so whoever follows again has it.
+        What comes later is still streamed, so whoever follows again has it. No more than `limit` rectangles show it.
         """
-        self._pinned = (start / 1000, end / 1000, max(1, int(width)))
+        limit = limit or 2 * self._most_rectangles
+        self._pinned = (start / 1000, end / 1000, max(1, int(width)), limit)
         return [*self._replaced_tasks(), *self._replaced_samples()]
 
     def window(self) -> tuple[float, float]:
@@ -160,13 +164,17 @@ class LiveFigure:
 
     # -- tasks
 
+    @property
+    def _most_rectangles(self) -> int:
+        return max(_RECTANGLES, _RECTANGLES_PER_LANE * len(self.timeline.lanes))
+
     def _task_patches(self) -> Iterator[Patch]:
         timeline, sent = self.timeline, self._sent
         if timeline.n_rows == sent.n_rows:
             return
         start, end = (edge / 1000 for edge in self.window())
         new = self._new_rectangles(start, end)
-        full = sent.n_rectangles + len(new) > 2 * _RECTANGLES
+        full = sent.n_rectangles + len(new) > 2 * self._most_rectangles
         # What was sent for another zoom is too coarse now, or has gaps between its rectangles that are too wide.
         rescaled = not 0.5 < (end - start) / (sent.seconds or 1e-9) < 2
         if full or rescaled or sent.n_rows < timeline.first_row or not set(new.lane.tolist()) <= set(self._lanes):
@@ -175,7 +183,7 @@ class LiveFigure:
         sent.n_rows = timeline.n_rows
         sent.n_rectangles += len(new)
         if len(new):
-            yield Patch("tasks", "stream", self._task_columns(new, end - start), 2 * _RECTANGLES)
+            yield Patch("tasks", "stream", self._task_columns(new, end - start), 2 * self._most_rectangles)
 
     def _new_rectangles(self, start: float, end: float) -> View:
         """Rectangles of tasks that were not sent, as fine as the window from `start` to `end` shows them."""
@@ -190,15 +198,15 @@ class LiveFigure:
         start, end = (edge / 1000 for edge in self.window())
         # Some of what was before, so that a short pan finds something.
         begin = start if self._recorded else start - (end - start) / 2
-        views = [self.timeline.view(begin, end, _WIDTH, limit=_RECTANGLES)]
+        views = [self.timeline.view(begin, end, _WIDTH, limit=self._most_rectangles)]
         width = end - start
         if self._pinned is not None:
-            pinned_start, pinned_end, pixels = self._pinned
+            pinned_start, pinned_end, pixels, limit = self._pinned
             width = pinned_end - pinned_start
             beside = width / 2
             views = [
                 *_outside(views[0], pinned_start - beside, pinned_end + beside),
-                self.timeline.view(pinned_start - beside, pinned_end + beside, 2 * pixels, limit=2 * _RECTANGLES),
+                self.timeline.view(pinned_start - beside, pinned_end + beside, 2 * pixels, limit=limit),
             ]
         view = join(views)
         self._arrange_lanes(view)
@@ -233,6 +241,7 @@ class LiveFigure:
         beside = (view.category >= TRANSFER) & (view.category != ERRED)
         pixel = seconds / _WIDTH
         separate = (view.stop - view.start) > 6 * pixel
+        merged = view.count != 1
         color = [colors[category] for category in view.category.tolist()]
         words = [
             self._describe(self.timeline.task(row), count, busy)
@@ -245,9 +254,9 @@ class LiveFigure:
             "y": np.where(beside, y + 0.29, y).tolist(),
             "height": np.where(beside, 0.3, 0.88).tolist(),
             "color": color,
-            "line": [
-                self.theme.background if apart else own for apart, own in zip(separate.tolist(), color, strict=True)
-            ],
+            "line": np.select([merged, separate], ["#00000000", self.theme.background], color).tolist(),
+            # Even where there is hardly anything, it is seen that there is something.
+            "alpha": np.where(merged, 0.25 + 0.75 * view.fill, 1.0).round(2).tolist(),
             **{key: [row[key] for row in words] for key in ("name", "worker", "key", "duration", "nbytes")},
         }
 
@@ -326,7 +335,7 @@ class LiveFigure:
         for source, quantity, unit in _QUANTITIES:
             lines = {worker: [self._series[worker].segments(quantity, start, end, each)] for worker in self._workers()}
             if self._pinned is not None:
-                begin, stop, pixels = self._pinned
+                begin, stop, pixels, _ = self._pinned
                 for worker, parts in lines.items():
                     parts.append(self._series[worker].segments(quantity, begin, stop, min(each, 2 * pixels)))
             columns = _joined(

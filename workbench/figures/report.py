@@ -60,7 +60,8 @@ _EMBED = """
 """
 
 _WIDTH = 3_000
-_RECTANGLES = 12_000
+_RECTANGLES = 8_000
+_RECTANGLES_PER_LANE = 200
 
 
 def write_report(run: Any, folder: Path) -> Path:
@@ -241,7 +242,8 @@ def _item(theme: Theme, batches: list[Batch]) -> str:
     figure = LiveFigure(theme=theme.name)
     figure.feed(batches)
     figure.apply(figure.patches())
-    figure.apply(figure.show_range(*figure.window(), _WIDTH))
+    most = max(_RECTANGLES, _RECTANGLES_PER_LANE * len(figure.timeline.lanes))
+    figure.apply(figure.show_range(*figure.window(), _WIDTH, limit=most))
     return json.dumps(figure.item())
 
 

@@ -2,8 +2,8 @@
 
 A plot of 1000 pixels can't show a million tasks. `Timeline.view` gives, for a stretch of time and a width, no more
 rectangles than the plot has pixels: tasks narrower than a pixel column are drawn as one rectangle for each column and
-lane, as wide as the time they took together and in the colour that took most of it. Half a busy lane is so drawn half
-full at any zoom.
+lane, in the colour that took most of the time, and as opaque as the share of it that they took together. A lane that
+is half busy so looks half busy at any zoom.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class View:
     count: Integers
     busy: Floats
     """Seconds that the intervals took, within the view."""
+    fill: Floats
+    """Share of the rectangle's time that this is, 1 where it is one interval."""
     row: Integers
 
     def __len__(self) -> int:
@@ -125,7 +127,7 @@ class Timeline:
             view = self._merged(rows, start, end, n_columns)
             if len(view) <= most or n_columns == 1:
                 return view
-            n_columns = max(1, n_columns // 2)
+            n_columns = max(1, int(0.9 * n_columns * most / len(view)))
 
     def _exact(self, rows: Integers, start: float, end: float) -> View:
         columns = self._filled()
@@ -137,6 +139,7 @@ class Timeline:
             category=columns.category[rows].astype(np.int64),
             count=np.ones(len(rows), np.int64),
             busy=np.clip(ends, start, end) - np.clip(begins, start, end),
+            fill=np.ones(len(rows)),
             row=rows + self.first_row,
         )
 
@@ -146,42 +149,56 @@ class Timeline:
         # A slice where that will do: it copies nothing.
         chosen: Any = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
         column_width = (end - start) / n_columns
-        begins = np.maximum(columns.start[chosen], start)
-        lengths = np.minimum(columns.stop[chosen], end) - begins
-        column = ((begins - start + 0.5 * lengths) / column_width).astype(np.intp)
-        np.clip(column, 0, n_columns - 1, out=column)
-        shape = (len(self.lanes), n_columns, N_CATEGORIES)
-        n_slots = shape[0] * shape[1] * shape[2]
+        begins = (np.maximum(columns.start[chosen], start) - start) / column_width
+        ends = (np.minimum(columns.stop[chosen], end) - start) / column_width
+        column = np.minimum(begins.astype(np.intp), n_columns - 1)
+        last_column = np.minimum(ends.astype(np.intp), n_columns - 1)
+        shape = (len(self.lanes) * n_columns, N_CATEGORIES)
+        n_slots = shape[0] * shape[1]
         slot = (columns.lane[chosen] * n_columns + column) * N_CATEGORIES + columns.category[chosen]
-        wide = np.flatnonzero(lengths >= column_width)
+        wide = np.flatnonzero(ends - begins >= 1)
         slot[wide] = n_slots
-        cells = (shape[0] * shape[1], shape[2])
-        busy: Any = np.bincount(slot, lengths, n_slots + 1)[:n_slots].reshape(cells)
-        count = np.bincount(slot, minlength=n_slots + 1)[:n_slots].reshape(cells)
+        busy: Any = np.bincount(slot, np.minimum(ends, column + 1) - begins, n_slots + 1)
+        count = np.bincount(slot, minlength=n_slots + 1)
         row = np.empty(n_slots + 1, np.int64)
+        # What reaches into the next column takes its time there, though it is counted where it began.
+        over = np.flatnonzero((last_column > column) & (slot < n_slots))
+        next_slot = slot[over] + N_CATEGORIES
+        busy += np.bincount(next_slot, ends[over] - last_column[over], n_slots + 1)
+        row[next_slot] = rows[over]
         row[slot] = rows
-        narrow = self._of_cells(busy, count, row[:n_slots].reshape(cells), start, column_width, n_columns)
-        return join([self._exact(rows[wide], start, end), narrow])
+        return join(
+            [
+                self._exact(rows[wide], start, end),
+                self._of_cells(
+                    busy[:n_slots].reshape(shape),
+                    count[:n_slots].reshape(shape),
+                    row[:n_slots].reshape(shape),
+                    start,
+                    column_width,
+                    n_columns,
+                ),
+            ]
+        )
 
     def _of_cells(
-        self, busy: Floats, count: Integers, row: Integers, start: float, column_width: float, n_columns: int
+        self, busy: Any, count: Integers, row: Integers, start: float, column_width: float, n_columns: int
     ) -> View:
-        cell, category, total_busy, total_count = _drawn(busy, count)
+        cell, category, filled, counted = _drawn(busy, count)
         picked = row[cell, category]
-        single = total_count == 1
         columns = self._filled()
-        begins = np.where(single, columns.start[picked], start + (cell % n_columns) * column_width)
-        # Transfers of one thread overlap each other: together they may take more time than there is.
-        lengths = np.where(
-            single, columns.stop[picked] - columns.start[picked], np.minimum(total_busy, 2 * column_width)
-        )
+        lengths = (columns.stop[picked] - columns.start[picked]) / column_width
+        single = (counted == 1) & (np.abs(filled - lengths) < 1e-6)
+        column_start = start + (cell % n_columns) * column_width
         return View(
-            start=begins,
-            stop=begins + lengths,
+            start=np.where(single, columns.start[picked], column_start),
+            stop=np.where(single, columns.stop[picked], column_start + column_width),
             lane=cell // n_columns,
             category=category,
-            count=total_count,
-            busy=total_busy,
+            count=counted,
+            busy=filled * column_width,
+            # Transfers of one thread overlap each other: together they may take more time than there is.
+            fill=np.where(single, 1.0, np.minimum(filled, 1.0)),
             row=picked + self.first_row,
         )
 
@@ -259,18 +276,17 @@ def _categories(tasks: Tasks) -> npt.NDArray[np.int16]:
     return categories
 
 
-def _drawn(busy: Floats, count: Integers) -> tuple[Integers, Integers, Floats, Integers]:
+def _drawn(busy: Any, count: Integers) -> tuple[Integers, Integers, Floats, Integers]:
     """Which cells show which categories: of all computing the one that took longest, of the rest each."""
     computing = slice(0, TRANSFER)
-    of_computing = count[:, computing].sum(1)
-    cells = np.flatnonzero(of_computing)
     # A count as a part in a billion settles between tasks that took no time at all.
-    longest = np.argmax(busy[cells, computing] + 1e-9 * count[cells, computing], axis=1)
-    other_cells, others = np.nonzero(count[:, TRANSFER:])
+    weight = busy + 1e-9 * count
+    cells = np.flatnonzero(weight[:, computing].any(1))
+    other_cells, others = np.nonzero(weight[:, TRANSFER:])
     others = others + TRANSFER
     return (
         np.concatenate([cells, other_cells]),
-        np.concatenate([longest, others]),
+        np.concatenate([weight[cells, computing].argmax(1), others]),
         np.concatenate([busy[cells, computing].sum(1), busy[other_cells, others]]),
-        np.concatenate([of_computing[cells], count[other_cells, others]]),
+        np.concatenate([count[cells, computing].sum(1), count[other_cells, others]]),
     )
