@@ -7,8 +7,8 @@ from collections.abc import Callable
 from workbench.hardware.sources import installed_version
 from workbench.hardware.values import Inventory, Profile
 
-# Holds for every GPU and UCX profile of this release, whatever the machine has: better said than found out.
-_LATER = "its launcher comes with the next release of dask-workbench, so use cpu until then."
+# Holds for every GPU and UCX profile of this release: better said than found out after an installation.
+_LATER = "its launcher comes with the next release."
 
 
 def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = installed_version) -> tuple[Profile, ...]:
@@ -36,9 +36,9 @@ def _profile(name: str, title: str, summary: str, reason: str | None) -> Profile
 def _without_gpus(inventory: Inventory, version: Callable[[str], str | None], needed: int) -> str:
     if not inventory.gpus:
         cause = inventory.missing.get("gpus", "No GPU was found.").rstrip(".")
-        return f"{cause}: {_remedy(cause)}, and {_LATER}"
+        return f"{cause}: {_remedy(cause)}."
     if len(inventory.gpus) < needed:
-        return f"Needs two GPUs, and one was found: choose gpu for that one, but {_LATER}"
+        return f"Needs two GPUs, and one was found: choose gpu for that one; {_LATER}"
     if version("dask-cuda") is None:
         return f"Needs dask-cuda: pip install 'dask-workbench[cuda13]', and {_LATER}"
     found = "1 GPU was found" if len(inventory.gpus) == 1 else f"{len(inventory.gpus)} GPUs were found"
@@ -47,7 +47,7 @@ def _without_gpus(inventory: Inventory, version: Callable[[str], str | None], ne
 
 def _remedy(cause: str) -> str:
     if cause.startswith("No NVIDIA driver"):
-        return "install one where there is an NVIDIA GPU"
+        return "install one if there is an NVIDIA GPU, or use cpu"
     return "pip install nvidia-ml-py" if cause.startswith("nvidia-ml-py") else "see what nvidia-smi says"
 
 
