@@ -196,6 +196,8 @@ def test_a_notebook_is_connected_by_a_cell_that_one_sees(lab: Lab, open_lab: Ope
 def test_clusters_and_runs_are_found_again_after_the_server_was_killed(lab: Lab, open_lab: OpenLab) -> None:
     page = open_lab()
     start_cluster(page, "lasting-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
+    # Away from Lab, whose own dialog of a lost connection would lie over the page.
+    page.goto("about:blank")
     lab.restart()
     page = open_lab()
     open_sidebar(page)
@@ -260,8 +262,8 @@ def test_the_watch_tab_is_there_again_after_a_reload(lab: Lab, open_lab: OpenLab
     cluster = start_cluster(page, "stored-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
     hook(cluster, "watch").click()
     expect(hook(page, "figure")).to_be_visible()
-    page.evaluate("async () => { await window.jupyterapp.serviceManager.workspaces.list() }")
-    page.wait_for_timeout(1500)
+    # Lab saves its layout a second after the last change.
+    page.wait_for_timeout(2500)
     page.reload()
     page.wait_for_function("() => window.jupyterapp !== undefined", timeout=MINUTE)
     expect(hook(page, "figure")).to_be_visible(timeout=MINUTE)
