@@ -412,6 +412,8 @@ def test_a_bad_file_gets_one_sentence(
     with pytest.raises(BadInputError) as refused:
         SVD.validate(raw)
     assert sentence in str(refused.value)
+    assert parameter in str(refused.value)
+    assert "svd_of_file" in str(refused.value)
     assert refused.value.parameter == parameter  # type: ignore[attr-defined]
     assert "\n" not in str(refused.value)
     assert str(refused.value).endswith((".", ")."))

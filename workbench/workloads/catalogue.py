@@ -55,7 +55,10 @@ def _compressible(values: dict[str, Any], given: Mapping[str, Any], around: Surr
 
 
 def _array_of_file(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    found = find_array(values["path"], values["array"])
+    try:
+        found = find_array(values["path"], values["array"])
+    except BadParameterError as err:
+        raise BadParameterError(f"{err.parameter} of svd_of_file: {err}", err.parameter) from err
     blocks, chunks, notes = cut(found, values["k"], values["chunks"], around)
     facts = {
         "path": found.path,
