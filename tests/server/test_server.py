@@ -59,7 +59,9 @@ async def test_a_new_cluster_is_answered_at_once_as_starting(api: Any, session: 
 async def test_a_plan_shows_spec_and_code_and_why_it_would_be_refused(api: Any, session: Any) -> None:
     small = await api("POST", "plan", {"profile": "cpu", "choices": {"n_workers": 1, "memory": "512MiB"}})
     large = await api("POST", "plan", {"profile": "cpu", "choices": {"n_workers": 1, "memory": "1PiB"}})
-    assert small.status == large.status == 200
+    elsewhere = await api("POST", "plan", {"profile": "cpu", "choices": {"memory": "1GiB", "python": "/no/python"}})
+    assert small.status == large.status == elsewhere.status == 200
+    assert "/no/python" in elsewhere.content["problem"]
     assert small.content["problem"] is None
     assert "LocalCluster(" in small.content["code"]
     assert small.content["spec"]["memory_limit"] == 512 * 2**20
@@ -82,6 +84,9 @@ BAD_BODIES = [
     ("POST", "clusters", {"profile": "cpu", "choices": {"n_workers": {}}}, "n_workers"),
     ("POST", "clusters", {"profile": "cpu", "choices": {"memory": "lots"}}, "memory"),
     ("POST", "clusters", {"profile": "cpu", "choices": {"memory": float("nan")}}, "memory"),
+    ("POST", "plan", {"profile": "cpu", "choices": {"n_workers": "9" * 400}}, "n_workers"),
+    ("POST", "plan", {"profile": "cpu", "choices": {"threads_per_worker": 10**30}}, "threads_per_worker"),
+    ("POST", "plan", {"profile": "cpu", "choices": {"idle_timeout": "1e999"}}, "idle_timeout"),
     ("POST", "clusters", {"profile": "cpu", "force": "yes"}, 'force is "yes". Give true or false.'),
     ("POST", "plan", {"profile": "cpu", "choices": []}, "choices is []. Give an object."),
     ("PATCH", "clusters/calm-otter", {"n_workers": "x"}, 'n_workers is "x". Give a whole number.'),

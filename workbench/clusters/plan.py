@@ -49,7 +49,7 @@ def _seconds(value: Any) -> Any:
     value = _whole_number(value)
     try:
         return value if value in (None, "never") else float(parse_timedelta(value))
-    except (TypeError, AttributeError, KeyError) as err:
+    except (TypeError, AttributeError, KeyError, OverflowError) as err:
         raise ValueError("not a duration") from err
 
 
@@ -58,7 +58,8 @@ def _path(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, Path) else value
 
 
-_Positive = Annotated[int, Field(ge=1)]
+# Beyond that no sentence could be written with it.
+_Positive = Annotated[int, Field(ge=1, lt=2**63)]
 _Count = Annotated[_Positive | None, BeforeValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 1})]
 _Size = Annotated[
     _Positive | None,

@@ -178,9 +178,12 @@ def _known(choices: dict[str, Any]) -> dict[str, Any]:
 def _problem(session: Session, spec: Any) -> str | None:
     """Return why this spec would be refused if it were started now."""
     from workbench.clusters.budget import check_budget
+    from workbench.clusters.environments import check_environment
 
     try:
         check_budget(spec, session.hardware(), session.clusters())
+        if spec.python is not None:
+            check_environment(spec.python)
     except WorkbenchError as err:
         return str(err)
     return None
