@@ -37,7 +37,9 @@ def seconds(key: str) -> float | None:
     try:
         return float(parse_timedelta(value))
     except (ValueError, TypeError, KeyError) as err:
-        raise BadInputError(f"The setting workbench.{key} is {value!r}. Give a duration such as '90s', '10m' or '1h'.") from err
+        raise BadInputError(
+            f"The setting workbench.{key} is {value!r}. Give a duration such as '90s', '10m' or '1h'."
+        ) from err
 
 
 def size(key: str) -> int:
@@ -46,7 +48,9 @@ def size(key: str) -> int:
     try:
         return int(parse_bytes(value))
     except (ValueError, TypeError) as err:
-        raise BadInputError(f"The setting workbench.{key} is {value!r}. Give a size such as '512MiB' or '2GiB'.") from err
+        raise BadInputError(
+            f"The setting workbench.{key} is {value!r}. Give a size such as '512MiB' or '2GiB'."
+        ) from err
 
 
 def data_folder() -> Path:
