@@ -4,6 +4,7 @@ import asyncio
 import logging
 import multiprocessing
 import os
+import pickletools
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from distributed import Client, LocalCluster
 from distributed.protocol.pickle import dumps
 
 from workbench.monitor import plugin
-from workbench.monitor.feed import Feed
+from workbench.monitor.feed import Feed, _unwatch, _watch
 from workbench.monitor.wire import unpack
 
 
@@ -109,8 +110,8 @@ def test_a_new_computation_is_counted_afresh(client):
         batches = collect(feed, all_done("last", 10))
     finished = {"total": 10, "done": 10, "erred": 0, "processing": 0}
     seen = [_names(batch)["afresh"] for batch in batches if "afresh" in _names(batch)]
-    assert seen
-    assert all(count == finished for count in seen)
+    assert {count["total"] for count in seen} == {10}
+    assert seen[-1] == finished
     assert set(_names([batch for batch in batches if batch.progress][-1])) == {"last"}
 
 
@@ -309,8 +310,17 @@ def test_a_watcher_that_does_not_read_is_sent_nothing_until_it_does():
     assert sent == [{"awake"}, {"stuck", "awake"}]
 
 
-def test_a_scheduler_that_lacks_this_package_can_be_watched():
-    payload = dumps(plugin.watch)
+@pytest.mark.parametrize("function", [_watch, _unwatch])
+def test_a_scheduler_that_lacks_this_package_can_be_watched(function):
     code = "import sys, pickle; sys.modules['workbench'] = None; print(pickle.loads(sys.stdin.buffer.read()).__name__)"
-    done = subprocess.run([sys.executable, "-c", code], input=payload, capture_output=True, check=True)
-    assert done.stdout.strip() == b"watch"
+    done = subprocess.run([sys.executable, "-c", code], input=dumps(function), capture_output=True, check=True)
+    assert done.stdout.decode().strip() == function.__name__
+
+
+def test_a_scheduler_under_another_python_can_be_watched():
+    """What travels is text and names of builtins: bytecode of ours would crash it."""
+    opcodes = [(opcode.name, value) for opcode, value, _ in pickletools.genops(dumps(_watch))]
+    texts = [value for name, value in opcodes if "UNICODE" in name]
+    assert texts[:2] == ["builtins", "eval"]
+    assert len(texts) == 3
+    assert not [name for name, _ in opcodes if "BYTES" in name]

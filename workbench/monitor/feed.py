@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 from weakref import WeakKeyDictionary
-
-import cloudpickle
 
 from workbench import config
 from workbench.monitor import plugin
@@ -20,11 +20,32 @@ from workbench.monitor.wire import unpack
 if TYPE_CHECKING:
     from distributed import Client
 
-# The scheduler may run where this package isn't installed, or is of another version.
-cloudpickle.register_pickle_by_value(plugin)
-
 _KEPT = 36_000
 """Batches kept for a watcher that doesn't take them: an hour of them."""
+
+
+class _Travelling:
+    """Function of `plugin` that is made of its source text where it arrives.
+
+    A scheduler may run where this package isn't installed or is of another version, so it can't go by name; and under
+    another Python than ours, whose bytecode would crash it, so cloudpickle can't carry it either.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
+        namespace = {"__name__": "workbench_monitor"}
+        return eval, (f"(lambda names: (exec({_source()!r}, names), names[{self.__name__!r}])[1])({namespace!r})",)
+
+
+@cache
+def _source() -> str:
+    return inspect.getsource(plugin)
+
+
+_watch = _Travelling("watch")
+_unwatch = _Travelling("unwatch")
 
 _feeds: WeakKeyDictionary[Any, tuple[Feed, ...]] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -74,7 +95,7 @@ class Feed:
         _join(self)
         try:
             await self.client.run_on_scheduler(
-                plugin.watch,
+                _watch,
                 client=self.client.id,
                 feed=self._id,
                 batch_interval=config.seconds("monitor.batch-interval"),
@@ -89,7 +110,7 @@ class Feed:
         """Stop watching, from a coroutine."""
         _leave(self)
         if self.client.status == "running":
-            await self.client.run_on_scheduler(plugin.unwatch, client=self.client.id, feed=self._id)
+            await self.client.run_on_scheduler(_unwatch, client=self.client.id, feed=self._id)
 
     def __enter__(self) -> Self:
         return self.start()

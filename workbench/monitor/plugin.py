@@ -1,7 +1,8 @@
 """The scheduler's half of watching: collects what happens and publishes it in batches while somebody watches.
 
-This module travels to the scheduler by value, so that any Dask scheduler can be watched, whether or not it has this
-package; it may therefore import only what a scheduler has. `watch` and `unwatch` run there.
+This module travels to the scheduler as source text, so that any Dask scheduler can be watched, whether or not it has
+this package and whatever its Python. It may therefore import only what a scheduler has. `watch` and `unwatch` run
+there.
 
 It costs the scheduler a list entry for each finished task. Everything else is done once a batch, in columns packed
 as bytes, which `workbench.monitor.wire` unpacks on the other side.
