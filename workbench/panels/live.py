@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Coroutine
 from types import TracebackType
@@ -40,7 +41,7 @@ _REMEMBERED = 300
 _WIDTH = 1000
 """Pixels of the time axis before the browser has said how wide it is."""
 
-_FIRST_PAINT = """
+_MEET = """
 // Panel sends every change of the document to the kernel, those that came from there too: a stream of columns would
 // come back as fast as it goes. What came from the kernel is marked, and stays here.
 for (const root of cb_obj.document.roots()) {
@@ -153,21 +154,22 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self._meet_page()
 
     def _meet_page(self) -> None:
-        """Have the page say whether it is dark as soon as it has drawn the figure, and keep what came from here."""
-        page = ColumnDataSource(name="page")
-        if self._remembered is not None:
-            page.on_change("tags", lambda attr, old, new: self._on_theme(new[0]))
+        """Have the page say whether it is dark when it is asked, and keep what came from here."""
+        page = self._page = ColumnDataSource(name="page")
+        page.on_change("tags", lambda attr, old, new: self._on_theme(new[0]))
+        page.js_on_change("tags", CustomJS(args={"page": page}, code=_MEET))
         for plot in self._figure.model.select({"type": Plot}):
-            plot.js_on_change("inner_width", CustomJS(args={"page": page}, code=_FIRST_PAINT))
+            plot.js_on_change("inner_width", CustomJS(args={"page": page}, code=_MEET))
 
     def _on_theme(self, theme: str) -> None:
         # Not here: Panel drops what changes while it takes in a message of the page.
-        self._wanted = theme
-        self._redraw.wake()
+        if theme in THEMES:
+            self._wanted = theme
+            self._redraw.wake()
 
     def _change_theme(self, theme: str) -> None:
         remembered, self._remembered = self._remembered, None
-        if theme == self.theme:
+        if remembered is None or theme == self.theme:
             return
         self._make(theme)
         self._waiting.extendleft(reversed(remembered or []))
@@ -197,9 +199,13 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
 
     def _draw(self) -> None:
         """Take what came into the figure, and send it to the page."""
+        if not self._view.connected:
+            return
         if self._wanted is not None:
             theme, self._wanted = self._wanted, None
             self._change_theme(theme)
+        if self._remembered is not None and self._pane._models:
+            self._page.tags = [f"asked {time.monotonic():.0f}"]
         self._tell()
         self._label()
         if not self.paused:
@@ -247,6 +253,15 @@ class Shown(pn.Column):  # type: ignore[misc,unused-ignore]
     def __init__(self, on_gone: Any, *objects: Any, **params: Any) -> None:
         self._on_gone = on_gone
         super().__init__(*objects, **params)
+
+    @property
+    def connected(self) -> bool:
+        """Whether every page that shows it listens: they can't say so before the cell has ended that displayed it.
+
+        What is changed before that would be sent later, in no certain order.
+        """
+        comms = [pn.state._views[ref][3] for ref in self._models if ref in pn.state._views]
+        return all(comm._comm is not None for comm in comms if comm is not None)
 
     def _on_msg(self, ref: str, manager: Any, msg: Any) -> None:
         # Panel throws away what changes while it takes in a message: nothing may, so it is done in the same thread.

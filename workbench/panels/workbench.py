@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.session import Session
 
+_PATIENCE = 0.1
+"""Seconds between two looks at whether a page that shows it listens."""
+
 _TICK = 2.0
 """Seconds after which the state is read though no file changed: elapsed time and countdowns change none."""
 
@@ -189,6 +192,8 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         listening = asyncio.create_task(self._listen())
         try:
             while True:
+                while not self._view.connected:
+                    await asyncio.sleep(_PATIENCE)
                 self._awake.clear()
                 await self._refresh()
                 with contextlib.suppress(TimeoutError):
