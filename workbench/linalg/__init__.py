@@ -1,0 +1,12 @@
+"""SVD and PCA of Dask arrays that say how accurate they are. Knows NumPy, CuPy and Dask, and nothing above them.
+
+>>> from workbench.linalg import svd, svd_compressed, pca
+
+Pin BLAS to one thread per Dask thread (`OPENBLAS_NUM_THREADS=1`): Dask's threads already fill the cores.
+"""
+
+from __future__ import annotations
+
+from workbench.linalg.tall import svd
+
+__all__ = ["svd"]

@@ -1,0 +1,454 @@
+"""The SVD of tall and skinny (or short and fat) Dask arrays, by Cholesky QR with a checked fall-back.
+
+Each block is read as tiles that stay in cache. With A = Q C, Q orthonormal and C small, the SVD of C finishes the work:
+
+1. A sketch of A, its rows summed with random signs into a few times N buckets, has nearly A's right singular vectors
+   and values. From its V and S comes Q₁ = A V / S, whose condition is about 3 whatever that of A [1]. With an
+   orthogonal V a plain product is backward stable, so no triangular solve is needed [2].
+2. Where Q₁ᴴQ₁ is as well conditioned as it should be, one Cholesky step makes Q₁ orthonormal to rounding.
+3. Else, if that Gram matrix has a trustworthy Cholesky factor, two of them: CholeskyQR2 [3].
+4. Else the Householder way, TSQR [4], on A in tiles.
+
+Every decision is taken inside the graph, from numbers and not from hopes: Cholesky's own error isn't enough, since a
+matrix of rank 75 with 100 columns may pass it. The sketch takes the place of the shift in shifted CholeskyQR3 [5]: it
+costs a third of a Gram matrix, and saves the third round that condition numbers above 1e8 would need.
+
+References
+----------
+[1] Garrison, Ipsen: A randomized preconditioned Cholesky-QR algorithm, 2024 (arXiv:2406.11751); Higgins, Szyld, Boman,
+    Yamazaki: Analysis of randomized Householder-Cholesky QR factorization with multisketching, 2023 (arXiv:2309.05868).
+    The sketch is a CountSketch (Clarkson, Woodruff, STOC 2013) with rows dealt to the buckets in turn.
+[2] Stathopoulos, Wu: A block orthogonalization procedure with constant synchronization requirements. SISC 23, 2002.
+[3] Yamamoto, Nakatsukasa, Yanagisawa, Fukaya: Roundoff error analysis of the CholeskyQR2 algorithm. ETNA 44, 2015.
+[4] Benson, Gleich, Demmel: Direct QR factorizations for tall-and-skinny matrices in MapReduce architectures, 2013.
+[5] Fukaya, Kannan, Nakatsukasa, Yamamoto, Yanagisawa: Shifted Cholesky QR for computing the QR factorization of
+    ill-conditioned matrices. SIAM J. Sci. Comput. 42, 2020.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
+
+from workbench.linalg import blocks
+from workbench.linalg.blocks import ArrayError, beside, host, namespace, tile_rows, tiles
+
+Matrix = np.ndarray[Any, Any]
+Finish = Literal["svd", "qr"]
+Signs = Literal["left", "right"] | None
+
+# Above this distance from orthonormal a second Cholesky step can't be relied on to end at rounding level.
+NEARLY_ORTHONORMAL = 0.1
+# A sketch with twice as many rows as columns leaves a condition of at most about 6, with four times as many of 3.
+# One step of Cholesky QR then loses no digit; above, it would lose the square of the condition.
+WELL_CONDITIONED = 10.0
+# Partial sums are added so many at a time.
+FAN_IN = 16
+
+
+def svd(a: Any, coerce_signs: bool = True, full_matrices: bool = False) -> tuple[Any, Any, Any]:
+    """Singular value decomposition `u, s, vh` of a tall or wide Dask array, lazily: a faster `dask.array.linalg.svd`.
+
+    Orthonormal to rounding whatever the conditioning; singular values are as accurate as LAPACK's, that is to a few
+    ε times the largest. Single precision is computed in double and rounded once. Every block is needed three times, so
+    it is held until its block of `u` is there: the memory beside the array is that of `u`.
+
+    Parameters
+    ----------
+    a : (M, N) Array
+        In one block along its shorter axis. Blocks along both axes are joined along the shorter one, with a
+        `PerformanceWarning`, so all numbers of a few rows (columns) must fit in one worker.
+    coerce_signs : bool
+        Whether signs are made definite: each row of `vh` has a sum ≥ 0, as Dask has it.
+    full_matrices : bool
+        Only False can be had, as in Dask.
+
+    Returns
+    -------
+    u : (M, K) Array, K = min(M, N)
+    s : (K,) Array, descending
+    vh : (K, N) Array
+
+    Raises
+    ------
+    ArrayError
+        A ValueError: not two-dimensional; or, when computed, NaN or infinity, with their place.
+    """
+    if full_matrices:
+        raise NotImplementedError("full_matrices=True is not implemented for Dask arrays: use full_matrices=False.")
+    a = blocks.as_matrix(a)
+    if 0 in a.shape:
+        return _empty(a)
+    if _is_wide(a):
+        vt, s, ut = _factors(_joined(a, 0).T, "svd", "left" if coerce_signs else None, "column")
+        return ut.T, s, vt.T
+    return _factors(_joined(a, 1), "svd", "right" if coerce_signs else None, "row")
+
+
+def orthonormal(a: Any) -> tuple[Any, Any]:
+    """`q, r` of a tall Dask array in one column of blocks, r with a positive diagonal: columns keep their order."""
+    q, _, r = _factors(a, "qr", None, "row")
+    return q, r
+
+
+def _is_wide(a: Any) -> bool:
+    rows, columns = a.shape
+    if np.isnan(rows) or np.isnan(columns):
+        return a.numblocks[1] > a.numblocks[0]
+    return bool(columns > rows)
+
+
+def _joined(a: Any, axis: int) -> Any:
+    """`a` in one block along `axis`, its shorter one."""
+    if a.numblocks[axis] == 1:
+        return a
+    other = 1 - axis
+    if np.isnan(a.shape).any():
+        raise ArrayError("Blocks of unknown size can't be joined along the shorter axis: call a.compute_chunk_sizes().")
+    if a.numblocks[other] > 1:
+        warnings.warn(
+            f"svd joins the {a.numblocks[axis]} blocks along axis {axis}: rechunk the array where it is made, "
+            f"with one block along its shorter axis, or use svd_compressed.",
+            da.PerformanceWarning,
+            stacklevel=3,
+        )
+    height = a.chunks[other] if a.numblocks[other] > 1 and _size(a, other) < 2**28 else "auto"
+    return a.rechunk({axis: -1, other: height})
+
+
+def _size(a: Any, axis: int) -> int:
+    """Bytes of the largest block, were the other axis in one block."""
+    return int(max(a.chunks[axis]) * a.shape[1 - axis] * a.dtype.itemsize)
+
+
+def _empty(a: Any) -> tuple[Any, Any, Any]:
+    dtype, (rows, columns) = blocks.result_dtype(a.dtype), a.shape
+    make = {"dtype": dtype, "chunks": -1, "meta": a._meta.astype(dtype)}
+    values = da.zeros(0, dtype=np.finfo(dtype).dtype, chunks=-1)
+    return da.zeros((rows, 0), **make), values, da.zeros((0, columns), **make)
+
+
+# --- the graph ---------------------------------------------------------------------------------------------------
+
+
+def _factors(a: Any, finish: Finish, signs: Signs, axis_name: str) -> tuple[Any, Any, Any]:
+    """Lazy `u, s, vh` (or q, –, r) of an array in one column of blocks."""
+    token = tokenize(a, finish, signs)
+    name = {part: f"{finish}-{part}-{token}" for part in ("work", "u", "s", "vh")}
+    dtype, n = blocks.result_dtype(a.dtype), a.shape[1]
+    n = a.chunks[1][0] if not np.isnan(n) else n
+    work, last = _work(a, name["work"], finish, signs, axis_name)
+    like = (a.name, 0, 0) if blocks.on_device(a._meta) else None
+    layers: dict[str, dict[Any, Any]] = {
+        name["u"]: {(name["u"], i, 0): (_left, (a.name, i, 0), last, i, dtype.str) for i in range(a.numblocks[0])},
+        name["s"]: {(name["s"], 0): (_values, last, like, dtype.str)},
+        name["vh"]: {(name["vh"], 0, 0): (_right, last, like, dtype.str)},
+    }
+    meta = a._meta.astype(dtype)
+    chunks = {"u": (a.chunks[0], (n,)), "s": ((n,),), "vh": ((n,), (n,))}
+    metas = {"u": meta, "s": meta.real.reshape(-1), "vh": meta}
+
+    def array(part: str) -> Any:
+        graph = HighLevelGraph(
+            {**a.dask.layers, name["work"]: work, name[part]: layers[name[part]]},
+            {
+                **a.dask.dependencies,
+                name["work"]: set(a.__dask_layers__()),
+                name[part]: {name["work"], *a.__dask_layers__()},
+            },
+        )
+        return da.Array(graph, name[part], chunks=chunks[part], meta=metas[part])
+
+    return array("u"), array("s"), array("vh")
+
+
+def _work(a: Any, name: str, finish: Finish, signs: Signs, axis_name: str) -> tuple[dict[Any, Any], Any]:
+    """The tasks that all three factors share, and the key of the last decision."""
+    starts = [float(start) for start in np.cumsum([0, *a.chunks[0][:-1]])]
+    ranks, buckets = range(a.numblocks[0]), _buckets(int(a.shape[1]) if not np.isnan(a.shape[1]) else 0)
+    graph: dict[Any, Any] = {}
+
+    def total(stage: str) -> Any:
+        return _tree(graph, name, stage, len(ranks))
+
+    for i in ranks:
+        block = (a.name, i, 0)
+        graph[name, "sketch", i] = (_sketch, block, i, starts[i], buckets, axis_name)
+        graph[name, "second-gram", i] = (_gram, block, (name, "first"), signs == "left")
+        graph[name, "third-gram", i] = (_gram, block, (name, "second"), False)
+        graph[name, "triangle", i] = (_triangle, block, (name, "third"))
+    graph[name, "first"] = (_first, total("sketch"))
+    graph[name, "second"] = (_second, (name, "first"), total("second-gram"))
+    graph[name, "third"] = (_third, (name, "second"), total("third-gram"))
+    graph[name, "last"] = (_last, (name, "third"), [(name, "triangle", i) for i in ranks], finish, signs)
+    return graph, (name, "last")
+
+
+def _tree(graph: dict[Any, Any], name: str, stage: str, count: int) -> Any:
+    """The key of the sum of a stage's Gram matrices, added a few at a time."""
+    keys: list[Any] = [(name, stage, i) for i in range(count)]
+    level = 0
+    while len(keys) > 1 or not level:
+        level += 1
+        groups = [keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN)]
+        keys = [(name, f"{stage}-sum{level}", i) for i in range(len(groups))]
+        graph.update({key: (_add, group) for key, group in zip(keys, groups, strict=True)})
+    return keys[0]
+
+
+# --- what is summed over the blocks ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What some rows add up to: a sketch or a Gram matrix, the column sums beside it, and how many rows."""
+
+    matrix: Matrix
+    sums: Matrix
+    rows: int
+
+
+def _add(totals: Sequence[Total | None]) -> Total | None:
+    """The sum; None where a stage had nothing to do."""
+    found = [total for total in totals if total is not None]
+    if not found:
+        return None
+    matrix, sums = np.sum([t.matrix for t in found], axis=0), np.sum([t.sums for t in found], axis=0)
+    return Total(matrix, sums, sum(t.rows for t in found))
+
+
+def _buckets(columns: int) -> int:
+    """How many rows a sketch has: a tile's, at least twice the columns."""
+    return max(tile_rows(columns), 4 * columns if columns <= 256 else 2 * columns)
+
+
+def _sketch(block: Any, index: int, first_row: float, buckets: int, axis_name: str) -> Total:
+    """Row r of the array goes to bucket r modulo `buckets` with a random sign; raises where the block isn't finite."""
+    block = blocks.dense(block)
+    xp, work = namespace(block), blocks.working_dtype(block.dtype)
+    height, n = block.shape
+    total = xp.zeros((buckets, n), dtype=work)
+    signs = beside(np.random.default_rng(index).choice([-1.0, 1.0], size=(height, 1)), block)
+    shift = 0 if np.isnan(first_row) else int(first_row) % buckets
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(-shift, height, buckets):
+            rows = slice(max(start, 0), min(start + buckets, height))
+            total[rows.start - start : rows.stop - start] += block[rows] * signs[rows]
+    matrix = host(total)
+    if not np.isfinite(matrix).all():
+        blocks.check_finite(block, first_row, axis_name)
+    return Total(matrix, np.zeros(0), height)
+
+
+# --- the decisions -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A = (A M₁ M₂ …) C so far: the small factors by which blocks are multiplied, and C.
+
+    `route` is what has to come next: "turn" (multiply, look at the Gram matrix again), "done" or "tsqr".
+    `sums` are the column sums so far. Householder's way starts from A itself.
+    """
+
+    route: Literal["turn", "done", "tsqr"]
+    multipliers: tuple[Matrix, ...]
+    small: Matrix
+    sums: Matrix
+
+
+def _first(sketch: Total) -> Step:
+    """Q₁ = A V / S with S and V of the sketch."""
+    n = sketch.matrix.shape[1]
+    if sketch.rows < n:
+        raise ArrayError(
+            f"The array turned out to have {sketch.rows} rows and {n} columns: call a.compute_chunk_sizes() first, "
+            "then svd can tell which side is the longer one."
+        )
+    _, s, vh = np.linalg.svd(np.linalg.qr(sketch.matrix, mode="r"))
+    # Below rounding there is nothing to scale up; a zero matrix stays one.
+    s = np.maximum(s, max(np.finfo(float).eps * s[0] / 4, 1e-290))
+    small = s[:, None] * vh
+    return Step("turn", (vh.conj().T / s,), small, np.zeros(0))
+
+
+def _cholesky(gram: Matrix) -> Matrix | None:
+    """The upper factor, or None where there is none."""
+    try:
+        root = np.linalg.cholesky(gram, upper=True)
+    except np.linalg.LinAlgError:
+        return None
+    return root if np.isfinite(root).all() else None
+
+
+def _second(step: Step, gram: Total) -> Step:
+    """Done where Q₁ is as well conditioned as it should be; else one Cholesky step more, or Householder's way."""
+    norms = np.sqrt(np.diagonal(gram.matrix).real)
+    if not norms.all():
+        return _given_up(step)
+    root = _cholesky(gram.matrix / norms / norms[:, None])
+    if root is None:
+        return _given_up(step)
+    _, s, vh = np.linalg.svd(root * norms)
+    if s[0] <= WELL_CONDITIONED * s[-1]:
+        return _polished(step, root * norms, gram.sums)
+    _, s, vh = np.linalg.svd(root)
+    turn, small = vh.conj().T / s / norms[:, None], s[:, None] * vh * norms @ step.small
+    # Rounding in G is about ε·√rows·‖G‖: below it the factor's small values are noise, and so is what they'd scale up.
+    trusted = s[-1] ** 2 >= 1e3 * np.finfo(float).eps * s[0] ** 2
+    # Rounding in Q₁'s columns comes back times C: where C's rows are larger than A, digits of A would be lost.
+    if not trusted or np.linalg.norm(norms[:, None] * step.small) > WELL_CONDITIONED * np.linalg.norm(small):
+        return _given_up(step)
+    return Step("turn", (*step.multipliers, turn), small, gram.sums @ turn)
+
+
+def _third(step: Step, gram: Total | None) -> Step:
+    """Done where the step before was needed and has worked; Householder's way where it hasn't."""
+    if step.route != "turn" or gram is None:
+        return step
+    if blocks.orthogonality(gram.matrix) > NEARLY_ORTHONORMAL:
+        return _given_up(step)
+    return _polished(step, np.linalg.cholesky(gram.matrix, upper=True), step.sums)
+
+
+def _given_up(step: Step) -> Step:
+    return Step("tsqr", (), np.eye(step.small.shape[0]), step.sums)
+
+
+def _polished(step: Step, root: Matrix, sums: Matrix) -> Step:
+    inverse = np.linalg.inv(root)
+    return Step("done", (*step.multipliers, inverse), root @ step.small, sums @ inverse)
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """What each block is multiplied by, and the small factors. `parts`: then Householder's Q, each by its own."""
+
+    multipliers: tuple[Matrix, ...]
+    parts: tuple[Matrix, ...]
+    s: Matrix
+    right: Matrix
+
+
+def _last(step: Step, triangles: Sequence[tuple[Matrix, Matrix] | None], finish: Finish, signs: Signs) -> Last:
+    """The SVD (or QR) of the small factor, with its signs made definite."""
+    parts, small, sums = _stacked(step, triangles)
+    u, s, right = np.linalg.svd(small, full_matrices=False) if finish == "svd" else _small_qr(small)
+    if signs is not None:
+        flip = np.where((right.sum(axis=1) if signs == "right" else sums @ u).real >= 0, 1.0, -1.0)
+        u, right = u * flip, flip[:, None] * right
+    if parts:
+        return Last(step.multipliers, tuple(part @ u for part in parts), s, right)
+    # The last multiplier is well conditioned, so that it and u may be made one.
+    return Last((*step.multipliers[:-1], step.multipliers[-1] @ u), (), s, right)
+
+
+def _stacked(
+    step: Step, triangles: Sequence[tuple[Matrix, Matrix] | None]
+) -> tuple[tuple[Matrix, ...], Matrix, Matrix]:
+    """On Householder's way: what each block's Q is multiplied by, C, and the column sums of the whole Q."""
+    found = [triangle for triangle in triangles if triangle is not None]
+    if step.route != "tsqr":
+        return (), step.small, step.sums
+    q, r = np.linalg.qr(np.concatenate([triangle for triangle, _ in found]))
+    parts = tuple(np.split(q, np.cumsum([triangle.shape[0] for triangle, _ in found])[:-1]))
+    return parts, r @ step.small, sum(sums @ part for (_, sums), part in zip(found, parts, strict=True))
+
+
+def _small_qr(matrix: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    """Q, R's diagonal and R, with a diagonal that is real and ≥ 0."""
+    q, r = np.linalg.qr(matrix)
+    diagonal = np.diagonal(r)
+    size = np.abs(diagonal)
+    phase = np.where(size > 0, diagonal / np.where(size > 0, size, 1), 1)
+    return q * phase, size, phase.conj()[:, None] * r
+
+
+# --- the work on a block -----------------------------------------------------------------------------------------
+# Products are made again for each purpose and not kept: a tile's are in cache, and writing new memory costs more.
+
+
+def _turned(block: Any, multipliers: Sequence[Any], rows: int) -> Iterator[tuple[slice, Any]]:
+    """The block's tiles times the multipliers, in double precision."""
+    work = blocks.working_dtype(block.dtype)
+    for part in tiles(block, rows):
+        x = block[part].astype(work, copy=False)
+        for multiplier in multipliers:
+            x = x @ multiplier
+        yield part, x
+
+
+def _gram(block: Any, step: Step, with_sums: bool) -> Total | None:
+    """The Gram matrix of a block times the multipliers so far; None where the decision has been taken."""
+    if step.route != "turn":
+        return None
+    block = blocks.dense(block)
+    xp, n = namespace(block), block.shape[1]
+    work = blocks.working_dtype(block.dtype)
+    total, sums = xp.zeros((n, n), dtype=work), xp.zeros(n, dtype=work)
+    for _, y in _turned(block, [beside(m, block) for m in step.multipliers], tile_rows(2 * n)):
+        total += y.conj().T @ y if work.kind == "c" else y.T @ y
+        if with_sums:
+            sums += y.sum(axis=0)
+    return Total(host(total), host(sums), block.shape[0])
+
+
+def _triangle(block: Any, step: Step) -> tuple[Matrix, Matrix] | None:
+    """Where only Householder's way is left: the block's R, and the column sums of its Q."""
+    if step.route != "tsqr":
+        return None
+    q, r = _householder(blocks.dense(block), step.multipliers)
+    return host(r), host(q.sum(axis=0))
+
+
+def _householder(block: Any, multipliers: Sequence[Matrix]) -> tuple[Any, Any]:
+    """Q and R of a block times the multipliers, by way of its tiles."""
+    xp, n = namespace(block), block.shape[1]
+    turned = _turned(block, [beside(m, block) for m in multipliers], max(8 * n, tile_rows(n)))
+    pieces = [xp.linalg.qr(x) for _, x in turned]
+    if not pieces:
+        work = blocks.working_dtype(block.dtype)
+        return xp.zeros((0, 0), dtype=work), xp.zeros((0, n), dtype=work)
+    if len(pieces) == 1:
+        return pieces[0]
+    top, r = xp.linalg.qr(xp.concatenate([triangle for _, triangle in pieces]))
+    ends = np.cumsum([triangle.shape[0] for _, triangle in pieces])
+    q = [piece @ top[end - piece.shape[1] : end] for (piece, _), end in zip(pieces, ends, strict=True)]
+    return xp.concatenate(q), r
+
+
+def _left(block: Any, last: Last, index: int, dtype: str) -> Any:
+    """A block of u."""
+    block = blocks.dense(block)
+    factors = [beside(multiplier, block) for multiplier in last.multipliers]
+    if last.parts:
+        q, _ = _householder(block, last.multipliers)
+        block, factors = q, [beside(last.parts[index], block)]
+    columns = factors[-1].shape[1]
+    left = namespace(block).empty((block.shape[0], columns), dtype=np.dtype(dtype))
+    direct = left.dtype == blocks.working_dtype(block.dtype)
+    for part, y in _turned(block, factors[:-1], tile_rows(2 * columns)):
+        if direct:
+            namespace(block).matmul(y, factors[-1], out=left[part])
+        else:
+            left[part] = y @ factors[-1]
+    return left
+
+
+def _values(last: Last, like: Any, dtype: str) -> Any:
+    return _placed(last.s.real, like).astype(np.finfo(np.dtype(dtype)).dtype)
+
+
+def _right(last: Last, like: Any, dtype: str) -> Any:
+    return _placed(last.right, like).astype(np.dtype(dtype))
+
+
+def _placed(matrix: Matrix, like: Any) -> Any:
+    return matrix if like is None else beside(matrix, like)
