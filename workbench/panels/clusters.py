@@ -95,7 +95,7 @@ class ClusterItem:
         was, self._record = self._record, record
         for widget in self._ready_only:
             widget.visible = record.status == "ready"
-        self.stop_button.name = {"starting": "Cancel", "failed": "Dismiss", "lost": "Dismiss"}.get(
+        self.stop_button.label = {"starting": "Cancel", "failed": "Dismiss", "lost": "Dismiss"}.get(
             record.status, "Stop"
         )
         self.stop_button.disabled = record.status == "stopping"

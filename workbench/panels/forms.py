@@ -65,7 +65,7 @@ def _plain(field: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any
 
 def _widget(name: str, field: Mapping[str, Any]) -> Any:
     shared = {
-        "name": field.get("title", name),
+        "label": field.get("title", name),
         "description": _help(field),
         "width": 200,
         "margin": (2, 4),

@@ -39,7 +39,7 @@ class Hardware:
         self.profiles: dict[str, pn.widgets.Button] = {}
         self.form = Form(ClusterChoices.model_json_schema(), self.refresh)
         self.name = pn.widgets.TextInput(
-            name="Name",
+            label="Name",
             placeholder="left out: one is found",
             width=200,
             margin=(2, 4),
@@ -49,7 +49,7 @@ class Hardware:
         self.notice = Notice()
         self.start_button = button("Start", self.start, primary=True)
         self.force = pn.widgets.Checkbox(
-            name="beyond the memory budget", value=False, margin=(8, 4), stylesheets=[STYLE]
+            label="beyond the memory budget", value=False, margin=(8, 4), stylesheets=[STYLE]
         )
         self._summary = html()
         self._offered = pn.Column(sizing_mode="stretch_width")
@@ -77,13 +77,14 @@ class Hardware:
         """Have this profile chosen."""
         self.profile = profile
         for name, each in self.profiles.items():
-            each.button_type = "primary" if name == profile else "default"
+            each.color = "primary" if name == profile else "default"
         self.refresh()
 
     def refresh(self) -> None:
         """Plan anew, and show what would start."""
         text = ""
-        with self.notice.telling():
+        # That no memory is left for another cluster is no fault of somebody who asked for nothing.
+        with self.notice.telling("bad" if self.form.values() else "muted"):
             text = _explained(self._spec())
         if text != self.plan.object:
             self.plan.object = text

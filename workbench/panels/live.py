@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import panel as pn
+from bokeh.core.property.descriptors import UnsetValueError
 from bokeh.models import ColumnDataSource, CustomJS, Plot
 from dask.utils import format_bytes
 
@@ -190,8 +191,8 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
 
     def _label(self) -> None:
         label = "Pause" if self.following and not self.paused else "Follow"
-        if label != self._pause_button.name:
-            self._pause_button.name = label
+        if label != self._pause_button.label:
+            self._pause_button.label = label
 
     def _receive(self, batch: Batch) -> None:
         self._waiting.append(batch)
@@ -237,8 +238,10 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self._ours = False
 
     def _width(self) -> int:
-        widths = [plot.inner_width for plot in self._figure.model.select({"type": Plot})]
-        return max([width for width in widths if width], default=_WIDTH)
+        try:
+            return int(self._figure.layout.stream.inner_width) or _WIDTH
+        except UnsetValueError:
+            return _WIDTH
 
     def _tell(self) -> None:
         """Bring the line above the figure up to date."""

@@ -69,8 +69,8 @@ def bar(done: float, total: float, label: str) -> str:
 def button(label: str, act: Callable[..., Any], *, primary: bool = False, **params: Any) -> pn.widgets.Button:
     """Button that has `act`, a function or a coroutine function of no arguments, called in the panels' thread."""
     made = pn.widgets.Button(
-        name=label,
-        button_type="primary" if primary else "default",
+        label=label,
+        color="primary" if primary else "default",
         stylesheets=[STYLE],
         margin=(2, 4),
         **params,
@@ -132,13 +132,13 @@ class Notice:
             self.say("")
 
     @contextmanager
-    def telling(self) -> Iterator[None]:
+    def telling(self, tone: Tone = "bad") -> Iterator[None]:
         """Show what goes wrong within, when it is something that a person can mend."""
         self.clear()
         try:
             yield
         except WorkbenchError as err:
-            self.say(str(err), "bad")
+            self.say(str(err), tone)
 
 
 @contextmanager

@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _GAP = 0.08
 """Seconds between two drawings at least: a page that draws all the time answers no click."""
@@ -85,7 +88,11 @@ class Redraw:
     async def _run(self) -> None:
         while self.running:
             self._awake.clear()
-            self._draw()
+            try:
+                self._draw()
+            except Exception:  # noqa: BLE001
+                # One drawing that goes wrong must not end the watching, and nobody waits for it.
+                _log.exception("A figure could not be drawn")
             await asyncio.sleep(_GAP)
             try:
                 await asyncio.wait_for(self._awake.wait(), _TICK)

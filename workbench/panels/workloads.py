@@ -45,10 +45,12 @@ class Workloads:
         self._session = session
         self._on_run = on_run
         self._forms: dict[str, Form] = {}
+        self.shown = ""
+        """Name of the workload whose form is shown."""
         titles = {template.title: template.name for template in session.workloads()}
         shared = {"width": 240, "margin": (2, 4), "stylesheets": [STYLE]}
-        self.workload = pn.widgets.Select(name="Workload", options=titles, **shared)
-        self.cluster = pn.widgets.Select(name="On cluster", options=[], **shared)
+        self.workload = pn.widgets.Select(label="Workload", options=titles, **shared)
+        self.cluster = pn.widgets.Select(label="On cluster", options=[], **shared)
         self.notice = Notice()
         self.needs = html()
         self.run_button = button("Run", self.run, primary=True, disabled=True)
@@ -70,8 +72,8 @@ class Workloads:
 
     @property
     def form(self) -> Form:
-        """Form of the chosen workload."""
-        return self._forms[self.workload.value]
+        """Form of the workload that is shown."""
+        return self._forms[self.shown]
 
     def show(self, records: tuple[ClusterRecord, ...]) -> None:
         """Offer these clusters, those that are ready."""
@@ -86,11 +88,11 @@ class Workloads:
     def refresh(self) -> None:
         """Say what the workload would need with these parameters."""
         self.notice.clear()
-        if not self.workload.value:
+        if not self.shown:
             return
         self.needs.object = ""
         try:
-            found = self._session.needs(self.workload.value, self.form.values(), self.cluster.value)
+            found = self._session.needs(self.shown, self.form.values(), self.cluster.value)
         except WorkbenchError as err:
             missing = not self.form.values()
             self.notice.say(str(err), "muted" if missing else "bad")
@@ -109,13 +111,14 @@ class Workloads:
             if self.cluster.value is None:
                 raise BadInputError("No cluster is ready. Start one first.")
             values = self.form.values()
-            run = await asyncio.to_thread(self._session.run, self.workload.value, values, self.cluster.value)
+            run = await asyncio.to_thread(self._session.run, self.shown, values, self.cluster.value)
             self._on_run(run)
 
     def _show_workload(self) -> None:
         template = self._session.workload(self.workload.value)
         if template.name not in self._forms:
             self._forms[template.name] = Form(template.schema(), self.refresh)
+        self.shown = template.name
         self._about.object = (
             sentence(template.summary)
             + folded("About it", f'<pre class="help">{escape(template.help)}</pre>')
