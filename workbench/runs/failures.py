@@ -25,21 +25,36 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
         return f"The cluster {run.cluster} ended while the run was going on. {cluster_end}"
     if isinstance(error, WorkbenchError):
         return str(error)
-    if type(error).__name__ == "KilledWorker":
+    if _killed_worker(error):
         return _killed(error, run)
     if isinstance(error, MemoryError):
         return f"A task needed more memory than there was ({_first_line(error)}). {_LESS_MEMORY}"
     if lost_connection(error):
         return f"The connection to the cluster {run.cluster} was lost. See its log: workbench logs {run.cluster}"
+    text = str(error).strip()
+    # A workload that finds fault with its data says so in a sentence of its own, which needs no name of a class.
+    if isinstance(error, ValueError) and text.endswith(".") and "\n" not in text:
+        return text
     return f"{_first_line(error)} The traceback is in the log: workbench show {run.id} --log"
 
 
 def _killed(error: Any, run: Run) -> str:
     limit = f" ({format_bytes(run.spec.memory_limit)} each)" if run.spec else ""
+    ended = error.allowed_failures + 1
+    workers = f"{ended} workers one after another" if ended > 1 else "its worker"
     return (
-        f"A task of kind '{key_split(error.task)}' ended {error.allowed_failures + 1} workers one after another, most "
+        f"A task of kind '{key_split(error.task)}' ended {workers}, most "
         f"likely because it needs more memory than a worker has{limit}. {_LESS_MEMORY}"
     )
+
+
+def may_be_the_clusters_end(error: BaseException) -> bool:
+    """Whether this is what a run sees of a cluster that ends: no scheduler any more, or, just before, no workers."""
+    return lost_connection(error) or _killed_worker(error)
+
+
+def _killed_worker(error: BaseException) -> bool:
+    return type(error).__name__ == "KilledWorker"
 
 
 def lost_connection(error: BaseException) -> bool:

@@ -289,9 +289,9 @@ async def _executing(client: Client, worker: str) -> list[Any] | None:
 
 
 def _explain(error: Exception, run: Run) -> str:
-    from workbench.runs.failures import lost_connection, sentence
+    from workbench.runs.failures import may_be_the_clusters_end, sentence
 
-    return sentence(error, run, _end_of_cluster(run.cluster) if lost_connection(error) else None)
+    return sentence(error, run, _end_of_cluster(run.cluster) if may_be_the_clusters_end(error) else None)
 
 
 def _end_of_cluster(name: str) -> str | None:
