@@ -7,6 +7,8 @@ Pin BLAS to one thread per Dask thread (`OPENBLAS_NUM_THREADS=1`): Dask's thread
 
 from __future__ import annotations
 
+from workbench.linalg.certificate import Certificate
+from workbench.linalg.compressed import SVD, svd_compressed
 from workbench.linalg.tall import svd
 
-__all__ = ["svd"]
+__all__ = ["SVD", "Certificate", "svd", "svd_compressed"]

@@ -99,7 +99,7 @@ def tiles(block: Any, rows: int) -> Iterator[slice]:
     return (slice(start, min(start + step, height)) for start in range(0, height, step))
 
 
-def check_finite(block: Any, first_row: float, what: str = "row") -> None:
+def check_finite(block: Any, first_row: float, what: str = "row", first_column: int = 0) -> None:
     """Raise with the place of the first NaN or infinity in `block`, whose first row is the array's row `first_row`."""
     if block.dtype.kind not in "fc":
         return
@@ -109,7 +109,9 @@ def check_finite(block: Any, first_row: float, what: str = "row") -> None:
             row, column = (int(i[0]) for i in bad.nonzero())
             value = complex(block[part][row, column]) if block.dtype.kind == "c" else float(block[part][row, column])
             count = int(bad.sum())
-            raise ArrayError(_not_finite(value, first_row, part.start + row, column, count, block.shape[0], what))
+            raise ArrayError(
+                _not_finite(value, first_row, part.start + row, first_column + column, count, block.shape[0], what)
+            )
 
 
 def _not_finite(value: complex, first_row: float, row: int, column: int, count: int, height: int, what: str) -> str:

@@ -1,0 +1,211 @@
+"""The leading part of the SVD of a large Dask array, as accurate as is asked for, and said how accurate it is."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+import numpy as np
+
+from workbench.linalg import blocks, krylov, tall
+from workbench.linalg.blocks import ArrayError
+from workbench.linalg.certificate import Certificate
+from workbench.linalg.passes import Along, DaskOperator, View, cluster_client
+
+Matrix = np.ndarray[Any, Any]
+
+# A row of blocks should be at most this in one worker.
+PANEL_BYTES = 2**28
+
+
+class _Factors(NamedTuple):
+    u: Any
+    s: Any
+    vh: Any
+
+
+class SVD(_Factors):
+    """`u, s, vh` as Dask arrays, with the `certificate` of their accuracy.
+
+    `squares` is ‖A‖²_F of the array as it was centred and scaled: the sum of all its squared singular values. `mean`
+    and `factor` are what its columns (`center=0`) were centred by and multiplied with, or None.
+    """
+
+    certificate: Certificate
+    squares: float
+    mean: Matrix | None
+    factor: Matrix | None
+
+
+def svd_compressed(
+    a: Any,
+    k: int,
+    iterator: str = "power",
+    n_power_iter: int = 0,
+    n_oversamples: int = 10,
+    seed: Any = None,
+    compute: bool = False,
+    coerce_signs: bool = True,
+    *,
+    tol: float = 1e-3,
+    max_passes: int = 24,
+    center: int | None = None,
+    scale: bool = False,
+    keep: bool | None = None,
+) -> SVD:
+    """The `k` largest singular values and their vectors, to the relative accuracy `tol`.
+
+    Takes the place of `dask.array.linalg.svd_compressed`, with other insides: a block Krylov space from one fused pass
+    a step, which ends when bounds on the error say so. The passes are made at once, by whatever Dask is set to compute
+    with (`dask.config.set(scheduler=…)`, or the current `distributed.Client`). Of the singular vectors, those along the
+    shorter axis are then at hand; those along the longer one are lazy, and cost one pass more when computed.
+
+    Parameters
+    ----------
+    a : (M, N) Array
+        Any chunks; one block along the shorter axis is best. Whole numbers are never copied to floating point as a
+        whole.
+    k
+        How many; at most min(M, N) are there.
+    iterator, n_power_iter
+        As Dask has them, without effect: `tol` decides how many passes are made.
+    n_oversamples
+        Columns beyond `k` in a block of the Krylov space, at least 16 in all.
+    seed
+        Of the random start; None is a seed too, so that the same call gives the same result.
+    compute
+        As Dask has it: True makes blocks anew in each pass, which is `keep=False`.
+    coerce_signs
+        Rows of `vh` have a sum ≥ 0.
+    tol
+        How far each value may be from the true one, relative to it.
+    max_passes
+        Passes end there at the latest, one more where the arithmetic had to change; the certificate then says "not
+        reached", and no exception is raised.
+    center
+        0 takes from each column its mean, 1 from each row; None leaves the numbers as they are. Without a copy.
+    scale
+        With `center`: divides by the standard deviations (of the population), too. What is constant stays.
+    keep
+        Whether blocks are kept in memory between the passes. None keeps them if they take less than half of it.
+
+    Returns
+    -------
+    SVD
+        Unpacks as `u, s, vh`; `.certificate` has bounds, and a `sentence`.
+
+    Notes
+    -----
+    float32 is used for whole numbers of up to 16 bits, and for others after a first pass, as long as its rounding takes
+    less than the tolerance; `certificate.dtype` says what the result rests on. A space of singular vectors is only as
+    sharp as the gap behind it: see `certificate.angle`.
+    """
+    a, k = blocks.as_matrix(a), _checked(k, tol, max_passes, center, scale)
+    if iterator not in ("power", "QR"):
+        raise ArrayError(f"Unknown iterator '{iterator}'. Choose one of: power, QR.")
+    if np.isnan(a.shape).any():
+        raise ArrayError("Blocks of unknown size: call a.compute_chunk_sizes() first.")
+    k = min(k, *a.shape)
+    if not k:
+        return _nothing(a, tol)
+    wide = a.shape[1] > a.shape[0]
+    along: Along = None if center is None else "rows" if (center == 0) == wide else "columns"
+    operator = _operator(a.T if wide else a, View(along, scale), "column" if wide else "row", keep, compute)
+    found = krylov.leading(operator, k, oversample=n_oversamples, tol=tol, max_passes=max_passes, seed=_seed(seed))
+    return _factors(a, operator, found, wide, coerce_signs)
+
+
+def _checked(k: int, tol: float, max_passes: int, center: int | None, scale: bool) -> int:
+    if int(k) != k or k < 1:
+        raise ArrayError(f"k is the number of singular values and at least 1, not {k}.")
+    if not 0 < tol < 1:
+        raise ArrayError(f"tol is a relative accuracy between 0 and 1, not {tol}.")
+    if max_passes < 1:
+        raise ArrayError(f"max_passes is at least 1, not {max_passes}.")
+    if center not in (None, 0, 1):
+        raise ArrayError(f"center is the axis along which means are taken, 0, 1 or None, not {center}.")
+    if scale and center is None:
+        raise ArrayError("scale divides by the deviation from the mean, so it needs center=0 or center=1.")
+    return int(k)
+
+
+def _seed(seed: Any) -> Any:
+    """A seed that NumPy's default_rng takes, of whatever Dask takes."""
+    if seed is None:
+        return 0
+    for draw in ("randint", "integers"):
+        if hasattr(seed, draw) and not isinstance(seed, np.random.Generator):
+            return int(np.asarray(getattr(seed, draw)(2**31 - 1)))
+    return seed
+
+
+def _operator(a: Any, view: View, row_name: str, keep: bool | None, compute: bool) -> DaskOperator:
+    """The tall array, in rows of blocks of a fair size, kept in memory where it fits."""
+    panel = max(a.chunks[0]) * a.shape[1] * a.dtype.itemsize
+    if panel > PANEL_BYTES and a.shape[0] > 1:
+        if a.numblocks[1] > 1:
+            warnings.warn(
+                f"A row of blocks takes {panel / 2**20:.0f} MiB and is needed at once: blocks are cut smaller for it. "
+                "One block along the shorter axis reads faster.",
+                da.PerformanceWarning,
+                stacklevel=4,
+            )
+        a = a.rechunk({0: max(1, int(max(a.chunks[0]) * PANEL_BYTES // panel))})
+    if keep is None:
+        keep = not compute and a.nbytes < _free_memory() / 2
+    (a,) = dask.persist(a) if keep else dask.optimize(a)
+    return DaskOperator(a, view, row_name, keep)
+
+
+def _free_memory() -> int:
+    """Bytes that the workers, or this machine, can still hold."""
+    client = cluster_client()
+    if client is not None:
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        return sum(max(0, worker["memory_limit"] - worker["metrics"].get("memory", 0)) for worker in workers)
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def _factors(a: Any, operator: DaskOperator, found: krylov.Leading, wide: bool, coerce_signs: bool) -> SVD:
+    dtype = blocks.result_dtype(a.dtype)
+    exponent = operator.view.exponent
+    s, v = found.s, found.v
+    inverse = 1 / np.maximum(s, max(float(s[0]) * np.finfo(float).eps, np.finfo(float).tiny))
+    if coerce_signs and not wide:
+        v = v * np.where(v.sum(axis=0).real >= 0, 1.0, -1.0)
+    left, _ = tall.orthonormal(operator.projected(v * inverse))
+    if coerce_signs and wide:
+        # The rows of vh are the lazy ones; their sums follow from what is at hand only by a pass, made with them.
+        signs = da.where(left.sum(axis=0).real >= 0, 1.0, -1.0).astype(np.finfo(dtype).dtype)
+        left = left * signs
+        right = _array(v.conj().T, a, dtype) * signs[:, None]
+    else:
+        right = _array(v.conj().T, a, dtype)
+    values = _array(np.ldexp(s, exponent), a, np.finfo(dtype).dtype)
+    result = SVD(right.T, values, left.T) if wide else SVD(left, values, right)
+    result.certificate = found.certificate
+    view = operator.view
+    result.squares = float(np.ldexp(operator.squares, 2 * exponent)) if abs(exponent) < 500 else np.inf
+    result.mean = None if view.mean is None else np.ldexp(view.mean, exponent)
+    result.factor = view.factor
+    return result
+
+
+def _array(matrix: Matrix, like: Any, dtype: Any) -> Any:
+    array = da.from_array(matrix.astype(dtype), chunks=-1)
+    if blocks.on_device(like._meta):
+        return array.map_blocks(blocks.namespace(like._meta).asarray, meta=like._meta.astype(dtype))
+    return array
+
+
+def _nothing(a: Any, tol: float) -> SVD:
+    u, s, vh = tall.svd(a)
+    result = SVD(u, s, vh)
+    none = np.zeros(0)
+    result.certificate = Certificate(tol, none, "proved", 0.0, none, 0, 0, "float64")
+    result.squares, result.mean, result.factor = 0.0, None, None
+    return result

@@ -1,0 +1,314 @@
+"""The leading singular values and right singular vectors of a matrix that can only be gone through from end to end.
+
+A block Krylov space of AᴴA is built with one product AᴴA Q a pass. All of its blocks and products are kept, so that
+the Rayleigh–Ritz step and the residuals cost no pass [1]. Passes end when the bounds of `certificate` meet the
+tolerance and the pass before already had bounds that contain what this one found.
+
+Three ways of computing follow each other, each only as far as needed:
+
+single
+    Products in float32, where whole numbers of 16 bits (or a first pass that shows the scale) and the tolerance allow.
+double
+    The same in float64, from the best vectors so far, once rounding alone exceeds the tolerance.
+orthogonal
+    Squaring loses singular values below √ε σ₁. So A V itself is factorized (tall QR), V turned to the singular vectors
+    of R, and V enlarged by the residuals: a restarted block Golub–Kahan method. This sees values down to ε σ₁.
+
+References
+----------
+[1] Musco, Musco: Randomized block Krylov methods for stronger and faster approximate singular value decomposition.
+    NIPS 2015; Golub, Underwood: The block Lanczos method for computing eigenvalues, 1977.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from workbench.linalg.certificate import Certificate, Interval, Ritz, Status, interval
+
+Matrix = np.ndarray[Any, Any]
+
+# Up to so many columns everything is computed at once, exactly.
+EXACT = 64
+# The blocks and products that are kept take at most this; then the space is cut down to its best vectors.
+BASIS_BYTES = 2**30
+
+
+class Operator(Protocol):
+    """A tall matrix A that is read from one end to the other, once for each call."""
+
+    shape: tuple[int, int]
+    is_complex: bool
+    single: bool  # whether float32 can hold its numbers, as far as is known
+    passes: int
+    squares: float  # ‖A‖²_F, known after the first pass
+    squares_error: float
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes made or read where the array comes from."""
+
+    @property
+    def start_only(self) -> bool:
+        """Whether the first pass is still to come and must learn columns' means: its product is only a good start."""
+
+    def normal(self, q: Matrix, single: bool) -> Matrix:
+        """AᴴA q."""
+
+    def triangle(self, v: Matrix) -> tuple[Matrix, Matrix]:
+        """R of the QR factorization of A v, and AᴴA v."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leading:
+    """The k largest singular values, their right singular vectors as columns, and what is known about them."""
+
+    s: Matrix
+    v: Matrix
+    certificate: Certificate
+
+
+def leading(operator: Operator, k: int, *, oversample: int, tol: float, max_passes: int, seed: Any) -> Leading:
+    """The k largest singular values of `operator` to the relative accuracy `tol`, in at most about `max_passes` passes.
+
+    `k` may be at most the number of columns. One pass more than `max_passes` may be made where the first shows that
+    the arithmetic has to change.
+    """
+    search = _Search(operator, k, oversample, tol, max_passes, np.random.default_rng(seed))
+    return search.run()
+
+
+class _Search:
+    def __init__(
+        self, operator: Operator, k: int, oversample: int, tol: float, max_passes: int, rng: np.random.Generator
+    ) -> None:
+        self.operator, self.k, self.tol, self.max_passes, self.rng = operator, k, tol, max_passes, rng
+        self.n = operator.shape[1]
+        self.width = min(self.n, max(k + oversample, 16))
+        self.before: Interval | None = None
+        self._rough = False  # whether something in single precision is part of what is known
+
+    def run(self) -> Leading:
+        if self.n <= max(EXACT, self.width):
+            return self._exact()
+        block = _orthonormal(self._random(self.width))
+        if self.operator.start_only:
+            block = _orthonormal(self.operator.normal(block, self.operator.single))
+        found = self._gram(block, self.tol > _EPS32)
+        if not isinstance(found, Leading) and self._rough:
+            found = self._gram(found, False)
+        return found if isinstance(found, Leading) else self._orthogonal(found)
+
+    def _exact(self) -> Leading:
+        if self.operator.start_only:
+            self.operator.normal(np.eye(self.n, 1), False)
+        r, _ = self.operator.triangle(np.eye(self.n))
+        _, s, vh = np.linalg.svd(r, full_matrices=False)
+        s, v = np.concatenate([s, np.zeros(self.n - len(s))]), vh.conj().T
+        if v.shape[1] < self.n:
+            v = np.linalg.svd(r)[2].conj().T
+        none = np.zeros(self.n)
+        ritz = Ritz(s, none, np.zeros((1, self.n)), 0.0, self._rounding(s[0]), 0.0, 0.0, True)
+        return self._ended(interval(ritz, self.k), ritz, v, "float64, with a QR factorization")
+
+    def _random(self, columns: int) -> Matrix:
+        block = self.rng.standard_normal((self.n, columns))
+        return block + 1j * self.rng.standard_normal((self.n, columns)) if self.operator.is_complex else block
+
+    def _rounding(self, largest: float) -> float:
+        """What LAPACK's singular values are good for, and the sums that lead to them."""
+        return 8 * _EPS64 * float(largest)
+
+    # --- with products of AᴴA ------------------------------------------------------------------------------------
+
+    def _gram(self, block: Matrix, may_be_single: bool) -> Leading | Matrix:
+        """What was found, or where this arithmetic isn't enough, the best vectors so far."""
+        basis = _Basis.empty(self.n, block.dtype)
+        self._rough = False
+        while True:
+            single = may_be_single and self.operator.single
+            if single:
+                # What is multiplied in single precision is what is kept: the rounding isn't an error then.
+                block = block.astype("c8" if self.operator.is_complex else "f4").astype(block.dtype)
+                self._rough = True
+            basis = basis.extended(block, self.operator.normal(block, single))
+            eps = _EPS32 if self._rough else _EPS64
+            ritz, v, products = self._ritz(basis, eps)
+            bounds = interval(ritz, self.k)
+            if self._accepted(bounds):
+                return self._ended(bounds, ritz, v)
+            if self._too_coarse(ritz):
+                return _orthonormal(v[:, : self.width if self._rough else 2 * self.width])
+            if self.operator.passes >= self.max_passes:
+                return self._ended(bounds, ritz, v)
+            self.before = bounds
+            block = self._next(basis, eps * float(ritz.s[0]) ** 2)
+            if basis.full:
+                basis = basis.cut(v, products, ritz.s**2)
+
+    def _ritz(self, basis: _Basis, eps: float) -> tuple[Ritz, Matrix, Matrix]:
+        """Ritz values with their residuals, some vectors, and AᴴA times these."""
+        values, w = np.linalg.eigh((basis.t + basis.t.conj().T) / 2)
+        values, w = np.maximum(values[::-1], 0.0), w[:, ::-1]
+        some = min(basis.columns, 2 * self.width)
+        v, products = basis.k @ w[:, :some], basis.z @ w[:, :some]
+        residuals = (products - v * values[:some])[:, : min(some, self.width)]
+        skew = basis.t - basis.t.conj().T
+        rough = np.linalg.norm(skew, 2) if len(skew) <= 256 else np.linalg.norm(skew, 1)
+        floor = 4 * eps * float(values[0]) + float(rough)
+        ritz = Ritz(
+            np.sqrt(values),
+            np.linalg.norm(residuals, axis=0),
+            np.asarray(np.linalg.qr(residuals, mode="r")),
+            floor,
+            0.0,
+            self.operator.squares,
+            self.operator.squares_error + floor,
+            basis.columns == self.n,
+        )
+        return ritz, v, products
+
+    def _too_coarse(self, ritz: Ritz) -> bool:
+        """Whether rounding alone takes half of the tolerance of one of the k values."""
+        theta = ritz.s[: self.k] ** 2
+        width = np.sqrt(theta + ritz.floor) - np.sqrt(np.maximum(theta - ritz.floor, 0))
+        return bool((width > self.tol * ritz.s[: self.k]).any() and ritz.s[0] > 0)
+
+    def _next(self, basis: _Basis, noise: float) -> Matrix:
+        """The directions that the last products add; where they add fewer than a block has, random ones."""
+        new = basis.apart(basis.z[:, -self.width :])
+        u, s, _ = np.linalg.svd(new, full_matrices=False)
+        u = u[:, s > 100 * noise]
+        columns = min(self.width, self.n - basis.columns)
+        u = np.concatenate([u, self._random(self.width)], axis=1)[:, :columns]
+        return np.linalg.qr(basis.apart(_orthonormal(basis.apart(u))))[0]
+
+    # --- with A V itself -----------------------------------------------------------------------------------------
+
+    def _orthogonal(self, v: Matrix) -> Leading:
+        while True:
+            r, z = self.operator.triangle(v)
+            _, s, vh = np.linalg.svd(r)
+            v, z = v @ vh.conj().T, z @ vh.conj().T
+            s = np.concatenate([s, np.zeros(v.shape[1] - len(s))])
+            apart = z - v @ (v.conj().T @ z)
+            apart -= v @ (v.conj().T @ apart)
+            some = min(self.width, v.shape[1])
+            ritz = Ritz(
+                s,
+                np.linalg.norm(apart[:, :some], axis=0),
+                np.asarray(np.linalg.qr(apart[:, :some], mode="r")),
+                0.0,
+                self._rounding(s[0]),
+                self.operator.squares,
+                self.operator.squares_error,
+                v.shape[1] == self.n,
+            )
+            bounds = interval(ritz, self.k)
+            if self._accepted(bounds) or self.operator.passes >= self.max_passes + 1:
+                return self._ended(bounds, ritz, v, "float64, with a QR factorization")
+            self.before = bounds
+            v = self._enlarged(v, apart[:, :some], s)
+
+    def _enlarged(self, v: Matrix, apart: Matrix, s: Matrix) -> Matrix:
+        kept = v[:, : min(2 * self.width, v.shape[1])]
+        scale = np.linalg.norm(apart, axis=0)
+        useful = scale > 100 * _EPS64 * np.maximum(s[: len(scale)], np.finfo(float).tiny) * s[0]
+        new = np.concatenate([apart[:, useful] / scale[useful], self._random(self.width)], axis=1)
+        columns = min(self.width, self.n - kept.shape[1])
+        new = _orthonormal(new[:, :columns] - kept @ (kept.conj().T @ new[:, :columns]))
+        new = np.linalg.qr(new - kept @ (kept.conj().T @ new))[0]
+        return np.concatenate([kept, new], axis=1)
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def _met(self, bounds: Interval, upper: Matrix) -> bool:
+        return bool((self._relative(bounds, upper) <= self.tol).all())
+
+    def _relative(self, bounds: Interval, upper: Matrix) -> Matrix:
+        """Bounds relative to each value; relative to the largest for those that are zero to rounding."""
+        zero = 4 * max(self.operator.shape) * _EPS64 * bounds.s[0]
+        error = bounds.error(upper)
+        whole = np.where(upper <= zero, bounds.s[0], bounds.s)
+        safe = np.where(whole > 0, whole, 1)
+        return np.where(error > 0, np.where(whole > 0, error / safe, np.inf), 0.0)
+
+    def _accepted(self, bounds: Interval) -> bool:
+        return self._status(bounds) != "not reached"
+
+    def _status(self, bounds: Interval) -> Status:
+        if self._met(bounds, bounds.proved):
+            return "proved"
+        slack = self._rounding(bounds.s[0])
+        agrees = self.before is not None and bool((bounds.s <= self.before.upper + slack).all())
+        return "very likely" if agrees and self._met(bounds, bounds.upper) else "not reached"
+
+    def _ended(self, bounds: Interval, ritz: Ritz, v: Matrix, dtype: str | None = None) -> Leading:
+        status = self._status(bounds)
+        largest = float(bounds.s[0]) ** 2 or 1.0
+        certificate = Certificate(
+            tol=self.tol,
+            bound=self._relative(bounds, bounds.proved if status == "proved" else bounds.upper),
+            status=status,
+            angle=bounds.angle,
+            residuals=np.resize(ritz.norms, self.k) / largest if len(ritz.norms) >= self.k else np.zeros(self.k),
+            passes=self.operator.passes,
+            bytes_read=self.operator.bytes_read,
+            dtype=dtype or ("float32" if self._rough else "float64"),
+        )
+        return Leading(bounds.s, _nearest_orthonormal(v[:, : self.k]), certificate)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Basis:
+    """An orthonormal K, Z = AᴴA K, and T = Kᴴ Z."""
+
+    k: Matrix
+    z: Matrix
+    t: Matrix
+
+    @classmethod
+    def empty(cls, n: int, dtype: Any) -> _Basis:
+        return cls(np.zeros((n, 0), dtype), np.zeros((n, 0), dtype), np.zeros((0, 0), dtype))
+
+    @property
+    def columns(self) -> int:
+        return self.k.shape[1]
+
+    @property
+    def full(self) -> bool:
+        return 2 * self.k.nbytes > BASIS_BYTES
+
+    def extended(self, block: Matrix, product: Matrix) -> _Basis:
+        """With one block more."""
+        t = np.block([[self.t, self.k.conj().T @ product], [block.conj().T @ self.z, block.conj().T @ product]])
+        return _Basis(np.concatenate([self.k, block], axis=1), np.concatenate([self.z, product], axis=1), t)
+
+    def cut(self, v: Matrix, products: Matrix, values: Matrix) -> _Basis:
+        """Only the best Ritz vectors: their products follow without a pass."""
+        return replace(self, k=v, z=products, t=np.diag(values[: v.shape[1]]).astype(v.dtype))
+
+    def apart(self, x: Matrix) -> Matrix:
+        """What K doesn't reach of x, twice over as one time leaves rounding behind."""
+        x = x - self.k @ (self.k.conj().T @ x)
+        return x - self.k @ (self.k.conj().T @ x)
+
+
+def _nearest_orthonormal(x: Matrix) -> Matrix:
+    """What single precision has left not quite orthonormal, mended with the least change."""
+    u, _, vh = np.linalg.svd(x, full_matrices=False)
+    mended: Matrix = u @ vh
+    return mended
+
+
+def _orthonormal(x: Matrix) -> Matrix:
+    """An orthonormal basis, columns of any scale."""
+    norms = np.linalg.norm(x, axis=0)
+    q: Matrix = np.linalg.qr(x / np.where(norms > 0, norms, 1))[0]
+    return q
+
+
+_EPS32, _EPS64 = float(np.finfo(np.float32).eps), float(np.finfo(np.float64).eps)

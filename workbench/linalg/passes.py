@@ -1,0 +1,396 @@
+"""One reading of a Dask array: A Q and AᴴA Q from the same tiles, without a copy of A in floating point.
+
+A tile of some rows is brought to floating point in a buffer that stays in cache, used for both products, and forgotten.
+Centring and scaling are applied to the narrow factors: with Ã = D_r (A − r 1ᵀ − 1 cᵀ) D_c,
+
+    Ã Q  = D_r (A D_c Q − r (1ᵀ D_c Q) − 1 (cᵀ D_c Q))
+    ÃᴴY = D_c (Aᴴ D_r Y − 1 (rᴴ D_r Y) − c̄ (1ᵀ D_r Y))
+
+Numbers along the rows (r, D_r) come from the tile itself; those along the columns (c, D_c) from the first pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+
+from workbench.linalg import blocks
+from workbench.linalg.blocks import beside, host, namespace
+
+Matrix = np.ndarray[Any, Any]
+Along = Literal["rows", "columns"] | None
+
+# In floating point; the narrow factors beside it. From 0.7 to 3 MB made no difference, above the third level is left.
+TILE_BYTES = 1_500_000
+# float32 partial sums are added to a float64 total every so many rows.
+ROWS_IN_SINGLE = 2048
+# Partial results that are added in one task.
+FAN_IN = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """How the numbers of an array are meant: times 2^-exponent, less their means along an axis, over their deviations.
+
+    `along` says whose means: each row's own ("rows"), or each column's ("columns"; `mean` and `factor`, once known).
+    """
+
+    along: Along = None
+    scale: bool = False
+    exponent: int = 0
+    mean: Matrix | None = None
+    factor: Matrix | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether nothing has to be learned from a first pass."""
+        return self.along != "columns" or self.mean is not None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """What one reading of some rows adds up to. `mean` and `deviations` (Σ|x − mean|²) are each column's."""
+
+    product: Matrix
+    triangle: Matrix | None
+    squares: float
+    rows: int
+    mean: Matrix | None = None
+    deviations: Matrix | None = None
+
+
+class DaskOperator:
+    """A tall Dask array as `krylov` needs it. Blocks along both axes are fine: a task gets a row of blocks."""
+
+    def __init__(self, a: Any, view: View, row_name: str, kept: bool) -> None:
+        self.a, self.view, self.row_name, self.kept = a, view, row_name, kept
+        self.shape: tuple[int, int] = a.shape
+        self.is_complex = a.dtype.kind == "c"
+        # Whole numbers of 16 bits are exact in float32; the scale of others is seen in a first pass in float64.
+        self.single = a.dtype.kind in "biu" and a.dtype.itemsize <= 2
+        self.passes = 0
+        self.squares, self.squares_error = np.inf, 0.0
+        self._token = tokenize(a.name, view.along, view.scale)
+
+    @property
+    def start_only(self) -> bool:
+        """Whether the first pass still has to find the columns' means."""
+        return not self.view.known
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes made or read where the blocks come from."""
+        return int(self.a.nbytes * (min(self.passes, 1) if self.kept else self.passes))
+
+    def normal(self, q: Matrix, single: bool) -> Matrix:
+        """ÃᴴÃ q; on the first pass over columns to be centred, a start that is as good."""
+        return self._read(q, single, False).product
+
+    def triangle(self, v: Matrix) -> tuple[Matrix, Matrix]:
+        """R of the QR factorization of Ã v, and ÃᴴÃ v."""
+        sums = self._read(v, False, True)
+        assert sums.triangle is not None
+        return sums.triangle, sums.product
+
+    def _read(self, q: Matrix, single: bool, with_triangle: bool) -> Sums:
+        first = self.passes == 0
+        self.passes += 1
+        sums = self._summed(q, single, with_triangle, first)
+        if first and self.a.dtype.kind in "fc" and not _in_range(sums):
+            # Squares overflow or vanish: once more, with the largest number brought near 1.
+            self.passes += 1
+            self.view = replace(self.view, exponent=self._exponent())
+            sums = self._summed(q, single, with_triangle, first)
+        if first:
+            sums = self._learned(sums, q)
+            self.squares = sums.squares
+            self.squares_error = 16 * float(np.finfo(np.float32 if single else float).eps) * sums.squares
+            self.single = self.single or 1e-30 < sums.squares / max(1, self.a.size) < sums.squares < 1e30
+        return sums
+
+    def _learned(self, sums: Sums, q: Matrix) -> Sums:
+        """After a first pass over columns to be centred: their means, and the product as if they had been known."""
+        if self.view.known or sums.mean is None or sums.deviations is None:
+            return sums
+        deviation = np.sqrt(sums.deviations / sums.rows)
+        # What is constant but for rounding has no deviation to divide by; scikit-learn's StandardScaler agrees.
+        constant = deviation <= 10 * np.finfo(float).eps * np.abs(sums.mean) * np.sqrt(sums.rows)
+        factor = 1 / np.where(constant, 1.0, deviation) if self.view.scale else np.ones(len(deviation))
+        self.view = replace(self.view, mean=sums.mean, factor=factor)
+        product = sums.product - sums.rows * np.outer(sums.mean.conj(), sums.mean @ q)
+        return replace(sums, product=factor[:, None] * product, squares=float((sums.deviations * factor**2).sum()))
+
+    # --- graphs --------------------------------------------------------------------------------------------------
+
+    def _summed(self, q: Matrix, single: bool, with_triangle: bool, first: bool) -> Sums:
+        task = _Reading(self.view, single, with_triangle, first, self.row_name)
+        return self._reduced("read", task, q, _added)
+
+    def _exponent(self) -> int:
+        exponent = self._reduced("scale", _largest_exponent, np.zeros(0), max)
+        return int(exponent) if exponent > _ALL_ZERO else 0
+
+    def _reduced(self, what: str, task: Callable[..., Any], q: Matrix, add: Callable[[list[Any]], Any]) -> Any:
+        """`add` of `task` over the rows of blocks, computed now where Dask is set to compute."""
+        name = f"{what}-{self._token}-{self.passes}"
+        graph: dict[Any, Any] = {(name, "q"): _sent(q)} if q.nbytes <= 2**20 else {}
+        shared = (name, "q") if graph else _sent(q)
+        starts = np.cumsum([0, *self.a.chunks[0][:-1]])
+        keys: list[Any] = []
+        for i, start in enumerate(starts):
+            panel = [(self.a.name, i, j) for j in range(self.a.numblocks[1])]
+            keys.append((name, "part", i))
+            graph[keys[-1]] = (task, panel, shared, int(start))
+        level = 0
+        while len(keys) > 1 or not level:
+            level += 1
+            groups = [keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN)]
+            keys = [(name, level, i) for i in range(len(groups))]
+            graph.update({key: (add, group) for key, group in zip(keys, groups, strict=True)})
+        graph[name] = (_same, keys[0])
+        whole = HighLevelGraph.from_collections(name, graph, dependencies=[self.a])
+        return Delayed(name, whole).compute()
+
+    def projected(self, v: Matrix) -> Any:
+        """Ã v as a lazy Dask array: the array is gone through once more when it is computed."""
+        dtype = blocks.result_dtype(self.a.dtype)
+        name = f"project-{tokenize(self.a.name, self.view.along, self.view.scale, v)}"
+        graph: dict[Any, Any] = {(name + "-v",): v}
+        starts = np.cumsum([0, *self.a.chunks[0][:-1]])
+        for i, start in enumerate(starts):
+            panel = [(self.a.name, i, j) for j in range(self.a.numblocks[1])]
+            graph[name, i, 0] = (_project, panel, (name + "-v",), int(start), self.view, dtype.str)
+        whole = HighLevelGraph.from_collections(name, graph, dependencies=[self.a])
+        return da.Array(whole, name, chunks=(self.a.chunks[0], (v.shape[1],)), meta=self.a._meta.astype(dtype))
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def _sent(q: Matrix) -> Any:
+    """`q`, or where it is large and a cluster computes, its place there."""
+    client = cluster_client()
+    return client.scatter(q, hash=False) if client is not None and q.nbytes > 2**20 else q
+
+
+def cluster_client() -> Any:
+    """The `distributed.Client` that Dask computes with now, or None."""
+    client = getattr(dask.base.get_scheduler(), "__self__", None)
+    return client if hasattr(client, "scheduler_info") else None
+
+
+def _in_range(sums: Sums) -> bool:
+    return bool(np.isfinite(sums.product).all() and 1e-200 < sums.squares < 1e200)
+
+
+def _added(parts: Sequence[Sums]) -> Sums:
+    product = np.sum([part.product for part in parts], axis=0)
+    triangles = [part.triangle for part in parts if part.triangle is not None]
+    triangle = np.asarray(np.linalg.qr(np.concatenate(triangles), mode="r")) if triangles else None
+    rows = sum(part.rows for part in parts)
+    mean, deviations = None, None
+    known = [(p.mean, p.deviations, p.rows) for p in parts if p.mean is not None and p.deviations is not None]
+    if known:
+        mean = np.sum([each * (n / rows) for each, _, n in known], axis=0)
+        deviations = np.sum([within + n * np.abs(each - mean) ** 2 for each, within, n in known], axis=0)
+    return Sums(product, triangle, sum(part.squares for part in parts), rows, mean, deviations)
+
+
+# --- the work on a row of blocks ---------------------------------------------------------------------------------
+
+
+def _largest_exponent(panel: Sequence[Any], q: Matrix, first_row: int) -> int:
+    """The power of two that brings the largest number of finite blocks near 1."""
+    largest = 0.0
+    for block in panel:
+        x = blocks.dense(block)
+        if x.size:
+            parts = (x.real, x.imag) if x.dtype.kind == "c" else (x,)
+            largest = max(largest, *(float(abs(part).max()) for part in parts))
+    return int(np.frexp(largest)[1]) if largest else _ALL_ZERO
+
+
+_ALL_ZERO = -10_000
+
+
+def _tiles(panel: Sequence[Any], view: View, dtype: np.dtype[Any]) -> Iterator[Any]:
+    """The rows of a row of blocks in floating point, some at a time. The buffer is used again for the next."""
+    xp, height = namespace(panel[0]), panel[0].shape[0]
+    ends = np.cumsum([block.shape[1] for block in panel])
+    n = int(ends[-1])
+    rows = height if blocks.on_device(panel[0]) else min(4096, max(16, TILE_BYTES // max(1, n * dtype.itemsize)))
+    direct = len(panel) == 1 and panel[0].dtype == dtype and not view.exponent
+    # Rows of a transposed block lie far apart: the buffer is laid out as the block is, and both are read in turn.
+    across = panel[0].flags.f_contiguous and not panel[0].flags.c_contiguous
+    buffer = None if direct else xp.empty((n, rows), dtype).T if across else xp.empty((rows, n), dtype)
+    for start in range(0, height, max(1, rows)):
+        stop = min(start + rows, height)
+        if buffer is None:
+            yield panel[0][start:stop]
+            continue
+        tile = buffer[: stop - start]
+        for block, end in zip(panel, ends, strict=True):
+            part = tile[:, end - block.shape[1] : end]
+            if view.exponent:
+                part[...] = _shifted(block[start:stop], view.exponent)
+            else:
+                part[...] = block[start:stop]
+        yield tile
+
+
+def _shifted(x: Any, exponent: int) -> Any:
+    """X times 2^-exponent, in two steps as one may be out of range."""
+    half = exponent // 2
+    return x * 2.0**-half * 2.0 ** (half - exponent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Narrow:
+    """What stands on the right of a tile: Q with the columns' factors, and what the means make of it."""
+
+    q: Any
+    of_mean: Any  # cᵀ D_c Q, what is taken from every row
+    of_ones: Any  # 1ᵀ D_c Q, what is taken r times
+
+    @classmethod
+    def of(cls, q: Matrix, view: View, like: Any, dtype: np.dtype[Any]) -> _Narrow:
+        scaled = q if view.factor is None else view.factor[:, None] * q
+        narrow = beside(scaled.astype(dtype), like)
+        of_mean = None if view.mean is None else beside((view.mean @ scaled).astype(dtype), like)
+        return cls(narrow, of_mean, narrow.sum(axis=0) if view.along == "rows" else None)
+
+
+def _rows_of(x: Any, view: View) -> tuple[Any, Any, Any]:
+    """Each row's mean, factor, and sum of squares about the mean (None where nobody needs it)."""
+    xp = namespace(x)
+    mean = x.mean(axis=1, keepdims=True)
+    apart = x - mean
+    deviations = xp.square(abs(apart)).sum(axis=1, keepdims=True)
+    if not view.scale:
+        return mean, None, deviations
+    deviation = xp.sqrt(deviations / x.shape[1])
+    constant = deviation <= 10 * np.finfo(x.dtype).eps * abs(mean) * np.sqrt(x.shape[1])
+    return mean, 1 / xp.where(constant, 1, deviation), deviations
+
+
+def _left(x: Any, narrow: _Narrow, view: View, with_squares: bool) -> tuple[Any, Any, Any, Any]:
+    """Ã Q for a tile; each row's mean and factor, and the tile's ‖Ã‖²_F where it is asked for."""
+    y = x @ narrow.q
+    if view.along != "rows":
+        if narrow.of_mean is not None:
+            y -= narrow.of_mean
+        return y, None, None, _squares(x) if with_squares else None
+    if view.scale or with_squares:
+        mean, factor, deviations = _rows_of(x, view)
+    else:
+        mean, factor, deviations = x.mean(axis=1, keepdims=True), None, None
+    y -= mean * narrow.of_ones
+    if factor is not None:
+        y *= factor
+    squares = None
+    if with_squares:
+        squares = (deviations if factor is None else deviations * factor**2).sum(dtype=np.float64)
+    return y, mean, factor, squares
+
+
+def _squares(x: Any) -> Any:
+    rows = (x.real**2 + x.imag**2).sum(axis=1) if x.dtype.kind == "c" else namespace(x).einsum("ij,ij->i", x, x)
+    return rows.sum(dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The task of one pass: called with a row of blocks, Q, and the first row's number."""
+
+    view: View
+    single: bool
+    with_triangle: bool
+    first: bool
+    row_name: str
+
+    def __call__(self, panel: Sequence[Any], q: Matrix, first_row: int) -> Sums:
+        panel = [blocks.dense(block) for block in panel]
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+            sums = self._summed(panel, q)
+        if not np.isfinite(sums.product).all():
+            column = 0
+            for block in panel:
+                blocks.check_finite(block, first_row, self.row_name, column)
+                column += block.shape[1]
+        return sums
+
+    def _summed(self, panel: Sequence[Any], q: Matrix) -> Sums:
+        work = blocks.working_dtype(panel[0].dtype)
+        dtype = np.dtype({"c16": "c8", "f8": "f4"}[work.str[1:]]) if self.single else work
+        xp, view = namespace(panel[0]), self.view
+        narrow = _Narrow.of(q, view, panel[0], dtype)
+        total = xp.zeros(q.shape, work)
+        few, pending = xp.zeros(q.shape, dtype), 0
+        shift = xp.zeros(q.shape[1], work)
+        squares, triangle = 0.0, None
+        learn = self.first and not view.known
+        columns: list[Sums] = []
+        for x in _tiles(panel, view, dtype):
+            y, mean, factor, square = _left(x, narrow, view, self.first and not learn)
+            if self.with_triangle:
+                pieces = [y] if triangle is None else [triangle, y]
+                triangle = xp.linalg.qr(xp.concatenate(pieces), mode="r")
+            if factor is not None:
+                y = y * factor
+            few += (y.conj().T @ x).conj().T if dtype.kind == "c" else x.T @ y
+            pending += x.shape[0]
+            if pending >= ROWS_IN_SINGLE:
+                total, few, pending = total + few, xp.zeros_like(few), 0
+            if mean is not None:
+                shift += (mean.conj() * y).sum(axis=0)
+            elif view.mean is not None:
+                shift += y.sum(axis=0)
+            squares += 0.0 if square is None else float(square)
+            if learn:
+                columns.append(_columns_of(x, work))
+        product = host(total + few) - self._subtracted(host(shift))
+        if view.factor is not None:
+            product = view.factor[:, None] * product
+        sums = Sums(product, None if triangle is None else host(triangle), squares, panel[0].shape[0])
+        if not columns:
+            return sums
+        learned = _added(columns)
+        assert learned.deviations is not None
+        return replace(sums, mean=learned.mean, deviations=learned.deviations, squares=float(learned.deviations.sum()))
+
+    def _subtracted(self, shift: Matrix) -> Any:
+        if self.view.mean is not None:
+            return np.outer(self.view.mean.conj(), shift)
+        return shift
+
+
+def _columns_of(x: Any, work: np.dtype[Any]) -> Sums:
+    """Each column's mean in a tile, and its squares about it."""
+    xp = namespace(x)
+    mean = x.mean(axis=0, dtype=work)
+    apart = x - mean
+    deviations = (
+        (apart.real**2 + apart.imag**2).sum(axis=0) if work.kind == "c" else xp.einsum("ij,ij->j", apart, apart)
+    )
+    return Sums(np.zeros(0), None, 0.0, x.shape[0], host(mean), host(deviations))
+
+
+def _project(panel: Sequence[Any], v: Matrix, first_row: int, view: View, dtype: str) -> Any:
+    """Ã v for a row of blocks."""
+    panel = [blocks.dense(block) for block in panel]
+    work = blocks.working_dtype(panel[0].dtype)
+    narrow = _Narrow.of(v, view, panel[0], work)
+    result, row = namespace(panel[0]).empty((panel[0].shape[0], v.shape[1]), np.dtype(dtype)), 0
+    for x in _tiles(panel, view, work):
+        result[row : row + x.shape[0]] = _left(x, narrow, view, False)[0]
+        row += x.shape[0]
+    return result
