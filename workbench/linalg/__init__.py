@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from workbench.linalg.certificate import Certificate
 from workbench.linalg.compressed import SVD, svd_compressed
+from workbench.linalg.pca import PCA, pca
 from workbench.linalg.tall import svd
 
-__all__ = ["SVD", "Certificate", "svd", "svd_compressed"]
+__all__ = ["PCA", "SVD", "Certificate", "pca", "svd", "svd_compressed"]

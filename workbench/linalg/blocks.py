@@ -123,7 +123,7 @@ def _not_finite(value: complex, first_row: float, row: int, column: int, count: 
         first = int(first_row)
         place = f"{what} {first + row}, {other} {column}, in the block of {what}s {first} to {first + height - 1}"
     more = f" ({count} such values near it)" if count > 1 else ""
-    return f"{kind} at {place}{more}. Fill or drop it first: an SVD needs finite numbers."
+    return f"{kind} at {place}{more}. Fill or drop it first: an SVD takes neither NaN nor inf."
 
 
 def orthogonality(gram: np.ndarray[Any, Any]) -> float:

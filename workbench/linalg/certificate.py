@@ -45,8 +45,8 @@ class Certificate:
         For each value, how far it may be from the true one, relative to it. Values that are zero to rounding
         (at most 4·max(M, N)·ε times the largest) have their bound relative to the largest.
     status
-        "proved": the Frobenius norm leaves no room for anything missed. "very likely": two passes in a row agree; only a
-        start that is orthogonal to a singular vector could deceive. "not reached": the bounds don't meet `tol`.
+        "proved": the Frobenius norm leaves no room for anything missed. "very likely": two passes in a row agree; only
+        a start that is orthogonal to a singular vector could deceive. "not reached": the bounds don't meet `tol`.
     angle
         Estimated upper bound of the sine of the largest angle between the found and the true space of singular vectors.
         1 where the next singular value is as large as the last one found, so that there is no such space.

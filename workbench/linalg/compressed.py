@@ -78,7 +78,8 @@ def svd_compressed(
     compute
         As Dask has it: True makes blocks anew in each pass, which is `keep=False`.
     coerce_signs
-        Rows of `vh` have a sum ≥ 0.
+        Singular vectors along the shorter axis have a sum ≥ 0: rows of `vh`, as Dask has it, if M ≥ N, else columns of
+        `u`, so that they can be had without a pass.
     tol
         How far each value may be from the true one, relative to it.
     max_passes
@@ -175,22 +176,16 @@ def _factors(a: Any, operator: DaskOperator, found: krylov.Leading, wide: bool, 
     exponent = operator.view.exponent
     s, v = found.s, found.v
     inverse = 1 / np.maximum(s, max(float(s[0]) * np.finfo(float).eps, np.finfo(float).tiny))
-    if coerce_signs and not wide:
+    if coerce_signs:
         v = v * np.where(v.sum(axis=0).real >= 0, 1.0, -1.0)
     left, _ = tall.orthonormal(operator.projected(v * inverse))
-    if coerce_signs and wide:
-        # The rows of vh are the lazy ones; their sums follow from what is at hand only by a pass, made with them.
-        signs = da.where(left.sum(axis=0).real >= 0, 1.0, -1.0).astype(np.finfo(dtype).dtype)
-        left = left * signs
-        right = _array(v.conj().T, a, dtype) * signs[:, None]
-    else:
-        right = _array(v.conj().T, a, dtype)
+    right = _array(v.conj().T, a, dtype)
     values = _array(np.ldexp(s, exponent), a, np.finfo(dtype).dtype)
     result = SVD(right.T, values, left.T) if wide else SVD(left, values, right)
     result.certificate = found.certificate
     view = operator.view
     result.squares = float(np.ldexp(operator.squares, 2 * exponent)) if abs(exponent) < 500 else np.inf
-    result.mean = None if view.mean is None else np.ldexp(view.mean, exponent)
+    result.mean = None if view.mean is None else view.mean * 2.0**exponent
     result.factor = view.factor
     return result
 

@@ -167,7 +167,7 @@ class DaskOperator:
         starts = np.cumsum([0, *self.a.chunks[0][:-1]])
         for i, start in enumerate(starts):
             panel = [(self.a.name, i, j) for j in range(self.a.numblocks[1])]
-            graph[name, i, 0] = (_project, panel, (name + "-v",), int(start), self.view, dtype.str)
+            graph[name, i, 0] = (_Projecting(self.view, dtype.str, self.row_name), panel, (name + "-v",), int(start))
         whole = HighLevelGraph.from_collections(name, graph, dependencies=[self.a])
         return da.Array(whole, name, chunks=(self.a.chunks[0], (v.shape[1],)), meta=self.a._meta.astype(dtype))
 
@@ -193,7 +193,8 @@ def _in_range(sums: Sums) -> bool:
 
 
 def _added(parts: Sequence[Sums]) -> Sums:
-    product = np.sum([part.product for part in parts], axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = np.sum([part.product for part in parts], axis=0)
     triangles = [part.triangle for part in parts if part.triangle is not None]
     triangle = np.asarray(np.linalg.qr(np.concatenate(triangles), mode="r")) if triangles else None
     rows = sum(part.rows for part in parts)
@@ -272,9 +273,8 @@ class _Narrow:
 def _rows_of(x: Any, view: View) -> tuple[Any, Any, Any]:
     """Each row's mean, factor, and sum of squares about the mean (None where nobody needs it)."""
     xp = namespace(x)
-    mean = x.mean(axis=1, keepdims=True)
-    apart = x - mean
-    deviations = xp.square(abs(apart)).sum(axis=1, keepdims=True)
+    mean = _row_means(x)
+    deviations = _row_squares(x - mean)[:, None]
     if not view.scale:
         return mean, None, deviations
     deviation = xp.sqrt(deviations / x.shape[1])
@@ -288,11 +288,11 @@ def _left(x: Any, narrow: _Narrow, view: View, with_squares: bool) -> tuple[Any,
     if view.along != "rows":
         if narrow.of_mean is not None:
             y -= narrow.of_mean
-        return y, None, None, _squares(x) if with_squares else None
+        return y, None, None, _row_squares(x).sum(dtype=np.float64) if with_squares else None
     if view.scale or with_squares:
         mean, factor, deviations = _rows_of(x, view)
     else:
-        mean, factor, deviations = x.mean(axis=1, keepdims=True), None, None
+        mean, factor, deviations = _row_means(x), None, None
     y -= mean * narrow.of_ones
     if factor is not None:
         y *= factor
@@ -302,9 +302,15 @@ def _left(x: Any, narrow: _Narrow, view: View, with_squares: bool) -> tuple[Any,
     return y, mean, factor, squares
 
 
-def _squares(x: Any) -> Any:
-    rows = (x.real**2 + x.imag**2).sum(axis=1) if x.dtype.kind == "c" else namespace(x).einsum("ij,ij->i", x, x)
-    return rows.sum(dtype=np.float64)
+def _row_means(x: Any) -> Any:
+    """As a column, by a product: several times faster than NumPy's mean."""
+    return x @ namespace(x).full((x.shape[1], 1), 1 / x.shape[1], dtype=x.dtype)
+
+
+def _row_squares(x: Any) -> Any:
+    if x.dtype.kind == "c":
+        return (x.real**2 + x.imag**2).sum(axis=1)
+    return namespace(x).einsum("ij,ij->i", x, x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,10 +328,7 @@ class _Reading:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
             sums = self._summed(panel, q)
         if not np.isfinite(sums.product).all():
-            column = 0
-            for block in panel:
-                blocks.check_finite(block, first_row, self.row_name, column)
-                column += block.shape[1]
+            _say_where(panel, first_row, self.row_name)
         return sums
 
     def _summed(self, panel: Sequence[Any], q: Matrix) -> Sums:
@@ -384,13 +387,32 @@ def _columns_of(x: Any, work: np.dtype[Any]) -> Sums:
     return Sums(np.zeros(0), None, 0.0, x.shape[0], host(mean), host(deviations))
 
 
-def _project(panel: Sequence[Any], v: Matrix, first_row: int, view: View, dtype: str) -> Any:
-    """Ã v for a row of blocks."""
-    panel = [blocks.dense(block) for block in panel]
-    work = blocks.working_dtype(panel[0].dtype)
-    narrow = _Narrow.of(v, view, panel[0], work)
-    result, row = namespace(panel[0]).empty((panel[0].shape[0], v.shape[1]), np.dtype(dtype)), 0
-    for x in _tiles(panel, view, work):
-        result[row : row + x.shape[0]] = _left(x, narrow, view, False)[0]
-        row += x.shape[0]
-    return result
+@dataclass(frozen=True, slots=True)
+class _Projecting:
+    """The task that gives Ã v for a row of blocks."""
+
+    view: View
+    dtype: str
+    row_name: str
+
+    def __call__(self, panel: Sequence[Any], v: Matrix, first_row: int) -> Any:
+        panel = [blocks.dense(block) for block in panel]
+        work = blocks.working_dtype(panel[0].dtype)
+        narrow = _Narrow.of(v, self.view, panel[0], work)
+        xp, row = namespace(panel[0]), 0
+        result = xp.empty((panel[0].shape[0], v.shape[1]), np.dtype(self.dtype))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for x in _tiles(panel, self.view, work):
+                result[row : row + x.shape[0]] = _left(x, narrow, self.view, False)[0]
+                row += x.shape[0]
+        if not bool(xp.isfinite(result).all()):
+            _say_where(panel, first_row, self.row_name)
+        return result
+
+
+def _say_where(panel: Sequence[Any], first_row: int, row_name: str) -> None:
+    """Raise if there is something in a row of blocks that isn't finite."""
+    column = 0
+    for block in panel:
+        blocks.check_finite(block, first_row, row_name, column)
+        column += block.shape[1]
