@@ -27,6 +27,13 @@ _LIVENESS_INTERVAL = 1.0  # seconds between two looks at whether hosts and runne
 _CANCEL_PATIENCE = 20.0  # seconds
 _DEBOUNCE = 30  # milliseconds in which changes are gathered
 _STEP = 10  # milliseconds without a change that end the gathering
+_RUNS_IMPORT = (
+    "workbench.clusters.connect",
+    "workbench.monitor.feed",
+    "workbench.monitor.record",
+    "workbench.runs.runner",
+    "workbench.workloads.catalogue",
+)
 
 
 class Change(NamedTuple):
@@ -92,6 +99,18 @@ class Session:
         from workbench.clusters.launch import launch
 
         return launch(spec, name=name, force=force)
+
+    def keep_warm(self) -> None:
+        """Have a process ready for the next cluster, for a face that lives long and has somebody looking at it."""
+        from workbench.clusters.launch import keep_warm
+
+        keep_warm(_RUNS_IMPORT)
+
+    def let_go(self) -> None:
+        """End the process that `keep_warm` keeps."""
+        from workbench.clusters import spare
+
+        spare.dismiss()
 
     def clusters(self) -> tuple[ClusterRecord, ...]:
         """All clusters, as they truly are."""

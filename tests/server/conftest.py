@@ -98,6 +98,12 @@ class FakeSession:
         self.touch()
         return self.records[name or "calm-otter"]
 
+    def keep_warm(self) -> None:
+        self.calls.append(("keep_warm",))
+
+    def let_go(self) -> None:
+        self.calls.append(("let_go",))
+
     def clusters(self) -> tuple[ClusterRecord, ...]:
         self.reads += 1
         if self.failure is not None:

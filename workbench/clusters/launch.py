@@ -7,14 +7,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dask.config
 
 from workbench import config
-from workbench.clusters import names, processes, records
+from workbench.clusters import names, processes, records, spare
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec, ProfileName
 from workbench.errors import BadInputError, MissingError
@@ -93,15 +93,34 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False) -
     _check_environment(spec)
     if not force:
         _check_budget(spec)
+    waiting = spare.take(_environment) if _runs_in_this_python(spec) else None
     record = ClusterRecord(
         name=name or names.new_name(records.names()),
         spec=spec,
         n_workers_expected=spec.n_workers,
         created=time.time(),
         place=processes.place(),
+        mark=waiting.mark if waiting else "",
     )
-    records.create(record)
+    try:
+        records.create(record)
+    except BaseException:
+        if waiting is not None:
+            waiting.end()
+        raise
+    if waiting is not None and waiting.become(record.name, records.folder(record.name)):
+        return _noted(record, waiting.process)
     return _start_host(record)
+
+
+def keep_warm(preload: Sequence[str] = ()) -> None:
+    """Have a host ready for the next cluster, with these modules imported where its runs start; see `spare`."""
+    if config.get("keep-warm"):
+        spare.keep(_environment, preload)
+
+
+def _runs_in_this_python(spec: ClusterSpec) -> bool:
+    return spec.profile == "cpu" and (spec.python is None or Path(spec.python) == Path(sys.executable))
 
 
 def _check_environment(spec: ClusterSpec) -> None:
@@ -128,7 +147,7 @@ def _start_host(record: ClusterRecord) -> ClusterRecord:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_environment(record),
+                env=_environment(record.marker),
                 cwd=_working_folder(),
                 start_new_session=True,
             )
@@ -137,6 +156,11 @@ def _start_host(record: ClusterRecord) -> ClusterRecord:
         raise BadInputError(
             f"Python can't be started as {python!r} ({err.strerror}). Give the path of an interpreter."
         ) from err
+    return _noted(record, host)
+
+
+def _noted(record: ClusterRecord, host: subprocess.Popen[bytes]) -> ClusterRecord:
+    """Put the process into the record, here and on disk."""
     records.note_process(record.name, host.pid)
     # Somebody has to ask for its exit status when it ends, or its entry in the process table stays.
     threading.Thread(target=host.wait, name=f"wait for {record.name}", daemon=True).start()
@@ -155,11 +179,11 @@ def _working_folder() -> str:
         return str(Path.home())
 
 
-def _environment(record: ClusterRecord) -> dict[str, str]:
+def _environment(mark: str) -> dict[str, str]:
     settings = {
         "DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder()),
         "DASK_WORKBENCH__START_TIMEOUT": str(config.get("start-timeout")),
-        processes.MARKER: record.marker,
+        processes.MARKER: mark,
         # setproctitle, which Dask uses where it is installed, would otherwise write over the marker.
         "SPT_NOENV": "1",
         "PYTHONUNBUFFERED": "1",

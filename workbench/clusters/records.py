@@ -71,6 +71,8 @@ class ClusterRecord(BaseModel):
     message: str | None = None
     """Why it failed or was lost, in one sentence, with the remedy."""
     log_tail: tuple[str, ...] = ()
+    mark: str = ""
+    """What its processes carry in their environment, where the host was there before the cluster had a name."""
 
     @property
     def is_over(self) -> bool:
@@ -80,7 +82,7 @@ class ClusterRecord(BaseModel):
     @property
     def marker(self) -> str:
         """What its processes carry in their environment."""
-        return processes.marker(folder(self.name), self.created)
+        return self.mark or processes.marker(folder(self.name), self.created)
 
 
 def clusters_folder() -> Path:

@@ -30,7 +30,7 @@ def api_url(base_url: str, *parts: str) -> str:
 def cluster_answer(record: ClusterRecord, base_url: str) -> dict[str, Any]:
     """Return a cluster as the faces show it: its record, a line about it, its memory, its dashboard and its code."""
     dashboard = record.dashboard_address and record.status == "ready"
-    return record.model_dump(mode="json") | {
+    return record.model_dump(mode="json", exclude={"mark"}) | {
         "description": record.spec.describe(),
         "memory_used": memory_used(record),
         "dashboard_url": api_url(base_url, "dashboard", record.name, "status") if dashboard else None,

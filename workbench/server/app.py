@@ -79,6 +79,13 @@ class Shared:
             self._watching = self._make_watching(session, self.base_url, self.log)
         return self._watching
 
+    async def keep_warm(self) -> None:
+        """Have the next cluster start sooner, now that somebody looks."""
+        session = await self.session()
+        task = asyncio.ensure_future(asyncio.to_thread(session.keep_warm))
+        self._actions.add(task)
+        task.add_done_callback(self._actions.discard)
+
     async def begin(self, action: Coroutine[Any, Any, Any]) -> None:
         """Start an action and return: its error when it fails quickly, else it goes on and tells the watchers."""
         task = asyncio.ensure_future(action)
@@ -106,6 +113,8 @@ class Shared:
         if self._watching is not None:
             await self._watching.close()
             self._watching = None
+        if self._session is not None:
+            await asyncio.to_thread(self._session.let_go)
 
 
 def _make_session() -> Session:

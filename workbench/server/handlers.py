@@ -151,6 +151,8 @@ class Plan(Handler):
     @authorized
     async def post(self) -> None:
         body = self.body({"profile": str}, {"choices": dict})
+        # Whoever asks for a plan may soon press Start.
+        await self.shared.keep_warm()
         self.answer(await self.ask(lambda session: _plan(session, **body)))
 
 

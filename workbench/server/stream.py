@@ -44,6 +44,7 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Open the connection."""
         shared: Shared = self.settings["workbench_shared"]
         self._watching = await shared.watching()
+        await shared.keep_warm()
         await super().get(*args, **kwargs)
 
     def open(self, *args: Any, **kwargs: Any) -> None:

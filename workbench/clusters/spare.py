@@ -1,0 +1,156 @@
+"""A host process that waits for its cluster: Dask imported and the workers' forkserver warm before somebody says Start.
+
+A face that lives long, such as the Jupyter server, calls `keep` while a person looks at it, and `launch` takes the
+spare where it fits. It ends by itself when nobody takes it for `PATIENCE`, or when the process that keeps it ends.
+Waiting, it holds about 150 MB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from workbench.clusters import processes, records
+
+PATIENCE = 900.0
+"""Seconds that a spare waits."""
+
+_NEXT = 3.0  # seconds after one was taken: its cluster has the cores until then
+_ROOM = 2 * 2**30  # bytes of memory that must be free for it to be worth having
+
+
+class Spare(NamedTuple):
+    """One process that waits."""
+
+    process: subprocess.Popen[bytes]
+    mark: str
+    environment: Mapping[str, str]
+    log: Path
+
+    def become(self, name: str, folder: Path) -> bool:
+        """Tell it which cluster it hosts; False where it has ended and somebody else must."""
+        try:
+            self.log.replace(folder / "host.log")
+            assert self.process.stdin is not None
+            with self.process.stdin as orders:
+                orders.write(json.dumps({"name": name, "cwd": _working_folder()}).encode() + b"\n")
+        except OSError:
+            return False
+        return self.process.poll() is None
+
+    def end(self) -> None:
+        """End it, and all that it started."""
+        processes.end(processes.leftovers(self.process.pid, self.mark))
+        self.process.wait()
+        self.log.unlink(missing_ok=True)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+
+_lock = threading.Lock()
+_waiting: Spare | None = None
+_start: Callable[[], Spare] | None = None
+
+
+def keep(environment: Callable[[str], dict[str, str]], preload: Sequence[str] = ()) -> None:
+    """Have a spare from now on.
+
+    Parameters
+    ----------
+    environment
+        Environment of a host process that carries this mark.
+    preload
+        Modules beyond Dask that processes forked for the cluster will import.
+    """
+    global _start
+    # Elsewhere workers aren't forked, and there is little to be had ready.
+    if sys.platform != "linux":
+        return
+    with _lock:
+        _start = lambda: _spawn(environment, preload)  # noqa: E731
+        _refill()
+
+
+def take(environment: Callable[[str], dict[str, str]]) -> Spare | None:
+    """Spare whose environment is the one that is wanted, None where there is none; soon there is another."""
+    global _waiting
+    with _lock:
+        spare, _waiting = _waiting, None
+        if _start is not None:
+            timer = threading.Timer(_NEXT, _refill_soon)
+            timer.daemon = True
+            timer.start()
+    if spare is None:
+        return None
+    if spare.process.poll() is None and spare.environment == environment(spare.mark):
+        return spare
+    spare.end()
+    return None
+
+
+def dismiss() -> None:
+    """Have none any more."""
+    global _start, _waiting
+    with _lock:
+        spare, _waiting, _start = _waiting, None, None
+    if spare is not None:
+        spare.end()
+
+
+def _refill_soon() -> None:
+    with _lock:
+        _refill()
+
+
+def _refill() -> None:
+    global _waiting
+    if _waiting is not None and _waiting.process.poll() is None:
+        return
+    if _start is None or psutil.virtual_memory().available < _ROOM:
+        return
+    # Without one a cluster starts as it always does.
+    with contextlib.suppress(OSError):
+        _waiting = _start()
+
+
+def _spawn(environment: Callable[[str], dict[str, str]], preload: Sequence[str]) -> Spare:
+    mark = f"spare#{os.getpid()}#{uuid.uuid4().hex}"
+    log = records.clusters_folder() / f".spare-{uuid.uuid4().hex}.log"
+    _forget_old_logs(log.parent)
+    chosen = environment(mark)
+    with open(log, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as output:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "workbench.clusters.host", "--wait", str(PATIENCE), str(log), *preload],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=chosen,
+            start_new_session=True,
+        )
+    return Spare(process, mark, chosen, log)
+
+
+def _forget_old_logs(folder: Path) -> None:
+    """Logs of spares that were killed while they waited."""
+    for path in folder.glob(".spare-*.log"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > 2 * PATIENCE:
+                path.unlink()
+
+
+def _working_folder() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return str(Path.home())
