@@ -193,6 +193,58 @@ def test_a_notebook_is_connected_by_a_cell_that_one_sees(lab: Lab, open_lab: Ope
     screenshot("notebook-connected")
 
 
+def test_a_run_opens_as_a_report_and_dasks_own_dashboard_is_one_click_away(
+    lab: Lab, open_lab: OpenLab, page: Page
+) -> None:
+    opened = open_lab()
+    cluster = start_cluster(opened, "shown-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
+    run = run_workload(opened, lab, "array_mean", size="32MiB")
+    with page.context.expect_page() as report:
+        hook(hook(opened, f"run-{run['id']}"), "report").click()
+    expect(report.value.locator("body")).to_contain_text("array_mean")
+    expect(report.value.locator("canvas").first).to_be_visible(timeout=MINUTE)
+    with page.context.expect_page() as dashboard:
+        hook(cluster, "dashboard").click()
+    expect(dashboard.value).to_have_title(re.compile("Dask: Status"), timeout=MINUTE)
+    expect(dashboard.value.locator("canvas").first).to_be_visible(timeout=MINUTE)
+    assert dashboard.value.url.startswith(lab.root)
+
+
+def test_a_workload_goes_into_a_notebook_as_plain_dask_code_that_runs(lab: Lab, open_lab: OpenLab) -> None:
+    page = open_lab()
+    start_cluster(page, "inserted-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:create-new', {kernelName: 'python3'}) }")
+    expect(page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]')).to_be_visible(timeout=MINUTE)
+    section(page, "hardware", opened=False)
+    section(page, "workloads", opened=True)
+    hook(page, "workload-array_sum").click()
+    hook(page, "field-size").fill("8MiB")
+    expect(hook(page, "insert-workload")).to_be_enabled()
+    page.wait_for_timeout(500)
+    hook(page, "insert-workload").click()
+    cell = page.locator(".jp-Notebook .jp-CodeCell").filter(has_text="def array_sum")
+    expect(cell).to_be_visible()
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+    # 1024 × 1024 numbers around 11, every other row and column: 2.88 million.
+    expect(page.locator(".jp-OutputArea-output").filter(has_text=re.compile(r"288\d{4}"))).to_be_visible(timeout=MINUTE)
+
+
+def test_workers_restart_and_everything_stops_from_the_sidebar(lab: Lab, open_lab: OpenLab) -> None:
+    page = open_lab()
+    first = start_cluster(page, "one-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
+    start_cluster(page, "two-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
+    hook(first, "restart").click()
+    confirm = page.locator(".jp-Dialog .jp-mod-accept")
+    if confirm.count():
+        confirm.click()
+    expect(hook(first, "stage")).to_have_text("ready", timeout=MINUTE)
+    hook(page, "stop-all").click()
+    if hook(page, "stop-all").count():
+        hook(page, "stop-all").click()
+    expect(hook(page, "cluster-one-otter")).to_have_count(0, timeout=MINUTE)
+    expect(hook(page, "cluster-two-otter")).to_have_count(0, timeout=MINUTE)
+
+
 def test_clusters_and_runs_are_found_again_after_the_server_was_killed(lab: Lab, open_lab: OpenLab) -> None:
     page = open_lab()
     start_cluster(page, "lasting-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
