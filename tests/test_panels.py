@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import html
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +21,7 @@ from bokeh.models import ImportedStyleSheet, UIElement
 from tests.conftest import using_data_folder
 from workbench.clusters.plan import ClusterChoices
 from workbench.errors import BadInputError
-from workbench.panels import Progress, TaskStream, Watch, Workbench, Workers
+from workbench.panels import Progress, TaskStream, Watch, Workbench, Workers, cells
 from workbench.panels.forms import Form
 from workbench.panels.hardware import Hardware
 from workbench.session import Session
@@ -379,6 +383,21 @@ def test_a_dark_page_gets_a_dark_figure_with_all_that_was_seen(quick_client: Any
         assert stream.theme == "light"
 
 
+def test_a_figure_waits_while_a_cell_imports_what_bokeh_would_use_half_made() -> None:
+    from workbench.panels.live import _is_being_imported
+
+    name = "half_made"
+    try:
+        module = sys.modules[name] = ModuleType(name)
+        module.__spec__ = ModuleSpec(name, None)
+        assert not _is_being_imported(name)
+        module.__spec__._initializing = True  # type: ignore[attr-defined]
+        assert _is_being_imported(name)
+    finally:
+        del sys.modules[name]
+    assert not _is_being_imported(name)
+
+
 def test_a_figure_works_with_an_asynchronous_client() -> None:
     async def watch() -> int:
         from distributed import Client, LocalCluster
@@ -399,6 +418,47 @@ def test_a_figure_works_with_an_asynchronous_client() -> None:
             return len(stream.source("tasks").data["left"])
 
     assert asyncio.run(watch()) == 1
+
+
+class FakeShell:
+    """As much of IPython as tells which cell runs."""
+
+    def __init__(self) -> None:
+        self.kernel = self.events = self
+        self.cell = ""
+        self.heard: list[Callable[[Any], None]] = []
+
+    def register(self, event: str, hear: Callable[[Any], None]) -> None:
+        assert event == "pre_run_cell"
+        self.heard.append(hear)
+
+    def get_parent(self, channel: str) -> dict[str, Any]:
+        return {"metadata": {"cellId": self.cell}}
+
+    def run(self, cell: str) -> None:
+        self.cell = cell
+        for hear in self.heard:
+            hear(SimpleNamespace(cell_id=cell))
+
+
+def test_a_figure_closes_when_the_last_cell_that_displays_it_is_run_again() -> None:
+    shell = FakeShell()
+    closed: list[str] = []
+    first, second = (SimpleNamespace(close=partial(closed.append, name)) for name in ("first", "second"))
+    shell.run("a")
+    cells.note(first, shell)
+    shell.run("b")
+    cells.note(first, shell)
+    cells.note(second, shell)
+    shell.run("a")
+    assert closed == []
+    cells.note(second, shell)
+    shell.run("b")
+    assert closed == ["first"]
+    shell.run("c")
+    assert closed == ["first"]
+    shell.run("a")
+    assert closed == ["first", "second"]
 
 
 def test_what_is_no_client_and_no_theme_is_said(quick_client: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import deque
 from collections.abc import Coroutine
@@ -15,6 +16,7 @@ from bokeh.models import ColumnDataSource, CustomJS, Plot
 from dask.utils import format_bytes
 
 from workbench.errors import BadInputError
+from workbench.panels import cells
 from workbench.panels.loading import load_once
 from workbench.panels.look import button, html, row, sentence
 from workbench.panels.thread import Redraw, wait_for
@@ -108,6 +110,7 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         return self._view
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        cells.note(self)
         return wait_for(super()._repr_mimebundle_, include, exclude)
 
     def open(self) -> None:
@@ -131,7 +134,7 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         return self._figure.layout.sources[name]
 
     def close(self) -> None:
-        """Draw no more. What is shown stays. Done by itself when no page shows it any more."""
+        """Draw no more. What is shown stays. Done by itself when its cell is run again."""
         self._redraw.stop()
 
     def __enter__(self) -> Self:
@@ -200,7 +203,7 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
 
     def _draw(self) -> None:
         """Take what came into the figure, and send it to the page."""
-        if not self._view.connected:
+        if not self._view.connected or _is_being_imported("pandas"):
             return
         if self._wanted is not None:
             theme, self._wanted = self._wanted, None
@@ -323,7 +326,7 @@ class Watch(Figure):
             self._feed.start()
 
     def close(self) -> None:
-        """Watch no more. What is shown stays. Done by itself when no page shows it any more."""
+        """Watch no more. What is shown stays. Done by itself when its cell is run again."""
         super().close()
         feed, self._feed = self._feed, None
         if feed is None:
@@ -403,6 +406,11 @@ def _recorded(run: Run) -> Batch:
         return read_events(store.folder(run.id) / "events.parquet")
     except FileNotFoundError as err:
         raise NotFoundError(f"No events were recorded of the run {run.id} ({run.status}).") from err
+
+
+def _is_being_imported(module: str) -> bool:
+    """Whether a cell is importing this module: Bokeh uses pandas as soon as there is something of that name."""
+    return bool(getattr(getattr(sys.modules.get(module), "__spec__", None), "_initializing", False))
 
 
 def _summary(batch: Batch) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import panel as pn
 
 from workbench.errors import WorkbenchError
+from workbench.panels import cells
 from workbench.panels.clusters import Clusters
 from workbench.panels.hardware import Hardware
 from workbench.panels.live import Replay, Shown, Watch
@@ -91,6 +92,7 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         return self._view
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        cells.note(self)
         return wait_for(super()._repr_mimebundle_, include, exclude)
 
     def open(self) -> None:
@@ -99,7 +101,7 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
             self._following = soon(self._follow)
 
     def close(self) -> None:
-        """Follow and watch no more; clusters and runs go on. Done by itself when no page shows it any more."""
+        """Follow and watch no more; clusters and runs go on. Done by itself when its cell is run again."""
         following, self._following = self._following, None
         if following is not None:
             following.cancel()

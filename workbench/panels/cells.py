@@ -1,0 +1,59 @@
+"""Which cell of the notebook displays what: when a cell is run again, what it displayed has gone from the page.
+
+Panel has a message of its own for that, which JupyterLab doesn't always send.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Displayed(Protocol):
+    """What can be displayed by several cells, and closed when none does any more."""
+
+    def close(self) -> None:
+        """Do no more work."""
+
+
+_displayed: dict[str, list[Displayed]] = {}
+
+
+def note(panel: Displayed, shell: Any = None) -> None:
+    """Remember that the running cell of this shell, IPython's by default, displays `panel`.
+
+    It is closed when no cell does any more.
+    """
+    shell = shell or _shell()
+    cell = _running_cell(shell)
+    if cell is None:
+        return
+    if not _displayed:
+        shell.events.register("pre_run_cell", lambda info: run_again(getattr(info, "cell_id", None)))
+    others = _displayed.setdefault(cell, [])
+    if not any(panel is other for other in others):
+        others.append(panel)
+
+
+def run_again(cell: str | None) -> None:
+    """Close what only this cell displayed."""
+    gone = _displayed.get(cell or "", [])
+    _displayed.update({cell: []} if cell else {})
+    for panel in gone:
+        if not any(panel is other for others in _displayed.values() for other in others):
+            panel.close()
+
+
+def _running_cell(shell: Any) -> str | None:
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None:
+        return None
+    found = kernel.get_parent("shell").get("metadata", {}).get("cellId")
+    return found if isinstance(found, str) else None
+
+
+def _shell() -> Any:
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return None
+    return get_ipython()
