@@ -33,6 +33,8 @@ Matrix = np.ndarray[Any, Any]
 
 # Up to so many columns everything is computed at once, exactly.
 EXACT = 64
+# Single precision leaves at best 4 ε of θ₁ in doubt, so that smaller tolerances could only end in starting over.
+SINGLE = 5e-6
 # The blocks and products that are kept take at most this; then the space is cut down to its best vectors.
 BASIS_BYTES = 2**30
 
@@ -97,7 +99,7 @@ class _Search:
         block = _orthonormal(self._random(self.width))
         if self.operator.start_only:
             block = _orthonormal(self.operator.normal(block, self.operator.single))
-        found = self._gram(block, self.tol > _EPS32)
+        found = self._gram(block, self.tol >= SINGLE)
         if not isinstance(found, Leading) and self._rough:
             found = self._gram(found, False)
         return found if isinstance(found, Leading) else self._orthogonal(found)
