@@ -81,7 +81,7 @@ def test_a_form_names_and_explains_its_fields() -> None:
     assert widgets["share"].description == "Allowed: above 0, at most 1."
     assert widgets["shape"].placeholder == "such as 10, 20"
     assert list(widgets["kind"].options) == ["a", "b"]
-    assert list(widgets["chosen"].options.values()) == [None, "x", "y"]
+    assert list(widgets["chosen"].options.values()) == ["", "x", "y"]
 
 
 def test_a_form_says_when_a_value_has_changed() -> None:

@@ -10,7 +10,7 @@ import panel as pn
 
 from workbench.panels.look import STYLE, when_changed
 
-_YES_NO = {"as the settings say": None, "yes": True, "no": False}
+_YES_NO = {"as the settings say": "", "yes": True, "no": False}
 
 
 class Form:
@@ -48,7 +48,10 @@ class Form:
         """Fill in these values."""
         for name, value in values.items():
             widget = self.widgets[name]
-            widget.value = value if not isinstance(widget, pn.widgets.TextInput) else _as_text(value)
+            written = isinstance(widget, pn.widgets.TextInput) or (
+                value is None and "" in getattr(widget, "values", ())
+            )
+            widget.value = _as_text(value) if written else value
 
 
 def _plain(field: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,13 +77,12 @@ def _widget(name: str, field: Mapping[str, Any]) -> Any:
     default = field.get("default")
     kind = field.get("type")
     if "enum" in field:
-        options = {str(option): option for option in field["enum"]}
-        return pn.widgets.Select(
-            options=options if "default" in field else {"": None, **options}, value=default, **shared
-        )
+        options = {"": ""} if default is None else {}
+        options |= {str(option): option for option in field["enum"]}
+        return pn.widgets.Select(options=options, value="" if default is None else default, **shared)
     if kind == "boolean":
         options = {"yes": True, "no": False} if isinstance(default, bool) else _YES_NO
-        return pn.widgets.Select(options=options, value=default, **shared)
+        return pn.widgets.Select(options=options, value=default if isinstance(default, bool) else "", **shared)
     if kind == "integer":
         return pn.widgets.IntInput(value=default, placeholder=_example(field), **shared)
     if kind == "number":

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from workbench.runs.store import Run
     from workbench.session import Session
 
-SHOWN = 8
+SHOWN = 5
 """How many of the latest runs are listed."""
 
 
