@@ -77,12 +77,12 @@ def _widget(name: str, field: Mapping[str, Any]) -> Any:
     default = field.get("default")
     kind = field.get("type")
     if "enum" in field:
-        options = {"": ""} if default is None else {}
+        options: dict[str, Any] = {"": ""} if default is None else {}
         options |= {str(option): option for option in field["enum"]}
         return pn.widgets.Select(options=options, value="" if default is None else default, **shared)
     if kind == "boolean":
-        options = {"yes": True, "no": False} if isinstance(default, bool) else _YES_NO
-        return pn.widgets.Select(options=options, value=default if isinstance(default, bool) else "", **shared)
+        answers = {"yes": True, "no": False} if isinstance(default, bool) else _YES_NO
+        return pn.widgets.Select(options=answers, value=default if isinstance(default, bool) else "", **shared)
     if kind == "integer":
         return pn.widgets.IntInput(value=default, placeholder=_example(field), **shared)
     if kind == "number":
