@@ -57,6 +57,9 @@ class Operator(Protocol):
     def start_only(self) -> bool:
         """Whether the first pass is still to come and must learn columns' means: its product is only a good start."""
 
+    def input_error(self, single: bool) -> float:
+        """How far a singular value can be off as A is rounded when it is read, which its products can't show."""
+
     def normal(self, q: Matrix, single: bool) -> Matrix:
         """AᴴA q."""
 
@@ -112,8 +115,8 @@ class _Search:
         s, v = np.concatenate([s, np.zeros(self.n - len(s))]), vh.conj().T
         if v.shape[1] < self.n:
             v = np.linalg.svd(r)[2].conj().T
-        none = np.zeros(self.n)
-        ritz = Ritz(s, none, np.zeros((1, self.n)), 0.0, self._rounding(s[0]), 0.0, 0.0, True)
+        none, rounding = np.zeros(self.n), self._rounding(s[0]) + self.operator.input_error(False)
+        ritz = Ritz(s, none, np.zeros((1, self.n)), 0.0, rounding, 0.0, 0.0, True)
         return self._ended(interval(ritz, self.k), ritz, v, "float64, with a QR factorization")
 
     def _random(self, columns: int) -> Matrix:
@@ -166,7 +169,7 @@ class _Search:
             np.linalg.norm(residuals, axis=0),
             np.asarray(np.linalg.qr(residuals, mode="r")),
             floor,
-            0.0,
+            self.operator.input_error(self._rough),
             self.operator.squares,
             self.operator.squares_error + floor,
             basis.columns == self.n,
@@ -176,7 +179,7 @@ class _Search:
     def _too_coarse(self, ritz: Ritz) -> bool:
         """Whether rounding alone takes half of the tolerance of one of the k values."""
         theta = ritz.s[: self.k] ** 2
-        width = np.sqrt(theta + ritz.floor) - np.sqrt(np.maximum(theta - ritz.floor, 0))
+        width = np.sqrt(theta + ritz.floor) - np.sqrt(np.maximum(theta - ritz.floor, 0)) + 2 * ritz.floor_s
         return bool((width > self.tol * ritz.s[: self.k]).any() and ritz.s[0] > 0)
 
     def _next(self, basis: _Basis, noise: float) -> Matrix:
@@ -204,7 +207,7 @@ class _Search:
                 np.linalg.norm(apart[:, :some], axis=0),
                 np.asarray(np.linalg.qr(apart[:, :some], mode="r")),
                 0.0,
-                self._rounding(s[0]),
+                self._rounding(s[0]) + self.operator.input_error(False),
                 self.operator.squares,
                 self.operator.squares_error,
                 v.shape[1] == self.n,

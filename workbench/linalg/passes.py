@@ -34,6 +34,8 @@ TILE_BYTES = 1_500_000
 ROWS_IN_SINGLE = 2048
 # Partial results that are added in one task.
 FAN_IN = 8
+# What is larger doesn't travel inside the graph, but straight to the workers.
+GRAPH_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,12 +59,16 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """What one reading of some rows adds up to. `mean` and `deviations` (Σ|x − mean|²) are each column's."""
+    """What one reading of some rows adds up to. `mean` and `deviations` (Σ|x − mean|²) are each column's.
+
+    `squares` is ‖Ã‖²_F, `means` what centring has taken from it.
+    """
 
     product: Matrix
     triangle: Matrix | None
     squares: float
     rows: int
+    means: float = 0.0
     mean: Matrix | None = None
     deviations: Matrix | None = None
 
@@ -78,12 +84,27 @@ class DaskOperator:
         self.single = a.dtype.kind in "biu" and a.dtype.itemsize <= 2
         self.passes = 0
         self.squares, self.squares_error = np.inf, 0.0
+        self._uncentred = 0.0
         self._token = tokenize(a.name, view.along, view.scale)
 
     @property
     def start_only(self) -> bool:
         """Whether the first pass still has to find the columns' means."""
         return not self.view.known
+
+    def input_error(self, single: bool) -> float:
+        """How far a singular value can be off because the numbers, or their means, were rounded when they were read.
+
+        Both products of a pass use the same rounded numbers, so that nothing computed from them could show it.
+        """
+        kind, size = self.a.dtype.kind, self.a.dtype.itemsize
+        exact = (
+            not single or (kind in "biu" and size <= 2) or (kind == "f" and size <= 4) or (kind == "c" and size <= 8)
+        )
+        if exact and self.view.along is None:
+            return 0.0
+        eps = float(np.finfo(np.float32 if single else float).eps)
+        return eps / 2 * float(np.sqrt(self._uncentred))
 
     @property
     def bytes_read(self) -> int:
@@ -111,7 +132,7 @@ class DaskOperator:
             sums = self._summed(q, single, with_triangle, first)
         if first:
             sums = self._learned(sums, q)
-            self.squares = sums.squares
+            self.squares, self._uncentred = sums.squares, sums.squares + sums.means
             self.squares_error = 16 * float(np.finfo(np.float32 if single else float).eps) * sums.squares
             self.single = self.single or 1e-30 < sums.squares / max(1, self.a.size) < sums.squares < 1e30
         return sums
@@ -126,7 +147,12 @@ class DaskOperator:
         factor = 1 / np.where(constant, 1.0, deviation) if self.view.scale else np.ones(len(deviation))
         self.view = replace(self.view, mean=sums.mean, factor=factor)
         product = sums.product - sums.rows * np.outer(sums.mean.conj(), sums.mean @ q)
-        return replace(sums, product=factor[:, None] * product, squares=float((sums.deviations * factor**2).sum()))
+        return replace(
+            sums,
+            product=factor[:, None] * product,
+            squares=float((sums.deviations * factor**2).sum()),
+            means=float(sums.rows * (np.abs(sums.mean * factor) ** 2).sum()),
+        )
 
     # --- graphs --------------------------------------------------------------------------------------------------
 
@@ -141,7 +167,7 @@ class DaskOperator:
     def _reduced(self, what: str, task: Callable[..., Any], q: Matrix, add: Callable[[list[Any]], Any]) -> Any:
         """`add` of `task` over the rows of blocks, computed now where Dask is set to compute."""
         name = f"{what}-{self._token}-{self.passes}"
-        graph: dict[Any, Any] = {(name, "q"): _sent(q)} if q.nbytes <= 2**20 else {}
+        graph: dict[Any, Any] = {(name, "q"): q} if q.nbytes <= GRAPH_BYTES else {}
         shared = (name, "q") if graph else _sent(q)
         starts = np.cumsum([0, *self.a.chunks[0][:-1]])
         keys: list[Any] = []
@@ -179,7 +205,7 @@ def _same(x: Any) -> Any:
 def _sent(q: Matrix) -> Any:
     """`q`, or where it is large and a cluster computes, its place there."""
     client = cluster_client()
-    return client.scatter(q, hash=False) if client is not None and q.nbytes > 2**20 else q
+    return client.scatter(q, hash=False) if client is not None and q.nbytes > GRAPH_BYTES else q
 
 
 def cluster_client() -> Any:
@@ -203,7 +229,8 @@ def _added(parts: Sequence[Sums]) -> Sums:
     if known:
         mean = np.sum([each * (n / rows) for each, _, n in known], axis=0)
         deviations = np.sum([within + n * np.abs(each - mean) ** 2 for each, within, n in known], axis=0)
-    return Sums(product, triangle, sum(part.squares for part in parts), rows, mean, deviations)
+    squares, means = sum(part.squares for part in parts), sum(part.means for part in parts)
+    return Sums(product, triangle, squares, rows, means, mean, deviations)
 
 
 # --- the work on a row of blocks ---------------------------------------------------------------------------------
@@ -339,7 +366,7 @@ class _Reading:
         total = xp.zeros(q.shape, work)
         few, pending = xp.zeros(q.shape, dtype), 0
         shift = xp.zeros(q.shape[1], work)
-        squares, triangle = 0.0, None
+        squares, means, triangle = 0.0, 0.0, None
         learn = self.first and not view.known
         columns: list[Sums] = []
         for x in _tiles(panel, view, dtype):
@@ -358,12 +385,15 @@ class _Reading:
             elif view.mean is not None:
                 shift += y.sum(axis=0)
             squares += 0.0 if square is None else float(square)
+            if self.first and mean is not None:
+                taken = mean if factor is None else mean * factor
+                means += x.shape[1] * float((abs(taken) ** 2).sum(dtype=np.float64))
             if learn:
                 columns.append(_columns_of(x, work))
         product = host(total + few) - self._subtracted(host(shift))
         if view.factor is not None:
             product = view.factor[:, None] * product
-        sums = Sums(product, None if triangle is None else host(triangle), squares, panel[0].shape[0])
+        sums = Sums(product, None if triangle is None else host(triangle), squares, panel[0].shape[0], means)
         if not columns:
             return sums
         learned = _added(columns)
@@ -384,7 +414,7 @@ def _columns_of(x: Any, work: np.dtype[Any]) -> Sums:
     deviations = (
         (apart.real**2 + apart.imag**2).sum(axis=0) if work.kind == "c" else xp.einsum("ij,ij->j", apart, apart)
     )
-    return Sums(np.zeros(0), None, 0.0, x.shape[0], host(mean), host(deviations))
+    return Sums(np.zeros(0), None, 0.0, x.shape[0], 0.0, host(mean), host(deviations))
 
 
 @dataclass(frozen=True, slots=True)
