@@ -41,7 +41,16 @@ def bundle() -> int:
 @contextmanager
 def server(folder: Path, port: int, *, extension: bool = True) -> Iterator[float]:
     """Start a Jupyter server; seconds until it answered."""
-    environment = {**os.environ, "HOME": str(folder), "DASK_WORKBENCH__DATA_FOLDER": str(folder / "data")}
+    settings = folder / "config"
+    settings.mkdir(exist_ok=True)
+    enabled = {"ServerApp": {"jpserver_extensions": {"workbench": extension}}}
+    (settings / "jupyter_server_config.json").write_text(json.dumps(enabled))
+    environment = {
+        **os.environ,
+        "HOME": str(folder),
+        "JUPYTER_CONFIG_DIR": str(settings),
+        "DASK_WORKBENCH__DATA_FOLDER": str(folder / "data"),
+    }
     began = time.perf_counter()
     process = subprocess.Popen(
         [
@@ -56,7 +65,6 @@ def server(folder: Path, port: int, *, extension: bool = True) -> Iterator[float
                 f"--ServerApp.root_dir={folder}",
             ),
             f"--IdentityProvider.token={_TOKEN}",
-            "--ServerApp.jpserver_extensions=" + json.dumps({"workbench": extension}),
         ],
         env=environment,
         stdout=subprocess.DEVNULL,
@@ -68,6 +76,8 @@ def server(folder: Path, port: int, *, extension: bool = True) -> Iterator[float
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/api?token={_TOKEN}"):
                     break
             except (urllib.error.URLError, ConnectionError):
+                if process.poll() is not None:
+                    raise SystemExit(f"JupyterLab ended with exit code {process.returncode}.") from None
                 time.sleep(0.01)
         yield time.perf_counter() - began
     finally:
