@@ -11,6 +11,7 @@ import pytest
 
 from workbench.linalg import svd_compressed
 from workbench.linalg.certificate import Certificate
+from workbench.linalg.passes import DaskOperator, View
 
 Matrix = np.ndarray[Any, Any]
 ROWS, COLUMNS, K = 300, 160, 10
@@ -159,14 +160,21 @@ def test_the_angle_is_bounded_where_there_is_a_gap() -> None:
     assert sine <= result.certificate.angle < 0.1
 
 
-@pytest.mark.parametrize("center", [None, 0, 1])
-def test_numbers_rounded_as_they_are_read_are_in_the_bound(center: int | None) -> None:
+@pytest.mark.parametrize("along", [None, "rows", "columns"])
+@pytest.mark.parametrize(("dtype", "exact"), [("u1", True), ("f4", True), ("f8", False), ("i4", False)])
+def test_numbers_rounded_as_they_are_read_are_counted(along: Any, dtype: str, exact: bool) -> None:
     # Both products of a pass use the same rounded numbers, so that no asymmetry could show it.
-    x = noise(3) * np.linspace(3, 1, COLUMNS) + 30
-    s, certificate, error = found(x, 0, 1e-2, center=center)
-    assert (error <= certificate.bound).all()
-    assert certificate.dtype == "float32"
-    assert (certificate.bound >= np.finfo(np.float32).eps / 2 * np.linalg.norm(x) / s * 0.99).all()
+    x = (abs(noise(3)) * 30).astype(dtype)
+    operator = DaskOperator(da.from_array(x, chunks=(100, -1)), View(along), "row", kept=True)
+    with dask.config.set(scheduler="sync"):
+        operator.normal(np.eye(COLUMNS, 3), False)
+    half = np.linalg.norm(x.astype(float)) / 2
+    if exact and along is None:
+        assert operator.input_error(True) == 0
+    else:
+        assert operator.input_error(True) == pytest.approx(np.finfo(np.float32).eps * half)
+    expected = 0 if along is None else np.finfo(np.float64).eps * half
+    assert operator.input_error(False) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("center", [0, 1])
