@@ -296,9 +296,9 @@ def compute(client: Any) -> None:
 def test_a_task_stream_gets_what_a_client_computes(quick_client: Any) -> None:
     with TaskStream(quick_client) as stream:
         compute(quick_client)
-        columns = until(lambda: len(stream.source("tasks").data["left"]) > 10 and stream.source("tasks").data)
+        until(lambda: any("sum" in name for name in stream.source("tasks").data["name"]))
+        columns = stream.source("tasks").data
         assert len(columns["right"]) == len(columns["left"])
-        assert any("sum" in name for name in columns["name"])
 
 
 def test_workers_and_progress_are_seen_too(quick_client: Any) -> None:
@@ -358,7 +358,7 @@ def test_a_paused_figure_stands_still_and_catches_up(quick_client: Any) -> None:
 def test_panning_ends_following_and_brings_the_detail(quick_client: Any) -> None:
     with TaskStream(quick_client) as stream:
         compute(quick_client)
-        until(lambda: len(stream.source("tasks").data["left"]) > 10)
+        until(lambda: len(stream.source("tasks").data["left"]) > 0)
         time.sleep(0.3)
         start = min(stream.source("tasks").data["left"])
         stream._range.update(start=start, end=start + 1)
@@ -373,10 +373,10 @@ def test_panning_ends_following_and_brings_the_detail(quick_client: Any) -> None
 def test_a_dark_page_gets_a_dark_figure_with_all_that_was_seen(quick_client: Any) -> None:
     with TaskStream(quick_client) as stream:
         compute(quick_client)
-        until(lambda: len(stream.source("tasks").data["left"]) > 10)
+        until(lambda: len(stream.source("tasks").data["left"]) > 0)
         stream._on_theme("dark")
         until(lambda: stream.theme == "dark")
-        until(lambda: len(stream.source("tasks").data["left"]) > 10)
+        until(lambda: len(stream.source("tasks").data["left"]) > 0)
     with TaskStream(quick_client, theme="light") as stream:
         stream._on_theme("dark")
         time.sleep(0.3)

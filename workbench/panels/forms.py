@@ -48,10 +48,8 @@ class Form:
         """Fill in these values."""
         for name, value in values.items():
             widget = self.widgets[name]
-            written = isinstance(widget, pn.widgets.TextInput) or (
-                value is None and "" in getattr(widget, "values", ())
-            )
-            widget.value = _as_text(value) if written else value
+            left_open = value is None and "" in getattr(widget, "values", ())
+            widget.value = _as_text(value) if left_open or isinstance(widget, pn.widgets.TextInput) else value
 
 
 def _plain(field: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
