@@ -19,7 +19,7 @@ def test_every_profile_has_a_launcher() -> None:
     assert set(launch.LAUNCHERS) == set(get_args(ProfileName))
 
 
-@pytest.mark.parametrize(("profile", "protocol"), [("gpu", "tls"), ("gpus", "tcp"), ("ucx", "ucx")])
+@pytest.mark.parametrize(("profile", "protocol"), [("gpu", "tls"), ("gpus", "tcp")])
 def test_a_profile_without_a_launcher_says_so_and_starts_nothing(
     data_folder: Path, spec: ClusterSpec, profile: Any, protocol: Any
 ) -> None:

@@ -18,7 +18,7 @@ def spec(**fields: Any) -> ClusterSpec:
 
 
 def test_json_gives_the_same_spec_back() -> None:
-    made = spec(python="/opt/python", idle_timeout=None, devices=("GPU-1",), why=("Because.",), profile="gpu")
+    made = spec(python="/opt/python", idle_timeout=None, devices=("GPU-1", "GPU-2"), why=("Because.",), profile="gpus")
     again = ClusterSpec.from_json(made.to_json())
     assert again == made
     assert again.why == made.why

@@ -137,17 +137,15 @@ async def _scheduler(record: ClusterRecord) -> AsyncIterator[Any]:
     """Dask's RPC to the cluster's scheduler. Raises a WorkbenchError when it isn't up or doesn't answer."""
     from distributed.core import rpc
 
-    if record.status != "ready" or record.scheduler_address is None:
+    if record.status != "ready" or record.contact is None:
         raise ConflictError(f"Cluster {record.name} is not ready ({record.status}). {record.message or ''}".strip())
     keys = security.load(record)
     arguments = keys.get_connection_args("client") if keys else {}
     try:
-        async with rpc(record.scheduler_address, connection_args=arguments, timeout=_RPC_PATIENCE) as scheduler:
+        async with rpc(record.contact, connection_args=arguments, timeout=_RPC_PATIENCE) as scheduler:
             yield scheduler
     except OSError as err:
-        raise FailedError(
-            f"The scheduler of {record.name} does not answer at {record.scheduler_address} ({err})."
-        ) from err
+        raise FailedError(f"The scheduler of {record.name} does not answer at {record.contact} ({err}).") from err
 
 
 def _text(lines: list[tuple[str, str]]) -> str:

@@ -27,27 +27,25 @@ if TYPE_CHECKING:
 
 
 async def local_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
-    """Dask's LocalCluster with its scheduler up and no worker yet, reachable from this machine only."""
+    """Dask's LocalCluster with its scheduler up and no worker yet, reachable from this machine only.
+
+    Over UCX, which takes no address to listen at, other machines reach it unless a firewall is between.
+    """
     from distributed import LocalCluster
 
-    return await LocalCluster(
-        n_workers=0,
-        threads_per_worker=spec.threads_per_worker,
-        memory_limit=spec.memory_limit,
-        protocol=spec.protocol,
-        security=security,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        # The host adds the dashboard when somebody first looks at it: its import takes as long as starting two workers.
-        scheduler_kwargs={"dashboard": False},
-        silence_logs=False,
-        asynchronous=True,
-    )
+    return await LocalCluster(**{**spec.arguments(), "n_workers": 0}, security=security, **_HERE)
 
+
+_HERE: dict[str, Any] = {
+    # The host adds the dashboard when somebody first looks at it: its import takes as long as starting two workers.
+    "scheduler_kwargs": {"dashboard": False},
+    "silence_logs": False,
+    "asynchronous": True,
+}
 
 _SEATS: dict[ProfileName, str] = {
     profile: f"The {profile} profile has no launcher in this version. Choose the cpu profile."
-    for profile in ("gpu", "gpus", "ucx")
+    for profile in ("gpu", "gpus")
 }
 
 
@@ -60,9 +58,12 @@ def _seat(sentence: str) -> Launcher:
 
 LAUNCHERS: dict[ProfileName, Launcher] = {
     "cpu": local_cluster,
+    "ucx": local_cluster,
     **{profile: _seat(sentence) for profile, sentence in _SEATS.items()},
 }
 """For each profile the function that starts its scheduler, without workers: the host adds those, and counts them."""
+
+UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-ucxx")
 
 
 def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False) -> ClusterRecord:
@@ -109,6 +110,18 @@ def _check_environment(spec: ClusterSpec) -> None:
         from workbench.clusters.environments import check_environment
 
         check_environment(spec.python)
+    if spec.protocol == "ucx":
+        _check_package(spec, UCX_PACKAGES, "ucx")
+
+
+def _check_package(spec: ClusterSpec, names: tuple[str, ...], extra: str) -> None:
+    from workbench.clusters.environments import installed
+
+    if not installed(spec.python, names):
+        raise MissingError(
+            f"The {spec.profile} profile needs {names[0]} in {spec.python or sys.executable}: "
+            f"pip install 'dask-workbench[{extra}]'."
+        )
 
 
 def _check_budget(spec: ClusterSpec) -> None:
@@ -164,7 +177,18 @@ def _environment(record: ClusterRecord) -> dict[str, str]:
         "SPT_NOENV": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    return {**_worker_environment(), **os.environ, **settings}
+    return {**_worker_environment(), **_ucx_environment(record.spec), **os.environ, **settings}
+
+
+def _ucx_environment(spec: ClusterSpec) -> dict[str, str]:
+    """What UCX is told where the user doesn't tell it otherwise."""
+    if spec.protocol != "ucx":
+        return {}
+    # ucxx sets a variable that its own UCX then complains of.
+    quiet = {"UCX_WARN_UNUSED_ENV_VARS": "n"}
+    if spec.devices:
+        return quiet
+    return {**quiet, "DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT": "False", "UCX_NET_DEVICES": "lo"}
 
 
 def _worker_environment() -> dict[str, str]:

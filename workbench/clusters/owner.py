@@ -131,6 +131,7 @@ class _Owner:
         self.update(
             stage="scheduler",
             scheduler_address=scheduler.address,
+            contact_address=await _side_entrance(scheduler) if spec.protocol == "ucx" else None,
             dashboard_address=f"http://127.0.0.1:{scheduler.http_server.port}",
         )
         self.update(stage="workers")
@@ -255,8 +256,20 @@ class _Owner:
             n_workers=0,
             clients=(),
             scheduler_address=None,
+            contact_address=None,
             dashboard_address=None,
         )
+
+
+async def _side_entrance(scheduler: Scheduler) -> str:
+    """Address over TCP of a scheduler that speaks UCX.
+
+    UCX initialises once in a process and belongs to one event loop there. Whoever stops or watches a cluster, as the
+    Jupyter server does, stays free of it.
+    """
+    await scheduler.listen("tcp://127.0.0.1:0")
+    address: str = scheduler.listeners[-1].contact_address
+    return address
 
 
 class _Watcher(SchedulerPlugin):

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from workbench import config
 from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after, most_workers
-from workbench.clusters.spec import PROFILE_NAMES, ClusterSpec
+from workbench.clusters.spec import PROFILE_NAMES, ClusterSpec, Protocol
 from workbench.errors import BadInputError, ConflictError, MissingError
 from workbench.hardware import Cpu, Inventory, profiles
 
@@ -25,6 +25,19 @@ MEASURED = (
     "1.37 s and 1.28 s"
 )
 """What tests/benchmarks/results/split-2026-11-21.md says; a test compares the two."""
+
+
+UCX_MEASURED = (
+    "UCX is slower than TCP between workers without GPUs: Dask's connections over UCX handle errors, which rules out "
+    "its shared memory, so all goes over the loopback interface. Measured elsewhere (autumn 2026, another machine, two "
+    "workers, not here): (x + x.T).sum() at 8000 × 8000 took 2.53 s against 1.02 s, at 0.44 of TCP's bandwidth."
+)
+"""From experiments of autumn 2026 with distributed 2026.7.1 and distributed-ucxx 0.52.0, to be measured anew."""
+
+_UCX_OPEN = (
+    "Warning: no encryption and no password over UCX, which listens on all network interfaces of this machine: start "
+    "it only where the network is trusted."
+)
 
 
 def _blank_is_none(value: Any) -> Any:
@@ -100,7 +113,7 @@ class ClusterChoices(BaseModel):
     encrypt: _Switch = Field(
         None,
         title="Encrypt",
-        description="Scheduler, workers and clients speak TLS. Left out: the setting workbench.encrypt.",
+        description="Scheduler, workers and clients speak TLS (not over UCX). Left out: as workbench.encrypt says.",
     )
     python: _Interpreter = Field(
         None,
@@ -148,7 +161,7 @@ def plan(
     Parameters
     ----------
     profile
-        One of cpu, gpu, gpus, ucx; this release starts cpu.
+        One of cpu, gpu, gpus, ucx.
     n_workers, threads_per_worker, memory, encrypt, python, idle_timeout
         As in `ClusterChoices`, text allowed; None chooses to match the hardware and the settings.
         `memory` is that of all workers together. `idle_timeout="never"` keeps an idle cluster.
@@ -176,13 +189,13 @@ def plan(
     split = _split(inventory.cpu, chosen.n_workers, chosen.threads_per_worker)
     left = budget_after(inventory, promised)
     limit, memory_why = _memory(split.n_workers, chosen.memory, left, most_workers(inventory))
-    encrypted = config.get("encrypt") if chosen.encrypt is None else chosen.encrypt
+    protocol = _protocol(profile, chosen.encrypt)
     return ClusterSpec(
-        profile="cpu",
+        profile="ucx" if profile == "ucx" else "cpu",
         n_workers=split.n_workers,
         threads_per_worker=split.threads,
         memory_limit=limit,
-        protocol="tls" if encrypted else "tcp",
+        protocol=protocol,
         python=None if chosen.python is None else _absolute(chosen.python),
         idle_timeout=_idle_timeout(chosen.idle_timeout),
         why=(
@@ -191,6 +204,7 @@ def plan(
             *_balance(inventory.cpu.usable, split),
             memory_why,
             *_available(inventory, limit * split.n_workers),
+            *((UCX_MEASURED, _UCX_OPEN) if protocol == "ucx" else ()),
         ),
     )
 
@@ -212,6 +226,17 @@ def _check_profile(name: str, inventory: Inventory) -> None:
         raise BadInputError(f"Unknown profile {name!r:.80}. Choose one of: {', '.join(PROFILE_NAMES)}.")
     if not offered[name].available:
         raise MissingError(f"The {name} profile can't be had here. {offered[name].reason}")
+
+
+def _protocol(profile: str, encrypt: bool | None) -> Protocol:
+    if profile == "ucx":
+        if encrypt:
+            raise BadInputError(
+                "encrypt is True, and there is no TLS over UCX. Leave it out, or choose another profile than ucx."
+            )
+        return "ucx"
+    encrypted = config.get("encrypt") if encrypt is None else encrypt
+    return "tls" if encrypted else "tcp"
 
 
 def _split(cpu: Cpu, n_workers: int | None, threads: int | None) -> _Split:

@@ -23,8 +23,14 @@ def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = ins
         _profile("cpu", "CPU", "The cores of this machine, as threads, processes or a mix.", None),
         _profile("gpu", "One GPU", "One NVIDIA GPU with a worker of its own.", _without_gpus(inventory, version, 1)),
         _profile("gpus", "All GPUs", "A worker for each NVIDIA GPU.", _without_gpus(inventory, version, 2)),
-        _profile("ucx", "UCX", "Workers that move data over NVLink or InfiniBand.", _without_ucx(inventory)),
+        _profile("ucx", "UCX", _ucx_summary(inventory), _without_ucx(inventory)),
     )
+
+
+def _ucx_summary(inventory: Inventory) -> str:
+    if inventory.gpus:
+        return "A worker for each NVIDIA GPU; data move over NVLink, InfiniBand or what else UCX finds."
+    return "Workers on the cores of this machine that speak UCX: slower than TCP without GPUs, good for trying."
 
 
 def _profile(name: str, title: str, summary: str, reason: str | None) -> Profile:
@@ -51,7 +57,5 @@ def _remedy(cause: str) -> str:
     return "pip install nvidia-ml-py" if cause.startswith("nvidia-ml-py") else "see what nvidia-smi says"
 
 
-def _without_ucx(inventory: Inventory) -> str:
-    if not inventory.ucx.installed:
-        return f"Needs distributed-ucxx: pip install 'dask-workbench[ucx]', and {_LATER}"
-    return f"distributed-ucxx {inventory.ucx.version} is installed, but {_LATER}"
+def _without_ucx(inventory: Inventory) -> str | None:
+    return None if inventory.ucx.installed else "Needs distributed-ucxx: pip install 'dask-workbench[ucx]'."

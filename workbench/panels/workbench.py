@@ -237,7 +237,7 @@ def _client_of(record: ClusterRecord) -> Client:
 
     try:
         return Client(
-            record.scheduler_address,
+            record.contact,
             security=security(record),
             set_as_default=False,
             name="workbench-panel",
@@ -245,5 +245,5 @@ def _client_of(record: ClusterRecord) -> Client:
         )
     except OSError as err:
         raise FailedError(
-            f"Cluster {record.name} does not answer at {record.scheduler_address} ({err}). Stop it."
+            f"Cluster {record.name} does not answer at {record.contact} ({err}). Stop it."
         ) from err
