@@ -23,6 +23,7 @@ async def scale(record: ClusterRecord, n: int, *, force: bool = False) -> None:
     Ends adapting. Raises ConflictError when so many workers exceed the memory budget, unless `force` is given.
     """
     _check_count("n_workers", n, least=1)
+    _check_devices(record, "n_workers", n)
     if not force:
         _check_budget(record, n)
     async with _scheduler(record) as scheduler:
@@ -33,6 +34,7 @@ async def adapt(record: ClusterRecord, minimum: int, maximum: int, *, force: boo
     """Let the number of workers follow the load between two bounds. `minimum` may be zero."""
     _check_count("minimum", minimum, least=0)
     _check_count("maximum", maximum, least=max(1, minimum))
+    _check_devices(record, "maximum", maximum)
     if not force:
         _check_budget(record, maximum)
     async with _scheduler(record) as scheduler:
@@ -118,6 +120,15 @@ _WHAT = {"failed": "failed to start", "lost": "was lost", "stopping": "is being 
 def _check_count(parameter: str, value: object, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise BadInputError(f"{parameter} is {value!r:.40}. Give a whole number, {least} or more.")
+
+
+def _check_devices(record: ClusterRecord, parameter: str, value: int) -> None:
+    devices = len(record.spec.devices)
+    if devices and value > devices:
+        raise BadInputError(
+            f"{parameter} is {value}, and {record.name} has {devices} GPU{'s' if devices > 1 else ''}, a worker for "
+            f"each. Give at most {devices}, or start a cluster with more GPUs."
+        )
 
 
 def _check_budget(record: ClusterRecord, n_workers: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -43,23 +44,30 @@ _HERE: dict[str, Any] = {
     "asynchronous": True,
 }
 
-_SEATS: dict[ProfileName, str] = {
-    profile: f"The {profile} profile has no launcher in this version. Choose the cpu profile."
-    for profile in ("gpu", "gpus")
-}
+
+async def cuda_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
+    """Dask-CUDA's LocalCUDACluster with its scheduler up and no worker yet."""
+    from dask_cuda import LocalCUDACluster
+
+    if importlib.util.find_spec("cupy") is None:
+        # Planned where it was installed; here importing it would end every worker.
+        spec = spec.model_copy(update={"cupy": False})
+    cluster = LocalCUDACluster(**spec.arguments(), security=security, **_HERE)
+    # It takes no 0 for n_workers, and would wait for them where the host wants to count them.
+    cluster.scale(0)
+    return await cluster
 
 
-def _seat(sentence: str) -> Launcher:
-    async def missing(spec: ClusterSpec, security: Security | None) -> SpecCluster:
-        raise MissingError(sentence)
-
-    return missing
+async def ucx_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
+    """One of the two over UCX: with GPUs where the spec names some."""
+    return await (cuda_cluster if spec.devices else local_cluster)(spec, security)
 
 
 LAUNCHERS: dict[ProfileName, Launcher] = {
     "cpu": local_cluster,
-    "ucx": local_cluster,
-    **{profile: _seat(sentence) for profile, sentence in _SEATS.items()},
+    "gpu": cuda_cluster,
+    "gpus": cuda_cluster,
+    "ucx": ucx_cluster,
 }
 """For each profile the function that starts its scheduler, without workers: the host adds those, and counts them."""
 
@@ -85,13 +93,13 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False) -
     ConflictError
         The name is taken, or the memory budget is exceeded and `force` isn't given.
     MissingError
-        The profile has no launcher, or the environment `spec.python` lacks what is needed.
+        The environment `spec.python` lacks what is needed.
     """
-    if spec.profile in _SEATS:
-        raise MissingError(_SEATS[spec.profile])
     if name is not None:
         names.check_name(name)
     _check_environment(spec)
+    if spec.devices:
+        _check_devices(spec)
     if not force:
         _check_budget(spec)
     record = ClusterRecord(
@@ -110,6 +118,8 @@ def _check_environment(spec: ClusterSpec) -> None:
         from workbench.clusters.environments import check_environment
 
         check_environment(spec.python)
+    if spec.devices:
+        _check_package(spec, ("dask-cuda",), "cuda13")
     if spec.protocol == "ucx":
         _check_package(spec, UCX_PACKAGES, "ucx")
 
@@ -122,6 +132,13 @@ def _check_package(spec: ClusterSpec, names: tuple[str, ...], extra: str) -> Non
             f"The {spec.profile} profile needs {names[0]} in {spec.python or sys.executable}: "
             f"pip install 'dask-workbench[{extra}]'."
         )
+
+
+def _check_devices(spec: ClusterSpec) -> None:
+    from workbench.clusters.devices import check
+    from workbench.hardware import inventory
+
+    check(spec, inventory())
 
 
 def _check_budget(spec: ClusterSpec) -> None:

@@ -23,10 +23,11 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.scheduler import Scheduler
 
 from workbench import __version__, config
-from workbench.clusters import dashboard, processes, records, security
+from workbench.clusters import cuda, dashboard, processes, records, security
 from workbench.clusters.forking import forking
 from workbench.clusters.launch import LAUNCHERS
 from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError, WorkbenchError
 
 logger = logging.getLogger("workbench.host")
@@ -142,7 +143,7 @@ class _Owner:
             await asyncio.sleep(0.02)
             self._check_memory(cluster)
         self.ready_at = time.time()
-        self.update(status="ready", stage="ready")
+        self.update(status="ready", stage="ready", warning=await asyncio.to_thread(_idle_gpus, spec))
 
     def _check_memory(self, cluster: SpecCluster) -> None:
         """Workers that fill their limit by merely being there would be killed and started for ever."""
@@ -259,6 +260,11 @@ class _Owner:
             contact_address=None,
             dashboard_address=None,
         )
+
+
+def _idle_gpus(spec: ClusterSpec) -> str | None:
+    problem = cuda.problem() if spec.devices else None
+    return f"Its GPUs can't compute: {problem}." if problem else None
 
 
 async def _side_entrance(scheduler: Scheduler) -> str:

@@ -72,6 +72,8 @@ class ClusterRecord(BaseModel):
     """Ids of the Dask clients that are connected."""
     message: str | None = None
     """Why it failed or was lost, in one sentence, with the remedy."""
+    warning: str | None = None
+    """What it can't do though it is up, in one sentence."""
     log_tail: tuple[str, ...] = ()
 
     @property

@@ -244,6 +244,4 @@ def _client_of(record: ClusterRecord) -> Client:
             timeout=10,
         )
     except OSError as err:
-        raise FailedError(
-            f"Cluster {record.name} does not answer at {record.contact} ({err}). Stop it."
-        ) from err
+        raise FailedError(f"Cluster {record.name} does not answer at {record.contact} ({err}). Stop it.") from err
