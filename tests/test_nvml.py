@@ -22,10 +22,16 @@ NVML_ERRORS = {
     10: "Timeout",
     13: "Function Not Found",
     15: "GPU is lost",
-    17: "Operating System",
+    17: "The operating system has blocked the request",
     18: "RM has detected an NVML/RM version mismatch",
     20: "Insufficient Memory",
     999: "Unknown Error",
+}
+CAUSES = {
+    4: "This account may not use the NVIDIA driver",
+    9: "The NVIDIA driver is installed but not loaded",
+    15: "A GPU has fallen off the bus",
+    18: "The NVIDIA driver was replaced and this machine not restarted since",
 }
 
 
@@ -87,10 +93,10 @@ def test_links_that_end_at_switches_join_all_gpus(simulated_nvml: SimulatedNvml)
 def test_nvml_that_fails_at_init_gives_a_sentence(simulated_nvml: SimulatedNvml, code: int) -> None:
     found = simulated_nvml.inventory(2, errors={"nvmlInitWithFlags": code})
     assert found.gpus == ()
-    reason = found.missing["gpus"]
-    assert reason.startswith("The NVIDIA driver doesn't answer (NVML: ")
-    assert reason.endswith(").")
-    assert NVML_ERRORS[code].lower() in reason.lower()
+    cause, _, told = found.missing["gpus"].partition(" (NVML: ")
+    assert cause == CAUSES.get(code, "The NVIDIA driver doesn't answer")
+    assert told.lower() == f"{NVML_ERRORS[code]}).".lower()
+    assert found.missing["cuda.driver_version"] == found.missing["gpus"]
 
 
 def test_nvml_that_finds_no_library_of_the_driver_means_that_there_is_no_driver(simulated_nvml: SimulatedNvml) -> None:
