@@ -277,10 +277,30 @@ def test_chosen_devices_are_the_only_ones_used_and_nothing_computes_where_nothin
     assert (more.returncode, "has 2 GPUs, a worker for each" in more.stderr) == (2, True)
     if told["warning"] is None:
         pytest.skip("There is a real GPU here, so a run would compute.")
+    assert "Its GPUs can't compute" in workbench("ls", gpus=4).stdout
     ran = workbench("run", "array_sum", "--cluster", told["name"], "-p", "size=16MiB", gpus=4)
     assert ran.returncode == 2
     assert ran.stderr.startswith(f"workbench: There is no device to compute on in {told['name']}. Its GPUs can't")
     assert "Traceback" not in ran.stderr
+
+
+@needs_dask_cuda
+def test_the_code_of_a_spec_runs_as_it_is(
+    workbench: Callable[..., Any], simulated_nvml: SimulatedNvml, tmp_path: Path
+) -> None:
+    code = json.loads(workbench("up", "gpus", "--memory", "2GiB", "--code", "--json", gpus=2).stdout)["code"]
+    script = tmp_path / "cluster.py"
+    script.write_text(code)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=simulated_nvml.environment(2),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "processes=2 threads=2" in done.stdout
 
 
 @needs_dask_cuda

@@ -83,6 +83,7 @@ def show_cluster(record: ClusterRecord, spec: ClusterSpec) -> None:
             {
                 record.name: Text("ready", "green") + f" at {record.scheduler_address}",
                 "": spec.describe(),
+                **({"Warning": Text(record.warning, "red")} if record.warning else {}),
                 "Why": Text("\n".join(spec.why), "dim"),
                 "In Python": f'client = workbench.connect("{record.name}")',
                 "Run": f"workbench run array_sum --cluster {record.name} -p size=1GiB",
@@ -118,6 +119,8 @@ def show_clusters(records: Sequence[ClusterRecord]) -> None:
     for record in records:
         if record.message:
             console.print(f"{record.name}: {record.message}", style="red")
+        elif record.warning:
+            console.print(f"{record.name}: {record.warning}", style="red")
         elif record.expires_at is not None and record.expires_at - time.time() < _IDLE_WARNING:
             console.print(f"{record.name} ends in {duration(record.expires_at - time.time())} unless it is used.")
 
