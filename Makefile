@@ -1,4 +1,5 @@
 # make lab     set up and open JupyterLab with the Workbench sidebar
+# make demo-gpus  the same with eight simulated GPUs (a DGX-1), for teaching
 # make test    set up and run every test, browser tests included
 # make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier
 # make bench   print the figures of this machine beside those of plain Dask
@@ -12,10 +13,13 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/dev/null) \
 	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/yarn.lock labext/install.json)
 
-.PHONY: lab test check bench clean install
+.PHONY: lab demo-gpus test check bench clean install
 
 lab: install
 	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb
+
+demo-gpus: install
+	exec python -m tests.simulated sh -c 'cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb'
 
 test: install .venv/.browser
 	python -m pytest $(ARGS)

@@ -12,7 +12,10 @@ from typing import Any
 import dask
 import pytest
 
+from tests.simulated import simulated_nvml
 from workbench.clusters.spec import ClusterSpec
+
+__all__ = ["simulated_nvml"]  # a fixture, for every test
 
 
 @contextlib.contextmanager

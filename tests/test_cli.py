@@ -131,7 +131,7 @@ def test_every_command_has_help_and_json(capsys, command):
 
 def test_hardware_as_json_has_exactly_the_promised_keys(capsys):
     told = answer(capsys, "hardware")
-    assert list(told) == ["cpu", "memory", "gpus", "ucx", "profiles"]
+    assert list(told) == ["cpu", "memory", "gpus", "ucx", "profiles", "cuda", "network", "topology"]
     assert [profile["name"] for profile in told["profiles"]] == ["cpu", "gpu", "gpus", "ucx"]
     for profile in told["profiles"]:
         assert {"name", "available", "reason"} <= set(profile)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import dask
 import pytest
@@ -17,22 +17,6 @@ from workbench.errors import BadInputError, ConflictError, MissingError
 
 def test_every_profile_has_a_launcher() -> None:
     assert set(launch.LAUNCHERS) == set(get_args(ProfileName))
-
-
-@pytest.mark.parametrize(("profile", "protocol"), [("gpu", "tls"), ("gpus", "tcp"), ("ucx", "ucx")])
-def test_a_profile_without_a_launcher_says_so_and_starts_nothing(
-    data_folder: Path, spec: ClusterSpec, profile: Any, protocol: Any
-) -> None:
-    wanted = spec.model_copy(update={"profile": profile, "protocol": protocol})
-    with pytest.raises(MissingError, match=rf"The {profile} profile .*Choose the cpu profile"):
-        launch.launch(wanted)
-    with pytest.raises(MissingError, match=f"The {profile} profile"):
-        asyncio.run(_awaited(launch.LAUNCHERS[profile](wanted, None)))
-    assert records.names() == ()
-
-
-async def _awaited(thing: Any) -> Any:
-    return await thing
 
 
 def test_a_bad_name_starts_nothing(data_folder: Path, spec: ClusterSpec) -> None:

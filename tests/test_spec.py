@@ -18,7 +18,7 @@ def spec(**fields: Any) -> ClusterSpec:
 
 
 def test_json_gives_the_same_spec_back() -> None:
-    made = spec(python="/opt/python", idle_timeout=None, devices=("GPU-1",), why=("Because.",), profile="gpu")
+    made = spec(python="/opt/python", idle_timeout=None, devices=("GPU-1", "GPU-2"), why=("Because.",), profile="gpus")
     again = ClusterSpec.from_json(made.to_json())
     assert again == made
     assert again.why == made.why
@@ -75,6 +75,27 @@ def test_a_bad_field_is_refused(field: str, value: Any) -> None:
 def test_ucx_goes_with_ucx_only(profile: str, protocol: str) -> None:
     with pytest.raises(ValidationError, match="ucx"):
         spec(profile=profile, protocol=protocol)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"profile": "gpus"},
+        {"profile": "gpus", "devices": ("GPU-1",)},
+        {"devices": ("GPU-1", "GPU-2")},
+        {"rmm_pool_size": 1},
+        {"cupy": True},
+    ],
+)
+def test_devices_go_with_the_profiles_that_have_some_one_for_each_worker(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="devices"):
+        spec(**fields)
+    assert spec(profile="gpus", devices=("GPU-1", "GPU-2")).n_workers == 2
+
+
+def test_json_of_a_spec_from_before_there_were_gpus_still_reads() -> None:
+    old = '{"profile": "cpu", "n_workers": 2, "threads_per_worker": 3, "memory_limit": 1073741824, "devices": []}'
+    assert ClusterSpec.from_json(old) == spec()
 
 
 @pytest.mark.parametrize(

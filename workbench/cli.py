@@ -60,17 +60,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _hardware(arguments: argparse.Namespace) -> int:
-    from workbench.hardware import profiles
+    from workbench.hardware import profiles, ucx_transports
 
     session = _session()
     inventory = session.hardware()
     offered = profiles(inventory)
+    transports = ucx_transports() if arguments.transports else None
     if arguments.json:
         told = inventory.model_dump(mode="json", include={"cpu", "memory", "gpus", "ucx"})
-        return _print_json(told | {"profiles": [profile.model_dump(mode="json") for profile in offered]})
+        told |= {"profiles": [profile.model_dump(mode="json") for profile in offered]}
+        told |= inventory.model_dump(mode="json", include={"network", "topology", "cuda"})
+        return _print_json(told | ({"transports": transports.model_dump(mode="json")} if transports else {}))
     from workbench import terminal
 
-    terminal.show_hardware(inventory, offered, session.budget())
+    terminal.show_hardware(inventory, offered, session.budget(), transports)
     return 0
 
 
@@ -247,6 +250,9 @@ def _spec(session: Session, arguments: argparse.Namespace) -> ClusterSpec:
         "n_workers": arguments.workers,
         "threads_per_worker": arguments.threads,
         "memory": arguments.memory,
+        "devices": arguments.devices,
+        "device_memory_limit": arguments.device_memory,
+        "rmm_pool_size": arguments.rmm_pool,
         "encrypt": False if arguments.no_encrypt else None,
         "python": arguments.python,
     }
@@ -346,6 +352,8 @@ def cluster_json(record: ClusterRecord) -> dict[str, Any]:
         "expires_at": record.expires_at,
         "clients": record.clients,
         "message": record.message,
+        "warning": record.warning,
+        "devices": spec.devices,
         "why": spec.why,
     }
 
@@ -515,7 +523,10 @@ def _add(
 
 
 def _add_hardware(commands: Any) -> None:
-    _add(commands, "hardware", _hardware, "show what this machine has, and the four profiles")
+    hardware = _add(commands, "hardware", _hardware, "show what this machine has, and the four profiles")
+    hardware.add_argument(
+        "--transports", action="store_true", help="ask UCX as well what it can move data over here (half a second)"
+    )
 
 
 def _add_cluster_commands(commands: Any) -> None:
@@ -561,6 +572,9 @@ def _add_up_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", metavar="N", type=_whole_number, help="worker processes")
     parser.add_argument("--threads", metavar="N", type=_whole_number, help="threads of each worker")
     parser.add_argument("--memory", metavar="SIZE", help="memory of all workers together, such as 8GiB")
+    parser.add_argument("--devices", metavar="LIST", help="GPUs by index or UUID, such as 0,2")
+    parser.add_argument("--device-memory", metavar="SIZE", help="memory of a GPU beyond which blocks move to the host")
+    parser.add_argument("--rmm-pool", metavar="SIZE", help="memory of each GPU that RMM takes at the start")
     parser.add_argument("--no-encrypt", action="store_true", help="speak plain TCP instead of TLS")
     parser.add_argument("--name", metavar="NAME", help="name of the cluster; one is made up otherwise")
     parser.add_argument("--python", metavar="PATH", help="Python of the environment that the cluster runs in")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
-    from workbench.hardware import Inventory, Profile
+    from workbench.hardware import Gpu, Inventory, NetworkCard, Profile, UcxTransports
     from workbench.runs.store import Run
     from workbench.workloads.registry import Template
 
@@ -42,20 +42,28 @@ _UNITS = ((10, "KiB"), (20, "MiB"), (30, "GiB"), (40, "TiB"))
 _IDLE_WARNING = 600  # seconds before the end of a lease from which it is counted down
 
 
-def show_hardware(inventory: Inventory, profiles: Sequence[Profile], budget: Budget) -> None:
-    """Print what there is, and the four profiles with their reasons."""
+def show_hardware(
+    inventory: Inventory, profiles: Sequence[Profile], budget: Budget, transports: UcxTransports | None = None
+) -> None:
+    """Print what there is, and the four profiles with their reasons; what UCX offers where it was asked."""
     console = _console()
-    console.print(
-        _pairs(
-            {
-                "CPU": _cpu(inventory),
-                "Memory": _memory(inventory, budget),
-                "GPUs": _gpus(inventory),
-                "UCX": inventory.ucx.version or inventory.ucx.reason or "not installed",
-            }
-        )
-    )
+    machine = {"CPU": _cpu(inventory), "Memory": _memory(inventory, budget), "GPUs": _gpus(inventory)}
+    if inventory.network:
+        machine["Network"] = "\n".join(_card(card) for card in inventory.network)
+    machine["UCX"] = inventory.ucx.version or inventory.ucx.reason or "not installed"
+    if transports is not None:
+        machine["Transports"] = _transports(transports)
+    console.print(_pairs(machine))
     console.print()
+    if inventory.gpus:
+        console.print(_gpu_table(inventory))
+        console.print()
+    if inventory.topology is not None:
+        # Not folded at the width of the terminal: a broken matrix can't be read at all.
+        console.print(inventory.topology.text(), soft_wrap=True)
+        for letters, meaning in inventory.topology.legend().items():
+            console.print(f"  {letters}: {meaning}", style="dim")
+        console.print()
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, style="bold")
@@ -75,6 +83,7 @@ def show_cluster(record: ClusterRecord, spec: ClusterSpec) -> None:
             {
                 record.name: Text("ready", "green") + f" at {record.scheduler_address}",
                 "": spec.describe(),
+                **({"Warning": Text(record.warning, "red")} if record.warning else {}),
                 "Why": Text("\n".join(spec.why), "dim"),
                 "In Python": f'client = workbench.connect("{record.name}")',
                 "Run": f"workbench run array_sum --cluster {record.name} -p size=1GiB",
@@ -110,6 +119,8 @@ def show_clusters(records: Sequence[ClusterRecord]) -> None:
     for record in records:
         if record.message:
             console.print(f"{record.name}: {record.message}", style="red")
+        elif record.warning:
+            console.print(f"{record.name}: {record.warning}", style="red")
         elif record.expires_at is not None and record.expires_at - time.time() < _IDLE_WARNING:
             console.print(f"{record.name} ends in {duration(record.expires_at - time.time())} unless it is used.")
 
@@ -297,7 +308,75 @@ def _memory(inventory: Inventory, budget: Budget) -> str:
 def _gpus(inventory: Inventory) -> str:
     if not inventory.gpus:
         return inventory.missing.get("gpus", "none")
-    return ", ".join(f"{gpu.name} ({format_bytes(gpu.memory_total or 0)})" for gpu in inventory.gpus)
+    words = [f"{len(inventory.gpus)}"]
+    if inventory.cuda.driver_version:
+        words.append(f"driver {inventory.cuda.driver_version}")
+    if inventory.cuda.version:
+        words.append(f"CUDA up to {inventory.cuda.version}")
+    if inventory.cuda.visible_devices is not None:
+        seen = len(inventory.visible_gpus())
+        words.append(f"{seen} of them visible (CUDA_VISIBLE_DEVICES={inventory.cuda.visible_devices})")
+    return ", ".join(words)
+
+
+def _transports(offered: UcxTransports) -> str:
+    if offered.reason:
+        return offered.reason
+    names = (
+        f"{name} ({', '.join(each.device for each in offered.transports if each.name == name)})"
+        for name in offered.names()
+    )
+    infiniband = "InfiniBand is among them" if offered.infiniband else "no InfiniBand among them"
+    return f"{', '.join(names)}; {infiniband} (UCX {offered.version or 'of unknown version'})"
+
+
+def _gpu_table(inventory: Inventory) -> Table:
+    table = _table("GPU", "NAME", ">MEMORY", ">FREE", ">USE", ">POWER", "PCIE", "NUMA", "CPUS", "")
+    for gpu in inventory.gpus:
+        table.add_row(
+            Text(str(gpu.index), "bold"),
+            gpu.name or "?",
+            _bytes(gpu.memory_total),
+            _bytes(gpu.memory_free),
+            "–" if gpu.utilisation is None else f"{gpu.utilisation} %",
+            "–" if gpu.power_limit is None else f"{gpu.power_limit:.0f} W",
+            _pcie(gpu),
+            _plain(gpu.numa_node),
+            gpu.cpu_affinity or "–",
+            "; ".join(_notes(gpu, inventory)),
+            style="" if gpu.visible else "dim",
+        )
+        for part in gpu.slices:
+            table.add_row("", part.uuid or "?", _bytes(part.memory_total), _bytes(part.memory_free), style="dim")
+    return table
+
+
+def _notes(gpu: Gpu, inventory: Inventory) -> Iterator[str]:
+    if not gpu.visible:
+        yield "hidden by CUDA_VISIBLE_DEVICES"
+    if gpu.slices:
+        yield f"{len(gpu.slices)} MIG slice{'s' if len(gpu.slices) > 1 else ''}"
+    if gpu.processes:
+        yield "used by " + ", ".join(f"{each.pid} ({_bytes(each.memory)})" for each in gpu.processes)
+    if gpu.name is None:
+        yield inventory.missing.get(f"gpus.{gpu.index}.name", "")
+
+
+def _pcie(gpu: Gpu) -> str:
+    """Best link it can have: an idle GPU lowers the present one."""
+    pcie = gpu.pcie
+    generation, width = pcie.max_generation or pcie.generation, pcie.max_width or pcie.width
+    return f"{generation or '?'} ×{width or '?'}" if generation or width else "–"
+
+
+def _card(card: NetworkCard) -> str:
+    words = [f"{card.rate:g} Gbit/s" if card.rate else "", card.link_layer or "", (card.state or "").lower()]
+    name = card.label if card.label == card.name else f"{card.label} ({card.name})"
+    return f"{name}: {', '.join(filter(None, words))}"
+
+
+def _bytes(size: int | None) -> str:
+    return "–" if size is None else format_bytes(size)
 
 
 def _check_mark(run: Run) -> Text:

@@ -100,8 +100,10 @@ def check_budget(spec: ClusterSpec, inventory: Inventory, records: Iterable[Clus
 
 
 def _check_workers(spec: ClusterSpec, inventory: Inventory, others: tuple[ClusterRecord, ...]) -> None:
+    # A worker with a GPU of its own is one for each card, however few the cores are.
+    others = tuple(record for record in others if not record.spec.devices)
     most, there = most_workers(inventory), sum(workers(record) for record in others)
-    if there + spec.n_workers <= most:
+    if spec.devices or there + spec.n_workers <= most:
         return
     held = [f"{record.name} ({workers(record)})" for record in others if workers(record)]
     remedies = [f"stop {_either(held)}"] if held else []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -12,7 +14,7 @@ import dask
 from workbench.clusters import records
 from workbench.clusters import security as keys
 from workbench.clusters.records import ClusterRecord
-from workbench.errors import ConflictError, FailedError
+from workbench.errors import ConflictError, FailedError, MissingError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -34,10 +36,14 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
         It is still starting, or being stopped.
     FailedError
         It failed, was lost, or does not answer.
+    MissingError
+        It speaks UCX, and distributed-ucxx isn't installed here.
     """
     record = records.read(name)
     _check_ready(record)
     _compare_versions(record)
+    if record.spec.protocol == "ucx":
+        _prepare_ucx(record)
     from distributed import Client
 
     try:
@@ -57,6 +63,18 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
 def security(record: ClusterRecord) -> Security | None:
     """Keys with which to talk to the cluster, None when it isn't encrypted."""
     return keys.load(record)
+
+
+def _prepare_ucx(record: ClusterRecord) -> None:
+    if importlib.util.find_spec("distributed_ucxx") is None:
+        raise MissingError(
+            f"Cluster {record.name} speaks UCX, and {sys.executable} lacks distributed-ucxx: "
+            "pip install 'dask-workbench[ucx]', or work in the cluster's environment."
+        )
+    # UCX initialises once in a process, at the first connection; blocks on a GPU arrive on one.
+    dask.config.set({"distributed-ucxx.create-cuda-context": bool(record.spec.devices)})
+    # ucxx sets a variable that its own UCX then complains of.
+    os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
 
 
 def _check_ready(record: ClusterRecord) -> None:

@@ -23,6 +23,7 @@ async def scale(record: ClusterRecord, n: int, *, force: bool = False) -> None:
     Ends adapting. Raises ConflictError when so many workers exceed the memory budget, unless `force` is given.
     """
     _check_count("n_workers", n, least=1)
+    _check_devices(record, "n_workers", n)
     if not force:
         _check_budget(record, n)
     async with _scheduler(record) as scheduler:
@@ -33,6 +34,7 @@ async def adapt(record: ClusterRecord, minimum: int, maximum: int, *, force: boo
     """Let the number of workers follow the load between two bounds. `minimum` may be zero."""
     _check_count("minimum", minimum, least=0)
     _check_count("maximum", maximum, least=max(1, minimum))
+    _check_devices(record, "maximum", maximum)
     if not force:
         _check_budget(record, maximum)
     async with _scheduler(record) as scheduler:
@@ -120,6 +122,15 @@ def _check_count(parameter: str, value: object, *, least: int) -> None:
         raise BadInputError(f"{parameter} is {value!r:.40}. Give a whole number, {least} or more.")
 
 
+def _check_devices(record: ClusterRecord, parameter: str, value: int) -> None:
+    devices = len(record.spec.devices)
+    if devices and value > devices:
+        raise BadInputError(
+            f"{parameter} is {value}, and {record.name} has {devices} GPU{'s' if devices > 1 else ''}, a worker for "
+            f"each. Give at most {devices}, or start a cluster with more GPUs."
+        )
+
+
 def _check_budget(record: ClusterRecord, n_workers: int) -> None:
     """Refuse more workers than the budget has room for; fewer are always allowed."""
     allowed = max(record.n_workers_expected, record.adaptive[1] if record.adaptive else 0)
@@ -137,17 +148,15 @@ async def _scheduler(record: ClusterRecord) -> AsyncIterator[Any]:
     """Dask's RPC to the cluster's scheduler. Raises a WorkbenchError when it isn't up or doesn't answer."""
     from distributed.core import rpc
 
-    if record.status != "ready" or record.scheduler_address is None:
+    if record.status != "ready" or record.contact is None:
         raise ConflictError(f"Cluster {record.name} is not ready ({record.status}). {record.message or ''}".strip())
     keys = security.load(record)
     arguments = keys.get_connection_args("client") if keys else {}
     try:
-        async with rpc(record.scheduler_address, connection_args=arguments, timeout=_RPC_PATIENCE) as scheduler:
+        async with rpc(record.contact, connection_args=arguments, timeout=_RPC_PATIENCE) as scheduler:
             yield scheduler
     except OSError as err:
-        raise FailedError(
-            f"The scheduler of {record.name} does not answer at {record.scheduler_address} ({err})."
-        ) from err
+        raise FailedError(f"The scheduler of {record.name} does not answer at {record.contact} ({err}).") from err
 
 
 def _text(lines: list[tuple[str, str]]) -> str:

@@ -105,6 +105,15 @@ def check_environment(python: str | os.PathLike[str] | None, *, timeout: float =
     return found
 
 
+def installed(python: str | os.PathLike[str] | None, packages: Iterable[str]) -> dict[str, str]:
+    """Versions of those of the packages that an interpreter has, this one where None. Raises BadInputError as above."""
+    if python is None or os.fspath(python) == sys.executable:
+        found = {package: installed_version(package) for package in packages}
+        return {package: version for package, version in found.items() if version is not None}
+    versions = _probe(_interpreter(os.fspath(python)), _TIMEOUT, tuple(packages)).versions
+    return {package: version for package, version in versions.items() if package != "python"}
+
+
 def _current() -> Environment:
     versions = own_versions()
     return _described(sys.executable, "current", f"This Python ({versions['python']})", versions)
@@ -181,11 +190,11 @@ def _interpreter(python: str) -> str:
     raise BadInputError(f"python is {python!r}, {cause}. Give the path of a Python interpreter.")
 
 
-def _probe(python: str, timeout: float) -> _Probe:
+def _probe(python: str, timeout: float, packages: tuple[str, ...] = PACKAGES) -> _Probe:
     # Only a program that calls itself Python is given code to run: a shell would take it for commands.
     if not _output([python, "-V"], timeout).startswith("Python "):
         raise BadInputError(f"{python} isn't a Python interpreter. Give the path of one, such as {sys.executable}.")
-    output = _output([python, "-c", _PROBE, *PACKAGES], timeout)
+    output = _output([python, "-c", _PROBE, *packages], timeout)
     try:
         answer = json.loads(output.splitlines()[-1])
         return _Probe(answer["prefix"], answer["versions"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -27,42 +28,50 @@ if TYPE_CHECKING:
 
 
 async def local_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
-    """Dask's LocalCluster with its scheduler up and no worker yet, reachable from this machine only."""
+    """Dask's LocalCluster with its scheduler up and no worker yet, reachable from this machine only.
+
+    Over UCX, which takes no address to listen at, other machines reach it unless a firewall is between.
+    """
     from distributed import LocalCluster
 
-    return await LocalCluster(
-        n_workers=0,
-        threads_per_worker=spec.threads_per_worker,
-        memory_limit=spec.memory_limit,
-        protocol=spec.protocol,
-        security=security,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        # The host adds the dashboard when somebody first looks at it: its import takes as long as starting two workers.
-        scheduler_kwargs={"dashboard": False},
-        silence_logs=False,
-        asynchronous=True,
-    )
+    return await LocalCluster(**{**spec.arguments(), "n_workers": 0}, security=security, **_HERE)
 
 
-_SEATS: dict[ProfileName, str] = {
-    profile: f"The {profile} profile has no launcher in this version. Choose the cpu profile."
-    for profile in ("gpu", "gpus", "ucx")
+_HERE: dict[str, Any] = {
+    # The host adds the dashboard when somebody first looks at it: its import takes as long as starting two workers.
+    "scheduler_kwargs": {"dashboard": False},
+    "silence_logs": False,
+    "asynchronous": True,
 }
 
 
-def _seat(sentence: str) -> Launcher:
-    async def missing(spec: ClusterSpec, security: Security | None) -> SpecCluster:
-        raise MissingError(sentence)
+async def cuda_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
+    """Dask-CUDA's LocalCUDACluster with its scheduler up and no worker yet."""
+    from dask_cuda import LocalCUDACluster
 
-    return missing
+    if importlib.util.find_spec("cupy") is None:
+        # Planned where it was installed; here importing it would end every worker.
+        spec = spec.model_copy(update={"cupy": False})
+    cluster = LocalCUDACluster(**spec.arguments(), security=security, **_HERE)
+    # It takes no 0 for n_workers, and would wait for them where the host wants to count them.
+    cluster.scale(0)
+    return await cluster
+
+
+async def ucx_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
+    """One of the two over UCX: with GPUs where the spec names some."""
+    return await (cuda_cluster if spec.devices else local_cluster)(spec, security)
 
 
 LAUNCHERS: dict[ProfileName, Launcher] = {
     "cpu": local_cluster,
-    **{profile: _seat(sentence) for profile, sentence in _SEATS.items()},
+    "gpu": cuda_cluster,
+    "gpus": cuda_cluster,
+    "ucx": ucx_cluster,
 }
 """For each profile the function that starts its scheduler, without workers: the host adds those, and counts them."""
+
+UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-ucxx")
 
 
 def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False) -> ClusterRecord:
@@ -84,13 +93,13 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False) -
     ConflictError
         The name is taken, or the memory budget is exceeded and `force` isn't given.
     MissingError
-        The profile has no launcher, or the environment `spec.python` lacks what is needed.
+        The environment `spec.python` lacks what is needed.
     """
-    if spec.profile in _SEATS:
-        raise MissingError(_SEATS[spec.profile])
     if name is not None:
         names.check_name(name)
     _check_environment(spec)
+    if spec.devices:
+        _check_devices(spec)
     if not force:
         _check_budget(spec)
     waiting = spare.take(_environment) if _runs_in_this_python(spec) else None
@@ -128,6 +137,27 @@ def _check_environment(spec: ClusterSpec) -> None:
         from workbench.clusters.environments import check_environment
 
         check_environment(spec.python)
+    if spec.devices:
+        _check_package(spec, ("dask-cuda",), "cuda13")
+    if spec.protocol == "ucx":
+        _check_package(spec, UCX_PACKAGES, "ucx")
+
+
+def _check_package(spec: ClusterSpec, names: tuple[str, ...], extra: str) -> None:
+    from workbench.clusters.environments import installed
+
+    if not installed(spec.python, names):
+        raise MissingError(
+            f"The {spec.profile} profile needs {names[0]} in {spec.python or sys.executable}: "
+            f"pip install 'dask-workbench[{extra}]'."
+        )
+
+
+def _check_devices(spec: ClusterSpec) -> None:
+    from workbench.clusters.devices import check
+    from workbench.hardware import inventory
+
+    check(spec, inventory())
 
 
 def _check_budget(spec: ClusterSpec) -> None:
@@ -188,7 +218,18 @@ def _environment(mark: str) -> dict[str, str]:
         "SPT_NOENV": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    return {**_worker_environment(), **os.environ, **settings}
+    return {**_worker_environment(), **_ucx_environment(record.spec), **os.environ, **settings}
+
+
+def _ucx_environment(spec: ClusterSpec) -> dict[str, str]:
+    """What UCX is told where the user doesn't tell it otherwise."""
+    if spec.protocol != "ucx":
+        return {}
+    # ucxx sets a variable that its own UCX then complains of.
+    quiet = {"UCX_WARN_UNUSED_ENV_VARS": "n"}
+    if spec.devices:
+        return quiet
+    return {**quiet, "DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT": "False", "UCX_NET_DEVICES": "lo"}
 
 
 def _worker_environment() -> dict[str, str]:

@@ -23,10 +23,11 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.scheduler import Scheduler
 
 from workbench import __version__, config
-from workbench.clusters import dashboard, processes, records, security
+from workbench.clusters import cuda, dashboard, processes, records, security
 from workbench.clusters.forking import forking
 from workbench.clusters.launch import LAUNCHERS
 from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError, WorkbenchError
 
 logger = logging.getLogger("workbench.host")
@@ -131,6 +132,7 @@ class _Owner:
         self.update(
             stage="scheduler",
             scheduler_address=scheduler.address,
+            contact_address=await _side_entrance(scheduler) if spec.protocol == "ucx" else None,
             dashboard_address=f"http://127.0.0.1:{scheduler.http_server.port}",
         )
         self.update(stage="workers")
@@ -141,7 +143,7 @@ class _Owner:
             await asyncio.sleep(0.02)
             self._check_memory(cluster)
         self.ready_at = time.time()
-        self.update(status="ready", stage="ready")
+        self.update(status="ready", stage="ready", warning=await asyncio.to_thread(_idle_gpus, spec))
 
     def _check_memory(self, cluster: SpecCluster) -> None:
         """Workers that fill their limit by merely being there would be killed and started for ever."""
@@ -255,8 +257,25 @@ class _Owner:
             n_workers=0,
             clients=(),
             scheduler_address=None,
+            contact_address=None,
             dashboard_address=None,
         )
+
+
+def _idle_gpus(spec: ClusterSpec) -> str | None:
+    problem = cuda.problem() if spec.devices else None
+    return f"Its GPUs can't compute: {problem}." if problem else None
+
+
+async def _side_entrance(scheduler: Scheduler) -> str:
+    """Address over TCP of a scheduler that speaks UCX.
+
+    UCX initialises once in a process and belongs to one event loop there. Whoever stops or watches a cluster, as the
+    Jupyter server does, stays free of it.
+    """
+    await scheduler.listen("tcp://127.0.0.1:0")
+    address: str = scheduler.listeners[-1].contact_address
+    return address
 
 
 class _Watcher(SchedulerPlugin):

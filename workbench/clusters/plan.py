@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -12,9 +14,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from workbench import config
 from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after, most_workers
-from workbench.clusters.spec import PROFILE_NAMES, ClusterSpec
+from workbench.clusters.devices import check as check_devices
+from workbench.clusters.devices import pick
+from workbench.clusters.spec import PROFILE_NAMES, ClusterSpec, Protocol
 from workbench.errors import BadInputError, ConflictError, MissingError
 from workbench.hardware import Cpu, Inventory, profiles
+from workbench.hardware.sources import installed_version
 
 _MOST_THREADS = 8
 _FEWEST_THREADS = 4
@@ -25,6 +30,19 @@ MEASURED = (
     "1.37 s and 1.28 s"
 )
 """What tests/benchmarks/results/split-2026-11-21.md says; a test compares the two."""
+
+
+UCX_MEASURED = (
+    "UCX is slower than TCP between workers without GPUs: Dask's connections over UCX handle errors, which rules out "
+    "its shared memory, so all goes over the loopback interface. Measured elsewhere (autumn 2026, another machine, two "
+    "workers, not here): (x + x.T).sum() at 8000 × 8000 took 2.53 s against 1.02 s, at 0.44 of TCP's bandwidth."
+)
+"""From experiments of autumn 2026 with distributed 2026.7.1 and distributed-ucxx 0.52.0, to be measured anew."""
+
+_UCX_OPEN = (
+    "Warning: no encryption and no password over UCX, which listens on all network interfaces of this machine: start "
+    "it only where the network is trusted."
+)
 
 
 def _blank_is_none(value: Any) -> Any:
@@ -100,7 +118,7 @@ class ClusterChoices(BaseModel):
     encrypt: _Switch = Field(
         None,
         title="Encrypt",
-        description="Scheduler, workers and clients speak TLS. Left out: the setting workbench.encrypt.",
+        description="Scheduler, workers and clients speak TLS (not over UCX). Left out: as workbench.encrypt says.",
     )
     python: _Interpreter = Field(
         None,
@@ -115,6 +133,46 @@ class ClusterChoices(BaseModel):
     )
 
 
+def _device_names(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("not a device")
+    if isinstance(value, list | tuple):
+        return _blank_is_none(",".join(map(str, value)))
+    return str(value) if isinstance(value, int) else _blank_is_none(value)
+
+
+_Devices = Annotated[
+    str | None,
+    BeforeValidator(_device_names),
+    WithJsonSchema({"type": "string", "examples": ["0", "0,2"]}),
+]
+
+
+class GpuChoices(ClusterChoices):
+    """What a person may choose about a cluster with GPUs."""
+
+    devices: _Devices = Field(
+        None,
+        title="GPUs",
+        description="Indices or UUIDs, with commas between them. Left out: all of them, or for one GPU the idlest.",
+    )
+    device_memory_limit: _Size = Field(
+        None,
+        title="GPU memory limit",
+        description="For each GPU. Blocks beyond it move to the host's memory. Left out: 0.8 of the card.",
+    )
+    rmm_pool_size: _Size = Field(
+        None,
+        title="RMM pool",
+        description="Memory of each GPU that is taken at the start and handed out quickly. Left out: no pool.",
+    )
+
+
+def choices_of(profile: str, inventory: Inventory) -> type[ClusterChoices]:
+    """Return the choices that a profile has on this machine; their JSON Schema draws the form."""
+    return GpuChoices if _on_gpus(profile, inventory) else ClusterChoices
+
+
 _ALLOWED = {
     "n_workers": "a whole number of worker processes, 1 or more",
     "threads_per_worker": "a whole number of threads for each worker, 1 or more",
@@ -122,6 +180,9 @@ _ALLOWED = {
     "encrypt": "true or false",
     "python": "the path of a Python interpreter",
     "idle_timeout": "a duration above 0 such as '90s', '10m' or '1h', or 'never'",
+    "devices": "indices or UUIDs of GPUs with commas between them, such as '0,2'",
+    "device_memory_limit": "the memory of each GPU beyond which blocks move to the host, such as '8GiB'",
+    "rmm_pool_size": "the memory of each GPU that RMM takes at the start, such as '8GiB'",
 }
 
 
@@ -141,19 +202,27 @@ def plan(
     encrypt: bool | str | None = None,
     python: str | os.PathLike[str] | None = None,
     idle_timeout: float | str | None = None,
+    devices: str | int | Sequence[str | int] | None = None,
+    device_memory_limit: int | str | None = None,
+    rmm_pool_size: int | str | None = None,
     promised: int = 0,
+    version: Callable[[str], str | None] = installed_version,
 ) -> ClusterSpec:
     """Return the spec of the cluster that matches profile, hardware and choices; `spec.why` explains it.
 
     Parameters
     ----------
     profile
-        One of cpu, gpu, gpus, ucx; this release starts cpu.
+        One of cpu, gpu, gpus, ucx.
     n_workers, threads_per_worker, memory, encrypt, python, idle_timeout
         As in `ClusterChoices`, text allowed; None chooses to match the hardware and the settings.
         `memory` is that of all workers together. `idle_timeout="never"` keeps an idle cluster.
+    devices, device_memory_limit, rmm_pool_size
+        As in `GpuChoices`, for clusters with GPUs only.
     promised
         Bytes that running clusters were promised.
+    version
+        Version of an installed package by its name, None where it is missing.
 
     Raises
     ------
@@ -162,9 +231,9 @@ def plan(
     MissingError
         A profile that can't be had here.
     ConflictError
-        No memory was chosen and none is left.
+        No memory was chosen and none is left, or a GPU has too little that is free.
     """
-    _check_profile(profile, inventory)
+    _check_profile(profile, inventory, version)
     chosen = choices(
         n_workers=n_workers,
         threads_per_worker=threads_per_worker,
@@ -172,17 +241,23 @@ def plan(
         encrypt=encrypt,
         python=python,
         idle_timeout=idle_timeout,
+        devices=devices,
+        device_memory_limit=device_memory_limit,
+        rmm_pool_size=rmm_pool_size,
     )
+    if _on_gpus(profile, inventory, version):
+        return _on_devices(profile, inventory, chosen, promised)
+    _check_no_gpu_choices(profile, chosen)
     split = _split(inventory.cpu, chosen.n_workers, chosen.threads_per_worker)
     left = budget_after(inventory, promised)
     limit, memory_why = _memory(split.n_workers, chosen.memory, left, most_workers(inventory))
-    encrypted = config.get("encrypt") if chosen.encrypt is None else chosen.encrypt
+    protocol = _protocol(profile, chosen.encrypt)
     return ClusterSpec(
-        profile="cpu",
+        profile="ucx" if profile == "ucx" else "cpu",
         n_workers=split.n_workers,
         threads_per_worker=split.threads,
         memory_limit=limit,
-        protocol="tls" if encrypted else "tcp",
+        protocol=protocol,
         python=None if chosen.python is None else _absolute(chosen.python),
         idle_timeout=_idle_timeout(chosen.idle_timeout),
         why=(
@@ -191,14 +266,84 @@ def plan(
             *_balance(inventory.cpu.usable, split),
             memory_why,
             *_available(inventory, limit * split.n_workers),
+            *((UCX_MEASURED, _UCX_OPEN) if protocol == "ucx" else ()),
         ),
     )
 
 
-def choices(**given: Any) -> ClusterChoices:
+def _on_gpus(profile: str, inventory: Inventory, version: Callable[[str], str | None] = installed_version) -> bool:
+    if profile == "ucx":
+        # Without Dask-CUDA the workers speak UCX on the cores alone.
+        return bool(inventory.visible_gpus()) and version("dask-cuda") is not None
+    return profile in ("gpu", "gpus")
+
+
+def _on_devices(profile: str, inventory: Inventory, chosen: GpuChoices, promised: int) -> ClusterSpec:
+    picked, picked_why = pick(profile, inventory, chosen.devices, chosen.n_workers)
+    threads = chosen.threads_per_worker or 1
+    left = budget_after(inventory, promised)
+    limit, memory_why = _memory(len(picked), chosen.memory, left, most_workers(inventory))
+    protocol = _protocol(profile, chosen.encrypt)
+    spec = ClusterSpec(
+        profile="gpu" if profile == "gpu" else "gpus" if profile == "gpus" else "ucx",
+        n_workers=len(picked),
+        threads_per_worker=threads,
+        memory_limit=limit,
+        protocol=protocol,
+        python=None if chosen.python is None else _absolute(chosen.python),
+        idle_timeout=_idle_timeout(chosen.idle_timeout),
+        devices=tuple(device.uuid for device in picked),
+        device_memory_limit=chosen.device_memory_limit,
+        rmm_pool_size=chosen.rmm_pool_size,
+        cupy=find_spec("cupy") is not None,
+        why=(
+            picked_why,
+            _gpu_threads(threads),
+            memory_why,
+            *_available(inventory, limit * len(picked)),
+            _device_memory(chosen),
+            *_without_cupy(),
+            *((_UCX_OPEN,) if protocol == "ucx" else ()),
+        ),
+    )
+    check_devices(spec, inventory)
+    return spec
+
+
+def _gpu_threads(threads: int) -> str:
+    if threads == 1:
+        return "One thread for each GPU, which feeds it: more would compete for its memory."
+    return f"{threads} threads for each GPU, as chosen: they share its memory, so blocks must be smaller."
+
+
+def _device_memory(chosen: GpuChoices) -> str:
+    limit = chosen.device_memory_limit
+    what = "0.8 of the card" if limit is None else f"{format_bytes(limit)}, as chosen"
+    pool = ""
+    if chosen.rmm_pool_size is not None:
+        pool = f" RMM takes a pool of {format_bytes(chosen.rmm_pool_size)} on each GPU at the start, as chosen."
+    return f"Blocks move from a GPU to the host's memory beyond {what}.{pool}"
+
+
+def _without_cupy() -> tuple[str, ...]:
+    if find_spec("cupy") is not None:
+        return ()
+    return ("Warning: CuPy isn't installed, so arrays are NumPy's and nothing is computed on the GPUs.",)
+
+
+def _check_no_gpu_choices(profile: str, chosen: GpuChoices) -> None:
+    for name in ("devices", "device_memory_limit", "rmm_pool_size"):
+        if getattr(chosen, name) is not None:
+            raise BadInputError(
+                f"{name} is {getattr(chosen, name)!r:.80}, and the {profile} profile has no GPUs here. Leave it out, "
+                "or choose gpu or gpus."
+            )
+
+
+def choices(**given: Any) -> GpuChoices:
     """Return the choices, validated. Raises BadInputError naming the first that can't be used."""
     try:
-        return ClusterChoices.model_validate(given)
+        return GpuChoices.model_validate(given)
     except ValidationError as err:
         name = str(err.errors()[0]["loc"][0])
         if name not in _ALLOWED:
@@ -206,12 +351,23 @@ def choices(**given: Any) -> ClusterChoices:
         raise BadInputError(f"{name} is {given[name]!r:.80}. Give {_ALLOWED[name]}.") from err
 
 
-def _check_profile(name: str, inventory: Inventory) -> None:
-    offered = {profile.name: profile for profile in profiles(inventory)}
+def _check_profile(name: str, inventory: Inventory, version: Callable[[str], str | None]) -> None:
+    offered = {profile.name: profile for profile in profiles(inventory, version=version)}
     if name not in PROFILE_NAMES:
         raise BadInputError(f"Unknown profile {name!r:.80}. Choose one of: {', '.join(PROFILE_NAMES)}.")
     if not offered[name].available:
         raise MissingError(f"The {name} profile can't be had here. {offered[name].reason}")
+
+
+def _protocol(profile: str, encrypt: bool | None) -> Protocol:
+    if profile == "ucx":
+        if encrypt:
+            raise BadInputError(
+                "encrypt is True, and there is no TLS over UCX. Leave it out, or choose another profile than ucx."
+            )
+        return "ucx"
+    encrypted = config.get("encrypt") if encrypt is None else encrypt
+    return "tls" if encrypted else "tcp"
 
 
 def _split(cpu: Cpu, n_workers: int | None, threads: int | None) -> _Split:

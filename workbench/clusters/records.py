@@ -55,6 +55,8 @@ class ClusterRecord(BaseModel):
     adaptive: tuple[int, int] | None = None
     """Bounds between which the number of workers follows the load."""
     scheduler_address: str | None = None
+    contact_address: str | None = None
+    """Where control and watchers reach a scheduler that speaks UCX: over TCP. None where it speaks that anyway."""
     dashboard_address: str | None = None
     """Dask's own dashboard, on the loopback interface: 'http://127.0.0.1:<port>'."""
     pid: int | None = None
@@ -70,6 +72,8 @@ class ClusterRecord(BaseModel):
     """Ids of the Dask clients that are connected."""
     message: str | None = None
     """Why it failed or was lost, in one sentence, with the remedy."""
+    warning: str | None = None
+    """What it can't do though it is up, in one sentence."""
     log_tail: tuple[str, ...] = ()
     mark: str = ""
     """What its processes carry in their environment, where the host was there before the cluster had a name."""
@@ -78,6 +82,11 @@ class ClusterRecord(BaseModel):
     def is_over(self) -> bool:
         """Whether nothing of it runs any more and only the record is left."""
         return self.status in ("failed", "lost")
+
+    @property
+    def contact(self) -> str | None:
+        """Address for those who only talk to the scheduler; none of them needs UCX for that."""
+        return self.contact_address or self.scheduler_address
 
     @property
     def marker(self) -> str:
@@ -310,6 +319,7 @@ def _bury(record: ClusterRecord) -> ClusterRecord | None:
             "clients": (),
             "expires_at": None,
             "scheduler_address": None,
+            "contact_address": None,
             "dashboard_address": None,
         }
     )

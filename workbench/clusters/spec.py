@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from dask.utils import format_bytes
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -20,7 +21,7 @@ class ClusterSpec(BaseModel):
     """A cluster before it exists: profile, workers, threads, memory, protocol. Frozen, JSON both ways.
 
     `memory_limit` is bytes for each worker. `why` holds the sentences with which the plan explains itself; it takes
-    no part in comparison. `devices` names GPUs by UUID and is empty on the cpu profile.
+    no part in comparison. `devices` names GPUs by UUID, one for each worker, and is empty where workers have none.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -33,12 +34,30 @@ class ClusterSpec(BaseModel):
     python: str | None = None
     idle_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 3600.0
     devices: tuple[str, ...] = ()
+    device_memory_limit: Annotated[int, Field(ge=1)] | None = None
+    """Bytes on each GPU beyond which blocks move to the host's memory; None is Dask-CUDA's 0.8 of the card."""
+    rmm_pool_size: Annotated[int, Field(ge=1)] | None = None
+    """Bytes that RMM takes on each GPU at the start, and hands out quickly; None is no pool."""
+    cupy: bool = False
+    """Whether workers import CuPy before anything else, and CuPy takes its memory from RMM's pool."""
     why: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _protocol_fits_profile(self) -> ClusterSpec:
         if (self.protocol == "ucx") != (self.profile == "ucx"):
             raise ValueError("protocol 'ucx' belongs to the profile 'ucx', and the other way round")
+        return self
+
+    @model_validator(mode="after")
+    def _devices_fit_profile(self) -> ClusterSpec:
+        if self.profile in ("gpu", "gpus") and not self.devices:
+            raise ValueError(f"devices are missing, and the profile {self.profile!r} has a GPU for each worker")
+        if self.profile == "cpu" and self.devices:
+            raise ValueError("devices belong to the profiles 'gpu', 'gpus' and 'ucx'")
+        if self.devices and self.n_workers > len(self.devices):
+            raise ValueError(f"n_workers is {self.n_workers}, and there are {len(self.devices)} devices")
+        if not self.devices and (self.device_memory_limit or self.rmm_pool_size or self.cupy):
+            raise ValueError("device_memory_limit, rmm_pool_size and cupy need devices")
         return self
 
     @property
@@ -80,31 +99,63 @@ class ClusterSpec(BaseModel):
         """One line: '2 workers × 1 thread, 10.2 GiB (5.1 GiB each), tls'."""
         workers = f"{self.n_workers} worker{'s' if self.n_workers > 1 else ''}"
         threads = f"{self.threads_per_worker} thread{'s' if self.threads_per_worker > 1 else ''}"
+        gpus = " on a GPU each" if len(self.devices) > 1 else " on a GPU" if self.devices else ""
         return (
-            f"{workers} × {threads}, {format_bytes(self.memory)} ({format_bytes(self.memory_limit)} each), "
+            f"{workers}{gpus} × {threads}, {format_bytes(self.memory)} ({format_bytes(self.memory_limit)} each), "
             f"{self.protocol}"
         )
 
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of the Dask class that makes the cluster: LocalCUDACluster with devices, else LocalCluster."""
+        given: dict[str, Any] = {
+            "n_workers": self.n_workers,
+            "threads_per_worker": self.threads_per_worker,
+            "memory_limit": self.memory_limit,
+            "protocol": self.protocol,
+            "host": "127.0.0.1",
+            "dashboard_address": "127.0.0.1:0",
+        }
+        return {**given, **self._device_arguments()} if self.devices else given
+
+    def _device_arguments(self) -> dict[str, Any]:
+        given: dict[str, Any] = {"CUDA_VISIBLE_DEVICES": list(self.devices)}
+        if self.device_memory_limit is not None:
+            given["device_memory_limit"] = self.device_memory_limit
+        if self.rmm_pool_size is not None:
+            given["rmm_pool_size"] = self.rmm_pool_size
+        if self.rmm_pool_size is not None and self.cupy:
+            # Without it CuPy has a pool of its own beside RMM's, which holds most of the card.
+            given["rmm_allocator_external_lib_list"] = ["cupy"]
+        if self.cupy:
+            given["pre_import"] = "cupy"
+        return given
+
     def code(self) -> str:
         """Dask code that starts the same cluster without this package, a script that runs as it is."""
-        arguments = [
-            f"n_workers={self.n_workers}",
-            f"threads_per_worker={self.threads_per_worker}",
-            f"memory_limit={self.memory_limit},  # bytes per worker: {format_bytes(self.memory_limit)}",
-            f'protocol="{self.protocol}"',
-            'host="127.0.0.1"',
-            'dashboard_address="127.0.0.1:0"',
-        ]
+        arguments = [_line(name, value) for name, value in self.arguments().items()]
         imports = ["from dask.distributed import Client, LocalCluster"]
+        if self.devices:
+            imports = ["from dask.distributed import Client", "from dask_cuda import LocalCUDACluster"]
         if self.encrypt:
             imports.append("from distributed.security import Security")
-            arguments.append("security=Security.temporary()")
-        body = "\n".join(f"        {line if '#' in line else line + ','}" for line in arguments)
+            arguments.append("security=Security.temporary(),")
+        body = "\n".join(f"        {line}" for line in arguments)
+        kind = "LocalCUDACluster" if self.devices else "LocalCluster"
         shebang = f"# Run with: {Path(self.python)}\n" if self.python else ""
         return (
             shebang + "\n".join(imports) + '\n\nif __name__ == "__main__":\n'
-            f"    cluster = LocalCluster(\n{body}\n    )\n    client = Client(cluster)\n    print(client)\n"
+            f"    cluster = {kind}(\n{body}\n    )\n    client = Client(cluster)\n    print(client)\n"
         )
+
+
+_BYTES = {"memory_limit": "bytes per worker", "device_memory_limit": "bytes per GPU", "rmm_pool_size": "bytes per GPU"}
+
+
+def _line(name: str, value: Any) -> str:
+    """One argument of the code, ready to run."""
+    if name in _BYTES:
+        return f"{name}={value},  # {_BYTES[name]}: {format_bytes(value)}"
+    return f"{name}={json.dumps(value)},"
 
 
 def _sentence(err: ValidationError) -> str:

@@ -7,9 +7,6 @@ from collections.abc import Callable
 from workbench.hardware.sources import installed_version
 from workbench.hardware.values import Inventory, Profile
 
-# Holds for every GPU and UCX profile of this release: better said than found out after an installation.
-_LATER = "its launcher comes with the next release."
-
 
 def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = installed_version) -> tuple[Profile, ...]:
     """Profiles cpu, gpu, gpus and ucx, each available here or with the reason why not.
@@ -19,12 +16,19 @@ def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = ins
     version
         Version of an installed package by its name, None where it is missing.
     """
+    lacking = _without_gpus(inventory, version)
     return (
         _profile("cpu", "CPU", "The cores of this machine, as threads, processes or a mix.", None),
-        _profile("gpu", "One GPU", "One NVIDIA GPU with a worker of its own.", _without_gpus(inventory, version, 1)),
-        _profile("gpus", "All GPUs", "A worker for each NVIDIA GPU.", _without_gpus(inventory, version, 2)),
-        _profile("ucx", "UCX", "Workers that move data over NVLink or InfiniBand.", _without_ucx(inventory)),
+        _profile("gpu", "One GPU", "One NVIDIA GPU with a worker of its own.", lacking),
+        _profile("gpus", "All GPUs", "A worker for each NVIDIA GPU.", lacking),
+        _profile("ucx", "UCX", _ucx_summary(inventory), _without_ucx(inventory)),
     )
+
+
+def _ucx_summary(inventory: Inventory) -> str:
+    if inventory.gpus:
+        return "A worker for each NVIDIA GPU; data move over NVLink, InfiniBand or what else UCX finds."
+    return "Workers on the cores of this machine that speak UCX: slower than TCP without GPUs, good for trying."
 
 
 def _profile(name: str, title: str, summary: str, reason: str | None) -> Profile:
@@ -33,16 +37,21 @@ def _profile(name: str, title: str, summary: str, reason: str | None) -> Profile
     )
 
 
-def _without_gpus(inventory: Inventory, version: Callable[[str], str | None], needed: int) -> str:
+def _without_gpus(inventory: Inventory, version: Callable[[str], str | None]) -> str | None:
     if not inventory.gpus:
         cause = inventory.missing.get("gpus", "No GPU was found.").rstrip(".")
         return f"{cause}: {_remedy(cause)}."
-    if len(inventory.gpus) < needed:
-        return f"Needs two GPUs, and one was found: choose gpu for that one; {_LATER}"
+    if not inventory.visible_gpus():
+        return "CUDA_VISIBLE_DEVICES hides every GPU: unset it, or name some in it."
     if version("dask-cuda") is None:
-        return f"Needs dask-cuda: pip install 'dask-workbench[cuda13]', and {_LATER}"
-    found = "1 GPU was found" if len(inventory.gpus) == 1 else f"{len(inventory.gpus)} GPUs were found"
-    return f"{found}, but {_LATER}"
+        return f"Needs dask-cuda: pip install 'dask-workbench[{_extra(inventory)}]'."
+    return None
+
+
+def _extra(inventory: Inventory) -> str:
+    """Return the extra that fits the driver: one older than CUDA 13 can't run what is built for that."""
+    major = (inventory.cuda.version or "").partition(".")[0]
+    return "cuda12" if major.isdecimal() and int(major) < 13 else "cuda13"
 
 
 def _remedy(cause: str) -> str:
@@ -51,7 +60,5 @@ def _remedy(cause: str) -> str:
     return "pip install nvidia-ml-py" if cause.startswith("nvidia-ml-py") else "see what nvidia-smi says"
 
 
-def _without_ucx(inventory: Inventory) -> str:
-    if not inventory.ucx.installed:
-        return f"Needs distributed-ucxx: pip install 'dask-workbench[ucx]', and {_LATER}"
-    return f"distributed-ucxx {inventory.ucx.version} is installed, but {_LATER}"
+def _without_ucx(inventory: Inventory) -> str | None:
+    return None if inventory.ucx.installed else "Needs distributed-ucxx: pip install 'dask-workbench[ucx]'."

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import psutil
 
 from workbench.errors import MissingError
-from workbench.hardware import cgroups, numa, nvml, processor
-from workbench.hardware.sources import Sources, UnreadableError
-from workbench.hardware.values import Cpu, Gpu, Inventory, Memory, NumaNode, Ucx
-
-T = TypeVar("T")
+from workbench.hardware import cgroups, gpus, network, numa, processor
+from workbench.hardware.sources import Missing, Sources
+from workbench.hardware.topology import topology
+from workbench.hardware.values import Cpu, Inventory, Memory, NumaNode, Ucx
 
 _UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-ucxx")
-
-
-class _Missing(dict[str, str]):
-    """Reasons by dotted name, filled as values are asked for."""
-
-    def ask(self, name: str, reader: Callable[..., T], *arguments: Any) -> T | None:
-        try:
-            return reader(*arguments)
-        except UnreadableError as err:
-            self[name] = str(err)
-            return None
 
 
 def inventory(sources: Sources | None = None) -> Inventory:
@@ -37,18 +22,23 @@ def inventory(sources: Sources | None = None) -> Inventory:
         Folders and functions to read from; this machine's own where None.
     """
     sources = sources or Sources()
-    missing = _Missing()
+    missing = Missing()
+    found = gpus.read(sources, missing)
+    cards = network.read(sources, missing)
     return Inventory(
         cpu=_cpu(sources, missing),
         memory=_memory(sources, missing),
         numa=_numa(sources, missing),
-        gpus=_gpus(sources, missing),
+        gpus=found.gpus,
         ucx=_ucx(sources, missing),
-        missing=dict(missing),
+        cuda=found.cuda,
+        network=cards,
+        topology=topology(found.gpus, cards, found.ancestors, sources, missing),
+        missing=missing,
     )
 
 
-def _cpu(sources: Sources, missing: _Missing) -> Cpu:
+def _cpu(sources: Sources, missing: Missing) -> Cpu:
     threads = missing.ask("cpu.threads", processor.threads, sources)
     affinity = missing.ask("cpu.affinity", sources.affinity)
     quota = missing.ask("cpu.quota", cgroups.cpu_quota, sources)
@@ -62,7 +52,7 @@ def _cpu(sources: Sources, missing: _Missing) -> Cpu:
     )
 
 
-def _memory(sources: Sources, missing: _Missing) -> Memory:
+def _memory(sources: Sources, missing: Missing) -> Memory:
     try:
         memory = sources.virtual_memory()
     except (OSError, RuntimeError, psutil.Error) as err:
@@ -79,7 +69,7 @@ def _memory(sources: Sources, missing: _Missing) -> Memory:
     )
 
 
-def _numa(sources: Sources, missing: _Missing) -> tuple[NumaNode, ...]:
+def _numa(sources: Sources, missing: Missing) -> tuple[NumaNode, ...]:
     folders = missing.ask("numa", numa.folders, sources) or {}
     return tuple(
         NumaNode(
@@ -91,39 +81,7 @@ def _numa(sources: Sources, missing: _Missing) -> tuple[NumaNode, ...]:
     )
 
 
-def _gpus(sources: Sources, missing: _Missing) -> tuple[Gpu, ...]:
-    try:
-        with nvml.opened(sources) as library:
-            count = nvml.call(library, "nvmlDeviceGetCount")
-            if not count:
-                raise UnreadableError("The NVIDIA driver lists no GPU.")
-            return tuple(_gpu(library, index, missing) for index in range(count))
-    except UnreadableError as err:
-        missing["gpus"] = str(err)
-        return ()
-
-
-def _gpu(library: Any, index: int, missing: _Missing) -> Gpu:
-    try:
-        handle = nvml.call(library, "nvmlDeviceGetHandleByIndex", index)
-    except UnreadableError as err:
-        missing.update({f"gpus.{index}.{name}": str(err) for name in Gpu.model_fields if name != "index"})
-        return Gpu(index=index, name=None, uuid=None, memory_total=None, memory_free=None)
-    name = missing.ask(f"gpus.{index}.name", nvml.call, library, "nvmlDeviceGetName", handle)
-    uuid = missing.ask(f"gpus.{index}.uuid", nvml.call, library, "nvmlDeviceGetUUID", handle)
-    memory = missing.ask(f"gpus.{index}.memory_total", nvml.call, library, "nvmlDeviceGetMemoryInfo", handle)
-    if memory is None:
-        missing[f"gpus.{index}.memory_free"] = missing[f"gpus.{index}.memory_total"]
-    return Gpu(
-        index=index,
-        name=None if name is None else nvml.text_of(name),
-        uuid=None if uuid is None else nvml.text_of(uuid),
-        memory_total=None if memory is None else memory.total,
-        memory_free=None if memory is None else memory.free,
-    )
-
-
-def _ucx(sources: Sources, missing: _Missing) -> Ucx:
+def _ucx(sources: Sources, missing: Missing) -> Ucx:
     for package in _UCX_PACKAGES:
         version = sources.version(package)
         if version is not None:

@@ -5,17 +5,31 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import psutil
+
+T = TypeVar("T")
 
 
 class UnreadableError(Exception):
     """A value that isn't to be had; the text is the reason, for `Inventory.missing`."""
+
+
+class Missing(dict[str, str]):
+    """Reasons by dotted name, filled as values are asked for."""
+
+    def ask(self, name: str, reader: Callable[..., T], *arguments: Any) -> T | None:
+        """Answer of a reader; None where it is refused, with the reason kept under `name`."""
+        try:
+            return reader(*arguments)
+        except UnreadableError as err:
+            self[name] = str(err)
+            return None
 
 
 class _VirtualMemory(Protocol):
@@ -61,6 +75,7 @@ class Sources:
     sysctl: Callable[[str], str] = _sysctl
     nvml: Callable[[], Any] = lambda: import_module("pynvml")
     version: Callable[[str], str | None] = installed_version
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
 
 def text(path: Path) -> str:

@@ -46,14 +46,151 @@ class NumaNode(_Value):
     memory: int | None
 
 
+class GpuSlice(_Value):
+    """One MIG slice of a GPU. CUDA takes it by its UUID alone."""
+
+    uuid: str | None
+    name: str | None
+    memory_total: int | None
+    memory_free: int | None
+    visible: bool = True
+
+
+class GpuProcess(_Value):
+    """A process that holds memory of a GPU."""
+
+    pid: int
+    memory: int | None
+
+
+class Pcie(_Value):
+    """PCI Express link of a GPU. An idle GPU lowers its generation to save power."""
+
+    generation: int | None = None
+    width: int | None = None
+    max_generation: int | None = None
+    max_width: int | None = None
+
+
+class NvLinks(_Value):
+    """Active NVLinks of a GPU that end at the same place."""
+
+    to: Literal["gpu", "switch", "other"]
+    """Another GPU of this machine, an NVSwitch that joins all GPUs, or something else (a CPU, a GPU out of sight)."""
+    peer: int | None
+    """Index of the other GPU; None for what isn't one."""
+    count: int
+
+
 class Gpu(_Value):
     """One NVIDIA GPU as NVML names it."""
 
     index: int
+    """NVML's number, in the order of PCI addresses. CUDA counts the same way where all GPUs are of one kind."""
     name: str | None
     uuid: str | None
     memory_total: int | None
     memory_free: int | None
+    memory_used: int | None = None
+    utilisation: int | None = None
+    """Percent of the last moment in which something ran; None on a GPU that is cut into slices."""
+    compute_capability: str | None = None
+    """Such as '9.0'."""
+    mig: bool | None = None
+    """Whether it is cut into slices; None where it can't be."""
+    slices: tuple[GpuSlice, ...] = ()
+    pcie: Pcie = Pcie()
+    pci_address: str | None = None
+    """As Linux writes it: '0000:06:00.0'."""
+    nvlinks: tuple[NvLinks, ...] | None = None
+    numa_node: int | None = None
+    """The node that is nearest to it."""
+    cpu_affinity: str | None = None
+    """The CPUs nearest to it, as Linux lists them: '0-19,40-59'."""
+    power_limit: float | None = None
+    """Watts."""
+    processes: tuple[GpuProcess, ...] | None = None
+    """Who holds its memory. Inside a container NVML tells of none."""
+    visible: bool = True
+    """False where CUDA_VISIBLE_DEVICES hides it."""
+
+
+class Cuda(_Value):
+    """The driver, and what it shows to CUDA programs."""
+
+    driver_version: str | None = None
+    version: str | None = None
+    """The newest CUDA that the driver supports, such as '13.0'."""
+    visible_devices: str | None = None
+    """CUDA_VISIBLE_DEVICES as it is set."""
+
+
+class NetworkCard(_Value):
+    """One port of an InfiniBand or RoCE card."""
+
+    name: str
+    """Such as 'mlx5_0'."""
+    port: int
+    interfaces: tuple[str, ...]
+    """Network interfaces of the card, as Dask takes them: 'ib0'. Empty without IP over InfiniBand."""
+    rate: float | None
+    """Gbit/s."""
+    state: str | None
+    """Such as 'ACTIVE' or 'DOWN'."""
+    link_layer: str | None
+    """'InfiniBand', or 'Ethernet' for RoCE."""
+    numa_node: int | None
+    pci_address: str | None
+
+    @property
+    def label(self) -> str:
+        """Its interface, or else its name."""
+        return self.interfaces[0] if self.interfaces else self.name
+
+
+RELATIONS: dict[str, str] = {
+    "NV#": "a bonded set of # NVLinks",
+    "PIX": "at most one PCIe switch",
+    "PXB": "several PCIe switches, no host bridge",
+    "PHB": "a PCIe host bridge, so the CPU",
+    "NODE": "several host bridges of one NUMA node",
+    "SYS": "the link between NUMA nodes",
+}
+"""What lies between two devices, nearest first, in the letters of `nvidia-smi topo -m`."""
+
+
+class Topology(_Value):
+    """What lies between each GPU and the other GPUs and the network cards."""
+
+    gpus: tuple[str, ...]
+    """Labels 'GPU0', 'GPU1' …"""
+    cards: tuple[str, ...]
+    rows: tuple[tuple[str | None, ...], ...]
+    """A row for each GPU with a letter for each GPU, then for each card; None where it can't be told."""
+
+    def text(self) -> str:
+        """The matrix as `nvidia-smi topo -m` prints it."""
+        lines = [("", *self.gpus, *self.cards)]
+        lines += [(name, *(cell or "?" for cell in row)) for name, row in zip(self.gpus, self.rows, strict=True)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        padded = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+        return "\n".join(line.rstrip() for line in padded)
+
+    def between(self, one: int, other: int) -> str | None:
+        """What lies between two GPUs, given by their place in `gpus`."""
+        return self.rows[one][other]
+
+    def nearest_cards(self, gpu: int) -> tuple[str, ...]:
+        """Labels of the network cards with the shortest way to a GPU, given by its place in `gpus`."""
+        ways = dict(zip(self.cards, self.rows[gpu][len(self.gpus) :], strict=True))
+        order = ["X", *RELATIONS]
+        known = {card: order.index(way) for card, way in ways.items() if way in order}
+        return tuple(card for card, rank in known.items() if rank == min(known.values()))
+
+    def legend(self) -> dict[str, str]:
+        """Meaning of the letters that occur."""
+        seen = {"NV#" if cell.startswith("NV") else cell for row in self.rows for cell in row if cell}
+        return {letters: meaning for letters, meaning in RELATIONS.items() if letters in seen}
 
 
 class Ucx(_Value):
@@ -63,6 +200,35 @@ class Ucx(_Value):
     version: str | None
     """Version of distributed-ucxx."""
     reason: str | None
+
+
+class UcxTransport(_Value):
+    """One way that UCX can move data here, as `ucx_info -d` lists it."""
+
+    name: str
+    """Such as 'tcp', 'rc_mlx5' or 'cuda_ipc'."""
+    device: str
+    kind: str | None
+    """Such as 'network', 'intra-node' or 'loopback'."""
+    peer_failure: bool
+    """Whether it tells of a lost peer. Dask's endpoints ask for that, so the others carry none of its data."""
+
+
+class UcxTransports(_Value):
+    """What UCX really offers on this machine."""
+
+    version: str | None
+    program: str | None
+    """The `ucx_info` that was asked."""
+    transports: tuple[UcxTransport, ...]
+    infiniband: bool
+    """Whether there is one that speaks InfiniBand or RoCE (rc, ud, dc)."""
+    reason: str | None
+    """Why nothing could be read."""
+
+    def names(self) -> tuple[str, ...]:
+        """Names of the transports, each once."""
+        return tuple(dict.fromkeys(each.name for each in self.transports))
 
 
 class Inventory(_Value):
@@ -78,6 +244,13 @@ class Inventory(_Value):
     gpus: tuple[Gpu, ...]
     ucx: Ucx
     missing: dict[str, str]
+    cuda: Cuda = Cuda()
+    network: tuple[NetworkCard, ...] = ()
+    topology: Topology | None = None
+
+    def visible_gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that CUDA_VISIBLE_DEVICES leaves in sight."""
+        return tuple(gpu for gpu in self.gpus if gpu.visible)
 
 
 class Profile(_Value):

@@ -239,13 +239,11 @@ def _client_of(record: ClusterRecord) -> Client:
 
     try:
         return Client(
-            record.scheduler_address,
+            record.contact,
             security=security(record),
             set_as_default=False,
             name="workbench-panel",
             timeout=10,
         )
     except OSError as err:
-        raise FailedError(
-            f"Cluster {record.name} does not answer at {record.scheduler_address} ({err}). Stop it."
-        ) from err
+        raise FailedError(f"Cluster {record.name} does not answer at {record.contact} ({err}). Stop it.") from err

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import dask.config
+
 from workbench import config
 from workbench.clusters import processes, records
 from workbench.clusters.forking import start_warm
@@ -41,7 +43,7 @@ def submit(
     BadInputError
         A parameter can't be used; nothing was started.
     ConflictError
-        The cluster isn't ready.
+        The cluster isn't ready, or its GPUs can't compute.
     """
     from workbench.workloads.registry import template
 
@@ -51,6 +53,10 @@ def submit(
             f"The cluster {record.name} is {record.status}, and only a ready one can run something."
             + (f" {record.message}" if record.message else "")
         )
+    if record.spec.devices and record.warning:
+        raise ConflictError(
+            f"There is no device to compute on in {record.name}. {record.warning} Run it on a cpu cluster."
+        )
     spec = actual_spec(record)
     checked = chosen.validate(parameters, **size_of(spec))
     run = store.create(
@@ -59,7 +65,7 @@ def submit(
             workload=workload,
             parameters=dict(checked.given),
             resolved=dict(checked.resolved),
-            notes=tuple(checked.notes),
+            notes=(*checked.notes, *_on_cpus(record)),
             cluster=record.name,
             spec=spec,
             inventory=dict(inventory) if inventory is not None else None,
@@ -69,6 +75,13 @@ def submit(
         )
     )
     return _start_runner(run, record.spec.python or sys.executable)
+
+
+def _on_cpus(record: ClusterRecord) -> tuple[str, ...]:
+    """Say where a run on a cluster with GPUs doesn't use them."""
+    if not record.spec.devices or dask.config.get("array.backend", "numpy") == "cupy":
+        return ()
+    return ("The blocks are NumPy's: the workers that have the GPUs compute them on the CPU.",)
 
 
 def cancel(run_id: str) -> Run:

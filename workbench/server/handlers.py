@@ -169,11 +169,11 @@ def _plan(session: Session, profile: str, choices: dict[str, Any] | None = None)
 
 def _known(choices: dict[str, Any]) -> dict[str, Any]:
     """Return the choices when each has a name that there is."""
-    from workbench.clusters.plan import ClusterChoices
+    from workbench.clusters.plan import GpuChoices
 
     for name in choices:
-        if name not in ClusterChoices.model_fields:
-            raise BadInputError(f"Unknown choice {name!r:.80}. Choose among: {', '.join(ClusterChoices.model_fields)}.")
+        if name not in GpuChoices.model_fields:
+            raise BadInputError(f"Unknown choice {name!r:.80}. Choose among: {', '.join(GpuChoices.model_fields)}.")
     return choices
 
 
@@ -201,12 +201,12 @@ class ProfileSchema(Handler):
 
 
 def _profile_schema(session: Session, name: str) -> dict[str, Any]:
-    from workbench.clusters.plan import ClusterChoices
+    from workbench.clusters.plan import choices_of
 
     names = [profile.name for profile in session.profiles()]
     if name not in names:
         raise NotFoundError(f"Unknown profile {name!r:.80}. Choose one of: {', '.join(names)}.")
-    return ClusterChoices.model_json_schema()
+    return choices_of(name, session.hardware()).model_json_schema()
 
 
 class Clusters(Handler):

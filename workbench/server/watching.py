@@ -390,7 +390,7 @@ async def _open_feed(name: str, on_batch: Callable[[Batch], None]) -> AsyncItera
     record = await asyncio.to_thread(read, name)
     # Not connect(): that would make this client the default of the whole Jupyter server.
     client = Client(
-        record.scheduler_address,
+        record.contact,
         security=security(record),
         name="workbench-watch",
         asynchronous=True,

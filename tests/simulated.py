@@ -1,0 +1,117 @@
+"""GPUs that aren't there: a simulated NVML for tests, and for teaching (`make demo-gpus`).
+
+Every device is named "SIMULATED GPU n", so that no picture can pass for a measurement.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCE = Path(__file__).parent / "nvml" / "nvml.c"
+GIB = 2**30
+
+
+def build(folder: Path) -> Path:
+    """Compile the simulated NVML into `folder`, which then belongs on LD_LIBRARY_PATH.
+
+    Raises FileNotFoundError where there is no C compiler.
+    """
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        raise FileNotFoundError("The simulated GPUs need a C compiler (cc, gcc or clang), and none was found.")
+    folder.mkdir(parents=True, exist_ok=True)
+    library = folder / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-lm"], check=True)
+    return folder
+
+
+def environment(folder: Path, gpus: int = 1, **settings: Any) -> dict[str, str]:
+    """Environment of a process that is to see simulated GPUs; nvml.c says which settings there are.
+
+    `errors` is a mapping from a function (with "@device" for one device) to its error code, `used` bytes or bytes
+    per device, `mig` a mapping from device to slices, `lost` one from device to seconds or a file.
+    """
+    told = {"gpus": gpus, "start": time.time(), **{name: _written(name, value) for name, value in settings.items()}}
+    path = ":".join(filter(None, (str(folder), os.environ.get("LD_LIBRARY_PATH"))))
+    kept = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    return kept | {"LD_LIBRARY_PATH": path} | {f"SIMULATED_NVML_{name.upper()}": str(told[name]) for name in told}
+
+
+def _written(name: str, value: Any) -> str:
+    if isinstance(value, Mapping):
+        pairs, (inner, outer) = value.items(), {"errors": "=;", "lost": "@,"}.get(name, ":,")
+        return outer.join(f"{key}{inner}{item}" for key, item in pairs)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+@dataclass(frozen=True)
+class SimulatedNvml:
+    """The built library, and processes that see its GPUs."""
+
+    folder: Path
+
+    def environment(self, gpus: int = 1, **settings: Any) -> dict[str, str]:
+        """Environment of a process that is to see these GPUs."""
+        return environment(self.folder, gpus, **settings)
+
+    def python(self, code: str, gpus: int = 1, *, env: Mapping[str, str] | None = None, **settings: Any) -> str:
+        """What `code` prints in a Python of its own that sees these GPUs."""
+        full = self.environment(gpus, **settings) | dict(env or {})
+        done = subprocess.run([sys.executable, "-c", code], env=full, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def inventory(
+        self, gpus: int = 1, *, sys_folder: Path | None = None, env: Mapping[str, str] | None = None, **settings: Any
+    ) -> Any:
+        """The inventory of a process that sees these GPUs, and the cards and PCI devices below `sys_folder`."""
+        from workbench.hardware import Inventory
+
+        sources = f"Sources(sys=Path({str(sys_folder)!r}))" if sys_folder else "Sources()"
+        code = (
+            "from pathlib import Path\nfrom workbench.hardware import Sources, inventory\n"
+            f"print(inventory({sources}).model_dump_json())"
+        )
+        return Inventory.model_validate(json.loads(self.python(code, gpus, env=env, **settings)))
+
+
+@pytest.fixture(scope="session")
+def simulated_nvml(tmp_path_factory: pytest.TempPathFactory) -> SimulatedNvml:
+    """A simulated NVML, built once; skips where there is no C compiler or the system isn't Linux."""
+    if sys.platform != "linux":
+        pytest.skip("The simulated NVML is a library for Linux.")
+    try:
+        return SimulatedNvml(build(tmp_path_factory.mktemp("nvml")))
+    except FileNotFoundError as err:
+        pytest.skip(str(err))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a command that sees the eight GPUs of a simulated DGX-1, with a data folder of its own."""
+    folder = Path(sys.prefix) / "simulated-gpus"
+    try:
+        build(folder)
+    except FileNotFoundError as err:
+        sys.exit(str(err))
+    env = environment(folder, preset="dgx1", memory=16 * GIB, load="wave")
+    env["DASK_WORKBENCH__DATA_FOLDER"] = str(folder / "data")
+    os.execvpe(arguments[0], list(arguments), env)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("Usage: python -m tests.simulated COMMAND [ARGUMENT ...]")
+    main(sys.argv[1:])

@@ -1,0 +1,140 @@
+"""The ucx profile on a machine without a GPU: real workers that speak UCX, and what keeps others free of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import using_data_folder
+from tests.test_budget import machine
+from workbench.clusters import connect as connecting
+from workbench.clusters import control, launch, records
+from workbench.clusters.plan import UCX_MEASURED, plan
+from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, MissingError
+from workbench.hardware import Inventory, Ucx
+from workbench.hardware.sources import installed_version
+
+needs_ucx = pytest.mark.skipif(
+    not any(map(installed_version, launch.UCX_PACKAGES)),
+    reason="distributed-ucxx isn't installed, which is Dask's UCX.",
+)
+
+
+def with_ucx() -> Inventory:
+    return machine().model_copy(update={"ucx": Ucx(installed=True, version="0.52.0", reason=None)})
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterRecord]:
+    wanted = ClusterSpec(profile="ucx", protocol="ucx", n_workers=2, threads_per_worker=1, memory_limit=2**30)
+    with using_data_folder(tmp_path_factory.mktemp("data")):
+        record = launch.launch(wanted, name="calm-otter", force=True)
+        yield asyncio.run(control.wait(record.name, timeout=60))
+
+
+def workbench(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "workbench", *words], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_ucx_is_planned_like_cpu_and_says_that_it_is_slower_and_open() -> None:
+    spec, plain = plan("ucx", with_ucx(), n_workers=2), plan("cpu", machine(), n_workers=2)
+    assert (spec.profile, spec.protocol, spec.devices) == ("ucx", "ucx", ())
+    assert (spec.threads_per_worker, spec.memory_limit) == (plain.threads_per_worker, plain.memory_limit)
+    assert UCX_MEASURED in spec.why
+    assert "0.44 of TCP's bandwidth" in UCX_MEASURED
+    assert "no encryption and no password over UCX" in spec.why[-1]
+    assert UCX_MEASURED not in plain.why
+
+
+def test_there_is_no_tls_over_ucx() -> None:
+    with pytest.raises(
+        BadInputError, match=r"^encrypt is True, and there is no TLS over UCX\. Leave it out, or choose"
+    ):
+        plan("ucx", with_ucx(), encrypt=True)
+    assert plan("ucx", with_ucx(), encrypt=False).protocol == "ucx"
+
+
+def test_a_context_on_a_gpu_is_not_asked_for_where_there_is_none(
+    data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
+    spec = plan("ucx", with_ucx())
+    environment = launch._environment(ClusterRecord(name="calm-otter", spec=spec))
+    assert environment["DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT"] == "False"
+    assert environment["UCX_NET_DEVICES"] == "lo"
+    monkeypatch.setenv("UCX_NET_DEVICES", "eth0")
+    assert launch._environment(ClusterRecord(name="calm-otter", spec=spec))["UCX_NET_DEVICES"] == "eth0"
+    plain = launch._environment(ClusterRecord(name="calm-otter", spec=plan("cpu", machine())))
+    assert "DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT" not in plain
+
+
+def test_an_environment_without_ucx_starts_nothing(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "UCX_PACKAGES", ("surely-not-installed",))
+    with pytest.raises(MissingError, match=r"The ucx profile needs surely-not-installed in .*dask-workbench\[ucx\]"):
+        launch.launch(plan("ucx", with_ucx()), force=True)
+    assert records.names() == ()
+
+
+def test_a_client_without_ucx_is_told_what_it_lacks(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting.importlib.util, "find_spec", lambda _: None)
+    record = ClusterRecord(name="calm-otter", spec=plan("ucx", with_ucx()))
+    with pytest.raises(MissingError, match=r"calm-otter speaks UCX, and .* lacks distributed-ucxx: pip install"):
+        connecting._prepare_ucx(record)
+
+
+@needs_ucx
+def test_workers_speak_ucx_and_who_controls_them_speaks_tcp(running: ClusterRecord) -> None:
+    assert str(running.scheduler_address).startswith("ucx://")
+    assert str(running.contact).startswith("tcp://127.0.0.1:")
+    logs = asyncio.run(control.logs(running))
+    assert len([address for address in logs if address.startswith("ucx://")]) == 2
+    code = (
+        "import asyncio, sys\nfrom workbench.clusters import control, records\n"
+        "asyncio.run(control.scale(records.read('calm-otter'), 2))\nprint('ucxx' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.strip() == "False"
+
+
+@needs_ucx
+def test_a_client_over_ucx_computes(running: ClusterRecord) -> None:
+    code = (
+        "import workbench\nwith workbench.connect('calm-otter') as client: print(client.submit(sum, [1, 2]).result())"
+    )
+    # In a process of its own: UCX initialises once in a process, and for one event loop.
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (told.stdout.strip(), told.stderr) == ("3", "")
+
+
+@needs_ucx
+def test_the_workers_can_be_restarted_and_scaled(running: ClusterRecord) -> None:
+    asyncio.run(control.restart_workers(running))
+    asyncio.run(control.scale(running, 1, force=True))
+    asyncio.run(control.scale(running, 2, force=True))
+
+
+@needs_ucx
+def test_a_run_over_ucx_from_the_command_line(data_folder: Path) -> None:
+    up = workbench("up", "ucx", "--workers", "2", "--memory", "2GiB", "--json")
+    assert up.returncode == 0, up.stderr
+    cluster: dict[str, Any] = json.loads(up.stdout)
+    assert (cluster["n_workers"], cluster["protocol"]) == (2, "ucx")
+    assert cluster["scheduler_address"].startswith("ucx://")
+    assert "ucxx" not in up.stderr
+    ran = workbench("run", "transpose_sum", "--cluster", cluster["name"], "-p", "size=64MiB", "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["check"]["passed"]
+    down = workbench("down", cluster["name"])
+    assert down.returncode == 0, down.stderr
+    assert records.names() == ()

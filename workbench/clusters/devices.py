@@ -1,0 +1,182 @@
+"""GPUs for a cluster: what can be chosen, which are proposed, and what is refused before a start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dask.utils import format_bytes
+
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, ConflictError
+from workbench.hardware import Inventory
+
+LEAST_FREE = 2**30
+"""Bytes. A CUDA context and the libraries' kernels take about half of that before there is any data."""
+
+
+class Device(NamedTuple):
+    """What one worker can have: a GPU, or a slice of one (MIG)."""
+
+    label: str
+    """Index of the GPU, '0'; of a slice '0:1'."""
+    uuid: str
+    name: str
+    total: int | None
+    free: int | None
+    use: int
+    """Percent of the last moment in which something ran; 0 where nobody can tell."""
+    is_slice: bool = False
+
+    def __str__(self) -> str:
+        room = "" if self.free is None or self.total is None else f", {_of(self.free, self.total)} free"
+        return f"{self.label} ({self.name}{room})"
+
+
+def devices_of(inventory: Inventory) -> tuple[Device, ...]:
+    """GPUs and slices that a worker could have, in NVML's order. A GPU that is cut into slices has none itself."""
+    found = []
+    for gpu in inventory.visible_gpus():
+        name = gpu.name or "GPU"
+        if gpu.mig:
+            found += [
+                Device(f"{gpu.index}:{n}", each.uuid, each.name or name, each.memory_total, each.memory_free, 0, True)
+                for n, each in enumerate(gpu.slices)
+                if each.uuid is not None and each.visible
+            ]
+        elif gpu.uuid is not None:
+            use = gpu.utilisation or 0
+            found.append(Device(str(gpu.index), gpu.uuid, name, gpu.memory_total, gpu.memory_free, use))
+    return tuple(found)
+
+
+def pick(
+    profile: str, inventory: Inventory, wanted: str | None = None, n_workers: int | None = None
+) -> tuple[tuple[Device, ...], str]:
+    """Devices for a cluster, one for each worker, and the sentence that says why these.
+
+    Parameters
+    ----------
+    wanted
+        Indices or UUIDs, with commas between them.
+    n_workers
+        How many; all (one for the profile gpu) where None.
+
+    Raises
+    ------
+    BadInputError
+        A device that isn't there, the wrong number of them, or whole GPUs mixed with slices.
+    """
+    there = devices_of(inventory)
+    if not there:
+        raise BadInputError("No GPU is left to choose from. See CUDA_VISIBLE_DEVICES, and what nvidia-smi says.")
+    chosen = there if wanted is None else _wanted(wanted, there)
+    if profile == "gpu" and wanted is not None and len(chosen) > 1:
+        raise BadInputError(f"devices is {wanted!r:.80}, and the gpu profile has one GPU. Give one, or choose gpus.")
+    number = n_workers or (1 if profile == "gpu" else len(chosen))
+    if profile == "gpu" and number > 1:
+        raise BadInputError(f"n_workers is {number}, and the gpu profile has one GPU and one worker. Choose gpus.")
+    if number > len(chosen):
+        raise BadInputError(
+            f"n_workers is {number}, and a worker has a GPU of its own: there {_are(len(chosen))} {_listed(chosen)}. "
+            f"Give at most {len(chosen)}."
+        )
+    picked = chosen if number == len(chosen) else _idlest(chosen, number)
+    _check_kinds(picked)
+    return picked, _why(picked, chosen, there, was_chosen=wanted is not None)
+
+
+def check(spec: ClusterSpec, inventory: Inventory) -> None:
+    """Raise an error with one sentence where the devices of a spec can't serve it at this moment.
+
+    Raises
+    ------
+    BadInputError
+        A device isn't there, whole GPUs are mixed with slices, or more memory is asked for than the card has.
+    ConflictError
+        A device has too little free memory.
+    """
+    there = {device.uuid: device for device in devices_of(inventory)}
+    gone = [uuid for uuid in spec.devices if uuid not in there]
+    if gone:
+        raise BadInputError(f"devices has {gone[0]!r:.80}, which isn't there. {_choose(tuple(there.values()))}")
+    devices = [there[uuid] for uuid in spec.devices]
+    _check_kinds(devices)
+    for device in devices:
+        _check_size("rmm_pool_size", spec.rmm_pool_size, device)
+        _check_size("device_memory_limit", spec.device_memory_limit, device)
+        _check_free(device, max(LEAST_FREE, spec.rmm_pool_size or 0), tuple(there.values()))
+
+
+def _wanted(text: str, there: tuple[Device, ...]) -> tuple[Device, ...]:
+    names = [name.strip() for name in text.split(",")]
+    by_name = {device.label: device for device in there} | {device.uuid: device for device in there}
+    for name in names:
+        if name not in by_name:
+            raise BadInputError(f"devices has {name!r:.80}, which isn't there. {_choose(there)}")
+    found = tuple(by_name[name] for name in names)
+    if len(set(found)) < len(found):
+        raise BadInputError(f"devices is {text!r:.80}, which names a GPU twice, and a worker has one of its own.")
+    return found
+
+
+def _idlest(devices: Sequence[Device], number: int) -> tuple[Device, ...]:
+    """Return those with the most free memory, and of these with the least use, in their own order."""
+    order = sorted(devices, key=lambda device: (-(device.free or 0), device.use))
+    best = order[:number]
+    return tuple(device for device in devices if device in best)
+
+
+def _check_kinds(devices: Sequence[Device]) -> None:
+    if len({device.is_slice for device in devices}) > 1:
+        whole = ",".join(device.label for device in devices if not device.is_slice)
+        raise BadInputError(
+            f"Whole GPUs and slices (MIG) can't be mixed in one cluster: {_listed(devices)}. "
+            f"Choose of one kind, such as the devices {whole}."
+        )
+
+
+def _check_size(name: str, size: int | None, device: Device) -> None:
+    if size is not None and device.total is not None and size > device.total:
+        raise BadInputError(
+            f"{name} is {format_bytes(size)}, and GPU {device.label} ({device.name}) has {format_bytes(device.total)}. "
+            "Give less."
+        )
+
+
+def _check_free(device: Device, needed: int, there: tuple[Device, ...]) -> None:
+    if device.free is None or device.free >= needed:
+        return
+    better = [other for other in there if other.free is not None and other.free >= needed]
+    instead = f", or choose {_idlest(better, 1)[0]}" if better else ""
+    raise ConflictError(
+        f"GPU {device} has too little free memory: a worker needs {format_bytes(needed)}. "
+        f"End what holds it (nvidia-smi names that){instead}."
+    )
+
+
+def _why(picked: Sequence[Device], chosen: Sequence[Device], there: Sequence[Device], *, was_chosen: bool) -> str:
+    gpus = f"{len(picked)} GPU{'s' if len(picked) > 1 else ''}"
+    if len(picked) < len(chosen):
+        how = f"the idlest of {len(chosen)}"
+    elif was_chosen:
+        how = "as chosen"
+    else:
+        how = "all that there are" if len(there) > 1 else "the only one"
+    return f"{gpus}, {how}: {_listed(picked)}; a worker for each, pinned to the cores nearest to it."
+
+
+def _choose(there: tuple[Device, ...]) -> str:
+    return f"Choose among {_listed(there)}, by index or UUID." if there else "No GPU is left to choose from."
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _listed(devices: Sequence[Device]) -> str:
+    return ", ".join(map(str, devices))
+
+
+def _of(free: int, total: int) -> str:
+    return f"{format_bytes(free)} of {format_bytes(total)}"

@@ -1,0 +1,281 @@
+"""The GPUs of this machine, value by value: what one call refuses costs no other value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from workbench.hardware import cpulist, nvml
+from workbench.hardware.sources import Missing, Sources, UnreadableError, text
+from workbench.hardware.values import Cuda, Gpu, GpuProcess, GpuSlice, NvLinks, Pcie
+
+T = TypeVar("T")
+
+_CPU_WORDS = 128  # of 64 bits: as many CPUs as Linux can be built for
+_NODE_WORDS = 16
+_MAX_LINKS = 36  # NVML_NVLINK_MAX_LINKS
+_SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
+_NODE_SCOPE = 0  # NVML_AFFINITY_SCOPE_NODE
+
+
+class Found(NamedTuple):
+    """What NVML tells: GPUs, driver, and for each pair of GPUs the level where their ways meet."""
+
+    gpus: tuple[Gpu, ...] = ()
+    cuda: Cuda = Cuda()
+    ancestors: Mapping[tuple[int, int], int | None] = {}
+
+
+def read(sources: Sources, missing: Missing) -> Found:
+    """Read all that NVML tells; without a driver there is nothing but the reason."""
+    shown = sources.environ.get("CUDA_VISIBLE_DEVICES")
+    if shown is None:
+        missing["cuda.visible_devices"] = "CUDA_VISIBLE_DEVICES isn't set: every GPU is visible."
+    try:
+        with nvml.opened(sources) as library:
+            cuda = _cuda(library, shown, missing)
+            try:
+                devices = tuple(_devices(sources, library, missing))
+            except UnreadableError as err:
+                missing["gpus"] = str(err)
+                return Found(cuda=cuda)
+            return Found(in_sight(_gpus(devices), shown), cuda, _ancestors(devices, missing))
+    except UnreadableError as err:
+        missing.update({name: str(err) for name in ("gpus", "cuda.driver_version", "cuda.version")})
+        return Found(cuda=Cuda(visible_devices=shown))
+
+
+def in_sight(gpus: tuple[Gpu, ...], shown: str | None) -> tuple[Gpu, ...]:
+    """The same GPUs, told which of them CUDA_VISIBLE_DEVICES hides.
+
+    As CUDA reads it: indices, UUIDs or their beginnings, MIG slices by UUID, and nothing after the first entry that
+    names no device.
+    """
+    if shown is None:
+        return gpus
+    named = set(_named(gpus, shown))
+    return tuple(_in_sight(gpu, named) for gpu in gpus)
+
+
+def _in_sight(gpu: Gpu, named: set[str]) -> Gpu:
+    whole = str(gpu.index) in named
+    slices = tuple(each.model_copy(update={"visible": whole or each.uuid in named}) for each in gpu.slices)
+    return gpu.model_copy(update={"visible": whole or any(each.visible for each in slices), "slices": slices})
+
+
+def _named(gpus: tuple[Gpu, ...], shown: str) -> Iterator[str]:
+    """Index of each GPU, and UUID of each slice, that a list names."""
+    names = {gpu.uuid: str(gpu.index) for gpu in gpus if gpu.uuid}
+    names |= {each.uuid: each.uuid for gpu in gpus for each in gpu.slices if each.uuid}
+    indices = {str(gpu.index) for gpu in gpus}
+    for entry in map(str.strip, shown.split(",")):
+        found = [entry] if entry in indices else [name for uuid, name in names.items() if _begins(uuid, entry)]
+        if len(found) != 1:
+            return
+        yield found[0]
+
+
+def _begins(uuid: str, entry: str) -> bool:
+    return entry.startswith(("GPU-", "MIG-")) and uuid.startswith(entry)
+
+
+def _cuda(library: Any, shown: str | None, missing: Missing) -> Cuda:
+    driver = missing.ask("cuda.driver_version", nvml.call, library, "nvmlSystemGetDriverVersion")
+    version = missing.ask("cuda.version", nvml.call, library, "nvmlSystemGetCudaDriverVersion")
+    return Cuda(
+        driver_version=None if driver is None else nvml.text_of(driver),
+        version=None if version is None else f"{version // 1000}.{version % 1000 // 10}",
+        visible_devices=shown,
+    )
+
+
+def _devices(sources: Sources, library: Any, missing: Missing) -> Iterator[_Device]:
+    count = nvml.call(library, "nvmlDeviceGetCount")
+    if not count:
+        raise UnreadableError("The NVIDIA driver lists no GPU.")
+    for index in range(count):
+        yield _Device(sources, library, index, missing)
+
+
+def _gpus(devices: tuple[_Device, ...]) -> tuple[Gpu, ...]:
+    addresses = {device.address: device.index for device in devices if device.address}
+    return tuple(device.read(addresses) for device in devices)
+
+
+def _ancestors(devices: tuple[_Device, ...], missing: Missing) -> dict[tuple[int, int], int | None]:
+    return {
+        (one.index, other.index): missing.ask(f"topology.{one.index}.{other.index}", one.ancestor, other)
+        for one in devices
+        for other in devices
+        if one is not other
+    }
+
+
+class _Device:
+    """One GPU while NVML is open."""
+
+    def __init__(self, sources: Sources, library: Any, index: int, missing: Missing) -> None:
+        self.index = index
+        self._sources, self._library, self._missing = sources, library, missing
+        self._handle: Any = None
+        self._refusal: UnreadableError | None = None
+        try:
+            self._handle = nvml.call(library, "nvmlDeviceGetHandleByIndex", index)
+        except UnreadableError as err:
+            self._refusal = err
+        self.address = self._ask("pci_address", "nvmlDeviceGetPciInfo", convert=_address)
+
+    def read(self, addresses: Mapping[str, int]) -> Gpu:
+        """Ask for every value.
+
+        Parameters
+        ----------
+        addresses
+            Index of each GPU by its PCI address, to name the peers.
+        """
+        memory = self._ask("memory_total", "nvmlDeviceGetMemoryInfo", also=("memory_free", "memory_used"))
+        mig = self._ask("mig", "nvmlDeviceGetMigMode", convert=lambda modes: bool(modes[0]))
+        return Gpu(
+            index=self.index,
+            name=self._ask("name", "nvmlDeviceGetName", convert=nvml.text_of),
+            uuid=self._ask("uuid", "nvmlDeviceGetUUID", convert=nvml.text_of),
+            memory_total=None if memory is None else memory.total,
+            memory_free=None if memory is None else memory.free,
+            memory_used=None if memory is None else memory.used,
+            utilisation=self._ask("utilisation", "nvmlDeviceGetUtilizationRates", convert=lambda rates: rates.gpu),
+            compute_capability=self._ask(
+                "compute_capability", "nvmlDeviceGetCudaComputeCapability", convert=lambda pair: f"{pair[0]}.{pair[1]}"
+            ),
+            mig=mig,
+            slices=tuple(self._slices()) if mig else (),
+            pcie=self._pcie(),
+            pci_address=self.address,
+            nvlinks=self._missing.ask(f"{self._place}.nvlinks", self._nvlinks, addresses),
+            numa_node=self._missing.ask(f"{self._place}.numa_node", self._numa_node),
+            cpu_affinity=self._missing.ask(f"{self._place}.cpu_affinity", self._cpu_affinity),
+            power_limit=self._ask("power_limit", "nvmlDeviceGetEnforcedPowerLimit", convert=lambda mw: mw / 1000),
+            processes=self._missing.ask(f"{self._place}.processes", self._processes),
+        )
+
+    def ancestor(self, other: _Device) -> int:
+        """Level where the ways from two GPUs meet."""
+        self._raise_refusal()
+        other._raise_refusal()
+        level = nvml.call(self._library, "nvmlDeviceGetTopologyCommonAncestor", self._handle, other._handle)
+        return int(level)
+
+    @property
+    def _place(self) -> str:
+        return f"gpus.{self.index}"
+
+    def _ask(
+        self,
+        name: str,
+        function: str,
+        *,
+        convert: Callable[[Any], T] = lambda answer: answer,
+        also: tuple[str, ...] = (),
+    ) -> T | None:
+        answer = self._missing.ask(f"{self._place}.{name}", lambda: convert(self._call(function)))
+        if answer is None:
+            self._missing.update({f"{self._place}.{each}": self._missing[f"{self._place}.{name}"] for each in also})
+        return answer
+
+    def _call(self, function: str, *arguments: Any) -> Any:
+        self._raise_refusal()
+        return nvml.call(self._library, function, self._handle, *arguments)
+
+    def _raise_refusal(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _slices(self) -> Iterator[GpuSlice]:
+        for number in range(self._ask("slices", "nvmlDeviceGetMaxMigDeviceCount") or 0):
+            try:
+                handle = self._call("nvmlDeviceGetMigDeviceHandleByIndex", number)
+            except UnreadableError:
+                continue  # a place where a slice could be, but none is
+            yield self._slice(handle, f"{self._place}.slices.{number}")
+
+    def _slice(self, handle: Any, place: str) -> GpuSlice:
+        ask = self._missing.ask
+        uuid = ask(f"{place}.uuid", nvml.call, self._library, "nvmlDeviceGetUUID", handle)
+        name = ask(f"{place}.name", nvml.call, self._library, "nvmlDeviceGetName", handle)
+        memory = ask(f"{place}.memory_total", nvml.call, self._library, "nvmlDeviceGetMemoryInfo", handle)
+        if memory is None:
+            self._missing[f"{place}.memory_free"] = self._missing[f"{place}.memory_total"]
+        return GpuSlice(
+            uuid=None if uuid is None else nvml.text_of(uuid),
+            name=None if name is None else nvml.text_of(name),
+            memory_total=None if memory is None else memory.total,
+            memory_free=None if memory is None else memory.free,
+        )
+
+    def _pcie(self) -> Pcie:
+        return Pcie(
+            generation=self._ask("pcie.generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
+            width=self._ask("pcie.width", "nvmlDeviceGetCurrPcieLinkWidth"),
+            max_generation=self._ask("pcie.max_generation", "nvmlDeviceGetMaxPcieLinkGeneration"),
+            max_width=self._ask("pcie.max_width", "nvmlDeviceGetMaxPcieLinkWidth"),
+        )
+
+    def _nvlinks(self, addresses: Mapping[str, int]) -> tuple[NvLinks, ...]:
+        ends = Counter(self._end(link, addresses) for link in self._active_links())
+        return tuple(
+            NvLinks.model_validate({"to": to, "peer": None if peer < 0 else peer, "count": count})
+            for (to, peer), count in sorted(ends.items())
+        )
+
+    def _active_links(self) -> list[int]:
+        active, refusals = [], []
+        for link in range(_MAX_LINKS):
+            try:
+                if self._call("nvmlDeviceGetNvLinkState", link):
+                    active.append(link)
+            except UnreadableError as err:
+                refusals.append(err)
+        if len(refusals) == _MAX_LINKS:
+            raise refusals[0]
+        return active
+
+    def _end(self, link: int, addresses: Mapping[str, int]) -> tuple[str, int]:
+        """Where a link ends; peer -1 for what is no GPU of this machine."""
+        remote = nvml.call(self._library, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link, fallback=None)
+        peer = None if remote is None else addresses.get(_address(remote))
+        if peer is not None:
+            return "gpu", peer
+        kind = nvml.call(self._library, "nvmlDeviceGetNvLinkRemoteDeviceType", self._handle, link, fallback=None)
+        return ("switch" if kind == _SWITCH else "other"), -1
+
+    def _numa_node(self) -> int:
+        # Not nvmlDeviceGetNumaNodeId: that is the node which the GPU itself forms on chips such as Grace Hopper.
+        try:
+            node = int(text(self._sources.sys / "bus" / "pci" / "devices" / str(self.address) / "numa_node"))
+        except (UnreadableError, ValueError):
+            node = -1  # as Linux writes it where the firmware names none
+        if node >= 0:
+            return node
+        nodes = cpulist.numbers(self._call("nvmlDeviceGetMemoryAffinity", _NODE_WORDS, _NODE_SCOPE))
+        if not nodes:
+            raise UnreadableError("Neither Linux nor NVML names a NUMA node near it.")
+        return nodes[0]
+
+    def _cpu_affinity(self) -> str:
+        cpus = cpulist.numbers(self._call("nvmlDeviceGetCpuAffinity", _CPU_WORDS))
+        if not cpus:
+            raise UnreadableError("NVML names no CPU near it.")
+        return cpulist.text(cpus)
+
+    def _processes(self) -> tuple[GpuProcess, ...]:
+        try:
+            found = self._call("nvmlDeviceGetComputeRunningProcesses_v3")
+        except UnreadableError:
+            found = self._call("nvmlDeviceGetComputeRunningProcesses_v2")  # drivers before 510
+        return tuple(GpuProcess(pid=each.pid, memory=each.usedGpuMemory) for each in found)
+
+
+def _address(info: Any) -> str:
+    """PCI address as Linux writes it: NVML gives eight digits of domain and capital letters."""
+    domain, _, rest = nvml.text_of(info.busId).partition(":")
+    return f"{int(domain, 16):04x}:{rest.lower()}"

@@ -1,0 +1,118 @@
+"""What UCX can really do on this machine. It is asked by running a program, which takes half a second and more."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from workbench.hardware.values import UcxTransport, UcxTransports
+
+_INFINIBAND = ("rc", "ud", "dc")
+
+
+def ucx_transports(
+    *, program: Path | None = None, environ: Mapping[str, str] | None = None, timeout: float = 20
+) -> UcxTransports:
+    """Ask `ucx_info -d` which transports UCX offers here.
+
+    Parameters
+    ----------
+    program
+        The `ucx_info` to ask; where None the one that belongs to the UCX which Dask loads: that of the libucx wheel,
+        or the system's with RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY.
+    timeout
+        Seconds after which it is given up: a broken driver can hold UCX for long.
+    """
+    environ = os.environ if environ is None else environ
+    program = program or _program(environ)
+    if program is None:
+        return _without("ucx_info wasn't found: pip install 'dask-workbench[ucx]', which brings UCX.")
+    try:
+        version = _run(program, "-v", environ, timeout)
+        devices = _run(program, "-d", environ, timeout)
+    except subprocess.TimeoutExpired:
+        return _without(f"{program} gave no answer within {timeout:g} s.", program)
+    except subprocess.CalledProcessError as err:
+        said = (err.stderr or "").strip().splitlines()
+        return _without(f"{program} failed: {said[-1] if said else f'exit code {err.returncode}'}.", program)
+    except OSError as err:
+        return _without(f"{program} can't be run ({err.strerror}).", program)
+    transports = tuple(parsed(devices))
+    return UcxTransports(
+        version=_version(version),
+        program=str(program),
+        transports=transports,
+        infiniband=any(each.name.split("_")[0] in _INFINIBAND for each in transports),
+        reason=None if transports else f"{program} lists no transport.",
+    )
+
+
+def parsed(output: str) -> Iterator[UcxTransport]:
+    """Transports in what `ucx_info -d` prints."""
+    about: dict[str, str] = {}
+    for line in output.splitlines():
+        key, colon, value = line.lstrip("#").partition(":")
+        if not colon:
+            continue
+        if key.strip() == "Transport":
+            yield from _transport(about)
+            about = {}
+        about.setdefault(key.strip(), value.strip())
+    yield from _transport(about)
+
+
+def _transport(about: Mapping[str, str]) -> Iterator[UcxTransport]:
+    if "Transport" in about:
+        yield UcxTransport(
+            name=about["Transport"],
+            device=about.get("Device", ""),
+            kind=about.get("Type"),
+            peer_failure="peer failure" in about.get("error handling", ""),
+        )
+
+
+def _program(environ: Mapping[str, str]) -> Path | None:
+    on_path = shutil.which("ucx_info", path=environ.get("PATH", os.defpath))
+    system = Path(on_path) if on_path else None
+    if environ.get("RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY", "false").lower() != "false":
+        return system or _in_wheel()
+    return _in_wheel() or system
+
+
+def _in_wheel() -> Path | None:
+    spec = find_spec("libucx")
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    return next((path for folder in folders if (path := Path(folder) / "bin" / "ucx_info").exists()), None)
+
+
+def _run(program: Path, option: str, environ: Mapping[str, str], timeout: float) -> str:
+    # The wheel's program doesn't know where its own libraries lie; for an installed one this changes nothing.
+    libraries = ":".join(filter(None, (str(program.parent.parent / "lib"), environ.get("LD_LIBRARY_PATH"))))
+    done = subprocess.run(
+        [str(program), option],
+        env={**environ, "LD_LIBRARY_PATH": libraries},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        check=True,
+    )
+    return done.stdout
+
+
+def _version(output: str) -> str | None:
+    for line in output.splitlines():
+        if "ersion" in line:  # "# Library version: 1.21.0", "# UCT version=1.12.1 revision …" before 1.13
+            words = line.replace("=", ":").partition(":")[2].split()
+            return words[0] if words else None
+    return None
+
+
+def _without(reason: str, program: Path | None = None) -> UcxTransports:
+    return UcxTransports(
+        version=None, program=str(program) if program else None, transports=(), infiniband=False, reason=reason
+    )
