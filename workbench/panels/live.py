@@ -148,13 +148,14 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
     def _make(self, theme: str) -> None:
         from workbench.figures.live import LiveFigure
 
-        self.theme = theme
-        self._figure = LiveFigure(theme=theme, name=self._name)
-        _show_only(self._figure.layout, self.parts)
-        self._range = self._figure.layout.time
+        figure = LiveFigure(theme=theme, name=self._name)
+        _show_only(figure.layout, self.parts)
+        figure.apply(figure.patches())
+        self._range = figure.layout.time
         self._range.on_change("start", self._on_range)
         self._range.on_change("end", self._on_range)
-        self._figure.apply(self._figure.patches())
+        # Only now, for whoever looks at it in another thread: its layout is made when first asked for.
+        self._figure, self.theme = figure, theme
         self._meet_page()
 
     def _meet_page(self) -> None:
