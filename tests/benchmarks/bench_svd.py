@@ -7,7 +7,8 @@ the numbers in results/svd-<date>.md and .json).
 Each measurement is a process of its own: it maps the data from a file, runs the method once on a small piece as a
 warm-up, and then once in full, until u, s and vh are there. Memory is the highest resident size from then on, less what
 was resident just before, the data among it. BLAS has one thread for each of Dask's, and as many as Dask has for
-scikit-learn and SciPy; on a busy machine the CPU seconds say more than the others. Accuracy is against float64 LAPACK on the whole matrix.
+scikit-learn and SciPy; on a busy machine the CPU seconds say more than the others. Accuracy is against float64 LAPACK
+on the whole matrix.
 """
 
 from __future__ import annotations
