@@ -52,7 +52,7 @@ def test_more_memory_than_there_is_is_refused_with_the_numbers_unless_forced(
 def test_the_host_gets_this_data_folder_and_the_marker_of_its_cluster(data_folder: Path, spec: ClusterSpec) -> None:
     record = ClusterRecord(name="calm-otter", spec=spec, created=1.5)
     with dask.config.set({"workbench.start-timeout": "7s"}):
-        environment = launch._environment(record.marker)
+        environment = launch._environment(record)
     assert environment["DASK_WORKBENCH__DATA_FOLDER"] == str(data_folder)
     assert environment["DASK_WORKBENCH__START_TIMEOUT"] == "7s"
     assert environment["WORKBENCH_CLUSTER"] == f"{data_folder}/clusters/calm-otter#1.5"

@@ -102,7 +102,7 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False) -
         _check_devices(spec)
     if not force:
         _check_budget(spec)
-    waiting = spare.take(_environment) if _runs_in_this_python(spec) else None
+    waiting = spare.take(_marked_environment) if _runs_in_this_python(spec) else None
     record = ClusterRecord(
         name=name or names.new_name(records.names()),
         spec=spec,
@@ -125,7 +125,7 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False) -
 def keep_warm(preload: Sequence[str] = ()) -> None:
     """Have a host ready for the next cluster, with these modules imported where its runs start; see `spare`."""
     if config.get("keep-warm"):
-        spare.keep(_environment, preload)
+        spare.keep(_marked_environment, preload)
 
 
 def _runs_in_this_python(spec: ClusterSpec) -> bool:
@@ -177,7 +177,7 @@ def _start_host(record: ClusterRecord) -> ClusterRecord:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_environment(record.marker),
+                env=_environment(record),
                 cwd=_working_folder(),
                 start_new_session=True,
             )
@@ -209,7 +209,12 @@ def _working_folder() -> str:
         return str(Path.home())
 
 
-def _environment(mark: str) -> dict[str, str]:
+def _environment(record: ClusterRecord) -> dict[str, str]:
+    return _marked_environment(record.marker, record.spec)
+
+
+def _marked_environment(mark: str, spec: ClusterSpec | None = None) -> dict[str, str]:
+    """Environment of a host process; without a spec, of one that waits for a cluster on the cpu profile."""
     settings = {
         "DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder()),
         "DASK_WORKBENCH__START_TIMEOUT": str(config.get("start-timeout")),
@@ -218,7 +223,7 @@ def _environment(mark: str) -> dict[str, str]:
         "SPT_NOENV": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    return {**_worker_environment(), **_ucx_environment(record.spec), **os.environ, **settings}
+    return {**_worker_environment(), **(_ucx_environment(spec) if spec else {}), **os.environ, **settings}
 
 
 def _ucx_environment(spec: ClusterSpec) -> dict[str, str]:
