@@ -274,8 +274,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         sine = f"{row['sine']:.1e}" if "sine" in row else ""
         lines.append(
             f"| {row['case']} | {row['method']} | {row['seconds']:.2f} | {row['least']:.2f}–{row['most']:.2f} "
-            f"| {time_ratio:.1f} | {row['cpu']:.2f} | {row['peak'] / 1e6:.0f} | {memory_ratio:.2f} | {row['error']:.1e} "
-            f"| {row['orthogonality']:.1e} | {sine} |"
+            f"| {time_ratio:.1f} | {row['cpu']:.2f} | {row['peak'] / 1e6:.0f} | {memory_ratio:.2f} "
+            f"| {row['error']:.1e} | {row['orthogonality']:.1e} | {sine} |"
         )
     return "\n".join(lines)
 
