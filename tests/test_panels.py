@@ -151,8 +151,17 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
         bench.hardware.name.value = "otter"
         click(bench.hardware.start_button)
         until(lambda: "otter" in bench.clusters.items)
-        until(lambda: bench.clusters.items["otter"].watch_button.visible, 60)
+        wait_for_ready(bench, "otter")
         yield bench
+
+
+def wait_for_ready(bench: Workbench, cluster: str) -> None:
+    """Fail with what the panel says when the cluster does not become ready."""
+    item = bench.clusters.items[cluster]
+    deadline = time.monotonic() + 60
+    while not item.watch_button.visible and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert item.watch_button.visible, (shown(item.view), bench.notice.text, Session().cluster(cluster))
 
 
 def choose(bench: Workbench, workload: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from concurrent.futures import Future
 from html import escape
 from types import TracebackType
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from workbench.clusters.records import ClusterRecord
     from workbench.session import Session
+
+_log = logging.getLogger(__name__)
 
 _PATIENCE = 0.1
 """Seconds between two looks at whether a page that shows it listens."""
@@ -197,7 +200,11 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
                 while not self._view.connected:
                     await asyncio.sleep(_PATIENCE)
                 self._awake.clear()
-                await self._refresh()
+                try:
+                    await self._refresh()
+                except Exception:  # noqa: BLE001  One reading that goes wrong must not end the following.
+                    _log.exception("The clusters and runs could not be read")
+                    self.notice.say("The clusters and runs could not be read. The kernel's log says why.", "bad")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._awake.wait(), _TICK)
         finally:
