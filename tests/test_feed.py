@@ -84,6 +84,13 @@ def test_every_task_is_seen_with_its_worker_thread_and_times(client, cluster):
     assert all(task.nbytes > 0 for task in computed)
 
 
+def test_a_computation_shorter_than_a_batch_is_seen_whole(client):
+    for repeat in range(20):
+        with Feed(client) as feed:
+            client.submit(increment, repeat, pure=False).result()
+        assert n_tasks(feed.take()) == 1, repeat
+
+
 def test_progress_ends_with_all_tasks_done(client):
     with Feed(client) as feed:
         client.gather(client.map(increment, range(50), key="progress"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import inspect
 import threading
 from collections import deque
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 _KEPT = 36_000
 """Batches kept for a watcher that doesn't take them: an hour of them."""
+
+_LAST_BATCH = 2.0
+"""Seconds that the last batch gets to arrive after the watcher has left."""
 
 
 class _Travelling:
@@ -70,6 +75,7 @@ class Feed:
         self._id = uuid4().hex
         self._waiting: deque[Batch] = deque(maxlen=_KEPT)
         self._on_batch = on_batch or self._waiting.append
+        self._ended: asyncio.Event | None = None
 
     def take(self) -> list[Batch]:
         """Batches that came since the last call."""
@@ -107,10 +113,16 @@ class Feed:
         return self
 
     async def aclose(self) -> None:
-        """Stop watching, from a coroutine."""
-        _leave(self)
-        if self.client.status == "running":
-            await self.client.run_on_scheduler(_unwatch, client=self.client.id, feed=self._id)
+        """Stop watching, from a coroutine. What happened until now is in the batches when this returns."""
+        try:
+            if self.client.status == "running":
+                # Events travel on another connection than the answer to this call, which may overtake them.
+                self._ended = asyncio.Event()
+                if await self.client.run_on_scheduler(_unwatch, client=self.client.id, feed=self._id):
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._ended.wait(), _LAST_BATCH)
+        finally:
+            _leave(self)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -131,6 +143,10 @@ class Feed:
     def _receive(self, batch: Batch) -> None:
         self._on_batch(batch)
 
+    def _note_end(self, feed: str) -> None:
+        if feed == self._id and self._ended is not None:
+            self._ended.set()
+
 
 def _join(feed: Feed) -> None:
     client = feed.client
@@ -148,7 +164,11 @@ def _leave(feed: Feed) -> None:
 
 def _hand_out(client: Client, event: tuple[float, Any]) -> None:
     feeds = _feeds.get(client, ())
-    if feeds:
-        batch = unpack(event[1])
+    message = event[1]
+    if "end" in message:
+        for feed in feeds:
+            feed._note_end(message["end"])
+    elif feeds:
+        batch = unpack(message)
         for feed in feeds:
             feed._receive(batch)

@@ -73,7 +73,12 @@ class Monitor(SchedulerPlugin):
         self._next_sample = 0.0
 
     def remove_watcher(self, client: str, feed: str) -> None:
-        """Forget one feed of a client; without feeds the client is sent nothing more, without watchers this ends."""
+        """Send what is left and forget one feed of a client.
+
+        Without feeds the client is sent nothing more, without watchers this ends.
+        """
+        self._tick()
+        self._publish({"end": feed})
         feeds = self.watchers.get(client, set())
         feeds.discard(feed)
         if not feeds:
@@ -268,8 +273,10 @@ def watch(client: str, feed: str, batch_interval: float, sample_interval: float,
     monitor.add_watcher(client, feed)
 
 
-def unwatch(client: str, feed: str, dask_scheduler: Any = None) -> None:
-    """Stop sending events to this feed."""
+def unwatch(client: str, feed: str, dask_scheduler: Any = None) -> bool:
+    """Stop sending events to this feed; whether a last message, which says so, is on its way."""
     monitor = dask_scheduler.plugins.get(NAME)
-    if monitor is not None:
-        monitor.remove_watcher(client, feed)
+    if monitor is None or feed not in monitor.watchers.get(client, ()):
+        return False
+    monitor.remove_watcher(client, feed)
+    return True
