@@ -117,7 +117,7 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False) -
         if waiting is not None:
             waiting.end()
         raise
-    if waiting is not None and waiting.become(record.name, records.folder(record.name)):
+    if waiting is not None and waiting.become(record.name, records.folder(record.name), _working_folder()):
         return _noted(record, waiting.process)
     return _start_host(record)
 

@@ -38,13 +38,13 @@ class Spare(NamedTuple):
     environment: Mapping[str, str]
     log: Path
 
-    def become(self, name: str, folder: Path) -> bool:
-        """Tell it which cluster it hosts; False where it has ended and somebody else must."""
+    def become(self, name: str, folder: Path, cwd: str) -> bool:
+        """Tell it which cluster it hosts, and where it works; False where it has ended and somebody else must."""
         try:
             self.log.replace(folder / "host.log")
             assert self.process.stdin is not None
             with self.process.stdin as orders:
-                orders.write(json.dumps({"name": name, "cwd": _working_folder()}).encode() + b"\n")
+                orders.write(json.dumps({"name": name, "cwd": cwd}).encode() + b"\n")
         except OSError:
             return False
         return self.process.poll() is None
@@ -147,10 +147,3 @@ def _forget_old_logs(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > 2 * PATIENCE:
                 path.unlink()
-
-
-def _working_folder() -> str:
-    try:
-        return str(Path.cwd())
-    except FileNotFoundError:
-        return str(Path.home())
