@@ -1,0 +1,74 @@
+"""The command `workbench`: hardware, clusters, workloads and runs from a terminal.
+
+Exit codes: 0 for success, 1 for a cluster or run that failed, 2 for bad input (with one line on stderr), 130 after
+Ctrl-C. With `--json` the answer is JSON on stdout, and nothing else is there. Each family of commands has a file of
+its own, which adds them to the parser.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from workbench import __version__
+from workbench.cli.answers import complain, tell
+from workbench.cli.clusters import add_cluster_commands
+from workbench.cli.machine import add_hardware, add_lab, lab
+from workbench.cli.runs import add_run_commands
+from workbench.cli.words import Parser
+from workbench.errors import FailedError, WorkbenchError
+
+_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    try:
+        arguments = _parse(argv)
+        code: int = arguments.command(arguments)
+        sys.stdout.flush()
+        return code
+    except WorkbenchError as err:
+        complain(str(err) if isinstance(err, FailedError) else " ".join(str(err).split()))
+        return err.exit_code
+    except SystemExit as err:
+        return err.code if isinstance(err.code, int) else 0
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has enough of it. What is still buffered must go nowhere, or Python complains at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except OSError as err:
+        complain(f"{err.strerror or err}{f': {err.filename}' if err.filename else ''}")
+        return 1
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    arguments, unknown = parser.parse_known_args(argv)
+    if arguments.command is lab:
+        arguments.passed_on = unknown
+    elif unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return arguments
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="workbench",
+        description="Pick hardware, start the Dask cluster that matches it, run a workload, watch it.",
+        epilog="Example: workbench run array_sum --on cpu -p size=1GiB",
+    )
+    parser.add_argument("--version", action="version", version=f"dask-workbench {__version__}")
+    parser.set_defaults(command=lambda _: tell(parser.format_help().rstrip()))
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
+    add_hardware(commands)
+    add_cluster_commands(commands)
+    add_run_commands(commands)
+    add_lab(commands)
+    return parser

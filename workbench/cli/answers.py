@@ -1,0 +1,26 @@
+"""How a command answers: text or JSON on stdout, complaints on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from typing import Any
+
+
+def tell(text: str) -> int:
+    """Print text; exit code 0."""
+    print(text)
+    return 0
+
+
+def tell_json(value: Any) -> int:
+    """Print a value as JSON; exit code 0."""
+    print(json.dumps(value, indent=2))
+    return 0
+
+
+def complain(text: str) -> None:
+    """Say on stderr what went wrong."""
+    with contextlib.suppress(OSError):
+        print(f"workbench: {text}", file=sys.stderr)

@@ -1,0 +1,250 @@
+"""Commands for clusters: up, ls, scale, restart, logs, down."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from workbench.cli.answers import tell, tell_json
+from workbench.cli.signals import ending_on, holding_back_signals
+from workbench.cli.words import FORCE, Parser, add_command, whole_number
+from workbench.errors import BadInputError
+
+if TYPE_CHECKING:
+    from workbench.clusters.records import ClusterRecord
+    from workbench.clusters.spec import ClusterSpec
+    from workbench.session import Session
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    session = new_session()
+    spec = spec_of(session, arguments)
+    if arguments.code:
+        return tell_json({"code": spec.code()}) if arguments.json else tell(spec.code().rstrip("\n"))
+    record = start(session, spec, name=arguments.name, force=arguments.force)
+    if arguments.json:
+        return tell_json(cluster_json(record))
+    from workbench import terminal
+
+    terminal.show_cluster(record, spec)
+    return 0
+
+
+def _ls(arguments: argparse.Namespace) -> int:
+    records = new_session().clusters()
+    if arguments.json:
+        return tell_json([cluster_json(record) for record in records])
+    from workbench import terminal
+
+    terminal.show_clusters(records)
+    return 0
+
+
+def _scale(arguments: argparse.Namespace) -> int:
+    session = new_session()
+    if (arguments.workers is None) == (arguments.adapt is None):
+        raise BadInputError("workbench scale: give either a number of workers, or --adapt MIN MAX.")
+    if arguments.adapt is None:
+        asyncio.run(session.scale(arguments.name, arguments.workers, force=arguments.force))
+        record = _until_scaled(session, arguments.name, arguments.workers)
+    else:
+        record = asyncio.run(session.adapt(arguments.name, *arguments.adapt, force=arguments.force))
+    if arguments.json:
+        return tell_json(cluster_json(record))
+    bounds = f", adapting between {record.adaptive[0]} and {record.adaptive[1]}" if record.adaptive else ""
+    return tell(f"{record.name}: {record.n_workers} of {record.n_workers_expected} workers{bounds}")
+
+
+def _restart(arguments: argparse.Namespace) -> int:
+    record = asyncio.run(new_session().restart_workers(arguments.name))
+    if arguments.json:
+        return tell_json(cluster_json(record))
+    return tell(f"{record.name}: workers restarted")
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    logs = asyncio.run(new_session().logs(arguments.name))
+    if arguments.json:
+        return tell_json({"logs": logs})
+    return tell("\n\n".join(f"==> {who} <==\n{text.rstrip()}" for who, text in logs.items()))
+
+
+def _down(arguments: argparse.Namespace) -> int:
+    session = new_session()
+    if (arguments.name is None) != arguments.all:
+        raise BadInputError("workbench down: give either the name of a cluster, or --all.")
+    if arguments.all:
+        stopped = asyncio.run(session.stop_all())
+    else:
+        asyncio.run(session.stop(arguments.name))
+        stopped = (arguments.name,)
+    if arguments.json:
+        return tell_json({"stopped": list(stopped)})
+    return tell(f"Stopped: {', '.join(stopped)}" if stopped else "No cluster is running.")
+
+
+def new_session() -> Session:
+    """Session, imported only when a command runs."""
+    from workbench.session import Session
+
+    return Session()
+
+
+def spec_of(session: Session, arguments: argparse.Namespace) -> ClusterSpec:
+    """Spec of the cluster that the options of `up` ask for."""
+    choices = {
+        "n_workers": arguments.workers,
+        "threads_per_worker": arguments.threads,
+        "memory": arguments.memory,
+        "devices": arguments.devices,
+        "device_memory_limit": arguments.device_memory,
+        "rmm_pool_size": arguments.rmm_pool,
+        "encrypt": False if arguments.no_encrypt else None,
+        "python": arguments.python,
+    }
+    return session.plan(arguments.profile, **{name: value for name, value in choices.items() if value is not None})
+
+
+def start(session: Session, spec: ClusterSpec, *, name: str | None, force: bool) -> ClusterRecord:
+    """Start a cluster and wait until it is ready; an interrupted start leaves nothing behind."""
+    record = None
+    try:
+        with holding_back_signals():
+            record = session.start(spec, name=name, force=force)
+        with _stages(record) as on_change:
+            return asyncio.run(session.wait(record.name, on_change))
+    except (KeyboardInterrupt, SystemExit):
+        if record is not None:
+            asyncio.run(session.stop(record.name))
+        raise
+
+
+@contextlib.contextmanager
+def own_cluster(session: Session, spec: ClusterSpec, *, name: str | None, force: bool) -> Iterator[ClusterRecord]:
+    """Run a block with a cluster that ends with the block, also when the terminal goes away."""
+    with ending_on(signal.SIGTERM, signal.SIGHUP):
+        record = start(session, spec, name=name, force=force)
+        try:
+            yield record
+        finally:
+            asyncio.run(session.stop(record.name))
+
+
+def _until_scaled(session: Session, name: str, n_workers: int, patience: float = 30.0) -> ClusterRecord:
+    deadline = time.monotonic() + patience
+    record = session.cluster(name)
+    while record.n_workers != n_workers and record.status == "ready" and time.monotonic() < deadline:
+        time.sleep(0.1)
+        record = session.cluster(name)
+    return record
+
+
+def cluster_json(record: ClusterRecord) -> dict[str, Any]:
+    """Cluster as `up --json` and `ls --json` print it; `memory_limit` is bytes for each worker."""
+    spec = record.spec
+    return {
+        "name": record.name,
+        "status": record.status,
+        "profile": spec.profile,
+        "scheduler_address": record.scheduler_address,
+        "n_workers": record.n_workers,
+        "threads_per_worker": spec.threads_per_worker,
+        "memory_limit": spec.memory_limit,
+        "protocol": spec.protocol,
+        "stage": record.stage,
+        "n_workers_expected": record.n_workers_expected,
+        "adaptive": record.adaptive,
+        "python": spec.python,
+        "dashboard_address": record.dashboard_address,
+        "created": record.created,
+        "expires_at": record.expires_at,
+        "clients": record.clients,
+        "message": record.message,
+        "warning": record.warning,
+        "devices": spec.devices,
+        "why": spec.why,
+    }
+
+
+def up_options(text: str) -> argparse.Namespace:
+    """Parse what stands behind --on: a profile and options of `up`."""
+    try:
+        words = shlex.split(text)
+    except ValueError as err:
+        raise BadInputError(f"--on: given '{text}' ({err}). Give a profile and options of `workbench up`.") from err
+    parser = Parser(prog="workbench run --on", add_help=False)
+    add_up_options(parser)
+    return parser.parse_args(words)
+
+
+@contextlib.contextmanager
+def _stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None] | None]:
+    """Show the stages of a start: a line on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from workbench import terminal
+
+    with terminal.stages(record) as on_change:
+        yield on_change
+
+
+def add_cluster_commands(commands: Any) -> None:
+    """Add the commands for clusters."""
+    up = add_command(
+        commands,
+        "up",
+        _up,
+        "start a cluster and wait until it is ready",
+        epilog="Example: workbench up cpu --workers 4",
+    )
+    add_up_options(up)
+    up.add_argument(
+        "--code", action="store_true", help="print the Dask code that starts the same cluster, start nothing"
+    )
+
+    add_command(commands, "ls", _ls, "list the clusters")
+
+    scale = add_command(commands, "scale", _scale, "change the number of workers of a cluster")
+    scale.add_argument("name", metavar="NAME")
+    scale.add_argument("workers", metavar="N", nargs="?", type=whole_number)
+    scale.add_argument(
+        "--adapt",
+        metavar=("MIN", "MAX"),
+        nargs=2,
+        type=whole_number,
+        help="follow the load between two bounds instead",
+    )
+    scale.add_argument("--force", action="store_true", help=FORCE)
+
+    restart = add_command(commands, "restart", _restart, "restart the workers of a cluster")
+    restart.add_argument("name", metavar="NAME")
+
+    logs = add_command(commands, "logs", _logs, "print the logs of a cluster: host, scheduler and workers")
+    logs.add_argument("name", metavar="NAME")
+
+    down = add_command(commands, "down", _down, "stop a cluster, or all of them")
+    down.add_argument("name", metavar="NAME", nargs="?")
+    down.add_argument("--all", action="store_true", help="stop every cluster")
+
+
+def add_up_options(parser: argparse.ArgumentParser) -> None:
+    """Add what says which cluster: a profile and its choices."""
+    parser.add_argument("profile", metavar="PROFILE", help="cpu, gpu, gpus or ucx; see: workbench hardware")
+    parser.add_argument("--workers", metavar="N", type=whole_number, help="worker processes")
+    parser.add_argument("--threads", metavar="N", type=whole_number, help="threads of each worker")
+    parser.add_argument("--memory", metavar="SIZE", help="memory of all workers together, such as 8GiB")
+    parser.add_argument("--devices", metavar="LIST", help="GPUs by index or UUID, such as 0,2")
+    parser.add_argument("--device-memory", metavar="SIZE", help="memory of a GPU beyond which blocks move to the host")
+    parser.add_argument("--rmm-pool", metavar="SIZE", help="memory of each GPU that RMM takes at the start")
+    parser.add_argument("--no-encrypt", action="store_true", help="speak plain TCP instead of TLS")
+    parser.add_argument("--name", metavar="NAME", help="name of the cluster; one is made up otherwise")
+    parser.add_argument("--python", metavar="PATH", help="Python of the environment that the cluster runs in")
+    parser.add_argument("--force", action="store_true", help=FORCE)

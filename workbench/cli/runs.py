@@ -1,0 +1,228 @@
+"""Commands for workloads and runs: workloads, run, runs, show, cancel, open."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.cli.answers import complain, tell, tell_json
+from workbench.cli.clusters import new_session, own_cluster, spec_of, up_options
+from workbench.cli.signals import ending_on, holding_back_signals
+from workbench.cli.words import add_command, add_run_name, whole_number
+from workbench.errors import BadInputError, WorkbenchError
+
+if TYPE_CHECKING:
+    from workbench.clusters.records import ClusterRecord
+    from workbench.runs.store import Run
+    from workbench.session import Session
+
+_CANCEL_PATIENCE = 20.0  # seconds
+
+
+def _workloads(arguments: argparse.Namespace) -> int:
+    session = new_session()
+    chosen = session.workloads() if arguments.name is None else (session.workload(arguments.name),)
+    if arguments.json:
+        told = [_workload_json(template) for template in chosen]
+        return tell_json(told if arguments.name is None else told[0])
+    from workbench import terminal
+
+    if arguments.source:
+        return tell("\n\n".join(template.source.rstrip() for template in chosen))
+    if arguments.name is None:
+        terminal.show_workloads(chosen)
+    else:
+        terminal.show_workload(chosen[0])
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    session = new_session()
+    parameters = parameters_of(arguments.parameters)
+    if arguments.cluster is not None:
+        run = run_on(session, arguments.workload, parameters, session.cluster(arguments.cluster))
+    else:
+        # Everything is checked before anything starts.
+        on = up_options(arguments.on)
+        spec = spec_of(session, on)
+        session.needs(arguments.workload, parameters, spec)
+        with own_cluster(session, spec, name=on.name, force=on.force) as record:
+            run = run_on(session, arguments.workload, parameters, record)
+    return tell_run(run, as_json=arguments.json)
+
+
+def _runs(arguments: argparse.Namespace) -> int:
+    runs = new_session().runs(limit=arguments.limit, workload=arguments.workload, status=arguments.status)
+    if arguments.json:
+        return tell_json([run.model_dump(mode="json") for run in runs])
+    from workbench import terminal
+
+    terminal.show_runs(runs)
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    session = new_session()
+    run = session.show(arguments.run)
+    if arguments.log:
+        log = session.log(run.id)
+        return tell_json({"log": log}) if arguments.json else tell(log.rstrip("\n"))
+    if arguments.json:
+        return tell_json(run.model_dump(mode="json"))
+    from workbench import terminal
+
+    terminal.show_run(run)
+    return 0
+
+
+def _cancel(arguments: argparse.Namespace) -> int:
+    session = new_session()
+    run = session.show(arguments.run)
+    asyncio.run(session.cancel(run.id))
+    run = asyncio.run(session.wait_run(run.id))
+    if arguments.json:
+        return tell_json(run.model_dump(mode="json"))
+    return tell(f"{run.id}: {run.status}")
+
+
+def _open(arguments: argparse.Namespace) -> int:
+    from workbench.runs import store
+
+    run = new_session().show(arguments.run)
+    if run.active:
+        raise BadInputError(f"The run {run.id} is still {run.status}. Its report is there when it has ended.")
+    from workbench.figures.report import write_report
+
+    path = write_report(run, store.folder(run.id))
+    if arguments.json:
+        return tell_json({"path": str(path)})
+    if not arguments.no_browser:
+        import webbrowser
+
+        webbrowser.open(path.as_uri())
+    return tell(str(path))
+
+
+def run_on(session: Session, workload: str, parameters: dict[str, str], record: ClusterRecord) -> Run:
+    """Run a workload and wait for it; Ctrl-C cancels it."""
+    run = None
+    try:
+        with ending_on(signal.SIGTERM):
+            with holding_back_signals():
+                run = session.run(workload, parameters, record)
+            with _progress(run) as on_change:
+                return asyncio.run(session.wait_run(run.id, on_change))
+    except (KeyboardInterrupt, SystemExit):
+        if run is not None:
+            with contextlib.suppress(WorkbenchError):
+                asyncio.run(session.cancel(run.id))
+            asyncio.run(session.wait_run(run.id, timeout=_CANCEL_PATIENCE))
+        raise
+
+
+def tell_run(run: Run, *, as_json: bool) -> int:
+    """Print a run that has ended; exit code 1 where it failed or its answer did not pass its check."""
+    if as_json:
+        tell_json(run.model_dump(mode="json"))
+    else:
+        from workbench import terminal
+
+        terminal.show_run(run)
+    if run.status != "done":
+        complain(f"The run {run.id} {_ending(run)}")
+        return 1
+    if run.check is not None and not run.check.passed:
+        complain(f"The run {run.id} is done, but its answer did not pass the check: {run.check.what}")
+        return 1
+    return 0
+
+
+def _ending(run: Run) -> str:
+    how = {"failed": "failed", "lost": "was lost", "cancelled": "was cancelled"}.get(run.status, f"is {run.status}")
+    return f"{how}: {run.error}" if run.error else f"{how}."
+
+
+def _workload_json(template: Any) -> dict[str, Any]:
+    return {
+        "name": template.name,
+        "title": template.title,
+        "summary": template.summary,
+        "help": template.help,
+        "schema": template.schema(),
+        "source": template.source,
+    }
+
+
+def parameters_of(given: Sequence[str]) -> dict[str, str]:
+    """Parameters as given by `-p KEY=VALUE`."""
+    parameters = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise BadInputError(f"-p: given '{item}', allowed is KEY=VALUE, such as -p size=2GiB.")
+        parameters[name.strip()] = value
+    return parameters
+
+
+@contextlib.contextmanager
+def _progress(run: Run) -> Iterator[Callable[[Run], None] | None]:
+    """Show the progress of a run: a bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from workbench import terminal
+
+    with terminal.progress(run) as on_change:
+        yield on_change
+
+
+def add_run_commands(commands: Any) -> None:
+    """Add the commands for workloads and runs."""
+    workloads = add_command(commands, "workloads", _workloads, "list the workloads, or show the parameters of one")
+    workloads.add_argument("name", metavar="NAME", nargs="?")
+    workloads.add_argument("--source", action="store_true", help="print the plain Dask code instead")
+
+    run = add_command(
+        commands,
+        "run",
+        _run,
+        "run a workload on a cluster and wait for the answer",
+        epilog='Example: workbench run array_sum --on "cpu --workers 2" -p size=1GiB -p chunks=64MiB',
+    )
+    run.add_argument("workload", metavar="WORKLOAD", help="see: workbench workloads")
+    where = run.add_mutually_exclusive_group(required=True)
+    where.add_argument("--cluster", metavar="NAME", help="a cluster that is up")
+    where.add_argument(
+        "--on", metavar='"PROFILE …"', help="start a cluster for this run, with the options of up, and stop it"
+    )
+    run.add_argument(
+        "-p",
+        "--parameter",
+        dest="parameters",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a parameter of the workload; may be given again for others",
+    )
+
+    runs = add_command(commands, "runs", _runs, "list the runs, the newest first")
+    runs.add_argument("--limit", metavar="N", type=whole_number, default=20, help="how many (20)")
+    runs.add_argument("--workload", metavar="NAME", help="only those of this workload")
+    runs.add_argument("--status", metavar="STATUS", help="only running, done, failed, cancelled or lost ones")
+
+    show = add_command(commands, "show", _show, "show a run")
+    add_run_name(show)
+    show.add_argument("--log", action="store_true", help="print what its process printed, tracebacks included")
+
+    add_run_name(add_command(commands, "cancel", _cancel, "cancel a run and free its workers"))
+
+    opened = add_command(
+        commands, "open", _open, "write the report of a run as one HTML file, and open it in the browser"
+    )
+    add_run_name(opened)
+    opened.add_argument("--no-browser", action="store_true", help="only write it and print its path")

@@ -1,0 +1,44 @@
+"""The words of the command line: how options are parsed, and those that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from workbench.errors import BadInputError
+
+FORCE = "go past the budget of memory and workers that all clusters share"
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise it, for `main` to print."""
+        raise BadInputError(f"{message}. See: {self.prog.removesuffix(' --on')} --help")
+
+
+def whole_number(text: str) -> int:
+    """Read a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"given '{text}', allowed are whole numbers") from None
+
+
+def add_command(
+    commands: Any, name: str, command: Callable[[argparse.Namespace], int], text: str, **options: Any
+) -> argparse.ArgumentParser:
+    """Add a command, which has `--json` as all do."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text[0].upper()}{text[1:]}.", **options
+    )
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    parser.set_defaults(command=command)
+    return parser
+
+
+def add_run_name(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that names a run."""
+    parser.add_argument("run", metavar="RUN", help="id of the run, its beginning or end, or: last")
