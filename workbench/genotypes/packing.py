@@ -1,0 +1,173 @@
+"""Counts of an allele in two bits each: packs and unpacks blocks of NumPy and CuPy where they lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInputError
+from workbench.genotypes.coding import COUNTS, MISSING, Coding
+from workbench.linalg.blocks import TILE_BYTES, namespace, tiles
+
+MISSING_CODES = (-127, -9, -2, -1, 3, MISSING, math.nan)
+"""What real files write for a missing value: bed-reader, text files, VCF Zarr (two), the raw code, uint8, floats."""
+
+PER_BYTE = 4
+_FOUR = np.dtype("<u4")  # four samples as four bytes of one integer
+_LOW = 0x01010101
+_CODES = 0x03030303
+
+
+def packed_width(n_samples: int) -> int:
+    """Bytes that a row of so many samples takes."""
+    return -(-n_samples // PER_BYTE)
+
+
+def pack(counts: Any, missing: float | Iterable[float] | None = None, *, first_row: int = 0) -> Any:
+    """Counts 0, 1 and 2 of variants × samples in two bits each, `workbench.genotypes.COUNTS` being their coding.
+
+    Parameters
+    ----------
+    counts
+        NumPy or CuPy array of whole numbers or floats, of any number of columns.
+    missing
+        The value, or values, that stand for "not known". Left out, all of `MISSING_CODES` do: -127, -9, -2, -1, 3, 255
+        and NaN. A 3 can be one of them because a diploid has at most two copies of an allele.
+    first_row
+        Which row of the whole array the first one is, for the error's sake.
+
+    Returns
+    -------
+    Array of uint8 beside `counts`, of shape (variants, ⌈samples / 4⌉). Bits past the last sample are 0.
+
+    Raises
+    ------
+    BadInputError
+        A value is neither a count nor missing; the sentence says which and where.
+    """
+    if counts.ndim != 2:
+        raise BadInputError(f"Counts have two dimensions, variants × samples; these have {counts.ndim}.")
+    xp = namespace(counts)
+    rows, columns = counts.shape
+    width = packed_width(columns)
+    codes = missing_codes(missing)
+    packed = xp.empty((rows, width), np.uint8)
+    step = max(1, TILE_BYTES // max(1, PER_BYTE * width))
+    for part in tiles(counts, step):
+        tile = _codes(counts[part], codes, first_row + part.start)
+        if columns != PER_BYTE * width:
+            tile = xp.pad(tile, ((0, 0), (0, PER_BYTE * width - columns)))
+        four = xp.ascontiguousarray(tile).view(_FOUR)
+        packed[part] = (four | four >> 6 | four >> 12 | four >> 18).astype(np.uint8)
+    return packed
+
+
+def unpack(packed: Any, n_samples: int, coding: Coding = COUNTS, *, missing: int = MISSING) -> Any:
+    """Counts of variants × samples, uint8, of a packed block of NumPy or CuPy.
+
+    `missing` is written where none is known. Bits past the last sample may be anything.
+    """
+    if packed.ndim != 2 or packed.shape[1] != packed_width(n_samples):
+        raise BadInputError(
+            f"{n_samples} samples take {packed_width(n_samples)} bytes a row; the packed block is "
+            f"{' × '.join(map(str, packed.shape))}."
+        )
+    xp = namespace(packed)
+    table = [int(count) for count in coding.table(missing)]
+    counts = xp.empty((packed.shape[0], PER_BYTE * packed.shape[1]), np.uint8)
+    step = max(1, TILE_BYTES // max(1, 8 * PER_BYTE * packed.shape[1]))
+    for part in tiles(packed, step):
+        counts[part] = _decoded(packed[part], table).view(np.uint8)
+    return counts if n_samples == counts.shape[1] else xp.ascontiguousarray(counts[:, :n_samples])
+
+
+def missing_codes(missing: float | Iterable[float] | None) -> tuple[float, ...]:
+    """Missing values that were named, or all that are understood.
+
+    Raises
+    ------
+    BadInputError
+        One of them is a count.
+    """
+    if missing is None:
+        return MISSING_CODES
+    codes = tuple(missing) if isinstance(missing, Iterable) else (missing,)
+    for code in codes:
+        if code in (0, 1, 2):
+            raise BadInputError(f"missing={code} is a count of alleles. Name a value other than 0, 1 and 2.")
+    return codes
+
+
+def _decoded(packed: Any, table: Sequence[int]) -> Any:
+    """Four bytes for each byte of a tile, as one integer: first the codes, then by their two bits what they mean."""
+    four = packed.astype(_FOUR)
+    four = (four | four << 6 | four << 12 | four << 18) & _CODES
+    if table[:3] == [0, 1, 2]:
+        return four + (four & four >> 1 & _LOW) * (table[3] - 3) if table[3] >= 3 else _looked_up(four, table)
+    return _looked_up(four, table)
+
+
+def _looked_up(four: Any, table: Sequence[int]) -> Any:
+    low, high = four & _LOW, four >> 1 & _LOW
+    both = low & high
+    # No byte has two codes, so no sum leaves its byte.
+    where = ((low | high) ^ _LOW, low ^ both, high ^ both, both)
+    total = four & 0
+    for count, code in zip(table, where, strict=True):
+        if count:
+            total += code * count if count > 1 else code
+    return total
+
+
+def _codes(counts: Any, missing: Sequence[float], first_row: int) -> Any:
+    """Two-bit codes of a tile of counts, a byte each, every value checked."""
+    xp = namespace(counts)
+    if counts.dtype.kind not in "biuf":
+        raise BadInputError(f"Counts are whole numbers; these are {counts.dtype}.")
+    unknown = _is_missing(counts, missing)
+    if counts.dtype.itemsize == 1:  # any other byte than a count stays above 3
+        codes = xp.where(unknown, np.uint8(3), xp.ascontiguousarray(counts).view(np.uint8))
+        if bool((codes < 3 + (3 in missing)).all()):
+            return codes
+    wrong = ~(unknown | (counts == 0) | (counts == 1) | (counts == 2))
+    if bool(wrong.any()):
+        row, column = (int(i[0]) for i in wrong.nonzero())
+        raise BadInputError(_neither(counts[row, column].item(), first_row + row, column, missing))
+    return xp.where(unknown, np.uint8(3), xp.where(unknown, counts.dtype.type(0), counts).astype(np.uint8))
+
+
+def _is_missing(counts: Any, missing: Sequence[float]) -> Any:
+    xp = namespace(counts)
+    codes = [code for code in missing if not math.isnan(code) and _holds(counts.dtype, code)]
+    if counts.dtype.kind == "f" and any(math.isnan(code) for code in missing):
+        unknown = xp.isnan(counts)
+    else:
+        unknown = xp.zeros(counts.shape, bool)
+    for code in codes:
+        unknown |= counts == counts.dtype.type(code)
+    return unknown
+
+
+def _holds(dtype: np.dtype[Any], code: float) -> bool:
+    if dtype.kind == "f":
+        return True
+    if dtype.kind == "b":
+        return False
+    limits = np.iinfo(dtype)
+    return float(code).is_integer() and limits.min <= code <= limits.max
+
+
+def _neither(value: float, row: int, column: int, missing: Sequence[float]) -> str:
+    named = ", ".join(f"{code:g}" for code in missing) or "none"
+    what = f"The value {value:g} at row {row}, column {column} (counted from 0) is neither a count 0, 1 or 2"
+    hint = "Name what stands for a missing value as missing=."
+    if value == 3:
+        hint = "Add 3 to missing= if it is PLINK's raw code; as a count it means more than two chromosome copies."
+    elif 0 < value < 2:
+        hint = "Round dosages to whole counts first."
+    elif value > 3 and float(value).is_integer():
+        hint = "More than two copies mean a ploidy above 2, which two bits can't hold; or name it as missing=."
+    return f"{what} nor a missing value ({named}). {hint}"

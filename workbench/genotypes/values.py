@@ -1,0 +1,120 @@
+"""Genotypes as they pass from readers to analyses: packed rows of two bits, and what the rows and columns are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from workbench.errors import BadInputError
+from workbench.genotypes.coding import COUNTS, MISSING, PLINK, Coding
+from workbench.genotypes.packing import PER_BYTE, packed_width, unpack
+
+__all__ = ["COUNTS", "MISSING", "PLINK", "Coding", "Genotypes", "Variants"]
+
+
+@dataclass(frozen=True, eq=False)
+class Variants:
+    """What is known of each row: arrays as long as there are variants, or None."""
+
+    contig: np.ndarray[Any, Any] | None = None
+    position: np.ndarray[Any, Any] | None = None
+    """In base pairs, as in the file."""
+    id: np.ndarray[Any, Any] | None = None
+    alleles: np.ndarray[Any, Any] | None = None
+    """Of shape (variants, 2): the other allele, then the counted one: REF and ALT of a VCF, A2 and A1 of a .bim file."""
+
+    def __getitem__(self, rows: Any) -> Variants:
+        columns = {column.name: getattr(self, column.name) for column in fields(self)}
+        return Variants(**{name: None if column is None else column[rows] for name, column in columns.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Genotypes:
+    """Copies of an allele of variants × samples, two bits each, in a Dask array that is read where it is needed.
+
+    Bits of a row's last byte past the last sample may be anything; `tail` says how many samples that byte holds.
+    """
+
+    packed: da.Array
+    """uint8 of shape (variants, ⌈samples / 4⌉), in blocks of whole rows."""
+    coding: Coding
+    samples: np.ndarray[Any, Any]
+    """Name of each sample."""
+    variants: Variants = field(default_factory=Variants)
+    sample_table: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    """Further columns on the samples by name, such as family, sex, phenotype or population."""
+    source: str | None = None
+    """Path or URL that they came from."""
+    ploidy: int = 2
+
+    def __post_init__(self) -> None:
+        if self.packed.ndim != 2 or self.packed.dtype != np.uint8:
+            raise BadInputError(
+                f"Packed genotypes are a matrix of uint8, not {self.packed.ndim}-d {self.packed.dtype}."
+            )
+        if self.packed.shape[1] != packed_width(self.n_samples):
+            raise BadInputError(
+                f"{self.n_samples} samples take {packed_width(self.n_samples)} bytes a row, "
+                f"and the packed genotypes have {self.packed.shape[1]}."
+            )
+        if len(self.packed.chunks[1]) > 1:
+            object.__setattr__(self, "packed", self.packed.rechunk({1: -1}))
+        for name, column in self.sample_table.items():
+            if len(column) != self.n_samples:
+                raise BadInputError(f"The column {name!r} has {len(column)} values for {self.n_samples} samples.")
+
+    @property
+    def n_variants(self) -> int:
+        """Number of rows."""
+        return int(self.packed.shape[0])
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples, which are the columns."""
+        return len(self.samples)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Variants × samples."""
+        return self.n_variants, self.n_samples
+
+    @property
+    def tail(self) -> int:
+        """Samples in a row's last byte: 1 to 4, 0 where there is no sample."""
+        return self.n_samples - PER_BYTE * max(0, packed_width(self.n_samples) - 1)
+
+    def counts(self, missing: int = MISSING) -> da.Array:
+        """Copies of the counted allele, lazily: uint8 of variants × samples, with `missing` where none is known."""
+        return self.packed.map_blocks(
+            unpack,
+            self.n_samples,
+            self.coding,
+            missing=missing,
+            dtype=np.uint8,
+            chunks=(self.packed.chunks[0], (self.n_samples,)),
+            meta=self.packed._meta,
+            name=None,
+        )
+
+    def __getitem__(self, rows: Any) -> Genotypes:
+        """Some of the variants: a slice, a mask or indices; all samples."""
+        if isinstance(rows, tuple):
+            raise BadInputError("Genotypes are indexed by variant alone: a slice, a mask or an array of row numbers.")
+        if not isinstance(rows, slice):
+            rows = np.asarray(rows)
+            rows = np.flatnonzero(self._mask(rows)) if rows.dtype == bool else np.atleast_1d(rows)
+        return replace(self, packed=self.packed[rows], variants=self.variants[rows])
+
+    def _mask(self, mask: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if mask.shape != (self.n_variants,):
+            raise BadInputError(f"The mask has {mask.size} values for {self.n_variants} variants.")
+        return mask
+
+    def __repr__(self) -> str:
+        source = f", from {self.source}" if self.source else ""
+        size = f"{self.n_variants} variants × {self.n_samples} samples, {self.packed.numblocks[0]} blocks"
+        return f"Genotypes({size}{source})"
