@@ -1,0 +1,173 @@
+"""Normal random arrays made tile by tile, in the processor's cache, whatever blocks they are cut into.
+
+To fill a whole block first and to work on it afterwards writes all of it to memory and reads it again, and writing
+pages for the first time is the slowest part of that. A tile of 256 × 256 stays in the cache until it has been used. Its
+numbers follow from the seed and the tile's place, so the array is the same for all chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import dask.array as da
+import numpy as np
+
+from workbench.errors import BadInputError
+
+TILE = 256
+"""Rows and columns of a tile: half a MiB of float64."""
+
+Engine = Literal["numpy", "fast"]
+"""Who makes the numbers: NumPy's SFC64, or xoshiro256++ compiled by numba, which is several times as fast."""
+
+Chunks = tuple[tuple[int, ...], tuple[int, ...]]
+"""Lengths of the blocks along both axes."""
+
+_Fill = Callable[[int, int, np.ndarray[Any, Any], int, int], None]
+"""Fills the tile of this row and column (of tiles) into an array, whose element at the last two becomes its first."""
+
+
+def normal(
+    loc: float, scale: float, *, chunks: Chunks, dtype: str = "float64", seed: int = 0, engine: Engine = "numpy"
+) -> da.Array:
+    """Array of normal numbers of this mean and deviation; the same for one seed and engine, whatever the chunks.
+
+    Blocks that begin and end at multiples of 256 lose no time at their edges.
+
+    Raises
+    ------
+    BadInputError
+        The engine "fast" without numba.
+    """
+    _require(engine)
+    return da.map_blocks(
+        _normal_block,
+        chunks=chunks,
+        dtype=dtype,
+        meta=np.empty((0, 0), dtype),
+        loc=loc,
+        scale=scale,
+        kind=dtype,
+        seed=seed,
+        engine=engine,
+    )
+
+
+def sum_every_other(
+    loc: float, scale: float, *, chunks: Chunks, dtype: str = "float64", seed: int = 0, engine: Engine = "numpy"
+) -> da.Array:
+    """Sum of `(normal(loc, scale, …) + 1)[::2, ::2]`, for which each tile is used while it is in the cache.
+
+    Every element is made and stored, those that the sum leaves out too. Raises BadInputError as `normal` does.
+    """
+    _require(engine)
+    sums = da.map_blocks(
+        _sum_of_block,
+        chunks=tuple((1,) * len(lengths) for lengths in chunks),
+        dtype="float64",
+        meta=np.empty((0, 0)),
+        edges=tuple(tuple(np.cumsum((0, *lengths)).tolist()) for lengths in chunks),
+        loc=loc,
+        scale=scale,
+        kind=dtype,
+        seed=seed,
+        engine=engine,
+    )
+    return sums.sum().astype(dtype)
+
+
+def fast_reason() -> str | None:
+    """Why the engine "fast" can't be had here; None where it can."""
+    if find_spec("numba") is not None:
+        return None
+    return "The generator 'fast' needs numba: pip install 'dask-workbench[fast]'."
+
+
+def _require(engine: str) -> None:
+    if engine not in ("numpy", "fast"):
+        raise BadInputError(f"Unknown engine '{engine}'. Choose one of: numpy, fast.")
+    if engine == "fast" and (reason := fast_reason()):
+        raise BadInputError(reason)
+
+
+def _normal_block(block_info: Any, loc: float, scale: float, kind: str, seed: int, engine: str) -> np.ndarray[Any, Any]:
+    (top, bottom), (left, right) = block_info[None]["array-location"]
+    block = np.empty((bottom - top, right - left), kind)
+    fill, spare = _filler(engine, seed, loc, scale), np.empty((TILE, TILE), kind)
+    for row, column in _tiles(top, bottom, left, right):
+        y, x = row * TILE - top, column * TILE - left
+        if y >= 0 and x >= 0 and y + TILE <= bottom - top and x + TILE <= right - left:
+            fill(row, column, block, y, x)
+        else:
+            fill(row, column, spare, 0, 0)
+            rows, columns = slice(max(y, 0), max(y + TILE, 0)), slice(max(x, 0), max(x + TILE, 0))
+            part = block[rows, columns]
+            part[:] = spare[max(-y, 0) :, max(-x, 0) :][: part.shape[0], : part.shape[1]]
+    return block
+
+
+def _sum_of_block(
+    block_info: Any,
+    edges: tuple[tuple[int, ...], tuple[int, ...]],
+    loc: float,
+    scale: float,
+    kind: str,
+    seed: int,
+    engine: str,
+) -> np.ndarray[Any, Any]:
+    i, j = block_info[None]["chunk-location"]
+    (top, bottom), (left, right) = edges[0][i : i + 2], edges[1][j : j + 2]
+    fill, tile = _filler(engine, seed, loc, scale), np.empty((TILE, TILE), kind)
+    add_up = _adder(engine)
+    total = 0.0
+    for row, column in _tiles(top, bottom, left, right):
+        fill(row, column, tile, 0, 0)
+        y, x = row * TILE, column * TILE
+        # The first even row and column that are the block's, which need not be the tile's first.
+        first_row, first_column = max(top + top % 2 - y, 0), max(left + left % 2 - x, 0)
+        total += add_up(tile, min(bottom - y, TILE), min(right - x, TILE), first_row, first_column)
+    return np.array([[total]])
+
+
+def _tiles(top: int, bottom: int, left: int, right: int) -> Iterator[tuple[int, int]]:
+    """Rows and columns of the tiles that a block touches."""
+    for row in range(top // TILE, -(-bottom // TILE)):
+        for column in range(left // TILE, -(-right // TILE)):
+            yield row, column
+
+
+def _filler(engine: str, seed: int, loc: float, scale: float) -> _Fill:
+    if engine == "fast":
+        from workbench.workloads.fast_normal import fill_tile
+
+        def fill_fast(row: int, column: int, out: np.ndarray[Any, Any], y: int, x: int) -> None:
+            fill_tile(seed, row, column, loc, scale, out, y, x, TILE)
+
+        return fill_fast
+    made = np.empty((TILE, TILE))
+
+    def fill(row: int, column: int, out: np.ndarray[Any, Any], y: int, x: int) -> None:
+        bits = np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(row, column)))
+        np.random.Generator(bits).standard_normal(out=made)
+        if scale != 1:
+            np.multiply(made, scale, out=made)
+        np.add(made, loc, out=out[y : y + TILE, x : x + TILE], casting="same_kind")
+
+    return fill
+
+
+def _adder(engine: str) -> Callable[[np.ndarray[Any, Any], int, int, int, int], float]:
+    if engine == "fast":
+        from workbench.workloads.fast_normal import sum_every_other as add_up
+
+        return add_up
+
+    def add_up_in_place(
+        tile: np.ndarray[Any, Any], rows: int, columns: int, first_row: int, first_column: int
+    ) -> float:
+        np.add(tile, 1, out=tile)
+        return float(tile[first_row:rows:2, first_column:columns:2].sum())
+
+    return add_up_in_place
