@@ -397,6 +397,10 @@ def _speed(run: Run) -> str:
 def _answer(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_plain(item) for item in value)
+    if isinstance(value, dict) and "matrix" in value:
+        from workbench.runs.transfers import text
+
+        return text(value)
     return _plain(value)
 
 

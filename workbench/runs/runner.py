@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import cloudpickle
 import psutil
 
-from workbench.runs import counting, store
+from workbench.runs import counting, store, transfers
 from workbench.runs.counting import (
     GroupCount,
     executing_keys,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 # The scheduler may have been started by another version of this package.
 cloudpickle.register_pickle_by_value(counting)
+cloudpickle.register_pickle_by_value(transfers)
 
 _PROGRESS_INTERVAL = 0.2  # seconds
 _RECORDING_INTERVAL = 0.1  # seconds
@@ -109,6 +110,7 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
             recording.start(client)
             with _Counter(client, run) as counter:
                 run = store.update(run.id, status="running", started=time.time(), versions=_versions())
+                since = transfers.clock(client) if chosen.reports_bandwidth else None
                 began = time.perf_counter()
                 counter.stage = "building"
                 collections = chosen.build(parameters)
@@ -121,6 +123,9 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
                 counter.count()
             recording.stop()
             progress = finished(counter.progress)
+            result = chosen.summarise(results)
+            if since is not None:
+                result |= {"bandwidth": transfers.bandwidth(client, since)}
             # Kept before it is checked: an answer whose check breaks down is still an answer.
             n_bytes = run.needs["bytes_processed"] if run.needs else None
             store.update(
@@ -128,7 +133,7 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
                 seconds=seconds,
                 bytes=n_bytes,
                 bytes_per_second=n_bytes / seconds if n_bytes is not None else None,
-                result=_finite(chosen.summarise(results)),
+                result=_finite(result),
                 progress=progress.model_copy(update={"stage": "checking"}),
             )
             checked = chosen.check(parameters, results, client)

@@ -134,6 +134,7 @@ TEMPLATES: tuple[Template, ...] = (
         estimate=estimates.transposed_sum,
         checker=checks.transpose_sum_is_expected,
         summary_of=_value,
+        reports_bandwidth=True,
     ),
     Template(
         svd.tall_skinny_svd,

@@ -56,6 +56,8 @@ class Template:
     """Functions that `function` calls, and lines between them, that the notebook cell therefore shows too."""
     extra: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, repr=False)
     """Fields of the form, with type and default, that the function doesn't take: what the check asks for."""
+    reports_bandwidth: bool = False
+    """Whether its runs tell how fast data travelled between the workers."""
 
     @property
     def name(self) -> str:

@@ -1,0 +1,203 @@
+"""What travelled between workers and how fast, from the logs that the workers keep of what they fetch.
+
+The benchmark is that of the post "Experiments in high performance networking with UCX and DGX" (2019), which Dask-CUDA
+has as well: of messages above 1 MB, the quartiles of bandwidth for each pair of workers. A worker notes a block when
+it first fetches it, and none that it has already.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+LEAST_BYTES = 1_000_000
+"""Smaller messages tell more of latency than of bandwidth."""
+
+QUANTILES = (0.25, 0.5, 0.75)
+_MOST_IN_TEXT = 8
+_FEW = 5
+"""Messages of a pair below which its quartiles say little."""
+
+
+class Transfers(NamedTuple):
+    """What one worker fetched since some moment."""
+
+    large: list[tuple[str, int, float]]
+    """Sender, bytes and bytes per second of each message above `LEAST_BYTES`."""
+    n_messages: int
+    cut: bool
+    """Whether the log was too short to hold all."""
+
+
+def clock(client: Client) -> float:
+    """Time of the scheduler, after which the workers' logs are set."""
+    now: float = client.run_on_scheduler(_now)
+    return now
+
+
+def bandwidth(client: Client, since: float) -> dict[str, Any]:
+    """Bandwidth between workers, of what they fetched after `since` on the scheduler's clock.
+
+    Returns
+    -------
+    dict
+        JSON. `matrix` has a row for each worker that received, and in it for each worker that sent None, or `count`
+        messages and `bandwidth`, the `quantiles` of their bytes per second. `transport` names what carried them.
+    """
+    found = {worker: Transfers(*told) for worker, told in client.run(_fetched, since, LEAST_BYTES).items()}
+    told = summary(found)
+    return {**told, "transport": transport(client)}
+
+
+def summary(found: Mapping[str, Transfers]) -> dict[str, Any]:
+    """Matrix of workers with the quartiles of bandwidth, and a sentence on what they rest on."""
+    workers = sorted(found, key=_by_host_and_port)
+    matrix = [_row(found[worker].large, workers) for worker in workers]
+    large = [speed for fetched in found.values() for _, _, speed in fetched.large]
+    return {
+        "workers": workers,
+        "quantiles": list(QUANTILES),
+        "matrix": matrix,
+        "n_messages": len(large),
+        "bytes": sum(size for fetched in found.values() for _, size, _ in fetched.large),
+        "overall": _quantiles(large) if large else None,
+        "sentence": _sentence(matrix, found),
+    }
+
+
+def transport(client: Client) -> str:
+    """Name what carries data between the workers: 'tcp', 'tls', or 'ucx (tcp on lo)' as UCX itself tells."""
+    schemes = sorted({str(worker).partition("://")[0] for worker in client.scheduler_info(n_workers=-1)["workers"]})
+    if "ucx" not in schemes and "ucxx" not in schemes:
+        return " and ".join(schemes) or "none"
+    lanes = sorted({lane for told in client.run(_ucx_lanes).values() for lane in told})
+    return f"ucx ({', '.join(lanes)})" if lanes else "ucx (it didn't tell which transport it uses)"
+
+
+def text(told: Mapping[str, Any]) -> str:
+    """Return what `bandwidth` found as a table for a terminal, in MB/s: a row for each worker that received."""
+    heading = f"Over {told['transport']}. {told['sentence']}"
+    names, matrix = labels(told["workers"]), told["matrix"]
+    if not told["n_messages"]:
+        return heading
+    if len(names) > _MOST_IN_TEXT:
+        return f"{heading}\nAll together {speeds(told['overall'])} MB/s; the matrix is in the report."
+    rows = [("MB/s", *(f"from {name}" for name in names))]
+    rows += [
+        (f"to {name}", *("–" if cell is None else f"{speeds(cell['bandwidth'])} ({cell['count']})" for cell in row))
+        for name, row in zip(names, matrix, strict=True)
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join((heading, "25 % | 50 % | 75 % of the messages were slower than this (messages):", *lines))
+
+
+def labels(workers: Sequence[str]) -> list[str]:
+    """Short names of workers: their port where all are on one host, else host and port."""
+    places = [worker.partition("://")[2] or worker for worker in workers]
+    hosts = {place.rpartition(":")[0] for place in places}
+    return [f":{place.rpartition(':')[2]}" for place in places] if len(hosts) == 1 else places
+
+
+def speeds(quantiles: Sequence[float]) -> str:
+    """Bandwidths in MB/s: '70 | 85 | 102'."""
+    return " | ".join(f"{value / 1e6:,.0f}" if value >= 1e7 else f"{value / 1e6:.2g}" for value in quantiles)
+
+
+def _row(messages: Sequence[tuple[str, int, float]], senders: Sequence[str]) -> list[dict[str, Any] | None]:
+    speeds: dict[str, list[float]] = defaultdict(list)
+    for sender, _, speed in messages:
+        speeds[sender].append(speed)
+    return [
+        {"count": len(speeds[each]), "bandwidth": _quantiles(speeds[each])} if each in speeds else None
+        for each in senders
+    ]
+
+
+def _quantiles(speeds: Sequence[float]) -> list[float]:
+    import numpy as np
+
+    return [float(value) for value in np.quantile(speeds, QUANTILES)]
+
+
+def _sentence(matrix: Sequence[Sequence[dict[str, Any] | None]], found: Mapping[str, Transfers]) -> str:
+    if len(found) < 2:
+        return "There is one worker, so it had nobody to talk to: take two or more to measure bandwidth."
+    counts = [cell["count"] for row in matrix for cell in row if cell is not None]
+    small = sum(each.n_messages for each in found.values()) - sum(counts)
+    if not counts:
+        what = f"no message above 1 MB, and {small} smaller ones" if small else "no message at all"
+        return f"Between the workers went {what}: take a larger array, or larger blocks, to measure bandwidth."
+    words = [f"{sum(counts)} message{'s' if sum(counts) > 1 else ''} above 1 MB between {len(found)} workers."]
+    if min(counts) < _FEW:
+        words.append(f"Some pairs had fewer than {_FEW}: their quartiles say little; take a larger array.")
+    if any(each.cut for each in found.values()):
+        words.append("A worker's log holds the last 1000 messages, and there were more.")
+    return " ".join(words)
+
+
+def _by_host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port) if port.isdecimal() else 0
+
+
+# The rest runs on scheduler and workers, which may not have this package in this version: see `runner`.
+
+
+def _now(dask_scheduler: Any = None) -> float:
+    import time
+
+    return time.time()
+
+
+def _fetched(since: float, least_bytes: int, dask_worker: Any = None) -> tuple[list[tuple[str, int, float]], int, bool]:
+    log = dask_worker.transfer_incoming_log
+    recent = [each for each in log if each["stop"] >= since]
+    large = [(each["who"], each["total"], each["bandwidth"]) for each in recent if each["total"] > least_bytes]
+    return large, len(recent), len(recent) == len(log) == log.maxlen
+
+
+def _ucx_lanes(dask_worker: Any = None) -> list[str]:
+    """Ask UCX what the worker's connections to others run over, by `ucp_ep_query` (UCX 1.13 and later).
+
+    Its transports and devices are the only true answer: what `ucx_info -d` offers is more than Dask's endpoints take.
+    """
+    import ctypes
+    from pathlib import Path
+
+    class Entry(ctypes.Structure):
+        _fields_ = (("transport", ctypes.c_char_p), ("device", ctypes.c_char_p))
+
+    class Transports(ctypes.Structure):
+        _fields_ = (("entries", ctypes.POINTER(Entry)), ("number", ctypes.c_uint), ("entry_size", ctypes.c_size_t))
+
+    class Attributes(ctypes.Structure):  # ucp_ep_attr_t, ucp/api/ucp.h
+        _fields_ = (
+            ("field_mask", ctypes.c_uint64),
+            ("name", ctypes.c_char * 32),
+            ("addresses", ctypes.c_uint64 * 32),
+            ("transports", Transports),
+            ("user_data", ctypes.c_void_p),
+        )
+
+    def ask(library: Any, handle: int) -> list[str]:
+        entries = (Entry * 16)()
+        told = Attributes(field_mask=1 << 3, transports=Transports(entries, 16, ctypes.sizeof(Entry)))
+        if library.ucp_ep_query(ctypes.c_void_p(handle), ctypes.byref(told)) != 0:
+            return []
+        named = [(entry.transport or b"", entry.device or b"") for entry in entries[: told.transports.number]]
+        # The lane without a device is the one over which the connection was made.
+        return [f"{transport.decode()} on {device.decode()}" for transport, device in named if transport and device]
+
+    try:
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        library = ctypes.CDLL(next(line.split()[-1] for line in maps if "libucp" in line))
+        pools = (*dask_worker.rpc.available.values(), *dask_worker.rpc.occupied.values())
+        handles = [comm._ep_handle for pool in pools for comm in pool if not comm.closed()]
+        return sorted({lane for handle in handles for lane in ask(library, handle)})
+    except (OSError, StopIteration, AttributeError):
+        return []
