@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["Session", "WorkbenchError", "__version__", "connect", "inventory", "plan", "run", "start"]
+__all__ = ["Session", "WorkbenchError", "__version__", "compare", "connect", "inventory", "plan", "run", "start"]
 
 if TYPE_CHECKING:
     from workbench.clusters.connect import connect
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from workbench.clusters.start import start
     from workbench.errors import WorkbenchError
     from workbench.hardware import inventory
-    from workbench.session import Session, run
+    from workbench.session import Session, compare, run
 
 _HOMES = {
     "Session": "session",
     "WorkbenchError": "errors",
+    "compare": "session",
     "connect": "clusters.connect",
     "inventory": "hardware",
     "plan": "clusters.plan",

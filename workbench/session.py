@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Inventory, Profile
+    from workbench.runs.comparisons import Comparison
     from workbench.runs.store import Run
+    from workbench.runs.table import Summary
     from workbench.workloads.registry import Template
 
 _LIVENESS_INTERVAL = 1.0  # seconds between two looks at whether hosts and runners are alive
@@ -37,9 +39,9 @@ _RUNS_IMPORT = (
 
 
 class Change(NamedTuple):
-    """A cluster or a run that is no longer as it was: changed, new or gone."""
+    """A cluster, a run or a comparison that is no longer as it was: changed, new or gone."""
 
-    kind: Literal["cluster", "run"]
+    kind: Literal["cluster", "run", "comparison"]
     name: str
 
 
@@ -243,15 +245,86 @@ class Session:
 
         store.delete(run)
 
+    def compare(
+        self,
+        workload: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        on: Sequence[str] = ("cpu",),
+        **options: Any,
+    ) -> Comparison:
+        """Start to compare architectures and return at once; `wait_comparison` tells how it goes on.
+
+        Parameters
+        ----------
+        on
+            Lines such as 'cpu --workers 2 --threads 1', or '--cluster NAME' for one that runs.
+        options
+            `sweep` (values by name), `weak`, `repeats` and `warmup`; see `workbench.runs.comparisons.Request`.
+        """
+        from workbench.runs.compare import read_request, submit
+
+        given = {"workload": workload, "parameters": dict(parameters or {}), "on": tuple(on), **options}
+        return submit(read_request(given), self.hardware())
+
+    def compare_runs(self, runs: Sequence[str]) -> Comparison:
+        """Put runs of the past beside one another, with that in which they differ."""
+        from workbench.runs.past import compare_runs
+
+        return compare_runs(runs)
+
+    def comparisons(self, *, limit: int | None = 50) -> tuple[Comparison, ...]:
+        """Return the comparisons, the newest first."""
+        from workbench.runs import comparisons
+
+        return comparisons.select(limit=limit)
+
+    def comparison(self, name: str) -> Comparison:
+        """One comparison by its id, by the only beginning or end of one, or "last"."""
+        from workbench.runs import comparisons
+
+        return comparisons.find(name)
+
+    def summary(self, comparison: str | Comparison) -> Summary:
+        """Rows with ratios, agreement and verdict of a comparison, which may be going on."""
+        from workbench.runs.table import summarise
+
+        return summarise(self.comparison(comparison) if isinstance(comparison, str) else comparison)
+
+    async def cancel_comparison(self, name: str) -> Comparison:
+        """Ask a comparison to end: what it started is stopped, what it measured is kept."""
+        from workbench.runs.compare import cancel
+
+        found = await asyncio.to_thread(self.comparison, name)
+        return await asyncio.to_thread(cancel, found.id)
+
+    async def wait_comparison(
+        self,
+        name: str,
+        on_change: Callable[[Comparison], Awaitable[None] | None] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Comparison:
+        """Comparison when it has ended, or as it is after `timeout` seconds."""
+        from workbench.runs.compare import wait
+
+        return await wait(name, on_change, timeout=timeout)
+
+    def delete_comparison(self, name: str) -> None:
+        """Forget a comparison that has ended; its runs stay."""
+        from workbench.runs import comparisons
+
+        comparisons.delete(name)
+
     async def changes(self) -> AsyncIterator[set[Change]]:
-        """Clusters and runs that changed, as soon as they do, for as long as somebody listens.
+        """Clusters, runs and comparisons that changed, as soon as they do, for as long as somebody listens.
 
         Nothing that happens after the first `anext` is awaited is missed; what was before is for the caller to read.
         """
         import watchfiles
 
         folder = config.data_folder().resolve()
-        for name in ("clusters", "runs"):
+        for name in ("clusters", "runs", "comparisons"):
             (folder / name).mkdir(exist_ok=True, mode=0o700)
         ended = asyncio.Event()
         liveness = asyncio.create_task(_keep_true())
@@ -293,8 +366,30 @@ def run(workload: str, cluster: str, /, **parameters: Any) -> Run:
         raise
 
 
+def compare(
+    workload: str, /, *, on: Sequence[str] = ("cpu",), parameters: Mapping[str, Any] | None = None, **options: Any
+) -> Summary:
+    """Compare architectures and wait for the table; an interrupt ends it in good order.
+
+    Examples
+    --------
+    >>> workbench.compare("array_sum", on=["cpu --workers 1", "cpu --workers 2"]).verdict  # doctest: +SKIP
+    'cpu --workers 2 is the fastest (0.61 s), 1.9 times as fast as cpu --workers 1.'
+    """
+    from workbench.runs.compare import cancel, finish
+
+    session = Session()
+    started = session.compare(workload, parameters, on=on, **options)
+    try:
+        return session.summary(finish(started.id))
+    except KeyboardInterrupt:
+        cancel(started.id)
+        finish(started.id, timeout=_CANCEL_PATIENCE)
+        raise
+
+
 def change_at(folder: Path, path: Path) -> Change | None:
-    """Tell the cluster or run that a change of the file at `path` is about; None where it says nothing of one."""
+    """Tell the cluster, run or comparison that a change of the file at `path` is about; None where it is of none."""
     try:
         parts = path.relative_to(folder).parts
     except ValueError:
@@ -306,6 +401,8 @@ def change_at(folder: Path, path: Path) -> Change | None:
             return Change("cluster", parts[1])
         case "runs", None | "progress.json":
             return Change("run", parts[1])
+        case "comparisons", None | "comparison.json":
+            return Change("comparison", parts[1])
     return None
 
 

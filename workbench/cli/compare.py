@@ -1,0 +1,282 @@
+"""Commands that compare: architectures in turn, and runs of the past."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.cli.answers import complain, tell
+from workbench.cli.clusters import new_session
+from workbench.cli.runs import parameters_of
+from workbench.cli.signals import ending_on, holding_back_signals
+from workbench.cli.words import add_command, whole_number
+from workbench.errors import BadInputError, WorkbenchError
+
+if TYPE_CHECKING:
+    from workbench.runs.comparisons import Comparison
+    from workbench.session import Session
+
+_CANCEL_PATIENCE = 40.0  # seconds in which a run is cancelled and the clusters are stopped
+_FORMATS = {".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json", ".html": "html", ".htm": "html"}
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    form = _form(arguments)
+    session = new_session()
+    if (arguments.workload is None) == (arguments.runs is None):
+        raise BadInputError("workbench compare: give either a workload, or --runs with runs of the past.")
+    if arguments.runs is not None:
+        if arguments.on or arguments.parameters or arguments.sweep:
+            raise BadInputError("workbench compare --runs: --on, --cluster, -p and --sweep belong to new runs.")
+        return _tell(session.compare_runs(arguments.runs), form, arguments.save)
+    comparison = _conducted(session, arguments)
+    return _tell(comparison, form, arguments.save)
+
+
+def _conducted(session: Session, arguments: argparse.Namespace) -> Comparison:
+    """Comparison that has ended; Ctrl-C ends it, and shows what was measured until then."""
+    comparison = None
+    try:
+        with ending_on(signal.SIGTERM, signal.SIGHUP):
+            with holding_back_signals():
+                comparison = session.compare(
+                    arguments.workload,
+                    parameters_of(arguments.parameters),
+                    on=arguments.on or ("cpu",),
+                    sweep=_sweep(arguments.sweep),
+                    weak=arguments.weak,
+                    repeats=arguments.repeats,
+                    warmup=arguments.warmup,
+                )
+            with _progress(comparison) as on_change:
+                return asyncio.run(session.wait_comparison(comparison.id, on_change))
+    except (KeyboardInterrupt, SystemExit):
+        if comparison is not None:
+            with holding_back_signals():
+                with contextlib.suppress(WorkbenchError):
+                    asyncio.run(session.cancel_comparison(comparison.id))
+                ended = asyncio.run(session.wait_comparison(comparison.id, timeout=_CANCEL_PATIENCE))
+                if any(row.seconds for row in ended.rows):
+                    _tell(ended, _form(arguments), arguments.save)
+        raise
+
+
+def _comparisons(arguments: argparse.Namespace) -> int:
+    session = new_session()
+    if arguments.name is not None:
+        return _tell(session.comparison(arguments.name), _form(arguments), arguments.save)
+    found = session.comparisons(limit=arguments.limit)
+    if arguments.json:
+        from workbench.cli.answers import tell_json
+
+        return tell_json([each.model_dump(mode="json", exclude={"inventory"}) for each in found])
+    return _show_list(session, found)
+
+
+def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
+    """Print the comparison or write it to a file; the exit code says whether its answers agree."""
+    from workbench.runs.table import export, summarise
+
+    if save is not None:
+        path = Path(save)
+        path.write_text(_page(comparison) if _of_file(path) == "html" else export(comparison, _of_file(path)))
+        complain(f"wrote {path}")
+    if form is None:
+        _show(comparison)
+    else:
+        tell(export(comparison, form).rstrip("\n"))  # type: ignore[arg-type]
+    summary = summarise(comparison)
+    if summary.agree is False:
+        complain(f"The answers do not agree. {summary.agreement}")
+        return 1
+    measured = any(row.seconds is not None for row in summary.rows)
+    if comparison.status == "done" and measured:
+        return 0
+    if comparison.status != "cancelled":
+        complain(comparison.error or f"{comparison.id} is {comparison.status}.")
+    return 1
+
+
+def _form(arguments: argparse.Namespace) -> str | None:
+    if arguments.save is not None:
+        _of_file(Path(arguments.save))
+    return next((form for form in ("markdown", "csv", "json") if getattr(arguments, form)), None)
+
+
+def _of_file(path: Path) -> Any:
+    if path.suffix not in _FORMATS:
+        raise BadInputError(f"--save: given '{path}'. Give a name that ends in .md, .csv, .json or .html.")
+    return _FORMATS[path.suffix]
+
+
+def _page(comparison: Comparison) -> str:
+    from workbench.figures.comparison import page
+
+    return page(comparison)
+
+
+def _sweep(given: list[str]) -> dict[str, tuple[str, ...]]:
+    """Values by name. A semicolon between values lets each hold commas: chunks=1000,500;2000,1000."""
+    swept = {}
+    for name, text in parameters_of(given).items():
+        values = text.split(";") if ";" in text else text.split(",")
+        swept[name] = tuple(value.strip() for value in values if value.strip())
+    return swept
+
+
+def _show(comparison: Comparison) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from workbench.runs.table import cells, remarks, seconds_text, summarise
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    summary = summarise(comparison)
+    console.print(Text(f"{comparison.id}: ", "bold") + Text(summary.verdict))
+    console.print()
+    header, body = cells(summary)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for index, name in enumerate(header):
+        table.add_column(name.upper(), justify="right" if 0 < index < len(header) - 1 else "left", overflow="fold")
+    for row in body:
+        table.add_row(*row)
+    console.print(table)
+    console.print()
+    for line in _bars(summary):
+        console.print(line)
+    for curve in summary.scaling:
+        console.print(f"\n{'Weak' if curve.weak else 'Strong'} scaling, {curve.what}:")
+        for point in curve.points:
+            console.print(
+                f"  {point.cores:>4} cores  {seconds_text(point.seconds):>10}  {point.speedup:.2f} times, "
+                f"efficiency {100 * point.efficiency:.0f} %"
+            )
+    for each in summary.differences:
+        console.print(f"differs, {each.kind}: {each.name}: {' | '.join(map(str, each.values))}")
+    for sentence in remarks(summary):
+        console.print(sentence, style="dim")
+
+
+def _bars(summary: Any, width: int = 40) -> Iterator[str]:
+    """The bar chart, in characters."""
+    from workbench.runs.table import seconds_text
+
+    measured = [row for row in summary.rows if row.seconds is not None]
+    longest = max((row.seconds.median for row in measured), default=1.0)
+    name = max((len(row.on) for row in measured), default=0)
+    for row in measured:
+        bar = "█" * max(1, round(width * row.seconds.median / longest))
+        yield f"{row.on:<{name}}  {bar} {seconds_text(row.seconds.median)}"
+    yield ""
+
+
+def _show_list(session: Session, found: tuple[Comparison, ...]) -> int:
+    if not found:
+        return tell("There is no comparison yet. Make one: workbench compare array_sum --on cpu --on ucx")
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("COMPARISON", "STATUS", "RUNS", "VERDICT"):
+        table.add_column(name, no_wrap=name == "COMPARISON", overflow="fold")
+    for each in found:
+        table.add_row(each.id, each.status, f"{each.done} of {each.total}", session.summary(each).verdict)
+    Console(highlight=False, markup=False, emoji=False).print(table)
+    return 0
+
+
+@contextlib.contextmanager
+def _progress(comparison: Comparison) -> Iterator[Callable[[Comparison], None] | None]:
+    """Show what is measured: a bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("runs"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        expand=True,
+    )
+    with bar:
+        shown = bar.add_task(comparison.workload, total=comparison.total)
+
+        def on_change(changed: Comparison) -> None:
+            words = changed.now or changed.stage or changed.workload
+            bar.update(shown, description=words, completed=changed.done, total=changed.total)
+
+        yield on_change
+
+
+def add_compare_commands(commands: Any) -> None:
+    """Add `compare` and `comparisons` to the parser."""
+    compare = add_command(
+        commands,
+        "compare",
+        _compare,
+        "run a workload on several clusters in turn, and say which is better",
+        epilog='Example: workbench compare array_sum -p size=1GiB --on "cpu --workers 1" --on "cpu --workers 2"',
+    )
+    compare.add_argument("workload", metavar="WORKLOAD", nargs="?", help="see: workbench workloads")
+    compare.add_argument(
+        "--on",
+        metavar='"PROFILE …"',
+        action="append",
+        default=[],
+        help="start a cluster for this, with the options of up; may be given again for others (cpu)",
+    )
+    compare.add_argument(
+        "--cluster",
+        metavar="NAME",
+        dest="on",
+        type=lambda name: f"--cluster {shlex.quote(name)}",
+        action="append",
+        help="a cluster that is up; may be given again for others",
+    )
+    compare.add_argument("--runs", metavar="RUN", nargs="+", help="compare runs of the past instead")
+    compare.add_argument(
+        "-p",
+        "--parameter",
+        dest="parameters",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a parameter of the workload; may be given again for others",
+    )
+    compare.add_argument(
+        "--sweep",
+        metavar="KEY=V,V,…",
+        action="append",
+        default=[],
+        help="values of a parameter, or of workers, threads or memory; a row for each (semicolons where values hold "
+        "commas)",
+    )
+    compare.add_argument("--weak", action="store_true", help="let the size grow with the workers or threads swept")
+    compare.add_argument("--repeats", metavar="N", type=whole_number, default=5, help="measured runs of each row (5)")
+    compare.add_argument("--warmup", metavar="N", type=whole_number, default=1, help="runs before that (1)")
+    _add_formats(compare)
+
+    listed = add_command(commands, "comparisons", _comparisons, "list the comparisons, or show one")
+    listed.add_argument("name", metavar="COMPARISON", nargs="?", help="its id, its beginning or end, or: last")
+    listed.add_argument("--limit", metavar="N", type=whole_number, default=20, help="how many (20)")
+    _add_formats(listed)
+
+
+def _add_formats(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    parser.add_argument("--csv", action="store_true", help="print the rows as CSV")
+    parser.add_argument("--save", metavar="FILE", help="write it too, as .md, .csv, .json or .html")

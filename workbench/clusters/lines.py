@@ -1,0 +1,85 @@
+"""A cluster in one line, as the command line's `--on` takes it: 'cpu --workers 2 --threads 1'."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, NamedTuple
+
+from workbench.errors import BadInputError
+
+OPTIONS = {
+    "--workers": "n_workers",
+    "--threads": "threads_per_worker",
+    "--memory": "memory",
+    "--devices": "devices",
+    "--device-memory": "device_memory_limit",
+    "--rmm-pool": "rmm_pool_size",
+    "--python": "python",
+}
+"""Options that take a value, and the choice of `workbench.plan` that each is."""
+
+_SWITCHES = {"--no-encrypt": ("encrypt", False)}
+
+
+class Line(NamedTuple):
+    """A cluster to be started, or one that runs already."""
+
+    profile: str | None
+    choices: dict[str, Any]
+    cluster: str | None = None
+    """Name of the one that runs already."""
+
+    def __str__(self) -> str:
+        if self.cluster is not None:
+            return f"--cluster {self.cluster}"
+        names = {choice: option for option, choice in OPTIONS.items()}
+        words = [str(self.profile)]
+        for choice, value in self.choices.items():
+            words += [names[choice], str(value)] if choice in names else ["--no-encrypt"]
+        return shlex.join(words)
+
+    def having(self, **choices: Any) -> Line:
+        """Return the same line with these choices in place of its own."""
+        return self._replace(choices={**self.choices, **choices})
+
+
+def read_line(text: str) -> Line:
+    """Return what a line says: a profile with options of `workbench up`, or '--cluster NAME'.
+
+    Raises
+    ------
+    BadInputError
+        An option that there isn't, or one without its value. Whether profile and values can be used, the plan says.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as err:
+        raise BadInputError(f"'{text:.80}' can't be read ({err}). Give a line such as 'cpu --workers 2'.") from err
+    if not words:
+        raise BadInputError("A line that names a cluster is empty. Give one such as 'cpu --workers 2'.")
+    if words[0] == "--cluster":
+        if len(words) != 2:
+            raise BadInputError(f"'{text:.80}': after --cluster stands the name of one cluster that runs.")
+        return Line(None, {}, words[1])
+    if words[0].startswith("-"):
+        raise BadInputError(f"'{text:.80}': a profile comes first, such as 'cpu {words[0]:.40} …'.")
+    return Line(words[0], _choices(text, words[1:]))
+
+
+def _choices(text: str, words: list[str]) -> dict[str, Any]:
+    choices: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if option in _SWITCHES and not equals:
+            name, switched = _SWITCHES[option]
+            choices[name] = switched
+        elif option in OPTIONS:
+            given = value if equals else next(rest, None)
+            if given is None:
+                raise BadInputError(f"'{text:.80}': {option} needs a value, such as '{option} 2'.")
+            choices[OPTIONS[option]] = given
+        else:
+            allowed = ", ".join([*OPTIONS, *_SWITCHES])
+            raise BadInputError(f"'{text:.80}': unknown {word!r:.40}. After the profile may stand: {allowed}.")
+    return choices

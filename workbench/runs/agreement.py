@@ -1,0 +1,134 @@
+"""Do several runs give the same answer? Compared number by number, as closely as the type of the data allows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+_SUM = 64
+"""Roundings in a pairwise sum are as many as the logarithm of its length, which is below 64."""
+
+_DECOMPOSITION = 10_000
+"""Singular values go through some thousand roundings, each relative to the largest of them."""
+
+_EPS = {"float32": 2.0**-23, "float16": 2.0**-10}
+_EPS_OF_FLOAT64 = 2.0**-52
+
+
+class Answer(NamedTuple):
+    """What a run gave."""
+
+    who: str
+    data: str
+    """Runs of which this is the same worked on the same numbers: parameters as they were used, and on what."""
+    result: Mapping[str, Any] | None
+    dtype: str
+    passed: bool | None
+    """Whether its check did; None without one."""
+
+
+class Agreement(NamedTuple):
+    """Whether the answers are the same, and how that was found."""
+
+    agree: bool | None
+    """None where there is nothing to compare."""
+    how: str
+
+
+def agreement(answers: Sequence[Answer]) -> Agreement:
+    """Compare the answers of runs with one another.
+
+    Where they worked on the same numbers, the answers must be the same up to rounding. Where they did not (other
+    blocks make other random numbers, and a GPU's generator gives other ones than NumPy's), that each passed its own
+    check is all that can be said, and `how` says so.
+    """
+    given = [answer for answer in answers if answer.result is not None]
+    if len(given) < 2:
+        return Agreement(None, "There are not two answers to compare.")
+    failed = list(dict.fromkeys(answer.who for answer in given if answer.passed is False))
+    if failed:
+        return Agreement(False, f"The check of {_named(failed)} failed.")
+    first: dict[str, Answer] = {}
+    for answer in given:
+        other = first.setdefault(answer.data, answer)
+        where = difference(other.result, answer.result, answer.dtype)
+        if where is not None:
+            between = answer.who if other.who == answer.who else f"{other.who} and {answer.who}"
+            return Agreement(False, f"The answers of {between} differ: {where}.")
+    return _between_groups(list(first.values()), given)
+
+
+def _between_groups(groups: Sequence[Answer], given: Sequence[Answer]) -> Agreement:
+    if all(difference(groups[0].result, other.result, other.dtype) is None for other in groups[1:]):
+        exactly = all(answer.result == given[0].result for answer in given)
+        return Agreement(True, f"All answers are the same{'' if exactly else ' up to rounding'}.")
+    if any(answer.passed is None for answer in given):
+        return Agreement(None, "Rows worked on different numbers, and not every answer was checked.")
+    return Agreement(
+        True,
+        "Rows with other blocks, sizes or devices work on other random numbers, so their answers are not the same; "
+        "each passed its own check, and rows that worked on the same numbers gave the same answer.",
+    )
+
+
+def difference(one: Any, other: Any, dtype: str, name: str = "answer") -> str | None:
+    """Where two answers differ by more than rounding explains, None where they don't."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        names = [*one, *(key for key in other if key not in one)]
+        found = (difference(one.get(key), other.get(key), dtype, str(key).replace("_", " ")) for key in names)
+        return next((each for each in found if each is not None), None)
+    if _is_list(one) and _is_list(other):
+        return _difference_of_lists(one, other, dtype, name)
+    if _is_number(one) and _is_number(other):
+        return None if _close(one, other, _SUM * _eps(dtype) * max(abs(one), abs(other))) else _said(name, one, other)
+    return None if one == other else _said(name, one, other)
+
+
+def _difference_of_lists(one: Sequence[Any], other: Sequence[Any], dtype: str, name: str) -> str | None:
+    if len(one) != len(other):
+        return f"{name} has {len(one)} values here and {len(other)} there"
+    if not all(_is_number(each) for each in (*one, *other)):
+        found = (difference(*pair, dtype, f"{name} {index}") for index, pair in enumerate(zip(one, other, strict=True)))
+        return next((each for each in found if each is not None), None)
+    bound = _DECOMPOSITION * _eps(dtype) * max((abs(each) for each in (*one, *other)), default=0)
+    for index, (left, right) in enumerate(zip(one, other, strict=True)):
+        if not _close(left, right, bound):
+            return _said(f"{name}, number {index + 1},", left, right)
+    return None
+
+
+def data_of(resolved: Mapping[str, Any], *, on_gpu: bool) -> str:
+    """Return what is the same for two runs that worked on the same numbers."""
+    return json.dumps([resolved, on_gpu], sort_keys=True, default=str)
+
+
+def _close(one: float, other: float, bound: float) -> bool:
+    if isinstance(one, int) and isinstance(other, int):
+        return one == other
+    return one == other or (math.isfinite(one) and math.isfinite(other) and abs(one - other) <= bound)
+
+
+def _said(name: str, one: Any, other: Any) -> str:
+    return f"{name} is {_shown(one)} here and {_shown(other)} there"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.12g}" if isinstance(value, float) else f"{value!r:.60}"
+
+
+def _eps(dtype: str) -> float:
+    return _EPS.get(dtype, _EPS_OF_FLOAT64)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _named(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

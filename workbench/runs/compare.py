@@ -1,0 +1,447 @@
+"""Plan, start, cancel and await comparisons. Each is conducted by a process of its own, see `conductor`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psutil
+from dask.utils import format_bytes, parse_bytes
+from pydantic import ValidationError
+
+from workbench import config
+from workbench.clusters import processes, records
+from workbench.clusters.budget import MINIMUM_PER_WORKER, budget, most_workers, running, workers
+from workbench.clusters.lines import Line, read_line
+from workbench.clusters.plan import plan
+from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, ConflictError, FailedError, MissingError
+from workbench.runs import comparisons
+from workbench.runs.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
+from workbench.runs.forecast import actual_spec, size_of
+
+if TYPE_CHECKING:
+    from workbench.hardware import Inventory
+    from workbench.workloads.registry import Template
+
+_CONDUCTOR = "workbench.runs.conductor"
+_POLL = 0.1  # seconds between two looks at a comparison that somebody waits for
+_LEASE = 6 * 3600.0
+"""Seconds that a cluster of a comparison may wait for its turn before it ends itself."""
+
+SWEPT_OPTIONS = {
+    "workers": "n_workers",
+    "n_workers": "n_workers",
+    "threads": "threads_per_worker",
+    "threads_per_worker": "threads_per_worker",
+    "memory": "memory",
+}
+"""What can be swept of a cluster, and the choice of `workbench.plan` that it is."""
+
+_OTHER = {"n_workers": ("threads_per_worker", "--threads 1"), "threads_per_worker": ("n_workers", "--workers 1")}
+"""What must stand still while the other is swept: the plan would share the cores out anew each time."""
+
+
+class Planned(NamedTuple):
+    """Rows that were found out, before anything starts."""
+
+    rows: tuple[Row, ...]
+    mode: Mode
+    notes: tuple[str, ...]
+
+
+class _Wish(NamedTuple):
+    line: Line
+    swept: dict[str, Any]
+    parameters: dict[str, Any]
+
+
+def read_request(given: Mapping[str, Any]) -> Request:
+    """Return a request from what a person gave. Raises BadInputError in one sentence."""
+    try:
+        request = Request.model_validate({key: value for key, value in given.items() if value is not None})
+    except ValidationError as err:
+        problem = err.errors()[0]
+        name = str(problem["loc"][0])
+        allowed = {
+            "repeats": f"a whole number from 1 to {MOST_REPEATS}",
+            "warmup": f"a whole number from 0 to {MOST_REPEATS}",
+            "on": "lines such as 'cpu --workers 2'",
+            "sweep": "values for each name, such as {'chunks': [1000, 2000]}",
+        }.get(name, problem["msg"])
+        raise BadInputError(f"{name} is {given.get(name)!r:.80}. Give {allowed}.") from err
+    if not request.on:
+        raise BadInputError("on is empty. Give lines such as 'cpu --workers 2', one for each architecture.")
+    empty = [name for name, values in request.sweep.items() if not values]
+    if empty:
+        raise BadInputError(f"sweep of {empty[0]} is empty. Give values, such as {empty[0]}=1,2,4.")
+    return request
+
+
+def plan_comparison(request: Request, inventory: Inventory, there: Sequence[ClusterRecord]) -> Planned:
+    """Find out rows, clusters, memory and parameters of a comparison. Nothing starts.
+
+    What can't be had (no GPU, no memory left) becomes a row with its reason.
+
+    Raises
+    ------
+    BadInputError
+        A line, parameter or sweep that can't be used.
+    NotFoundError
+        A workload, or a cluster to be used, that there isn't.
+    """
+    from workbench.workloads.registry import template
+
+    chosen = template(request.workload)
+    wishes, notes = _wishes(request, chosen)
+    lines = list(dict.fromkeys(str(wish.line) for wish in wishes))
+    parsed = {str(wish.line): wish.line for wish in wishes}
+    specs, mode, memory_notes = _specs([parsed[line] for line in lines], inventory, there, chosen, wishes)
+    rows, parameter_notes = _rows(request, chosen, wishes, dict(zip(lines, specs, strict=True)))
+    return Planned(rows, mode, (*notes, *memory_notes, *parameter_notes))
+
+
+def submit(request: Request, inventory: Inventory) -> Comparison:
+    """Start a comparison and return at once.
+
+    Raises
+    ------
+    FailedError
+        None of its architectures can be had.
+    """
+    planned = plan_comparison(request, inventory, records.read_all())
+    if all(row.reason for row in planned.rows):
+        reasons = dict.fromkeys(f"{row.on}: {row.reason}" for row in planned.rows)
+        raise FailedError("\n".join(["None of these can be had.", *(f"    {reason}" for reason in reasons)]))
+    n_rows = sum(row.reason is None for row in planned.rows)
+    warmed = request.warmup * (1 if planned.mode == "side by side" else request.repeats)
+    comparison = comparisons.create(
+        Comparison(
+            id=comparisons.new_id(request.workload),
+            workload=request.workload,
+            request=request,
+            mode=planned.mode,
+            rows=planned.rows,
+            notes=planned.notes,
+            total=n_rows * (request.repeats + warmed),
+            inventory=inventory.model_dump(mode="json"),
+            created=time.time(),
+            place=processes.place(),
+        )
+    )
+    return _start_conductor(comparison)
+
+
+def cancel(comparison_id: str) -> Comparison:
+    """Ask a comparison to end and return at once; what it started is stopped, what it measured is kept."""
+    comparison = comparisons.get(comparison_id)
+    if not comparison.active:
+        raise ConflictError(f"{comparison.id} has ended already: it is {comparison.status}.")
+    comparisons.request_cancel(comparison)
+    if comparisons.alive(comparison) and comparison.pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(comparison.pid, signal.SIGTERM)
+    return comparisons.get(comparison_id)
+
+
+async def wait(
+    comparison_id: str,
+    on_change: Callable[[Comparison], Awaitable[None] | None] | None = None,
+    *,
+    timeout: float | None = None,
+) -> Comparison:
+    """Comparison when it has ended, or as it is after `timeout` seconds. `on_change` hears of changes meanwhile."""
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    seen: Comparison | None = None
+    while True:
+        found = await asyncio.to_thread(comparisons.get, comparison_id)
+        if found != seen and on_change is not None:
+            heard = on_change(found)
+            if heard is not None:
+                await heard
+        seen = found
+        if not found.active or time.monotonic() >= deadline:
+            return found
+        await asyncio.sleep(_POLL)
+
+
+def finish(comparison_id: str, *, timeout: float | None = None) -> Comparison:
+    """Wait as `wait` does, where there is no event loop or another one is running, as in a notebook."""
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    while (found := comparisons.get(comparison_id)).active and time.monotonic() < deadline:
+        time.sleep(_POLL)
+    return found
+
+
+# -- from lines and sweeps to wishes
+
+
+def _wishes(request: Request, chosen: Template) -> tuple[list[_Wish], tuple[str, ...]]:
+    fields = chosen.schema()["properties"]
+    options = {name: SWEPT_OPTIONS[name] for name in request.sweep if name in SWEPT_OPTIONS and name not in fields}
+    unknown = [name for name in request.sweep if name not in options and name not in fields]
+    if unknown:
+        raise BadInputError(
+            f"sweep: {unknown[0]!r:.60} is no parameter of {chosen.name}. Choose among: "
+            f"{', '.join([*fields, 'workers', 'threads', 'memory'])}."
+        )
+    if request.weak and not {"n_workers", "threads_per_worker"} & set(options.values()):
+        raise BadInputError("weak needs a sweep of workers or threads, such as --sweep workers=1,2,4.")
+    wishes = []
+    notes: list[str] = []
+    for text, values in itertools.product(request.on, itertools.product(*request.sweep.values())):
+        line = read_line(text)
+        swept = dict(zip(request.sweep, values, strict=True))
+        chosen_options = {options[name]: value for name, value in swept.items() if name in options}
+        if line.cluster is not None and chosen_options:
+            raise BadInputError(f"{next(iter(options))} can't be swept on {line.cluster}, which runs already.")
+        line, still = _held_still(line.having(**chosen_options), chosen_options)
+        notes += still
+        parameters = {name: value for name, value in swept.items() if name not in options}
+        wishes.append(_Wish(line, swept, {**request.parameters, **parameters}))
+    if len(wishes) > MOST_ROWS:
+        raise BadInputError(f"This makes {len(wishes)} rows. Give at most {MOST_ROWS}: fewer lines or swept values.")
+    unique = list({(str(wish.line), repr(wish.parameters)): wish for wish in wishes}.values())
+    return unique, tuple(dict.fromkeys(notes))
+
+
+def _held_still(line: Line, swept: Mapping[str, Any]) -> tuple[Line, list[str]]:
+    for option, (other, said) in _OTHER.items():
+        if option in swept and other not in line.choices and line.profile in ("cpu", "ucx"):
+            why = f"{said} in every row: the plan would else share the cores out anew for each."
+            return line.having(**{other: 1}), [why]
+    return line, []
+
+
+# -- from lines to specs
+
+
+def _specs(
+    lines: Sequence[Line],
+    inventory: Inventory,
+    there: Sequence[ClusterRecord],
+    chosen: Template,
+    wishes: Sequence[_Wish],
+) -> tuple[list[ClusterSpec | str], Mode, tuple[str, ...]]:
+    """Spec of each line or the reason why there is none, how they are started, and why so."""
+    alone = [_spec_alone(line, inventory) for line in lines]
+    new = [index for index, line in enumerate(lines) if line.cluster is None and not isinstance(alone[index], str)]
+    left = budget(inventory, there).left
+    if not new:
+        return alone, "side by side", ("All clusters run already; only one computes at a time.",)
+    shared, why_not = _shares(lines, alone, new, inventory, there, left)
+    if why_not is None:
+        why_not = _too_small(lines, shared, chosen, wishes)
+    if why_not is None:
+        said = f"{format_bytes(left)} of memory shared out among the clusters, which run"
+        said = said if len(new) > 1 else "The cluster runs"
+        return shared, "side by side", (f"{said} all the while; only one run computes at a time.",)
+    taken = [_with_memory(lines[i], alone[i], left, inventory) if i in new else alone[i] for i in range(len(lines))]
+    return (
+        taken,
+        "one after another",
+        (
+            f"The clusters can't run side by side: {why_not} So each is started anew in each round, warmed up and "
+            "stopped, which keeps the rounds interleaved and takes longer.",
+        ),
+    )
+
+
+def _spec_alone(line: Line, inventory: Inventory) -> ClusterSpec | str:
+    """Spec of a cluster that has the machine to itself, or why it can't be had."""
+    if line.cluster is not None:
+        record = records.read(line.cluster)
+        if record.status != "ready":
+            return f"The cluster {record.name} is {record.status}."
+        return actual_spec(record)
+    try:
+        return plan(str(line.profile), inventory, **line.choices)
+    except (MissingError, ConflictError) as err:
+        return str(err)
+
+
+def _shares(
+    lines: Sequence[Line],
+    alone: Sequence[ClusterSpec | str],
+    new: Sequence[int],
+    inventory: Inventory,
+    there: Sequence[ClusterRecord],
+    left: int,
+) -> tuple[list[ClusterSpec | str], str | None]:
+    """Specs with a share of the memory each, and why they can't run at once where they can't."""
+    found = {index: spec for index in new if isinstance(spec := alone[index], ClusterSpec)}
+    chosen = sum(spec.memory for index, spec in found.items() if "memory" in lines[index].choices)
+    open_ended = [index for index in new if "memory" not in lines[index].choices]
+    share = (left - chosen) // len(open_ended) if open_ended else left - chosen
+    least = max((found[index].n_workers for index in open_ended), default=1) * MINIMUM_PER_WORKER
+    if share < (least if open_ended else 0):
+        return list(alone), (
+            f"{format_bytes(left)} of memory is left, which is too little for {len(new)} clusters at once."
+        )
+    there_now = sum(workers(record) for record in running(there) if not record.spec.devices)
+    wanted = sum(spec.n_workers for spec in found.values() if not spec.devices)
+    if there_now + wanted > most_workers(inventory):
+        return list(alone), (
+            f"together they would have {wanted} workers besides {there_now} running, and {inventory.cpu.usable} "
+            f"usable cores can serve at most {most_workers(inventory)}."
+        )
+    devices = [device for spec in found.values() for device in spec.devices]
+    if len(devices) > len(set(devices)):
+        return list(alone), "they would share GPUs, and with them the GPUs' memory."
+    return [
+        _with_memory(lines[index], spec, share, inventory) if index in open_ended else spec
+        for index, spec in enumerate(alone)
+    ], None
+
+
+def _with_memory(line: Line, spec: ClusterSpec | str, memory: int, inventory: Inventory) -> ClusterSpec | str:
+    if isinstance(spec, str) or "memory" in line.choices:
+        return spec
+    try:
+        return plan(str(line.profile), inventory, **{**line.choices, "memory": memory})
+    except (MissingError, ConflictError, BadInputError) as err:
+        return str(err)
+
+
+def _too_small(
+    lines: Sequence[Line], specs: Sequence[ClusterSpec | str], chosen: Template, wishes: Sequence[_Wish]
+) -> str | None:
+    """Say why a share of the memory is too little for the workload, where a cluster alone might have enough."""
+    by_line = dict(zip(map(str, lines), specs, strict=True))
+    for wish in wishes:
+        spec = by_line[str(wish.line)]
+        if isinstance(spec, str) or wish.line.cluster is not None or "memory" in wish.line.choices:
+            continue
+        needs = chosen.needs(chosen.validate(wish.parameters, **size_of(spec)))
+        if needs.held_per_worker > spec.memory_limit or needs.held_total > spec.memory:
+            held = max(needs.held_per_worker * spec.n_workers, needs.held_total)
+            return f"{wish.line} needs {format_bytes(held)} for this, and its share is {format_bytes(spec.memory)}."
+    return None
+
+
+# -- from wishes and specs to rows
+
+
+def _rows(
+    request: Request, chosen: Template, wishes: Sequence[_Wish], specs: Mapping[str, ClusterSpec | str]
+) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+    """Rows with parameters that were resolved once for all, and what was chosen so."""
+    had = [spec for spec in specs.values() if isinstance(spec, ClusterSpec)]
+    rows, notes, resolved_by = [], [], []
+    growth = _growth(wishes, specs) if request.weak else [1.0] * len(wishes)
+    for wish, factor in zip(wishes, growth, strict=True):
+        spec = specs[str(wish.line)]
+        swept = "".join(f", {name}={_plain(value)}" for name, value in wish.swept.items() if name in wish.parameters)
+        label = f"{wish.line}{swept}"
+        common = {"on": str(wish.line), "label": label, "workload": chosen.name, "swept": wish.swept}
+        if isinstance(spec, str):
+            rows.append(Row(**common, reason=spec))
+            continue
+        given = _grown(chosen, wish.parameters, factor) if request.weak else wish.parameters
+        pinned, chosen_notes = _pinned(chosen, given, wish.parameters, had)
+        checked = chosen.validate(pinned, **size_of(spec))
+        needs = chosen.needs(checked)
+        notes += chosen_notes
+        if needs.held_per_worker > spec.memory_limit:
+            notes.append(f"{label} needs {format_bytes(needs.held_per_worker)} in one worker, more than it has.")
+        resolved_by.append(checked.resolved)
+        rows.append(
+            Row(**common, spec=spec, cluster=wish.line.cluster, parameters=pinned, resolved=dict(checked.resolved))
+        )
+    if not had:
+        chosen.validate(wishes[0].parameters, memory=2**30)
+    if len(had) > 1 and notes:
+        notes.insert(0, "Shape and blocks were chosen once for all rows, so that all work on the same numbers.")
+    if len({repr(each) for each in resolved_by}) > 1:
+        notes.append("Not all rows work on the same numbers, since a swept parameter changes them.")
+    return tuple(rows), tuple(dict.fromkeys(notes))
+
+
+def _pinned(
+    chosen: Template, given: Mapping[str, Any], base: Mapping[str, Any], specs: Sequence[ClusterSpec]
+) -> tuple[dict[str, Any], list[str]]:
+    """Parameters that mean the same on every cluster: what is chosen by its memory or threads is chosen here."""
+    around = {
+        "memory": min(spec.memory for spec in specs),
+        "threads": max(spec.threads for spec in specs),
+        "threads_per_worker": max(spec.threads_per_worker for spec in specs),
+    }
+    fields = chosen.schema()["properties"]
+    checked = chosen.validate(given, **around)
+    # Blocks that grow with the array would make weak scaling a comparison of blocks as well.
+    of_base = chosen.validate(base, **around) if base != given else checked
+    pinned = dict(given)
+    if "shape" in fields and "shape" in checked.resolved:
+        pinned = {name: value for name, value in pinned.items() if name != "size"}
+        pinned["shape"] = checked.resolved["shape"]
+    if "chunks" in fields and "chunks" in of_base.resolved:
+        pinned["chunks"] = of_base.resolved["chunks"]
+    return pinned, list(of_base.notes)
+
+
+def _growth(wishes: Sequence[_Wish], specs: Mapping[str, ClusterSpec | str]) -> list[float]:
+    threads = [spec.threads if isinstance(spec := specs[str(wish.line)], ClusterSpec) else 1 for wish in wishes]
+    return [count / min(threads) for count in threads]
+
+
+def _grown(chosen: Template, parameters: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """Parameters with a size so many times as large."""
+    default = chosen.schema()["properties"].get("size", {}).get("default")
+    size = parameters.get("size", default)
+    try:
+        n_bytes = int(parse_bytes(size)) if isinstance(size, str) else size
+    except (ValueError, KeyError):
+        n_bytes = None
+    if parameters.get("shape") is not None or not isinstance(n_bytes, int) or n_bytes < 2:
+        raise BadInputError(
+            f"weak scaling lets the size grow, and size is {size!r:.40}. Give a size in bytes such as size=512MiB, and "
+            "no shape."
+        )
+    return {**parameters, "size": round(n_bytes * factor)}
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def with_lease(spec: ClusterSpec) -> ClusterSpec:
+    """Return the spec of a cluster that waits for its turn without ending itself."""
+    timeout = spec.idle_timeout
+    return spec if timeout is None else spec.model_copy(update={"idle_timeout": max(timeout, _LEASE)})
+
+
+# -- the process
+
+
+def _start_conductor(comparison: Comparison) -> Comparison:
+    log = comparisons.folder(comparison.id) / "log.txt"
+    with log.open("ab") as output:
+        # -P: a file of the user's called, say, random.py must not stand in for Python's own.
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", _CONDUCTOR, comparison.id],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())},
+            start_new_session=True,
+        )
+    # Waiting for it in a thread takes the ended process out of the process table at once.
+    threading.Thread(target=process.wait, name=f"reap {comparison.id}", daemon=True).start()
+    with contextlib.suppress(psutil.Error):
+        # Written by it as well when it begins: it is the writer from here on, unless it was too quick for us.
+        known = comparisons.get(comparison.id)
+        if known.pid is None:
+            created = psutil.Process(process.pid).create_time()
+            return comparisons.write(known.model_copy(update={"pid": process.pid, "pid_created": created}))
+    return comparisons.get(comparison.id)

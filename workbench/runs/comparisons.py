@@ -1,0 +1,285 @@
+"""Comparisons as values, and where they are kept: one folder for each, which outlives whoever asked for it.
+
+The process that conducts a comparison is the only writer of its file; a reader rewrites it only when that process has
+ended without saying so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import psutil
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from workbench import config
+from workbench.clusters import processes, records
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.runs.store import Check
+
+Status = Literal["starting", "running", "done", "failed", "cancelled", "lost"]
+Stage = Literal["starting clusters", "warming up", "measuring", "stopping clusters"]
+Mode = Literal["side by side", "one after another", "past"]
+
+ACTIVE: tuple[Status, ...] = ("starting", "running")
+MOST_REPEATS = 1000
+MOST_ROWS = 64
+
+_FILE = "comparison.json"
+_START_GRACE = 60.0  # seconds in which a comparison must have got a process
+_CLOCK_TOLERANCE = 2.0  # the time of boot, from which starts are reckoned, moves when the clock is set
+
+
+class Request(BaseModel):
+    """What is to be compared. Frozen, JSON both ways."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    workload: str
+    parameters: dict[str, Any] = {}
+    on: tuple[str, ...] = ("cpu",)
+    """Lines such as 'cpu --workers 2', or '--cluster NAME' for one that runs; see `clusters.lines`."""
+    sweep: dict[str, tuple[Any, ...]] = {}
+    """Values of parameters of the workload, or of workers, threads and memory, each of which makes rows of its own."""
+    weak: bool = False
+    """Let the size grow with the workers or threads that are swept."""
+    repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS)] = 5
+    warmup: Annotated[int, Field(ge=0, le=MOST_REPEATS)] = 1
+
+
+class Sample(BaseModel):
+    """One measured run."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run: str
+    round: int = 0
+    status: str = "done"
+    seconds: float | None = None
+    bytes: int | None = None
+    result: dict[str, Any] | None = None
+    check: Check | None = None
+    energy: float | None = None
+    """Joules that the GPUs took, where they were measured."""
+    error: str | None = None
+
+
+class Row(BaseModel):
+    """One architecture with one set of parameters, and what was measured of it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    on: str
+    """The line that names the cluster."""
+    label: str
+    """The line, and the values of swept parameters."""
+    workload: str
+    swept: dict[str, Any] = {}
+    spec: ClusterSpec | None = None
+    """None where it can't be had."""
+    cluster: str | None = None
+    """Name of the cluster that runs already, or was started for this."""
+    parameters: dict[str, Any] = {}
+    """As each run is given them."""
+    resolved: dict[str, Any] = {}
+    """As the workload's function gets them."""
+    reason: str | None = None
+    """Why it can't be had, or what ended its measuring early."""
+    warmups: tuple[str, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    versions: dict[str, str] = {}
+    inventory: dict[str, Any] | None = None
+    """Machine of a run of the past; those of one comparison have the comparison's."""
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """Times of the runs that gave an answer, in the order in which they were measured."""
+        return tuple(sample.seconds for sample in self.samples if sample.seconds is not None)
+
+
+class Comparison(BaseModel):
+    """Several architectures or sets of parameters, measured in turn. Frozen, JSON both ways."""
+
+    # Fields of a later version are ignored: two environments may share one data folder.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: str
+    workload: str
+    request: Request | None = None
+    """None for runs of the past."""
+    mode: Mode = "side by side"
+    status: Status = "starting"
+    stage: Stage | None = None
+    now: str | None = None
+    """What is being measured, in words; None before and after."""
+    done: int = 0
+    total: int = 0
+    """Runs, those that warm up included."""
+    rows: tuple[Row, ...] = ()
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+    inventory: dict[str, Any] | None = None
+    created: float = 0.0
+    started: float | None = None
+    stopped: float | None = None
+    pid: int | None = None
+    pid_created: float | None = None
+    place: str = ""
+    """Boot and pid namespace in which the pid counts, see `clusters.processes.place`."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it is still going on."""
+        return self.status in ACTIVE
+
+
+def folder(comparison_id: str) -> Path:
+    """Folder of this comparison: comparison.json, log.txt."""
+    if not comparison_id or comparison_id != Path(comparison_id).name or comparison_id.startswith("."):
+        raise BadInputError(f"'{comparison_id:.80}' is not the id of a comparison. See: workbench comparisons")
+    return _all() / comparison_id
+
+
+def new_id(workload: str) -> str:
+    """Id such as 'compare-array_sum-3fa29c'."""
+    return f"compare-{workload}-{secrets.token_hex(3)}"
+
+
+def create(comparison: Comparison) -> Comparison:
+    """Keep a new comparison."""
+    folder(comparison.id).mkdir(mode=0o700)
+    return write(comparison)
+
+
+def write(comparison: Comparison) -> Comparison:
+    """Replace what is kept of it. One that was deleted meanwhile stays deleted."""
+    with contextlib.suppress(FileNotFoundError):
+        config.write_atomically(folder(comparison.id) / _FILE, comparison.model_dump_json())
+    return comparison
+
+
+def get(comparison_id: str) -> Comparison:
+    """Comparison of this id, told truthfully: one whose process died is lost. NotFoundError names the latest ones."""
+    found = _read(folder(comparison_id))
+    if found is None:
+        there = ", ".join(each.id for each in select(limit=5))
+        latest = f"The latest are: {there}." if there else "There is none yet. Make one: workbench compare"
+        raise NotFoundError(f"Unknown comparison '{comparison_id:.80}'. {latest}")
+    return found
+
+
+def find(text: str) -> Comparison:
+    """Comparison of this id, or of the only id that begins or ends with `text`, or the latest one for 'last'."""
+    if text == "last":
+        latest = select(limit=1)
+        if not latest:
+            raise NotFoundError("There is no comparison yet. Make one: workbench compare array_sum --on cpu")
+        return latest[0]
+    ids = [path.name for path in _all().iterdir() if not path.name.startswith(".")]
+    matches = [each for each in ids if each == text] or [
+        each for each in ids if each.startswith(text) or each.endswith(text)
+    ]
+    if text and len(matches) > 1:
+        raise BadInputError(f"'{text}' fits {len(matches)} comparisons: {', '.join(matches[:5])}. Give more of the id.")
+    return get(matches[0] if text and matches else text)
+
+
+def select(*, limit: int | None = 50) -> tuple[Comparison, ...]:
+    """Return the comparisons, the newest first."""
+    found = [_read(path) for path in _all().iterdir() if not path.name.startswith(".")]
+    ordered = sorted((each for each in found if each is not None), key=lambda each: each.created, reverse=True)
+    return tuple(ordered[:limit])
+
+
+def delete(comparison_id: str) -> None:
+    """Forget a comparison; its runs stay. Raises ConflictError while it is going on."""
+    comparison = get(comparison_id)
+    if comparison.active:
+        raise ConflictError(f"{comparison.id} is still going on. Cancel it first.")
+    shutil.rmtree(folder(comparison.id), ignore_errors=True)
+
+
+def request_cancel(comparison: Comparison) -> None:
+    """Leave word that it is to end."""
+    (folder(comparison.id) / "cancel").touch()
+
+
+def cancel_requested(comparison_id: str) -> bool:
+    """Whether somebody asked for it to end."""
+    return (folder(comparison_id) / "cancel").exists()
+
+
+def clusters_of(comparison: Comparison) -> tuple[str, ...]:
+    """Names that clusters started for this comparison have."""
+    return tuple(cluster_name(comparison.id, index) for index in range(len(places(comparison.rows))))
+
+
+def cluster_name(comparison_id: str, index: int) -> str:
+    """Name of the index-th cluster that is started for a comparison."""
+    return f"compare-{comparison_id.rpartition('-')[2]}-{index + 1}"
+
+
+def places(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Lines of the rows that can be had, each once: rows with one line share one cluster."""
+    return tuple(dict.fromkeys(row.on for row in rows if row.spec is not None))
+
+
+def alive(comparison: Comparison) -> bool:
+    """Whether its process is there."""
+    if comparison.pid is None or comparison.place != processes.place():
+        return False
+    try:
+        process = psutil.Process(comparison.pid)
+        created = comparison.pid_created
+        same = created is None or abs(process.create_time() - created) < _CLOCK_TOLERANCE
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _all() -> Path:
+    path = config.data_folder() / "comparisons"
+    path.mkdir(exist_ok=True, mode=0o700)
+    return path
+
+
+def _read(path: Path) -> Comparison | None:
+    try:
+        found = Comparison.model_validate_json((path / _FILE).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    if not found.active or alive(found):
+        return found
+    if found.pid is None and time.time() - found.created < _START_GRACE:
+        return found
+    # It may have written its last word between the reading and the looking.
+    with contextlib.suppress(OSError, ValidationError):
+        found = Comparison.model_validate_json((path / _FILE).read_bytes())
+    return _bury(found) if found.active else found
+
+
+def _bury(comparison: Comparison) -> Comparison:
+    """Write down that its process was killed, and have the clusters end that it left."""
+    for name in clusters_of(comparison):
+        with contextlib.suppress(NotFoundError):
+            host = records.host_process(records.read(name))
+            if host is not None:
+                with contextlib.suppress(psutil.Error):
+                    host.terminate()
+    return write(
+        comparison.model_copy(
+            update={
+                "status": "lost",
+                "stage": None,
+                "now": None,
+                "stopped": time.time(),
+                "error": "The process that conducted it was ended from outside. What was measured until then is kept.",
+            }
+        )
+    )

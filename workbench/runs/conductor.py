@@ -1,0 +1,259 @@
+"""The process that conducts one comparison: `python -m workbench.runs.conductor ID`.
+
+Starts the clusters, warms them up, measures in interleaved rounds, writes each time down at once, and stops what it
+started. SIGTERM ends it in good order. What it prints goes to the comparison's log.txt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import psutil
+
+from workbench.clusters import control, records
+from workbench.clusters.launch import launch
+from workbench.errors import NotFoundError, WorkbenchError
+from workbench.runs import comparisons, submit
+from workbench.runs.compare import with_lease
+from workbench.runs.comparisons import Comparison, Row, Sample, places
+from workbench.runs.store import Run
+
+_CANCEL_PATIENCE = 20.0  # seconds that a run gets to free its workers
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Conduct the comparison whose id is the only argument; exit code 0 when all that could be was measured."""
+    (comparison_id,) = sys.argv[1:] if arguments is None else arguments
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return asyncio.run(_main(comparison_id))
+
+
+async def _main(comparison_id: str) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    book = Book(comparisons.get(comparison_id))
+    cancelled = asyncio.Event()
+
+    def cancel() -> None:
+        # A second signal must not interrupt the stopping of clusters.
+        if not cancelled.is_set():
+            cancelled.set()
+            task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, cancel)
+    pid = os.getpid()
+    book.note(status="running", started=time.time(), pid=pid, pid_created=psutil.Process(pid).create_time())
+    try:
+        if comparisons.cancel_requested(comparison_id):
+            cancel()
+        await conduct(book)
+        outcome = _outcome(book.comparison)
+    except asyncio.CancelledError:
+        outcome = {"status": "cancelled", "error": "It was cancelled. What was measured until then is kept."}
+    except Exception as err:  # noqa: BLE001  the one place where a conductor turns what went wrong into a sentence
+        traceback.print_exc()
+        outcome = {"status": "failed", "error": str(err) if isinstance(err, WorkbenchError) else _unforeseen(err)}
+    book.note(stage=None, now=None, stopped=time.time(), **outcome)
+    return 0 if outcome["status"] == "done" else 1
+
+
+class Book:
+    """The comparison as it grows; each change is on disk before the next thing is done."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+
+    def note(self, **changes: Any) -> None:
+        """Change fields of the comparison."""
+        self.comparison = comparisons.write(self.comparison.model_copy(update=changes))
+
+    def note_row(self, index: int, *, done: int = 0, **changes: Any) -> None:
+        """Change fields of a row; `done` runs more are behind us."""
+        rows = list(self.comparison.rows)
+        rows[index] = rows[index].model_copy(update=changes)
+        self.note(rows=tuple(rows), done=self.comparison.done + done)
+
+    def give_up(self, index: int, reason: str) -> None:
+        """Measure this row no more."""
+        self.note_row(index, reason=reason)
+
+    def measurable(self, place: str | None = None) -> list[int]:
+        """Rows that can be measured, those of one place where it is named."""
+        rows = enumerate(self.comparison.rows)
+        return [index for index, row in rows if row.reason is None and place in (None, row.on)]
+
+
+async def conduct(book: Book) -> None:
+    """Measure all rows, as the comparison's mode says."""
+    request = book.comparison.request
+    assert request is not None
+    if book.comparison.mode == "side by side":
+        async with contextlib.AsyncExitStack() as stack:
+            book.note(stage="starting clusters")
+            starting = [stack.enter_async_context(_up(book, place)) for place in places(book.comparison.rows)]
+            await _all(starting)
+            await _warm_up(book, book.measurable())
+            for round_ in range(request.repeats):
+                await _measure(book, round_, rotated(book.measurable(), round_))
+            book.note(stage="stopping clusters", now=None)
+        return
+    for round_ in range(request.repeats):
+        for place in rotated(list(places(book.comparison.rows)), round_):
+            if book.measurable(place):
+                book.note(stage="starting clusters", now=f"round {round_ + 1} of {request.repeats}: {place}")
+                async with _up(book, place):
+                    await _warm_up(book, book.measurable(place))
+                    await _measure(book, round_, rotated(book.measurable(place), round_))
+
+
+def rotated(items: list[Any], by: int) -> list[Any]:
+    """Items in an order that begins with another one in each round, so that none always comes after the same pause."""
+    start = by % len(items) if items else 0
+    return items[start:] + items[:start]
+
+
+async def _all(coroutines: Sequence[Any]) -> None:
+    """Wait for all of them; when this is cancelled, until each has put away what it started."""
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
+    try:
+        await asyncio.gather(*tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+@contextlib.asynccontextmanager
+async def _up(book: Book, place: str) -> AsyncIterator[None]:
+    """Run the block with the cluster of a line: one that runs already, or one that ends with the block."""
+    index = places(book.comparison.rows).index(place)
+    rows = [number for number, row in enumerate(book.comparison.rows) if row.on == place]
+    row = book.comparison.rows[rows[0]]
+    name = row.cluster
+    if place.startswith("--cluster"):
+        yield
+        return
+    name = comparisons.cluster_name(book.comparison.id, index)
+    assert row.spec is not None
+    try:
+        try:
+            await _surely(launch, with_lease(row.spec), name=name)
+            await control.wait(name)
+        except WorkbenchError as err:
+            for number in rows:
+                book.give_up(number, str(err).partition("\n")[0])
+        else:
+            for number in rows:
+                book.note_row(number, cluster=name)
+        yield
+    finally:
+        await asyncio.shield(_stop(name))
+
+
+async def _stop(name: str) -> None:
+    with contextlib.suppress(NotFoundError):
+        await control.stop(await asyncio.to_thread(records.read, name))
+
+
+async def _warm_up(book: Book, rows: Sequence[int]) -> None:
+    request = book.comparison.request
+    assert request is not None
+    book.note(stage="warming up")
+    for _ in range(request.warmup):
+        for index in rows:
+            row = book.comparison.rows[index]
+            if row.reason is not None:
+                continue
+            book.note(now=f"warming up {row.label}")
+            run = await _run(book, index)
+            if run is not None:
+                warmups = (*book.comparison.rows[index].warmups, run.id)
+                book.note_row(index, done=1, warmups=warmups, versions=run.versions)
+                if run.status != "done":
+                    book.give_up(index, run.error or f"Its run {run.id} is {run.status}.")
+
+
+async def _measure(book: Book, round_: int, rows: Sequence[int]) -> None:
+    request = book.comparison.request
+    assert request is not None
+    book.note(stage="measuring")
+    for index in rows:
+        row = book.comparison.rows[index]
+        if row.reason is not None:
+            continue
+        book.note(now=f"round {round_ + 1} of {request.repeats}: {row.label}")
+        run = await _run(book, index)
+        if run is not None:
+            samples = (*book.comparison.rows[index].samples, sample_of(run, round_))
+            book.note_row(index, done=1, samples=samples, versions=run.versions)
+            if run.status != "done":
+                book.give_up(index, run.error or f"Its run {run.id} is {run.status}.")
+
+
+async def _run(book: Book, index: int) -> Run | None:
+    """Run that has ended, None where it could not be started. Cancelled, it cancels the run and waits for its end."""
+    row: Row = book.comparison.rows[index]
+    assert row.cluster is not None
+    try:
+        record = await asyncio.to_thread(records.read, row.cluster)
+        run = submit.submit(row.workload, row.parameters, record, inventory=book.comparison.inventory)
+    except WorkbenchError as err:
+        book.give_up(index, str(err))
+        return None
+    try:
+        return await submit.wait(run.id)
+    except asyncio.CancelledError:
+        with contextlib.suppress(WorkbenchError):
+            submit.cancel(run.id)
+        await submit.wait(run.id, timeout=_CANCEL_PATIENCE)
+        raise
+
+
+async def _surely(function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+    """Call it in a thread, to its end also when this is cancelled: what it starts must be there to be stopped."""
+    task = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **named))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
+
+
+def sample_of(run: Run, round_: int = 0) -> Sample:
+    """Return what a comparison keeps of a run."""
+    energy = getattr(run, "energy", None)
+    return Sample(
+        run=run.id,
+        round=round_,
+        status=run.status,
+        seconds=run.seconds if run.status == "done" else None,
+        bytes=run.bytes,
+        result=run.result,
+        check=run.check,
+        energy=energy if isinstance(energy, int | float) else None,
+        error=run.error,
+    )
+
+
+def _outcome(comparison: Comparison) -> dict[str, Any]:
+    if any(row.seconds for row in comparison.rows):
+        return {"status": "done"}
+    reasons = dict.fromkeys(f"{row.label}: {row.reason}" for row in comparison.rows if row.reason)
+    return {"status": "failed", "error": "\n".join(["Nothing could be measured.", *reasons])}
+
+
+def _unforeseen(error: Exception) -> str:
+    return f"Something went wrong ({type(error).__name__}: {error}). The comparison's log.txt says more."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

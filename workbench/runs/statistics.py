@@ -1,0 +1,206 @@
+"""Repeated times, judged: median and spread, outliers, whether two differ, how they scale. Functions of numbers."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+CONFIDENCE = 0.95
+"""Of an interval that a difference is judged by."""
+
+FEWEST_REPEATS = 4
+"""With three times against three, even times that don't overlap come about by chance once in ten."""
+
+_OUTLIER_SCORE = 3.5
+_LEAST_OUTLIER = 0.05
+_SCALE_OF_MAD = 0.6745
+_FEWEST_FOR_OUTLIERS = 4
+_MOST_EXACT = 20
+
+Difference = Literal["faster", "slower", "none", "unsure"]
+
+
+class Spread(NamedTuple):
+    """Times of one and the same thing, in seconds."""
+
+    median: float
+    min: float
+    max: float
+    q1: float
+    """A quarter of the times are shorter."""
+    q3: float
+    """A quarter of the times are longer."""
+
+
+class Outlier(NamedTuple):
+    """A time far from the others."""
+
+    place: int
+    """Among the times, from 0."""
+    factor: float
+    """Times the median."""
+    score: float
+    """Modified z-score: 0.6745 times the distance to the median, over the median of those distances."""
+
+
+class Ratio(NamedTuple):
+    """How many times as long one thing takes as another."""
+
+    ratio: float
+    """Of the medians."""
+    low: float | None
+    high: float | None
+    """Interval of the ratio at `confidence`, None where there is only one time on a side."""
+    confidence: float
+    difference: Difference
+    """'none' where the interval holds 1, 'unsure' where too few times were measured for an interval at 95 %."""
+
+
+class Amdahl(NamedTuple):
+    """Time of a computation on n cores: `serial + parallel / n` seconds."""
+
+    serial: float
+    parallel: float
+
+    def seconds(self, cores: float) -> float:
+        """Time on so many cores."""
+        return self.serial + self.parallel / cores
+
+
+class CoresFor(NamedTuple):
+    """How many cores would take as long as something else."""
+
+    cores: float | None
+    """None where no number of cores would."""
+    how: Literal["interpolated", "extrapolated", "proportional", "never"]
+    """Between two measured numbers of cores; beyond them, by Amdahl's law; by the rule of three; not at all."""
+
+
+def spread(seconds: Sequence[float]) -> Spread:
+    """Median and spread of times; quartiles lie between the times, as NumPy's default has them."""
+    if len(seconds) == 1:
+        return Spread(*(seconds[0],) * 5)
+    q1, _, q3 = statistics.quantiles(seconds, n=4, method="inclusive")
+    return Spread(statistics.median(seconds), min(seconds), max(seconds), q1, q3)
+
+
+def outliers(seconds: Sequence[float]) -> tuple[Outlier, ...]:
+    """Times whose modified z-score is above 3.5 and that are off by 5 % at least; none among fewer than four.
+
+    The score is that of Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993). Of times that lie within a
+    thousandth of one another, one that is two thousandths off scores high and matters to nobody: hence the 5 %.
+    """
+    if len(seconds) < _FEWEST_FOR_OUTLIERS:
+        return ()
+    middle = statistics.median(seconds)
+    deviation = statistics.median(abs(each - middle) for each in seconds)
+    found = []
+    for index, each in enumerate(seconds):
+        off = abs(each - middle)
+        score = _SCALE_OF_MAD * off / deviation if deviation else math.inf if off else 0.0
+        if score > _OUTLIER_SCORE and off > _LEAST_OUTLIER * middle:
+            found.append(Outlier(index, each / middle, score))
+    return tuple(found)
+
+
+def ratio(seconds: Sequence[float], reference: Sequence[float]) -> Ratio:
+    """How many times as long `seconds` are as `reference`, with an interval that assumes nothing about their spread.
+
+    The interval is that of Hodges and Lehmann: of all quotients of a time here and a time there, so many of the
+    smallest and the largest are left out as the distribution of Mann and Whitney's U allows at 95 %. It holds 1 just
+    where the test of Mann and Whitney finds no difference.
+    """
+    quotients = sorted(each / other for each in seconds for other in reference)
+    middle = statistics.median(seconds) / statistics.median(reference)
+    n, m = len(seconds), len(reference)
+    if n == 1 or m == 1:
+        return Ratio(middle, None, None, 0.0, "unsure")
+    left_out, confidence = _left_out(n, m)
+    low, high = quotients[left_out], quotients[-1 - left_out]
+    return Ratio(middle, low, high, confidence, _difference(low, high, confidence))
+
+
+def amdahl(points: Sequence[tuple[float, float]]) -> Amdahl | None:
+    """Amdahl's law through (cores, seconds), by least squares of the relative error, with neither part below 0.
+
+    None where fewer than two numbers of cores were measured.
+    """
+    if len({cores for cores, _ in points}) < 2:
+        return None
+    # Each equation is divided by its time: half a second matters more where one second is measured than a hundred.
+    rows = [(1 / seconds, 1 / (cores * seconds)) for cores, seconds in points]
+    aa, ab, bb = (sum(row[i] * row[j] for row in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
+    a, b = (sum(row[i] for row in rows) for i in (0, 1))
+    determinant = aa * bb - ab * ab
+    serial, parallel = (a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant
+    if serial < 0:
+        return Amdahl(0.0, b / bb)
+    return Amdahl(serial, parallel) if parallel > 0 else Amdahl(a / aa, 0.0)
+
+
+def cores_for(points: Sequence[tuple[float, float]], seconds: float) -> CoresFor:
+    """How many cores take `seconds`, from times measured on some numbers of cores, of which there is at least one."""
+    ordered = sorted(points)
+    for (few, slow), (many, fast) in pairwise(ordered):
+        if min(slow, fast) <= seconds <= max(slow, fast) and slow != fast:
+            share = math.log(seconds / slow) / math.log(fast / slow)
+            return CoresFor(few * (many / few) ** share, "interpolated")
+    law = amdahl(ordered)
+    if law is None:
+        cores, measured = ordered[0]
+        return CoresFor(cores * measured / seconds, "proportional")
+    if seconds <= law.serial or law.parallel == 0:
+        return CoresFor(None, "never")
+    return CoresFor(law.parallel / (seconds - law.serial), "extrapolated")
+
+
+def efficiency(first: tuple[float, float], other: tuple[float, float], *, weak: bool = False) -> float:
+    """Share of the ideal that `other`, (cores, seconds), reaches beside `first`.
+
+    Strong scaling: the same work on k times the cores should take a k-th of the time. Weak: k times the work on k
+    times the cores should take the same time.
+    """
+    gain = first[1] / other[1]
+    return gain if weak else gain * first[0] / other[0]
+
+
+def _difference(low: float, high: float, confidence: float) -> Difference:
+    if low <= 1 <= high:
+        return "none"
+    if confidence < CONFIDENCE:
+        return "unsure"
+    return "faster" if high < 1 else "slower"
+
+
+@lru_cache(maxsize=256)
+def _left_out(n: int, m: int) -> tuple[int, float]:
+    """How many quotients to leave out at each end, and the confidence that this gives."""
+    if max(n, m) > _MOST_EXACT:
+        middle, deviation = n * m / 2, math.sqrt(n * m * (n + m + 1) / 12)
+        z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+        return max(0, math.floor(middle - z * deviation)), CONFIDENCE
+    chances = _mann_whitney(n, m)
+    below, k = 0.0, 0
+    while 2 * (below + chances[k]) <= 1 - CONFIDENCE:
+        below += chances[k]
+        k += 1
+    # With the fewest times no quotient may be left out, and the interval holds less than 95 %.
+    left_out = max(k - 1, 0)
+    return left_out, 1 - 2 * sum(chances[: left_out + 1])
+
+
+def _mann_whitney(n: int, m: int) -> list[float]:
+    """Chance of each value of U, from 0 to n·m, when two sets of times come from the same distribution."""
+    # Gaussian binomial coefficient: the product of (1 - q^(m+i)) / (1 - q^i) for i from 1 to n.
+    counts = [1] + [0] * (n * m)
+    for i in range(1, n + 1):
+        for u in range(n * m, m + i - 1, -1):
+            counts[u] -= counts[u - m - i]
+        for u in range(i, n * m + 1):
+            counts[u] += counts[u - i]
+    every = math.comb(n + m, n)
+    return [count / every for count in counts]

@@ -1,0 +1,552 @@
+"""A comparison read: rows with ratios, whether the answers agree, what follows. As values, Markdown and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from dask.utils import format_bytes
+from pydantic import BaseModel, ConfigDict
+
+from workbench.clusters.spec import ClusterSpec
+from workbench.runs import statistics
+from workbench.runs.agreement import Answer, agreement, data_of
+from workbench.runs.compare import SWEPT_OPTIONS
+from workbench.runs.comparisons import Comparison, Row
+from workbench.runs.statistics import FEWEST_REPEATS, CoresFor, cores_for, efficiency, outliers, ratio, spread
+from workbench.runs.store import Check
+
+Format = Literal["markdown", "csv", "json"]
+
+_FROZEN = ConfigDict(frozen=True)
+
+
+class Times(BaseModel):
+    """Times of a row in seconds."""
+
+    model_config = _FROZEN
+
+    median: float
+    min: float
+    max: float
+    q1: float
+    q3: float
+    all: tuple[float, ...]
+    """In the order in which they were measured."""
+
+
+class Strayed(BaseModel):
+    """A run that took much longer or shorter than the others of its row."""
+
+    model_config = _FROZEN
+
+    run: str
+    round: int
+    seconds: float
+    factor: float
+    """Times the median."""
+
+
+class RowSummary(BaseModel):
+    """One line of the table."""
+
+    model_config = _FROZEN
+
+    on: str
+    """The architecture, with the values of swept parameters."""
+    describe: str | None
+    """Workers, threads, memory and protocol."""
+    seconds: Times | None
+    ratio: float | None
+    """Median time over that of the first row that was measured."""
+    ratio_low: float | None
+    ratio_high: float | None
+    confidence: float | None
+    difference: statistics.Difference | None
+    """Whether the ratio can be told from 1; None for the first row."""
+    bytes_per_second: float | None
+    cost: float | None
+    """Price of the median time, where workbench.prices names this hardware's."""
+    energy: float | None
+    """Joules that the GPUs took, median of the runs."""
+    check: Check | None
+    """Of all runs together: passed where each did."""
+    outliers: tuple[Strayed, ...]
+    runs: tuple[str, ...]
+    reason: str | None
+    """Why it can't be had, or what ended its measuring early."""
+
+
+class Point(BaseModel):
+    """One number of cores on a scaling curve."""
+
+    model_config = _FROZEN
+
+    cores: int
+    seconds: float
+    speedup: float
+    """Beside the fewest cores; for weak scaling, of the work done in a second."""
+    efficiency: float
+
+
+class Scaling(BaseModel):
+    """How the time falls with the cores."""
+
+    model_config = _FROZEN
+
+    what: str
+    weak: bool
+    points: tuple[Point, ...]
+    serial_share: float | None
+    """Part of the time on one core that more cores don't shorten, by Amdahl's law; None for weak scaling."""
+
+
+class CoresEqual(BaseModel):
+    """How many CPU cores take as long as a GPU."""
+
+    model_config = _FROZEN
+
+    on: str
+    cores: float | None
+    low: float | None
+    high: float | None
+    """From the rounds of measuring, each by itself."""
+    how: str
+    sentence: str
+
+
+class Differing(BaseModel):
+    """Something in which runs of the past differ, with its value for each row."""
+
+    model_config = _FROZEN
+
+    kind: Literal["parameters", "spec", "versions", "machine"]
+    name: str
+    values: tuple[Any, ...]
+
+
+class Summary(BaseModel):
+    """All that a comparison says."""
+
+    model_config = _FROZEN
+
+    id: str
+    workload: str
+    status: str
+    rows: tuple[RowSummary, ...]
+    agree: bool | None
+    agreement: str
+    verdict: str
+    scaling: tuple[Scaling, ...]
+    cores_equal: tuple[CoresEqual, ...]
+    differences: tuple[Differing, ...]
+    notes: tuple[str, ...]
+    error: str | None
+
+
+def summarise(comparison: Comparison) -> Summary:
+    """Return what a comparison says, which may be still going on."""
+    rows = tuple(_row(row, _first(comparison)) for row in comparison.rows)
+    found = agreement(_answers(comparison))
+    equal = _cores_equal(comparison)
+    return Summary(
+        id=comparison.id,
+        workload=comparison.workload,
+        status=comparison.status,
+        rows=rows,
+        agree=found.agree,
+        agreement=found.how,
+        verdict=verdict(rows, found.agree, found.how, equal),
+        scaling=_scalings(comparison),
+        cores_equal=equal,
+        differences=_differences(comparison) if comparison.mode == "past" else (),
+        notes=comparison.notes,
+        error=comparison.error,
+    )
+
+
+def export(comparison: Comparison, form: Format) -> str:
+    """Return the comparison as text of one of the formats."""
+    summary = summarise(comparison)
+    if form == "json":
+        return summary.model_dump_json(indent=2)
+    return as_csv(summary) if form == "csv" else as_markdown(summary)
+
+
+def as_markdown(summary: Summary) -> str:
+    """Return the table and what is to be said of it, in GitHub's Markdown."""
+    lines = [f"**{summary.workload}**: {summary.verdict}", "", *_markdown_table(*cells(summary))]
+    for curve in summary.scaling:
+        kind = "Weak" if curve.weak else "Strong"
+        header = ["cores", "time", "gain" if curve.weak else "speed-up", "efficiency"]
+        body = [
+            [str(p.cores), seconds_text(p.seconds), f"{p.speedup:.2f}", f"{100 * p.efficiency:.0f} %"]
+            for p in curve.points
+        ]
+        lines += ["", f"{kind} scaling, {curve.what}:", "", *_markdown_table(header, body)]
+    if summary.differences:
+        header = ["differs", *(row.on for row in summary.rows)]
+        body = [[f"{each.kind}: {each.name}", *map(_value_text, each.values)] for each in summary.differences]
+        lines += ["", *_markdown_table(header, body)]
+    return "\n".join([*lines, "", *(f"- {_escaped(remark)}" for remark in remarks(summary))]).rstrip() + "\n"
+
+
+def as_csv(summary: Summary) -> str:
+    """Return the rows as CSV, numbers in seconds, bytes and joules as they are."""
+    out = io.StringIO()
+    names = ("median", "min", "max", "q1", "q3")
+    writer = csv.writer(out, lineterminator="\n")
+    plain = ("ratio", "ratio_low", "ratio_high", "difference", "bytes_per_second", "cost", "energy")
+    writer.writerow(["on", "cluster", *(f"seconds_{name}" for name in names), "repeats", *plain, "check", "reason"])
+    for row in summary.rows:
+        times = [getattr(row.seconds, name) for name in names] if row.seconds else [None] * len(names)
+        passed = None if row.check is None else "passed" if row.check.passed else "failed"
+        repeats = len(row.seconds.all) if row.seconds else 0
+        values = [getattr(row, name) for name in plain]
+        writer.writerow([row.on, row.describe, *times, repeats, *values, passed, row.reason])
+    return out.getvalue()
+
+
+def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table as texts; columns in which nothing stands are left out."""
+    header = ["architecture", "time", "min – max", "ratio to the first", "speed", "cost", "GPU energy", "check"]
+    body = [
+        [
+            row.on,
+            "–" if row.seconds is None else seconds_text(row.seconds.median),
+            "" if row.seconds is None or len(row.seconds.all) == 1 else _range(row.seconds.min, row.seconds.max),
+            ratio_text(row),
+            "" if row.bytes_per_second is None else f"{format_bytes(int(row.bytes_per_second))}/s",
+            "" if row.cost is None else f"{row.cost:.3g}",
+            "" if row.energy is None else f"{row.energy:.3g} J",
+            row.reason or "" if row.seconds is None else check_text(row),
+        ]
+        for row in summary.rows
+    ]
+    kept = [i for i in range(len(header)) if i in (0, 1, len(header) - 1) or any(row[i] for row in body)]
+    return [header[i] for i in kept], [[row[i] for i in kept] for row in body]
+
+
+def remarks(summary: Summary) -> tuple[str, ...]:
+    """Sentences below the table: agreement, outliers, cores that equal a GPU, notes."""
+    strayed = (
+        f"Outlier: {each.run} on {row.on} (round {each.round + 1}) took {seconds_text(each.seconds)}, "
+        f"{each.factor:.2f} times the median. It is counted in the table."
+        for row in summary.rows
+        for each in row.outliers
+    )
+    ended = (f"{row.on} ended early: {row.reason}" for row in summary.rows if row.reason and row.seconds)
+    equal = (each.sentence for each in summary.cores_equal)
+    found = (summary.error, summary.agreement, *strayed, *ended, *equal, *summary.notes)
+    return tuple(" ".join(each.split()) for each in found if each)
+
+
+def verdict(rows: Sequence[RowSummary], agree: bool | None, how: str, equal: Sequence[CoresEqual] = ()) -> str:
+    """Return the comparison in one or two sentences."""
+    measured = [row for row in rows if row.seconds is not None]
+    if not measured:
+        return "Nothing was measured."
+    if agree is False:
+        return f"The answers do not agree, so the times say nothing: {how}"
+    if len(measured) == 1:
+        return f"{measured[0].on} took {_median(measured[0])}; there is nothing to compare it with."
+    first = measured[0]
+    fastest = min(measured, key=lambda row: row.seconds.median if row.seconds else 0.0)
+    differing = [row for row in measured[1:] if row.difference in ("faster", "slower")]
+    unsure = [row for row in measured[1:] if row.difference == "unsure"]
+    sentences = []
+    if not differing and not unsure:
+        sentences.append(f"No difference: the spread of {_count(len(first.runs), 'repeat')} covers it.")
+    elif not differing:
+        sentences.append(f"{fastest.on} was the fastest ({_median(fastest)}).")
+    elif fastest is first:
+        sentences.append(f"{first.on} is the fastest ({_median(first)}).")
+    else:
+        times = f"{1 / fastest.ratio:.3g} times as fast as {first.on}" if fastest.ratio else ""
+        known = "" if fastest.difference == "faster" else ", though the spread covers that"
+        sentences.append(f"{fastest.on} is the fastest ({_median(fastest)}), {times}{known}.")
+    same = [row.on for row in measured[1:] if row.difference == "none"]
+    if differing and same:
+        sentences.append(f"No difference between {first.on} and {', '.join(same)}.")
+    if unsure and all(len(row.runs) == 1 for row in measured):
+        sentences.append("One time each can't be told from chance.")
+    elif unsure:
+        sentences.append(f"Too few repeats to tell a difference from chance at 95 %: give {FEWEST_REPEATS} or more.")
+    return " ".join([*sentences, *(each.sentence for each in equal[:1])])
+
+
+def ratio_text(row: RowSummary) -> str:
+    """Return the ratio as the table shows it."""
+    if row.ratio is None:
+        return ""
+    if row.difference is None:
+        return "1"
+    if row.ratio_low is None or row.ratio_high is None:
+        return f"{row.ratio:.3g}"
+    interval = f"{row.ratio:.3g} ({row.ratio_low:.3g} – {row.ratio_high:.3g})"
+    return f"{interval}, no difference" if row.difference == "none" else interval
+
+
+def check_text(row: RowSummary) -> str:
+    """Return the check as the table shows it."""
+    return "" if row.check is None else "passed" if row.check.passed else "failed"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time in the unit that suits it: '11 min 30 s', '1.52 s', '12.0 ms'."""
+    if seconds >= 3600:
+        return f"{int(seconds // 3600)} h {seconds % 3600 / 60:.0f} min"
+    if seconds >= 60:
+        return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+# -- rows
+
+
+def _first(comparison: Comparison) -> Row | None:
+    return next((row for row in comparison.rows if row.seconds), None)
+
+
+def _row(row: Row, first: Row | None) -> RowSummary:
+    seconds = row.seconds
+    compared = ratio(seconds, first.seconds) if seconds and first else None
+    is_first = row is first
+    speeds = [sample.bytes / sample.seconds for sample in row.samples if sample.bytes and sample.seconds]
+    energies = [sample.energy for sample in row.samples if sample.energy is not None]
+    times = Times(**spread(seconds)._asdict(), all=seconds) if seconds else None
+    return RowSummary(
+        on=row.label,
+        describe=None if row.spec is None else row.spec.describe(),
+        seconds=times,
+        ratio=compared and compared.ratio,
+        ratio_low=None if is_first else compared and compared.low,
+        ratio_high=None if is_first else compared and compared.high,
+        confidence=None if is_first else compared and compared.confidence,
+        difference=None if is_first else compared and compared.difference,
+        bytes_per_second=spread(speeds).median if speeds else None,
+        cost=None if times is None or row.spec is None else _cost(row.spec, times.median),
+        energy=spread(energies).median if energies else None,
+        check=_check(row),
+        outliers=_outliers(row),
+        runs=tuple(sample.run for sample in row.samples),
+        reason=row.reason,
+    )
+
+
+def _outliers(row: Row) -> tuple[Strayed, ...]:
+    measured = [sample for sample in row.samples if sample.seconds is not None]
+    found = ((measured[each.place], each.factor) for each in outliers(row.seconds))
+    return tuple(
+        Strayed(run=sample.run, round=sample.round, seconds=sample.seconds or 0.0, factor=factor)
+        for sample, factor in found
+    )
+
+
+def _check(row: Row) -> Check | None:
+    checks = [sample.check for sample in row.samples if sample.check is not None]
+    failed = [check for check in checks if not check.passed]
+    return failed[0] if failed else checks[0] if checks else None
+
+
+def _cost(spec: ClusterSpec, seconds: float) -> float | None:
+    return None
+
+
+# -- answers
+
+
+def _answers(comparison: Comparison) -> list[Answer]:
+    return [
+        Answer(
+            row.label,
+            data_of({"workload": row.workload, **row.resolved}, on_gpu=bool(row.spec and row.spec.devices)),
+            sample.result,
+            str(row.resolved.get("dtype", "float64")),
+            None if sample.check is None else sample.check.passed,
+        )
+        for row in comparison.rows
+        for sample in row.samples
+        if sample.status == "done"
+    ]
+
+
+# -- scaling
+
+
+def _scalings(comparison: Comparison) -> tuple[Scaling, ...]:
+    """Return a curve for each set of rows that differ in nothing but the number of workers or threads."""
+    request = comparison.request
+    if request is None:
+        return ()
+    swept = [name for name in request.sweep if SWEPT_OPTIONS.get(name) in ("n_workers", "threads_per_worker")]
+    if not swept:
+        return ()
+    curves: dict[str, list[Row]] = {}
+    for row in comparison.rows:
+        if row.seconds and row.spec is not None:
+            curves.setdefault(_apart_from(row, swept), []).append(row)
+    found = (_scaling(what, rows, weak=request.weak) for what, rows in curves.items())
+    return tuple(each for each in found if each is not None)
+
+
+def _apart_from(row: Row, swept: Sequence[str]) -> str:
+    """What stands still on a curve, in words."""
+    from workbench.clusters.lines import read_line
+
+    line = read_line(row.on)
+    rest = {name: value for name, value in line.choices.items() if name not in {SWEPT_OPTIONS[each] for each in swept}}
+    others = [f"{name}={value}" for name, value in row.swept.items() if name not in swept]
+    return ", ".join([str(line._replace(choices=rest)), *others])
+
+
+def _scaling(what: str, rows: Sequence[Row], *, weak: bool) -> Scaling | None:
+    measured = sorted((row.spec.threads, spread(row.seconds).median) for row in rows if row.spec is not None)
+    if len({cores for cores, _ in measured}) < 2:
+        return None
+    first = measured[0]
+    points = []
+    for cores, seconds in measured:
+        share = efficiency(first, (cores, seconds), weak=weak)
+        points.append(Point(cores=cores, seconds=seconds, speedup=share * cores / first[0], efficiency=share))
+    law = None if weak else statistics.amdahl(measured)
+    return Scaling(
+        what=what,
+        weak=weak,
+        points=tuple(points),
+        serial_share=law.serial / (law.serial + law.parallel) if law else None,
+    )
+
+
+def _cores_equal(comparison: Comparison) -> tuple[CoresEqual, ...]:
+    """Return for each row on GPUs how many cores equal it, from the rows on cores that did the same work."""
+    usable = ((comparison.inventory or {}).get("cpu") or {}).get("usable")
+    cores = [
+        row
+        for row in comparison.rows
+        if row.spec is not None and row.seconds and not row.spec.devices and row.spec.threads <= (usable or 2**31)
+    ]
+    found = []
+    for row in comparison.rows:
+        if row.spec is not None and row.spec.devices and row.seconds:
+            same = [other for other in cores if other.resolved == row.resolved]
+            if same:
+                found.append(_equal(row, same))
+    return tuple(found)
+
+
+def _equal(row: Row, cores: Sequence[Row]) -> CoresEqual:
+    points = [(other.spec.threads, spread(other.seconds).median) for other in cores if other.spec is not None]
+    middle = cores_for(points, spread(row.seconds).median)
+    by_round = [_equal_in(index, row, cores) for index in range(min(len(each.seconds) for each in (row, *cores)))]
+    numbers = [each.cores for each in by_round if each.cores is not None]
+    low, high = (min(numbers), max(numbers)) if len(numbers) > 1 and len(numbers) == len(by_round) else (None, None)
+    gpus = len(row.spec.devices) if row.spec else 1
+    return CoresEqual(
+        on=row.label,
+        cores=middle.cores,
+        low=low,
+        high=high,
+        how=middle.how,
+        sentence=_equal_sentence(f"{row.label} ({_count(gpus, 'GPU')})", middle, low, high, sorted(points)),
+    )
+
+
+def _equal_in(index: int, row: Row, cores: Sequence[Row]) -> CoresFor:
+    points = [(other.spec.threads, other.seconds[index]) for other in cores if other.spec is not None]
+    return cores_for(points, row.seconds[index])
+
+
+def _equal_sentence(
+    who: str, found: CoresFor, low: float | None, high: float | None, points: Sequence[tuple[int, float]]
+) -> str:
+    fewest, most = points[0][0], points[-1][0]
+    measured = _count(fewest, "core") if fewest == most else f"{fewest} to {most} cores"
+    if found.cores is None:
+        return (
+            f"No number of CPU cores equals {who}, by Amdahl's law through the times on {measured}: part of the work "
+            "is not shortened by more of them."
+        )
+    between = f" ({low:.3g} to {high:.3g} in single rounds)" if low is not None and high is not None else ""
+    number = f"{found.cores:.2g}" if found.cores < 10 else f"{found.cores:.0f}"
+    said = f"{number} CPU cores equal {who}{between}"
+    if found.how == "interpolated":
+        return f"{said}, between numbers of cores that were measured here."
+    if found.how == "extrapolated":
+        return (
+            f"{said}: extrapolated by Amdahl's law from {measured}, so the true number may be quite another; memory "
+            "bandwidth alone can make it larger."
+        )
+    return f"{said} if cores scaled perfectly, which they don't: only {measured} measured. Sweep workers to know more."
+
+
+# -- runs of the past
+
+
+def _differences(comparison: Comparison) -> tuple[Differing, ...]:
+    facts = [_facts(row) for row in comparison.rows]
+    names = dict.fromkeys(key for each in facts for key in each)
+    found = ((kind, name, tuple(each.get((kind, name)) for each in facts)) for kind, name in names)
+    return tuple(
+        Differing(kind=kind, name=name, values=values)
+        for kind, name, values in found
+        if any(value != values[0] for value in values)
+    )
+
+
+def _facts(row: Row) -> dict[tuple[str, str], Any]:
+    spec = row.spec.model_dump(mode="json", exclude={"why"}) if row.spec else {}
+    kinds: dict[str, Mapping[str, Any]] = {
+        "parameters": {"workload": row.workload, **row.resolved},
+        "spec": spec,
+        "versions": row.versions,
+        "machine": _machine(row.inventory or {}),
+    }
+    return {(kind, name): value for kind, facts in kinds.items() for name, value in facts.items()}
+
+
+def _machine(inventory: Mapping[str, Any]) -> dict[str, Any]:
+    cpu, memory = inventory.get("cpu") or {}, inventory.get("memory") or {}
+    gpus = [gpu.get("name") for gpu in inventory.get("gpus") or ()]
+    driver = (inventory.get("cuda") or {}).get("driver_version")
+    facts = {
+        "processor": cpu.get("model"),
+        "usable cores": cpu.get("usable"),
+        "memory": memory.get("cgroup_limit") or memory.get("total"),
+        "GPUs": gpus or None,
+        "driver": driver,
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+# -- words
+
+
+def _markdown_table(header: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    rows = [[_escaped(cell) for cell in row] for row in (header, *body)]
+    rule = ["---"] + ["---:"] * (len(header) - 2) + ["---"] if len(header) > 2 else ["---"] * len(header)
+    return [f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _value_text(value: Any) -> str:
+    return "–" if value is None else str(value)
+
+
+def _range(low: float, high: float) -> str:
+    unit = seconds_text(high).rpartition(" ")[2]
+    left, _, right = seconds_text(low).rpartition(" ")
+    return f"{left if right == unit and ' ' not in left else seconds_text(low)} – {seconds_text(high)}"
+
+
+def _median(row: RowSummary) -> str:
+    return seconds_text(row.seconds.median) if row.seconds else "–"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
