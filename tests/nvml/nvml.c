@@ -9,7 +9,9 @@
    SIMULATED_NVML_LOAD       "idle", "busy", "wave", or percents that follow one another each second: "0,50,100"
    SIMULATED_NVML_LOST       devices that fall off the bus: "3@5" after 5 s, "3@/a/file" once that file is there
    SIMULATED_NVML_START      when the clock of load and loss starts, seconds since the epoch (the first call)
-   SIMULATED_NVML_PROCESSES  who holds memory: "device:pid:bytes,..."
+   SIMULATED_NVML_PROCESSES  who holds memory: "device:pid:bytes,..."; the pid "self" is that of who asks
+   SIMULATED_NVML_THROTTLE   bits of what holds the clocks back while there is load: 4 is the power cap
+   SIMULATED_NVML_COST       microseconds that each call keeps the processor busy, as a driver does (0)
 
    Signatures and structures: the public NVML API reference. What isn't here answers FUNCTION_NOT_FOUND. */
 
@@ -114,14 +116,21 @@ static u64 total(const device *of) {
     u64 whole = strtoull(setting("SIMULATED_NVML_MEMORY", "85899345920"), NULL, 10);
     return of->slice < 0 ? whole : whole / 8;
 }
+/* Whether an entry of SIMULATED_NVML_PROCESSES is of this device. */
+static int holds(const char *at, int gpu, unsigned *pid, u64 *bytes) {
+    int which;
+    *pid = getpid();
+    if (sscanf(at, "%d:self:%llu", &which, bytes) != 2 && sscanf(at, "%d:%u:%llu", &which, pid, bytes) != 3) return 0;
+    return which == gpu;
+}
 static u64 used(const device *of) {
     u64 idle = strtoull(item(setting("SIMULATED_NVML_USED", "0"), of->gpu), NULL, 10), all = total(of);
     if (of->slice >= 0) return 0;
     for (const char *at = getenv("SIMULATED_NVML_PROCESSES"); at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : "") {
-        int which; unsigned pid; u64 bytes;
-        if (sscanf(at, "%d:%u:%llu", &which, &pid, &bytes) == 3 && which == of->gpu) idle += bytes;
+        unsigned pid; u64 bytes;
+        if (holds(at, of->gpu, &pid, &bytes)) idle += bytes;
     }
-    idle += (u64)(load(of->gpu) * 0.6 * all);
+    idle += (u64)(load(of->gpu) * 0.45 * all);
     return idle > all ? all : idle;
 }
 
@@ -133,6 +142,7 @@ static int say(char *to, unsigned size, const char *text) {
 }
 static int check(const char *function, const device *of) {
     if (!initialized) return UNINITIALIZED;
+    for (double end = now() + atof(setting("SIMULATED_NVML_COST", "0")) * 1e-6; now() < end; ) continue;
     if (of && of->gpu >= gpus()) return INVALID_ARGUMENT;
     if (of && lost(of->gpu)) return GPU_IS_LOST;
     return ordered_error(function, of ? of->gpu : -1);
@@ -252,8 +262,8 @@ int nvmlDeviceGetBAR1MemoryInfo(device *of, memory *to) {
 static int fill_processes(const device *of, unsigned *count, process *to) {
     unsigned found = 0, room = to ? *count : 0;
     for (const char *at = getenv("SIMULATED_NVML_PROCESSES"); at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : "") {
-        int which; unsigned pid; u64 bytes;
-        if (sscanf(at, "%d:%u:%llu", &which, &pid, &bytes) != 3 || which != of->gpu) continue;
+        unsigned pid; u64 bytes;
+        if (!holds(at, of->gpu, &pid, &bytes)) continue;
         if (found < room) to[found] = (process){pid, bytes, -1u, -1u};
         found++;
     }
@@ -382,7 +392,7 @@ int nvmlDeviceGetClockInfo(device *of, int type, unsigned *mhz) {
 int nvmlDeviceGetMaxClockInfo(device *of, int type, unsigned *mhz) { WHOLE(of); *mhz = type == 2 ? 877 : 1530; return SUCCESS; }
 int nvmlDeviceGetCurrentClocksEventReasons(device *of, u64 *reasons) {
     WHOLE(of);
-    *reasons = load(of->gpu) > 0 ? 0 : 1;  /* 1: idle */
+    *reasons = load(of->gpu) > 0 ? strtoull(setting("SIMULATED_NVML_THROTTLE", "0"), NULL, 0) : 1;  /* 1: idle */
     return SUCCESS;
 }
 int nvmlDeviceGetPcieThroughput(device *of, int counter, unsigned *kilobytes) {

@@ -6,15 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from workbench.hardware.sampling import CAUSES
 from workbench.hardware.sources import Sources, UnreadableError
-
-_CAUSES = {
-    "NVMLError_DriverNotLoaded": "The NVIDIA driver is installed but not loaded",
-    "NVMLError_LibRmVersionMismatch": "The NVIDIA driver was replaced and this machine not restarted since",
-    "NVMLError_NoPermission": "This account may not use the NVIDIA driver",
-    "NVMLError_GpuIsLost": "A GPU has fallen off the bus",
-}
-"""What NVML's errors at its start mean."""
 
 
 @contextmanager
@@ -37,7 +30,7 @@ def _initialise(library: Any) -> None:
     except library.NVMLError_LibraryNotFound as err:
         raise UnreadableError("No NVIDIA driver was found (NVML: library not found).") from err
     except (library.NVMLError, OSError) as err:
-        cause = _CAUSES.get(type(err).__name__, "The NVIDIA driver doesn't answer")
+        cause = CAUSES.get(type(err).__name__, "The NVIDIA driver doesn't answer")
         raise UnreadableError(f"{cause} (NVML: {str(err).rstrip('.')}).") from err
 
 

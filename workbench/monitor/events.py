@@ -56,6 +56,56 @@ class WorkerSample:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuSample:
+    """How one GPU was doing at one time. What can't be had is None, and `absent` says why under its name."""
+
+    uuid: str
+    """What tells one GPU from another: two workers on one GPU are one GPU. Of a MIG slice its own."""
+    name: str
+    index: int
+    """NVML's number on its host."""
+    host: str
+    time: float
+    utilisation: float | None = None
+    """Percent of the last moment in which something ran."""
+    memory_used: int | None = None
+    """Bytes, by whomever."""
+    memory_ours: int | None = None
+    """Bytes held by worker processes of this cluster."""
+    memory_total: int | None = None
+    power: float | None = None
+    """Watts."""
+    power_limit: float | None = None
+    energy: float | None = None
+    """Joules since the driver was loaded."""
+    temperature: float | None = None
+    """°C."""
+    clock: float | None = None
+    """MHz of the streaming multiprocessors."""
+    clock_max: float | None = None
+    throttle: tuple[str, ...] | None = None
+    """Why the clock isn't higher, such as 'power cap'; 'idle' among them. Empty where nothing holds it back."""
+    pcie_rx: float | None = None
+    """Bytes per second that the GPU receives; read every 2 s and held in between, as one reading takes 20 ms."""
+    pcie_tx: float | None = None
+    nvlink_rx: float | None = None
+    """Bytes per second over all its NVLinks."""
+    nvlink_tx: float | None = None
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Reasons by field, such as {"power": "not supported by this GPU"}."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoGpus:
+    """Why no GPU of one host of the cluster can be read."""
+
+    host: str
+    reason: str
+    expected: bool
+    """Whether there seems to be a GPU; False on a host that has none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """How many tasks of each name there are: {"total", "done", "erred", "processing"}.
 
@@ -156,3 +206,6 @@ class Batch:
     """None where nothing has changed."""
     recorded: bool = False
     """Whether this is all that was recorded of a run, rather than what happens now."""
+    gpus: tuple[GpuSample, ...] = ()
+    no_gpus: tuple[NoGpus, ...] | None = None
+    """All hosts whose GPUs can't be read, by now; None where nothing has changed."""

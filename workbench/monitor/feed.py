@@ -15,7 +15,8 @@ from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 from workbench import config
-from workbench.monitor import plugin
+from workbench.hardware import sampling
+from workbench.monitor import plugin, sampler
 from workbench.monitor.events import Batch
 from workbench.monitor.wire import unpack
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _KEPT = 36_000
 """Batches kept for a watcher that doesn't take them: an hour of them."""
+
+_GPU_INTERVAL = 0.25  # seconds, where it was taken out of the configuration
 
 _LAST_BATCH = 2.0
 """Seconds that the last batch gets to arrive after the watcher has left."""
@@ -47,6 +50,21 @@ class _Travelling:
 @cache
 def _source() -> str:
     return inspect.getsource(plugin)
+
+
+class _TravellingSampler:
+    """`sampler.GpuSampler`, which is made of source text on each worker as well."""
+
+    def __init__(self, watch: str, interval: float) -> None:
+        self._arguments = (watch, interval)
+
+    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
+        reads, samples = inspect.getsource(sampling), inspect.getsource(sampler)
+        namespaces = {"__name__": "workbench_sampling"}, {"__name__": "workbench_sampler"}
+        return eval, (
+            f"(lambda reading, names: (exec({reads!r}, reading), exec({samples!r}, names), "
+            f"names['GpuSampler'](reading, *{self._arguments!r}))[2])(*{namespaces!r})",
+        )
 
 
 _watch = _Travelling("watch")
@@ -98,7 +116,10 @@ class Feed:
 
     async def astart(self) -> Self:
         """Begin to watch, from a coroutine."""
+        from distributed.protocol.pickle import dumps
+
         _join(self)
+        gpu_watch, gpu_interval = uuid4().hex, config.seconds("monitor.gpu-interval") or _GPU_INTERVAL
         try:
             await self.client.run_on_scheduler(
                 _watch,
@@ -106,6 +127,8 @@ class Feed:
                 feed=self._id,
                 batch_interval=config.seconds("monitor.batch-interval"),
                 sample_interval=config.seconds("monitor.sample-interval"),
+                gpu_watch=gpu_watch,
+                gpu_sampler=dumps(_TravellingSampler(gpu_watch, gpu_interval)),
             )
         except BaseException:
             _leave(self)

@@ -10,6 +10,8 @@ as bytes, which `workbench.monitor.wire` unpacks on the other side.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sys
 from array import array
 from typing import Any
@@ -19,6 +21,7 @@ from distributed.metrics import time
 from tornado.ioloop import PeriodicCallback
 
 TOPIC = "workbench-events"
+GPU_TOPIC = "workbench-gpus"
 NAME = "workbench-monitor"
 
 KIND_CODES = {"compute": 0, "transfer": 1, "disk-read": 2, "disk-write": 3, "deserialize": 4}
@@ -27,6 +30,11 @@ OTHER_KIND = 5
 # A watcher that is this many messages behind is sent nothing until it has caught up: what it doesn't read would
 # pile up in the scheduler's memory.
 FAR_BEHIND = 300
+
+# Seconds without a sample after which a GPU may be read by another worker.
+GPU_SILENCE = 2.5
+
+NO_PIDS = "NVML names no process of ours here, as inside a container"
 
 _ACTIVE = ("waiting", "queued", "no-worker", "processing")
 
@@ -37,7 +45,9 @@ class Monitor(SchedulerPlugin):
     name = NAME
     idempotent = True
 
-    def __init__(self, scheduler: Any, batch_interval: float, sample_interval: float) -> None:
+    def __init__(
+        self, scheduler: Any, batch_interval: float, sample_interval: float, watch: str = "", gpu_sampler: bytes = b""
+    ) -> None:
         self.watchers: dict[str, set[str]] = {}
         self._scheduler = scheduler
         self._finished: list[tuple[Any, str, str, dict[str, Any]]] = []
@@ -48,6 +58,7 @@ class Monitor(SchedulerPlugin):
         self._sample_interval = sample_interval
         self._next_sample = 0.0
         self._callback = PeriodicCallback(self._tick, batch_interval * 1000)
+        self._gpus = Gpus(scheduler, watch, gpu_sampler)
 
     def begin(self) -> None:
         """Start counting from the tasks that are there now."""
@@ -57,10 +68,12 @@ class Monitor(SchedulerPlugin):
             count["done"] = states["memory"] + states["released"]
             count["erred"] = states["erred"]
         self._callback.start()
+        self._gpus.begin()
 
     def end(self) -> None:
-        """Leave nothing behind on the scheduler."""
+        """Leave nothing behind on the scheduler and the workers."""
         self._callback.stop()
+        self._gpus.end()
         if self._scheduler.plugins.get(NAME) is self:
             self._scheduler.remove_plugin(name=NAME)
 
@@ -71,6 +84,7 @@ class Monitor(SchedulerPlugin):
         self._published = {}
         self._sampled = {}
         self._next_sample = 0.0
+        self._gpus.repeat()
 
     def remove_watcher(self, client: str, feed: str) -> None:
         """Send what is left and forget one feed of a client.
@@ -101,6 +115,16 @@ class Monitor(SchedulerPlugin):
         """Count the tasks of a new graph before any of them can be forgotten."""
         self._count_new_tasks()
 
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Take what a worker says of its GPUs."""
+        if topic == GPU_TOPIC:
+            self._gpus.take(msg)
+            self._scheduler._broker.truncate(GPU_TOPIC)
+
+    def remove_worker(self, scheduler: Any, worker: str, **kwargs: Any) -> None:
+        """Forget what a worker said of its GPUs."""
+        self._gpus.forget(worker)
+
     def restart(self, scheduler: Any) -> None:
         """Forget the tasks that the scheduler forgets."""
         self._finished = []
@@ -129,6 +153,7 @@ class Monitor(SchedulerPlugin):
             self._next_sample = now + self._sample_interval
             if samples := self._samples():
                 message["samples"] = samples
+        message |= self._gpus.news()
         if message:
             self._publish(message)
 
@@ -254,20 +279,129 @@ class Monitor(SchedulerPlugin):
         return samples
 
 
+class Gpus:
+    """What the samplers on the workers say of GPUs: each GPU once, however many workers see it.
+
+    Parameters
+    ----------
+    watch
+        What the samples are for: those of another watch, which is just ending, are left out.
+    sampler
+        The pickled plugin that samples on the workers.
+    """
+
+    def __init__(self, scheduler: Any, watch: str, sampler: bytes) -> None:
+        self._scheduler = scheduler
+        self._sampler = sampler
+        self.watch = watch
+        self._starting: asyncio.Future[Any] | None = None
+        self._stopping: asyncio.Future[Any] | None = None
+        self._samples: list[dict[str, Any]] = []
+        self._nothing: dict[str, tuple[str, str, bool]] = {}
+        self._is_new = False
+        self._readers: dict[str, tuple[str, float]] = {}
+        self._processes: dict[str, tuple[str, int]] = {}
+
+    def begin(self) -> None:
+        """Have the workers sample, those too that come later."""
+        if self._sampler:
+            self._starting = asyncio.ensure_future(self._start())
+
+    def end(self) -> None:
+        """Have no worker sample any more."""
+        self._stopping = asyncio.ensure_future(self._stop(self._starting))
+
+    def repeat(self) -> None:
+        """Say again why there is nothing, where there is nothing: somebody new is listening."""
+        self._is_new = bool(self._nothing)
+
+    def take(self, message: dict[str, Any]) -> None:
+        """Keep what one worker sent."""
+        worker = self._scheduler.workers.get(message.get("worker"))
+        if worker is None or message["watch"] != self.watch:
+            return
+        host, address = message["host"], message["worker"]
+        self._processes[address] = (host, message["pid"])
+        if "nothing" in message:
+            self._nothing[address] = (host, message["nothing"], message["expected"])
+            self._is_new = True
+        now = time()
+        for sample in message.get("samples", ()):
+            reader, heard = self._readers.get(sample["uuid"], (address, now))
+            if reader != address and now - heard < GPU_SILENCE:
+                continue
+            self._readers[sample["uuid"]] = (address, now)
+            sample["time"] += worker.time_delay
+            self._samples.append({"host": host} | self._with_ours(sample, host, message["pids_known"]))
+
+    def forget(self, worker: str) -> None:
+        """Forget a worker that has gone."""
+        self._processes.pop(worker, None)
+        self._is_new |= self._nothing.pop(worker, None) is not None
+
+    def news(self) -> dict[str, Any]:
+        """What came since the last call: samples, and for each host without any the reason."""
+        news: dict[str, Any] = {}
+        if self._samples:
+            news["gpus"], self._samples = self._samples, []
+        if self._is_new:
+            self._is_new = False
+            news["no_gpus"] = list({host: (host, *rest) for host, *rest in self._nothing.values()}.values())
+        return news
+
+    def _with_ours(self, sample: dict[str, Any], host: str, pids_known: bool) -> dict[str, Any]:
+        """The sample with the memory that workers of this cluster hold in place of a list of processes."""
+        processes = sample.pop("processes", None)
+        reason = sample["absent"].pop("processes", None)
+        if processes is not None:
+            pids = {pid for place, pid in self._processes.values() if place == host}
+            ours = [held for pid, held in processes if pid in pids]
+            if None in ours:
+                reason = "NVML doesn't tell how much each process holds"
+            elif not ours and not pids_known:
+                reason = NO_PIDS
+            else:
+                sample["memory_ours"] = sum(ours)
+        if "memory_ours" not in sample:
+            sample["absent"]["memory_ours"] = reason
+        return sample
+
+    async def _start(self) -> None:
+        with contextlib.suppress(Exception):  # a worker that is just dying must not end the watching
+            await self._scheduler.register_worker_plugin(
+                None, self._sampler, f"workbench-gpus-{self.watch}", idempotent=False
+            )
+
+    async def _stop(self, starting: asyncio.Future[Any] | None) -> None:
+        if starting is None:
+            return
+        await starting
+        with contextlib.suppress(Exception):
+            await self._scheduler.unregister_worker_plugin(None, f"workbench-gpus-{self.watch}")
+
+
 def _thread(reported: dict[str, Any]) -> int:
     return reported.get("thread") or 0
 
 
-def watch(client: str, feed: str, batch_interval: float, sample_interval: float, dask_scheduler: Any = None) -> None:
+def watch(
+    client: str,
+    feed: str,
+    batch_interval: float,
+    sample_interval: float,
+    gpu_watch: str,
+    gpu_sampler: bytes,
+    dask_scheduler: Any = None,
+) -> None:
     """Make the scheduler send its events to a client, for one of its feeds.
 
-    The first watcher's intervals hold for all.
+    The first watcher's intervals and sampler hold for all.
     """
     if client not in dask_scheduler.clients:
         return
     monitor = dask_scheduler.plugins.get(NAME)
     if monitor is None:
-        monitor = Monitor(dask_scheduler, batch_interval, sample_interval)
+        monitor = Monitor(dask_scheduler, batch_interval, sample_interval, gpu_watch, gpu_sampler)
         dask_scheduler.add_plugin(monitor, name=NAME)
         monitor.begin()
     monitor.add_watcher(client, feed)

@@ -28,7 +28,7 @@ erred          p       of these, failed
 processing     p       of these, on a worker now
 =============  ======  ====================================================================================
 
-Times are seconds since the epoch by the scheduler's clock.
+Times are seconds since the epoch by the scheduler's clock. Samples of GPUs are in a file of their own: `gpu_record`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ from workbench.monitor.events import (
     Tasks,
     WorkerSample,
 )
+from workbench.monitor.gpu_record import SCHEMA as GPU_SCHEMA
+from workbench.monitor.gpu_record import gpu_path, gpu_table, with_gpus
 
 SCHEMA = pa.schema(
     [
@@ -93,18 +95,20 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._file = _stream_path(path).open("wb", buffering=0)
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        self._writer = pa.ipc.new_stream(self._file, SCHEMA, options=options)
+        self._events = _Stream(path, SCHEMA)
+        self._gpus: _Stream | None = None
         self._closed = False
 
     def write(self, batch: Batch) -> None:
         """Add a batch. One that comes after `close` is left out."""
-        table = pa.concat_tables(_tables(batch))
+        table, gpus = pa.concat_tables(_tables(batch)), gpu_table(batch)
         with self._lock:
-            if not self._closed:
-                for part in table.combine_chunks().to_batches():
-                    self._writer.write_batch(part)
+            if self._closed:
+                return
+            self._events.write(table)
+            if gpus is not None:
+                self._gpus = self._gpus or _Stream(gpu_path(self.path), GPU_SCHEMA)
+                self._gpus.write(gpus)
 
     def close(self) -> None:
         """Turn the stream into a Parquet file."""
@@ -112,8 +116,9 @@ class Recorder:
             if self._closed:
                 return
             self._closed = True
-            self._writer.close()
-            self._file.close()
+            self._events.close()
+            if self._gpus is not None:
+                self._gpus.close()
         finish_recording(self.path)
 
     def __enter__(self) -> Self:
@@ -125,14 +130,35 @@ class Recorder:
         self.close()
 
 
+class _Stream:
+    """Arrow stream beside the file that is made of it in the end."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._file = _stream_path(path).open("wb", buffering=0)
+        self._writer = pa.ipc.new_stream(self._file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+
+    def write(self, table: pa.Table) -> None:
+        for part in table.combine_chunks().to_batches():
+            self._writer.write_batch(part)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._file.close()
+
+
 def finish_recording(path: Path) -> None:
     """Make the Parquet file `path` of the stream beside it, also of one whose writer was killed."""
+    _finish(gpu_path(path), GPU_SCHEMA)
+    _finish(path, SCHEMA)
+
+
+def _finish(path: Path, schema: pa.Schema) -> None:
     stream = _stream_path(path)
     if not stream.exists():
         return
     temporary = path.with_name(f".{path.name}")
-    with pyarrow.parquet.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:
-        writer.write_table(pa.Table.from_batches(_read_stream(stream), SCHEMA))
+    with pyarrow.parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        writer.write_table(pa.Table.from_batches(_read_stream(stream), schema))
     temporary.replace(path)
     stream.unlink()
 
@@ -145,12 +171,18 @@ def read_events(path: Path) -> Batch:
     NotFoundError
         Where nothing was recorded.
     """
+    events = _read(path, SCHEMA)
+    if events is None:
+        raise NotFoundError(f"No events were recorded at {path}.")
+    gpus = _read(gpu_path(path), GPU_SCHEMA)
+    return _batch(events) if gpus is None else with_gpus(_batch(events), gpus)
+
+
+def _read(path: Path, schema: pa.Schema) -> pa.Table | None:
     if path.exists():
-        return _batch(pyarrow.parquet.read_table(path))
+        return pyarrow.parquet.read_table(path)
     stream = _stream_path(path)
-    if stream.exists():
-        return _batch(pa.Table.from_batches(_read_stream(stream), SCHEMA))
-    raise NotFoundError(f"No events were recorded at {path}.")
+    return pa.Table.from_batches(_read_stream(stream), schema) if stream.exists() else None
 
 
 def _stream_path(path: Path) -> Path:

@@ -1,0 +1,342 @@
+"""Readings of GPUs, again and again, by NVML: what one call refuses costs no other value.
+
+This module travels to workers as source text (see `workbench.monitor.feed`), where this package may not be installed.
+It may therefore import only what any Python has; nvidia-ml-py where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+CAUSES = {
+    "NVMLError_DriverNotLoaded": "The NVIDIA driver is installed but not loaded",
+    "NVMLError_LibRmVersionMismatch": "The NVIDIA driver was replaced and this machine not restarted since",
+    "NVMLError_NoPermission": "This account may not use the NVIDIA driver",
+    "NVMLError_GpuIsLost": "A GPU has fallen off the bus",
+}
+"""What NVML's errors at its start mean."""
+
+QUANTITIES = (
+    "utilisation",
+    "memory_used",
+    "memory_total",
+    "processes",
+    "power",
+    "power_limit",
+    "energy",
+    "temperature",
+    "clock",
+    "clock_max",
+    "throttle",
+    "pcie_rx",
+    "pcie_tx",
+    "nvlink_rx",
+    "nvlink_tx",
+)
+"""What a reading holds, or says why not."""
+
+SLOW = 2.0
+"""Seconds between two readings of what takes long or hardly changes. One PCIe counter takes 20 ms."""
+
+LOST = "the GPU has fallen off the bus"
+SLICE = "NVML tells this of whole GPUs only, and this one is cut into slices (MIG)"
+UNIFIED = "the GPU shares the memory of its machine"
+NOT_YET = "not read yet"
+
+_REFUSALS = {
+    "NVMLError_NotSupported": "not supported by this GPU",
+    "NVMLError_FunctionNotFound": "the driver is too old to tell",
+    "NVMLError_NoPermission": "this account has no permission to ask",
+    "NVMLError_GpuIsLost": LOST,
+    "AttributeError": "nvidia-ml-py is too old to ask",
+}
+
+# Bits of nvmlClocksEventReasons, as the NVML API reference names them.
+_THROTTLES = {
+    0x1: "idle",
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
+
+_TEMPERATURE_GPU, _CLOCK_SM, _PCIE_TX, _PCIE_RX = 0, 1, 0, 1
+_NVLINK_DATA_TX, _NVLINK_DATA_RX, _ALL_LINKS = 138, 139, 0xFFFFFFFF
+
+# Inode of the first PID namespace (PROC_PID_INIT_INO of Linux): elsewhere NVML's process ids aren't ours.
+_FIRST_PIDS = "pid:[4026531836]"
+
+
+class NoGpusError(Exception):
+    """There is nothing to sample; the text is the reason. `expected`: whether there should be something."""
+
+    def __init__(self, reason: str, *, expected: bool) -> None:
+        super().__init__(reason)
+        self.expected = expected
+
+
+class Devices:
+    """GPUs that this process may see, with NVML open until `close`.
+
+    Raises
+    ------
+    NoGpusError
+        Where there is no GPU, or none that can be read.
+    """
+
+    def __init__(self, library: Any = None, environ: Mapping[str, str] = os.environ) -> None:
+        self._library = library or _binding()
+        _initialise(self._library)
+        try:
+            self._handles = dict(_visible(self._library, environ.get("CUDA_VISIBLE_DEVICES")))
+        except BaseException:
+            self.close()
+            raise
+        self.own_first = bool(environ.get("CUDA_VISIBLE_DEVICES"))
+        """Whether the first of them was given to this process, as to a worker of dask-cuda, rather than all."""
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """What CUDA_VISIBLE_DEVICES leaves in sight, in its order."""
+        return tuple(self._handles)
+
+    def device(self, uuid: str) -> Device:
+        """One of them, to be read."""
+        return Device(self._library, uuid, *self._handles[uuid])
+
+    def close(self) -> None:
+        """Let NVML go."""
+        with contextlib.suppress(Exception):  # there is nothing left to lose
+            self._library.nvmlShutdown()
+
+
+class Device:
+    """One GPU, or one slice of one."""
+
+    def __init__(self, library: Any, uuid: str, index: int, handle: Any, sliced: bool = False) -> None:
+        self.uuid = uuid
+        self.index = index
+        self._library, self._handle, self._sliced = library, handle, sliced
+        self._slow: dict[str, Any] = {}
+        self._refused: dict[str, str] = {}
+        self._links: tuple[float, int, int] | None = None
+        self.name = self._ask("name", lambda: _text(self._call("nvmlDeviceGetName"))) or f"GPU {index}"
+        self._sliced = sliced or bool(self._ask("mig", lambda: self._call("nvmlDeviceGetMigMode")[0]))
+
+    def read(self) -> dict[str, Any]:
+        """All that is cheap to ask, with the latest of what is not.
+
+        Bytes, watts, joules, °C, MHz, bytes per second. What is missing is in `absent`, with the reason.
+        """
+        now = time.time()
+        values = {} if self._lost else self._slow | self._fast(now)
+        found = {} if self._lost else {name: value for name, value in values.items() if value is not None}
+        return {
+            "uuid": self.uuid,
+            "name": self.name,
+            "index": self.index,
+            "time": now,
+            **found,
+            "absent": {name: self._why(name) for name in QUANTITIES if name not in found},
+        }
+
+    def read_slowly(self) -> None:
+        """Ask for what hardly changes, and again for what was refused."""
+        # PCIe counters have a pace of their own, unless nothing at all was to be had.
+        kept = () if self._lost else ("pcie_rx", "pcie_tx")
+        self._refused = {name: self._refused[name] for name in kept if name in self._refused}
+        self._slow |= {
+            "power_limit": self._ask("power_limit", lambda: self._call("nvmlDeviceGetEnforcedPowerLimit") / 1000),
+            "clock_max": self._ask("clock_max", lambda: self._call("nvmlDeviceGetMaxClockInfo", _CLOCK_SM)),
+            "processes": self._ask("processes", self._processes),
+        }
+
+    def read_pcie(self, name: str) -> None:
+        """Ask for 'pcie_rx' or 'pcie_tx', which takes 20 ms."""
+        self._refused.pop(name, None)
+        counter = _PCIE_RX if name == "pcie_rx" else _PCIE_TX
+        self._slow[name] = self._ask(name, lambda: 1000 * self._call("nvmlDeviceGetPcieThroughput", counter))
+
+    @property
+    def _lost(self) -> bool:
+        return LOST in self._refused.values()
+
+    def _why(self, name: str) -> str:
+        return LOST if self._lost else self._refused.get(name, NOT_YET)
+
+    def _fast(self, now: float) -> dict[str, Any]:
+        memory = self._ask("memory_used", lambda: self._call("nvmlDeviceGetMemoryInfo"))
+        if memory is None:
+            self._refused["memory_total"] = self._refused["memory_used"]
+        received, sent = self._ask("nvlink_rx", lambda: self._nvlink(now)) or (None, None)
+        if "nvlink_rx" in self._refused:
+            self._refused["nvlink_tx"] = self._refused["nvlink_rx"]
+        return {
+            "utilisation": self._ask("utilisation", lambda: self._call("nvmlDeviceGetUtilizationRates").gpu),
+            "memory_used": None if memory is None else memory.used,
+            "memory_total": None if memory is None else memory.total,
+            "power": self._ask("power", lambda: self._call("nvmlDeviceGetPowerUsage") / 1000),
+            "energy": self._ask("energy", lambda: self._call("nvmlDeviceGetTotalEnergyConsumption") / 1000),
+            "temperature": self._ask("temperature", lambda: self._call("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)),
+            "clock": self._ask("clock", lambda: self._call("nvmlDeviceGetClockInfo", _CLOCK_SM)),
+            "throttle": self._ask("throttle", self._throttle),
+            "nvlink_rx": received,
+            "nvlink_tx": sent,
+        }
+
+    def _throttle(self) -> list[str]:
+        try:
+            bits = self._call("nvmlDeviceGetCurrentClocksEventReasons")
+        except (AttributeError, self._library.NVMLError_FunctionNotFound):
+            bits = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")  # its name before driver 535
+        return [word for bit, word in _THROTTLES.items() if bits & bit]
+
+    def _nvlink(self, now: float) -> tuple[float, float] | None:
+        """Bytes received and sent per second since the reading before, over all links."""
+        fields = self._call("nvmlDeviceGetFieldValues", [(_NVLINK_DATA_RX, _ALL_LINKS), (_NVLINK_DATA_TX, _ALL_LINKS)])
+        for each in fields:
+            if each.nvmlReturn:
+                raise self._library.NVMLError(each.nvmlReturn)
+        before, (received, sent) = self._links, (each.value.ullVal for each in fields)
+        self._links = (now, received, sent)
+        if before is None or now <= before[0]:
+            return None
+        rates = [1024 * (new - old) / (now - before[0]) for new, old in ((received, before[1]), (sent, before[2]))]
+        return max(0.0, rates[0]), max(0.0, rates[1])  # a driver that is reset begins anew
+
+    def _processes(self) -> list[tuple[int, int | None]]:
+        try:
+            found = self._call("nvmlDeviceGetComputeRunningProcesses_v3")
+        except (AttributeError, self._library.NVMLError_FunctionNotFound):
+            found = self._call("nvmlDeviceGetComputeRunningProcesses_v2")  # drivers before 510
+        return [(each.pid, each.usedGpuMemory) for each in found]
+
+    def _ask(self, name: str, reader: Callable[[], Any]) -> Any:
+        # What was refused is asked again when the slow readings come, not four times a second.
+        if name in self._refused:
+            return None
+        try:
+            return reader()
+        except (self._library.NVMLError, AttributeError, OSError, UnicodeError) as err:
+            self._refused[name] = self._reason(name, err)
+            return None
+
+    def _call(self, function: str, *arguments: Any) -> Any:
+        return getattr(self._library, function)(self._handle, *arguments)
+
+    def _reason(self, name: str, error: Exception) -> str:
+        kind = type(error).__name__
+        if kind == "NVMLError_NotSupported":
+            if name == "memory_used":
+                return UNIFIED
+            if self._sliced:
+                return SLICE
+        return _REFUSALS.get(kind) or f"NVML: {str(error).rstrip('.')}"
+
+
+def own_processes_named(proc: str = "/proc") -> bool:
+    """Whether the process ids that NVML names are those of this process's world: not inside a container."""
+    try:
+        return str(Path(proc, "self", "ns", "pid").readlink()) == _FIRST_PIDS
+    except OSError:
+        return True
+
+
+def _binding() -> Any:
+    try:
+        return import_module("pynvml")
+    except ImportError as err:
+        raise NoGpusError(
+            "nvidia-ml-py isn't installed on the workers, which asks the driver for its GPUs.", expected=_has_nodes()
+        ) from err
+
+
+def _has_nodes() -> bool:
+    """Whether the system has a device file of an NVIDIA GPU."""
+    return sys.platform == "linux" and Path("/dev/nvidiactl").exists()
+
+
+def _initialise(library: Any) -> None:
+    try:
+        library.nvmlInit()
+    except library.NVMLError_LibraryNotFound as err:
+        raise NoGpusError("No NVIDIA driver was found (NVML: library not found).", expected=_has_nodes()) from err
+    except (library.NVMLError, OSError) as err:
+        cause = CAUSES.get(type(err).__name__, "The NVIDIA driver doesn't answer")
+        raise NoGpusError(f"{cause} (NVML: {str(err).rstrip('.')}).", expected=True) from err
+
+
+def _visible(library: Any, shown: str | None) -> Iterator[tuple[str, tuple[int, Any, bool]]]:
+    """UUID of each device in sight, with its index, its handle and whether it is a slice."""
+    there = dict(_all(library))
+    entries = list(there) if shown is None else [entry.strip() for entry in shown.split(",")]
+    n_found = 0
+    for entry in entries:
+        found = _named(library, entry, there)
+        if found is None:
+            break  # as CUDA does: nothing counts after the first entry that names no device
+        n_found += 1
+        yield found
+    if not n_found:
+        raise NoGpusError(f"CUDA_VISIBLE_DEVICES ({shown}) leaves no GPU in sight.", expected=False)
+
+
+def _all(library: Any) -> Iterator[tuple[str, tuple[int, Any, bool]]]:
+    refusal: Exception | None = None
+    count = 0
+    try:
+        count = library.nvmlDeviceGetCount()
+    except (library.NVMLError, OSError) as err:
+        refusal = err
+    n_found = 0
+    for index in range(count):
+        try:
+            handle = library.nvmlDeviceGetHandleByIndex(index)
+            uuid = _text(library.nvmlDeviceGetUUID(handle))
+        except (library.NVMLError, OSError) as err:
+            refusal = err  # one that was lost before anybody looked
+            continue
+        n_found += 1
+        yield uuid, (index, handle, False)
+    if refusal is not None and not n_found:
+        raise NoGpusError(f"The NVIDIA driver doesn't answer (NVML: {str(refusal).rstrip('.')}).", expected=True)
+    if not n_found:
+        raise NoGpusError("The NVIDIA driver lists no GPU.", expected=False)
+
+
+def _named(
+    library: Any, entry: str, there: Mapping[str, tuple[int, Any, bool]]
+) -> tuple[str, tuple[int, Any, bool]] | None:
+    if entry.isdigit():
+        return next(((uuid, found) for uuid, found in there.items() if found[0] == int(entry)), None)
+    if entry.startswith("GPU-"):
+        fitting = [(uuid, found) for uuid, found in there.items() if uuid.startswith(entry)]
+        return fitting[0] if len(fitting) == 1 else None
+    if entry.startswith("MIG-"):
+        return _slice(library, entry)
+    return None
+
+
+def _slice(library: Any, uuid: str) -> tuple[str, tuple[int, Any, bool]] | None:
+    try:
+        handle = library.nvmlDeviceGetHandleByUUID(uuid.encode())
+        whole = library.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+        return uuid, (library.nvmlDeviceGetIndex(whole), handle, True)
+    except (library.NVMLError, AttributeError, OSError):
+        return None
+
+
+def _text(answer: str | bytes) -> str:
+    """NVML's text; older bindings give bytes."""
+    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer

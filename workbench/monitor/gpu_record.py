@@ -1,0 +1,97 @@
+"""Samples of GPUs on disk, beside the other events of a run: `gpus.parquet`, one row for each sample.
+
+A run on a cluster without GPUs has no such file. Any reader of Parquet can use it. Columns are the fields of
+`workbench.monitor.events.GpuSample`: bytes, watts, joules, °C, MHz and bytes per second; `throttle` is words joined by
+', ', and `absent` JSON. A row with a `reason` is of no GPU but of a host whose GPUs couldn't be read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from workbench.monitor.events import Batch, GpuSample, NoGpus
+
+_NUMBERS = {
+    "utilisation": pa.float64(),
+    "memory_used": pa.int64(),
+    "memory_ours": pa.int64(),
+    "memory_total": pa.int64(),
+    "power": pa.float64(),
+    "power_limit": pa.float64(),
+    "energy": pa.float64(),
+    "temperature": pa.float64(),
+    "clock": pa.float64(),
+    "clock_max": pa.float64(),
+    "pcie_rx": pa.float64(),
+    "pcie_tx": pa.float64(),
+    "nvlink_rx": pa.float64(),
+    "nvlink_tx": pa.float64(),
+}
+
+SCHEMA = pa.schema(
+    [
+        ("uuid", pa.string()),
+        ("name", pa.string()),
+        ("index", pa.int32()),
+        ("host", pa.string()),
+        ("time", pa.float64()),
+        *_NUMBERS.items(),
+        ("throttle", pa.string()),
+        ("absent", pa.string()),
+        ("reason", pa.string()),
+        ("expected", pa.bool_()),
+    ]
+)
+
+
+def gpu_path(events: Path) -> Path:
+    """Where the samples of GPUs are that belong to the events at `events`."""
+    return events.with_name("gpus.parquet")
+
+
+def gpu_table(batch: Batch) -> pa.Table | None:
+    """Rows of a batch, None where it says nothing of GPUs.
+
+    That a host without a GPU has none isn't worth a file.
+    """
+    reasons = [each for each in batch.no_gpus or () if each.expected]
+    rows = [*map(_sample_row, batch.gpus), *(_reason_row(each, batch.time) for each in reasons)]
+    return pa.Table.from_pylist(rows, SCHEMA) if rows else None
+
+
+def with_gpus(batch: Batch, table: pa.Table) -> Batch:
+    """A recorded batch with the samples of GPUs in a table."""
+    rows = table.to_pylist()
+    reasons = {row["host"]: NoGpus(row["host"], row["reason"], row["expected"]) for row in rows if row["reason"]}
+    return replace(
+        batch,
+        gpus=tuple(_samples(row for row in rows if not row["reason"])),
+        no_gpus=tuple(reasons.values()) if reasons else None,
+    )
+
+
+def _sample_row(sample: GpuSample) -> dict[str, Any]:
+    row = {name: getattr(sample, name) for name in GpuSample.__slots__}
+    row["throttle"] = None if sample.throttle is None else ", ".join(sample.throttle)
+    row["absent"] = json.dumps(dict(sample.absent), sort_keys=True)
+    return row
+
+
+def _reason_row(each: NoGpus, time: float) -> dict[str, Any]:
+    return {"host": each.host, "reason": each.reason, "expected": each.expected, "time": time}
+
+
+def _samples(rows: Iterable[dict[str, Any]]) -> Iterable[GpuSample]:
+    known: dict[str, Any] = {}
+    for row in rows:
+        # Reasons hardly ever change, so all samples share what is read once.
+        absent = known.setdefault(row["absent"], json.loads(row["absent"]))
+        throttle = None if row["throttle"] is None else tuple(filter(None, row["throttle"].split(", ")))
+        values = {name: row[name] for name in GpuSample.__slots__}
+        yield GpuSample(**values | {"absent": absent, "throttle": throttle})
