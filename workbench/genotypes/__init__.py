@@ -1,1 +1,45 @@
-"""Genotypes in two bits each, lazily from files; knows NumPy, CuPy, Dask, Zarr and linalg, and nothing above them."""
+"""Genotypes in two bits each, lazily from files; knows NumPy, CuPy, Dask, Zarr and linalg, and nothing above them.
+
+>>> from workbench import genotypes
+>>> g = genotypes.open_genotypes("study.bed")  # or VCF Zarr, or an array of counts
+>>> g = genotypes.pack_to_zarr(g, "study.zarr")
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.genotypes.coding import COUNTS, MISSING, PLINK, Coding
+from workbench.genotypes.packing import MISSING_CODES, pack, unpack
+from workbench.genotypes.plink import read_plink
+from workbench.genotypes.reading import open_genotypes
+from workbench.genotypes.simulated import simulate
+from workbench.genotypes.store import pack_to_zarr
+from workbench.genotypes.values import Genotypes, Variants
+from workbench.genotypes.vcfzarr import read_vcf_zarr
+
+__all__ = [
+    "COUNTS",
+    "MISSING",
+    "MISSING_CODES",
+    "PLINK",
+    "Coding",
+    "Genotypes",
+    "OneBloscThread",
+    "Variants",
+    "open_genotypes",
+    "pack",
+    "pack_to_zarr",
+    "read_plink",
+    "read_vcf_zarr",
+    "simulate",
+    "unpack",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "OneBloscThread":  # loads distributed
+        from workbench.genotypes.blosc import OneBloscThread
+
+        return OneBloscThread
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

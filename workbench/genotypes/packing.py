@@ -26,7 +26,13 @@ def packed_width(n_samples: int) -> int:
     return -(-n_samples // PER_BYTE)
 
 
-def pack(counts: Any, missing: float | Iterable[float] | None = None, *, first_row: int = 0) -> Any:
+def pack(
+    counts: Any,
+    missing: float | Iterable[float] | None = None,
+    *,
+    first_row: int = 0,
+    first_column: int = 0,
+) -> Any:
     """Counts 0, 1 and 2 of variants × samples in two bits each, `workbench.genotypes.COUNTS` being their coding.
 
     Parameters
@@ -36,8 +42,8 @@ def pack(counts: Any, missing: float | Iterable[float] | None = None, *, first_r
     missing
         The value, or values, that stand for "not known". Left out, all of `MISSING_CODES` do: -127, -9, -2, -1, 3, 255
         and NaN. A 3 can be one of them because a diploid has at most two copies of an allele.
-    first_row
-        Which row of the whole array the first one is, for the error's sake.
+    first_row, first_column
+        Where in the whole array the block starts, for the error's sake.
 
     Returns
     -------
@@ -57,7 +63,7 @@ def pack(counts: Any, missing: float | Iterable[float] | None = None, *, first_r
     packed = xp.empty((rows, width), np.uint8)
     step = max(1, TILE_BYTES // max(1, PER_BYTE * width))
     for part in tiles(counts, step):
-        tile = _codes(counts[part], codes, first_row + part.start)
+        tile = _codes(counts[part], codes, first_row + part.start, first_column)
         if columns != PER_BYTE * width:
             tile = xp.pad(tile, ((0, 0), (0, PER_BYTE * width - columns)))
         four = xp.ascontiguousarray(tile).view(_FOUR)
@@ -122,7 +128,7 @@ def _looked_up(four: Any, table: Sequence[int]) -> Any:
     return total
 
 
-def _codes(counts: Any, missing: Sequence[float], first_row: int) -> Any:
+def _codes(counts: Any, missing: Sequence[float], first_row: int, first_column: int) -> Any:
     """Two-bit codes of a tile of counts, a byte each, every value checked."""
     xp = namespace(counts)
     if counts.dtype.kind not in "biuf":
@@ -135,7 +141,7 @@ def _codes(counts: Any, missing: Sequence[float], first_row: int) -> Any:
     wrong = ~(unknown | (counts == 0) | (counts == 1) | (counts == 2))
     if bool(wrong.any()):
         row, column = (int(i[0]) for i in wrong.nonzero())
-        raise BadInputError(_neither(counts[row, column].item(), first_row + row, column, missing))
+        raise BadInputError(_neither(counts[row, column].item(), first_row + row, first_column + column, missing))
     return xp.where(unknown, np.uint8(3), xp.where(unknown, counts.dtype.type(0), counts).astype(np.uint8))
 
 
@@ -162,7 +168,7 @@ def _holds(dtype: np.dtype[Any], code: float) -> bool:
 
 def _neither(value: float, row: int, column: int, missing: Sequence[float]) -> str:
     named = ", ".join(f"{code:g}" for code in missing) or "none"
-    what = f"The value {value:g} at row {row}, column {column} (counted from 0) is neither a count 0, 1 or 2"
+    what = f"The value {value:g} at variant {row}, sample {column} (counted from 0) is neither a count 0, 1 or 2"
     hint = "Name what stands for a missing value as missing=."
     if value == 3:
         hint = "Add 3 to missing= if it is PLINK's raw code; as a count it means more than two chromosome copies."

@@ -16,6 +16,12 @@ from workbench.genotypes.packing import PER_BYTE, packed_width, unpack
 __all__ = ["COUNTS", "MISSING", "PLINK", "Coding", "Genotypes", "Variants"]
 
 
+def as_text(column: Any) -> np.ndarray[Any, Any]:
+    """Names as an array of NumPy's text of fixed length, whatever text or objects a file gives."""
+    column = np.asarray(column)
+    return np.array(column.ravel().tolist(), str).reshape(column.shape)
+
+
 @dataclass(frozen=True, eq=False)
 class Variants:
     """What is known of each row: arrays as long as there are variants, or None."""
@@ -25,7 +31,7 @@ class Variants:
     """In base pairs, as in the file."""
     id: np.ndarray[Any, Any] | None = None
     alleles: np.ndarray[Any, Any] | None = None
-    """Of shape (variants, 2): the other allele, then the counted one: REF and ALT of a VCF, A2 and A1 of a .bim file."""
+    """Of shape (variants, 2): the other allele, then the counted one: a VCF's REF and ALT, a .bim file's A2 and A1."""
 
     def __getitem__(self, rows: Any) -> Variants:
         columns = {column.name: getattr(self, column.name) for column in fields(self)}

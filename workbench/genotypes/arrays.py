@@ -1,0 +1,241 @@
+"""Counts of an allele in an array: NumPy, CuPy, Dask, or in a .npy, HDF5 or Zarr file, packed where they are needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+
+from workbench.errors import BadInputError
+from workbench.genotypes import places
+from workbench.genotypes.coding import COUNTS
+from workbench.genotypes.packing import PER_BYTE, missing_codes, pack, packed_width
+from workbench.genotypes.rows import block_rows, packed_array
+from workbench.genotypes.values import Genotypes, Variants
+
+Rows = int | Literal["auto"]
+ORIENTATIONS = ("variants×samples", "samples×variants")
+NPY = "a .npy file of counts"
+_READ_BYTES = 32 * 2**20
+HDF5 = "an HDF5 file with a dataset of counts"
+
+
+class Counts(Protocol):
+    """Counts that lie somewhere and are read a rectangle at a time."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows × columns as they are stored."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a stored value."""
+
+    @property
+    def chunks(self) -> tuple[int, int] | None:
+        """How much is stored together; None where any rectangle reads equally well."""
+
+    def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+        """Give the counts in a rectangle."""
+
+
+@dataclass(frozen=True)
+class ZarrCounts:
+    """Counts in a Zarr array."""
+
+    array: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # noqa: D102  as in Counts, here and below
+        return tuple(self.array.shape)
+
+    @property
+    def itemsize(self) -> int:  # noqa: D102
+        return int(self.array.dtype.itemsize)
+
+    @property
+    def chunks(self) -> tuple[int, int] | None:  # noqa: D102
+        rows, columns = (self.array.shards or self.array.chunks)[:2]
+        return int(rows), int(columns)
+
+    def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:  # noqa: D102
+        return np.asarray(self.array[rows, columns])
+
+
+@dataclass(frozen=True)
+class NpyCounts:
+    """Counts in a .npy file on this machine, of which only the rectangle itself is read."""
+
+    place: str
+    shape: tuple[int, ...]
+    itemsize: int
+    chunks: tuple[int, int] | None = None
+
+    def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:  # noqa: D102
+        with places.sentences_about(self.place, NPY):
+            return np.array(np.load(self.place, mmap_mode="r")[rows, columns])
+
+
+@dataclass(frozen=True)
+class Hdf5Counts:
+    """Counts in a dataset of an HDF5 file."""
+
+    place: str
+    array: str
+    shape: tuple[int, ...]
+    itemsize: int
+    chunks: tuple[int, int] | None = None
+
+    def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:  # noqa: D102
+        import fsspec
+        import h5py
+
+        with (
+            places.sentences_about(self.place, HDF5),
+            fsspec.open(self.place, "rb") as file,
+            h5py.File(file, "r") as datasets,
+        ):
+            return np.asarray(datasets[self.array][rows, columns])
+
+
+@dataclass(frozen=True)
+class _ReadCounts:
+    """Reads rows of stored counts and packs them, some columns at a time."""
+
+    counts: Counts
+    n_samples: int
+    columns: int
+    transposed: bool
+    missing: tuple[float, ...]
+
+    def __call__(self, start: int, stop: int) -> np.ndarray[Any, Any]:
+        packed = np.empty((stop - start, packed_width(self.n_samples)), np.uint8)
+        for first in range(0, self.n_samples, self.columns):
+            last = min(first + self.columns, self.n_samples)
+            variants, samples = slice(start, stop), slice(first, last)
+            block = self.counts.read(samples, variants).T if self.transposed else self.counts.read(variants, samples)
+            part = slice(first // PER_BYTE, packed_width(last))
+            packed[:, part] = pack(block, self.missing, first_row=start, first_column=first)
+        return packed
+
+
+@dataclass(frozen=True)
+class _PackBlock:
+    """Packs a block of a Dask array, which knows its place."""
+
+    missing: tuple[float, ...]
+
+    def __call__(self, block: Any, block_info: Any = None) -> Any:
+        (row, _), (column, _) = block_info[0]["array-location"]
+        return pack(block, self.missing, first_row=row, first_column=column)
+
+
+def genotypes_of_counts(
+    counts: Counts,
+    *,
+    orientation: str | None = None,
+    missing: float | Iterable[float] | None = None,
+    samples: Sequence[str] | None = None,
+    variants: Variants | None = None,
+    rows: Rows = "auto",
+    source: str | None = None,
+    identity: Any = None,
+) -> Genotypes:
+    """Genotypes of counts in a file, read where they are needed; parameters as `open_genotypes` has them."""
+    transposed = is_transposed(counts.shape, orientation, samples, source or "The array")
+    n_variants, n_samples = counts.shape[::-1] if transposed else counts.shape[:2]
+    chunks = counts.chunks or (1, n_samples)
+    together, across = chunks[::-1] if transposed else chunks
+    per_row = packed_width(n_samples * counts.itemsize)
+    height = block_rows(n_variants, n_samples, rows, multiple=together, bytes_each=per_row)
+    # Whole bytes of a packed row come from one read.
+    step = math.lcm(max(1, across), PER_BYTE)
+    step *= max(1, min(n_samples, _READ_BYTES // (height * counts.itemsize)) // step)
+    read = _ReadCounts(counts, n_samples, step, transposed, missing_codes(missing))
+    packed = packed_array(read, n_variants, n_samples, height, identity)
+    return Genotypes(packed, COUNTS, _names(samples, n_samples), variants or Variants(), source=source)
+
+
+def genotypes_of_array(
+    array: Any,
+    *,
+    orientation: str | None = None,
+    missing: float | Iterable[float] | None = None,
+    samples: Sequence[str] | None = None,
+    variants: Variants | None = None,
+    rows: Rows = "auto",
+) -> Genotypes:
+    """Genotypes of an array of counts in memory (NumPy, CuPy) or of Dask, packed block by block."""
+    transposed = is_transposed(array.shape, orientation, samples, "The array")
+    if not isinstance(array, da.Array):
+        n_variants, n_samples = array.shape[::-1] if transposed else array.shape
+        height = block_rows(n_variants, n_samples, rows, bytes_each=packed_width(n_samples * array.dtype.itemsize))
+        array = da.from_array(array, (-1, height) if transposed else (height, -1), asarray=False)
+    x = array.T if transposed else array
+    if rows != "auto":
+        x = x.rechunk({0: rows})
+    if any(columns % PER_BYTE for columns in x.chunks[1][:-1]):
+        x = x.rechunk({1: -1})
+    codes = missing_codes(missing)
+    chunks = (x.chunks[0], tuple(packed_width(columns) for columns in x.chunks[1]))
+    name = f"genotypes-{tokenize(x, codes)}"
+    meta = x._meta.astype(np.uint8)
+    packed = x.map_blocks(_PackBlock(codes), dtype=np.uint8, chunks=chunks, meta=meta, name=name)
+    return Genotypes(packed, COUNTS, _names(samples, x.shape[1]), variants or Variants())
+
+
+def is_transposed(shape: Sequence[int], orientation: str | None, samples: Sequence[str] | None, what: str) -> bool:
+    """Whether the rows are the samples.
+
+    Raises
+    ------
+    BadInputError
+        The array isn't a matrix, or which way it lies was not said, or what was said contradicts the labels.
+    """
+    if len(shape) != 2:
+        size = " × ".join(str(length) for length in shape)
+        raise BadInputError(f"{what} has {len(shape)} dimensions ({size}), expected variants × samples.")
+    if orientation is not None:
+        orientation = orientation.replace(" ", "").replace("x", "×")
+        if orientation not in ORIENTATIONS:
+            raise BadInputError(f"Unknown orientation {orientation!r}. Choose one of: {', '.join(ORIENTATIONS)}.")
+    rows, columns = shape
+    if samples is not None:
+        return _as_named(rows, columns, len(samples), orientation, what)
+    if orientation is None and rows < columns:
+        raise BadInputError(
+            f"{what} is {rows} × {columns}, and variants are mostly more than samples: say which way it lies, "
+            f"orientation='{ORIENTATIONS[0]}' or orientation='{ORIENTATIONS[1]}'."
+        )
+    return orientation == ORIENTATIONS[1]
+
+
+def _as_named(rows: int, columns: int, named: int, orientation: str | None, what: str) -> bool:
+    fits = [length == named for length in (columns, rows)]
+    if not any(fits):
+        raise BadInputError(f"{what} is {rows} × {columns}, and neither is the number of samples named, {named}.")
+    if orientation is None:
+        if all(fits) and rows != 1:
+            raise BadInputError(
+                f"{what} is {rows} × {columns} with {named} samples, so it could lie either way: say "
+                f"orientation='{ORIENTATIONS[0]}' or orientation='{ORIENTATIONS[1]}'."
+            )
+        return not fits[0]
+    transposed = orientation == ORIENTATIONS[1]
+    if not fits[transposed]:
+        raise BadInputError(
+            f"{what} is {rows} × {columns}: {named} samples are named, which contradicts orientation='{orientation}'. "
+            f"Try orientation='{ORIENTATIONS[not transposed]}'."
+        )
+    return transposed
+
+
+def _names(samples: Sequence[str] | None, n_samples: int) -> np.ndarray[Any, Any]:
+    if samples is None:
+        return np.array([f"sample {i}" for i in range(n_samples)], str)
+    return np.array(samples, str)

@@ -1,0 +1,61 @@
+"""Columns on the samples from elsewhere, such as the population that each belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInputError
+from workbench.genotypes import places
+from workbench.genotypes.values import Genotypes
+
+_TABLE = "a text table: a header, then a line for each sample, separated by tabs, commas or spaces"
+
+
+def with_labels(genotypes: Genotypes, labels: str | Path | Mapping[str, Sequence[Any]]) -> Genotypes:
+    """Genotypes with further columns in their `sample_table`.
+
+    `labels` is a mapping of columns in the order of the samples, or the path of a text table with a header, of which
+    the column that knows most of the samples names them; its lines may be in any order and about others too.
+
+    Raises
+    ------
+    BadInputError
+        The table knows none of the samples, or a column has another length.
+    """
+    if isinstance(labels, Mapping):
+        columns = {name: np.asarray(column) for name, column in labels.items()}
+    else:
+        columns = _read(places.full(labels), genotypes.samples)
+    return replace(genotypes, sample_table={**genotypes.sample_table, **columns})
+
+
+def _read(place: str, samples: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    with places.sentences_about(place, _TABLE):
+        lines = [line for line in places.read(place).decode().splitlines() if line.strip()]
+    if len(lines) < 2:
+        raise BadInputError(f"{place} has no line below a header. Expected {_TABLE}.")
+    separator = next((mark for mark in "\t," if mark in lines[0]), None)
+    cells = [[cell.strip() for cell in line.split(separator)] for line in lines]
+    header = [name.lstrip("#") for name in cells[0]]
+    for number, line in enumerate(cells[1:], 2):
+        if len(line) < len(header):
+            raise BadInputError(f"{place}, line {number} has {len(line)} columns, expected {len(header)}.")
+    wanted = samples.tolist()
+    columns = [[line[i] for line in cells[1:]] for i in range(len(header))]
+    known = [len(set(wanted).intersection(column)) for column in columns]
+    key = int(np.argmax(known))
+    if not known[key]:
+        raise BadInputError(
+            f"{place} knows none of the samples, the first of which is {wanted[0]!r}. Expected {_TABLE}."
+        )
+    line_of = {name: i for i, name in enumerate(columns[key])}
+    return {
+        header[i]: np.array([column[line_of[name]] if name in line_of else "" for name in wanted], str)
+        for i, column in enumerate(columns)
+        if i != key
+    }

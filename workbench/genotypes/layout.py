@@ -1,0 +1,127 @@
+"""The store that `pack_to_zarr` writes: a Zarr group, format 3, of genotypes, their coding and their labels.
+
+zarr.json          attributes["dask_workbench"]: version, codec, coding, where it came from, whether it is complete
+packed/c.I.0       codec "2-bit": bytes of four samples as `Genotypes` has them, one file for each block of variants
+counts/c.I.0       codec "blosc": a byte for each count, 255 for missing; lz4 level 3 after a bit shuffle
+samples/NAME       "name", and the columns of the sample table
+variants/NAME      "contig", "position", "id", "alleles", as far as they are known
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from workbench.errors import BadInputError
+from workbench.genotypes.arrays import ZarrCounts, genotypes_of_counts
+from workbench.genotypes.coding import MISSING, Coding
+from workbench.genotypes.rows import packed_array
+from workbench.genotypes.values import Genotypes, Variants, as_text
+
+Codec = Literal["2-bit", "blosc"]
+ARRAY_OF = {"2-bit": "packed", "blosc": "counts"}
+SAMPLE_NAMES = "samples/name"
+VERSION = 1
+_KEY = "dask_workbench"
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a store says of itself in its attributes; a store is gone on with if all of it agrees."""
+
+    codec: Codec
+    n_variants: int
+    n_samples: int
+    rows: int
+    coding: tuple[int | None, ...]
+    source: str | None
+    content: str
+    version: int = VERSION
+
+    def attributes(self, *, complete: bool) -> dict[str, Any]:
+        """Attributes of the group."""
+        return {_KEY: {**asdict(self), "coding": list(self.coding), "complete": complete}}
+
+    @property
+    def shown(self) -> str:
+        """What and how much it is, for a sentence."""
+        return f"{self.n_variants} variants × {self.n_samples} samples of {self.source or 'an array'} as {self.codec}"
+
+
+def is_store(group: Any) -> bool:
+    """Whether a Zarr group is a store of ours."""
+    return _KEY in group.attrs
+
+
+def description(group: Any, place: str) -> tuple[Description, bool]:
+    """What a store says of itself, and whether it is complete.
+
+    Raises
+    ------
+    BadInputError
+        A later version of this package wrote it.
+    """
+    said = dict(cast("dict[str, Any]", group.attrs[_KEY]))
+    if said.get("version") != VERSION:
+        raise BadInputError(
+            f"{place} is a store of version {said.get('version')}, expected {VERSION}: "
+            "update dask-workbench, or pack again."
+        )
+    complete = bool(said.pop("complete"))
+    return Description(**{**said, "coding": tuple(said["coding"])}), complete
+
+
+def read_store(group: Any, place: str) -> Genotypes:
+    """Genotypes of an open store, read block by block.
+
+    Raises
+    ------
+    BadInputError
+        It isn't finished, or an array is missing.
+    """
+    said, complete = description(group, place)
+    if not complete:
+        raise BadInputError(
+            f"{place} is not finished: call pack_to_zarr again with the same source, {said.source or 'an array'}, and "
+            "it goes on where it stopped."
+        )
+    name = ARRAY_OF[said.codec]
+    for expected in (name, SAMPLE_NAMES):
+        if expected not in group:
+            raise BadInputError(f"{place} has no array {expected}, expected as pack_to_zarr writes it. Pack it again.")
+    samples = as_text(group[SAMPLE_NAMES][:])
+    table = {key: _column(array) for key, array in group["samples"].arrays() if key != "name"}
+    known = {field.name for field in fields(Variants)}
+    kept = group["variants"].arrays() if "variants" in group else ()
+    variants = Variants(**{key: _column(array) for key, array in kept if key in known})
+    identity = (place, said.content)
+    if said.codec == "blosc":
+        counts = ZarrCounts(group[name])
+        found = genotypes_of_counts(
+            counts,
+            orientation="variants×samples",
+            missing=MISSING,
+            samples=samples.tolist(),
+            variants=variants,
+            rows=said.rows,
+            source=place,
+            identity=identity,
+        )
+        return Genotypes(found.packed, found.coding, samples, variants, table, source=place)
+    read = _ReadPacked(group[name])
+    packed = packed_array(read, said.n_variants, said.n_samples, said.rows, *identity)
+    return Genotypes(packed, Coding(cast("Any", said.coding)), samples, variants, table, source=place)
+
+
+@dataclass(frozen=True)
+class _ReadPacked:
+    array: Any
+
+    def __call__(self, start: int, stop: int) -> np.ndarray[Any, Any]:
+        return np.asarray(self.array[start:stop])
+
+
+def _column(array: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(array[:]) if np.dtype(array.dtype).kind in "biuf" else as_text(array[:])

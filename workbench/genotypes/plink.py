@@ -1,0 +1,162 @@
+"""PLINK 1 files: a .bed file of two-bit genotypes with its .bim (variants) and .fam (samples).
+
+Source of the format: "PLINK binary biallelic genotype table", PLINK 1.9's file format reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from workbench.errors import BadInputError
+from workbench.genotypes import places
+from workbench.genotypes.coding import PLINK
+from workbench.genotypes.packing import packed_width
+from workbench.genotypes.rows import block_rows, packed_array
+from workbench.genotypes.values import Genotypes, Variants
+
+SUFFIXES = (".bed", ".bim", ".fam")
+_MAGIC = b"\x6c\x1b"
+_START = 3
+_THREE = "a PLINK .bed file with a .bim and a .fam of the same name beside it"
+_SEX = {"1": "male", "2": "female"}
+
+
+@dataclass(frozen=True)
+class _ReadBed:
+    """Reads rows of a .bed file as they lie there."""
+
+    place: str
+    width: int
+
+    def __call__(self, start: int, stop: int) -> np.ndarray[Any, Any]:
+        first, count = _START + start * self.width, (stop - start) * self.width
+        with places.sentences_about(self.place, _THREE):
+            if places.is_url(self.place):
+                found = np.frombuffer(places.read(self.place, first, first + count), np.uint8)
+            else:
+                found = np.fromfile(self.place, np.uint8, count, offset=first)
+        if found.size != count:
+            raise BadInputError(f"{self.place} ends before row {stop - 1}: it was cut short while it was in use.")
+        return found.reshape(stop - start, self.width)
+
+
+def read_plink(path: str | Path, *, rows: int | Literal["auto"] = "auto") -> Genotypes:
+    """Genotypes of a PLINK .bed file, whose counted allele is A1.
+
+    Parameters
+    ----------
+    path
+        Path or URL of the .bed, .bim or .fam file, or what their names have in common.
+    rows
+        Variants in a block.
+
+    Raises
+    ------
+    BadInputError
+        One of the three files is missing, damaged, or doesn't belong to the others.
+    """
+    stem = places.full(path)
+    for suffix in SUFFIXES:
+        stem = stem.removesuffix(suffix)
+    bed, bim, fam = (stem + suffix for suffix in SUFFIXES)
+    with places.sentences_about(bed, _THREE):
+        start, size = places.read(bed, 0, _START), places.size(bed)
+    _check_start(bed, start)
+    samples, table = _samples(fam)
+    variants = _variants(bim)
+    assert variants.id is not None
+    n_variants, n_samples = len(variants.id), len(samples)
+    _check_size(bed, size, n_variants, n_samples)
+    read = _ReadBed(bed, packed_width(n_samples))
+    packed = packed_array(read, n_variants, n_samples, block_rows(n_variants, n_samples, rows), _stamp(bed, size))
+    return Genotypes(packed, PLINK, samples, variants, table, source=bed)
+
+
+def _stamp(bed: str, size: int) -> tuple[int, int]:
+    """What changes when the file is written again."""
+    return size, 0 if places.is_url(bed) else Path(bed).stat().st_mtime_ns
+
+
+def _check_start(bed: str, start: bytes) -> None:
+    if start[:2] != _MAGIC:
+        shown = start.hex(" ") or "nothing"
+        raise BadInputError(f"{bed} is no PLINK .bed file: it starts with {shown}, expected 6c 1b 01.")
+    if start[2:] == b"\x00":
+        raise BadInputError(
+            f"{bed} is written sample by sample (6c 1b 00), expected variant by variant (6c 1b 01). "
+            "Write it again: plink1.9 --bfile NAME --make-bed --out NEW"
+        )
+    if start[2:] != b"\x01":
+        shown = start.hex(" ")
+        raise BadInputError(
+            f"{bed} starts with {shown}, expected 6c 1b 01. If PLINK 2 wrote it: plink2 --pfile NAME --make-bed"
+        )
+
+
+def _check_size(bed: str, size: int, n_variants: int, n_samples: int) -> None:
+    width = packed_width(n_samples)
+    expected = _START + n_variants * width
+    if size == expected:
+        return
+    what = f"{n_variants} variants in the .bim × {width} bytes for {n_samples} samples in the .fam"
+    fits, rest = divmod(size - _START, width) if width else (0, 0)
+    hint = "it was cut short, or one of the three belongs to another."
+    if size > expected:
+        hint = "one of the three files belongs to another."
+    if fits > 0 and not rest:
+        hint += f" It would fit {fits} variants."
+    raise BadInputError(f"{bed} has {size} bytes, expected {expected} ({what} and 3 to start with): {hint}")
+
+
+def _variants(bim: str) -> Variants:
+    contig, id, *_, position, a1, a2 = _columns(bim, (6, 5), "contig, id, centimorgans, position, A1 and A2")
+    try:
+        positions = np.array(position, np.int64) if position else np.zeros(0, np.int64)
+    except ValueError as err:
+        raise BadInputError(f"{bim} has a position that is no whole number ({err}).") from err
+    alleles = np.stack([np.array(a2, str), np.array(a1, str)], axis=1) if a1 else np.zeros((0, 2), str)
+    return Variants(np.array(contig, str), positions, np.array(id, str), alleles)
+
+
+def _samples(fam: str) -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any, Any]]]:
+    columns = _columns(fam, (6, 5), "family, sample, father, mother, sex and phenotype")
+    family, name, father, mother, sex = (np.array(column, str) for column in columns[:5])
+    # A sample is named by family and name together; most files repeat no name, and people know it by that.
+    names = name if len(set(columns[1])) == len(columns[1]) else np.char.add(np.char.add(family, "_"), name)
+    table = {"family": family, "father": father, "mother": mother}
+    table["sex"] = np.array([_SEX.get(code, "unknown") for code in sex], str)
+    if len(columns) == 6:
+        table["phenotype"] = _phenotype(columns[5])
+    return names, table
+
+
+def _phenotype(column: Sequence[str]) -> np.ndarray[Any, Any]:
+    """Numbers, with NaN for -9 and NA, or the words as they are."""
+    try:
+        return np.array([np.nan if word in ("-9", "NA") else float(word) for word in column], np.float64)
+    except ValueError:
+        return np.array(column, str)
+
+
+def _columns(place: str, widths: Sequence[int], what: str) -> list[list[str]]:
+    """Columns of a text file without a header, separated by spaces or tabs."""
+    with places.sentences_about(place, f"{_THREE}; this one has the columns {what}"):
+        text = places.read(place).decode()
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        return [[] for _ in range(widths[0])]
+    width = len(lines[0].split())
+    words = text.split()
+    if width not in widths or len(words) != width * len(lines):
+        number, line = next(
+            (i, line)
+            for i, line in enumerate(lines, 1)
+            if len(line.split()) not in widths or len(line.split()) != width
+        )
+        raise BadInputError(f"{place}, line {number} has {len(line.split())} columns, expected {widths[0]}: {what}.")
+    return [words[i::width] for i in range(width)]

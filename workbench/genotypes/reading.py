@@ -1,0 +1,246 @@
+"""Opens genotypes, whatever they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInputError
+from workbench.genotypes import places
+from workbench.genotypes.arrays import (
+    HDF5,
+    NPY,
+    ORIENTATIONS,
+    Hdf5Counts,
+    NpyCounts,
+    Rows,
+    ZarrCounts,
+    genotypes_of_array,
+    genotypes_of_counts,
+)
+from workbench.genotypes.labels import with_labels
+from workbench.genotypes.layout import is_store, read_store
+from workbench.genotypes.plink import SUFFIXES, read_plink
+from workbench.genotypes.values import Genotypes, Variants
+from workbench.genotypes.vcfzarr import Multiallelic, read_vcf_zarr
+
+_EXPECTED = (
+    "a PLINK .bed file with its .bim and .fam, VCF Zarr, a store that pack_to_zarr wrote, "
+    "or counts in Zarr, .npy or HDF5"
+)
+_NPY = b"\x93NUMPY"
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_ZARR = (".zgroup", ".zarray", "zarr.json")
+_BGZF = b"\x1f\x8b"
+# What else people have, and how to make something of it that can be read here.
+_REMEDIES = (
+    ((".vcf", ".vcf.gz", ".vcf.bgz", ".bcf"), "a VCF", "plink2 --vcf NAME --make-bed, or bio2zarr's vcf2zarr convert"),
+    ((".pgen", ".pvar", ".psam"), "PLINK 2's own format", "plink2 --pfile NAME --make-bed"),
+    ((".ped", ".map"), "PLINK's text format", "plink1.9 --file NAME --make-bed"),
+    ((".bgen",), "BGEN", "plink2 --bgen NAME ref-first --make-bed"),
+    ((".npz",), "an archive of arrays", "numpy.save for each array, which makes a .npy file"),
+)
+
+
+def open_genotypes(
+    source: Any,
+    *,
+    array: str | None = None,
+    orientation: str | None = None,
+    missing: float | Iterable[float] | None = None,
+    samples: Sequence[str] | None = None,
+    variants: Variants | None = None,
+    labels: str | Path | Mapping[str, Sequence[Any]] | None = None,
+    multiallelic: Multiallelic = "any",
+    rows: Rows = "auto",
+) -> Genotypes:
+    """Genotypes of variants × samples, lazily, of a path, URL or array; the format is found out.
+
+    Parameters
+    ----------
+    source
+        Path or URL of a PLINK .bed file (or of its .bim, .fam, or what their names share), of VCF Zarr, of a store that
+        `pack_to_zarr` wrote, or of counts 0, 1 and 2 in a Zarr array, a .npy or an HDF5 file; or an array of counts:
+        NumPy, CuPy, Dask, Zarr.
+    array
+        Which array of an HDF5 file or a Zarr group holds the counts, where there are several.
+    orientation
+        How an array of counts lies: "variants×samples" or "samples×variants" (an x does as well as ×). Left out, names
+        of samples or of dimensions decide, then it is variants × samples; a matrix wider than high is refused.
+    missing
+        The value, or values, that stand for "not known" in an array of counts. Left out: -127, -9, -2, -1, 3, 255, NaN.
+    samples, variants
+        Names of the samples, and what is known of the variants, for an array that doesn't say.
+    labels
+        Further columns on the samples, such as their population: a mapping of columns in the samples' order, or a text
+        table with a header and one column of sample names.
+    multiallelic
+        What VCF Zarr's sites with several alternate alleles become: copies of "any" are counted, "drop" or "refuse".
+    rows
+        Variants in a block; "auto" makes blocks of about 8 MiB.
+
+    Raises
+    ------
+    BadInputError
+        It can't be read; one sentence says what it is and what was expected.
+    """
+    told = {"array": array, "orientation": orientation, "missing": missing, "samples": samples, "variants": variants}
+    if isinstance(source, Genotypes):
+        found = _self_describing(source, told, "Genotypes")
+    elif isinstance(source, (str, Path)):
+        found = _at(places.full(source), told, multiallelic, rows)
+    else:
+        found = _of_array(source, told, rows)
+    return found if labels is None else with_labels(found, labels)
+
+
+def _self_describing(found: Genotypes, told: Mapping[str, Any], what: str) -> Genotypes:
+    needless = [name for name, value in told.items() if value is not None]
+    if needless:
+        raise BadInputError(f"{what} says itself what is in it: leave out {', '.join(needless)}.")
+    return found
+
+
+def _of_array(source: Any, told: Mapping[str, Any], rows: Rows) -> Genotypes:
+    given = {name: value for name, value in told.items() if name != "array"}
+    if told["array"] is not None:
+        raise BadInputError("An array has no arrays in it: leave out array.")
+    if type(source).__module__.startswith("zarr."):
+        return _opened_zarr(source, str(source.store_path), told, "any", rows)
+    if isinstance(source, (list, tuple)):
+        source = np.asarray(source)
+    if not hasattr(source, "shape") or not hasattr(source, "dtype"):
+        raise BadInputError(f"Genotypes can't be read from {type(source).__name__}. Expected {_EXPECTED}; or an array.")
+    return genotypes_of_array(source, rows=rows, **given)
+
+
+def _at(place: str, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
+    with places.sentences_about(place, _EXPECTED):
+        if place.endswith(SUFFIXES):
+            return _self_describing(read_plink(place, rows=rows), told, place)
+        kind = places.kind(place)
+        if kind is None and places.kind(f"{place}.bed") == "file":
+            return _self_describing(read_plink(place, rows=rows), told, place)
+        if kind == "file":
+            return _file(place, told, multiallelic, rows)
+        if kind is None and not _zarr_at_url(place):
+            raise BadInputError(f"{place} isn't there. Expected {_EXPECTED}.")
+        return _zarr(place, told, multiallelic, rows)
+
+
+def _zarr_at_url(place: str) -> bool:
+    """Whether a server that can't list its folders has a Zarr group or array there."""
+    return places.is_url(place) and any(places.kind(f"{place}/{name}") == "file" for name in _ZARR)
+
+
+def _file(place: str, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
+    for endings, what, remedy in _REMEDIES:
+        if place.endswith(endings):
+            raise BadInputError(f"{place} is {what}, which is not read here. Make a file that is: {remedy}.")
+    start = places.read(place, 0, 8)
+    if start.startswith(_NPY):
+        return _npy(place, told, rows)
+    if start == _HDF5:
+        return _hdf5(place, told, rows)
+    if start.startswith(b"PK") and not places.is_url(place):
+        return _zarr(place, told, multiallelic, rows)
+    if place.rsplit("/", 1)[-1] in _ZARR:
+        raise BadInputError(f"{place} belongs to a Zarr array. Give the folder that it is in.")
+    what = f"starts with {start.hex(' ')}" if start else "is empty"
+    raise BadInputError(f"{place} {what}, which is no format that is read here. Expected {_EXPECTED}.")
+
+
+def _npy(place: str, told: Mapping[str, Any], rows: Rows) -> Genotypes:
+    if places.is_url(place):
+        raise BadInputError(f"{place} is a .npy file at a URL. Copy it to this machine, or write it as Zarr.")
+    if told["array"] is not None:
+        raise BadInputError(f"{place} holds one array, which has no name: leave out array.")
+    with places.sentences_about(place, NPY):
+        found = np.load(place, mmap_mode="r")
+    counts = NpyCounts(place, found.shape, found.dtype.itemsize)
+    return _of_counts(counts, found.dtype, told, rows, place, Path(place).stat().st_mtime_ns)
+
+
+def _hdf5(place: str, told: Mapping[str, Any], rows: Rows) -> Genotypes:
+    import fsspec
+    import h5py
+
+    with places.sentences_about(place, HDF5), fsspec.open(place, "rb") as file, h5py.File(file, "r") as datasets:
+        names: list[str] = []
+        datasets.visititems(
+            lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) and item.ndim == 2 else None
+        )
+        name = _chosen(place, told["array"], names, "an HDF5 file")
+        dataset = datasets[name]
+        counts = Hdf5Counts(place, name, dataset.shape, dataset.dtype.itemsize, dataset.chunks)
+        dtype = dataset.dtype
+    return _of_counts(counts, dtype, told, rows, place, (name, places.size(place)))
+
+
+def _zarr(place: str, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
+    import zarr
+
+    with places.sentences_about(place, "a Zarr group or array"):
+        found = zarr.open(place, mode="r")
+        return _opened_zarr(found, place, told, multiallelic, rows)
+
+
+def _opened_zarr(found: Any, place: str, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
+    if hasattr(found, "shape"):
+        if told["array"] is not None:
+            raise BadInputError(f"{place} is one array: leave out array.")
+        return _zarr_array(found, place, told, rows)
+    if told["array"] is None:
+        if is_store(found):
+            return _self_describing(read_store(found, place), told, place)
+        if "call_genotype" in found:
+            genotypes = read_vcf_zarr(found, place, multiallelic=multiallelic, rows=rows)
+            return _self_describing(genotypes, told, place)
+    matrices = [name for name, array in found.arrays() if array.ndim == 2]
+    if told["array"] is not None and told["array"] in found:  # also one further down
+        matrices.append(told["array"])
+    name = _chosen(place, told["array"], matrices, "a Zarr group without call_genotype, as VCF Zarr has it")
+    return _zarr_array(found[name], f"{place}/{name}", told, rows)
+
+
+def _zarr_array(array: Any, place: str, told: Mapping[str, Any], rows: Rows) -> Genotypes:
+    declared = _declared(array)
+    orientation = told["orientation"]
+    if declared and orientation and orientation.replace(" ", "").replace("x", "×") != declared:
+        raise BadInputError(
+            f"{place} says that it is {declared}, which contradicts orientation={orientation!r}: leave it out."
+        )
+    told = {**told, "orientation": declared or orientation}
+    return _of_counts(ZarrCounts(array), np.dtype(array.dtype), told, rows, place, None)
+
+
+def _declared(array: Any) -> str | None:
+    """Orientation by the names of an array's dimensions, which sgkit and xarray write."""
+    names = getattr(array.metadata, "dimension_names", None) or array.attrs.asdict().get("_ARRAY_DIMENSIONS") or ()
+    declared = "×".join(str(name) for name in names)
+    return declared if declared in ORIENTATIONS else None
+
+
+def _of_counts(
+    counts: Any, dtype: np.dtype[Any], told: Mapping[str, Any], rows: Rows, place: str, identity: Any
+) -> Genotypes:
+    if dtype.kind not in "biuf":
+        raise BadInputError(f"{place} holds {dtype}, expected counts 0, 1 and 2 of variants × samples as numbers.")
+    given = {name: value for name, value in told.items() if name != "array"}
+    return genotypes_of_counts(counts, rows=rows, source=place, identity=(place, identity), **given)
+
+
+def _chosen(place: str, array: str | None, names: Sequence[str], what: str) -> str:
+    shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    if not names:
+        raise BadInputError(f"{place} is {what}, and has no matrix of counts either. Expected {_EXPECTED}.")
+    if array is None and len(names) == 1:
+        return names[0]
+    if array is None:
+        raise BadInputError(f"{place} is {what}, with {len(names)} matrices: name one of them as array: {shown}.")
+    if array not in names:
+        raise BadInputError(f"{place} has no matrix {array!r}. Choose one of: {shown}.")
+    return array

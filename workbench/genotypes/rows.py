@@ -1,0 +1,76 @@
+"""Packed rows in a Dask array whose blocks are read where they are needed, and sliced before they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+
+from workbench.genotypes.packing import packed_width
+
+ReadRows = Callable[[int, int], np.ndarray[Any, Any]]
+"""Gives the packed rows from the first up to, not including, the last; travels to workers."""
+
+# Read and decoded in a fraction of a second, and small beside a worker's memory with a block in each thread.
+BLOCK_BYTES = 8 * 2**20
+_LEAST_BYTES = 2**18
+_LEAST_BLOCKS = 16
+_MOST_BYTES = 8 * BLOCK_BYTES
+
+
+@dataclass(frozen=True, eq=False)
+class PackedRows:
+    """What `da.from_array` takes blocks of: a shape and a way to read some of the rows."""
+
+    read: ReadRows
+    shape: tuple[int, int]
+    ndim: int = 2
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Bytes."""
+        return np.dtype(np.uint8)
+
+    def __getitem__(self, index: Any) -> np.ndarray[Any, Any]:
+        rows, *rest = index if isinstance(index, tuple) else (index,)
+        if isinstance(rows, slice):
+            wanted = range(self.shape[0])[rows]
+            if not wanted:
+                return np.empty((0, self.shape[1]), np.uint8)[(slice(None), *rest)]
+            first, last = min(wanted), max(wanted)
+            found = self.read(first, last + 1)[:: abs(wanted.step)]
+            return (found if wanted.step > 0 else found[::-1])[(slice(None), *rest)]
+        row = range(self.shape[0])[rows]
+        return self.read(row, row + 1)[(0, *rest)]
+
+
+def block_rows(
+    n_variants: int, n_samples: int, rows: int | Literal["auto"] = "auto", *, multiple: int = 1, bytes_each: int = 0
+) -> int:
+    """Rows of a block: as asked, or as many as keep it near 8 MiB and leave work for many threads.
+
+    `multiple` is how many rows lie together in the file; `bytes_each` is what a row takes there, if more than packed.
+    """
+    if rows != "auto":
+        return max(1, min(int(rows), max(1, n_variants)))
+    packed = max(1, packed_width(n_samples))
+    width = max(packed, bytes_each)
+    most = BLOCK_BYTES // width
+    few = max(_LEAST_BYTES // width, n_variants // _LEAST_BLOCKS)
+    wanted = max(1, min(most, few))
+    if multiple * packed > _MOST_BYTES:  # rather read a chunk of the file more than once than hold so much
+        multiple = 1
+    return max(1, min(n_variants, max(1, round(wanted / multiple)) * multiple))
+
+
+def packed_array(read: ReadRows, n_variants: int, n_samples: int, rows: int, *identity: Any) -> da.Array:
+    """Packed rows of a file as a lazy array in blocks of `rows`; equal identities give equal names."""
+    source = PackedRows(read, (n_variants, packed_width(n_samples)))
+    name = f"genotypes-{tokenize(read, source.shape, rows, *identity)}"
+    chunks = (rows, max(1, source.shape[1]))
+    meta = np.empty((0, 0), np.uint8)
+    return da.from_array(source, chunks=chunks, name=name, asarray=False, fancy=False, meta=meta, inline_array=True)

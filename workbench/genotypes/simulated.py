@@ -1,0 +1,143 @@
+"""Genotypes of populations that drifted apart, for those without data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from workbench.errors import BadInputError
+from workbench.genotypes.coding import COUNTS
+from workbench.genotypes.packing import pack, packed_width
+from workbench.genotypes.rows import block_rows, packed_array
+from workbench.genotypes.values import Genotypes
+
+# Sites that are drawn together from a stream of their own, so that the blocks don't matter.
+_TILE = 256
+_FREQUENCIES = (0.05, 0.95)
+_LEVELS = 2**16
+
+
+def simulate(
+    n_variants: int,
+    n_samples: int,
+    *,
+    n_populations: int = 3,
+    fst: float | Sequence[float] = 0.1,
+    missing: float = 0.0,
+    monomorphic: float = 0.0,
+    all_missing: float = 0.0,
+    seed: int = 0,
+    rows: int | Literal["auto"] = "auto",
+) -> Genotypes:
+    """Unlinked sites of Balding–Nichols populations, generated where they are needed.
+
+    Each site's ancestral frequency p is uniform in 0.05 to 0.95; in a population with F_ST = F it is Beta distributed
+    with parameters p(1 − F)/F and (1 − p)(1 − F)/F; a genotype is two draws with that frequency. The result depends
+    on all parameters but `rows`.
+
+    Parameters
+    ----------
+    n_variants, n_samples
+        Size of any order: only what is asked for is generated.
+    n_populations
+        Samples are shared out among them evenly, in order; `sample_table["population"]` names them.
+    fst
+        Drift of each population, or of all.
+    missing
+        Share of the genotypes that are not known.
+    monomorphic, all_missing
+        Share of the sites where all have the same genotype, or none is known.
+    seed
+        Of the streams; each 256 sites have their own.
+    rows
+        Variants in a block.
+
+    Notes
+    -----
+    Source: D. J. Balding and R. A. Nichols, Genetica 96 (1995) 3–12.
+    """
+    drifts = np.broadcast_to(np.asarray(fst, float), (n_populations,)) if np.ndim(fst) == 0 else np.asarray(fst, float)
+    _check(n_variants, n_samples, n_populations, drifts)
+    for name, share in (("missing", missing), ("monomorphic", monomorphic), ("all_missing", all_missing)):
+        if not 0 <= share <= 1:
+            raise BadInputError(f"{name}={share} is a share of them: give a number from 0 to 1.")
+    draw = _Draw(n_samples, tuple(drifts.tolist()), missing, monomorphic, all_missing, seed)
+    height = block_rows(n_variants, n_samples, rows, multiple=_TILE)
+    packed = packed_array(draw, n_variants, n_samples, height)
+    samples = np.char.add("sample ", np.arange(n_samples).astype(str))
+    population = np.char.add("population ", (_population(n_samples, n_populations) + 1).astype(str))
+    return Genotypes(packed, COUNTS, samples, sample_table={"population": population})
+
+
+def _check(n_variants: int, n_samples: int, n_populations: int, drifts: np.ndarray[Any, Any]) -> None:
+    for name, number in (("n_variants", n_variants), ("n_samples", n_samples), ("n_populations", n_populations)):
+        if number < 1:
+            raise BadInputError(f"{name} is {number}: give at least 1.")
+    if drifts.shape != (n_populations,):
+        raise BadInputError(f"fst has {drifts.size} values for {n_populations} populations: give one, or one for each.")
+    if not ((drifts > 0) & (drifts < 1)).all():
+        raise BadInputError("fst lies between 0 and 1, both excluded; 0.1 is that between continents.")
+
+
+def _population(n_samples: int, n_populations: int) -> np.ndarray[Any, Any]:
+    return np.arange(n_samples) * n_populations // n_samples
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Generates packed rows, whole tiles at a time."""
+
+    n_samples: int
+    drifts: tuple[float, ...]
+    missing: float
+    monomorphic: float
+    all_missing: float
+    seed: int
+
+    def __call__(self, start: int, stop: int) -> np.ndarray[Any, Any]:
+        packed = np.empty((stop - start, packed_width(self.n_samples)), np.uint8)
+        for tile in range(start // _TILE, -(-stop // _TILE)):
+            first = tile * _TILE
+            low, high = max(start, first), min(stop, first + _TILE)
+            packed[low - start : high - start] = pack(self._tile(tile)[low - first : high - first])
+        return packed
+
+    def _tile(self, tile: int) -> np.ndarray[Any, Any]:
+        rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence([self.seed, tile])))
+        ancestral = rng.uniform(*_FREQUENCIES, (_TILE, 1))
+        odds = (1 - np.array(self.drifts)) / np.array(self.drifts)
+        frequency = rng.beta(ancestral * odds, (1 - ancestral) * odds)
+        fixed, unknown = rng.random((2, _TILE, 1)) < np.reshape([self.monomorphic, self.all_missing], (2, 1, 1))
+        frequency = np.where(fixed, np.round(ancestral), frequency)
+        # One draw of 16 bits for each genotype, below the chances of at most one and of no copy.
+        at_most_one = np.round((1 - frequency**2) * _LEVELS)
+        none = np.round((1 - frequency) ** 2 * _LEVELS)
+        drawn = rng.integers(0, _LEVELS, (_TILE, self.n_samples), dtype=np.uint16)
+        counts = np.empty((_TILE, self.n_samples), np.uint8)
+        ends = np.searchsorted(_population(self.n_samples, len(self.drifts)), np.arange(len(self.drifts) + 1))
+        for k in range(len(self.drifts)):
+            part = slice(ends[k], ends[k + 1])
+            np.add(
+                _reaches(drawn[:, part], none[:, k, None]),
+                _reaches(drawn[:, part], at_most_one[:, k, None]),
+                out=counts[:, part],
+                dtype=np.uint8,
+                casting="unsafe",
+            )
+        self._lose(counts, rng)
+        counts[unknown[:, 0]] = 3
+        return counts
+
+    def _lose(self, counts: np.ndarray[Any, Any], rng: np.random.Generator) -> None:
+        """Make some genotypes unknown, by their places: a share of them is small."""
+        if self.missing:
+            lost = rng.binomial(counts.size, self.missing)
+            counts.ravel()[rng.choice(counts.size, lost, replace=False, shuffle=False)] = 3
+
+
+def _reaches(drawn: np.ndarray[Any, Any], level: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Whether a draw is at least a level, of which the highest can't be written in 16 bits."""
+    return (drawn >= np.minimum(level, _LEVELS - 1).astype(np.uint16)) & (level < _LEVELS)

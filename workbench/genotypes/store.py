@@ -1,0 +1,269 @@
+"""Writes genotypes packed into a Zarr store, block by block, and goes on after it was stopped."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal
+
+import dask
+import numpy as np
+
+from workbench.errors import BadInputError, ConflictError
+from workbench.genotypes import places
+from workbench.genotypes.coding import Coding
+from workbench.genotypes.layout import ARRAY_OF, SAMPLE_NAMES, Codec, Description, description, is_store, read_store
+from workbench.genotypes.packing import packed_width, unpack
+from workbench.genotypes.reading import open_genotypes
+from workbench.genotypes.rows import block_rows
+from workbench.genotypes.values import Genotypes
+from workbench.linalg.blocks import host
+
+Progress = Callable[[int, int], None]
+_LARGEST_BLOSC = 2**31 - 2**10  # Blosc's limit on what it compresses at once
+_PARTIAL = ".partial"  # what Zarr calls a file before it is whole
+
+
+def pack_to_zarr(
+    source: Any,
+    path: str | Path,
+    *,
+    codec: Codec = "2-bit",
+    rows: int | Literal["auto"] = "auto",
+    progress: Progress | None = None,
+    overwrite: bool = False,
+    **opening: Any,
+) -> Genotypes:
+    """Write genotypes as a packed Zarr store and give them as read from there.
+
+    Each block is read, packed and written by one Dask task: on the cluster of the current client, or in this process.
+    A block's file appears whole or not at all, so a call with the same source goes on where another was killed.
+
+    Parameters
+    ----------
+    source
+        Genotypes, or what `open_genotypes` takes; `opening` are its other parameters.
+    path
+        Folder or URL of the store.
+    codec
+        "2-bit": four samples in a byte, which is fastest to read. "blosc": counts of a byte each, compressed by lz4
+        of level 3 after a bit shuffle, for readers that know no packed genotypes.
+    rows
+        Variants in a block, each block one file; "auto" takes those of the source.
+    progress
+        Called with the variants that are written, and all of them.
+    overwrite
+        Replace the store that is there.
+
+    Raises
+    ------
+    ConflictError
+        There is something else at the path.
+    """
+    if codec not in ARRAY_OF:
+        raise BadInputError(f"Unknown codec {codec!r}. Choose one of: {', '.join(ARRAY_OF)}.")
+    genotypes = open_genotypes(source, **opening)
+    place = places.full(path)
+    wanted = _described(genotypes, codec, rows)
+    with places.writing_to(place):
+        group, complete = _begun(place, wanted, overwrite=overwrite)
+        if not complete:
+            _write_blocks(genotypes, place, wanted, progress)
+            _write_labels(group, genotypes)
+            _sweep(place, wanted)
+            group.update_attributes(wanted.attributes(complete=True))
+        elif progress is not None:
+            progress(wanted.n_variants, wanted.n_variants)
+        return read_store(group, place)
+
+
+def _described(genotypes: Genotypes, codec: Codec, rows: int | Literal["auto"]) -> Description:
+    heights = genotypes.packed.chunks[0]
+    if rows == "auto" and len(set(heights[:-1])) <= 1 and heights and heights[-1] <= heights[0]:
+        rows = max(1, heights[0])
+    height = block_rows(genotypes.n_variants, genotypes.n_samples, rows)
+    if codec == "blosc" and height * genotypes.n_samples > _LARGEST_BLOSC:
+        height = _LARGEST_BLOSC // genotypes.n_samples
+    return Description(
+        codec=codec,
+        n_variants=genotypes.n_variants,
+        n_samples=genotypes.n_samples,
+        rows=height,
+        coding=genotypes.coding.copies if codec == "2-bit" else Coding((0, 1, 2, None)).copies,
+        source=genotypes.source,
+        content=_content(genotypes),
+    )
+
+
+def _content(genotypes: Genotypes) -> str:
+    """A name for what is in the genotypes: labels, and the first, middle and last row."""
+    found = blake2b(digest_size=16)
+    columns = [genotypes.samples, *(getattr(genotypes.variants, field.name) for field in fields(genotypes.variants))]
+    for column in columns:
+        if column is not None:
+            found.update("\0".join(map(str, column.ravel().tolist())).encode())
+        found.update(b"\1")
+    if genotypes.n_variants:
+        rows = sorted({0, genotypes.n_variants // 2, genotypes.n_variants - 1})
+        found.update(host(dask.compute([genotypes[i : i + 1].counts() for i in rows])[0]).tobytes())
+    return found.hexdigest()
+
+
+def _begun(place: str, wanted: Description, *, overwrite: bool) -> tuple[Any, bool]:
+    """The group at a place, new or begun earlier, and whether it is complete."""
+    import zarr
+
+    existing = _existing(place)
+    if existing is not None and overwrite:
+        places.remove(place, folder=True)
+        existing = None
+    if existing is None:
+        group = zarr.open_group(place, mode="a", zarr_format=3, attributes=wanted.attributes(complete=False))
+        complete = False
+    else:
+        group = existing
+        said, complete = description(group, place)
+        if said != wanted:
+            raise ConflictError(_differing(place, said, wanted))
+    if not complete and ARRAY_OF[wanted.codec] not in group:
+        _create_array(group, wanted)
+    return group, complete
+
+
+def _differing(place: str, said: Description, wanted: Description) -> str:
+    there, here = (f"{each.shown} in blocks of {each.rows} variants" for each in (said, wanted))
+    if there == here:
+        here = "other genotypes of this size"
+    return f"{place} holds {there}, but {here} are to be written. Choose another path, or overwrite=True."
+
+
+def _existing(place: str) -> Any:
+    """The store that is at a place, None where there is nothing."""
+    import zarr
+
+    kind = places.kind(place)
+    if kind is None or (kind == "folder" and all(_PARTIAL in name for name in places.names_in(place))):
+        return None
+    if kind == "folder" and "zarr.json" in places.names_in(place):
+        found = zarr.open(place, mode="r+")
+        if not hasattr(found, "shape") and is_store(found):
+            return found
+    raise ConflictError(f"{place} is there already, and pack_to_zarr did not write it. Choose another path.")
+
+
+def _create_array(group: Any, wanted: Description) -> None:
+    import zarr
+
+    lz4 = zarr.codecs.BloscCodec(cname="lz4", clevel=3, shuffle="bitshuffle", typesize=1)
+    width = wanted.n_samples if wanted.codec == "blosc" else packed_width(wanted.n_samples)
+    group.create_array(
+        ARRAY_OF[wanted.codec],
+        shape=(wanted.n_variants, width),
+        chunks=(wanted.rows, max(1, width)),
+        dtype=np.uint8,
+        compressors=lz4 if wanted.codec == "blosc" else None,
+        # One file for each block, all in one folder, also where a block is all zeros: that it is there says it's done.
+        chunk_key_encoding={"name": "default", "separator": "."},
+        config={"write_empty_chunks": True},
+        dimension_names=("variants", "samples") if wanted.codec == "blosc" else ("variants", "bytes"),
+    )
+
+
+@dataclass(frozen=True)
+class _WriteBlock:
+    """The task that writes a block where it belongs and gives its number of variants."""
+
+    place: str
+    codec: Codec
+    n_samples: int
+    coding: Coding
+
+    def __call__(self, block: Any, block_info: Any = None) -> np.ndarray[Any, Any]:
+        import zarr
+
+        (start, stop), _ = block_info[0]["array-location"]
+        if self.codec == "blosc":
+            block = unpack(block, self.n_samples, self.coding)
+        array = zarr.open_array(
+            self.place, path=ARRAY_OF[self.codec], mode="r+", zarr_format=3, config={"write_empty_chunks": True}
+        )
+        array[start:stop] = host(block)
+        return np.array([[stop - start]])
+
+
+def _write_blocks(genotypes: Genotypes, place: str, wanted: Description, progress: Progress | None) -> None:
+    packed = genotypes.packed.rechunk({0: wanted.rows})
+    write = _WriteBlock(place, wanted.codec, wanted.n_samples, genotypes.coding)
+    ones = ((1,) * packed.numblocks[0], (1,))
+    # A name of its own: two calls that write the same must both write.
+    name = f"pack-genotypes-{uuid.uuid4().hex}"
+    written = packed.map_blocks(write, dtype=np.int64, chunks=ones, meta=np.empty((0, 0), np.int64), name=name)
+    finished = _finished(place, wanted)
+    done = sum(packed.chunks[0][i] for i in finished)
+    if progress is not None:
+        progress(done, wanted.n_variants)
+    missing = [i for i in range(packed.numblocks[0]) if i not in finished]
+    tasks = written.to_delayed().ravel()[missing].tolist()
+    for count in _computed(tasks, wanted.codec):
+        done += count
+        if progress is not None:
+            progress(done, wanted.n_variants)
+
+
+def _finished(place: str, wanted: Description) -> set[int]:
+    """Numbers of the blocks whose files are there."""
+    parts = (name.split(".") for name in places.names_in(f"{place}/{ARRAY_OF[wanted.codec]}"))
+    return {int(part[1]) for part in parts if len(part) == 3 and part[0] == "c" and part[2] == "0"}
+
+
+def _computed(tasks: Sequence[Any], codec: Codec) -> Iterator[int]:
+    """Variants that each task, or some tasks together, have written, as they finish."""
+    with ExitStack() as stack:
+        client = _client()
+        if client is None:
+            if codec == "blosc":
+                from workbench.genotypes.blosc import one_blosc_thread
+
+                stack.enter_context(one_blosc_thread())
+            some = 2 * (os.cpu_count() or 1)
+            for first in range(0, len(tasks), some):
+                yield sum(int(count.sum()) for count in dask.compute(*tasks[first : first + some]))
+            return
+        from distributed import as_completed
+
+        if codec == "blosc":
+            from workbench.genotypes.blosc import OneBloscThread
+
+            client.register_plugin(OneBloscThread())
+        for future in as_completed(client.compute(list(tasks))):
+            yield int(future.result().sum())
+            future.release()
+
+
+def _client() -> Any:
+    """The client whose cluster Dask computes on, None where it computes in this process."""
+    client = getattr(dask.base.get_scheduler(), "__self__", None)
+    return client if hasattr(client, "register_plugin") else None
+
+
+def _write_labels(group: Any, genotypes: Genotypes) -> None:
+    variants = {field.name: getattr(genotypes.variants, field.name) for field in fields(genotypes.variants)}
+    columns = {f"samples/{name}": column for name, column in genotypes.sample_table.items()}
+    columns |= {f"variants/{name}": column for name, column in variants.items() if column is not None}
+    columns[SAMPLE_NAMES] = genotypes.samples
+    for name, column in columns.items():
+        data = column if column.dtype.kind in "biuf" else column.astype(str).astype(np.dtypes.StringDType())
+        group.create_array(name, data=data, overwrite=True)
+
+
+def _sweep(place: str, wanted: Description) -> None:
+    """Remove the halves of files that a kill left."""
+    folder = f"{place}/{ARRAY_OF[wanted.codec]}"
+    for name in places.names_in(folder):
+        if name.endswith(_PARTIAL):
+            places.remove(f"{folder}/{name}")

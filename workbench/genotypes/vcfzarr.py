@@ -1,0 +1,147 @@
+"""VCF Zarr: what bio2zarr and sgkit write from a VCF, in Zarr format 2 or 3.
+
+Source of the format: "VCF Zarr specification", version 0.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from workbench.errors import BadInputError
+from workbench.genotypes.arrays import Rows, genotypes_of_counts
+from workbench.genotypes.values import Genotypes, Variants, as_text
+
+Multiallelic = Literal["any", "drop", "refuse"]
+_MULTIALLELIC = ("any", "drop", "refuse")
+_FILL = -2
+_EXPECTED = "call_genotype (variants × samples × ploidy) and sample_id"
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """Copies of any alternate allele, from calls of two alleles each."""
+
+    array: Any
+    place: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape[:2])
+
+    @property
+    def itemsize(self) -> int:
+        return int(self.array.dtype.itemsize) * 2
+
+    @property
+    def chunks(self) -> tuple[int, int]:
+        rows, columns = (self.array.shards or self.array.chunks)[:2]
+        return int(rows), int(columns)
+
+    def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+        calls = np.asarray(self.array[rows, columns])
+        if calls.size and calls.min() <= _FILL:
+            row, column = (int(i[0]) for i in np.nonzero((calls <= _FILL).any(axis=2)))
+            raise BadInputError(
+                f"{self.place} mixes ploidies: variant {rows.start + row}, sample {columns.start + column} (counted "
+                "from 0) has fewer alleles than 2, as on X, Y and mitochondria. Keep the autosomes alone."
+            )
+        first, second = calls[..., 0], calls[..., 1]
+        copies = (first > 0).view(np.int8) + (second > 0).view(np.int8)
+        # A call of which one half is known can't be counted: it is missing, as in sgkit.
+        return np.where((first < 0) | (second < 0), np.int8(-1), copies)
+
+
+def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any", rows: Rows = "auto") -> Genotypes:
+    """Genotypes of an open VCF Zarr group: copies of the alternate allele.
+
+    Parameters
+    ----------
+    group
+        A `zarr.Group`.
+    multiallelic
+        What becomes of sites with more than one alternate allele: "any" counts copies of any of them, as sgkit, Hail
+        and scikit-allel do; "drop" leaves these sites out; "refuse" raises.
+    rows
+        Variants in a block.
+
+    Raises
+    ------
+    BadInputError
+        An array of the specification is missing or of another shape, or the calls aren't diploid.
+    """
+    if multiallelic not in _MULTIALLELIC:
+        raise BadInputError(f"Unknown multiallelic={multiallelic!r}. Choose one of: {', '.join(_MULTIALLELIC)}.")
+    calls = _calls(group, place)
+    n_variants, n_samples = calls.shape[:2]
+    samples = _column(group, "sample_id", n_samples, place)
+    if samples is None:
+        raise BadInputError(f"{place} has no array sample_id. Expected a VCF Zarr group with {_EXPECTED}.")
+    variants, alternates = _variants(group, n_variants, place)
+    found = genotypes_of_counts(
+        _Calls(calls, place),
+        orientation="variants×samples",
+        missing=-1,
+        samples=samples.tolist(),
+        variants=variants,
+        rows=rows,
+        source=place,
+        identity=(place, _stamp(group)),
+    )
+    several = np.flatnonzero(alternates > 1)
+    if not several.size or multiallelic == "any":
+        return found
+    if multiallelic == "refuse":
+        raise BadInputError(
+            f"{place} has {several.size} sites with more than one alternate allele, the first at variant {several[0]}. "
+            "Choose multiallelic='any' to count copies of any of them, or 'drop'."
+        )
+    return found[alternates <= 1]
+
+
+def _calls(group: Any, place: str) -> Any:
+    if "call_genotype" not in group:
+        raise BadInputError(f"{place} has no array call_genotype. Expected a VCF Zarr group with {_EXPECTED}.")
+    calls = group["call_genotype"]
+    size = " × ".join(str(length) for length in calls.shape)
+    if calls.ndim != 3 or calls.dtype.kind != "i":
+        raise BadInputError(
+            f"{place}: call_genotype is {size} of {calls.dtype}, expected variants × samples × ploidy of whole numbers."
+        )
+    if calls.shape[2] != 2:
+        raise BadInputError(f"{place}: call_genotype is {size}, so the ploidy is {calls.shape[2]}, expected 2.")
+    return calls
+
+
+def _variants(group: Any, n_variants: int, place: str) -> tuple[Variants, np.ndarray[Any, Any]]:
+    """What is known of the variants, and how many alternate alleles each has."""
+    position, id, alleles, contig = (
+        _column(group, f"variant_{name}", n_variants, place) for name in ("position", "id", "allele", "contig")
+    )
+    if contig is not None:
+        names = group["contig_id"][:] if "contig_id" in group else np.arange(int(contig.max(initial=-1)) + 1)
+        contig = as_text(names)[contig]
+    if id is not None:
+        id = as_text(id)
+    if alleles is None or not alleles.shape[1]:
+        return Variants(contig, position, id, None), np.zeros(n_variants, int)
+    alleles = as_text(alleles)
+    alternates = (alleles[:, 1:] != "").sum(axis=1)
+    counted = np.array([",".join(filter(None, row)) for row in alleles[:, 1:]], str)
+    return Variants(contig, position, id, np.stack([alleles[:, 0], counted], axis=1)), alternates
+
+
+def _column(group: Any, name: str, length: int, place: str) -> np.ndarray[Any, Any] | None:
+    if name not in group:
+        return None
+    column = np.asarray(group[name][:])
+    if len(column) != length:
+        raise BadInputError(f"{place}: {name} has {len(column)} entries, expected {length} as call_genotype has.")
+    return column
+
+
+def _stamp(group: Any) -> str:
+    """What changes when the group is written again by a tool that says so."""
+    return str(sorted((key, str(value)) for key, value in group.attrs.asdict().items()))
