@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -238,7 +239,8 @@ def remarks(summary: Summary) -> tuple[str, ...]:
         for each in row.outliers
     )
     ended = (f"{row.on} ended early: {row.reason}" for row in summary.rows if row.reason and row.seconds)
-    equal = (each.sentence for each in summary.cores_equal)
+    # The first is in the verdict.
+    equal = (each.sentence for each in summary.cores_equal[1:])
     found = (summary.error, summary.agreement, *strayed, *ended, *equal, *summary.notes)
     return tuple(" ".join(each.split()) for each in found if each)
 
@@ -272,6 +274,8 @@ def verdict(rows: Sequence[RowSummary], agree: bool | None, how: str, equal: Seq
         sentences.append(f"No difference between {first.on} and {', '.join(same)}.")
     if unsure and all(len(row.runs) == 1 for row in measured):
         sentences.append("One time each can't be told from chance.")
+    elif unsure and all((row.confidence or 0) >= statistics.CONFIDENCE for row in unsure):
+        sentences.append(f"An outlier hides whether {_named(unsure)} differs from {first.on}: repeat it.")
     elif unsure:
         sentences.append(f"Too few repeats to tell a difference from chance at 95 %: give {FEWEST_REPEATS} or more.")
     return " ".join([*sentences, *(each.sentence for each in equal[:1])])
@@ -300,7 +304,12 @@ def seconds_text(seconds: float) -> str:
         return f"{int(seconds // 3600)} h {seconds % 3600 / 60:.0f} min"
     if seconds >= 60:
         return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+    return f"{_three(seconds)} s" if seconds >= 1 else f"{_three(1000 * seconds)} ms"
+
+
+def _three(number: float) -> str:
+    """Three digits, zeros at the end included: 2.20."""
+    return f"{number:.{max(0, 2 - math.floor(math.log10(number)))}f}" if number > 0 else "0"
 
 
 # -- rows
@@ -312,7 +321,7 @@ def _first(comparison: Comparison) -> Row | None:
 
 def _row(row: Row, first: Row | None) -> RowSummary:
     seconds = row.seconds
-    compared = ratio(seconds, first.seconds) if seconds and first else None
+    compared = _compared(seconds, first.seconds) if seconds and first else None
     is_first = row is first
     speeds = [sample.bytes / sample.seconds for sample in row.samples if sample.bytes and sample.seconds]
     energies = [sample.energy for sample in row.samples if sample.energy is not None]
@@ -334,6 +343,20 @@ def _row(row: Row, first: Row | None) -> RowSummary:
         runs=tuple(sample.run for sample in row.samples),
         reason=row.reason,
     )
+
+
+def _compared(seconds: Sequence[float], reference: Sequence[float]) -> statistics.Ratio:
+    """Ratio to the first row; 'unsure' where a difference shows only when outliers are left out."""
+    found = ratio(seconds, reference)
+    if found.difference != "none":
+        return found
+    without = ratio(_without_outliers(seconds), _without_outliers(reference))
+    return found if without.difference == "none" else found._replace(difference="unsure")
+
+
+def _without_outliers(seconds: Sequence[float]) -> list[float]:
+    strayed = {each.place for each in outliers(seconds)}
+    return [each for place, each in enumerate(seconds) if place not in strayed]
 
 
 def _outliers(row: Row) -> tuple[Strayed, ...]:
@@ -546,6 +569,10 @@ def _range(low: float, high: float) -> str:
 
 def _median(row: RowSummary) -> str:
     return seconds_text(row.seconds.median) if row.seconds else "–"
+
+
+def _named(rows: Sequence[RowSummary]) -> str:
+    return " or ".join(row.on for row in rows)
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,0 +1,459 @@
+"""A comparison as a figure: bars with their spread, the table, and the scaling curve. One definition for all faces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from bokeh.core.property.vectorization import value
+from bokeh.embed import json_item
+from bokeh.layouts import column, row
+from bokeh.models import Button, Column, ColumnDataSource, CustomJS, Div, FixedTicker, HoverTool, Range1d
+from bokeh.plotting import figure
+
+from workbench.errors import BadInputError
+from workbench.figures.colors import DARK, LIGHT, THEMES, Theme, worker_color
+from workbench.figures.live import Patch
+from workbench.runs.comparisons import Comparison
+from workbench.runs.table import Summary, as_markdown, cells, remarks, seconds_text, summarise
+
+COLUMNS = {
+    "rows": ("y", "foot", "median", "low", "high", "color", "text"),
+    "samples": ("x", "y", "fill", "color", "text"),
+    "curves": ("xs", "ys", "color", "dash"),
+    "points": ("x", "y", "color", "text"),
+    "words": ("head", "below", "markdown", "top", "height", "cores", "speedup"),
+}
+"""Columns of each source. `words` has one row: HTML above and below the bars, and how far the axes go."""
+
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+_ROW = 46  # pixels of a bar with its name above
+_ROOM = 64  # pixels of title and axis
+_BAR = 0.36  # of the height of a row
+_SCALING_HEIGHT = 280
+
+CELL_EVENT = "workbench-cell"
+"""Event of the page that asks Lab to make a cell of `detail.source`; where nobody takes it, the text is copied."""
+
+COPY = f"""
+    const source = words.data.markdown?.[0] ?? ''
+    const event = new CustomEvent('{CELL_EVENT}', {{detail: {{type: 'markdown', source}}, cancelable: true}})
+    if (window.dispatchEvent(event)) {{
+        await navigator.clipboard.writeText(source)
+        button.label = 'Copied'
+        setTimeout(() => button.label = label, 1500)
+    }}
+"""
+"""What a click on a button does that puts the table into a cell, or where no page listens, on the clipboard."""
+
+_WORDS_CHANGED = """
+    const {head: [above], below: [under], top: [top], height: [height], cores: [cores], speedup: [speedup]} = words.data
+    head.text = above
+    below.text = under
+    bars.height = height
+    bars.visible = height > 0
+    bars.x_range.end = top
+    bars.y_range.start = Math.max((words.data.height[0] - room) / row, 1) - 0.5
+    scaling.visible = cores > 0
+    scaling.x_range.end = cores
+    scaling.y_range.end = speedup
+"""
+
+
+class ComparisonFigure:
+    """One comparison as a Bokeh layout; feed it with the comparison as it grows.
+
+    As `LiveFigure`: bring what `patches` returns to `apply`, or over a wire to a page that embedded `item`.
+
+    Parameters
+    ----------
+    theme
+        'light' or 'dark'.
+    """
+
+    def __init__(self, theme: str = "light", comparison: Comparison | None = None) -> None:
+        if theme not in THEMES:
+            raise BadInputError(f"Unknown theme {theme!r}. Choose one of: {', '.join(THEMES)}.")
+        self.theme = THEMES[theme]
+        self._comparison = comparison
+        self._sent: dict[str, Mapping[str, Any]] = {}
+        self._sources = {name: ColumnDataSource({each: [] for each in of}, name=name) for name, of in COLUMNS.items()}
+        self._head = Div(name="head", styles=_styles(self.theme), sizing_mode="stretch_width")
+        self._below = Div(name="below", styles=_styles(self.theme), sizing_mode="stretch_width")
+        self._bars = _bars(self.theme, self._sources)
+        self._scaling = _scaling(self.theme, self._sources)
+        self.model = self._built()
+
+    def feed(self, comparisons: Iterable[Comparison]) -> None:
+        """Take in the comparison as it is now, the last one of several."""
+        for comparison in comparisons:
+            self._comparison = comparison
+
+    def patches(self) -> list[Patch]:
+        """Changes since the last call."""
+        if self._comparison is None:
+            return []
+        columns = columns_of(self._comparison, self.theme)
+        changed = {name: each for name, each in columns.items() if self._sent.get(name) != each}
+        self._sent.update(changed)
+        return [Patch(name, "replace", each) for name, each in changed.items()]
+
+    def apply(self, patches: Iterable[Patch]) -> None:
+        """Change this figure's own document."""
+        for patch in patches:
+            self._sources[patch.source].data = patch.columns
+            if patch.source == "words":
+                self._arrange({name: values[0] for name, values in patch.columns.items()})
+
+    def item(self) -> dict[str, Any]:
+        """Bokeh's JSON of the document with all that was fed so far, for `Bokeh.embed.embed_item`."""
+        self.apply(self.patches())
+        return dict(json_item(self.model))
+
+    def _built(self) -> Column:
+        words = self._sources["words"]
+        models = {"head": self._head, "below": self._below, "bars": self._bars, "scaling": self._scaling}
+        words.js_on_change(
+            "data", CustomJS(args={"words": words, "room": _ROOM, "row": _ROW, **models}, code=_WORDS_CHANGED)
+        )
+        button = Button(
+            label="Put the table into a cell",
+            name="cell",
+            align="start",
+            margin=(4, 12),
+            stylesheets=[_button_style(self.theme)],
+        )
+        label = button.label
+        button.js_on_click(CustomJS(args={"words": words, "button": button, "label": label}, code=_asynchronous(COPY)))
+        return column(
+            self._head,
+            self._bars,
+            self._below,
+            row(button),
+            self._scaling,
+            sizing_mode="stretch_width",
+            styles={"background": self.theme.background},
+        )
+
+    def _arrange(self, words: Mapping[str, Any]) -> None:
+        """Do in Python what the browser does when the words change, for the document as it is sent."""
+        self._head.text, self._below.text = words["head"], words["below"]
+        self._bars.update(height=max(words["height"], 1), visible=words["height"] > 0)
+        self._bars.x_range.end = words["top"]
+        self._bars.y_range.start = max((words["height"] - _ROOM) / _ROW, 1) - 0.5
+        self._scaling.visible = words["cores"] > 0
+        self._scaling.x_range.end, self._scaling.y_range.end = words["cores"], words["speedup"]
+
+
+def columns_of(comparison: Comparison, theme: Theme) -> dict[str, dict[str, list[Any]]]:
+    """Columns of each source."""
+    summary = summarise(comparison)
+    measured = [each for each in summary.rows if each.seconds is not None]
+    return {
+        "rows": _rows(measured, theme),
+        "samples": _samples(measured, theme),
+        **_curves(summary, theme),
+        "words": _words(comparison, summary, measured, theme),
+    }
+
+
+def table_html(summary: Summary, theme: Theme) -> str:
+    """Return the table, which scrolls sideways where the page is narrow."""
+    header, body = cells(summary)
+    edge = f"border-bottom: 1px solid {theme.grid}; padding: 4px 14px 4px 0; vertical-align: top"
+    numbers = range(1, len(header) - 1)
+    heads = "".join(
+        f'<th style="{edge}; white-space: nowrap; text-align: {_side(i, numbers)}">{escape(each)}</th>'
+        for i, each in enumerate(header)
+    )
+    lines = "".join(
+        "<tr>"
+        + "".join(
+            f'<td style="{edge}; text-align: {_side(i, numbers)}; {_wrap(each)}">{escape(each)}</td>'
+            for i, each in enumerate(cell)
+        )
+        + "</tr>"
+        for cell in body
+    )
+    style = "border-collapse: collapse; font-variant-numeric: tabular-nums"
+    return f'<div style="overflow-x: auto"><table style="{style}"><tr>{heads}</tr>{lines}</table></div>'
+
+
+def page(comparison: Comparison) -> str:
+    """Return the comparison as one HTML page that refers to nothing outside of itself."""
+    from bokeh.resources import Resources
+
+    items = {theme.name: json.dumps(ComparisonFigure(theme.name, comparison).item()) for theme in (LIGHT, DARK)}
+    script = _EMBED.replace("ITEM_LIGHT", items["light"]).replace("ITEM_DARK", items["dark"])
+    library = Resources(mode="inline", components=["bokeh", "bokeh-widgets"])
+    scripts = "\n".join(
+        "<script>" + text.replace("</script", "<\\/script") + "</script>" for text in [*library.js_raw, script]
+    )
+    title = escape(f"{comparison.workload} compared")
+    colors = "".join(
+        f"@media (prefers-color-scheme: {theme.name}) {{ body {{ background: {theme.background}; }} }}"
+        for theme in (LIGHT, DARK)
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>:root {{ color-scheme: light dark; }} {colors} "
+        "body { margin: 0 auto; max-width: 1200px; padding: 12px; }</style>\n</head>\n"
+        f'<body><div id="figure"></div>\n{scripts}\n</body>\n</html>\n'
+    )
+
+
+_EMBED = """
+(function () {
+  const dark = matchMedia('(prefers-color-scheme: dark)');
+  const items = {light: ITEM_LIGHT, dark: ITEM_DARK};
+  const place = document.getElementById('figure');
+  let shown = null;
+  async function show() {
+    const before = shown;
+    shown = null;
+    if (before) (await before).clear();
+    place.replaceChildren();
+    shown = Bokeh.embed.embed_item(structuredClone(dark.matches ? items.dark : items.light), place);
+  }
+  dark.addEventListener('change', show);
+  show();
+})();
+"""
+
+
+# -- columns
+
+
+def _rows(measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:
+    places = range(len(measured))
+    return {
+        "y": [index + 0.12 for index in places],
+        "foot": [index - 0.16 for index in places],
+        "median": [each.seconds.median for each in measured],
+        "low": [each.seconds.min for each in measured],
+        "high": [each.seconds.max for each in measured],
+        "color": [worker_color(index, theme) for index in places],
+        "text": [_bar_text(each) for each in measured],
+    }
+
+
+def _bar_text(each: Any) -> str:
+    shown = f"{each.on}: {seconds_text(each.seconds.median)}"
+    if each.difference is None:
+        return shown
+    faster = f"{1 / each.ratio:.3g} times as fast as the first"
+    told = {
+        "none": "no difference to the first",
+        "faster": faster,
+        "slower": f"{each.ratio:.3g} times as long as the first",
+    }
+    return f"{shown}, {told.get(each.difference, 'can’t be told from chance')}"
+
+
+def _samples(measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS["samples"]}
+    for index, each in enumerate(measured):
+        strayed = {outlier.run for outlier in each.outliers}
+        for run, seconds in zip(each.runs, each.seconds.all, strict=False):
+            columns["x"].append(seconds)
+            columns["y"].append(index + 0.12)
+            columns["fill"].append(theme.limit if run in strayed else theme.background)
+            columns["color"].append(theme.limit if run in strayed else theme.text)
+            outlier = ", an outlier" if run in strayed else ""
+            columns["text"].append(f"{run}: {seconds_text(seconds)}{outlier}")
+    return columns
+
+
+def _curves(summary: Summary, theme: Theme) -> dict[str, dict[str, list[Any]]]:
+    curves: dict[str, list[Any]] = {name: [] for name in COLUMNS["curves"]}
+    points: dict[str, list[Any]] = {name: [] for name in COLUMNS["points"]}
+    for index, each in enumerate(summary.scaling):
+        color = worker_color(index, theme)
+        cores = [float(point.cores) for point in each.points]
+        for ys, drawn, dash in (
+            ([point.speedup for point in each.points], color, "solid"),
+            ([count / cores[0] for count in cores], theme.muted, "dashed"),
+        ):
+            curves["xs"].append(cores)
+            curves["ys"].append(ys)
+            curves["color"].append(drawn)
+            curves["dash"].append(dash)
+        for point in each.points:
+            points["x"].append(point.cores)
+            points["y"].append(point.speedup)
+            points["color"].append(color)
+            points["text"].append(
+                f"{each.what}: {point.cores} cores, {seconds_text(point.seconds)}, {point.speedup:.2f} times, "
+                f"efficiency {100 * point.efficiency:.0f} %"
+            )
+    return {"curves": curves, "points": points}
+
+
+def _words(comparison: Comparison, summary: Summary, measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:
+    longest = max((each.seconds.max for each in measured), default=1.0)
+    most = max((point.cores for each in summary.scaling for point in each.points), default=0)
+    gain = max((point.cores / each.points[0].cores for each in summary.scaling for point in each.points), default=1)
+    best = max((point.speedup for each in summary.scaling for point in each.points), default=1)
+    return {
+        "head": [_head(comparison, summary, theme)],
+        "below": [table_html(summary, theme) + _remarks(summary, theme)],
+        "markdown": [as_markdown(summary)],
+        "top": [1.06 * longest],
+        "height": [_ROOM + _ROW * len(measured) if measured else 0],
+        "cores": [1.08 * most],
+        "speedup": [1.1 * max(gain, best)],
+    }
+
+
+def _head(comparison: Comparison, summary: Summary, theme: Theme) -> str:
+    title = f'<b style="font-size: 15px; color: {theme.text}">{escape(comparison.workload)}</b>'
+    if comparison.active:
+        share = 100 * comparison.done / comparison.total if comparison.total else 0
+        words = escape(comparison.now or comparison.stage or "beginning …")
+        bar = (
+            f'<div style="height: 4px; background: {theme.track}; margin: 6px 0"><div style="height: 4px; '
+            f'width: {share:.1f}%; background: {worker_color(0, theme)}"></div></div>'
+        )
+        return f"{title}<div>{words}, {comparison.done} of {comparison.total} runs</div>{bar}"
+    state = "" if comparison.status == "done" else f" ({comparison.status})"
+    return f'{title}{state}<div style="font-size: 14px; color: {theme.text}">{escape(summary.verdict)}</div>'
+
+
+def _remarks(summary: Summary, theme: Theme) -> str:
+    found = "".join(f"<li>{escape(each)}</li>" for each in remarks(summary))
+    law = "".join(
+        f"<li>{escape(each.what)}: by Amdahl's law {100 * each.serial_share:.0f} % of the time on one core is not "
+        "shortened by more cores.</li>"
+        for each in summary.scaling
+        if each.serial_share is not None
+    )
+    return f'<ul style="margin: 8px 0; padding-left: 18px">{found}{law}</ul>{_differences(summary, theme)}'
+
+
+def _differences(summary: Summary, theme: Theme) -> str:
+    if not summary.differences:
+        return ""
+    edge = f"border-bottom: 1px solid {theme.grid}; padding: 3px 14px 3px 0; vertical-align: top; text-align: left"
+    header = "".join(f'<th style="{edge}">{escape(each)}</th>' for each in ("differs", *(r.on for r in summary.rows)))
+    lines = "".join(
+        f'<tr><td style="{edge}">{escape(f"{each.kind}: {each.name}")}</td>'
+        + "".join(f'<td style="{edge}">{escape(str(value))}</td>' for value in each.values)
+        + "</tr>"
+        for each in summary.differences
+    )
+    style = "border-collapse: collapse"
+    return f'<div style="overflow-x: auto"><table style="{style}"><tr>{header}</tr>{lines}</table></div>'
+
+
+# -- plots
+
+
+def _bars(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
+    plot = _plot(theme, "Seconds: median (bar), range (line), runs (dots)", _ROOM + _ROW)
+    plot.y_range = Range1d(start=0.5, end=-0.5)
+    rows, samples = sources["rows"], sources["samples"]
+    plot.hbar(
+        y="y", height=_BAR, left=0, right="median", fill_color="color", fill_alpha=0.35, line_color=None, source=rows
+    )
+    plot.segment(x0="low", x1="high", y0="y", y1="y", line_color="color", line_width=2.5, source=rows)
+    dots = plot.scatter(
+        x="x", y="y", size=7, fill_color="fill", line_color="color", fill_alpha=0.9, line_width=1.2, source=samples
+    )
+    plot.text(
+        x=0,
+        y="foot",
+        text="text",
+        text_color=theme.text,
+        text_baseline="bottom",
+        text_font=value(_FONT),
+        text_font_size="12px",
+        source=rows,
+    )
+    plot.add_tools(_hover(theme, dots))
+    plot.yaxis.visible = False
+    plot.ygrid.visible = False
+    return plot
+
+
+def _scaling(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
+    plot = _plot(theme, "Speed-up over cores (dashed: ideal)", _SCALING_HEIGHT)
+    plot.y_range = Range1d(start=0, end=1)
+    plot.visible = False
+    plot.multi_line(xs="xs", ys="ys", line_color="color", line_dash="dash", line_width=1.8, source=sources["curves"])
+    dots = plot.scatter(x="x", y="y", size=8, fill_color="color", line_color=None, source=sources["points"])
+    plot.add_tools(_hover(theme, dots))
+    plot.xaxis.axis_label = "cores"
+    plot.xaxis.ticker = FixedTicker(ticks=[1, 2, 4, 8, 16, 32, 64, 128, 256])
+    plot.xaxis.axis_label_text_color = theme.muted
+    return plot
+
+
+def _plot(theme: Theme, title: str, height: int) -> Any:
+    plot = figure(
+        title=title,
+        x_range=Range1d(start=0, end=1),
+        height=height,
+        min_width=200,
+        sizing_mode="stretch_width",
+        tools=[],
+        toolbar_location=None,
+        background_fill_color=theme.background,
+        border_fill_color=theme.background,
+        outline_line_color=None,
+        min_border_left=12,
+        min_border_right=12,
+        output_backend="canvas",
+    )
+    plot.title.update(text_color=theme.muted, text_font=_FONT, text_font_size="12px", text_font_style="bold")
+    for axis in plot.axis:
+        axis.update(
+            axis_line_color=theme.grid,
+            major_tick_line_color=theme.grid,
+            minor_tick_line_color=None,
+            major_label_text_color=theme.muted,
+            major_label_text_font=_FONT,
+            major_label_text_font_size="11px",
+        )
+    for grid in plot.grid:
+        grid.grid_line_color = theme.grid
+    return plot
+
+
+def _hover(theme: Theme, renderer: Any) -> HoverTool:
+    style = f"margin: -5px; padding: 6px 9px; background: {theme.track}; color: {theme.text}; font: 12px/1.45 {_FONT}"
+    return HoverTool(renderers=[renderer], tooltips=f'<div style="{style}">@text</div>')
+
+
+def _styles(theme: Theme) -> dict[str, str]:
+    return {
+        "color": theme.muted,
+        "font": f"12.5px/1.5 {_FONT}",
+        "padding": "6px 12px",
+        "box-sizing": "border-box",
+        "overflow-x": "auto",
+        # The width of a table must not widen what holds it: it scrolls instead.
+        "contain": "inline-size",
+    }
+
+
+def _button_style(theme: Theme) -> str:
+    return (
+        f".bk-btn, .bk-btn:hover {{ background: {theme.track}; color: {theme.text}; border: 1px solid {theme.grid}; }} "
+        f".bk-btn:hover, .bk-btn:focus-visible {{ border-color: {theme.muted}; }}"
+    )
+
+
+def _asynchronous(code: str) -> str:
+    return f"(async () => {{{code}}})()"
+
+
+def _side(index: int, numbers: range) -> str:
+    return "right" if index in numbers else "left"
+
+
+def _wrap(text: str) -> str:
+    """A reason of many words takes several lines, and numbers stay together."""
+    return "min-width: 260px" if len(text) > 60 else "white-space: nowrap"
