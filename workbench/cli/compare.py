@@ -123,12 +123,9 @@ def _page(comparison: Comparison) -> str:
 
 
 def _sweep(given: list[str]) -> dict[str, tuple[str, ...]]:
-    """Values by name. A semicolon between values lets each hold commas: chunks=1000,500;2000,1000."""
-    swept = {}
-    for name, text in parameters_of(given).items():
-        values = text.split(";") if ";" in text else text.split(",")
-        swept[name] = tuple(value.strip() for value in values if value.strip())
-    return swept
+    from workbench.runs.compare import read_values
+
+    return {name: read_values(text) for name, text in parameters_of(given).items()}
 
 
 def _show(comparison: Comparison) -> None:
@@ -153,10 +150,10 @@ def _show(comparison: Comparison) -> None:
     for line in _bars(summary):
         console.print(line)
     for curve in summary.scaling:
-        console.print(f"\n{'Weak' if curve.weak else 'Strong'} scaling, {curve.what}:")
+        console.print(f"\n{'Weak' if curve.weak else 'Strong'} scaling over cores, {curve.what}:")
         for point in curve.points:
             console.print(
-                f"  {point.cores:>4} cores  {seconds_text(point.seconds):>10}  {point.speedup:.2f} times, "
+                f"  on {point.cores:>3}  {seconds_text(point.seconds):>10}  {point.speedup:.2f} times, "
                 f"efficiency {100 * point.efficiency:.0f} %"
             )
     for each in summary.differences:

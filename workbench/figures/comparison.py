@@ -24,7 +24,7 @@ COLUMNS = {
     "samples": ("x", "y", "fill", "color", "text"),
     "curves": ("xs", "ys", "color", "dash"),
     "points": ("x", "y", "color", "text"),
-    "words": ("head", "below", "markdown", "top", "height", "cores", "speedup"),
+    "words": ("head", "table", "below", "markdown", "top", "height", "cores", "speedup"),
 }
 """Columns of each source. `words` has one row: HTML above and below the bars, and how far the axes go."""
 
@@ -49,13 +49,15 @@ COPY = f"""
 """What a click on a button does that puts the table into a cell, or where no page listens, on the clipboard."""
 
 _WORDS_CHANGED = """
-    const {head: [above], below: [under], top: [top], height: [height], cores: [cores], speedup: [speedup]} = words.data
+    const {head: [above], table: [rows], below: [under], top: [top]} = words.data
+    const {height: [height], cores: [cores], speedup: [speedup]} = words.data
     head.text = above
+    table.text = rows
     below.text = under
     bars.height = height
     bars.visible = height > 0
     bars.x_range.end = top
-    bars.y_range.start = Math.max((words.data.height[0] - room) / row, 1) - 0.5
+    bars.y_range.start = Math.max((height - room) / row, 1) - 0.5
     scaling.visible = cores > 0
     scaling.x_range.end = cores
     scaling.y_range.end = speedup
@@ -81,6 +83,7 @@ class ComparisonFigure:
         self._sent: dict[str, Mapping[str, Any]] = {}
         self._sources = {name: ColumnDataSource({each: [] for each in of}, name=name) for name, of in COLUMNS.items()}
         self._head = Div(name="head", styles=_styles(self.theme), sizing_mode="stretch_width")
+        self._table = Div(name="table", styles=_styles(self.theme), sizing_mode="stretch_width")
         self._below = Div(name="below", styles=_styles(self.theme), sizing_mode="stretch_width")
         self._bars = _bars(self.theme, self._sources)
         self._scaling = _scaling(self.theme, self._sources)
@@ -114,7 +117,13 @@ class ComparisonFigure:
 
     def _built(self) -> Column:
         words = self._sources["words"]
-        models = {"head": self._head, "below": self._below, "bars": self._bars, "scaling": self._scaling}
+        models = {
+            "head": self._head,
+            "table": self._table,
+            "below": self._below,
+            "bars": self._bars,
+            "scaling": self._scaling,
+        }
         words.js_on_change(
             "data", CustomJS(args={"words": words, "room": _ROOM, "row": _ROW, **models}, code=_WORDS_CHANGED)
         )
@@ -130,6 +139,7 @@ class ComparisonFigure:
         return column(
             self._head,
             self._bars,
+            self._table,
             self._below,
             row(button),
             self._scaling,
@@ -139,7 +149,7 @@ class ComparisonFigure:
 
     def _arrange(self, words: Mapping[str, Any]) -> None:
         """Do in Python what the browser does when the words change, for the document as it is sent."""
-        self._head.text, self._below.text = words["head"], words["below"]
+        self._head.text, self._table.text, self._below.text = words["head"], words["table"], words["below"]
         self._bars.update(height=max(words["height"], 1), visible=words["height"] > 0)
         self._bars.x_range.end = words["top"]
         self._bars.y_range.start = max((words["height"] - _ROOM) / _ROW, 1) - 0.5
@@ -299,7 +309,8 @@ def _words(comparison: Comparison, summary: Summary, measured: Sequence[Any], th
     best = max((point.speedup for each in summary.scaling for point in each.points), default=1)
     return {
         "head": [_head(comparison, summary, theme)],
-        "below": [table_html(summary, theme) + _remarks(summary, theme)],
+        "table": [table_html(summary, theme)],
+        "below": [_remarks(summary, theme)],
         "markdown": [as_markdown(summary)],
         "top": [1.06 * longest],
         "height": [_ROOM + _ROW * len(measured) if measured else 0],

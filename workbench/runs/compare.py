@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -68,9 +69,14 @@ class _Wish(NamedTuple):
 
 
 def read_request(given: Mapping[str, Any]) -> Request:
-    """Return a request from what a person gave. Raises BadInputError in one sentence."""
+    """Return a request from what a person gave. Raises BadInputError in one sentence.
+
+    What a plain form sends will do: `on` as lines of one text, `parameters` and `sweep` as KEY=VALUE with spaces
+    between them, numbers as text.
+    """
+    known = {key: _READERS.get(key, _as_given)(value) for key, value in given.items() if value is not None}
     try:
-        request = Request.model_validate({key: value for key, value in given.items() if value is not None})
+        request = Request.model_validate(known)
     except ValidationError as err:
         problem = err.errors()[0]
         name = str(problem["loc"][0])
@@ -182,6 +188,48 @@ def finish(comparison_id: str, *, timeout: float | None = None) -> Comparison:
     while (found := comparisons.get(comparison_id)).active and time.monotonic() < deadline:
         time.sleep(_POLL)
     return found
+
+
+# -- from text
+
+
+def _as_given(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
+
+
+def _read_lines(value: Any) -> Any:
+    return tuple(line.strip() for line in value.splitlines() if line.strip()) if isinstance(value, str) else value
+
+
+def read_pairs(value: Any) -> Any:
+    """Return names and values of a text such as 'size=2GiB seed=1'; what isn't a text as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        words = shlex.split(value)
+    except ValueError as err:
+        raise BadInputError(f"'{value:.80}' can't be read ({err}). Give KEY=VALUE, such as size=2GiB.") from err
+    pairs = [word.partition("=") for word in words]
+    wrong = next((name for name, equals, _ in pairs if not equals or not name), None)
+    if wrong is not None:
+        raise BadInputError(f"'{wrong:.80}' is no KEY=VALUE. Give such as size=2GiB, with spaces between several.")
+    return {name: given for name, _, given in pairs}
+
+
+def _read_sweep(value: Any) -> Any:
+    pairs = read_pairs(value)
+    if not isinstance(pairs, Mapping):
+        return pairs
+    return {name: read_values(each) if isinstance(each, str) else each for name, each in pairs.items()}
+
+
+def read_values(text: str) -> tuple[str, ...]:
+    """Return the values of a text such as '1,2,4'; a semicolon between them lets each hold commas."""
+    values = text.split(";") if ";" in text else text.split(",")
+    return tuple(value.strip() for value in values if value.strip())
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {"on": _read_lines, "parameters": read_pairs, "sweep": _read_sweep}
 
 
 # -- from lines and sweeps to wishes

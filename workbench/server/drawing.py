@@ -19,8 +19,13 @@ def document(theme: str, name: str, base_url: str) -> dict[str, Any]:
     return {
         "item": LiveFigure(theme, name).item(),
         "names": {name: name for name in (*COLUMNS, "time", "empty")},
-        "bokeh": {
-            "version": bokeh.__version__,
-            "scripts": [f"{api_url(base_url, 'bokeh', script)}?v={bokeh.__version__}" for script in SCRIPTS],
-        },
+        "bokeh": scripts(base_url),
+    }
+
+
+def scripts(base_url: str) -> dict[str, Any]:
+    """Return what a page must load before it embeds a figure."""
+    return {
+        "version": bokeh.__version__,
+        "scripts": [f"{api_url(base_url, 'bokeh', script)}?v={bokeh.__version__}" for script in SCRIPTS],
     }
