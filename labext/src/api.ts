@@ -16,7 +16,8 @@ import type {
   ISchema,
   IWatchStatus,
   IWorkload,
-  Watched
+  Watched,
+  Wish
 } from './tokens';
 
 const ROOT = 'workbench/api';
@@ -40,11 +41,12 @@ export interface IState {
   budget: IBudget | null;
 }
 
-export interface IPolledPatches {
-  cursor: string;
-  gone: string | null;
-  patches: IPatch[];
-  status: IWatchStatus | null;
+export interface IPolled {
+  cursor?: string;
+  gone?: string | null;
+  patches?: IPatch[];
+  status?: IWatchStatus | null;
+  html?: string;
 }
 
 export class Api {
@@ -87,10 +89,6 @@ export class Api {
     await this._request('POST', ['clusters', name, 'restart'], {});
   }
 
-  async logs(name: string): Promise<Record<string, string>> {
-    return (await this._json<{ logs: Record<string, string> }>('GET', ['clusters', name, 'logs'])).logs;
-  }
-
   async workloads(): Promise<IWorkload[]> {
     return (await this._json<{ workloads: IWorkload[] }>('GET', ['workloads'])).workloads;
   }
@@ -106,16 +104,10 @@ export class Api {
     return this._json('POST', ['runs'], { workload, parameters, cluster });
   }
 
-  async cancelRun(id: string): Promise<void> {
-    await this._request('POST', ['runs', id, 'cancel'], {});
-  }
-
-  async deleteRun(id: string): Promise<void> {
-    await this._request('DELETE', ['runs', id]);
-  }
-
-  async runLog(id: string): Promise<string> {
-    return (await this._json<{ log: string }>('GET', ['runs', id, 'log'])).log;
+  /** A request as a fragment words it: 'POST runs/x/cancel'. */
+  async send(request: string, body: object): Promise<void> {
+    const [verb, path] = request.split(' ');
+    await this._request(verb, path.split('/').map(decodeURIComponent), verb === 'DELETE' ? undefined : body);
   }
 
   /** Address of a run's report, to be opened in a tab of the browser. */
@@ -142,9 +134,14 @@ export class Api {
     return this._json('GET', path, undefined, { theme });
   }
 
-  /** What has changed in a cluster's figure, where the stream can't say it. */
-  patches(cluster: string, query: Record<string, string>): Promise<IPolledPatches> {
-    return this._json('GET', ['figures', 'cluster', cluster, 'patches'], undefined, query);
+  /** What has changed in a cluster's figure or a fragment, where the stream can't say it. */
+  patches(wish: Wish, query: Record<string, string>): Promise<IPolled> {
+    return 'fragment' in wish
+      ? this._json('GET', ['fragments', wish.fragment])
+      : this._json('GET', ['figures', 'cluster', wish.cluster ?? '', 'patches'], undefined, {
+          theme: wish.theme,
+          ...query
+        });
   }
 
   /** Text of a script at an address that the server gave. */

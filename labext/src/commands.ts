@@ -7,6 +7,7 @@ import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStateDB } from '@jupyterlab/statedb';
 
 import { workbenchIcon } from './icons';
+import { defineLive } from './live';
 import type { Model } from './model';
 import { Sidebar } from './sidebar/sidebar';
 import type { IActions } from './sidebar/sidebar';
@@ -35,6 +36,7 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
     memory: IStateDB | null,
     shell: ILabShell | null
   ) => {
+    defineLive(model, (command, args) => void app.commands.execute(command, { ...args }));
     const sidebar = new Sidebar(model, notebooks, actions(app, notebooks), memory);
     app.shell.add(sidebar, 'left', { rank: 150, type: 'Workbench' });
     restorer?.add(sidebar, sidebar.id);

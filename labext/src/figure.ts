@@ -11,7 +11,6 @@ import { embed } from './bokeh';
 import type { IBokehRange, IBokehSource, IEmbedded } from './bokeh';
 import { watchIcon } from './icons';
 import type { Model } from './model';
-import { bytes, count } from './sidebar/words';
 import { Commands, IModel } from './tokens';
 import type { IPatch, IWatchStatus, StreamMessage, Watched } from './tokens';
 
@@ -146,7 +145,7 @@ export class Figure extends Widget {
       return;
     }
     if (message.type === 'patches') {
-      this._queue.push(message.patches);
+      this._queue.push(message.patches ?? []);
       this._show(message.status ?? null);
       this._drain();
     } else {
@@ -159,7 +158,7 @@ export class Figure extends Widget {
 
   private _show(status: IWatchStatus | null): void {
     if (status) {
-      this.summary = summaryOf(status);
+      this.summary = status.summary ?? '';
       this._say(status.message ?? '');
       this.changed.emit();
     }
@@ -260,16 +259,6 @@ export class Figure extends Widget {
   private _window: { start: number; end: number } | null = null;
 }
 
-function summaryOf(status: IWatchStatus): string {
-  if (!status.workers) {
-    return '';
-  }
-  const memory = status.memory_limit ? `${bytes(status.memory ?? 0)} of ${bytes(status.memory_limit)}` : null;
-  const cpu = status.cpu === undefined ? null : `${Math.round(status.cpu)} % CPU`;
-  const spilled = status.spilled ? `${bytes(status.spilled)} spilled` : null;
-  return [count(status.workers, 'worker'), cpu, memory, spilled].filter(Boolean).join(' · ');
-}
-
 /** The tab: the figure below a toolbar. */
 function figureTab(figure: Figure, model: Model): MainAreaWidget<Figure> {
   const tab = new MainAreaWidget({ content: figure });
@@ -277,7 +266,7 @@ function figureTab(figure: Figure, model: Model): MainAreaWidget<Figure> {
   tab.id = tabId(watched);
   tab.title.icon = watchIcon;
   tab.title.closable = true;
-  tab.title.label = watched.cluster ?? runLabel(model, watched.run ?? '');
+  tab.title.label = titled(model, watched.cluster ?? runLabel(model, watched.run ?? ''));
   tab.title.caption = watched.cluster ? `Tasks, CPU and memory of ${watched.cluster}` : `What run ${watched.run} did`;
   if (watched.cluster) {
     addLiveButtons(tab);
@@ -325,6 +314,11 @@ function addLiveButtons({ content, toolbar }: MainAreaWidget<Figure>): void {
   toolbar.addItem('spacer', Toolbar.createSpacerItem());
   toolbar.addItem('summary', summary);
   refresh();
+}
+
+/** A title, which says so where it is not of real GPUs. */
+function titled(model: Model, title: string): string {
+  return model.hardware?.simulated ? `SIMULATED · ${title}` : title;
 }
 
 function runLabel(model: Model, id: string): string {

@@ -89,7 +89,7 @@ export class Model {
     );
   }
 
-  /** What went wrong at a place: 'server', 'plan', 'start', 'needs', 'run', 'cluster <name>', 'run <id>'. */
+  /** What went wrong at a place: 'server', 'plan', 'start', 'needs', 'run', 'cluster <name>'. */
   problem(place: string): IProblem | null {
     return this._problems.get(place) ?? null;
   }
@@ -243,15 +243,9 @@ export class Model {
     });
   }
 
-  async cancelRun(id: string): Promise<void> {
-    await this._do(`run ${id}`, () => this.api.cancelRun(id));
-  }
-
-  async deleteRun(id: string): Promise<void> {
-    await this._do(`run ${id}`, async () => {
-      await this.api.deleteRun(id);
-      this.runs = this.runs.filter(each => each.id !== id);
-    });
+  /** Ask the server for what a fragment's button stands for. */
+  async send(request: string, body: object): Promise<void> {
+    await this._do('server', () => this.api.send(request, body));
   }
 
   private _receive(message: StreamMessage): void {
@@ -366,6 +360,10 @@ export class Model {
 /** Whether a notebook's kernel is among the clients of a cluster. */
 export function isOn(kernel: string | null, cluster: ICluster): boolean {
   return kernel !== null && cluster.clients.some(client => client.includes(`kernel-${kernel}`));
+}
+
+export function isActive(run: IRun): boolean {
+  return run.status === 'starting' || run.status === 'running';
 }
 
 interface ISettled<T> {

@@ -6,7 +6,7 @@ import { Signal } from '@lumino/signaling';
 
 import { ApiError } from './api';
 import type { Api, IState } from './api';
-import type { Connection, StreamMessage, Watched } from './tokens';
+import type { Connection, StreamMessage, Wish } from './tokens';
 
 /** Milliseconds before the state is asked for again. */
 const POLL = 1000;
@@ -18,7 +18,7 @@ const RETRY = [500, 15000];
 const PATIENCE = 2;
 
 interface IWatch {
-  request: Watched & { theme: string };
+  request: Wish;
   /** What the server calls this figure while it is polled. */
   cursor?: string;
   range?: { start: number; end: number; width: number };
@@ -47,8 +47,8 @@ export class Stream {
     socket.onclose = () => this._broken();
   }
 
-  /** Ask for the patches of a figure; asked for again by itself after a broken connection. */
-  watch(id: string, request: Watched & { theme: string }): void {
+  /** Ask for what changes of a figure or fragment; asked for again by itself after a broken connection. */
+  watch(id: string, request: Wish): void {
     const watch = { request };
     this._watches.set(id, watch);
     this._ask(id, watch);
@@ -129,15 +129,14 @@ export class Stream {
   }
 
   private async _readPatches(id: string, watch: IWatch): Promise<void> {
-    const { cluster, theme } = watch.request;
-    if (this._connection !== 'polling' || !cluster) {
+    const { request, range, cursor } = watch;
+    if (this._connection !== 'polling' || ('run' in request && request.run)) {
       return;
     }
-    const { range, cursor } = watch;
     const shown = range && { start: `${range.start}`, end: `${range.end}`, width: `${range.width}` };
     watch.range = undefined;
     try {
-      const answer = await this._api.patches(cluster, { theme, ...(cursor ? { cursor } : {}), ...shown });
+      const answer = await this._api.patches(request, { ...(cursor ? { cursor } : {}), ...shown });
       watch.cursor = answer.cursor;
       this.message.emit({ type: 'patches', watch: id, ...answer });
       if (answer.gone) {

@@ -4,39 +4,6 @@ import type { ISignal } from '@lumino/signaling';
 
 import type { Model } from './model';
 
-export interface ICpu {
-  model: string | null;
-  physical_cores: number | null;
-  threads: number | null;
-  usable: number;
-  affinity: number | null;
-  quota: number | null;
-}
-
-export interface IMemory {
-  total: number;
-  available: number | null;
-  cgroup_limit: number | null;
-  limit: number;
-}
-
-export interface IGpu {
-  index: number;
-  name: string;
-  uuid: string;
-  memory_total: number | null;
-  memory_free: number | null;
-}
-
-export interface IInventory {
-  cpu: ICpu;
-  memory: IMemory;
-  numa: { id: number; cpus: string; memory: number | null }[];
-  gpus: IGpu[];
-  ucx: { installed: boolean; version: string | null; reason: string | null };
-  missing: Record<string, string>;
-}
-
 export interface IProfile {
   name: string;
   title: string;
@@ -53,9 +20,12 @@ export interface IBudget {
 }
 
 export interface IHardware {
-  inventory: IInventory;
   profiles: IProfile[];
   budget: IBudget;
+  /** Whether a GPU is simulated, which every title then says. */
+  simulated: boolean;
+  /** Sections of the sidebar that hold one fragment each, after those that it has by itself. */
+  sections: { id: string; title: string }[];
 }
 
 export interface IEnvironment {
@@ -73,11 +43,14 @@ export interface IClusterSpec {
   protocol: string;
   python: string | null;
   idle_timeout: number | null;
+  devices: string[];
   why: string[];
 }
 
 export interface IPlan {
   spec: IClusterSpec;
+  /** What empty fields come to. */
+  hints: Record<string, string>;
   description: string;
   code: string;
   budget: IBudget | null;
@@ -155,19 +128,8 @@ export type RunStatus = 'starting' | 'running' | 'done' | 'failed' | 'cancelled'
 export interface IRun {
   id: string;
   workload: string;
-  parameters: Record<string, unknown>;
   status: RunStatus;
   cluster: string | null;
-  created: number | null;
-  started: number | null;
-  stopped: number | null;
-  seconds: number | null;
-  bytes: number | null;
-  bytes_per_second: number | null;
-  result: Record<string, unknown> | null;
-  check: { passed: boolean; what: string } | null;
-  error: string | null;
-  progress: { done: number; total: number } | null;
 }
 
 /** A figure before anything is in it, and the scripts that draw it. */
@@ -187,19 +149,19 @@ export interface IPatch {
 /** What a figure tab shows: a cluster as it works, or the record of a run. */
 export type Watched = { cluster: string; run?: undefined } | { run: string; cluster?: undefined };
 
+/** What the stream brings: the patches of a figure, or the HTML of a fragment. */
+export type Wish = (Watched & { theme: string }) | { fragment: string };
+
 export type StreamMessage =
   | { type: 'state'; clusters: ICluster[]; runs: IRun[]; budget: IBudget | null; cursor: number }
-  | { type: 'patches'; watch: string; patches: IPatch[]; status?: IWatchStatus | null }
+  | { type: 'patches'; watch: string; patches?: IPatch[]; status?: IWatchStatus | null; html?: string }
   | { type: 'gone'; watch: string; message: string }
   | { type: 'error'; watch?: string; message: string };
 
-/** Numbers of a watched cluster, all workers together. */
+/** A watched cluster, all workers together. */
 export interface IWatchStatus {
-  workers?: number;
-  memory?: number;
-  memory_limit?: number;
-  spilled?: number;
-  cpu?: number;
+  /** One line of numbers. */
+  summary?: string;
   /** Why there is nothing to see yet. */
   message?: string | null;
 }

@@ -173,6 +173,7 @@ async def test_watching_a_cluster_brings_its_patches_and_its_numbers(open_page: 
             "spilled": 0,
             "cpu": 100.0,
             "executing": 2,
+            "summary": "2 workers · 100 % CPU · 40 B of 200 B",
             "message": None,
         }
         await page.send(type="range", watch="w1", start=1000, end=2000, width=300)
@@ -283,8 +284,8 @@ WISHES = [
     ('{"type": "dance"}', "Unknown type 'dance'."),
     ('{"type": "watch"}', "watch is missing. Give text."),
     ('{"type": "watch", "watch": 3}', "watch is 3. Give text."),
-    ('{"type": "watch", "watch": "w"}', "To watch, name either a cluster or a run."),
-    ('{"type": "watch", "watch": "w", "cluster": "a", "run": "b"}', "To watch, name either a cluster or a run."),
+    ('{"type": "watch", "watch": "w"}', "To watch, name one cluster, run or fragment."),
+    ('{"type": "watch", "watch": "w", "cluster": "a", "run": "b"}', "To watch, name one cluster, run or fragment."),
     ('{"type": "watch", "watch": "w", "cluster": "calm-otter", "theme": "pink"}', "theme is 'pink'."),
     ('{"type": "watch", "watch": "w", "colour": 1}', 'Unknown key "colour".'),
     ('{"type": "range", "watch": "nobody", "start": 1, "end": 2, "width": 3}', "Nothing is watched as 'nobody'."),

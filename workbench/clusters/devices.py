@@ -14,6 +14,10 @@ from workbench.hardware import Inventory
 LEAST_FREE = 2**30
 """Bytes. A CUDA context and the libraries' kernels take about half of that before there is any data."""
 
+_FEW = 3
+_IDLE_FREE = 0.5
+"""Share of its memory that is free on a GPU which counts as idle: what holds more is somebody's work."""
+
 
 class Device(NamedTuple):
     """What one worker can have: a GPU, or a slice of one (MIG)."""
@@ -60,7 +64,7 @@ def pick(
     wanted
         Indices or UUIDs, with commas between them.
     n_workers
-        How many; all (one for the profile gpu) where None.
+        How many; where None the idle ones, and all if none is (one for the profile gpu).
 
     Raises
     ------
@@ -70,7 +74,7 @@ def pick(
     there = devices_of(inventory)
     if not there:
         raise BadInputError("No GPU is left to choose from. See CUDA_VISIBLE_DEVICES, and what nvidia-smi says.")
-    chosen = there if wanted is None else _wanted(wanted, there)
+    chosen = _wanted(wanted, there) if wanted is not None else _idle(there) if n_workers is None else there
     if profile == "gpu" and wanted is not None and len(chosen) > 1:
         raise BadInputError(f"devices is {wanted!r:.80}, and the gpu profile has one GPU. Give one, or choose gpus.")
     number = n_workers or (1 if profile == "gpu" else len(chosen))
@@ -84,6 +88,14 @@ def pick(
     picked = chosen if number == len(chosen) else _idlest(chosen, number)
     _check_kinds(picked)
     return picked, _why(picked, chosen, there, was_chosen=wanted is not None)
+
+
+def proposed(profile: str, inventory: Inventory) -> frozenset[str]:
+    """UUIDs of the devices that a cluster gets when nobody chooses; none where there is nothing to propose."""
+    try:
+        return frozenset(device.uuid for device in pick(profile, inventory)[0])
+    except BadInputError:
+        return frozenset()
 
 
 def check(spec: ClusterSpec, inventory: Inventory) -> None:
@@ -118,6 +130,16 @@ def _wanted(text: str, there: tuple[Device, ...]) -> tuple[Device, ...]:
     if len(set(found)) < len(found):
         raise BadInputError(f"devices is {text!r:.80}, which names a GPU twice, and a worker has one of its own.")
     return found
+
+
+def _idle(devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Return those of which little is taken; all where none is idle, or where nobody can tell."""
+    idle = tuple(
+        device
+        for device in devices
+        if device.free is None or device.total is None or device.free >= _IDLE_FREE * device.total
+    )
+    return idle or devices
 
 
 def _idlest(devices: Sequence[Device], number: int) -> tuple[Device, ...]:
@@ -158,12 +180,16 @@ def _check_free(device: Device, needed: int, there: tuple[Device, ...]) -> None:
 def _why(picked: Sequence[Device], chosen: Sequence[Device], there: Sequence[Device], *, was_chosen: bool) -> str:
     gpus = f"{len(picked)} GPU{'s' if len(picked) > 1 else ''}"
     if len(picked) < len(chosen):
-        how = f"the idlest of {len(chosen)}"
+        how = f"the idlest of {len(there) if not was_chosen else len(chosen)}"
     elif was_chosen:
         how = "as chosen"
+    elif len(chosen) < len(there):
+        how = f"the idle {'one' if len(chosen) == 1 else 'ones'} of {len(there)}"
     else:
         how = "all that there are" if len(there) > 1 else "the only one"
-    return f"{gpus}, {how}: {_listed(picked)}; a worker for each, pinned to the cores nearest to it."
+    # Beyond a few the labels must do.
+    names = _listed(picked) if len(picked) <= _FEW else ", ".join(device.label for device in picked)
+    return f"{gpus}, {how}: {names}; a worker for each, pinned to the cores nearest to it."
 
 
 def _choose(there: tuple[Device, ...]) -> str:

@@ -35,9 +35,10 @@ MEASURED = (
 UCX_MEASURED = (
     "UCX is slower than TCP between workers without GPUs: Dask's connections over UCX handle errors, which rules out "
     "its shared memory, so all goes over the loopback interface. Measured elsewhere (autumn 2026, another machine, two "
-    "workers, not here): (x + x.T).sum() at 8000 × 8000 took 2.53 s against 1.02 s, at 0.44 of TCP's bandwidth."
+    "workers, not here): (x + x.T).sum() at 8000 × 8000 took 2.53 s against 1.02 s, at 0.44 of TCP's bandwidth. "
+    "Measure it here: workbench run protocol_sweep --on cpu"
 )
-"""From experiments of autumn 2026 with distributed 2026.7.1 and distributed-ucxx 0.52.0, to be measured anew."""
+"""From experiments of autumn 2026 with distributed 2026.7.1 and distributed-ucxx 0.52.0."""
 
 _UCX_OPEN = (
     "Warning: no encryption and no password over UCX, which listens on all network interfaces of this machine: start "
@@ -154,7 +155,7 @@ class GpuChoices(ClusterChoices):
     devices: _Devices = Field(
         None,
         title="GPUs",
-        description="Indices or UUIDs, with commas between them. Left out: all of them, or for one GPU the idlest.",
+        description="Indices or UUIDs, with commas between them. Left out: the idle ones, or for one GPU the idlest.",
     )
     device_memory_limit: _Size = Field(
         None,
@@ -170,7 +171,7 @@ class GpuChoices(ClusterChoices):
 
 def choices_of(profile: str, inventory: Inventory) -> type[ClusterChoices]:
     """Return the choices that a profile has on this machine; their JSON Schema draws the form."""
-    return GpuChoices if _on_gpus(profile, inventory) else ClusterChoices
+    return GpuChoices if has_gpus(profile, inventory) else ClusterChoices
 
 
 _ALLOWED = {
@@ -206,6 +207,7 @@ def plan(
     device_memory_limit: int | str | None = None,
     rmm_pool_size: int | str | None = None,
     promised: int = 0,
+    ucx_measured: str | None = None,
     version: Callable[[str], str | None] = installed_version,
 ) -> ClusterSpec:
     """Return the spec of the cluster that matches profile, hardware and choices; `spec.why` explains it.
@@ -221,6 +223,9 @@ def plan(
         As in `GpuChoices`, for clusters with GPUs only.
     promised
         Bytes that running clusters were promised.
+    ucx_measured
+        Sentence on how UCX between workers without GPUs compared with TCP on this machine; None where it wasn't
+        measured, and what was measured elsewhere must do.
     version
         Version of an installed package by its name, None where it is missing.
 
@@ -245,7 +250,7 @@ def plan(
         device_memory_limit=device_memory_limit,
         rmm_pool_size=rmm_pool_size,
     )
-    if _on_gpus(profile, inventory, version):
+    if has_gpus(profile, inventory, version):
         return _on_devices(profile, inventory, chosen, promised)
     _check_no_gpu_choices(profile, chosen)
     split = _split(inventory.cpu, chosen.n_workers, chosen.threads_per_worker)
@@ -266,12 +271,13 @@ def plan(
             *_balance(inventory.cpu.usable, split),
             memory_why,
             *_available(inventory, limit * split.n_workers),
-            *((UCX_MEASURED, _UCX_OPEN) if protocol == "ucx" else ()),
+            *((ucx_measured or UCX_MEASURED, _UCX_OPEN) if protocol == "ucx" else ()),
         ),
     )
 
 
-def _on_gpus(profile: str, inventory: Inventory, version: Callable[[str], str | None] = installed_version) -> bool:
+def has_gpus(profile: str, inventory: Inventory, version: Callable[[str], str | None] = installed_version) -> bool:
+    """Whether the workers of a profile have a GPU each on this machine."""
     if profile == "ucx":
         # Without Dask-CUDA the workers speak UCX on the cores alone.
         return bool(inventory.visible_gpus()) and version("dask-cuda") is not None

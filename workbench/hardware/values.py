@@ -248,6 +248,11 @@ class Inventory(_Value):
     network: tuple[NetworkCard, ...] = ()
     topology: Topology | None = None
 
+    @property
+    def simulated(self) -> bool:
+        """Whether a GPU is simulated: its name says so, and with it every title has to."""
+        return any((gpu.name or "").startswith("SIMULATED") for gpu in self.gpus)
+
     def visible_gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that CUDA_VISIBLE_DEVICES leaves in sight."""
         return tuple(gpu for gpu in self.gpus if gpu.visible)

@@ -10,6 +10,7 @@ from jupyter_server.utils import url_path_join
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
+    from workbench.clusters.spec import ClusterSpec
     from workbench.runs.store import Run
     from workbench.session import Session
 
@@ -36,6 +37,22 @@ def cluster_answer(record: ClusterRecord, base_url: str) -> dict[str, Any]:
         "dashboard_url": api_url(base_url, "dashboard", record.name, "status") if dashboard else None,
         "cell": connecting_cell(record.name),
         "code": record.spec.code(),
+    }
+
+
+def hints(spec: ClusterSpec) -> dict[str, str]:
+    """Return what the fields of the form come to that were left empty."""
+    from workbench.figures.markup import size
+
+    return {
+        "n_workers": str(spec.n_workers),
+        "threads_per_worker": str(spec.threads_per_worker),
+        "memory": size(spec.memory).replace(" ", ""),
+        "encrypt": "true" if spec.encrypt else "false",
+        "idle_timeout": "never" if spec.idle_timeout is None else f"{round(spec.idle_timeout / 60)}m",
+        "python": "this Jupyter’s own",
+        "device_memory_limit": "80 % of each",
+        "rmm_pool_size": "no pool",
     }
 
 

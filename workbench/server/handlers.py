@@ -127,10 +127,15 @@ class Hardware(Handler):
 
 
 def _hardware(session: Session) -> dict[str, Any]:
+    from workbench.server.fragments import SECTIONS
+
+    inventory = session.hardware()
     return {
-        "inventory": session.hardware().model_dump(mode="json"),
+        "inventory": inventory.model_dump(mode="json"),
         "profiles": [profile.model_dump(mode="json") for profile in session.profiles()],
         "budget": session.budget().model_dump(mode="json"),
+        "simulated": inventory.simulated,
+        "sections": [section._asdict() for section in SECTIONS],
     }
 
 
@@ -160,6 +165,7 @@ def _plan(session: Session, profile: str, choices: dict[str, Any] | None = None)
     spec = session.plan(profile, **_known(choices or {}))
     return {
         "spec": spec.model_dump(mode="json"),
+        "hints": answers.hints(spec),
         "description": spec.describe(),
         "code": spec.code(),
         "budget": session.budget().model_dump(mode="json"),
@@ -480,6 +486,15 @@ class State(Handler):
         self.answer({"cursor": state.cursor, **state.value})
 
 
+class Fragment(Handler):
+    """A view of the sidebar as HTML, for a page whose WebSocket is blocked."""
+
+    @authenticated
+    @authorized
+    async def get(self, name: str) -> None:
+        self.answer({"html": await (await self.shared.watching()).fragments.make(name)})
+
+
 class Script(Handler):
     """One of BokehJS's own files, from the installed bokeh: the version always fits."""
 
@@ -533,6 +548,7 @@ def addresses() -> list[tuple[str, type[RequestHandler]]]:
         f"runs/{name}/report": Report,
         f"figures/(cluster|run)/{name}": Figure,
         f"figures/(cluster|run)/{name}/patches": FigurePatches,
+        f"fragments/{name}": Fragment,
         f"bokeh/{name}": Script,
         "state": State,
         "stream": Stream,

@@ -21,14 +21,17 @@ from workbench.server.handlers import AUTH_RESOURCE, check_range, check_theme
 
 if TYPE_CHECKING:
     from workbench.server.app import Shared
+    from workbench.server.fragments import FragmentWatch
     from workbench.server.watching import Watch, Watching
 
 GAP = 0.05
 """Seconds between two rounds of sending: what happens meanwhile travels together."""
 
-MOST_WATCHES = 32
+MOST_WATCHES = 64
 MOST_WISHES = 200
 """What one page may ask for at a time."""
+
+_WATCHED: dict[str, type] = {"cluster": str, "run": str, "fragment": str}
 
 
 class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
@@ -51,7 +54,7 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Begin to send and to listen."""
         super().open(*args, **kwargs)
         assert self._watching is not None
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, Watch | FragmentWatch] = {}
         self._notes: list[dict[str, Any]] = []
         self._wishes: asyncio.Queue[str | bytes] = asyncio.Queue(MOST_WISHES)
         self._something = asyncio.Event()
@@ -145,7 +148,7 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
         wish = parse_object(message.encode() if isinstance(message, str) else message)
         match wish.pop("type", None):
             case "watch":
-                await self._watch(**pick(wish, {"watch": str}, {"cluster": str, "run": str, "theme": str}))
+                await self._watch(**pick(wish, {"watch": str}, _WATCHED | {"theme": str}))
             case "unwatch":
                 self._unwatch(pick(wish, {"watch": str})["watch"])
             case "range":
@@ -153,31 +156,36 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
             case other:
                 raise BadInputError(f"Unknown type {other!r:.40}. Send one of: watch, unwatch, range.")
 
-    async def _watch(
-        self, watch: str, cluster: str | None = None, run: str | None = None, theme: str = "light"
-    ) -> None:
+    async def _watch(self, watch: str, theme: str = "light", **watched: str) -> None:
         assert self._watching is not None
-        if (cluster is None) == (run is None):
-            raise BadInputError("To watch, name either a cluster or a run.")
+        if len(watched) != 1:
+            raise BadInputError("To watch, name one cluster, run or fragment.")
         check_theme(theme)
         self._unwatch(watch)
         if len(self._watches) >= MOST_WATCHES:
-            raise BadInputError(f"This page already watches {MOST_WATCHES} figures. Close some.")
+            raise BadInputError(f"This page already watches {MOST_WATCHES} figures and views. Close some.")
         try:
-            if cluster is not None:
-                self._watches[watch] = await self._watching.watch_cluster(cluster, theme, self._something.set)
-            elif run is not None:
-                self._watches[watch] = await self._watching.watch_run(run, theme, self._something.set)
+            self._watches[watch] = await self._begin(theme, **watched)
         except WorkbenchError as err:
             self._notes.append({"type": "gone", "watch": watch, "message": str(err)})
         self._something.set()
+
+    async def _begin(
+        self, theme: str, *, cluster: str | None = None, run: str | None = None, fragment: str | None = None
+    ) -> Watch | FragmentWatch:
+        assert self._watching is not None
+        if cluster is not None:
+            return await self._watching.watch_cluster(cluster, theme, self._something.set)
+        if run is not None:
+            return await self._watching.watch_run(run, theme, self._something.set)
+        return self._watching.fragments.watch(fragment or "", self._something.set)
 
     def _unwatch(self, watch: str) -> None:
         left = self._watches.pop(watch, None)
         if left is not None:
             left.leave()
 
-    def _known(self, watch: object) -> Watch:
+    def _known(self, watch: object) -> Watch | FragmentWatch:
         found = self._watches.get(watch) if isinstance(watch, str) else None
         if found is None:
             raise BadInputError(f"Nothing is watched as {watch!r:.40}. Send a message of the type watch first.")

@@ -10,18 +10,19 @@ import contextlib
 import dataclasses
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConflictError, FailedError, WorkbenchError
 from workbench.server.answers import patch_answer
+from workbench.server.fragments import Fragments
 from workbench.server.state import StateWatcher
 
 if TYPE_CHECKING:
     from workbench.figures.live import LiveFigure
-    from workbench.monitor.events import Batch
+    from workbench.monitor.events import Batch, WorkerSample
     from workbench.session import Session
 
 LINGER = 5.0
@@ -58,6 +59,7 @@ class Watching:
         self.session = session
         self.log = log
         self.state = StateWatcher(session, base_url, log)
+        self.fragments = Fragments(session, self.state, base_url, log)
         self._open_feed = open_feed or _open_feed
         self._make_figure = make_figure or _make_figure
         self._linger = linger
@@ -164,6 +166,7 @@ class Watching:
         for feed in tuple(self._feeds.values()):
             feed.end("The Jupyter server was stopped.")
         await asyncio.gather(*(feed.task for feed in self._ending), return_exceptions=True)
+        await self.fragments.close()
         await self.state.close()
 
 
@@ -352,7 +355,23 @@ def status_of(batch: Batch) -> dict[str, Any]:
         "spilled": sum(sample.spilled for sample in latest),
         "cpu": sum(sample.cpu for sample in latest),
         "executing": sum(sample.n_executing for sample in latest),
+        "summary": _summary(latest),
     }
+
+
+def _summary(latest: Collection[WorkerSample]) -> str:
+    from workbench.figures.markup import joined, size
+
+    held, limit = (sum(getattr(sample, name) for sample in latest) for name in ("memory", "memory_limit"))
+    spilled = sum(sample.spilled for sample in latest)
+    return joined(
+        (
+            f"{len(latest)} worker{'s' if len(latest) != 1 else ''}",
+            f"{sum(sample.cpu for sample in latest):.0f} % CPU",
+            f"{size(held)} of {size(limit)}" if limit else None,
+            f"{size(spilled)} spilled" if spilled else None,
+        )
+    )
 
 
 def _check_alive(name: str, status: str, message: str | None) -> None:

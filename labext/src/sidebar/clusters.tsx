@@ -11,10 +11,23 @@ import {
 } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { isOn } from '../model';
+import { isActive, isOn } from '../model';
 import type { Model } from '../model';
 import type { ICluster, INotebooks } from '../tokens';
-import { Button, Code, ConfirmButton, Faint, Fold, Icon, IconButton, Meter, Note, Problem, Section } from './parts';
+import {
+  Button,
+  Code,
+  ConfirmButton,
+  Faint,
+  Fold,
+  Icon,
+  IconButton,
+  Live,
+  Meter,
+  Note,
+  Problem,
+  Section
+} from './parts';
 import type { IActions, ISectionState } from './sidebar';
 import { bytes, count, wholeDuration } from './words';
 import { Fragment, h } from './h';
@@ -185,6 +198,7 @@ function Ready(props: IClusterProps): JSX.Element {
         )}
       </div>
       {drawer === 'workers' && <Scale cluster={cluster} model={model} />}
+      {cluster.spec.devices.length > 0 && <Live name={`cluster:${cluster.name}`} />}
       <Connected cluster={cluster} notebooks={props.notebooks} />
       {left < NEAR && (
         <p className="wb-Lease" role="status" data-workbench="lease">
@@ -236,8 +250,11 @@ function Ready(props: IClusterProps): JSX.Element {
           />
         </span>
       </div>
-      {drawer === 'logs' && <Logs cluster={cluster} model={model} />}
-      {drawer === 'code' && <ClusterCode cluster={cluster} />}
+      {(drawer === 'logs' || drawer === 'code') && (
+        <div className="wb-Drawer">
+          <Live name={`${drawer}:${cluster.name}`} />
+        </div>
+      )}
     </>
   );
 }
@@ -249,9 +266,7 @@ function size(cluster: ICluster): string {
 
 /** What stopping would end, or null where one click is enough. */
 function stopQuestion(model: Model, cluster: ICluster): string | null {
-  const active = model.runs.filter(
-    run => run.cluster === cluster.name && (run.status === 'running' || run.status === 'starting')
-  );
+  const active = model.runs.filter(run => run.cluster === cluster.name && isActive(run));
   return active.length ? `Stop with ${count(active.length, 'run')}?` : null;
 }
 
@@ -336,50 +351,5 @@ function Count(props: { label: string; hook: string; value: number; onChange: (v
       value={props.value}
       onChange={event => props.onChange(Math.max(0, Math.round(Number(event.target.value))))}
     />
-  );
-}
-
-function Logs({ cluster, model }: { cluster: ICluster; model: Model }): JSX.Element {
-  const [logs, setLogs] = React.useState<Record<string, string> | null>(null);
-  const [problem, setProblem] = React.useState<string | null>(null);
-  const [which, setWhich] = React.useState('');
-  const { name } = cluster;
-  const read = React.useCallback(() => {
-    model.api.logs(name).then(setLogs, (error: Error) => setProblem(error.message));
-  }, [model, name]);
-  React.useEffect(read, [read]);
-  if (!logs) {
-    return <p className={problem ? 'wb-Problem' : 'wb-Muted'}>{problem ?? 'Reading the logs …'}</p>;
-  }
-  const names = Object.keys(logs);
-  const shown = logs[which] === undefined ? names[0] : which;
-  return (
-    <div className="wb-Drawer">
-      <div className="wb-Row">
-        <select
-          className="jp-mod-styled"
-          aria-label="Log of"
-          value={shown}
-          onChange={event => setWhich(event.target.value)}
-        >
-          {names.map(each => (
-            <option key={each}>{each}</option>
-          ))}
-        </select>
-        <IconButton icon={refreshIcon} label="Read the logs again" onClick={read} />
-      </div>
-      <Code code={logs[shown] || 'Nothing was logged.'} hook="log" atEnd />
-    </div>
-  );
-}
-
-function ClusterCode({ cluster }: { cluster: ICluster }): JSX.Element {
-  return (
-    <div className="wb-Drawer">
-      <Note>To connect a notebook or script to it:</Note>
-      <Code code={cluster.cell} hook="connect-code" />
-      <Note>The same cluster without this package:</Note>
-      <Code code={cluster.code} hook="cluster-code" />
-    </div>
   );
 }

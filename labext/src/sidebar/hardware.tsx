@@ -3,12 +3,11 @@ import { refreshIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import type { Model } from '../model';
-import type { IBudget, IInventory, IPlan, IProfile } from '../tokens';
+import type { IPlan, IProfile } from '../tokens';
 import { Form } from './form';
 import type { IOption } from './form';
-import { Button, Code, Faint, Fold, IconButton, Meter, Note, Problem, Section } from './parts';
+import { Button, Code, Fold, IconButton, Live, Note, Problem, Section } from './parts';
 import type { ISectionState } from './sidebar';
-import { bytes, count } from './words';
 import { Fragment, h } from './h';
 
 /** Choices that are shown at once; the others are behind "More choices". */
@@ -34,72 +33,14 @@ export function HardwareSection({ model, section }: { model: Model; section: ISe
       {!hardware && model.busy('hardware') && <Note>Looking at this machine …</Note>}
       {hardware && (
         <>
-          <Inventory inventory={hardware.inventory} budget={model.budget} />
+          <Live name="hardware" />
           <Profiles model={model} profiles={hardware.profiles} />
+          <Live name={`gpus:${model.profile}`} />
           <Planner model={model} />
         </>
       )}
     </Section>
   );
-}
-
-function Inventory({ inventory, budget }: { inventory: IInventory; budget: IBudget | null }): JSX.Element {
-  const { cpu, memory, gpus, missing } = inventory;
-  const noGpu = missing['gpus'] ?? 'None was found.';
-  return (
-    <dl className="wb-Facts" data-workbench="inventory">
-      <dt>CPU</dt>
-      <dd title={cpu.model ?? missing['cpu.model']}>
-        {cores(inventory)}
-        {cpu.model && <Faint> · {shortModel(cpu.model)}</Faint>}
-      </dd>
-      <dt>Memory</dt>
-      <dd>
-        {bytes(memory.limit)}
-        {memory.cgroup_limit !== null && memory.cgroup_limit < memory.total && (
-          <Faint> (limit of this container)</Faint>
-        )}
-        {memory.available !== null && <Faint> · {bytes(memory.available)} free</Faint>}
-      </dd>
-      {budget && budget.promised > 0 && (
-        <>
-          <dt>Promised</dt>
-          <dd>
-            <Meter
-              memory
-              label="Memory promised to clusters"
-              value={budget.promised}
-              of={budget.limit - budget.reserve}
-              text={`${bytes(budget.promised)} of ${bytes(budget.limit - budget.reserve)}`}
-            />
-          </dd>
-        </>
-      )}
-      <dt>GPU</dt>
-      {gpus.length === 0 ? (
-        <dd className="wb-Muted" title={noGpu}>
-          none
-        </dd>
-      ) : (
-        <dd>{gpuNames(inventory)}</dd>
-      )}
-    </dl>
-  );
-}
-
-function cores({ cpu }: IInventory): string {
-  const usable = count(cpu.usable, 'core');
-  return cpu.threads !== null && cpu.threads !== cpu.usable ? `${usable} of ${cpu.threads}` : usable;
-}
-
-function shortModel(model: string): string {
-  return model.replace(/\((R|TM)\)/gi, '').replace(/\s+(CPU|Processor)\b.*$/i, '');
-}
-
-function gpuNames({ gpus }: IInventory): string {
-  const names = new Map<string, number>();
-  gpus.forEach(each => names.set(each.name, (names.get(each.name) ?? 0) + 1));
-  return [...names].map(([name, n]) => (n > 1 ? `${n} × ${name}` : name)).join(', ');
 }
 
 function Profiles({ model, profiles }: { model: Model; profiles: IProfile[] }): JSX.Element {
@@ -140,14 +81,15 @@ function Profiles({ model, profiles }: { model: Model; profiles: IProfile[] }): 
 function Planner({ model }: { model: Model }): JSX.Element {
   const { plan, schema } = model;
   const wrong = model.problem('plan');
-  const names = Object.keys(schema?.properties ?? {});
+  // The GPUs have boxes above.
+  const names = Object.keys(schema?.properties ?? {}).filter(name => name !== 'devices');
   const first = names.filter(name => FIRST.includes(name));
   const more = names.filter(name => !FIRST.includes(name));
   const shared = schema && {
     schema,
     values: model.choices,
     problem: wrong,
-    hints: plan ? hints(plan) : {},
+    hints: plan?.hints,
     options: { python: environments(model) },
     onChange: (field: string, value: unknown) => model.choose(field, value)
   };
@@ -202,18 +144,6 @@ function Plan({ plan }: { plan: IPlan }): JSX.Element {
       </Fold>
     </div>
   );
-}
-
-/** What empty fields come to, from the plan. */
-function hints({ spec }: IPlan): Record<string, string> {
-  return {
-    n_workers: String(spec.n_workers),
-    threads_per_worker: String(spec.threads_per_worker),
-    memory: bytes(spec.n_workers * spec.memory_limit).replace(' ', ''),
-    encrypt: String(spec.protocol === 'tls'),
-    idle_timeout: spec.idle_timeout === null ? 'never' : `${Math.round(spec.idle_timeout / 60)}m`,
-    python: 'this Jupyter’s own'
-  };
 }
 
 function environments(model: Model): IOption[] {

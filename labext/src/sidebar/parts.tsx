@@ -209,6 +209,11 @@ export function Code(props: { code: string; hook?: string; atEnd?: boolean }): J
   );
 }
 
+/** HTML that the server makes and keeps up to date, see live.ts. */
+export function Live(props: { name: string }): JSX.Element {
+  return h('wb-live', props);
+}
+
 interface IMeterProps {
   label: string;
   value: number;

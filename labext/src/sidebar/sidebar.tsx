@@ -1,15 +1,15 @@
-/** The sidebar: what stands in the way of hearing from the server, then the four sections. */
+/** The sidebar: what stands in the way of hearing from the server, then the sections. */
 import { ReactWidget } from '@jupyterlab/apputils';
 import type { IStateDB } from '@jupyterlab/statedb';
 import type { Message } from '@lumino/messaging';
 
 import { workbenchIcon } from '../icons';
+import { isActive } from '../model';
 import type { Model } from '../model';
 import type { Connection, ICluster, INotebooks, Watched } from '../tokens';
 import { ClustersSection } from './clusters';
 import { HardwareSection } from './hardware';
-import { Button } from './parts';
-import { isActive, RunsSection } from './runs';
+import { Button, Live, Section } from './parts';
 import { WorkloadsSection } from './workloads';
 import { Fragment, h } from './h';
 
@@ -73,6 +73,7 @@ export class Sidebar extends ReactWidget {
     const state = (id: string): ISectionState => ({ open: !this._folded.has(id), onToggle: this._toggle });
     const shared = { model, notebooks: this._notebooks, actions: this._actions, now };
     this._tick();
+    this.toggleClass('wb-mod-simulated', Boolean(model.hardware?.simulated));
     return (
       <>
         <Banner model={model} />
@@ -81,7 +82,14 @@ export class Sidebar extends ReactWidget {
             <HardwareSection {...shared} section={state('hardware')} />
             <ClustersSection {...shared} section={state('clusters')} />
             <WorkloadsSection {...shared} section={state('workloads')} />
-            <RunsSection {...shared} section={state('runs')} />
+            <Section {...state('runs')} id="runs" title="Runs" note={model.runs.length || null}>
+              <Live name="runs" />
+            </Section>
+            {model.hardware?.sections.map(({ id, title }) => (
+              <Section {...state(id)} key={id} id={id} title={title}>
+                <Live name={id} />
+              </Section>
+            ))}
           </>
         )}
       </>

@@ -1,0 +1,110 @@
+"""The views that the server makes: what they say, when they are made anew, and that nobody's text becomes markup."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+
+from tests.server.test_stream import open_page, until
+from workbench.figures.gpus import Choice, gpu_list
+from workbench.figures.markup import duration, number, tag, whole_duration
+from workbench.hardware import Gpu, GpuProcess, GpuSlice, Inventory, inventory
+from workbench.hardware.gauges import Gauge
+
+__all__ = ["open_page"]
+
+GIB = 2**30
+
+
+def machine(*gpus: Gpu) -> Inventory:
+    return inventory().model_copy(update={"gpus": gpus})
+
+
+def gpu(index: int = 0, **fields: Any) -> Gpu:
+    values = {"name": "SIMULATED", "uuid": f"GPU-{index}", "memory_total": 16 * GIB, "memory_free": 16 * GIB}
+    return Gpu(index=index, **(values | fields))
+
+
+def text_of(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", html).split())
+
+
+async def test_a_page_is_pushed_a_fragment_and_again_when_it_is_no_longer_the_same(
+    open_page: Any, session: Any
+) -> None:
+    async with open_page() as page:
+        await page.next("state")
+        await page.send(type="watch", watch="w1", fragment="runs")
+        first = await page.next("patches")
+        await until(lambda: session.listening)
+        session.add_run("r1", status="done", seconds=1.5, result={"value": 42.5}, created=time.time())
+        session.touch()
+        second = await page.next("patches")
+    assert (first["watch"], text_of(first["html"])) == ("w1", "Nothing has been run yet.")
+    assert "Sum of an array 1.50 s 42.5" in text_of(second["html"])
+
+
+async def test_what_comes_from_elsewhere_does_not_become_markup(api: Any, session: Any) -> None:
+    session.add_run("r1", status="failed", error="<script>alert(1)</script>", parameters={"x": '"><b>'})
+    html = (await api("GET", "fragments/runs")).content["html"]
+    assert "<script>" not in html
+    assert "<b>" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+
+
+async def test_a_view_that_there_is_not_names_those_that_there_are(open_page: Any, api: Any) -> None:
+    answer = await api("GET", "fragments/secrets")
+    assert (answer.status, answer.content["message"][:29]) == (404, "There is no view 'secrets'. T")
+    async with open_page() as page:
+        await page.send(type="watch", watch="w1", fragment="secrets")
+        assert (await page.next("gone"))["message"] == answer.content["message"]
+
+
+async def test_the_logs_of_a_cluster_stand_below_the_names_of_who_wrote_them(api: Any, session: Any) -> None:
+    session.add("calm-otter")
+    shown = text_of((await api("GET", "fragments/logs:calm-otter")).content["html"])
+    assert shown.startswith("host calm-otter started scheduler Nothing was logged.")
+    missing = (await api("GET", "fragments/logs:nobody")).content["html"]
+    assert "calm-otter" in text_of(missing) or "nobody" in text_of(missing)
+
+
+def test_each_gpu_says_what_it_does_who_holds_it_and_whether_it_is_proposed() -> None:
+    gauges = {
+        "GPU-0": Gauge(uuid="GPU-0", use=83, memory_used=4 * GIB, memory_total=16 * GIB, power=231.4, temperature=61),
+        "GPU-1": Gauge(uuid="GPU-1", processes=(GpuProcess(pid=7, memory=GIB),), missing={"use": "NVML refuses."}),
+    }
+    html = gpu_list(machine(gpu(0), gpu(1)), gauges, place="here", choice=Choice(one=False, proposed={"GPU-0"}))
+    assert text_of(
+        html
+    ) == "0 · SIMULATED 231 W · 61 °C 83 % 12.00 GiB free 1 · SIMULATED process 7 holds 1.00 GiB " + ("NVML refuses.")
+    assert re.findall(r'value="(GPU-\d)"( checked)?', html) == [("GPU-0", " checked"), ("GPU-1", "")]
+
+
+def test_a_gpu_that_is_cut_up_is_chosen_by_its_slices_and_one_out_of_sight_not_at_all() -> None:
+    cut = gpu(0, mig=True, slices=(GpuSlice(uuid="MIG-1", name="1g.10gb", memory_total=GIB, memory_free=GIB),))
+    html = gpu_list(machine(cut, gpu(1, visible=False)), {}, place="here", choice=Choice(one=True, proposed=()))
+    assert re.findall(r'type="radio" name="devices" value="([^"]*)"( disabled)?', html) == [
+        ("MIG-1", ""),
+        ("GPU-1", " disabled"),
+    ]
+    assert "Hidden by CUDA_VISIBLE_DEVICES." in html
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [(0.123, "0.12 s"), (12.34, "12.3 s"), (245, "4 min 5 s"), (7380, "2 h 3 min")]
+)
+def test_times_are_told_as_a_person_reads_them(given: float, said: str) -> None:
+    assert duration(given) == said
+    assert whole_duration(59.7) == "1 min 0 s"
+
+
+@pytest.mark.parametrize(("given", "said"), [(42, "42"), (3.0, "3"), (1234567.0, "1.2346e+06"), (1e-5, "1.0000e-05")])
+def test_numbers_are_short_enough_for_a_line(given: float, said: str) -> None:
+    assert number(given) == said
+
+
+def test_attributes_are_escaped_and_left_out_where_there_is_nothing_to_say() -> None:
+    assert tag("p", "x", title='"<', hidden=False, data_x=None, open=True) == '<p title="&quot;&lt;" open>x</p>'

@@ -1,0 +1,126 @@
+"""Pieces of HTML that the faces show as they are: what comes from elsewhere is escaped here. No Bokeh."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any
+
+from dask.utils import format_bytes
+
+_FULL = 0.85
+"""Share of a memory from which on it is shown as nearly full."""
+
+
+def tag(name: str, /, *children: str, **attributes: Any) -> str:
+    """Element with attributes, and children that are HTML already.
+
+    An attribute that is None or False is left out, True stands without a value; `class_` and `data_x` are written
+    as `class` and `data-x`.
+    """
+    given = "".join(_attribute(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
+    return f"<{name}{given}>" + ("" if name == "input" else "".join(children) + f"</{name}>")
+
+
+def _attribute(name: str, value: Any) -> str:
+    if value is None or value is False:
+        return ""
+    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'
+
+
+def paragraph(text: str, class_: str = "wb-Muted", **attributes: Any) -> str:
+    """One sentence as a paragraph; nothing for no text."""
+    return tag("p", escape(text), class_=class_, **attributes) if text else ""
+
+
+def facts(pairs: Mapping[str, str], **attributes: Any) -> str:
+    """Names and what they are, as HTML already, side by side."""
+    rows = "".join(tag("dt", escape(name)) + tag("dd", body) for name, body in pairs.items())
+    return tag("dl", rows, class_="wb-Facts", **attributes)
+
+
+def faint(text: str) -> str:
+    """Words that may be passed over."""
+    return tag("span", escape(text), class_="wb-Muted")
+
+
+def code(text: str, hook: str | None = None) -> str:
+    """Program text or a log, with a button that copies it."""
+    button = icon_button("copy", "Copy", data_copy=True)
+    return tag("div", button, tag("pre", escape(text), tabindex=0, data_workbench=hook), class_="wb-Code")
+
+
+def folded(title: str, body: str, **attributes: Any) -> str:
+    """HTML that is shown when its title is clicked."""
+    return tag("details", tag("summary", escape(title)), body, class_="wb-Details", **attributes)
+
+
+def icon_button(icon: str, label: str, *, kind: str = "button", **attributes: Any) -> str:
+    """Button with one of Lab's icons; `data_request`, `data_command` and `data_page` say what a click does."""
+    drawn = tag("span", class_=f"wb-Icon wb-mod-{icon}")
+    return tag(kind, drawn, class_="wb-IconButton", title=label, aria_label=label, **attributes)
+
+
+def meter(label: str, value: float, of: float, text: str, *, memory: bool = False) -> str:
+    """Thin bar with its number beside it; a memory that is nearly full is a warning."""
+    share = min(1.0, max(0.0, value / of)) if of > 0 else 0.0
+    full = " wb-mod-full" if memory and share > _FULL else ""
+    bar = tag(
+        "div",
+        tag("span", style=f"width: {100 * share:.1f}%"),
+        class_=f"wb-Meter-bar{' wb-mod-memory' if memory else ''}{full}",
+        role="meter",
+        aria_label=label,
+        aria_valuemin=0,
+        aria_valuemax=100,
+        aria_valuenow=round(100 * share),
+        aria_valuetext=text,
+    )
+    return tag("div", bar, tag("span", escape(text), class_="wb-Meter-text"), class_="wb-Meter", title=label)
+
+
+def joined(parts: Iterable[str | None]) -> str:
+    """Parts that there are, with dots between them."""
+    return " · ".join(part for part in parts if part)
+
+
+def duration(seconds: float) -> str:
+    """'0.42 s', '12.3 s', '4 min 5 s', '2 h 3 min'."""
+    if seconds < 100:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    return whole_duration(seconds)
+
+
+def whole_duration(seconds: float) -> str:
+    """Return the same in whole seconds, for times that tick: '12 s', '4 min 5 s'."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def ago(epoch: float, now: float) -> str:
+    """'just now', '5 min ago', '3 h ago', or a date."""
+    seconds = max(0.0, now - epoch)
+    if seconds < 60:
+        return "just now"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min ago"
+    if seconds < 86400:
+        return f"{int(seconds // 3600)} h ago"
+    return time.strftime("%Y-%m-%d", time.localtime(epoch))
+
+
+def number(value: float) -> str:
+    """Return a number short enough for a line of results."""
+    if isinstance(value, int) or (value == int(value) and abs(value) < 1e6):
+        return str(int(value)) if abs(value) < 1e6 else f"{float(value):.4e}"
+    return f"{value:.4e}" if abs(value) >= 1e6 or abs(value) < 1e-3 else f"{value:.6g}"
+
+
+def size(nbytes: float) -> str:
+    """Bytes as Dask writes them: '1.50 GiB'."""
+    return format_bytes(int(nbytes))

@@ -1,0 +1,274 @@
+"""Pieces of the sidebar that the server makes as HTML and keeps up to date on each page that shows them.
+
+A page asks for one by name, such as `runs` or `gpus:gpus` (what comes after the colon is handed to its maker). One
+that nobody shows costs nothing. Whoever adds a view adds a line to FRAGMENTS, and to SECTIONS where it is to be a
+section of the sidebar of its own; the page needs to know nothing of it. What a click does is said by attributes of
+the HTML, see `figures.markup` and labext/src/live.ts. No tornado here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from workbench.errors import NotFoundError, WorkbenchError
+from workbench.server.state import StateWatcher
+
+if TYPE_CHECKING:
+    from workbench.hardware import Inventory
+    from workbench.hardware.gauges import Gauge, Gauges
+    from workbench.session import Session
+
+HARDWARE_FOR = 5.0
+"""Seconds for which a reading of the whole machine is good enough for what moves on a screen."""
+
+GAUGES_FOR = 0.5
+"""The same for use and memory of the GPUs."""
+
+
+class Machine:
+    """The hardware as the fragments need it: read by whoever asks first, kept for all who ask soon after."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+        self._inventory: tuple[float, Inventory] | None = None
+        self._gauges: Gauges | None = None
+        self._read: tuple[float, dict[str, Gauge]] = (-GAUGES_FOR, {})
+
+    def inventory(self) -> Inventory:
+        """What this machine has."""
+        with self._lock:
+            return self._current()
+
+    def gauges(self) -> dict[str, Gauge]:
+        """What its GPUs do, by UUID."""
+        from workbench.hardware.gauges import Gauges
+
+        with self._lock:
+            if time.monotonic() - self._read[0] < GAUGES_FOR:
+                return self._read[1]
+            if self._gauges is None:
+                self._gauges = Gauges(self._current().gpus)
+            found = self._gauges.read()
+            self._read = time.monotonic(), found
+            return found
+
+    def rest(self) -> None:
+        """Close NVML, for nobody looks any more."""
+        with self._lock:
+            self._close()
+
+    def _current(self) -> Inventory:
+        now = time.monotonic()
+        if self._inventory is None or now - self._inventory[0] > HARDWARE_FOR:
+            before = self._inventory
+            self._inventory = now, self._session.hardware()
+            if before is not None and before[1].gpus != self._inventory[1].gpus:
+                self._close()
+        return self._inventory[1]
+
+    def _close(self) -> None:
+        if self._gauges is not None:
+            self._gauges.__exit__(None, None, None)
+            self._gauges = None
+
+
+class Sight(NamedTuple):
+    """What a fragment is made from."""
+
+    session: Session
+    state: Mapping[str, Any]
+    """Clusters, runs and budget as the page knows them."""
+    machine: Machine
+    base_url: str
+
+
+Maker = Callable[[Sight, str], "str | Awaitable[str]"]
+
+
+class Fragment(NamedTuple):
+    """A view: who makes its HTML, and after how many seconds anew though nothing that the state tells of changed."""
+
+    make: Maker
+    period: Callable[[Sight], float] = lambda _: 30.0
+
+
+class Section(NamedTuple):
+    """A section of the sidebar that holds one fragment."""
+
+    id: str
+    title: str
+
+
+def every(seconds: float) -> Callable[[Sight], float]:
+    """Return a period that is always the same."""
+    return lambda _: seconds
+
+
+def _known() -> dict[str, Fragment]:
+    from workbench.server import views
+
+    return {
+        "hardware": Fragment(views.hardware, every(HARDWARE_FOR)),
+        "gpus": Fragment(views.gpus, every(1.0)),
+        "cluster": Fragment(views.cluster, every(1.0)),
+        "code": Fragment(views.code),
+        "logs": Fragment(views.logs, every(5.0)),
+        "runs": Fragment(views.runs, views.pace_of_runs),
+        "run-log": Fragment(views.run_log, every(5.0)),
+    }
+
+
+SECTIONS: tuple[Section, ...] = ()
+"""Sections of the sidebar after those that it has by itself."""
+
+
+class Fragments:
+    """The fragments that are on a screen: each is made once, however many pages show it."""
+
+    def __init__(self, session: Session, state: StateWatcher, base_url: str, log: Any) -> None:
+        self._state = state
+        self._session = session
+        self._base_url = base_url
+        self._log = log
+        self._machine = Machine(session)
+        self._shown: dict[str, Shown] = {}
+
+    def watch(self, name: str, on_change: Callable[[], None]) -> FragmentWatch:
+        """Begin to show a fragment. Raises NotFoundError for one that there isn't."""
+        self._find(name)
+        shown = self._shown.get(name)
+        if shown is None:
+            shown = self._shown[name] = Shown(name, self, self._state)
+        return FragmentWatch(shown, on_change)
+
+    async def make(self, name: str) -> str:
+        """Return the HTML of a fragment as it is now."""
+        if not self._state.value:
+            await self._state.read()
+        fragment, argument = self._find(name)
+        try:
+            made = await asyncio.to_thread(fragment.make, self._sight(), argument)
+            return await made if inspect.isawaitable(made) else made
+        except WorkbenchError as err:
+            from workbench.figures.markup import paragraph
+
+            return paragraph(str(err), "wb-Problem")
+
+    def period(self, name: str) -> float:
+        """Seconds after which it is to be made anew."""
+        return self._find(name)[0].period(self._sight())
+
+    def forget(self, name: str) -> None:
+        """Make it no more."""
+        self._shown.pop(name, None)
+        if not self._shown:
+            self._machine.rest()
+
+    def report(self, name: str) -> str:
+        """Log what went wrong for reasons of ours, and return the sentence for the page."""
+        self._log.exception("Workbench: the fragment %s could not be made", name)
+        return '<p class="wb-Problem">This could not be drawn. The log of the Jupyter server says why.</p>'
+
+    async def close(self) -> None:
+        """End all of them."""
+        tasks = [shown.end() for shown in tuple(self._shown.values())]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._shown.clear()
+        self._machine.rest()
+
+    def _sight(self) -> Sight:
+        return Sight(self._session, self._state.value, self._machine, self._base_url)
+
+    def _find(self, name: str) -> tuple[Fragment, str]:
+        kind, _, argument = name.partition(":")
+        known = _known()
+        if kind not in known:
+            raise NotFoundError(f"There is no view {name!r:.80}. There are: {', '.join(known)}.")
+        return known[kind], argument
+
+
+class Shown:
+    """One fragment while pages show it: made anew when the state changes, and after a while anyway."""
+
+    def __init__(self, name: str, fragments: Fragments, state: StateWatcher) -> None:
+        self.html: str | None = None
+        self._name = name
+        self._fragments = fragments
+        self._state = state
+        self._changed = asyncio.Event()
+        self._watches: set[FragmentWatch] = set()
+        self._task = asyncio.create_task(self._keep_making())
+        state.subscribe(self._notice)
+
+    def join(self, watch: FragmentWatch) -> None:
+        """Tell `watch` of every change."""
+        self._watches.add(watch)
+
+    def leave(self, watch: FragmentWatch) -> None:
+        """Take `watch` off; without one all ends."""
+        self._watches.discard(watch)
+        if not self._watches:
+            self.end()
+            self._fragments.forget(self._name)
+
+    def end(self) -> asyncio.Task[None]:
+        """Make it no more."""
+        self._state.unsubscribe(self._notice)
+        self._task.cancel()
+        return self._task
+
+    def _notice(self) -> None:
+        # The state is read every two seconds and mostly says the same.
+        if self._state.cursor != self._seen:
+            self._changed.set()
+
+    _seen: int | None = None
+
+    async def _keep_making(self) -> None:
+        while True:
+            self._changed.clear()
+            self._seen = self._state.cursor
+            try:
+                html = await self._fragments.make(self._name)
+                period = self._fragments.period(self._name)
+            except Exception:  # noqa: BLE001  One view that goes wrong must not take the others along.
+                html, period = self._fragments.report(self._name), 30.0
+            if html != self.html:
+                self.html = html
+                for watch in tuple(self._watches):
+                    watch.wake()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), period)
+
+
+class FragmentWatch:
+    """One fragment on one page."""
+
+    gone = None
+
+    def __init__(self, shown: Shown, on_change: Callable[[], None]) -> None:
+        self.wake = on_change
+        self._shown = shown
+        self._sent: str | None = None
+        shown.join(self)
+
+    async def take(self) -> dict[str, Any] | None:
+        """Return the HTML where it is not what was last taken."""
+        if self._shown.html is None or self._shown.html == self._sent:
+            return None
+        self._sent = self._shown.html
+        return {"html": self._sent}
+
+    def show_range(self, *_: float) -> None:
+        """Do nothing: a fragment has no time axis."""
+
+    def leave(self) -> None:
+        """Show it no more."""
+        self._shown.leave(self)

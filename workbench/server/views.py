@@ -1,0 +1,298 @@
+"""The fragments of the sidebar: from the state, the session and the machine to HTML."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from workbench.figures import markup
+from workbench.figures.gpus import Choice, gpu_list
+from workbench.figures.markup import (
+    ago,
+    duration,
+    facts,
+    faint,
+    folded,
+    icon_button,
+    joined,
+    meter,
+    number,
+    paragraph,
+    size,
+    tag,
+    whole_duration,
+)
+from workbench.server.answers import API
+
+if TYPE_CHECKING:
+    from workbench.hardware import Inventory, NetworkCard
+    from workbench.server.fragments import Sight
+
+_ACTIVE = ("starting", "running")
+
+
+def hardware(sight: Sight, _: str) -> str:
+    """What this machine has, in a few lines."""
+    inventory, missing = sight.machine.inventory(), sight.machine.inventory().missing
+    pairs = {"CPU": _cores(inventory), "Memory": _memory(inventory)}
+    budget = sight.state.get("budget")
+    if budget and budget["promised"]:
+        most = budget["limit"] - budget["reserve"]
+        text = f"{size(budget['promised'])} of {size(most)}"
+        pairs["Promised"] = meter("Memory promised to clusters", budget["promised"], most, text, memory=True)
+    pairs["GPU"] = _gpu_names(inventory) or tag("span", "none", class_="wb-Muted", title=missing.get("gpus"))
+    shown = inventory.cuda.visible_devices
+    if inventory.gpus and shown is not None:
+        pairs["Visible"] = escape(f"CUDA_VISIBLE_DEVICES={shown}")
+    if inventory.network:
+        pairs["Network"] = "<br>".join(_card(card) for card in inventory.network)
+    return facts(pairs, data_workbench="inventory")
+
+
+def _cores(inventory: Inventory) -> str:
+    cpu = inventory.cpu
+    cores = f"{cpu.usable} core{'s' if cpu.usable != 1 else ''}"
+    of = f" of {cpu.threads}" if cpu.threads not in (None, cpu.usable) else ""
+    return escape(cores + of) + (faint(f" · {cpu.model}") if cpu.model else "")
+
+
+def _memory(inventory: Inventory) -> str:
+    memory = inventory.memory
+    limit = memory.cgroup_limit is not None and memory.cgroup_limit < memory.total
+    return (
+        size(memory.limit)
+        + (faint(" (limit of this container)") if limit else "")
+        + (faint(f" · {size(memory.available)} free") if memory.available is not None else "")
+    )
+
+
+def _gpu_names(inventory: Inventory) -> str:
+    from collections import Counter
+
+    # The number of a simulated device is part of its name.
+    names = Counter((gpu.name or "GPU").removesuffix(f" {gpu.index}") for gpu in inventory.gpus)
+    if not names:
+        return ""
+    cuda = inventory.cuda
+    about = joined((cuda.driver_version and f"driver {cuda.driver_version}", cuda.version and f"CUDA {cuda.version}"))
+    listed = ", ".join(f"{n} × {name}" if n > 1 else name for name, n in names.items())
+    return escape(listed) + (faint(f" · {about}") if about else "")
+
+
+def _card(card: NetworkCard) -> str:
+    names = card.name if card.label == card.name else f"{card.label} ({card.name})"
+    rate = None if card.rate is None else f"{card.rate:g} Gbit/s"
+    about = joined((rate, card.link_layer, card.state))
+    return escape(names) + (faint(f" · {about}") if about else "")
+
+
+def gpus(sight: Sight, profile: str) -> str:
+    """Bars of each GPU of this machine; on a profile with GPUs, boxes to choose them by."""
+    inventory = sight.machine.inventory()
+    if not inventory.gpus:
+        return ""
+    gauges = sight.machine.gauges()
+    return gpu_list(
+        inventory,
+        gauges,
+        place="machine",
+        choice=_choice(profile, inventory),
+        process_name=_process_name,
+    )
+
+
+def _choice(profile: str, inventory: Inventory) -> Choice | None:
+    from workbench.clusters.devices import proposed
+    from workbench.clusters.plan import has_gpus
+
+    if not has_gpus(profile, inventory):
+        return None
+    return Choice(one=profile == "gpu", proposed=proposed(profile, inventory))
+
+
+def cluster(sight: Sight, name: str) -> str:
+    """Bars of the GPUs that the workers of a cluster have."""
+    record = _record(sight, name)
+    devices = record["spec"]["devices"] if record else ()
+    if not devices:
+        return ""
+    return gpu_list(sight.machine.inventory(), sight.machine.gauges(), place=name, only=devices)
+
+
+def code(sight: Sight, name: str) -> str:
+    """How to connect to a cluster, and the same cluster without this package."""
+    record = _record(sight, name)
+    if record is None:
+        return ""
+    return (
+        paragraph("To connect a notebook or script to it:")
+        + markup.code(record["cell"], "connect-code")
+        + paragraph("The same cluster without this package:")
+        + markup.code(record["code"], "cluster-code")
+    )
+
+
+def _process_name(pid: int) -> str:
+    import psutil
+
+    try:
+        return f"{psutil.Process(pid).name()} ({pid})"
+    except psutil.Error:
+        return f"process {pid}"
+
+
+def _record(sight: Sight, name: str) -> dict[str, Any] | None:
+    return next((each for each in sight.state.get("clusters", ()) if each["name"] == name), None)
+
+
+async def logs(sight: Sight, name: str) -> str:
+    """What host, scheduler and workers wrote, each below its name."""
+    found = await sight.session.logs(name)
+    return "".join(
+        folded(who, markup.code(text or "Nothing was logged.", "log"), open=place == 0)
+        for place, (who, text) in enumerate(found.items())
+    )
+
+
+def pace_of_runs(sight: Sight) -> float:
+    """Seconds after which a clock in the list of runs has moved."""
+    return 1.0 if any(run["status"] in _ACTIVE for run in sight.state.get("runs", ())) else 30.0
+
+
+def runs(sight: Sight, _: str) -> str:
+    """What is computed now and what was, with its answer and whether the answer checks out."""
+    found = sight.state.get("runs", ())
+    if not found:
+        return paragraph("Nothing has been run yet.")
+    titles = {template.name: template.title for template in sight.session.workloads()}
+    there = {each["name"] for each in sight.state.get("clusters", ())}
+    return tag("ul", *(_run(run, titles, there) for run in found), class_="wb-Runs")
+
+
+def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str]) -> str:
+    title = titles.get(run["workload"], run["workload"])
+    active = run["status"] in _ACTIVE
+    given = "\n".join(f"{name}={json.dumps(value)}" for name, value in run["parameters"].items())
+    took = duration(run["seconds"]) if run["status"] == "done" and run["seconds"] is not None else run["status"]
+    rate = f"{size(run['bytes_per_second'])}/s" if run["bytes_per_second"] else None
+    return tag(
+        "li",
+        tag(
+            "div",
+            tag("span", class_="wb-Dot", title=run["status"]),
+            tag("span", escape(title), class_="wb-Run-title", title=given or None),
+            tag("span", escape(took), class_="wb-Muted", title=rate, data_workbench="run-status"),
+            class_="wb-Run-line",
+        ),
+        _progress(run) if active else "",
+        _outcome(run) if run["result"] else "",
+        paragraph(run["error"] or "", "wb-Problem", data_workbench="run-error"),
+        _foot(run, live=active and run["cluster"] in there, given=given),
+        id=f"wb-run-{run['id']}",
+        class_=f"wb-Run wb-mod-{run['status']}",
+        aria_label=f"Run of {title}, {run['status']}",
+        data_workbench=f"run-{run['id']}",
+        data_status=run["status"],
+    )
+
+
+def _progress(run: dict[str, Any]) -> str:
+    progress = run["progress"] or {}
+    done, total = progress.get("done", 0), progress.get("total", 0)
+    elapsed = f" · {whole_duration(time.time() - run['started'])}" if run["started"] else ""
+    text = f"{done:,} of {total:,}{elapsed}" if total else "building the graph …"
+    return meter("Tasks done", done, total, text)
+
+
+def _outcome(run: dict[str, Any]) -> str:
+    check, result = run["check"], run["result"]
+    verdict = ""
+    if check:
+        passed = check["passed"]
+        verdict = tag(
+            "span",
+            "✓" if passed else "✗",
+            tag("span", escape(check["what"]), class_="wb-hidden"),
+            class_="wb-mod-passed" if passed else "wb-mod-wrong",
+            title=check["what"],
+            data_workbench="check-passed" if passed else "check-failed",
+        )
+    answer = tag("span", escape(_answer(result)), title=json.dumps(result), data_workbench="result")
+    return tag("p", verdict, answer, class_="wb-Run-result")
+
+
+def _answer(result: Mapping[str, Any]) -> str:
+    """One line that says what came out of a run."""
+    singular = result.get("singular_values")
+    if isinstance(singular, list):
+        shown = ", ".join(number(each) for each in singular[:3])
+        return f"σ = {shown}{f', … ({len(singular)})' if len(singular) > 3 else ''}"
+    if _is_number(result.get("value")):
+        return number(result["value"])
+    return joined(f"{key} {number(each) if _is_number(each) else json.dumps(each)}" for key, each in result.items())
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _foot(run: dict[str, Any], *, live: bool, given: str) -> str:
+    active = run["status"] in _ACTIVE
+    ended = run["stopped"] or run["created"]
+    past = None if active or not ended else ago(ended, time.time())
+    return tag(
+        "div",
+        tag("span", escape(joined((run["cluster"], past))), class_="wb-Muted", title=given or None),
+        tag("span", *_buttons(run, live=live), class_="wb-Icons"),
+        class_="wb-Run-foot",
+    ) + tag(
+        "details",
+        tag("summary", class_="wb-hidden"),
+        tag("wb-live", name=f"run-log:{run['id']}"),
+        id=f"wb-log-{run['id']}",
+    )
+
+
+def _buttons(run: dict[str, Any], *, live: bool) -> Iterator[str]:
+    path = f"runs/{run['id']}"
+    if run["status"] in _ACTIVE:
+        yield icon_button("close", "Cancel", data_request=f"POST {path}/cancel", data_workbench="cancel-run")
+    watched = {"cluster": run["cluster"]} if live else {"run": run["id"]}
+    yield icon_button(
+        "watch",
+        f"Watch {run['cluster']}" if live else "Watch what was recorded",
+        data_command="dask-workbench:watch",
+        data_args=json.dumps(watched),
+        data_workbench="watch-run",
+    )
+    if run["status"] not in _ACTIVE:
+        yield icon_button(
+            "file", "Open the report in a new tab", data_page=f"{API}/{path}/report", data_workbench="report"
+        )
+    yield icon_button("list", "Log", data_unfold=f"wb-log-{run['id']}", data_workbench="run-log-button")
+    if run["status"] not in _ACTIVE:
+        yield confirmed("delete", "Delete this run", "Delete?", f"DELETE {path}", "delete-run")
+
+
+def confirmed(icon: str, label: str, question: str, request: str, hook: str) -> str:
+    """Button for what can't be undone: the first click asks, the second does it."""
+    return tag(
+        "details",
+        icon_button(icon, label, kind="summary", data_workbench=hook),
+        tag(
+            "button",
+            escape(question),
+            class_="wb-Button jp-mod-styled jp-mod-warn",
+            data_request=request,
+            data_workbench=f"{hook}-confirmed",
+        ),
+        class_="wb-Confirm",
+    )
+
+
+def run_log(sight: Sight, run_id: str) -> str:
+    """What the process of a run printed."""
+    return markup.code(sight.session.log(run_id) or "Nothing was logged.", "run-log")
