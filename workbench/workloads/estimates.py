@@ -1,129 +1,262 @@
-"""What each workload moves and what must fit in memory, from its parameters alone."""
+"""What each workload moves, does, and must fit in memory, from its parameters alone.
+
+Memory is stated so that no worker was seen to need more, and less than half as much again as most did: peaks of worker
+processes over what they held before, one to two workers of one or two threads, November 2026. A test measures it anew.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from dask.utils import format_bytes
 
+from workbench.hardware.rates import qr_operations
 from workbench.workloads.sizes import number_of_blocks
 from workbench.workloads.values import Needs
+
+Work = dict[str, float]
+
+_QR_COLUMNS = (20, 100, 400)
+_THIN_COLUMNS = 20
+_SQUARE_COLUMNS = 400
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """Array in blocks, as a workload has it."""
+
+    rows: int
+    columns: int
+    block_rows: int
+    block_columns: int
+    dtype: np.dtype[Any]
+
+    @property
+    def elements(self) -> int:
+        return self.rows * self.columns
+
+    @property
+    def n_bytes(self) -> int:
+        return self.elements * self.dtype.itemsize
+
+    @property
+    def block_elements(self) -> int:
+        return self.block_rows * self.block_columns
+
+    @property
+    def block(self) -> int:
+        """Bytes of a block."""
+        return self.block_elements * self.dtype.itemsize
+
+    @property
+    def n_blocks(self) -> int:
+        return number_of_blocks((self.rows, self.columns), (self.block_rows, self.block_columns))
+
+    @property
+    def made(self) -> int:
+        """Bytes held while a block is made: the generator's float64 beside what it becomes."""
+        return self.block + (self.block_elements * 8 if self.dtype == np.float32 else 0)
+
+    @property
+    def rounded(self) -> int:
+        """Bytes written to turn all that the generator makes, in float64, into what is asked for."""
+        return self.n_bytes if self.dtype == np.float32 else 0
+
+
+def _matrix(resolved: Mapping[str, Any]) -> _Matrix:
+    (rows, columns), (block_rows, block_columns) = resolved["shape"], resolved["chunks"]
+    return _Matrix(rows, columns, min(block_rows, rows), min(block_columns, columns), np.dtype(resolved["dtype"]))
 
 
 def streaming_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """One pass in which blocks are made and forgotten."""
-    n_bytes, block, count = _random_array(resolved)
-    # The block, `x + 1`, and what the generator needs meanwhile.
-    held = 3 * block * threads_per_worker
+    x = _matrix(resolved)
+    # A block and `x + 1`, or what the generator made, which is twice as large as a block of float32.
+    held = (x.made + x.block) * threads_per_worker * 5 // 4
     return Needs(
-        input_bytes=n_bytes,
-        output_bytes=np.dtype(resolved["dtype"]).itemsize,
-        bytes_processed=n_bytes,
+        input_bytes=x.n_bytes,
+        output_bytes=x.dtype.itemsize,
+        bytes_processed=x.n_bytes,
         passes=1,
         held_per_worker=held,
         held_total=held,
-        n_tasks=2 * count,
-        sentence=f"Makes {format_bytes(n_bytes)} in one pass and forgets each block: "
+        kept=0,
+        n_tasks=x.n_blocks + x.n_blocks // 12 + 1,
+        n_blocks=x.n_blocks,
+        work={"normal": x.elements, "write": x.n_bytes + x.rounded, "read": x.n_bytes // 2},
+        sentence=f"Makes {format_bytes(x.n_bytes)} in one pass and forgets each block: "
         f"{format_bytes(held)} in a worker at a time is enough.",
     )
 
 
 def transposed_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """One pass in which a block waits for the one across the diagonal."""
-    n_bytes, block, count = _random_array(resolved)
-    held = 4 * block * threads_per_worker
-    # One worker held a fifth of the array when measured; several, which wait for each other, hold more.
-    total = max(held, n_bytes // 2)
+    x = _matrix(resolved)
+    # However large the array was, three blocks in each thread and three that waited were in a worker, and three more
+    # that were on their way where there were several workers.
+    extra = x.made - x.block
+    held = (3 * threads_per_worker + 3) * x.block + threads_per_worker * extra
     return Needs(
-        input_bytes=n_bytes,
-        output_bytes=np.dtype(resolved["dtype"]).itemsize,
-        bytes_processed=n_bytes,
+        input_bytes=x.n_bytes,
+        output_bytes=x.dtype.itemsize,
+        bytes_processed=x.n_bytes,
         passes=1,
         held_per_worker=held,
-        held_total=total,
-        n_tasks=3 * count,
-        sentence=f"Makes {format_bytes(n_bytes)} in one pass; blocks wait for those across the diagonal, so up to "
-        f"{format_bytes(total)} on all workers together, and nearly all of it travels.",
+        held_total=held,
+        kept=0,
+        received=3 * x.block,
+        n_tasks=2 * x.n_blocks + x.n_blocks // 12 + 1,
+        n_blocks=x.n_blocks,
+        # Half of what is added is read across the rows, which takes as long as writing it.
+        work={"uniform": x.elements, "write": 2 * x.n_bytes + x.rounded, "read": x.n_bytes},
+        moved=x.n_bytes,
+        sentence=f"Makes {format_bytes(x.n_bytes)} in one pass; blocks wait for those across the diagonal, "
+        f"{format_bytes(held + 3 * x.block)} in a worker at a time, and nearly all of it travels.",
     )
-
-
-def _random_array(resolved: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Bytes of the array, bytes of a block, number of blocks."""
-    itemsize = np.dtype(resolved["dtype"]).itemsize
-    shape, chunks = tuple(resolved["shape"]), tuple(resolved["chunks"])
-    return math.prod(shape) * itemsize, math.prod(chunks) * itemsize, number_of_blocks(shape, chunks)
 
 
 def exact_svd(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """One pass; the orthogonal factor of each block stays until the small factors are decomposed."""
-    n_bytes, block, count = _random_array(resolved)
-    return _exact(resolved["shape"], n_bytes, block, count, threads_per_worker, "Makes")
+    x = _matrix(resolved)
+    return _exact(x, x.made, _making(x), threads_per_worker, "Makes")
 
 
 def approximate_svd(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """Two passes and two for each power iteration."""
-    n_bytes, block, count = _random_array(resolved)
-    return _approximate(resolved, n_bytes, block, count, threads_per_worker, "Makes")
+    x = _matrix(resolved)
+    return _approximate(x, resolved, x.made, _making(x), threads_per_worker, "Makes")
 
 
 def svd_of_file(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """As for random arrays, with reading and centring."""
-    n_bytes, block, count = _random_array(resolved)
-    read = math.prod(resolved["blocks"]) * np.dtype(resolved["dtype"]).itemsize
-    block = max(block, read)
+    x = _matrix(resolved)
+    read = math.prod(resolved["blocks"]) * x.dtype.itemsize
+    # A block as it is stored, which may be mapped into memory, and as it is worked on.
+    taken = 2 * max(read, x.block)
+    centred = x.n_bytes if resolved["center"] else 0
+    work: Work = {"write": 2 * x.n_bytes + centred, "read": 2 * x.n_bytes + centred}
     if resolved["k"] is None:
-        return _exact(resolved["shape"], n_bytes, block, count, threads_per_worker, "Reads")
-    return _approximate(resolved, n_bytes, block, count, threads_per_worker, "Reads")
+        return _exact(x, taken, work, threads_per_worker, "Reads")
+    return _approximate(x, resolved, taken, work, threads_per_worker, "Reads")
 
 
-def _exact(shape: Any, n_bytes: int, block: int, count: int, threads_per_worker: int, verb: str) -> Needs:
-    small = min(shape)
-    itemsize = n_bytes // math.prod(shape)
-    stack = count * small * small * itemsize
-    # The factors of all blocks are stacked in one worker, which decomposes them and holds the result as well.
-    held = max(4 * block * threads_per_worker, 3 * stack)
-    # Measured with one worker: 1.5 times the array in blocks of a seventh or a twenty-fifth of it.
-    total = n_bytes * 5 // 4 + held
+def _making(x: _Matrix) -> Work:
+    return {"integers" if x.dtype == np.uint8 else "uniform": x.elements, "write": x.rounded}
+
+
+def _exact(x: _Matrix, taken: int, work: Work, threads_per_worker: int, verb: str) -> Needs:
+    small = min(x.rows, x.columns)
+    itemsize = x.dtype.itemsize
+    stack = x.n_blocks * small * small * itemsize
+    # NumPy decomposes float32 in float64: the block, a copy, its factor, and the factor as it is kept.
+    block = x.block_elements * 8
+    decomposing = taken + 2 * block + (x.block if itemsize == 8 else 2 * x.block)
+    # The check compares four blocks with their products, and one worker may get all of them.
+    checking = (5 + 3 * threads_per_worker) * x.block + taken * threads_per_worker
+    held = max(decomposing * threads_per_worker, checking, 3 * stack)
+    stays = x.n_bytes + stack
     return Needs(
-        input_bytes=n_bytes,
-        output_bytes=n_bytes + small * itemsize + small * small * itemsize,
-        bytes_processed=n_bytes,
+        input_bytes=x.n_bytes,
+        output_bytes=x.n_bytes + small * itemsize + small * small * itemsize,
+        bytes_processed=x.n_bytes,
         passes=1,
         held_per_worker=held,
-        held_total=total,
-        n_tasks=8 * count,
-        sentence=f"{verb} {format_bytes(n_bytes)} in one pass. The factors, as large as the array, stay in memory: "
-        f"about {format_bytes(total)} on all workers together, and {format_bytes(held)} in one worker at a time.",
+        held_total=stays + held,
+        kept=stays,
+        received=x.block,
+        n_tasks=5 * x.n_blocks + 10,
+        n_blocks=x.n_blocks,
+        work=_sum(
+            work,
+            _qr(x.elements / small, small),
+            _product(2 * x.elements * small, small, "f32" if itemsize == 4 else "f64"),
+            {"write": 2 * x.n_bytes},
+        ),
+        serial=_sum(_qr(x.n_blocks * small, small), {"svd": small**3}),
+        moved=stack,
+        sentence=f"{verb} {format_bytes(x.n_bytes)} in one pass. The factors, as large as the array, stay in memory: "
+        f"about {format_bytes(stays + held)} on all workers together, {format_bytes(held)} of it in the hands of one "
+        "worker at a time.",
     )
 
 
 def _approximate(
-    resolved: Mapping[str, Any], n_bytes: int, block: int, count: int, threads_per_worker: int, verb: str
+    x: _Matrix, resolved: Mapping[str, Any], taken: int, work: Work, threads_per_worker: int, verb: str
 ) -> Needs:
-    rows, columns = resolved["shape"]
-    width = min(max(20, resolved["k"] + 10), rows, columns)  # da.linalg.compression_level
-    passes = 2 + 2 * resolved["n_power_iter"]
-    products = 3 * width * (rows + columns) * 8
-    stored = np.dtype(resolved["dtype"])
-    copy = 0 if stored.kind == "f" else block // stored.itemsize * 8  # NumPy multiplies whole numbers as float64.
-    held = (3 * block + copy) * threads_per_worker
-    total = held + products + (0 if resolved["compute"] else n_bytes)
+    width = min(max(20, resolved["k"] + 10), x.rows, x.columns)  # da.linalg.compression_level
+    iterations, again = resolved["n_power_iter"], resolved["compute"]
+    passes = 2 + 2 * iterations
+    products = 3 * width * (x.rows + x.columns) * 8
+    # NumPy multiplies whole numbers as float64, and the check squares all numbers as float64.
+    copy = x.block_elements * 8
+    in_product = x.block + (2 * copy if x.dtype.kind != "f" else 0)
+    checking = taken + 5 * copy // 2
+    times = threads_per_worker
+    held = max(taken, in_product, checking) * times + products // 8
+    beside = max(taken, in_product) * times + products // 8
+    stays = 0 if again else x.n_bytes
     hold = (
         f"{verb} it again at each pass"
-        if resolved["compute"]
+        if again
         else "The array is held in memory (compute=true makes or reads it again instead)"
     )
+    kind = {"u": "u8", "i": "u8"}.get(x.dtype.kind, f"f{8 * x.dtype.itemsize}")
+    gone_through = passes if again else 1
+    across = _qr(x.rows, width) if iterations else {}
     return Needs(
-        input_bytes=n_bytes,
-        output_bytes=resolved["k"] * (rows + columns + 1) * 8,
-        bytes_processed=passes * n_bytes,
+        input_bytes=x.n_bytes,
+        output_bytes=resolved["k"] * (x.rows + x.columns + 1) * 8,
+        bytes_processed=passes * x.n_bytes,
         passes=passes,
         held_per_worker=held,
-        held_total=total,
-        n_tasks=(passes + 1) * 3 * count,
-        sentence=f"Goes through {format_bytes(n_bytes)} {passes} times, and once more for the check. {hold}: about "
-        f"{format_bytes(total)} on all workers together, and {format_bytes(held)} in one worker at a time.",
+        held_total=held + products + stays,
+        kept=products + stays,
+        beside_kept=beside,
+        received=x.block,
+        n_tasks=(passes * 3 + 1) * x.n_blocks,
+        n_blocks=x.n_blocks,
+        work=_sum(
+            {name: gone_through * amount for name, amount in work.items()},
+            _product(2 * passes * x.elements * width, width, kind),
+            *([across] * (iterations + 1)),
+        ),
+        moved=passes * width * 8 * (x.rows + x.columns),
+        sentence=f"Goes through {format_bytes(x.n_bytes)} {passes} times, and once more for the check. {hold}: about "
+        f"{format_bytes(held + products + stays)} on all workers together, {format_bytes(held)} of it in the hands of "
+        "one worker at a time.",
     )
+
+
+def _sum(*parts: Work) -> Work:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return {name: float(amount) for name, amount in total.items() if amount}
+
+
+def _qr(rows: float, columns: int) -> Work:
+    """Work of a QR decomposition, told by the two widths that were measured between which it lies."""
+    operations = qr_operations(rows, columns)
+    if columns <= _QR_COLUMNS[0]:
+        # So narrow ones take the time of passing through memory, which grows with the elements.
+        return {"qr_20": operations * _QR_COLUMNS[0] / columns}
+    if columns >= _QR_COLUMNS[-1]:
+        return {"qr_400": operations}
+    below, above = next(pair for pair in itertools.pairwise(_QR_COLUMNS) if columns <= pair[1])
+    part = math.log(columns / below) / math.log(above / below)
+    return {f"qr_{below}": operations * (1 - part), f"qr_{above}": operations * part}
+
+
+def _product(operations: float, width: int, kind: str) -> Work:
+    """Work of products one side of which has `width` columns: between a thin one and a square one."""
+    if width <= _THIN_COLUMNS:
+        return {f"thin_{kind}": operations * _THIN_COLUMNS / width}
+    part = min(1.0, math.log(width / _THIN_COLUMNS) / math.log(_SQUARE_COLUMNS / _THIN_COLUMNS))
+    square = "gemm_f32" if kind == "f32" else "gemm_f64"
+    return {f"thin_{kind}": operations * (1 - part), square: operations * part}

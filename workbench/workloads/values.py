@@ -62,11 +62,32 @@ class Needs(BaseModel):
     passes: int
     """How often the whole array is gone through."""
     held_per_worker: int
-    """Bytes that must be in the memory of one worker at once."""
+    """Bytes that tasks have in hand in one worker at once, which can't be spilled."""
     held_total: int
     """Bytes that all workers together must hold at once."""
     n_tasks: int
     sentence: str
+    kept: int | None = None
+    """Bytes that stay, shared among the workers; None: all of `held_total` that tasks don't have in hand."""
+    beside_kept: int | None = None
+    """Bytes that tasks have in hand in one worker while all of `kept` is there; None: `held_per_worker`."""
+    received: int = 0
+    """Bytes more in one worker where there are several: blocks on their way, and shares that are not even."""
+    work: dict[str, float] = {}
+    """Amounts by kind (see `hardware.rates`) that all threads share. Empty: not stated, only history can tell."""
+    serial: dict[str, float] = {}
+    """Amounts by kind that one thread does while the others wait."""
+    n_blocks: int = 1
+    """Pieces into which `work` falls."""
+    moved: int = 0
+    """Bytes that travel where each block meets another worker's."""
+
+    def peak(self, n_workers: int) -> int:
+        """Bytes in the fullest of so many workers, over what its process takes by itself."""
+        kept = self.held_total - self.held_per_worker if self.kept is None else self.kept
+        beside = self.held_per_worker if self.beside_kept is None else self.beside_kept
+        several = self.received if n_workers > 1 else 0
+        return max(self.held_per_worker + several, beside + -(-kept // n_workers) + several)
 
 
 class Check(BaseModel):
