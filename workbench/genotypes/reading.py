@@ -199,7 +199,7 @@ def _opened_zarr(found: Any, place: str, told: Mapping[str, Any], multiallelic: 
         if "call_genotype" in found:
             genotypes = read_vcf_zarr(found, place, multiallelic=multiallelic, rows=rows)
             return _self_describing(genotypes, told, place)
-    matrices = [name for name, array in found.arrays() if array.ndim == 2]
+    matrices = sorted(name for name, array in found.arrays() if array.ndim == 2)
     if told["array"] is not None and told["array"] in found:  # also one further down
         matrices.append(told["array"])
     name = _chosen(place, told["array"], matrices, "a Zarr group without call_genotype, as VCF Zarr has it")

@@ -70,6 +70,8 @@ def pack_to_zarr(
     genotypes = open_genotypes(source, **opening)
     place = places.full(path)
     wanted = _described(genotypes, codec, rows)
+    if genotypes.source == place and overwrite:
+        raise ConflictError(f"{place} is what is read from. Choose another path.")
     with places.writing_to(place):
         group, complete = _begun(place, wanted, overwrite=overwrite)
         if not complete:
