@@ -18,6 +18,9 @@ VIRIDIS = (
 # Okabe and Ito, Color Universal Design (2008), without black and yellow, which one of the two pages would swallow.
 WORKERS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
+GPUS = (*WORKERS, "#8C8C8C", "#882255")
+"""As many as most machines have at most: the workers' colours, grey, and the wine of Paul Tol's muted scheme (2021)."""
+
 TRANSFER, DISK, OTHER, ERRED = range(len(VIRIDIS), len(VIRIDIS) + 4)
 """Categories of what isn't ordinary computing; those below are indices into the palette."""
 
@@ -98,6 +101,17 @@ def color_of(name: str, theme: Theme) -> str:
 def worker_color(index: int, theme: Theme) -> str:
     """Colour of the index-th worker's line."""
     return _legible(WORKERS[index % len(WORKERS)], theme.background, _LINE_CONTRAST)
+
+
+def gpu_color(index: int, theme: Theme) -> str:
+    """Colour of the index-th GPU, which is that of its worker where there are few."""
+    return _legible(GPUS[index % len(GPUS)], theme.background, _LINE_CONTRAST)
+
+
+def swatch(color: str, name: str) -> str:
+    """Colour and what it means, as HTML."""
+    square = f'<span style="display:inline-block;width:9px;height:9px;margin-right:5px;background:{color}"></span>'
+    return f'<span style="display:inline-block;margin-right:14px;white-space:nowrap">{square}{name}</span>'
 
 
 def contrast(first: str, second: str) -> float:

@@ -20,18 +20,16 @@ from bokeh.models import (
     ColumnDataSource,
     CustomJS,
     CustomJSTickFormatter,
-    DatetimeTicker,
     Div,
     FixedTicker,
-    HoverTool,
-    NoOverlap,
-    PanTool,
     Range1d,
     WheelZoomTool,
 )
-from bokeh.plotting import figure
 
-from workbench.figures.colors import Theme
+from workbench.figures import gpu_lines
+from workbench.figures.colors import Theme, swatch
+from workbench.figures.gpu_layout import GpuSection, gpu_section
+from workbench.figures.plots import FONT, hover, time_plot, words_style
 
 COLUMNS = {
     "tasks": ("left", "right", "y", "height", "color", "line", "alpha", "name", "worker", "key", "duration", "nbytes"),
@@ -42,29 +40,13 @@ COLUMNS = {
     "limits": ("cpu", "memory", "cpu_top", "memory_top"),
     "words": ("empty", "workers"),
     "window": ("start", "end"),
+    **gpu_lines.COLUMNS,
 }
 """Columns of each source. `window` holds the stretch of time to show while one follows, in ms since the epoch."""
-
-_LEFT = 84
-"""Pixels left of every plot, so that their time axes lie on top of each other."""
-
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 _PROGRESS_ROW = 22
 _LANE_ROOM = 62
 """Pixels of the task stream beside its lanes: title and time axis."""
-
-_TIME_LABEL = """
-    const step = ticks.length > 1 ? Math.abs(ticks[1] - ticks[0]) : 1000
-    const date = new Date(tick)
-    const two = (number) => String(number).padStart(2, '0')
-    if (step >= 86400000) return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`
-    const minutes = `${two(date.getHours())}:${two(date.getMinutes())}`
-    if (step >= 60000) return minutes
-    const decimals = step >= 1000 ? 0 : Math.min(6, Math.ceil(-Math.log10(step / 1000) - 1e-9))
-    const seconds = date.getSeconds() + (tick % 1000) / 1000 - (decimals ? 0 : (tick % 1000) / 1000)
-    return `${minutes}:${seconds.toFixed(decimals).padStart(decimals ? decimals + 3 : 2, '0')}`
-"""
 
 _LANES_CHANGED = """
     const labels = lanes.data.label ?? []
@@ -108,6 +90,7 @@ class Layout:
     memory: Any
     empty: Div
     workers: Div
+    gpus: GpuSection
 
     def arrange(self, source: str) -> None:
         """Do in Python what the browser does when the columns of a source change, for the document as it is sent."""
@@ -123,6 +106,8 @@ class Layout:
             case "words" if len(data["empty"]):
                 self.empty.update(text=data["empty"][0], visible=bool(data["empty"][0]))
                 self.workers.update(text=data["workers"][0], visible=bool(data["workers"][0]))
+            case "gpu_lanes" | "gpu_axes" | "gpu_words":
+                self.gpus.arrange(source)
 
     def _arrange_lanes(self, labels: list[str], height: list[int]) -> None:
         self.stream.yaxis[0].ticker.ticks = [index for index, label in enumerate(labels) if label]
@@ -147,8 +132,8 @@ def build(theme: Theme) -> Layout:
     sources = {name: ColumnDataSource({key: [] for key in keys}, name=name) for name, keys in COLUMNS.items()}
     now = 1000 * clock.time()
     time = Range1d(start=now - 30_000, end=now, name="time")
-    empty = Div(name="empty", visible=False, styles=_words_style(theme), sizing_mode="stretch_width")
-    workers = Div(name="worker_names", visible=False, styles=_words_style(theme), sizing_mode="stretch_width")
+    empty = Div(name="empty", visible=False, styles=words_style(theme), sizing_mode="stretch_width")
+    workers = Div(name="worker_names", visible=False, styles=words_style(theme), sizing_mode="stretch_width")
     layout = Layout(
         root=column(sizing_mode="stretch_width", styles={"background": theme.background}),
         sources=sources,
@@ -159,9 +144,10 @@ def build(theme: Theme) -> Layout:
         memory=_lines(theme, "Memory, GiB", time, sources["workers_memory"], sources["limits"], "memory", 1),
         empty=empty,
         workers=workers,
+        gpus=gpu_section(theme, time, sources),
     )
     layout.memory.xaxis.visible = True
-    kinds = Div(text=_kinds(theme), styles=_words_style(theme), sizing_mode="stretch_width")
+    kinds = Div(text=_kinds(theme), styles=words_style(theme), sizing_mode="stretch_width")
     # A source that nothing draws must be in the document all the same, to be found by its name.
     layout.root.tags = [sources["window"], sources["words"]]
     layout.root.children = [
@@ -169,6 +155,7 @@ def build(theme: Theme) -> Layout:
         layout.progress,
         layout.stream,
         kinds,
+        layout.gpus.root,
         layout.cpu,
         layout.memory,
         workers,
@@ -196,7 +183,7 @@ def _react(layout: Layout) -> None:
 
 
 def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> Any:
-    plot = _plot(theme, "Tasks", time, Range1d(start=0.5, end=-0.5), stream_height(2)[0])
+    plot = time_plot(theme, "Tasks", time, Range1d(start=0.5, end=-0.5), stream_height(2)[0])
     bars = plot.hbar(
         y="y",
         height="height",
@@ -208,7 +195,7 @@ def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -
         line_width=0.5,
         source=sources["tasks"],
     )
-    plot.add_tools(_hover(theme, bars, "@name", ("@duration", "worker @worker", "@nbytes", "@key")))
+    plot.add_tools(hover(theme, bars, "@name", ("@duration", "worker @worker", "@nbytes", "@key")))
     wheel = WheelZoomTool(dimensions="width")
     plot.add_tools(wheel, BoxZoomTool(dimensions="width"))
     plot.toolbar.active_scroll = wheel
@@ -222,7 +209,7 @@ def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -
 
 
 def _progress(theme: Theme, source: ColumnDataSource) -> Any:
-    plot = _plot(theme, "Progress", Range1d(start=0, end=1), Range1d(start=0.5, end=-0.5), 60)
+    plot = time_plot(theme, "Progress", Range1d(start=0, end=1), Range1d(start=0.5, end=-0.5), 60)
     plot.update(visible=False, toolbar_location=None, name="progress_plot")
     plot.toolbar.tools = []
     plot.axis.visible = False
@@ -239,7 +226,7 @@ def _progress(theme: Theme, source: ColumnDataSource) -> Any:
         "source": source,
         "text_baseline": "middle",
         "text_color": theme.text,
-        "text_font": value(_FONT),
+        "text_font": value(FONT),
         "text_font_size": "11px",
     }
     # The chip shows the colour as it is in the stream; the bar is paler, so that it can be written on.
@@ -253,69 +240,15 @@ def _progress(theme: Theme, source: ColumnDataSource) -> Any:
 def _lines(
     theme: Theme, title: str, time: Range1d, source: ColumnDataSource, limits: ColumnDataSource, name: str, top: float
 ) -> Any:
-    plot = _plot(theme, title, time, Range1d(start=0, end=top), 118)
+    plot = time_plot(theme, title, time, Range1d(start=0, end=top), 118)
     lines = plot.segment(x0="x0", y0="y0", x1="x1", y1="y1", color="color", line_width=1.8, source=source)
     plot.hspan(y=name, line_color=theme.limit, line_dash="dashed", line_width=1, line_alpha=0.8, source=limits)
-    plot.add_tools(_hover(theme, lines, "@text", ("worker @worker",)))
+    plot.add_tools(hover(theme, lines, "@text", ("worker @worker",)))
     plot.xaxis.visible = False
     plot.min_border_bottom = 8
     plot.yaxis.ticker = BasicTicker(desired_num_ticks=4)
     plot.yaxis.minor_tick_line_color = None
     return plot
-
-
-def _plot(theme: Theme, title: str, x_range: Range1d, y_range: Range1d, height: int) -> Any:
-    plot = figure(
-        title=title,
-        x_range=x_range,
-        y_range=y_range,
-        height=height,
-        min_width=200,
-        sizing_mode="stretch_width",
-        tools=[PanTool(dimensions="width")],
-        toolbar_location=None,
-        background_fill_color=theme.background,
-        border_fill_color=theme.background,
-        outline_line_color=None,
-        min_border_left=_LEFT,
-        min_border_right=12,
-        min_border_top=4,
-        min_border_bottom=4,
-        output_backend="canvas",
-    )
-    plot.title.update(
-        text_color=theme.muted, text_font=_FONT, text_font_size="12px", text_font_style="bold", offset=0, standoff=4
-    )
-    for axis in plot.axis:
-        axis.update(
-            axis_line_color=theme.grid,
-            major_tick_line_color=theme.grid,
-            minor_tick_line_color=None,
-            major_label_text_color=theme.muted,
-            major_label_text_font=_FONT,
-            major_label_text_font_size="11px",
-        )
-    plot.xaxis.ticker = DatetimeTicker(desired_num_ticks=6)
-    plot.xaxis.formatter = CustomJSTickFormatter(code=_TIME_LABEL)
-    plot.xaxis.major_label_policy = NoOverlap(min_distance=8)
-    for grid in plot.grid:
-        grid.grid_line_color = theme.grid
-    return plot
-
-
-def _hover(theme: Theme, renderer: Any, title: str, lines: tuple[str, ...]) -> HoverTool:
-    rows = "".join(f"<div>{line}</div>" for line in lines)
-    # Over the padding of Bokeh's own box, which is white in every theme.
-    style = (
-        f"margin: -5px; padding: 6px 9px; background: {theme.track}; color: {theme.text}; "
-        f"font: 12px/1.45 {_FONT}; max-width: 320px; overflow-wrap: anywhere"
-    )
-    return HoverTool(
-        renderers=[renderer],
-        tooltips=f'<div style="{style}"><b>{title}</b>{rows}</div>',
-        point_policy="follow_mouse",
-        attachment="horizontal",
-    )
 
 
 def _kinds(theme: Theme) -> str:
@@ -326,18 +259,3 @@ def _kinds(theme: Theme) -> str:
         "failed": theme.erred,
     }
     return "".join(swatch(color, name) for name, color in kinds.items())
-
-
-def swatch(color: str, name: str) -> str:
-    """Colour and what it means, as HTML."""
-    square = f'<span style="display:inline-block;width:9px;height:9px;margin-right:5px;background:{color}"></span>'
-    return f'<span style="display:inline-block;margin-right:14px;white-space:nowrap">{square}{name}</span>'
-
-
-def _words_style(theme: Theme) -> dict[str, str]:
-    return {
-        "color": theme.muted,
-        "font": f"12px {_FONT}",
-        "padding": f"2px 12px 6px {_LEFT}px",
-        "box-sizing": "border-box",
-    }

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +15,13 @@ from workbench.figures.colors import (
     TRANSFER,
     category_colors,
     color_of,
+    swatch,
     worker_color,
 )
 from workbench.figures.follow import Follow
-from workbench.figures.layout import Layout, build, stream_height, swatch
+from workbench.figures.gpu_lines import DRAWN, GpuLines
+from workbench.figures.layout import Layout, build, stream_height
+from workbench.figures.patch import Patch
 from workbench.figures.samples import Series
 from workbench.figures.timeline import Lane, Timeline, View, join
 from workbench.monitor.events import Batch, Task
@@ -42,20 +44,7 @@ _WIDTH = 1_000
 
 _GIB = 2.0**30
 
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """A change of one source of the document.
-
-    `source` names a ColumnDataSource. 'replace' puts `columns` in the place of its data, 'stream' adds them and keeps
-    the last `rollover` rows. The source 'window' holds what to show while one follows: its `start` and `end` (ms
-    since the epoch) belong into the Range1d 'time', unless the reader has panned away.
-    """
-
-    source: str
-    mode: Literal["stream", "replace"]
-    columns: dict[str, list[Any]]
-    rollover: int | None = None
+__all__ = ["LiveFigure", "Patch", "format_bytes", "format_seconds"]
 
 
 class LiveFigure:
@@ -80,6 +69,7 @@ class LiveFigure:
         self.timeline = Timeline()
         self._follow = Follow()
         self._series: dict[str, Series] = {}
+        self._gpus = GpuLines(self.theme)
         self._counts: dict[str, Mapping[str, int]] = {}
         self._recorded = False
         self._pinned: tuple[float, float, int, int] | None = None
@@ -95,10 +85,16 @@ class LiveFigure:
             self._recorded |= batch.recorded
             self.timeline.feed([batch])
             self._follow.feed(batch)
+            self._gpus.feed(batch)
             for sample in batch.samples:
                 self._series.setdefault(sample.worker, Series()).add(sample)
             if batch.progress is not None:
                 self._counts = dict(batch.progress.counts)
+
+    @property
+    def gpus(self) -> GpuLines:
+        """What was fed of GPUs."""
+        return self._gpus
 
     # -- what goes out
 
@@ -109,6 +105,7 @@ class LiveFigure:
             self._lanes_patch(),
             self._progress_patch(),
             *self._sample_patches(),
+            *self._gpus.patches(self._seconds_in_view(), self._pinned_time()),
             self._limits_patch(),
             self._words_patch(),
             self._window_patch(),
@@ -122,12 +119,20 @@ class LiveFigure:
         """
         limit = limit or 2 * self._most_rectangles
         self._pinned = (start / 1000, end / 1000, max(1, int(width)), limit)
-        return [*self._replaced_tasks(), *self._replaced_samples()]
+        gpus = self._gpus.replaced(self._seconds_in_view(), self._pinned_time())
+        return [*self._replaced_tasks(), *self._replaced_samples(), *gpus]
 
     def window(self) -> tuple[float, float]:
         """Stretch of time (ms since the epoch) that shows what goes on now, or all of a recorded run."""
         start, end = self._follow.whole() if self._recorded else self._follow.window()
         return 1000 * start, 1000 * end
+
+    def _seconds_in_view(self) -> tuple[float, float]:
+        start, end = self.window()
+        return start / 1000, end / 1000
+
+    def _pinned_time(self) -> tuple[float, float, int] | None:
+        return None if self._pinned is None else self._pinned[:3]
 
     # -- the document
 
@@ -446,13 +451,15 @@ class _Sent:
 
     def is_new(self, patch: Patch) -> bool:
         """Whether it changes anything: what is small is made each time, and sent only when it differs."""
-        if patch.mode == "stream" or patch.source in ("tasks", "workers_cpu", "workers_memory"):
+        if patch.mode == "stream" or patch.source in _GROWING:
             return True
         if self._last.get(patch.source) == patch.columns:
             return False
         self._last[patch.source] = patch.columns
         return True
 
+
+_GROWING = ("tasks", "workers_cpu", "workers_memory", *DRAWN)
 
 _QUANTITIES = (("workers_cpu", "cpu", 1.0), ("workers_memory", "memory", _GIB))
 

@@ -45,13 +45,13 @@ class Series:
         first = max(0, int(np.searchsorted(time, start)) - 1)
         last = int(np.searchsorted(time, end)) + 1
         column = self._cpu if quantity == "cpu" else self._memory
-        return _line(*_extremes(time[first:last], np.array(column[first:last]), most))
+        return line(*extremes(time[first:last], np.array(column[first:last]), most))
 
     def segments_since(self, quantity: str, n_known: int) -> Segments:
         """Line from the sample before the `n_known`-th on."""
         first = max(0, n_known - 1)
         column = self._cpu if quantity == "cpu" else self._memory
-        return _line(np.array(self._time[first:]), np.array(column[first:]))
+        return line(np.array(self._time[first:]), np.array(column[first:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,13 @@ class Segments:
         return zip(self.x0.tolist(), self.y0.tolist(), self.x1.tolist(), self.y1.tolist(), strict=True)
 
 
-def _line(time: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> Segments:
-    connected = np.diff(time) <= max(GAP, 3 * float(np.median(np.diff(time))) if len(time) > 1 else 0.0)
+def line(time: npt.NDArray[np.float64], values: npt.NDArray[np.float64], gap: float = GAP) -> Segments:
+    """Line through samples, broken where there was none for longer than `gap` seconds."""
+    connected = np.diff(time) <= max(gap, 3 * float(np.median(np.diff(time))) if len(time) > 1 else 0.0)
     return Segments(time[:-1][connected], values[:-1][connected], time[1:][connected], values[1:][connected])
 
 
-def _extremes(
+def extremes(
     time: npt.NDArray[np.float64], values: npt.NDArray[np.float64], most: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Least and largest value of each of `most` / 2 groups of neighbours: no peak is lost."""

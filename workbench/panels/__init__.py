@@ -1,7 +1,7 @@
 """The workbench in a notebook: `Workbench()`, and live figures of any Dask client."""
 
-from workbench.panels.live import Progress, TaskStream, Watch, Workers
+from workbench.panels.live import GpuMonitor, Progress, TaskStream, Watch, Workers
 from workbench.panels.loading import load
 from workbench.panels.workbench import Workbench
 
-__all__ = ["Progress", "TaskStream", "Watch", "Workbench", "Workers", "load"]
+__all__ = ["GpuMonitor", "Progress", "TaskStream", "Watch", "Workbench", "Workers", "load"]

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from workbench.monitor.feed import Feed
     from workbench.runs.store import Run
 
-Part = Literal["tasks", "progress", "cpu", "memory"]
-PARTS: tuple[Part, ...] = ("tasks", "progress", "cpu", "memory")
+Part = Literal["tasks", "progress", "cpu", "memory", "gpus"]
+PARTS: tuple[Part, ...] = ("tasks", "progress", "cpu", "memory", "gpus")
 
 THEMES = ("light", "dark")
 
@@ -130,7 +130,7 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self._redraw.wake()
 
     def source(self, name: str) -> ColumnDataSource:
-        """Columns behind a part of the figure: tasks, workers_cpu, workers_memory or progress."""
+        """Columns behind a part of the figure: tasks, workers_cpu, workers_memory, progress, gpu_use or gpu_memory."""
         return self._figure.layout.sources[name]
 
     def close(self) -> None:
@@ -373,6 +373,24 @@ class Workers(Watch):
     parts = ("cpu", "memory")
 
 
+class GpuMonitor(Watch):
+    """Use, memory, power, temperature, clocks and throughput of each GPU of a client's cluster, on all its hosts.
+
+    Where a value can't be had it says why.
+    """
+
+    parts = ("gpus",)
+
+    def _make(self, theme: str) -> None:
+        super()._make(theme)
+        layout = self._figure.layout
+        layout.gpus.show(range(len(layout.gpus.plots)))
+
+    def _take(self, batches: list[Batch]) -> None:
+        super()._take(batches)
+        self._said = self._figure.gpus.note() or self._figure.gpus.summary()
+
+
 class Replay(Figure):
     """What was recorded of a run. NotFoundError when there is nothing."""
 
@@ -388,7 +406,10 @@ class Replay(Figure):
 def _show_only(layout: Layout, parts: tuple[Part, ...]) -> None:
     """Take what isn't among the parts off a figure; the words that say why it is empty stay."""
     plots = {"tasks": layout.stream, "progress": layout.progress, "cpu": layout.cpu, "memory": layout.memory}
-    kept = [layout.empty, *(plots[part] for part in parts)]
+    plots["gpus"] = layout.gpus.root
+    kept = [*(plots[part] for part in parts)]
+    if parts != ("gpus",):
+        kept.append(layout.empty)
     if "cpu" in parts or "memory" in parts:
         kept.append(layout.workers)
     if "tasks" in parts:

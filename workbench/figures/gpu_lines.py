@@ -1,0 +1,443 @@
+"""What the GPUs of a cluster do over time, as columns to draw. No Bokeh here.
+
+Use has a lane for each GPU, as tasks have one for each thread: eight lines on top of each other could not be told
+apart. The other quantities are lines in one plot each, in the colour of their GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import takewhile
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.figures.colors import Theme, gpu_color, swatch
+from workbench.figures.patch import Patch
+from workbench.figures.samples import Segments, extremes, line
+from workbench.monitor.events import Batch, GpuSample, NoGpus
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What one plot of GPUs shows: one or two fields of `GpuSample`, in the unit of the plot."""
+
+    name: str
+    title: str
+    fields: Mapping[str, str]
+    """What each field is called in the text at the pointer; the second is drawn paler."""
+    unit: str
+    scale: float
+    top: float
+    """The least that its axis reaches."""
+    limit: str | None = None
+    """Field that is drawn as a dashed line."""
+
+    @property
+    def label(self) -> str:
+        """Its name on a button."""
+        name = self.title.partition(",")[0].removeprefix("GPU ")
+        return name[0].upper() + name[1:]
+
+
+USE = Quantity("use", "GPU use, %", {"utilisation": "busy"}, "%", 1.0, 100.0)
+
+QUANTITIES = (
+    Quantity(
+        "memory",
+        "GPU memory, GiB",
+        {"memory_used": "used", "memory_ours": "used by our workers"},
+        "GiB",
+        2.0**30,
+        1e-3,
+        "memory_total",
+    ),
+    Quantity("power", "Power, W", {"power": "drawn"}, "W", 1.0, 1.0, "power_limit"),
+    Quantity("temperature", "Temperature, °C", {"temperature": ""}, "°C", 1.0, 60.0),
+    Quantity("clock", "SM clock, MHz", {"clock": ""}, "MHz", 1.0, 1.0, "clock_max"),
+    Quantity("pcie", "PCIe, GB/s", {"pcie_rx": "received", "pcie_tx": "sent"}, "GB/s", 1e9, 1e-3),
+    Quantity("nvlink", "NVLink, GB/s", {"nvlink_rx": "received", "nvlink_tx": "sent"}, "GB/s", 1e9, 1e-3),
+)
+"""What is drawn as lines, from top to bottom."""
+
+PLOTS = (USE, *QUANTITIES)
+
+_LINE_COLUMNS = ("x0", "x1", "y0", "y1", "color", "alpha", "gpu", "text")
+COLUMNS = {
+    "gpu_use": ("left", "right", "bottom", "top", "color", "gpu", "text"),
+    **{f"gpu_{each.name}": _LINE_COLUMNS for each in QUANTITIES},
+    "gpu_lanes": ("label", "foot", "height"),
+    "gpu_axes": ("title", "shown", "top"),
+    "gpu_limits": tuple(each.name for each in QUANTITIES if each.limit),
+    "gpu_words": ("text",),
+}
+"""Columns of each source; `gpu_axes` has a row for each plot."""
+
+DRAWN = ("gpu_use", *(f"gpu_{each.name}" for each in QUANTITIES))
+"""Sources that grow."""
+
+HELD_BACK = ("power cap", "hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
+"""Reasons for a lower clock that cost speed; the others are no trouble."""
+
+_MOST = 3_000
+"""Segments of one plot that are sent at once."""
+
+_GAP = 3.0
+_FOOT, _HEIGHT = 0.44, 0.84
+"""Where a lane begins, and how much of it a GPU fills that is always busy."""
+_PALE = 0.45
+_MOST_NAMED = 16
+
+_FIELDS = tuple(field for quantity in PLOTS for field in quantity.fields)
+
+
+class GpuLines:
+    """Samples of all GPUs so far, and what of them the screen hasn't got."""
+
+    def __init__(self, theme: Theme) -> None:
+        self._theme = theme
+        self._series: dict[str, _Series] = {}
+        self._nothing: tuple[NoGpus, ...] = ()
+        self._sent: dict[str, int] = {}
+        self._n_sent = 0
+        self._most: dict[str, float] = {}
+
+    def feed(self, batch: Batch) -> None:
+        """Take in what a batch says of GPUs."""
+        for sample in batch.gpus:
+            self._series.setdefault(sample.uuid, _Series()).add(sample)
+        if batch.no_gpus is not None:
+            self._nothing = batch.no_gpus
+
+    def patches(self, window: tuple[float, float], pinned: tuple[float, float, int] | None) -> Iterator[Patch]:
+        """Changes since the last call; `window` is what is in view while one follows, in seconds since the epoch."""
+        new = {uuid: len(series) - self._sent.get(uuid, 0) for uuid, series in self._series.items()}
+        if any(new.values()):
+            if set(new) != set(self._sent) or self._n_sent + max(new.values()) * len(new) > _MOST:
+                yield from self.replaced(window, pinned)
+            else:
+                self._n_sent += sum(new.values())
+                parts = {uuid: [self._series[uuid].since(self._sent[uuid])] for uuid in new if new[uuid]}
+                self._note_sent()
+                for source, columns in self._columns(parts).items():
+                    yield Patch(source, "stream", columns, 4 * _MOST)
+        if self.note():
+            return
+        yield self._lanes()
+        yield self._axes()
+        yield self._limits()
+        yield Patch("gpu_words", "replace", {"text": [self._words()]})
+
+    def replaced(self, window: tuple[float, float], pinned: tuple[float, float, int] | None) -> Iterator[Patch]:
+        """All lines anew: what is in view in detail, the rest thinned."""
+        self._note_sent()
+        self._n_sent = 0
+        each = max(30, _MOST // (2 * max(1, len(self._series))))
+        start = window[0]
+        parts = {}
+        for uuid, series in self._series.items():
+            parts[uuid] = [series.thinned(-math.inf, start, each), series.thinned(start, math.inf, each)]
+            if pinned is not None:
+                parts[uuid].append(series.thinned(pinned[0], pinned[1], min(each, pinned[2])))
+        for source, columns in self._columns(parts).items():
+            yield Patch(source, "replace", columns)
+
+    def summary(self) -> str:
+        """What all GPUs together do, in one line; '' without any."""
+        latest = [series.latest for series in self._series.values()]
+        busy = [each.utilisation for each in latest if each.utilisation is not None]
+        used = sum(each.memory_used or 0 for each in latest)
+        total = sum(each.memory_total or 0 for each in latest)
+        power = [each.power for each in latest if each.power is not None]
+        parts = ["1 GPU" if len(latest) == 1 else f"{len(latest)} GPUs"]
+        parts += [f"{sum(busy) / len(busy):.0f} % busy"] if busy else []
+        parts += [f"{used / 2**30:.3g} of {total / 2**30:.3g} GiB"] if total else []
+        parts += [f"{sum(power):.0f} W"] if power else []
+        return " · ".join(parts) if latest else ""
+
+    def note(self) -> str:
+        """Why there is nothing to see, for whoever asked for GPUs; '' where there is something."""
+        if self._series or any(each.expected for each in self._nothing):
+            return ""
+        if not self._nothing:
+            return "Nothing has come from a GPU yet. The first samples take a moment."
+        reasons = {each.reason: each.host for each in self._nothing}
+        return " ".join(f"On {escape(host)}: {escape(reason)}" for reason, host in reasons.items())
+
+    # -- columns
+
+    def _note_sent(self) -> None:
+        self._sent = {uuid: len(series) for uuid, series in self._series.items()}
+
+    def _columns(self, parts: Mapping[str, Sequence[_Part]]) -> dict[str, dict[str, list[object]]]:
+        rows: dict[str, list[tuple[object, ...]]] = {source: [] for source in DRAWN}
+        for place, uuid in enumerate(self._order()):
+            label, color = self._label(uuid), gpu_color(place, self._theme)
+            for part in parts.get(uuid, ()):
+                rows["gpu_use"].extend(self._bars(part, place, color, label))
+                for quantity in QUANTITIES:
+                    rows[f"gpu_{quantity.name}"].extend(_lines(part, quantity, color, label))
+        return {
+            source: {name: [row[index] for row in found] for index, name in enumerate(COLUMNS[source])}
+            for source, found in rows.items()
+        }
+
+    def _bars(self, part: _Part, lane: int, color: str, label: str) -> Iterator[tuple[object, ...]]:
+        foot = lane + _FOOT
+        for x0, _, x1, busy in part.lines["utilisation"]:
+            top = round(foot - _HEIGHT * busy / 100, 4)
+            yield _ms(x0), _ms(x1), foot, top, color, label, f"{busy:.0f} % busy"
+        for x0, x1, why in part.held_back:
+            text = f"held back: {why}"
+            yield _ms(x0), _ms(x1), foot, round(foot - 0.12, 4), self._theme.limit, label, text
+
+    def _lanes(self) -> Patch:
+        order = self._order()
+        height = lanes_height(len(order))
+        lost = {uuid for uuid in order if self._series[uuid].gone}
+        labels = [f"{self._label(uuid)} lost" if uuid in lost else self._label(uuid) for uuid in order]
+        feet = [place + _FOOT for place in range(len(order))]
+        return Patch("gpu_lanes", "replace", {"label": labels, "foot": feet, "height": [height] * len(order)})
+
+    def _axes(self) -> Patch:
+        latest = [series.latest for series in self._series.values()]
+        model = _model([sample.name for sample in latest])
+        tops, shown = [], []
+        for quantity in PLOTS:
+            values = [series.most(field) for series in self._series.values() for field in quantity.fields]
+            known = [value for value in values if value is not None]
+            limits = [getattr(sample, quantity.limit) or 0.0 for sample in latest] if quantity.limit else []
+            tops.append(round(1.1 * max([quantity.top, *(value / quantity.scale for value in (*known, *limits))]), 3))
+            shown.append(bool(known))
+        titles = [f"{quantity.title} · {model}" if model else quantity.title for quantity in PLOTS]
+        return Patch("gpu_axes", "replace", {"title": titles, "shown": shown, "top": tops})
+
+    def _limits(self) -> Patch:
+        latest = [series.latest for series in self._series.values()]
+        columns = {}
+        for quantity in QUANTITIES:
+            if quantity.limit:
+                found = {getattr(sample, quantity.limit) for sample in latest} - {None}
+                columns[quantity.name] = sorted(round(value / quantity.scale, 3) for value in found)[-3:]
+        # All columns of a source are equally long; what lies below the axis isn't seen.
+        length = max(map(len, columns.values()))
+        padded = {name: [*values, *[-1.0] * length][:length] for name, values in columns.items()}
+        return Patch("gpu_limits", "replace", padded)
+
+    # -- words
+
+    def _order(self) -> list[str]:
+        return sorted(self._series, key=lambda uuid: (self._series[uuid].latest.host, self._series[uuid].place))
+
+    def _label(self, uuid: str) -> str:
+        sample = self._series[uuid].latest
+        several = len({series.latest.host for series in self._series.values()}) > 1
+        name = f"GPU {sample.index}"
+        if sample.uuid.startswith("MIG-"):
+            name += f":{self._slice_number(sample)}"
+        return f"{sample.host[:9]} {name}" if several else name
+
+    def _slice_number(self, sample: GpuSample) -> int:
+        beside = [each.latest for each in self._series.values()]
+        same = [each.uuid for each in beside if (each.host, each.index) == (sample.host, sample.index)]
+        return sorted(same).index(sample.uuid)
+
+    def _words(self) -> str:
+        parts = [f"<div>{self._names()}</div>"] if self._series else []
+        parts += [f"<div>{escape(sentence)}</div>" for sentence in self._reasons()]
+        return "".join(parts)
+
+    def _names(self) -> str:
+        order = self._order()
+        if len(order) > _MOST_NAMED:
+            names = f"{len(order)} GPUs. Point at a line to see whose it is. "
+        else:
+            names = "".join(
+                swatch(gpu_color(place, self._theme), escape(self._label(uuid))) for place, uuid in enumerate(order)
+            )
+        return f"{names}dashed: limit · pale: {_pale_words(self._has('memory_ours'))}" + (
+            f" · {swatch(self._theme.limit, 'clock held back')}" if self._held_back() else ""
+        )
+
+    def _has(self, field: str) -> bool:
+        return any(series.most(field) is not None for series in self._series.values())
+
+    def _held_back(self) -> bool:
+        return any(series.ever_held_back for series in self._series.values())
+
+    def _reasons(self) -> Iterator[str]:
+        """What can't be had, and why: those of the same reason together."""
+        yield from (f"{each.host}: {each.reason}" for each in self._nothing if each.expected)
+        gone = [uuid for uuid in self._order() if self._series[uuid].gone]
+        whose: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for uuid in self._order():
+            if uuid in gone:
+                continue
+            for name, reason in _absent(self._series[uuid].latest).items():
+                whose[name, reason].append(self._label(uuid))
+        names: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+        for (name, reason), labels in whose.items():
+            names[reason, tuple(labels)].append(name)
+        alone = len(self._series) == 1
+        for uuid in gone:
+            reason = next(iter(self._series[uuid].latest.absent.values()))
+            yield f"{self._label(uuid)}: {reason}{'' if alone else '; the others go on'}."
+        for (reason, whom), absent in names.items():
+            all_of_them = len(whom) == len(self._series) - len(gone)
+            place = "" if all_of_them else f" ({', '.join(whom)})"
+            yield f"No {_and(absent)}{place}: {reason}."
+
+
+_ABSENT = {
+    "utilisation": "use",
+    "memory_used": "memory",
+    "memory_ours": "memory of our workers",
+    "power": "power",
+    "energy": "energy",
+    "temperature": "temperature",
+    "clock": "clock",
+    "throttle": "reasons for lower clocks",
+    "pcie_rx": "PCIe throughput",
+    "nvlink_rx": "NVLink throughput",
+}
+"""What is said to be missing; the fields beside them go with one of these."""
+
+
+def _absent(sample: GpuSample) -> dict[str, str]:
+    found = {words: sample.absent[field] for field, words in _ABSENT.items() if field in sample.absent}
+    return {words: reason for words, reason in found.items() if reason != "not read yet"}
+
+
+class _Series:
+    """Samples of one GPU, in columns; what is missing is NaN."""
+
+    def __init__(self) -> None:
+        self.latest: GpuSample
+        self.ever_held_back = False
+        self._time = array("d")
+        self._values = {field: array("d") for field in _FIELDS}
+        self._most: dict[str, float] = {}
+        self._held_back: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._time)
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Order on its host."""
+        return self.latest.index, self.latest.uuid
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing at all is to be had of it any more."""
+        return all(math.isnan(column[-1]) for column in self._values.values())
+
+    def add(self, sample: GpuSample) -> None:
+        """Take in a sample, unless it came twice."""
+        if len(self) and sample.time <= self._time[-1]:
+            return
+        self.latest = sample
+        self._time.append(sample.time)
+        for field, column in self._values.items():
+            value = getattr(sample, field)
+            column.append(math.nan if value is None else value)
+            if value is not None:
+                self._most[field] = max(value, self._most.get(field, value))
+        reasons = [each for each in sample.throttle or () if each in HELD_BACK]
+        self.ever_held_back |= bool(reasons)
+        self._held_back.append(", ".join(reasons))
+
+    def most(self, field: str) -> float | None:
+        """Largest value so far, None where there was none."""
+        return self._most.get(field)
+
+    def since(self, n_known: int) -> _Part:
+        """What came after the first `n_known` samples."""
+        return self._part(max(0, n_known - 1), len(self), len(self))
+
+    def thinned(self, start: float, end: float, most: int) -> _Part:
+        """What was from `start` to `end`, in about `most` segments of each line."""
+        time = np.array(self._time)
+        # One sample before, so that the line goes on to the edge of what follows.
+        first = max(0, int(np.searchsorted(time, start)) - 1)
+        return self._part(first, int(np.searchsorted(time, end)), most)
+
+    def _part(self, first: int, last: int, most: int) -> _Part:
+        time = np.array(self._time[first:last])
+        lines = {}
+        for field, column in self._values.items():
+            values = np.array(column[first:last])
+            known = ~np.isnan(values)
+            thin = _means if field == "utilisation" else extremes
+            kept, thinned = thin(time[known], values[known], most)
+            lines[field] = line(kept, thinned, _GAP)
+        return _Part(lines, list(self._stretches(first, last)))
+
+    def _stretches(self, first: int, last: int) -> Iterator[tuple[float, float, str]]:
+        """Times in which the clock was held back, and why; neighbours of one reason are one."""
+        begun: int | None = None
+        for place in range(first + 1, last + 1):
+            why = self._held_back[place] if place < last else None
+            if begun is not None and why != self._held_back[begun]:
+                yield self._time[begun - 1], self._time[place - 1], self._held_back[begun]
+                begun = None
+            if begun is None and why:
+                begun = place
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A stretch of time of one GPU."""
+
+    lines: dict[str, Segments]
+    held_back: list[tuple[float, float, str]]
+
+
+def lanes_height(n_gpus: int) -> int:
+    """Pixels of the lanes of so many GPUs."""
+    return round(n_gpus * min(60.0, max(10.0, 176.0 / max(n_gpus, 1))))
+
+
+def _lines(part: _Part, quantity: Quantity, color: str, label: str) -> Iterator[tuple[object, ...]]:
+    for index, (field, words) in enumerate(quantity.fields.items()):
+        alpha = _PALE if index else 1.0
+        for x0, y0, x1, y1 in part.lines[field]:
+            text = f"{y1 / quantity.scale:.4g} {quantity.unit} {words}".strip()
+            yield _ms(x0), _ms(x1), _rounded(y0, quantity), _rounded(y1, quantity), color, alpha, label, text
+
+
+def _model(names: Sequence[str]) -> str:
+    """What the names of all GPUs begin with, in whole words: 'NVIDIA H100 80GB HBM3'."""
+    words = zip(*(name.split() for name in names), strict=False)
+    return " ".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, words))
+
+
+def _means(time: Floats, values: Floats, most: int) -> tuple[Floats, Floats]:
+    """Means of `most` groups of neighbours, each at the time of its last."""
+    if len(time) <= most:
+        return time, values
+    edges = np.linspace(0, len(time), most + 1).astype(int)
+    return time[edges[1:] - 1], np.add.reduceat(values, edges[:-1]) / np.diff(edges)
+
+
+def _pale_words(ours: bool) -> str:
+    return "our workers' share of memory, and what is sent" if ours else "what is sent"
+
+
+def _and(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _ms(seconds: float) -> float:
+    return round(1000 * seconds, 1)
+
+
+def _rounded(value: float, quantity: Quantity) -> float:
+    return round(value / quantity.scale, 4)

@@ -1,0 +1,93 @@
+"""What the plots of a figure have in common: their time axis, their looks, what is said beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bokeh.models import CustomJSTickFormatter, DatetimeTicker, HoverTool, NoOverlap, PanTool, Range1d
+from bokeh.plotting import figure
+
+from workbench.figures.colors import Theme
+
+LEFT = 84
+"""Pixels left of every plot, so that their time axes lie on top of each other."""
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+_TIME_LABEL = """
+    const step = ticks.length > 1 ? Math.abs(ticks[1] - ticks[0]) : 1000
+    const date = new Date(tick)
+    const two = (number) => String(number).padStart(2, '0')
+    if (step >= 86400000) return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`
+    const minutes = `${two(date.getHours())}:${two(date.getMinutes())}`
+    if (step >= 60000) return minutes
+    const decimals = step >= 1000 ? 0 : Math.min(6, Math.ceil(-Math.log10(step / 1000) - 1e-9))
+    const seconds = date.getSeconds() + (tick % 1000) / 1000 - (decimals ? 0 : (tick % 1000) / 1000)
+    return `${minutes}:${seconds.toFixed(decimals).padStart(decimals ? decimals + 3 : 2, '0')}`
+"""
+
+
+def time_plot(theme: Theme, title: str, x_range: Range1d, y_range: Range1d, height: int) -> Any:
+    """Empty plot of a theme, to be moved along the time axis."""
+    plot = figure(
+        title=title,
+        x_range=x_range,
+        y_range=y_range,
+        height=height,
+        min_width=200,
+        sizing_mode="stretch_width",
+        tools=[PanTool(dimensions="width")],
+        toolbar_location=None,
+        background_fill_color=theme.background,
+        border_fill_color=theme.background,
+        outline_line_color=None,
+        min_border_left=LEFT,
+        min_border_right=12,
+        min_border_top=4,
+        min_border_bottom=4,
+        output_backend="canvas",
+    )
+    plot.title.update(
+        text_color=theme.muted, text_font=FONT, text_font_size="12px", text_font_style="bold", offset=0, standoff=4
+    )
+    for axis in plot.axis:
+        axis.update(
+            axis_line_color=theme.grid,
+            major_tick_line_color=theme.grid,
+            minor_tick_line_color=None,
+            major_label_text_color=theme.muted,
+            major_label_text_font=FONT,
+            major_label_text_font_size="11px",
+        )
+    plot.xaxis.ticker = DatetimeTicker(desired_num_ticks=6)
+    plot.xaxis.formatter = CustomJSTickFormatter(code=_TIME_LABEL)
+    plot.xaxis.major_label_policy = NoOverlap(min_distance=8)
+    for grid in plot.grid:
+        grid.grid_line_color = theme.grid
+    return plot
+
+
+def hover(theme: Theme, renderer: Any, title: str, lines: tuple[str, ...]) -> HoverTool:
+    """What is said of what the pointer is on."""
+    rows = "".join(f"<div>{line}</div>" for line in lines)
+    # Over the padding of Bokeh's own box, which is white in every theme.
+    style = (
+        f"margin: -5px; padding: 6px 9px; background: {theme.track}; color: {theme.text}; "
+        f"font: 12px/1.45 {FONT}; max-width: 320px; overflow-wrap: anywhere"
+    )
+    return HoverTool(
+        renderers=[renderer],
+        tooltips=f'<div style="{style}"><b>{title}</b>{rows}</div>',
+        point_policy="follow_mouse",
+        attachment="horizontal",
+    )
+
+
+def words_style(theme: Theme) -> dict[str, str]:
+    """Styles of the text between plots."""
+    return {
+        "color": theme.muted,
+        "font": f"12px {FONT}",
+        "padding": f"2px 12px 6px {LEFT}px",
+        "box-sizing": "border-box",
+    }
