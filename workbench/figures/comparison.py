@@ -82,9 +82,9 @@ class ComparisonFigure:
         self._comparison = comparison
         self._sent: dict[str, Mapping[str, Any]] = {}
         self._sources = {name: ColumnDataSource({each: [] for each in of}, name=name) for name, of in COLUMNS.items()}
-        self._head = Div(name="head", styles=_styles(self.theme), sizing_mode="stretch_width")
-        self._table = Div(name="table", styles=_styles(self.theme), sizing_mode="stretch_width")
-        self._below = Div(name="below", styles=_styles(self.theme), sizing_mode="stretch_width")
+        self._head = Div(name="head", styles=_styles(self.theme), sizing_mode="stretch_width", disable_math=True)
+        self._table = Div(name="table", styles=_styles(self.theme), sizing_mode="stretch_width", disable_math=True)
+        self._below = Div(name="below", styles=_styles(self.theme), sizing_mode="stretch_width", disable_math=True)
         self._bars = _bars(self.theme, self._sources)
         self._scaling = _scaling(self.theme, self._sources)
         self.model = self._built()

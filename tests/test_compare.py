@@ -1,0 +1,458 @@
+"""What a comparison says of its times, without a cluster: statistics, agreement, table, plan, figure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import warnings
+
+import pytest
+
+from workbench.cli import main
+from workbench.clusters.lines import OPTIONS, read_line
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, FailedError, NotFoundError
+from workbench.figures.comparison import COLUMNS, ComparisonFigure, page
+from workbench.hardware import inventory
+from workbench.runs import comparisons, store
+from workbench.runs.agreement import Answer, agreement, difference
+from workbench.runs.compare import plan_comparison, read_request, submit
+from workbench.runs.comparisons import Comparison, Request, Row, Sample
+from workbench.runs.past import compare_runs
+from workbench.runs.statistics import amdahl, cores_for, efficiency, outliers, ratio, spread
+from workbench.runs.store import Check, Run
+from workbench.runs.table import as_markdown, export, summarise
+
+GIB = 2**30
+
+
+def machine(cores=4, memory=16 * GIB):
+    """A machine of this size, whatever the one is that runs the tests."""
+    here = inventory()
+    cpu = here.cpu.model_copy(update={"threads": cores, "affinity": cores, "quota": None, "physical_cores": cores})
+    limits = here.memory.model_copy(
+        update={"total": memory, "available": memory, "cgroup_limit": None, "limit": memory}
+    )
+    return here.model_copy(update={"cpu": cpu, "memory": limits, "gpus": ()})
+
+
+def times(middle, count=5, noise=0.02, seed=0):
+    source = random.Random(seed)
+    return [middle * source.gauss(1, noise) for _ in range(count)]
+
+
+def row(on, seconds, *, threads=1, devices=(), result=1.5, passed=True, resolved=None, swept=None, reason=None):
+    spec = ClusterSpec(
+        profile="gpu" if devices else "cpu",
+        n_workers=1,
+        threads_per_worker=threads,
+        memory_limit=GIB,
+        devices=devices,
+    )
+    check = Check(passed=passed, what="1.5 is within 1.5 ± 0.1.")
+    samples = tuple(
+        Sample(run=f"{on}-{place}", round=place, seconds=each, bytes=GIB, result={"value": result}, check=check)
+        for place, each in enumerate(seconds)
+    )
+    return Row(
+        on=on,
+        label=on,
+        workload="array_sum",
+        spec=spec if seconds else None,
+        resolved={"dtype": "float64", **(resolved or {})},
+        swept=swept or {},
+        samples=samples,
+        reason=reason,
+    )
+
+
+def comparison(*rows, **fields):
+    about = {"id": "compare-array_sum-abcdef", "workload": "array_sum", "status": "done", "created": 1.0}
+    return Comparison(rows=rows, **about | fields)
+
+
+# -- statistics
+
+
+def test_the_spread_of_times_is_their_median_extremes_and_quartiles():
+    assert spread([3.0, 1.0, 2.0, 5.0, 4.0]) == (3.0, 1.0, 5.0, 2.0, 4.0)
+    assert spread([2.0]) == (2.0, 2.0, 2.0, 2.0, 2.0)
+
+
+def test_times_from_one_distribution_are_seldom_told_apart():
+    found = [ratio(times(1, seed=seed), times(1, seed=seed + 1000)).difference for seed in range(400)]
+    # 3.2 % of the time by design: the interval of five against five holds 96.8 %.
+    assert found.count("none") >= 375
+
+
+def test_times_a_tenth_apart_are_told_apart_and_the_interval_holds_the_true_ratio():
+    found = [ratio(times(1.1, seed=seed), times(1, seed=seed + 1000)) for seed in range(200)]
+    assert sum(each.difference == "slower" for each in found) > 190
+    assert sum(each.low <= 1.1 <= each.high for each in found) > 185
+
+
+@pytest.mark.parametrize(("count", "confidence"), [(2, 2 / 3), (3, 0.9), (4, 34 / 35), (5, 1 - 8 / 252)])
+def test_the_interval_of_few_times_holds_what_it_says(count, confidence):
+    assert ratio(times(2, count), times(1, count)).confidence == pytest.approx(confidence)
+
+
+def test_three_times_are_too_few_to_be_sure_and_many_are_judged_by_the_normal_law():
+    assert ratio(times(2, 3), times(1, 3)).difference == "unsure"
+    assert ratio([2.0], [1.0, 1.1]) == (2.0 / 1.05, None, None, 0.0, "unsure")
+    assert ratio(times(0.5, 30), times(1, 30)).difference == "faster"
+
+
+def test_a_stray_time_is_an_outlier_and_ordinary_noise_is_not():
+    assert [each.place for each in outliers([1.0, 1.01, 0.99, 1.8, 1.02])] == [3]
+    assert outliers([1.0, 1.001, 1.0, 1.0, 1.004]) == ()
+    assert outliers([1.0, 5.0, 1.0]) == ()
+    assert [each.place for each in outliers([1.0, 1.0, 1.0, 1.0, 2.0])] == [4]
+
+
+def test_amdahls_law_is_found_again_from_times_that_follow_it():
+    law = amdahl([(cores, 2 + 8 / cores) for cores in (1, 2, 4, 8)])
+    assert law.serial == pytest.approx(2)
+    assert law.parallel == pytest.approx(8)
+    assert amdahl([(2, 3.0)]) is None
+    assert amdahl([(1, 8.0), (2, 3.0)]).serial == 0
+    assert amdahl([(1, 3.0), (2, 6.0)]).parallel == 0
+
+
+def test_cores_that_equal_a_time_are_interpolated_extrapolated_or_none_at_all():
+    measured = [(1, 10.0), (2, 6.0), (4, 4.0)]
+    assert cores_for(measured, 6.0) == (pytest.approx(2), "interpolated")
+    assert cores_for(measured, 3.0) == (pytest.approx(8), "extrapolated")
+    assert cores_for(measured, 1.9) == (None, "never")
+    assert cores_for([(2, 6.0)], 1.0) == (12, "proportional")
+
+
+def test_efficiency_is_one_where_scaling_is_ideal():
+    assert efficiency((1, 8.0), (4, 2.0)) == 1
+    assert efficiency((1, 8.0), (4, 4.0)) == 0.5
+    assert efficiency((1, 8.0), (4, 10.0), weak=True) == 0.8
+
+
+# -- agreement
+
+
+def test_answers_that_differ_by_rounding_agree_and_others_do_not():
+    assert difference({"value": 1e9}, {"value": 1e9 * (1 + 1e-15)}, "float64") is None
+    assert "value is" in difference({"value": 1e9}, {"value": 1e9 * (1 + 1e-12)}, "float64")
+    assert difference({"value": 1e9}, {"value": 1e9 * (1 + 1e-6)}, "float32") is None
+    values = [5.0, 3.0, 1e-9]
+    assert difference({"s": values}, {"s": [5.0, 3.0, 1.001e-9]}, "float64") is None
+    assert "number 2" in difference({"s": values}, {"s": [5.0, 3.1, 1e-9]}, "float64")
+    assert difference({"n": 3}, {"n": 4}, "float64") is not None
+    assert difference({"n": 3}, {}, "float64") is not None
+
+
+def test_rows_on_other_numbers_agree_by_their_checks_and_it_is_said_so():
+    one, other = Answer("a", "x", {"value": 1.0}, "float64", True), Answer("b", "y", {"value": 2.0}, "float64", True)
+    assert agreement([one, other]).agree is True
+    assert "each passed its own check" in agreement([one, other]).how
+    assert agreement([one, other._replace(passed=None)]).agree is None
+    assert agreement([one, other._replace(passed=False)]) == (False, "The check of b failed.")
+    assert agreement([one]).agree is None
+    assert "a and b differ" in agreement([one, other._replace(data="x")]).how
+
+
+# -- the table
+
+
+def test_the_table_says_which_is_faster_and_by_how_much():
+    found = summarise(comparison(row("one", times(6)), row("two", times(3, seed=1)), row("same", times(6, seed=2))))
+    assert found.agree is True
+    assert "two is the fastest" in found.verdict
+    assert "1.97 times as fast as one" in found.verdict
+    assert "No difference between one and same." in found.verdict
+    assert found.rows[1].ratio == pytest.approx(0.5, rel=0.05)
+    assert [each.difference for each in found.rows] == [None, "faster", "none"]
+    assert found.rows[0].bytes_per_second == pytest.approx(GIB / 6, rel=0.05)
+
+
+def test_times_within_their_spread_are_no_difference():
+    assert summarise(comparison(row("one", times(6)), row("two", times(6, seed=5)))).verdict.startswith("No difference")
+
+
+def test_answers_that_do_not_agree_make_the_times_worth_nothing():
+    found = summarise(comparison(row("one", times(6)), row("two", times(3), result=1.6)))
+    assert found.agree is False
+    assert found.verdict.startswith("The answers do not agree")
+
+
+def test_an_outlier_is_named_and_does_not_pass_for_no_difference():
+    slow = times(3, seed=1)
+    found = summarise(comparison(row("one", times(6)), row("two", [*slow[:4], 6.3])))
+    (strayed,) = found.rows[1].outliers
+    assert (strayed.run, strayed.round) == ("two-4", 4)
+    assert found.rows[1].difference == "unsure"
+    assert "An outlier hides whether two differs from one" in found.verdict
+    assert "Outlier: two-4 on two (round 5)" in as_markdown(found)
+
+
+def test_what_could_not_be_had_stands_in_the_table_with_its_reason():
+    found = comparison(row("one", times(6)), row("gpu", [], reason="No | GPU."))
+    assert "| gpu | – |" in export(found, "markdown")
+    assert "No \\| GPU." in export(found, "markdown")
+    assert summarise(comparison(row("gpu", [], reason="No GPU."))).verdict == "Nothing was measured."
+
+
+def test_csv_and_json_hold_the_numbers():
+    found = comparison(row("one", [1.0, 2.0, 3.0, 4.0]), row("two", [2.0, 4.0, 6.0, 8.0]))
+    first, second = csv.DictReader(io.StringIO(export(found, "csv")))
+    assert (first["on"], float(first["seconds_median"]), first["repeats"], first["check"]) == (
+        "one",
+        2.5,
+        "4",
+        "passed",
+    )
+    assert float(second["ratio"]) == 2
+    told = json.loads(export(found, "json"))
+    assert told["rows"][0]["seconds"]["all"] == [1.0, 2.0, 3.0, 4.0]
+    assert told["rows"][1]["check"]["passed"] is True
+
+
+def test_a_sweep_over_workers_gives_a_scaling_curve():
+    request = Request(workload="array_sum", on=("cpu --threads 1",), sweep={"workers": (1, 2, 4)})
+    rows = [
+        row(f"cpu --threads 1 --workers {n}", times(2 + 8 / n, noise=0), threads=n, swept={"workers": n})
+        for n in (1, 2, 4)
+    ]
+    (curve,) = summarise(comparison(*rows, request=request)).scaling
+    assert [point.speedup for point in curve.points] == pytest.approx([1, 10 / 6, 2.5])
+    assert [point.efficiency for point in curve.points] == pytest.approx([1, 10 / 12, 10 / 16])
+    assert curve.serial_share == pytest.approx(0.2)
+    assert "Strong scaling, cpu --threads 1" in export(comparison(*rows, request=request), "markdown")
+
+
+def test_the_same_data_say_how_many_cores_equal_a_gpu():
+    rows = [row(f"cpu {n}", times(2 + 8 / n, noise=0), threads=n) for n in (1, 2)]
+    gpu = row("gpu", times(3, noise=0), devices=("GPU-1",))
+    (found,) = summarise(comparison(*rows, gpu)).cores_equal
+    assert found.cores == pytest.approx(8)
+    assert "8 CPU cores equal gpu (1 GPU)" in found.sentence
+    assert "extrapolated by Amdahl's law from 1 to 2 cores" in found.sentence
+    assert found.sentence in summarise(comparison(*rows, gpu)).verdict
+    (alone,) = summarise(comparison(rows[0], gpu)).cores_equal
+    assert "if cores scaled perfectly, which they don't" in alone.sentence
+
+
+# -- lines and plans
+
+
+def test_a_line_reads_every_option_of_up_and_is_written_again():
+    text = "gpus --workers 2 --threads 1 --memory 8GiB --devices 0,1 --device-memory 4GiB --rmm-pool 2GiB --no-encrypt"
+    assert str(read_line(text)) == text
+    assert str(read_line("--cluster calm-otter")) == "--cluster calm-otter"
+    assert read_line("cpu --threads=2").choices == {"threads_per_worker": "2"}
+
+
+def test_a_line_knows_the_options_of_the_command_line(capsys):
+    assert main(["up", "--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(option in told for option in OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "empty"),
+        ("--workers 2", "a profile comes first"),
+        ("cpu --workers", "--workers needs a value"),
+        ("cpu --frob 1", "unknown '--frob'"),
+        ("--cluster", "the name of one cluster"),
+        ("cpu 'x", "can't be read"),
+    ],
+)
+def test_a_line_that_can_not_be_read_says_why(text, said):
+    with pytest.raises(BadInputError, match=said):
+        read_line(text)
+
+
+def plan(here=None, there=(), **given):
+    return plan_comparison(read_request({"workload": "array_sum", **given}), here or machine(), there)
+
+
+def test_all_rows_get_the_same_shape_and_blocks_and_a_share_of_the_memory():
+    planned = plan(parameters={"size": "0.5GiB"}, on=["cpu --workers 1 --threads 1", "cpu --workers 1 --threads 4"])
+    assert planned.mode == "side by side"
+    first, second = planned.rows
+    assert first.resolved == second.resolved
+    assert first.parameters.keys() == {"shape", "chunks"}
+    assert first.spec.memory == second.spec.memory <= 16 * GIB * 0.45 + 1
+    assert any("once for all rows" in note for note in planned.notes)
+
+
+def test_a_row_that_can_not_be_had_does_not_take_the_others_along():
+    planned = plan(on=["cpu", "gpu"])
+    assert [row.reason is None for row in planned.rows] == [True, False]
+    assert "gpu profile can't be had" in planned.rows[1].reason
+
+
+def test_clusters_that_can_not_run_at_once_are_started_one_after_another():
+    many = plan(on=["cpu --workers 6 --threads 1", "cpu --workers 5 --threads 1"])
+    assert many.mode == "one after another"
+    assert "11 workers" in many.notes[0]
+    large = plan(on=["cpu --memory 10GiB", "cpu --memory 10GiB --threads 1"])
+    assert large.mode == "one after another"
+    assert "too little for 2 clusters at once" in large.notes[0]
+
+
+def test_a_cluster_that_runs_is_used_as_it_is():
+    with pytest.raises(NotFoundError):
+        plan(on=["--cluster nobody"])
+
+
+def test_a_sweep_makes_a_row_of_each_value_and_shares_the_cluster():
+    planned = plan(on=["cpu --workers 1"], sweep={"chunks": ["500", "1000"]}, parameters={"size": "64MiB"})
+    assert [row.label for row in planned.rows] == ["cpu --workers 1, chunks=500", "cpu --workers 1, chunks=1000"]
+    assert len(comparisons.places(planned.rows)) == 1
+    assert [row.resolved["chunks"] for row in planned.rows] == [[500, 500], [1000, 1000]]
+    assert any("swept parameter changes them" in note for note in planned.notes)
+
+
+def test_a_sweep_over_workers_holds_the_threads_still():
+    planned = plan(on=["cpu"], sweep={"workers": [1, 2, 4]})
+    assert [row.spec.threads for row in planned.rows] == [1, 2, 4]
+    assert any("--threads 1 in every row" in note for note in planned.notes)
+
+
+def test_weak_scaling_lets_the_size_grow_and_not_the_blocks():
+    planned = plan(on=["cpu"], sweep={"workers": [1, 4]}, weak=True, parameters={"size": "64MiB"})
+    one, four = (row.resolved for row in planned.rows)
+    assert four["shape"][0] == pytest.approx(2 * one["shape"][0], abs=2)
+    assert one["chunks"] == four["chunks"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"on": []}, "on is empty"),
+        ({"repeats": 0}, "repeats is 0. Give a whole number from 1"),
+        ({"warmup": "x"}, "warmup is 'x'"),
+        ({"sweep": {"chunks": []}}, "sweep of chunks is empty"),
+        ({"sweep": {"frob": [1]}}, "'frob' is no parameter of array_sum"),
+        ({"weak": True}, "weak needs a sweep of workers"),
+        ({"weak": True, "sweep": {"workers": [1, 2]}, "parameters": {"shape": [9, 9]}}, "Give a size in bytes"),
+        ({"sweep": {"seed": list(range(65))}}, "65 rows"),
+        ({"parameters": {"size": "lots"}}, "size of array_sum is 'lots'"),
+        ({"parameters": "size"}, "no KEY=VALUE"),
+        ({"on": "tpu"}, "Unknown profile 'tpu'"),
+    ],
+)
+def test_a_request_that_can_not_be_used_says_why(given, said):
+    with pytest.raises(BadInputError, match=said):
+        plan(**given)
+
+
+def test_a_plain_form_may_ask_in_text():
+    request = read_request(
+        {"workload": "array_sum", "on": "cpu\n gpu\n", "parameters": "size=1GiB seed=3", "sweep": "workers=1,2"}
+    )
+    assert request.on == ("cpu", "gpu")
+    assert request.parameters == {"size": "1GiB", "seed": "3"}
+    assert request.sweep == {"workers": ("1", "2")}
+
+
+# -- kept
+
+
+def test_comparisons_are_kept_found_and_forgotten(data_folder):
+    comparisons.create(comparison(row("one", times(1))))
+    assert comparisons.find("last").id == "compare-array_sum-abcdef"
+    assert comparisons.find("abcdef").rows[0].seconds == tuple(times(1))
+    with pytest.raises(NotFoundError, match="The latest are: compare-array_sum-abcdef"):
+        comparisons.find("nobody")
+    comparisons.delete("compare-array_sum-abcdef")
+    assert comparisons.select() == ()
+
+
+def test_one_whose_process_is_gone_is_lost_and_keeps_what_it_measured(data_folder):
+    comparisons.create(comparison(row("one", times(1)), status="running", pid=2**22 + 1))
+    found = comparisons.get("compare-array_sum-abcdef")
+    assert found.status == "lost"
+    assert found.rows[0].seconds
+
+
+def test_nothing_is_kept_where_nothing_can_be_had(data_folder):
+    with pytest.raises(FailedError, match="None of these can be had"):
+        submit(read_request({"workload": "array_sum", "on": ["gpu"]}), machine())
+    assert comparisons.select() == ()
+
+
+def test_runs_of_the_past_show_in_what_they_differ(data_folder, capsys):
+    spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=GIB)
+    about = {"workload": "array_sum", "cluster": "calm-otter", "status": "done", "result": {"value": 1.0}}
+    cpu = {"cpu": {"model": "Old", "usable": 2}}
+    versions = {"dask": "2026.7.1", "numpy": "2.4.6"}
+    first = Run(id="array_sum-aaaaaa", spec=spec, seconds=2.0, inventory=cpu, versions=versions, **about)
+    newer = {"threads_per_worker": 2}
+    second = first.model_copy(
+        update={
+            "id": "array_sum-bbbbbb",
+            "seconds": 1.0,
+            "spec": spec.model_copy(update=newer),
+            "inventory": {"cpu": {"model": "New", "usable": 2}},
+            "versions": versions | {"numpy": "2.5.0"},
+        }
+    )
+    for run in (first, second):
+        store.create(run)
+    found = summarise(compare_runs(["aaaaaa", "bbbbbb"]))
+    assert {(each.kind, each.name): each.values for each in found.differences} == {
+        ("spec", "threads_per_worker"): (1, 2),
+        ("versions", "numpy"): ("2.4.6", "2.5.0"),
+        ("machine", "processor"): ("Old", "New"),
+    }
+    assert found.rows[1].ratio == 0.5
+    assert "One time each can't be told from chance." in found.verdict
+    assert main(["compare", "--runs", "aaaaaa", "bbbbbb", "--markdown"]) == 0
+    assert "| versions: numpy | 2.4.6 | 2.5.0 |" in capsys.readouterr().out
+    with pytest.raises(BadInputError, match="Give from 2"):
+        compare_runs(["aaaaaa"])
+
+
+def test_the_command_line_shows_saves_and_lists(data_folder, capsys, tmp_path):
+    comparisons.create(comparison(row("one", times(6)), row("two", times(3, seed=1))))
+    assert main(["comparisons"]) == 0
+    assert main(["comparisons", "last"]) == 0
+    assert "█" in capsys.readouterr().out
+    for name in ("table.md", "table.csv", "table.json", "table.html"):
+        assert main(["comparisons", "last", "--json", "--save", str(tmp_path / name)]) == 0
+        assert json.loads(capsys.readouterr().out)["agree"] is True
+        assert (tmp_path / name).stat().st_size > 100
+    assert main(["comparisons", "last", "--save", "table.pdf"]) == 2
+    assert main(["compare", "array_sum", "--runs", "last"]) == 2
+    assert main(["compare", "array_sum", "--on", "gpu"]) == 1
+
+
+# -- the figure
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_figure_is_fed_by_patches_that_name_its_sources(theme):
+    figure = ComparisonFigure(theme)
+    assert figure.patches() == []
+    going = comparison(row("one", times(6)), status="running", done=1, total=4, now="round 1 of 5: one")
+    figure.feed([going])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first = figure.patches()
+        figure.apply(first)
+    assert {patch.source for patch in first} == set(COLUMNS)
+    assert all(set(patch.columns) == set(COLUMNS[patch.source]) for patch in first)
+    assert "round 1 of 5: one, 1 of 4 runs" in first[-1].columns["head"][0]
+    figure.feed([going])
+    assert figure.patches() == []
+    figure.feed([comparison(row("one", times(6)), row("<two>", times(3, seed=1)))])
+    changed = {patch.source: patch.columns for patch in figure.patches()}
+    assert len(changed["rows"]["y"]) == 2
+    assert "&lt;two&gt;" in changed["words"]["table"][0]
+
+
+def test_the_page_refers_to_nothing_outside_of_itself():
+    text = page(comparison(row("one", times(6)), row("two", times(3, seed=1))))
+    assert "<script src" not in text
+    assert "<link" not in text
