@@ -167,8 +167,9 @@ def test_an_unknown_workload_lists_those_there_are() -> None:
         template("sum")
 
 
-def test_there_are_six_workloads() -> None:
-    assert tuple(found.name for found in templates()) == NAMES
+def test_there_are_six_workloads_of_one_graph_and_one_that_is_conducted() -> None:
+    assert tuple(found.name for found in templates() if not found.conducted) == NAMES
+    assert [found.name for found in templates() if found.conducted] == ["protocol_sweep"]
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,9 @@ class Session:
         from workbench.clusters.records import read_all
 
         inventory = self.hardware()
-        return plan(profile, inventory, promised=budget(inventory, read_all()).promised, **choices)
+        measured = self._ucx_measured(inventory) if profile == "ucx" else None
+        promised = budget(inventory, read_all()).promised
+        return plan(profile, inventory, promised=promised, ucx_measured=measured, **choices)
 
     def start(self, spec: ClusterSpec, *, name: str | None = None, force: bool = False) -> ClusterRecord:
         """Start a cluster and return at once, with its status "starting"."""
@@ -342,6 +344,11 @@ class Session:
             liveness.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await liveness
+
+    def _ucx_measured(self, inventory: Inventory) -> str | None:
+        from workbench.runs.sweep import ucx_measured
+
+        return ucx_measured(inventory)
 
     def _cluster_of(self, cluster: str | ClusterRecord | ClusterSpec | None) -> ClusterRecord | ClusterSpec | None:
         return self.cluster(cluster) if isinstance(cluster, str) else cluster

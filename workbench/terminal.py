@@ -175,8 +175,7 @@ def show_run(run: Run) -> None:
     about: dict[str, Any] = {run.id: Text(run.status, _STATUS_STYLES.get(run.status, ""))}
     if run.error:
         about["Error"] = Text(run.error, "red")
-    for name, value in (run.result or {}).items():
-        about[name.replace("_", " ").capitalize()] = _answer(value)
+    about |= _answers(run.result or {})
     if run.check is not None:
         verdict = "passed: " if run.check.passed else "failed: "
         about["Check"] = Text(verdict, "green" if run.check.passed else "red") + Text(run.check.what)
@@ -392,6 +391,14 @@ def _speed(run: Run) -> str:
         ((2**exponent, unit) for exponent, unit in _UNITS if run.bytes_per_second >= 2**exponent), default=(1, "B")
     )
     return f"{run.bytes_per_second / size:.3g} {unit}/s"
+
+
+def _answers(result: dict[str, Any]) -> dict[str, str]:
+    if "summary" in result:
+        from workbench.runs.sweep import text
+
+        return {"Answer": result["sentence"], "Measured": text(result)}
+    return {name.replace("_", " ").capitalize(): _answer(value) for name, value in result.items()}
 
 
 def _answer(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.workloads import array, checks, estimates, file, svd
+from workbench.workloads import array, checks, estimates, file, network, svd, sweep
 from workbench.workloads.fields import Layout, Tolerance
 from workbench.workloads.layout import cut, working_type
 from workbench.workloads.opening import find_array
@@ -135,6 +135,18 @@ TEMPLATES: tuple[Template, ...] = (
         checker=checks.transpose_sum_is_expected,
         summary_of=_value,
         reports_bandwidth=True,
+    ),
+    Template(
+        network.protocol_sweep,
+        title="TCP, TLS and UCX compared",
+        returns=("rows",),
+        small=(),
+        resolver=sweep.resolved_sweep,
+        estimate=sweep.sweep_needs,
+        checker=sweep.answers_agree,
+        summary_of=lambda results: {"rows": results["rows"]},
+        parts=lambda _: (network.transposed_sum, network.rounds),
+        conducted=True,
     ),
     Template(
         svd.tall_skinny_svd,

@@ -58,6 +58,8 @@ class Template:
     """Fields of the form, with type and default, that the function doesn't take: what the check asks for."""
     reports_bandwidth: bool = False
     """Whether its runs tell how fast data travelled between the workers."""
+    conducted: bool = False
+    """Whether it is measured on clusters of its own, which `runs` starts; the function does the same in one process."""
 
     @property
     def name(self) -> str:
@@ -163,6 +165,8 @@ class Template:
     def cell(self, parameters: Parameters, cluster: str | None = None) -> str:
         """Notebook cell that does the same with plain Dask, on a cluster of ours if one is named."""
         parts = self.parts(parameters.resolved)
+        if self.conducted:
+            cluster = None
         return cell(self.function, parts, self._arguments(parameters), self.returns, self.small, cluster)
 
     def _arguments(self, parameters: Parameters) -> dict[str, Any]:

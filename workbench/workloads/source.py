@@ -83,6 +83,8 @@ def _call(name: str, arguments: Mapping[str, Any], returns: Sequence[str]) -> st
 
 
 def _computed(returns: Sequence[str], small: Sequence[str]) -> str:
+    if not small:
+        return ", ".join(returns)  # Values already.
     large = [name for name in returns if name not in small]
     if not large:
         return "\n".join(f"{name}.compute()" for name in small)
