@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import sys
 import warnings
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import dask
 
-from workbench.clusters import records
+from workbench.clusters import cuda, records
 from workbench.clusters import security as keys
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import ConflictError, FailedError, MissingError
@@ -44,6 +45,8 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
     _compare_versions(record)
     if record.spec.protocol == "ucx":
         _prepare_ucx(record)
+    if record.spec.devices and not asynchronous:
+        _prepare_backend()
     from distributed import Client
 
     try:
@@ -75,6 +78,18 @@ def _prepare_ucx(record: ClusterRecord) -> None:
     dask.config.set({"distributed-ucxx.create-cuda-context": bool(record.spec.devices)})
     # ucxx sets a variable that its own UCX then complains of.
     os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
+
+
+def _prepare_backend() -> None:
+    """Let `array.backend = "cupy"` do without a GPU in this process where there is none."""
+    if cuda.problem() is None:
+        return
+    from workbench.linalg import backend
+
+    backend.register()
+    if importlib.util.find_spec("cupy") is None:
+        # It would tell of every block that its type can't be looked up here, where nobody asks for it.
+        logging.getLogger("distributed.protocol.pickle").setLevel(logging.WARNING)
 
 
 def _check_ready(record: ClusterRecord) -> None:

@@ -12,6 +12,7 @@ from workbench.clusters.spec import ClusterSpec
 
 if TYPE_CHECKING:
     from workbench.workloads.registry import Template
+    from workbench.workloads.values import Parameters
 
 
 def forecast(
@@ -28,8 +29,12 @@ def forecast(
         "needs": needs.model_dump(mode="json"),
         "fits": fits,
         "sentence": sentence,
-        "cell": template.cell(checked, cluster.name) if isinstance(cluster, ClusterRecord) else None,
+        "cell": _cell(template, checked, cluster) if isinstance(cluster, ClusterRecord) else None,
     }
+
+
+def _cell(template: Template, checked: Parameters, cluster: ClusterRecord) -> str:
+    return template.cell(checked, cluster.name, on_gpu=bool(cluster.spec.devices))
 
 
 def actual_spec(record: ClusterRecord) -> ClusterSpec:

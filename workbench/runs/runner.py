@@ -122,7 +122,7 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
     from workbench.clusters.connect import connect
     from workbench.workloads.registry import template
 
-    with connect(run.cluster, client_name=f"run-{run.id}") as client:
+    with connect(run.cluster, client_name=f"run-{run.id}") as client, _backend(run):
         try:
             chosen = template(run.workload)
             parameters = chosen.validate(run.parameters, **size_of(run.spec))
@@ -136,7 +136,7 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
                 counter.stage = "computing"
                 persisted = _persist(client, collections)
                 gathered = chosen.gathered(parameters)
-                futures = client.compute([persisted[name] for name in gathered])
+                futures = client.compute([persisted[name].to_backend("numpy") for name in gathered])
                 results = persisted | dict(zip(gathered, client.gather(futures), strict=True))
                 seconds = time.perf_counter() - began
                 counter.count()
@@ -163,6 +163,15 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
         finally:
             recording.stop()
     return {"status": "done", "check": Check(passed=bool(checked.passed), what=checked.what)}
+
+
+def _backend(run: Run) -> contextlib.AbstractContextManager[None]:
+    """Where arrays are made: on the GPUs of the workers that have some, which this process needs none for."""
+    if run.spec is None or not run.spec.devices:
+        return contextlib.nullcontext()
+    from workbench.linalg import backend
+
+    return backend.on_workers()
 
 
 def _persist(client: Client, collections: dict[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import dask.config
-
 from workbench import config
 from workbench.clusters import processes, records
 from workbench.clusters.forking import start_warm
@@ -57,6 +55,11 @@ def submit(
         raise ConflictError(
             f"There is no device to compute on in {record.name}. {record.warning} Run it on a cpu cluster."
         )
+    if record.spec.devices and not record.spec.cupy:
+        raise ConflictError(
+            f"The workers of {record.name} have no CuPy, which makes and computes blocks on a GPU. Install it and "
+            "start the cluster anew: pip install 'dask-workbench[cuda13]'."
+        )
     spec = actual_spec(record)
     checked = chosen.validate(parameters, **size_of(spec))
     run = store.create(
@@ -65,7 +68,7 @@ def submit(
             workload=workload,
             parameters=dict(checked.given),
             resolved=dict(checked.resolved),
-            notes=(*checked.notes, *_on_cpus(record)),
+            notes=checked.notes,
             cluster=record.name,
             spec=spec,
             inventory=dict(inventory) if inventory is not None else None,
@@ -75,13 +78,6 @@ def submit(
         )
     )
     return _start_runner(run, record.spec.python or sys.executable)
-
-
-def _on_cpus(record: ClusterRecord) -> tuple[str, ...]:
-    """Say where a run on a cluster with GPUs doesn't use them."""
-    if not record.spec.devices or dask.config.get("array.backend", "numpy") == "cupy":
-        return ()
-    return ("The blocks are NumPy's: the workers that have the GPUs compute them on the CPU.",)
 
 
 def cancel(run_id: str) -> Run:

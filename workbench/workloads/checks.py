@@ -64,8 +64,8 @@ def svd_is_exact(x: Any, results: Mapping[str, Any], client: Client | None) -> C
     problem = _not_singular_values(s)
     if problem:
         return Check(passed=False, what=problem)
-    parts = _sampled_blocks(x)
-    differences = [(da.sum((block - u[rows].dot(s[:, None] * v[:, columns])) ** 2)) for block, rows, columns in parts]
+    parts, there = _sampled_blocks(x), _on_cluster(s)[:, None]
+    differences = [(da.sum((block - u[rows].dot(there * v[:, columns])) ** 2)) for block, rows, columns in parts]
     sizes = [da.sum(block**2) for block, _, _ in parts]
     grams = [u.T.dot(u), v.dot(v.T)]
     difference, size, gram_u, gram_v = _computed(
@@ -96,11 +96,11 @@ def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: C
     problem = _not_singular_values(s)
     if problem:
         return Check(passed=False, what=problem)
-    w, z = x.dot(v.T), x.T.dot(u)
+    w, z, there = x.dot(v.T), x.T.dot(u), _on_cluster(s)
     left, right, gram_u, gram_v, total = _computed(
         client,
-        ((w - u * s) ** 2).sum(axis=0),
-        ((z - v.T * s) ** 2).sum(axis=0),
+        ((w - u * there) ** 2).sum(axis=0),
+        ((z - v.T * there) ** 2).sum(axis=0),
         u.T.dot(u),
         v.dot(v.T),
         (x.astype("float64") ** 2).sum(),
@@ -163,9 +163,17 @@ def _sampled_blocks(x: Any, count: int = 4) -> list[tuple[Any, slice, slice]]:
     ]
 
 
+def _on_cluster(values: np.ndarray[Any, Any]) -> Any:
+    """`values` as a Dask array that is where the others are: CuPy's don't mix with NumPy's."""
+    import dask.array as da
+
+    return da.from_array(values, chunks=-1).to_backend()
+
+
 def _computed(client: Client | None, *collections: Any) -> Any:
     import dask
 
+    read = [collection.to_backend("numpy") for collection in collections]
     if client is None:
-        return dask.compute(*collections)
-    return client.gather(client.compute(list(collections)))
+        return dask.compute(*read)
+    return client.gather(client.compute(read))

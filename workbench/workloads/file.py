@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import dask.array as da
 import numpy as np
+from dask.base import wait
 
 from workbench.workloads.fields import (
     ArrayName,
@@ -111,11 +112,16 @@ def matrix_of_file(
         chunks=da.core.normalize_chunks(blocks, shape),
         dtype=dtype,
         meta=np.empty((0, 0), dtype),
-    ).rechunk(chunks)
+    )
+    # Onto the GPU where array.backend says so, else nowhere.
+    x = x.to_backend().rechunk(chunks)
     if center:
         mean = x.mean(axis=0)
-        # Known beforehand, the means let each block pass by; otherwise all of them wait in memory for the means.
-        x = x - (mean.compute() if compute else mean)
+        if compute:
+            # Known beforehand, the means let each block pass by; otherwise all of them wait in memory for the means.
+            mean = mean.persist()
+            wait(mean)
+        x = x - mean
     return x
 
 
@@ -144,7 +150,7 @@ def svd_of_file(
     if k is None:
         u, s, v = da.linalg.svd(x)
     else:
-        u, s, v = da.linalg.svd_compressed(
-            x, k, iterator=iterator, n_power_iter=n_power_iter, seed=seed, compute=compute
-        )
+        # A RandomState makes its numbers where x is, on the CPU or a GPU.
+        rs = da.random.RandomState(seed)
+        u, s, v = da.linalg.svd_compressed(x, k, iterator=iterator, n_power_iter=n_power_iter, seed=rs, compute=compute)
     return u, s, v

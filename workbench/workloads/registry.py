@@ -36,7 +36,7 @@ class Template:
         parameters = template.validate({"size": "2GiB"}, memory=..., threads=...)
         collections = template.build(parameters)          # lazy; compressed_svd with compute=True computes here
         persisted = client.persist(collections)           # all of them stay on the cluster
-        gathered = client.compute(...)                    # those named by template.gathered(parameters)
+        gathered = client.compute(...)                    # those named by template.gathered(parameters), as NumPy's
         results = persisted | gathered
         template.summarise(results)                       # JSON
         template.check(parameters, results, client)       # a further pass over the array for compressed SVDs
@@ -159,15 +159,15 @@ class Template:
         collections = self.build(parameters)
         persist = dask.persist if client is None else lambda *found: client.persist(list(found))
         results = dict(zip(collections, persist(*collections.values()), strict=True))
-        results |= {name: results[name].compute() for name in self.gathered(parameters)}
+        results |= {name: results[name].to_backend("numpy").compute() for name in self.gathered(parameters)}
         return self.summarise(results), self.check(parameters, results, client)
 
-    def cell(self, parameters: Parameters, cluster: str | None = None) -> str:
-        """Notebook cell that does the same with plain Dask, on a cluster of ours if one is named."""
+    def cell(self, parameters: Parameters, cluster: str | None = None, *, on_gpu: bool = False) -> str:
+        """Notebook cell that does the same with plain Dask or with CuPy, on a cluster of ours if one is named."""
         parts = self.parts(parameters.resolved)
         if self.conducted:
             cluster = None
-        return cell(self.function, parts, self._arguments(parameters), self.returns, self.small, cluster)
+        return cell(self.function, parts, self._arguments(parameters), self.returns, self.small, cluster, on_gpu)
 
     def _arguments(self, parameters: Parameters) -> dict[str, Any]:
         resolved = parameters.resolved

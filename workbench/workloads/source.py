@@ -67,13 +67,16 @@ def cell(
     returns: Sequence[str],
     small: Sequence[str],
     cluster: str | None,
+    on_gpu: bool = False,
 ) -> str:
     """Notebook cell: imports, the functions, the call with its arguments, and what it returns computed."""
     sections = [_imports([each for each in (*parts, function) if not isinstance(each, str)])]
     if cluster is not None:
         sections.append(f'import workbench\n\nclient = workbench.connect("{cluster}")\n')
+    if on_gpu:
+        sections.append('dask.config.set({"array.backend": "cupy"})\n')
     sections += [f"{each if isinstance(each, str) else plain_source(each)}\n" for each in (*parts, function)]
-    sections.append(f"{_call(function.__name__, arguments, returns)}\n{_computed(returns, small)}")
+    sections.append(f"{_call(function.__name__, arguments, returns)}\n{_computed(returns, small, on_gpu)}")
     return "\n\n".join(sections) + "\n"
 
 
@@ -82,14 +85,16 @@ def _call(name: str, arguments: Mapping[str, Any], returns: Sequence[str]) -> st
     return f"{', '.join(returns)} = {name}(\n{given})"
 
 
-def _computed(returns: Sequence[str], small: Sequence[str]) -> str:
+def _computed(returns: Sequence[str], small: Sequence[str], on_gpu: bool) -> str:
+    # What is read, plotted or written is better NumPy's.
+    read = '.to_backend("numpy").compute()' if on_gpu else ".compute()"
     if not small:
         return ", ".join(returns)  # Values already.
     large = [name for name in returns if name not in small]
     if not large:
-        return "\n".join(f"{name}.compute()" for name in small)
+        return "\n".join(f"{name}{read}" for name in small)
     names = ", ".join(returns)
-    return f"{names} = dask.persist({names})\n{', '.join(f'{name}.compute()' for name in small)}"
+    return f"{names} = dask.persist({names})\n{', '.join(f'{name}{read}' for name in small)}"
 
 
 def _imports(functions: Sequence[Callable[..., Any]]) -> str:

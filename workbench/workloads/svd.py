@@ -64,5 +64,7 @@ def compressed_svd(
     k is 10 and there are no power iterations.
     """
     x = random_matrix(shape, chunks, dtype, seed)
-    u, s, v = da.linalg.svd_compressed(x, k, iterator=iterator, n_power_iter=n_power_iter, seed=seed, compute=compute)
+    # A RandomState makes its numbers where x is, on the CPU or a GPU.
+    rs = da.random.RandomState(seed)
+    u, s, v = da.linalg.svd_compressed(x, k, iterator=iterator, n_power_iter=n_power_iter, seed=rs, compute=compute)
     return u, s, v

@@ -1,0 +1,167 @@
+"""Arrays on the workers' GPUs, from a process that has none: with a stand-in for CuPy on the workers' path."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.array.backends import array_creation_dispatch
+
+from workbench.errors import BadInputError
+from workbench.linalg import backend
+from workbench.workloads import template
+
+STANDIN = Path(__file__).parent / "standin"
+
+
+@pytest.fixture(scope="module")
+def device_client() -> Iterator[Any]:
+    """A client that has no cupy, of a cluster whose scheduler and worker find the stand-in."""
+    code = (
+        "import sys, time\nfrom distributed import LocalCluster\n"
+        "if __name__ == '__main__':\n"
+        "    with LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None,\n"
+        "                      protocol='tcp', host='127.0.0.1') as cluster:\n"
+        "        print(cluster.scheduler_address, flush=True)\n"
+        "        sys.stdin.read()\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(STANDIN)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        from distributed import Client
+
+        with Client(process.stdout.readline().strip()) as client:
+            yield client
+        process.stdin.close()
+        process.wait(timeout=20)
+
+
+def kind_of(block: Any) -> str:
+    return type(block).__module__
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("array_sum", {"shape": [400, 400], "chunks": 200}),
+        ("array_sum", {"shape": [400, 400], "chunks": 200, "dtype": "float32"}),
+        ("array_mean", {"shape": [400, 400], "chunks": 200}),
+        ("transpose_sum", {"shape": [400, 400], "chunks": 200}),
+        ("tall_skinny_svd", {"shape": [1500, 20], "chunks": 500}),
+        ("tall_skinny_svd", {"shape": [1500, 20], "chunks": 500, "dtype": "float32"}),
+        ("compressed_svd", {"shape": [400, 60], "chunks": [200, 30]}),
+        ("compressed_svd", {"shape": [400, 60], "chunks": [200, 30], "compute": True, "iterator": "power"}),
+    ],
+)
+def test_a_template_runs_on_devices_unchanged_and_passes_its_check(
+    device_client: Any, name: str, parameters: dict[str, Any]
+) -> None:
+    chosen = template(name)
+    checked = chosen.validate(parameters, threads=2)
+    with backend.on_workers():
+        summary, check = chosen.compute(checked, device_client)
+    assert check.passed, check.what
+    # The stand-in draws what NumPy draws. Dask gives both the same keys, so the other is computed elsewhere.
+    with dask.config.set(scheduler="synchronous"):
+        expected, _ = chosen.compute(checked)
+    for key, value in expected.items():
+        np.testing.assert_allclose(summary[key], value, rtol=1e-4 if checked.resolved["dtype"] == "float32" else 1e-10)
+
+
+@pytest.mark.parametrize("more", [{}, {"k": 3}, {"k": 3, "center": True, "compute": True}, {"center": True}])
+def test_the_svd_of_a_file_is_found_on_devices(device_client: Any, tmp_path: Path, more: dict[str, Any]) -> None:
+    x = np.random.default_rng(0).normal(size=(300, 40)) * np.arange(40, 0, -1) ** 2
+    np.save(tmp_path / "x.npy", x)
+    chosen = template("svd_of_file")
+    with backend.on_workers():
+        checked = chosen.validate({"path": str(tmp_path / "x.npy"), **more}, threads=2)
+        summary, check = chosen.compute(checked, device_client)
+    assert check.passed, check.what
+    x = x - x.mean(axis=0) if more.get("center") else x
+    count = more.get("k", 40)
+    np.testing.assert_allclose(summary["singular_values"], np.linalg.svd(x, compute_uv=False)[:count], rtol=1e-6)
+
+
+def test_blocks_are_made_on_the_workers_and_nothing_of_cupy_is_needed_here(device_client: Any) -> None:
+    with backend.on_workers():
+        rs = da.random.RandomState(0)
+        arrays = [rs.normal(size=(8, 8), chunks=4), da.ones((8, 8), chunks=4), da.arange(8, chunks=4)]
+        arrays += [da.from_array(np.ones((8, 8)), chunks=4).to_backend()]
+        persisted = device_client.persist(arrays)
+        kinds = [device_client.submit(kind_of, device_client.compute(x.blocks[0])).result() for x in persisted]
+        assert kinds == ["standin"] * 4
+        read = [x.to_backend("numpy").compute() for x in persisted]
+    assert "cupy" not in sys.modules
+    assert [type(x) for x in read] == [np.ndarray] * 4
+    assert [x.sum() for x in read[1:]] == [64, 28, 64]
+    assert [x.dtype for x in read] == [x.dtype for x in arrays]
+
+
+def test_random_numbers_of_the_kind_that_needs_a_gpu_here_say_so() -> None:
+    with backend.on_workers(), pytest.raises(BadInputError, match=r"needs a GPU in this process.*RandomState"):
+        da.random.default_rng(0)
+
+
+def test_afterwards_arrays_are_made_as_before() -> None:
+    before = dict(array_creation_dispatch._lookup)
+    with backend.on_workers():
+        assert dask.config.get("array.backend") == "cupy"
+    assert dask.config.get("array.backend", None) != "cupy"
+    assert array_creation_dispatch._lookup == before
+    x = da.ones((4, 4), chunks=2)
+    assert x.to_backend() is x
+    assert x.to_backend("numpy") is x
+
+
+def test_registered_for_good_it_changes_nothing_until_somebody_asks_for_cupy() -> None:
+    before = dict(array_creation_dispatch._lookup)
+    try:
+        backend.register()
+        x = da.ones((4, 4), chunks=2)
+        assert x.to_backend("numpy") is x
+        assert float(x.sum().compute()) == 16
+        with dask.config.set({"array.backend": "cupy"}):
+            assert x.to_backend("numpy") is not x
+    finally:
+        array_creation_dispatch._lookup.clear()
+        array_creation_dispatch._lookup.update(before)
+
+
+def test_what_travels_is_the_name_of_a_function() -> None:
+    there = backend.Remote("math", "sqrt", here=abs)
+    assert there(-4) == 4
+    assert pickle.loads(pickle.dumps(there))(4) == 2
+    assert dask.base.tokenize(there) == dask.base.tokenize(backend.Remote("math", "sqrt", here=min))
+
+
+def test_the_cell_for_a_cluster_with_gpus_is_plain_dask_with_cupy() -> None:
+    chosen = template("tall_skinny_svd")
+    code = chosen.cell(chosen.validate({"shape": [1500, 20], "chunks": 500}), "calm-otter", on_gpu=True)
+    assert '\ndask.config.set({"array.backend": "cupy"})\n' in code
+    assert code.endswith('u, s, v = dask.persist(u, s, v)\ns.to_backend("numpy").compute()\n')
+    assert "cupy" not in chosen.cell(chosen.validate({"shape": [1500, 20], "chunks": 500}), "calm-otter")
+
+
+def test_the_cell_for_gpus_runs_where_the_workers_have_them(device_client: Any) -> None:
+    chosen = template("compressed_svd")
+    checked = chosen.validate({"shape": [400, 60], "chunks": [200, 30]})
+    code = chosen.cell(checked, on_gpu=True)
+    names: dict[str, Any] = {}
+    with backend.on_workers(), dask.config.set({"array.backend": "numpy"}):
+        exec(code, names)
+        s = names["s"].to_backend("numpy").compute()
+    with dask.config.set(scheduler="synchronous"):
+        expected = chosen.compute(checked)[0]["singular_values"]
+    np.testing.assert_allclose(s, expected, rtol=1e-6)

@@ -1,0 +1,132 @@
+"""Dask's array backend "cupy" for a process without a GPU: each block is made by the worker that keeps it.
+
+Dask's own needs a GPU in the process that builds a graph, since it makes an empty CuPy array to know the type of the
+blocks by. Here that array is NumPy's, and what stands in the graph is the name of the function of CuPy, which only
+those who unpickle it look up: the scheduler and the workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.array.backends import ArrayBackendEntrypoint, NumpyBackendEntrypoint, array_creation_dispatch
+
+from workbench.errors import BadInputError
+
+
+class Remote:
+    """A function or class that others know by its name; pickled, it is that name.
+
+    Called here, where only types and shapes are asked for, it does what `here` does.
+    """
+
+    def __init__(self, module: str, name: str, here: Callable[..., Any]) -> None:
+        self._module = module
+        self._name = name
+        self._here = here
+        self.__name__ = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Result of `here`."""
+        return self._here(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (_Module(self._module), self._name)
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return self._module, self._name
+
+
+class _Module:
+    """A module of those who unpickle it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return importlib.import_module, (self._name,)
+
+
+class CupyOnWorkers(ArrayBackendEntrypoint):
+    """Dask's array backend whose blocks are CuPy's on the workers, and NumPy's as far as this process can tell."""
+
+    _random_state = Remote("cupy.random", "RandomState", np.random.RandomState)
+    _to_device = Remote("cupy", "asarray", np.asarray)
+
+    @property
+    def RandomState(self) -> Any:  # noqa: N802  Dask's name
+        """Return CuPy's RandomState."""
+        return self._random_state
+
+    @property
+    def default_bit_generator(self) -> Any:
+        """Raise an error: Dask makes the generator here, on a GPU, before any worker gets to see it."""
+        raise BadInputError(
+            "da.random.default_rng needs a GPU in this process, and there is none. Use da.random.RandomState(seed), "
+            "whose blocks are made on the workers."
+        )
+
+    @classmethod
+    def to_backend(cls, data: da.Array, **kwargs: Any) -> da.Array:
+        """Move every block to its worker's GPU; one that is there stays."""
+        return data.map_blocks(cls._to_device, dtype=data.dtype, meta=data._meta, token="to-device")
+
+
+class NumpyOfWorkers(NumpyBackendEntrypoint):
+    """Dask's array backend "numpy", which here can't tell an array on the workers' GPUs from one that is NumPy's."""
+
+    _to_host = Remote("cupy", "asnumpy", np.asarray)
+
+    @classmethod
+    def to_backend(cls, data: da.Array, **kwargs: Any) -> da.Array:
+        """Copy every block from its worker's GPU; one of NumPy's stays as it is."""
+        # Where nobody asked for GPUs there may be no CuPy either.
+        if dask.config.get("array.backend", "numpy") != "cupy":
+            return super().to_backend(data, **kwargs)
+        return data.map_blocks(cls._to_host, dtype=data.dtype, meta=data._meta, token=TO_HOST)
+
+
+TO_HOST = "to-host"
+"""Name of the step in which a result leaves the GPU because somebody wants to read it."""
+
+
+def _made_on_host(name: str) -> Callable[..., da.Array]:
+    def make(*args: Any, **kwargs: Any) -> da.Array:
+        with dask.config.set({"array.backend": "numpy"}):
+            made = getattr(da, name)(*args, **kwargs)
+        return CupyOnWorkers.to_backend(made)
+
+    make.__name__ = name
+    return make
+
+
+for _function in ("ones", "zeros", "empty", "full", "arange"):
+    setattr(CupyOnWorkers, _function, staticmethod(_made_on_host(_function)))
+
+
+def register() -> None:
+    """Make `array.backend = "cupy"` mean this backend in this process, from now on."""
+    numpy = NumpyOfWorkers()
+    # Dask has put functions into the one that it made itself.
+    numpy.__dict__.update(vars(array_creation_dispatch.dispatch("numpy")))
+    array_creation_dispatch.register_backend("numpy", numpy)
+    array_creation_dispatch.register_backend("cupy", CupyOnWorkers())
+
+
+@contextlib.contextmanager
+def on_workers() -> Iterator[None]:
+    """Within the block `array.backend` is "cupy", this one, and afterwards all is as it was before."""
+    before = dict(array_creation_dispatch._lookup)
+    register()
+    try:
+        with dask.config.set({"array.backend": "cupy"}):
+            yield
+    finally:
+        array_creation_dispatch._lookup.clear()
+        array_creation_dispatch._lookup.update(before)
