@@ -155,12 +155,12 @@ def _operator(a: Any, view: View, row_name: str, keep: bool | None, compute: boo
             )
         a = a.rechunk({0: max(1, int(max(a.chunks[0]) * PANEL_BYTES // panel))})
     if keep is None:
-        keep = not compute and a.nbytes < _free_memory() / 2
+        keep = not compute and a.nbytes < free_memory() / 2
     (a,) = dask.persist(a) if keep else dask.optimize(a)
     return DaskOperator(a, view, row_name, keep)
 
 
-def _free_memory() -> int:
+def free_memory() -> int:
     """Bytes that the workers, or this machine, can still hold."""
     client = cluster_client()
     if client is not None:

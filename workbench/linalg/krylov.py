@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from workbench.linalg.blas import one_thread
 from workbench.linalg.certificate import Certificate, Interval, Ritz, Status, interval
 
 Matrix = np.ndarray[Any, Any]
@@ -47,7 +48,10 @@ class Operator(Protocol):
     single: bool  # whether float32 can hold its numbers, as far as is known
     passes: int
     squares: float  # ‖A‖²_F, known after the first pass
-    squares_error: float
+
+    @property
+    def squares_error(self) -> float:
+        """How far that may be off."""
 
     @property
     def bytes_read(self) -> int:
@@ -83,7 +87,8 @@ def leading(operator: Operator, k: int, *, oversample: int, tol: float, max_pass
     the arithmetic has to change.
     """
     search = _Search(operator, k, oversample, tol, max_passes, np.random.default_rng(seed))
-    return search.run()
+    with one_thread():
+        return search.run()
 
 
 class _Search:

@@ -165,25 +165,8 @@ class DaskOperator:
         return int(exponent) if exponent > _ALL_ZERO else 0
 
     def _reduced(self, what: str, task: Callable[..., Any], q: Matrix, add: Callable[[list[Any]], Any]) -> Any:
-        """`add` of `task` over the rows of blocks, computed now where Dask is set to compute."""
-        name = f"{what}-{self._token}-{self.passes}"
-        graph: dict[Any, Any] = {(name, "q"): q} if q.nbytes <= GRAPH_BYTES else {}
-        shared = (name, "q") if graph else _sent(q)
         starts = np.cumsum([0, *self.a.chunks[0][:-1]])
-        keys: list[Any] = []
-        for i, start in enumerate(starts):
-            panel = [(self.a.name, i, j) for j in range(self.a.numblocks[1])]
-            keys.append((name, "part", i))
-            graph[keys[-1]] = (task, panel, shared, int(start))
-        level = 0
-        while len(keys) > 1 or not level:
-            level += 1
-            groups = [keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN)]
-            keys = [(name, level, i) for i in range(len(groups))]
-            graph.update({key: (add, group) for key, group in zip(keys, groups, strict=True)})
-        graph[name] = (_same, keys[0])
-        whole = HighLevelGraph.from_collections(name, graph, dependencies=[self.a])
-        return Delayed(name, whole).compute()
+        return reduced(f"{what}-{self._token}-{self.passes}", self.a, task, q, add, [(int(each),) for each in starts])
 
     def projected(self, v: Matrix) -> Any:
         """Ã v as a lazy Dask array: the array is gone through once more when it is computed."""
@@ -196,6 +179,36 @@ class DaskOperator:
             graph[name, i, 0] = (_Projecting(self.view, dtype.str, self.row_name), panel, (name + "-v",), int(start))
         whole = HighLevelGraph.from_collections(name, graph, dependencies=[self.a])
         return da.Array(whole, name, chunks=(self.a.chunks[0], (v.shape[1],)), meta=self.a._meta.astype(dtype))
+
+
+def reduced(
+    name: str,
+    a: Any,
+    task: Callable[..., Any],
+    q: Any,
+    add: Callable[[list[Any]], Any],
+    more: Sequence[tuple[Any, ...]],
+) -> Any:
+    """`add` of `task(row of blocks, q, *more[i])` over the rows of blocks of `a`, computed now by what Dask is set to.
+
+    `q` has `nbytes`. Dask arrays among `more` aren't looked for: keys of `a` alone are known to the graph.
+    """
+    graph: dict[Any, Any] = {(name, "q"): q} if q.nbytes <= GRAPH_BYTES else {}
+    shared = (name, "q") if graph else _sent(q)
+    keys: list[Any] = []
+    for i in range(a.numblocks[0]):
+        panel = [(a.name, i, j) for j in range(a.numblocks[1])]
+        keys.append((name, "part", i))
+        graph[keys[-1]] = (task, panel, shared, *more[i])
+    level = 0
+    while len(keys) > 1 or not level:
+        level += 1
+        groups = [keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN)]
+        keys = [(name, level, i) for i in range(len(groups))]
+        graph.update({key: (add, group) for key, group in zip(keys, groups, strict=True)})
+    graph[name] = (_same, keys[0])
+    whole = HighLevelGraph.from_collections(name, graph, dependencies=[a])
+    return Delayed(name, whole).compute()
 
 
 def _same(x: Any) -> Any:

@@ -1,0 +1,223 @@
+"""The PCA of packed genotypes is that of the matrix which its convention names, whatever the file holds."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from workbench.errors import BadInputError
+from workbench.genotypes import kernels
+from workbench.genotypes.operator import GenotypeOperator
+from workbench.genotypes.packing import pack
+from workbench.genotypes.pca import GenotypePCA, pca
+from workbench.genotypes.scaling import Rule, Scaler
+from workbench.genotypes.values import COUNTS, MISSING, PLINK, Coding, Genotypes
+
+Matrix = np.ndarray[Any, Any]
+ROWS, SAMPLES, K = 600, 143, 5
+SCALERS: tuple[Scaler, ...] = ("patterson", "hail", "plink", "standard", "center")
+
+
+def counts(seed: int = 0, rows: int = ROWS, samples: int = SAMPLES, missing: float = 0.02) -> Matrix:
+    """Counts in six populations, some missing, with sites that are all missing, monomorphic, and all heterozygous."""
+    rng = np.random.default_rng(seed)
+    p = rng.uniform(0.05, 0.95, (rows, 1))
+    each = np.clip(p + 0.15 * rng.standard_normal((rows, 6)), 0.01, 0.99)
+    x = rng.binomial(2, each[:, rng.integers(0, 6, samples)]).astype(np.uint8)
+    x[rng.random(x.shape) < missing] = MISSING
+    x[3], x[5], x[9], x[20] = MISSING, 0, 2, 1
+    return x
+
+
+def genotypes(x: Matrix, coding: Coding = COUNTS, rows: int = 350) -> Genotypes:
+    """`x` packed in some coding, with rubbish in the bits past the last sample."""
+    codes = np.array([coding.copies.index(count) for count in (0, 1, 2, None)], np.uint8)
+    codes = codes[np.where(x == MISSING, 3, x)]
+    codes = np.pad(codes, ((0, 0), (0, -x.shape[1] % 4)), constant_values=3).reshape(len(x), -1, 4)
+    packed = (codes << np.array([0, 2, 4, 6], np.uint8)).sum(axis=2).astype(np.uint8)
+    return Genotypes(da.from_array(packed, chunks=(rows, -1)), coding, np.array([f"s{i}" for i in range(x.shape[1])]))
+
+
+def cleaned(x: Matrix, scaler: Scaler) -> tuple[Matrix, Matrix]:
+    """The scaled matrix by each convention's formula in float64, and which sites are in it."""
+    known = np.where(x == MISSING, np.nan, x.astype(float))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mean = np.nanmean(known, axis=1, keepdims=True)
+        deviation = np.nanstd(known, axis=1, keepdims=True)
+    p = mean / 2
+    kept = ((p > 0) & (p < 1))[:, 0] & ((deviation[:, 0] > 0) | (scaler != "standard"))
+    known, p, mean, deviation = known[kept], p[kept], mean[kept], deviation[kept]
+    centred = np.where(np.isnan(known), 0, known - mean)
+    if scaler == "patterson":
+        return centred / np.sqrt(p * (1 - p)), kept
+    if scaler in ("hail", "plink"):
+        return centred / np.sqrt(2 * p * (1 - p) * kept.sum()), kept
+    return (centred / deviation if scaler == "standard" else centred), kept
+
+
+def run(source: Any, n_components: int = K, **given: Any) -> GenotypePCA:
+    with dask.config.set(scheduler="sync"):
+        return pca(source, n_components, **given)
+
+
+def aligned(found: Matrix, true: Matrix) -> Matrix:
+    """`true` with the signs of `found`."""
+    return true * np.sign((found * true).sum(axis=0))
+
+
+@pytest.mark.parametrize("scaler", SCALERS)
+@pytest.mark.parametrize("coding", [COUNTS, PLINK, Coding((1, 0, None, 2))])
+def test_each_convention_is_that_of_its_formula(scaler: Scaler, coding: Coding) -> None:
+    x = counts()
+    result = run(genotypes(x, coding), scaler=scaler, tol=1e-13)
+    matrix, kept = cleaned(x, scaler)
+    u, s, vt = np.linalg.svd(matrix, full_matrices=False)
+    np.testing.assert_allclose(result.singular_values_, s[:K], rtol=1e-9)
+    scores = vt[:K].T * (1 if scaler == "plink" else s[:K])
+    np.testing.assert_allclose(result.scores, aligned(result.scores, scores), atol=1e-6 * np.abs(scores).max())
+    loadings = result.loadings.compute(scheduler="sync")
+    np.testing.assert_allclose(loadings, aligned(loadings, u[:, :K]), atol=1e-6)
+    variance = s**2 if scaler in ("hail", "plink") else s**2 / SAMPLES
+    np.testing.assert_allclose(result.explained_variance_, variance[:K], rtol=1e-9)
+    np.testing.assert_allclose(result.explained_variance_ratio_, s[:K] ** 2 / (s**2).sum(), rtol=1e-9)
+    assert (result.kept == kept).all()
+
+
+def test_pattersons_eigenvalues_are_2m_times_hails() -> None:
+    found = {scaler: run(genotypes(counts()), scaler=scaler, tol=1e-8) for scaler in ("patterson", "hail")}
+    m = found["hail"].kept.sum()
+    ratio = found["patterson"].singular_values_ ** 2 / found["hail"].singular_values_ ** 2
+    np.testing.assert_allclose(ratio, 2 * m, rtol=1e-7)
+    assert "√(2m)" in found["hail"].convention
+    assert "Patterson" in found["patterson"].convention
+
+
+@pytest.mark.parametrize("n_samples", [5, 16, 61, 64, 65, 130, 131, 132])
+def test_any_number_of_samples_goes(n_samples: int) -> None:
+    x = counts(1, samples=n_samples)
+    result = run(genotypes(x), 3, tol=1e-8)
+    np.testing.assert_allclose(result.singular_values_, np.linalg.svd(cleaned(x, "patterson")[0])[1][:3], rtol=1e-8)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 350, 5000])
+def test_any_blocks_give_the_same(rows: int) -> None:
+    x = counts(2, rows=200)
+    expected = np.linalg.svd(cleaned(x, "patterson")[0])[1][:K]
+    np.testing.assert_allclose(run(genotypes(x, rows=rows), tol=1e-8).singular_values_, expected, rtol=1e-8)
+
+
+def test_more_samples_than_variants_go() -> None:
+    x = counts(3, rows=60, samples=SAMPLES)
+    expected = np.linalg.svd(cleaned(x, "patterson")[0])[1][:K]
+    np.testing.assert_allclose(run(genotypes(x), tol=1e-8).singular_values_, expected, rtol=1e-8)
+
+
+def test_sites_left_out_are_counted_by_reason() -> None:
+    x = counts(missing=0.0)
+    x[30, 10:] = MISSING
+    x[40] = 0
+    x[40, :4] = 1
+    kept = np.ones(ROWS, bool)
+    kept[:3] = False
+    result = run(genotypes(x), maf=0.02, max_missing=0.5, kept=kept)
+    p = np.where(x == MISSING, 0, x).sum(axis=1) / 2 / np.maximum(1, (x != MISSING).sum(axis=1))
+    rare = int((kept & (p > 0) & (p < 1) & (np.minimum(p, 1 - p) < 0.02)).sum())
+    assert result.dropped == {
+        "all missing": 1,
+        "monomorphic": 2,
+        "often missing": 1,
+        "rare": rare,
+        "not asked for": 3,
+    }
+    assert not result.kept[[0, 1, 2, 3, 5, 9, 30, 40]].any()
+    assert result.kept.sum() == ROWS - sum(result.dropped.values())
+
+
+def test_sites_without_variance_are_left_out_where_that_divides() -> None:
+    assert run(genotypes(counts(missing=0)), scaler="standard").dropped == {
+        "all missing": 1,
+        "monomorphic": 2,
+        "constant": 1,
+    }
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-5, 1e-10])
+@pytest.mark.parametrize("scaler", ["patterson", "center"])
+def test_the_bound_is_never_below_the_true_error(scaler: Scaler, tol: float) -> None:
+    for seed in range(4):
+        x = counts(seed, missing=0.1 * (seed % 2))
+        result = run(genotypes(x), scaler=scaler, tol=tol, seed=seed)
+        true = np.linalg.svd(cleaned(x, scaler)[0], compute_uv=False)[:K]
+        error = np.abs(result.singular_values_ / true - 1)
+        assert (error <= result.certificate.bound + 2e-14).all()
+        assert result.certificate.status != "not reached"
+
+
+@pytest.mark.parametrize(("tol", "dtype"), [(1e-3, "float32"), (1e-9, "float64")])
+def test_the_certificate_names_the_arithmetic(tol: float, dtype: str) -> None:
+    assert run(genotypes(counts()), tol=tol).certificate.dtype == dtype
+
+
+def test_blocks_that_are_not_kept_are_read_on_each_pass() -> None:
+    source = genotypes(counts())
+    kept, read = (run(source, keep=keep).certificate for keep in (True, False))
+    assert kept.passes == read.passes
+    assert kept.bytes_read == source.packed.nbytes
+    assert read.bytes_read == source.packed.nbytes * read.passes
+
+
+def test_a_cluster_gives_the_same(quick_client: Any) -> None:
+    x = counts(missing=0.05)
+    on_cluster = pca(genotypes(x), K, seed=1)
+    np.testing.assert_allclose(on_cluster.singular_values_, run(genotypes(x), seed=1).singular_values_, rtol=1e-6)
+    np.testing.assert_allclose((on_cluster.loadings**2).sum(axis=0).compute(), 1, rtol=1e-3)
+
+
+def test_counting_by_words_is_counting() -> None:
+    for samples in (1, 3, 4, 31, 32, 33, 203):
+        x = counts(samples=samples, rows=40, missing=0.1)
+        packed = genotypes(x).packed.compute()
+        found = kernels.counted(packed, samples)
+        expected = [(np.where(x == MISSING, 3, x) == code).sum(axis=1) for code in range(4)]
+        assert (found == np.stack(expected, axis=1)).all()
+
+
+def test_our_own_packing_is_read() -> None:
+    x = counts()
+    packed = da.from_array(pack(x), chunks=(300, -1))
+    source = Genotypes(packed, COUNTS, np.arange(SAMPLES))
+    np.testing.assert_allclose(run(source).singular_values_, run(genotypes(x)).singular_values_, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"n_components": 0}, "a whole number from 1 to 143"),
+        ({"n_components": 500}, "a whole number from 1 to 143"),
+        ({"scaler": "sgkit"}, "Unknown scaler 'sgkit'. Choose one of: patterson, hail, plink, standard, center"),
+        ({"tol": 2}, "tol is a relative accuracy"),
+        ({"max_passes": 0}, "max_passes is at least 1"),
+        ({"maf": 0.7}, "from 0 to 0.5"),
+        ({"max_missing": 7}, "from 0 to 1"),
+        ({"kernel": "gpu"}, "Choose one of: auto, numpy, fast"),
+        ({"kept": np.ones(3, bool)}, "a mask of 600"),
+        ({"kept": np.arange(ROWS) < 5}, "Of 600 variants 4 can take part, and 5 components need as many"),
+    ],
+)
+def test_what_can_not_be_used_is_said(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInputError, match=sentence):
+        run(genotypes(counts()), **given)
+
+
+def test_a_pass_reads_the_trace_from_the_counts() -> None:
+    x = counts()
+    operator = GenotypeOperator(genotypes(x), Rule(), kernel=kernels)
+    with dask.config.set(scheduler="sync"):
+        operator.normal(np.eye(SAMPLES, 4), True)
+    assert operator.squares == pytest.approx(float((cleaned(x, "patterson")[0] ** 2).sum()), rel=1e-12)

@@ -1,0 +1,228 @@
+"""Packed genotypes as the matrix of which `linalg.krylov` finds the leading singular values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+
+from workbench.errors import BadInputError
+from workbench.genotypes import kernels
+from workbench.genotypes.coding import COUNTS
+from workbench.genotypes.kernels import Narrow
+from workbench.genotypes.scaling import Rule, squares
+from workbench.genotypes.values import Genotypes
+from workbench.linalg.blocks import host
+from workbench.linalg.compressed import free_memory
+from workbench.linalg.passes import GRAPH_BYTES, cluster_client, reduced
+
+Matrix = np.ndarray[Any, Any]
+
+# Blocks that would leave threads idle at the end of a pass are cut; for so few bytes a task costs more than it gives.
+SMALLEST_BLOCK = 2**20
+LARGEST_BLOCK = 2**24
+BLOCKS = 16
+
+
+class Kernel(Protocol):
+    """How products with a block are computed: `kernels` itself, or `fast`."""
+
+    def normal(self, packed: Any, sites: Matrix, q: Narrow) -> Matrix:
+        """ÃᵀÃ Q in float64."""
+
+    def projected(self, packed: Any, sites: Matrix, q: Narrow) -> Any:
+        """Ã Q in the precision of Q."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """What one reading of some rows adds up to. `counts` are the sites' own, as `Rule` takes them, on a first pass."""
+
+    product: Matrix
+    triangle: Matrix | None
+    counts: tuple[Matrix, ...]
+
+
+class GenotypeOperator:
+    """Centred and scaled genotypes of variants × samples. Sites are counted on the first pass, within it.
+
+    `kept_rows` says which sites may take part. Where `keep`, the packed blocks stay in memory between the passes.
+    """
+
+    is_complex = False
+    single = True
+    start_only = False
+
+    def __init__(
+        self,
+        genotypes: Genotypes,
+        rule: Rule,
+        *,
+        kernel: Kernel,
+        kept_rows: Matrix | None = None,
+        keep: bool | None = None,
+        at_least: int = 1,
+    ) -> None:
+        self.rule, self.kernel, self.at_least = rule, kernel, at_least
+        self.shape = genotypes.shape
+        packed = blocked(genotypes)
+        self.kept = packed.nbytes < free_memory() / 2 if keep is None else keep
+        (self.packed,) = dask.persist(packed) if self.kept else dask.optimize(packed)
+        self.passes = 0
+        self.squares, self.counts, self.sites = np.inf, np.zeros((0, 4), np.int64), np.zeros((0, 3))
+        self._uncentred = 0.0
+        self._single_now = True
+        self._rows = [slice(*ends) for ends in pairwise(np.cumsum([0, *self.packed.chunks[0]]).tolist())]
+        self._more: list[Any] = [None] * len(self._rows)
+        if kept_rows is not None:
+            self._more = _sent([kept_rows[rows] for rows in self._rows])
+        self._kept_rows = kept_rows
+        self._token = tokenize(self.packed.name, rule)
+
+    @property
+    def squares_error(self) -> float:
+        """How far ‖Ã‖²_F of what is multiplied may be from that of the exact factors."""
+        return 4 * self._eps * self.squares
+
+    @property
+    def _eps(self) -> float:
+        return float(np.finfo(np.float32 if self._single_now else np.float64).eps)
+
+    @property
+    def bytes_read(self) -> int:
+        """Packed bytes read where they come from."""
+        return int(self.packed.nbytes * (min(self.passes, 1) if self.kept else self.passes))
+
+    def input_error(self, single: bool) -> float:
+        """How far a singular value can be off because means and factors were rounded; counts never are.
+
+        A factor that is off by ε/2 of itself changes each singular value by at most as much; a mean, its whole row.
+        """
+        eps = float(np.finfo(np.float32 if single else np.float64).eps)
+        return eps / 2 * float(np.sqrt(self.squares) + np.sqrt(self._uncentred))
+
+    def normal(self, q: Matrix, single: bool) -> Matrix:
+        """ÃᵀÃ q."""
+        return self._read(q, single, False).product
+
+    def triangle(self, v: Matrix) -> tuple[Matrix, Matrix]:
+        """R of the QR factorization of Ã v, and ÃᵀÃ v."""
+        sums = self._read(v, False, True)
+        assert sums.triangle is not None
+        return sums.triangle, sums.product
+
+    def _read(self, q: Matrix, single: bool, with_triangle: bool) -> Sums:
+        first = self.passes == 0
+        self.passes += 1
+        self._single_now = single
+        task = _Reading(self.kernel, self.rule, self.shape[1], with_triangle, first)
+        narrow = Narrow.of(q, single)
+        name = f"genotypes-{self._token}-{self.passes}"
+        sums: Sums = reduced(name, self.packed, task, narrow, _added, [(each,) for each in self._more])
+        if first:
+            self._learn(np.concatenate(sums.counts))
+        return sums
+
+    def _learn(self, counts: Matrix) -> None:
+        self.counts, self.sites = counts, self.rule.sites(counts, self._kept_rows)
+        left = int(np.count_nonzero(self.sites[:, 1]))
+        if left < self.at_least:
+            raise BadInputError(
+                f"Of {len(counts)} variants {left} can take part, and {self.at_least} components need as many: the "
+                "others are monomorphic, all missing or left out. Ask for fewer components or leave out less."
+            )
+        self.squares = squares(counts, self.sites)
+        self._uncentred = self.shape[1] * float(((self.sites[:, 0] * self.sites[:, 1]) ** 2).sum())
+        self._more = _sent([self.sites[rows] for rows in self._rows])
+
+    def projected(self, v: Matrix) -> Any:
+        """Ã v as a lazy Dask array, of the sites that take part: the blocks are gone through when it is computed."""
+        narrow = Narrow.of(v, False)
+        parts = [
+            da.from_delayed(
+                dask.delayed(_projected)(self.kernel, block, self.sites[rows], narrow, pure=True),
+                (int(np.count_nonzero(self.sites[rows, 1])), v.shape[1]),
+                meta=self.packed._meta.astype(np.float64),
+            )
+            for rows, block in zip(self._rows, self.packed.to_delayed()[:, 0], strict=True)
+        ]
+        return da.concatenate(parts)
+
+
+def blocked(genotypes: Genotypes) -> Any:
+    """The packed blocks in our own codes, of sizes that keep several threads busy and fit beside each other."""
+    packed = genotypes.packed
+    if genotypes.coding != COUNTS:
+        packed = packed.map_blocks(kernels.recoded, genotypes.coding, dtype=np.uint8, meta=packed._meta)
+    row = max(1, packed.shape[1])
+    rows = min(max(SMALLEST_BLOCK // row, -(-packed.shape[0] // BLOCKS)), LARGEST_BLOCK // row)
+    rows = max(kernels.TILE_ROWS, -(-rows // kernels.TILE_ROWS) * kernels.TILE_ROWS)
+    cut = [min(rows, left) for height in packed.chunks[0] for left in range(height, 0, -rows)]
+    return packed.rechunk({0: tuple(cut) or (0,)})
+
+
+def _sent(parts: list[Matrix]) -> list[Any]:
+    """Each block's own numbers, on the workers already where a cluster computes and they're many."""
+    client = cluster_client()
+    if client is None or sum(part.nbytes for part in parts) <= GRAPH_BYTES:
+        return list(parts)
+    sent: list[Any] = client.scatter(parts, hash=False)
+    return sent
+
+
+def _added(parts: Sequence[Sums]) -> Sums:
+    triangles = [part.triangle for part in parts if part.triangle is not None]
+    return Sums(
+        np.sum([part.product for part in parts], axis=0),
+        np.asarray(np.linalg.qr(np.concatenate(triangles), mode="r")) if triangles else None,
+        tuple(counts for part in parts for counts in part.counts),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The task of one pass: called with a block, Q, and the sites' numbers; on the first pass, which may take part."""
+
+    kernel: Kernel
+    rule: Rule
+    n_samples: int
+    with_triangle: bool
+    first: bool
+
+    def __call__(self, panel: Sequence[Any], q: Narrow, of_sites: Matrix | None) -> Sums:
+        packed, sites = panel[0], of_sites
+        counts: tuple[Matrix, ...] = ()
+        if self.first:
+            found = kernels.counted(packed, self.n_samples)
+            counts, sites = (found,), self.rule.sites(found, of_sites)
+        assert sites is not None
+        packed, sites = taking_part(packed, sites)
+        product = self.kernel.normal(packed, sites, q)
+        triangle = _triangle(self.kernel.projected, packed, sites, q) if self.with_triangle else None
+        return Sums(product, triangle, counts)
+
+
+def taking_part(packed: Any, sites: Matrix) -> tuple[Any, Matrix]:
+    """The rows of a block that aren't left out."""
+    stays = sites[:, 1] != 0
+    return (packed, sites) if stays.all() else (packed[np.flatnonzero(stays)], sites[stays])
+
+
+def _triangle(projected: Callable[..., Any], packed: Any, sites: Matrix, q: Narrow) -> Matrix:
+    columns = q.planes.shape[2]
+    triangle = np.zeros((0, columns))
+    for start in range(0, packed.shape[0], kernels.MANY_ROWS):
+        part = slice(start, start + kernels.MANY_ROWS)
+        y = host(projected(packed[part], sites[part], q))
+        triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, y]), mode="r"))
+    return triangle
+
+
+def _projected(kernel: Kernel, packed: Any, sites: Matrix, q: Narrow) -> Any:
+    return kernel.projected(*taking_part(packed, sites), q)

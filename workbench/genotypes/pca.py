@@ -1,0 +1,225 @@
+"""Principal components of genotypes, from their packed blocks, by a convention that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from workbench.errors import BadInputError
+from workbench.genotypes import kernels
+from workbench.genotypes.operator import GenotypeOperator, Kernel
+from workbench.genotypes.scaling import CONVENTIONS, REASONS, Rule, Scaler
+from workbench.genotypes.values import Genotypes, Variants
+from workbench.linalg import krylov
+from workbench.linalg.certificate import Certificate
+
+Matrix = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class GenotypePCA:
+    """The leading principal components of samples, and what they rest on."""
+
+    scores: Matrix
+    """Samples × components."""
+    singular_values_: Matrix
+    explained_variance_: Matrix
+    explained_variance_ratio_: Matrix
+    """Of the variance of all sites that were kept, exactly."""
+    kept: Matrix
+    """A mask of the variants: which took part."""
+    dropped: Mapping[str, int]
+    """How many did not, by reason; the first that applies to a site counts."""
+    samples: Matrix
+    sample_table: Mapping[str, Matrix]
+    variants: Variants
+    """Those that were kept."""
+    scaler: Scaler
+    certificate: Certificate
+    """How accurate the singular values are."""
+    _operator: GenotypeOperator = field(repr=False)
+    _vectors: Matrix = field(repr=False)
+
+    @property
+    def convention(self) -> str:
+        """Whose centring and scaling this is, and by what factor the numbers differ from others'."""
+        return CONVENTIONS[self.scaler].sentence
+
+    @cached_property
+    def loadings(self) -> Any:
+        """Kept variants × components, of unit length, as a Dask array: it costs one more pass when computed."""
+        s = self.singular_values_ * (np.sqrt(self.kept.sum()) if CONVENTIONS[self.scaler].by_variants else 1.0)
+        safe = np.where(s > 0, s, np.inf)
+        return self._operator.projected(self._vectors / safe)
+
+    def plot(self, color: Any = None, components: tuple[int, int] = (1, 2)) -> Any:
+        """A Bokeh scatter plot of two components, counted from 1.
+
+        `color` is the name of a column on the samples (`sample_table`), or a label for each sample.
+        """
+        from workbench.genotypes.plot import scatter
+
+        return scatter(self, color, components)
+
+    def __repr__(self) -> str:
+        left_out = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items()) or "none"
+        return (
+            f"GenotypePCA({self.scores.shape[1]} components of {len(self.samples)} samples, {int(self.kept.sum())} "
+            f"variants, left out: {left_out}, scaler={self.scaler!r}, {self.certificate.status})"
+        )
+
+
+def pca(
+    source: Any,
+    n_components: int = 10,
+    *,
+    scaler: Scaler | None = "patterson",
+    tol: float = 1e-3,
+    max_passes: int = 24,
+    maf: float = 0.0,
+    max_missing: float = 1.0,
+    ld_prune: tuple[int, float] | None = None,
+    kept: Any = None,
+    n_oversamples: int = 10,
+    seed: Any = 0,
+    keep: bool | None = None,
+    kernel: Literal["auto", "numpy", "fast"] = "auto",
+) -> GenotypePCA:
+    """The `n_components` leading principal components of the samples, to the relative accuracy `tol`.
+
+    Works on packed blocks, with whatever Dask is set to compute with; no genotype is ever a floating-point number for
+    longer than a tile takes. A missing value counts as its site's mean. Sites without variation, or where nothing is
+    known, are left out and counted.
+
+    Parameters
+    ----------
+    source
+        `Genotypes`, a path or URL that `open_genotypes` reads, or an array of counts (variants × samples).
+    n_components
+        At most as many as there are samples, or sites with variation.
+    scaler
+        "patterson" (as scikit-allel and sgkit), "hail", "plink", "standard" or "center"; None is "center", too.
+    tol, max_passes, n_oversamples, seed
+        As `linalg.svd_compressed` has them: values are right to `tol`, or the certificate says that they aren't.
+    maf
+        Sites whose rarer allele is less frequent are left out.
+    max_missing
+        Sites that are unknown in a larger part of the samples are left out.
+    ld_prune
+        (window, r²): of linked sites only some are taken, as the function `ld_prune` does.
+    kept
+        A mask of the variants that may take part.
+    keep
+        Whether the packed blocks stay in memory between passes; None: where they take less than half of it.
+    kernel
+        "numpy", "fast" (numba: `pip install 'dask-workbench[fast]'`), or "auto": "fast" where it is installed.
+
+    Returns
+    -------
+    GenotypePCA
+    """
+    genotypes = as_genotypes(source)
+    rule = Rule("center" if scaler is None else scaler, maf, max_missing)
+    k = _checked(n_components, tol, max_passes, genotypes)
+    mask = _mask(kept, genotypes)
+    asked = mask
+    if ld_prune is not None:
+        mask = _pruned(genotypes, ld_prune, rule, mask)
+    operator = GenotypeOperator(
+        genotypes, rule, kernel=_kernel(kernel, genotypes), kept_rows=mask, keep=keep, at_least=k
+    )
+    found = krylov.leading(operator, k, oversample=n_oversamples, tol=tol, max_passes=max_passes, seed=seed)
+    return _result(genotypes, operator, found, asked)
+
+
+def as_genotypes(source: Any) -> Genotypes:
+    """`source` as `Genotypes`, whatever of the three it is."""
+    if isinstance(source, Genotypes):
+        return source
+    from workbench.genotypes.reading import open_genotypes
+
+    return open_genotypes(source)
+
+
+def _checked(n_components: int, tol: float, max_passes: int, genotypes: Genotypes) -> int:
+    most = min(genotypes.shape)
+    whole = isinstance(n_components, (int, np.integer)) and not isinstance(n_components, bool)
+    if not whole or not 1 <= n_components <= most:
+        raise BadInputError(
+            f"n_components={n_components!r} must be a whole number from 1 to {most}: there are {genotypes.n_variants} "
+            f"variants of {genotypes.n_samples} samples."
+        )
+    if not 0 < tol < 1:
+        raise BadInputError(f"tol is a relative accuracy between 0 and 1, not {tol}.")
+    if max_passes < 1:
+        raise BadInputError(f"max_passes is at least 1, not {max_passes}.")
+    return int(n_components)
+
+
+def _mask(kept: Any, genotypes: Genotypes) -> Matrix | None:
+    if kept is None:
+        return None
+    mask = np.asarray(kept)
+    if mask.dtype != bool or mask.shape != (genotypes.n_variants,):
+        raise BadInputError(
+            f"kept is a mask of {genotypes.n_variants} true or false values, one for each variant, "
+            f"not {mask.dtype} of shape {mask.shape}."
+        )
+    return mask
+
+
+def _pruned(genotypes: Genotypes, given: tuple[int, float], rule: Rule, mask: Matrix | None) -> Matrix:
+    from workbench.genotypes.prune import ld_prune
+
+    window, r2 = given
+    return ld_prune(genotypes, window, r2, rule=rule, kept=mask)
+
+
+def _kernel(name: str, genotypes: Genotypes) -> Kernel:
+    if name not in ("auto", "numpy", "fast"):
+        raise BadInputError(f"Unknown kernel {name!r}. Choose one of: auto, numpy, fast.")
+    return kernels
+
+
+def _result(
+    genotypes: Genotypes, operator: GenotypeOperator, found: krylov.Leading, asked: Matrix | None
+) -> GenotypePCA:
+    convention = CONVENTIONS[operator.rule.scaler]
+    kept = operator.sites[:, 1] != 0
+    scale = 1 / np.sqrt(kept.sum()) if convention.by_variants else 1.0
+    s, total = found.s * scale, operator.squares * scale**2
+    v = found.v * _signs(found.v)
+    variance = s**2 if convention.eigenvalues else s**2 / genotypes.n_samples
+    return GenotypePCA(
+        scores=v if convention.unit_scores else v * s,
+        singular_values_=s,
+        explained_variance_=variance,
+        explained_variance_ratio_=s**2 / total if total else np.full_like(s, np.nan),
+        kept=kept,
+        dropped=_dropped(operator, kept, asked),
+        samples=genotypes.samples,
+        sample_table=genotypes.sample_table,
+        variants=genotypes.variants[kept],
+        scaler=operator.rule.scaler,
+        certificate=found.certificate,
+        _operator=operator,
+        _vectors=v,
+    )
+
+
+def _signs(v: Matrix) -> Matrix:
+    """The largest entry of each vector becomes positive."""
+    return np.where(v[np.abs(v).argmax(axis=0), np.arange(v.shape[1])] < 0, -1.0, 1.0)
+
+
+def _dropped(operator: GenotypeOperator, kept: Matrix, asked: Matrix | None) -> dict[str, int]:
+    reasons = operator.rule.verdict(operator.counts)
+    reasons[(reasons == 0) & ~kept] = REASONS.index("linked")
+    if asked is not None:
+        reasons[~asked] = REASONS.index("not asked for")
+    numbers = np.bincount(reasons, minlength=len(REASONS))
+    return {reason: int(n) for reason, n in zip(REASONS, numbers, strict=True) if n and reason != "kept"}

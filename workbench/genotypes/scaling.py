@@ -1,0 +1,148 @@
+"""How sites are centred and scaled before a PCA, by whose convention, and which sites are left out.
+
+With μ the mean count of a site over the samples where it is known, and p = μ / 2 the allele's frequency, a site's row
+becomes f (x − μ), and 0 where x is missing: as if the site's mean stood there.
+
+References
+----------
+Patterson, Price, Reich: Population structure and eigenanalysis. PLoS Genetics 2 (12), e190, 2006. No factor 2.
+Hail, `hwe_normalized_pca`; PLINK 2 and GCTA, the variance-standardised relationship matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from workbench.errors import BadInputError
+
+Matrix = np.ndarray[Any, Any]
+Scaler = Literal["patterson", "hail", "plink", "standard", "center"]
+
+KEPT = "kept"
+REASONS = (KEPT, "all missing", "monomorphic", "constant", "rare", "often missing", "linked", "not asked for")
+"""Why a site takes no part, by the number that `Rule.verdict` gives; the first of several counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which sites take part in a PCA, and how they're scaled."""
+
+    scaler: Scaler = "patterson"
+    maf: float = 0.0
+    """The rarer allele's least frequency."""
+    max_missing: float = 1.0
+    """The largest part of samples in which a site may be unknown."""
+
+    def __post_init__(self) -> None:
+        if self.scaler not in get_args(Scaler):
+            known = ", ".join(get_args(Scaler))
+            raise BadInputError(f"Unknown scaler {self.scaler!r}. Choose one of: {known}; None means center.")
+        if not 0 <= self.maf <= 0.5:
+            raise BadInputError(f"maf is the frequency of the rarer allele, from 0 to 0.5, not {self.maf}.")
+        if not 0 <= self.max_missing <= 1:
+            raise BadInputError(f"max_missing is a part of the samples, from 0 to 1, not {self.max_missing}.")
+
+    def verdict(self, counts: Matrix) -> Matrix:
+        """For each site the place in `REASONS` of why it is left out, 0 for those that stay.
+
+        `counts` holds the samples with 0, 1 and 2 copies and those that are missing, of shape (sites, 4).
+        """
+        known = counts[:, :3].sum(axis=1)
+        p = _mean(counts) / 2
+        absent = counts[:, 3] > self.max_missing * counts.sum(axis=1)
+        constant = (counts[:, 1] == known) & (self.scaler == "standard")
+        tests = (known == 0, (p == 0) | (p == 1), constant, np.minimum(p, 1 - p) < self.maf, absent)
+        return np.select(tests, range(1, 1 + len(tests)), 0).astype(np.uint8)
+
+    def sites(self, counts: Matrix, keep: Matrix | None = None) -> Matrix:
+        """Each site's mean, factor and missing values, of shape (sites, 3); factor 0 means left out."""
+        mean = _mean(counts)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = _FACTORS[self.scaler](mean / 2, _squares(counts) / counts[:, :3].sum(axis=1))
+        stays = self.verdict(counts) == 0
+        if keep is not None:
+            stays &= keep
+        return np.stack([mean, np.where(stays, factor, 0.0), counts[:, 3].astype(float)], axis=1)
+
+
+def _mean(counts: Matrix) -> Matrix:
+    known = counts[:, :3].sum(axis=1)
+    mean: Matrix = (counts[:, 1] + 2.0 * counts[:, 2]) / np.maximum(known, 1)
+    return mean
+
+
+def _squares(counts: Matrix) -> Matrix:
+    """Each site's Σ (x − μ)², without the cancellation of the shorter formula."""
+    squares: Matrix = (counts[:, :3] * (np.arange(3) - _mean(counts)[:, None]) ** 2).sum(axis=1)
+    return squares
+
+
+def squares(counts: Matrix, sites: Matrix) -> float:
+    """‖Ã‖²_F of the centred and scaled matrix, exactly but for rounding: the sum of all its eigenvalues."""
+    return float((_squares(counts) * sites[:, 1] ** 2).sum())
+
+
+_FACTORS: Mapping[Scaler, Callable[[Matrix, Matrix], Matrix]] = {
+    "patterson": lambda p, variance: 1 / np.sqrt(p * (1 - p)),
+    "hail": lambda p, variance: 1 / np.sqrt(2 * p * (1 - p)),
+    "plink": lambda p, variance: 1 / np.sqrt(2 * p * (1 - p)),
+    "standard": lambda p, variance: 1 / np.sqrt(variance),
+    "center": lambda p, variance: np.ones_like(p),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Convention:
+    """What a scaler's numbers mean, and by what factor they differ from Patterson's."""
+
+    by_variants: bool
+    """Whether the matrix is also divided by √m, of the m sites kept."""
+    unit_scores: bool
+    """Whether scores are the singular vectors themselves, of length 1."""
+    eigenvalues: bool
+    """Whether a component's variance is σ², and not σ² over the number of samples."""
+    sentence: str
+
+
+CONVENTIONS: Mapping[Scaler, Convention] = {
+    "patterson": Convention(
+        False,
+        False,
+        False,
+        "Patterson's: each site is (x − 2p) / √(p(1 − p)), as in scikit-allel and sgkit. Scores are U·S, variances are "
+        "S² / n for n samples. Singular values are √(2m) times Hail's and PLINK's for m sites, eigenvalues 2m times.",
+    ),
+    "hail": Convention(
+        True,
+        False,
+        True,
+        "Hail's (HWE): each site is (x − 2p) / √(2p(1 − p)m) for m sites kept. Scores are U·S, variances are the "
+        "eigenvalues S². Patterson's singular values are √(2m) times these, eigenvalues 2m times.",
+    ),
+    "plink": Convention(
+        True,
+        True,
+        True,
+        "PLINK's: each site is (x − 2p) / √(2p(1 − p)m) for m sites kept. Scores are U, of length 1, variances are the "
+        "eigenvalues of the relationship matrix, 1 / (2m) of Patterson's. PLINK itself divides each pair of samples by "
+        "the sites that both have, so where values are missing it differs a little.",
+    ),
+    "standard": Convention(
+        False,
+        False,
+        False,
+        "Standardised: each site is (x − μ) over its own standard deviation. Scores are U·S, variances are S² / n for "
+        "n samples. There is no fixed factor to Patterson's.",
+    ),
+    "center": Convention(
+        False,
+        False,
+        False,
+        "Centred only: each site is x − μ. Scores are U·S, variances are S² / n for n samples. There is no fixed "
+        "factor to Patterson's, which weighs rare alleles more.",
+    ),
+}
