@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +78,18 @@ def test_a_url_is_read_block_by_block(tmp_path: Path) -> None:
     genotypes = open_genotypes("memory://plink-test/tiny.bed", rows=2)
     assert genotypes.packed.chunks == ((2, 1), (2,))
     assert genotypes.counts().compute().tolist() == _TINY
+
+
+def test_a_web_server_that_knows_no_ranges_is_read_from_as_well(tmp_path: Path) -> None:
+    _tiny(tmp_path)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/tiny"
+        assert open_genotypes(f"{url}.bed", rows=1).counts().compute().tolist() == _TINY
+        with pytest.raises(BadInputError, match=r"/nothing isn't there. Expected"):
+            open_genotypes(url.replace("tiny", "nothing"))
+        server.shutdown()
 
 
 @pytest.mark.parametrize(("program", "options"), [("plink1.9", ("0.1",)), ("plink2", ("0.1", "--make-bed"))])
