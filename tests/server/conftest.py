@@ -25,7 +25,10 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
 from workbench.hardware import inventory, profiles
+from workbench.runs.compare import read_request
+from workbench.runs.comparisons import Comparison, Row, Sample
 from workbench.runs.store import Run
+from workbench.runs.table import summarise
 from workbench.server.watching import Watching
 from workbench.session import Change, Forecast
 
@@ -49,6 +52,7 @@ class FakeSession:
     def __init__(self) -> None:
         self.records: dict[str, ClusterRecord] = {}
         self.all_runs: dict[str, Run] = {}
+        self.all_comparisons: dict[str, Comparison] = {}
         self.calls: list[tuple[Any, ...]] = []
         self.reads = 0
         self.listening = 0
@@ -161,7 +165,7 @@ class FakeSession:
             {"size": "1GiB", **parameters}, ("Chunks of 128 MiB.",), {"input_bytes": 2**30}, fits, "1 GiB.", None
         )
 
-    def run(self, workload: str, parameters: dict[str, Any], cluster: str) -> Run:
+    def run(self, workload: str, parameters: dict[str, Any], cluster: str, *, force: bool = False) -> Run:
         self.cluster(cluster)
         self.needs(workload, parameters)
         return self.add_run(f"run-{len(self.all_runs)}", parameters=parameters)
@@ -190,6 +194,45 @@ class FakeSession:
         if self.show(run).active:
             raise ConflictError(f"The run {run} is still going on.")
         del self.all_runs[run]
+
+    def compare(self, workload: str, **given: Any) -> Comparison:
+        request = read_request({"workload": workload, **given})
+        self.needs(workload, request.parameters)
+        return self.add_comparison("compare-new", request=request, status="starting", rows=())
+
+    def compare_runs(self, runs: list[str]) -> Comparison:
+        rows = tuple(Row(on=name, label=name, workload=self.show(name).workload) for name in runs)
+        return self.add_comparison("compare-past", mode="past", rows=rows)
+
+    def add_comparison(self, name: str, **fields: Any) -> Comparison:
+        spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29)
+        check = {"passed": True, "what": "The mean is 11."}
+        sample = Sample(run="r1", seconds=1.5, bytes=2**30, result={"value": 11.0}, check=check)
+        rows = tuple(
+            Row(on=on, label=on, workload="array_sum", spec=spec, samples=(sample,)) for on in ("cpu", "<ucx>")
+        )
+        values = {"workload": "array_sum", "status": "done", "rows": rows, "created": 1.0}
+        self.all_comparisons[name] = Comparison(id=name, **values | fields)
+        return self.all_comparisons[name]
+
+    def comparisons(self, *, limit: int | None = 50) -> tuple[Comparison, ...]:
+        return tuple(self.all_comparisons.values())[:limit]
+
+    def comparison(self, name: str) -> Comparison:
+        if name not in self.all_comparisons:
+            raise NotFoundError(f"Unknown comparison {name!r}.")
+        return self.all_comparisons[name]
+
+    def summary(self, comparison: Comparison) -> Any:
+        return summarise(comparison)
+
+    async def cancel_comparison(self, name: str) -> Comparison:
+        return self.add_comparison(self.comparison(name).id, status="cancelled")
+
+    def delete_comparison(self, name: str) -> None:
+        if self.comparison(name).active:
+            raise ConflictError(f"{name} is still going on.")
+        del self.all_comparisons[name]
 
     async def changes(self) -> AsyncIterator[set[Change]]:
         event = asyncio.Event()

@@ -56,6 +56,19 @@ GOOD = [
     ("GET", "/figures/run/done/patches", None, 404),
     ("GET", "/fragments/runs", None, 200),
     ("GET", "/fragments/gpus:gpus", None, 200),
+    ("GET", "/comparisons", None, 200),
+    ("GET", "/comparisons?limit=1", None, 200),
+    ("POST", "/comparisons", {"workload": "array_sum", "on": ["cpu", "gpu"], "repeats": 2}, 202),
+    ("POST", "/comparisons", {"workload": "array_sum", "on": "cpu\ngpu", "parameters": "size=1GiB"}, 202),
+    ("POST", "/comparisons", {"runs": ["done", "going"]}, 202),
+    ("GET", "/comparisons/measured", None, 200),
+    ("GET", "/comparisons/measured/table", None, 200),
+    ("GET", "/comparisons/measured/table?format=csv", None, 200),
+    ("GET", "/comparisons/measured/page", None, 200),
+    ("GET", "/figures/comparison/measured?theme=dark", None, 200),
+    ("GET", "/figures/comparison/measured/patches", None, 200),
+    ("POST", "/comparisons/measured/cancel", {}, 202),
+    ("DELETE", "/comparisons/measured", None, 200),
     ("GET", "/bokeh/bokeh.min.js?v=3", None, 200),
     ("GET", "/state", None, 200),
     ("GET", "/state?since=1&wait=1", None, 200),
@@ -79,6 +92,14 @@ REFUSED = [
     ("GET", "/runs/going/report", None, 409),
     ("GET", "/figures/run/going/patches", None, 409),
     ("GET", "/fragments/secrets", None, 404),
+    ("POST", "/comparisons", {"workload": "array_sum", "repeats": 0}, 400),
+    ("POST", "/comparisons", {"workload": "array_sum", "frob": 1}, 400),
+    ("POST", "/comparisons", {"runs": ["nobody"]}, 404),
+    ("POST", "/comparisons", {"runs": 3}, 400),
+    ("POST", "/comparisons", {"on": ["cpu"]}, 400),
+    ("GET", "/comparisons/nobody", None, 404),
+    ("GET", "/comparisons/measured/table?format=pdf", None, 400),
+    ("GET", "/figures/comparison/nobody/patches", None, 404),
     ("GET", "/bokeh/secrets.js", None, 404),
     ("GET", "/state?wait=x", None, 400),
     ("GET", "/stream", None, 400),
@@ -99,6 +120,7 @@ def furnished(session: Any, data_folder: Any) -> Any:
     )
     store.create(done)
     session.all_runs["done"] = done
+    session.add_comparison("measured")
     return session
 
 
@@ -173,6 +195,8 @@ async def test_what_the_stream_sends_and_takes_is_described(jp_ws_fetch: Any, fu
         await say(type="range", watch="a", start=1, end=2, width=3)
         await hear("patches")
         await say(type="unwatch", watch="a")
+        await say(type="watch", watch="c", comparison="measured")
+        await hear("patches")
         await say(type="watch", watch="b", cluster="nobody")
         await hear("gone")
         await page.write_message("{")

@@ -112,7 +112,7 @@ def every(seconds: float) -> Callable[[Sight], float]:
 
 
 def _known() -> dict[str, Fragment]:
-    from workbench.server import views
+    from workbench.server import compare_view, views
 
     return {
         "hardware": Fragment(views.hardware, every(HARDWARE_FOR)),
@@ -122,10 +122,11 @@ def _known() -> dict[str, Fragment]:
         "logs": Fragment(views.logs, every(5.0)),
         "runs": Fragment(views.runs, views.pace_of_runs),
         "run-log": Fragment(views.run_log, every(5.0)),
+        "compare": Fragment(compare_view.compare, compare_view.pace),
     }
 
 
-SECTIONS: tuple[Section, ...] = ()
+SECTIONS: tuple[Section, ...] = (Section("compare", "Compare"),)
 """Sections of the sidebar after those that it has by itself."""
 
 

@@ -357,9 +357,19 @@ class Runs(Handler):
     @authenticated
     @authorized
     async def post(self) -> None:
-        body = self.body({"workload": str, "cluster": str}, {"parameters": dict})
-        run = await self.ask(lambda session: session.run(body["workload"], body.get("parameters", {}), body["cluster"]))
+        body = self.body({"workload": str, "cluster": str}, {"parameters": dict, "force": bool})
+        run = await self.ask(lambda session: _run(session, **body))
         self.answer(answers.run_answer(run), 202)
+
+
+def _run(
+    session: Session,
+    workload: str,
+    cluster: str,
+    parameters: dict[str, Any] | None = None,
+    force: bool = False,
+) -> Any:
+    return session.run(workload, parameters or {}, cluster, force=force)
 
 
 class Run(Handler):
@@ -421,7 +431,7 @@ def _report(session: Session, run_id: str) -> str:
 
 
 class Figure(Handler):
-    """The empty figure of a cluster or run as a Bokeh document; what the stream sends fills it."""
+    """The figure of a cluster, run or comparison as a Bokeh document; what the stream sends fills it."""
 
     @authenticated
     @authorized
@@ -431,6 +441,10 @@ class Figure(Handler):
 
 
 def _document(session: Session, kind: str, name: str, theme: str, base_url: str) -> dict[str, Any]:
+    if kind == "comparison":
+        from workbench.server import comparisons
+
+        return comparisons.document(session, name, theme, base_url)
     cluster = session.cluster(name).name if kind == "cluster" else session.show(name).cluster
     from workbench.server.drawing import document
 
@@ -526,6 +540,7 @@ class Unknown(Handler):
 
 def addresses() -> list[tuple[str, type[RequestHandler]]]:
     """Addresses and who answers there, in the order in which they are tried; Jupyter puts its base URL before them."""
+    from workbench.server import comparisons
     from workbench.server.dashboard import Dashboard
     from workbench.server.stream import Stream
 
@@ -546,8 +561,13 @@ def addresses() -> list[tuple[str, type[RequestHandler]]]:
         f"runs/{name}/cancel": Cancel,
         f"runs/{name}/log": RunLog,
         f"runs/{name}/report": Report,
-        f"figures/(cluster|run)/{name}": Figure,
-        f"figures/(cluster|run)/{name}/patches": FigurePatches,
+        "comparisons": comparisons.Comparisons,
+        f"comparisons/{name}": comparisons.OneComparison,
+        f"comparisons/{name}/cancel": comparisons.CancelComparison,
+        f"comparisons/{name}/table": comparisons.ComparisonTable,
+        f"comparisons/{name}/page": comparisons.ComparisonPage,
+        f"figures/(cluster|run|comparison)/{name}": Figure,
+        f"figures/(cluster|run|comparison)/{name}/patches": FigurePatches,
         f"fragments/{name}": Fragment,
         f"bokeh/{name}": Script,
         "state": State,

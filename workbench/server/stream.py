@@ -21,6 +21,7 @@ from workbench.server.handlers import AUTH_RESOURCE, check_range, check_theme
 
 if TYPE_CHECKING:
     from workbench.server.app import Shared
+    from workbench.server.comparisons import ComparisonWatch
     from workbench.server.fragments import FragmentWatch
     from workbench.server.watching import Watch, Watching
 
@@ -31,7 +32,7 @@ MOST_WATCHES = 64
 MOST_WISHES = 200
 """What one page may ask for at a time."""
 
-_WATCHED: dict[str, type] = {"cluster": str, "run": str, "fragment": str}
+_WATCHED: dict[str, type] = {"cluster": str, "run": str, "fragment": str, "comparison": str}
 
 
 class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
@@ -54,7 +55,7 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Begin to send and to listen."""
         super().open(*args, **kwargs)
         assert self._watching is not None
-        self._watches: dict[str, Watch | FragmentWatch] = {}
+        self._watches: dict[str, Watch | FragmentWatch | ComparisonWatch] = {}
         self._notes: list[dict[str, Any]] = []
         self._wishes: asyncio.Queue[str | bytes] = asyncio.Queue(MOST_WISHES)
         self._something = asyncio.Event()
@@ -159,7 +160,7 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
     async def _watch(self, watch: str, theme: str = "light", **watched: str) -> None:
         assert self._watching is not None
         if len(watched) != 1:
-            raise BadInputError("To watch, name one cluster, run or fragment.")
+            raise BadInputError("To watch, name one cluster, run, comparison or fragment.")
         check_theme(theme)
         self._unwatch(watch)
         if len(self._watches) >= MOST_WATCHES:
@@ -171,13 +172,21 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
         self._something.set()
 
     async def _begin(
-        self, theme: str, *, cluster: str | None = None, run: str | None = None, fragment: str | None = None
-    ) -> Watch | FragmentWatch:
+        self,
+        theme: str,
+        *,
+        cluster: str | None = None,
+        run: str | None = None,
+        comparison: str | None = None,
+        fragment: str | None = None,
+    ) -> Watch | FragmentWatch | ComparisonWatch:
         assert self._watching is not None
         if cluster is not None:
             return await self._watching.watch_cluster(cluster, theme, self._something.set)
         if run is not None:
             return await self._watching.watch_run(run, theme, self._something.set)
+        if comparison is not None:
+            return await self._watching.watch_comparison(comparison, theme, self._something.set)
         return self._watching.fragments.watch(fragment or "", self._something.set)
 
     def _unwatch(self, watch: str) -> None:
@@ -185,7 +194,7 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
         if left is not None:
             left.leave()
 
-    def _known(self, watch: object) -> Watch | FragmentWatch:
+    def _known(self, watch: object) -> Watch | FragmentWatch | ComparisonWatch:
         found = self._watches.get(watch) if isinstance(watch, str) else None
         if found is None:
             raise BadInputError(f"Nothing is watched as {watch!r:.40}. Send a message of the type watch first.")

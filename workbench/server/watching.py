@@ -23,6 +23,7 @@ from workbench.server.state import StateWatcher
 if TYPE_CHECKING:
     from workbench.figures.live import LiveFigure
     from workbench.monitor.events import Batch, WorkerSample
+    from workbench.server.comparisons import ComparisonWatch
     from workbench.session import Session
 
 LINGER = 5.0
@@ -98,12 +99,23 @@ class Watching:
         watch.add(batches)
         return watch
 
+    async def watch_comparison(self, name: str, theme: str, on_change: Callable[[], None]) -> ComparisonWatch:
+        """Show a comparison as it grows. Raises NotFoundError when there is none of this name."""
+        from workbench.server.comparisons import watch_comparison
+
+        return await watch_comparison(self.session, name, theme, on_change)
+
     async def poll(self, kind: str, name: str, theme: str, cursor: str | None) -> PolledFigure:
         """Return the figure of a page whose WebSocket is blocked; without a known cursor, a new one."""
         polled = self._polled.get(cursor or "")
         if polled is None or polled.shows != (kind, name, theme):
-            watch = self.watch_cluster if kind == "cluster" else self.watch_run
-            polled = PolledFigure(token_hex(8), (kind, name, theme), await watch(name, theme, _nothing))
+            begins: dict[str, Callable[..., Awaitable[Watch | ComparisonWatch]]] = {
+                "cluster": self.watch_cluster,
+                "run": self.watch_run,
+                "comparison": self.watch_comparison,
+            }
+            begin = begins[kind]
+            polled = PolledFigure(token_hex(8), (kind, name, theme), await begin(name, theme, _nothing))
             self._polled[polled.cursor] = polled
         polled.seen = time.monotonic()
         if self._sweep is None:
@@ -341,7 +353,7 @@ class PolledFigure:
 
     cursor: str
     shows: tuple[str, str, str]
-    watch: Watch
+    watch: Watch | ComparisonWatch
     seen: float = 0.0
 
 

@@ -1,0 +1,185 @@
+"""The sidebar's Compare: a form, and the comparisons with their bars, table and what can be done with each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from workbench.figures.markup import ago, facts, folded, icon_button, joined, meter, paragraph, tag
+from workbench.runs.table import as_markdown, seconds_text
+from workbench.server.answers import API
+
+if TYPE_CHECKING:
+    from workbench.runs.comparisons import Comparison
+    from workbench.runs.table import RowSummary, Summary
+    from workbench.server.fragments import Sight
+
+SHOWN = 5
+
+_TO_CELL = ("notebook:insert-cell-below", "notebook:change-cell-to-markdown", "notebook:replace-selection")
+"""Lab's own commands that put a text into a cell of the notebook that is open."""
+
+
+def pace(sight: Sight) -> float:
+    """Seconds after which a comparison that goes on has moved."""
+    return 1.0 if any(each.active for each in sight.session.comparisons(limit=SHOWN)) else 30.0
+
+
+def compare(sight: Sight, _: str) -> str:
+    """A form that starts a comparison, and the latest ones."""
+    import time
+
+    found = sight.session.comparisons(limit=SHOWN)
+    listed = (_one(sight, each, time.time()) for each in found)
+    return _form(sight) + tag("ul", *listed, class_="wb-Runs")
+
+
+def _form(sight: Sight) -> str:
+    workloads = [tag("option", escape(each.title), value=each.name) for each in sight.session.workloads()]
+    styled = "jp-mod-styled"
+    on = tag(
+        "textarea",
+        "cpu --workers 1 --threads 1\ncpu --workers 2 --threads 1",
+        name="on",
+        rows=3,
+        spellcheck="false",
+        style="width: 100%; box-sizing: border-box; resize: vertical; font: inherit",
+        class_=styled,
+        id="wb-compare-on",
+        data_workbench="compare-on",
+    )
+    return tag(
+        "form",
+        tag(
+            "div",
+            _field("Workload", tag("select", *workloads, name="workload", class_=styled, id="wb-compare-workload")),
+            _field("On, one a line", on, of="wb-compare-on"),
+            _field("Parameters", _text("parameters", "size=0.5GiB")),
+            _field("Sweep", _text("sweep", "workers=1,2,4")),
+            _field("Repeats", _text("repeats", "5")),
+            class_="wb-Form",
+        ),
+        tag(
+            "button",
+            "Compare",
+            type="button",
+            class_="wb-Button jp-mod-styled jp-mod-accept",
+            data_request="POST comparisons",
+            data_workbench="compare",
+        ),
+        id="wb-compare-form",
+    )
+
+
+def _field(label: str, control: str, of: str | None = None) -> str:
+    return tag(
+        "div",
+        tag("label", escape(label), for_=of or f"wb-compare-{label.lower()}"),
+        tag("span", control, class_="wb-Field-control"),
+        class_="wb-Field",
+    )
+
+
+def _text(name: str, example: str) -> str:
+    return tag(
+        "input",
+        type="text",
+        name=name,
+        placeholder=example,
+        spellcheck="false",
+        class_="jp-mod-styled",
+        id=f"wb-compare-{name}",
+        data_workbench=f"compare-{name}",
+    )
+
+
+def _one(sight: Sight, comparison: Comparison, now: float) -> str:
+    summary = sight.session.summary(comparison)
+    title = joined((comparison.workload, None if comparison.status in ("done", "running") else comparison.status))
+    when = "" if comparison.active else ago(comparison.stopped or comparison.created, now)
+    return tag(
+        "li",
+        tag(
+            "div",
+            tag("span", class_="wb-Dot", title=comparison.status),
+            tag("span", escape(title), class_="wb-Run-title"),
+            tag("span", escape(when), class_="wb-Muted"),
+            class_="wb-Run-line",
+        ),
+        _progress(comparison),
+        "" if comparison.active else paragraph(summary.verdict, "wb-Compare-verdict", data_workbench="verdict"),
+        _bars(summary),
+        paragraph(comparison.error or "", "wb-Problem"),
+        tag(
+            "div",
+            tag("span", class_="wb-Muted"),
+            tag("span", *_buttons(comparison, summary), class_="wb-Icons"),
+            class_="wb-Run-foot",
+        ),
+        _notes(summary),
+        id=f"wb-comparison-{comparison.id}",
+        class_=f"wb-Run wb-mod-{comparison.status}",
+        aria_label=f"Comparison of {comparison.workload}, {comparison.status}",
+        data_workbench=f"comparison-{comparison.id}",
+        data_status=comparison.status,
+    )
+
+
+def _progress(comparison: Comparison) -> str:
+    if not comparison.active:
+        return ""
+    done = f"{comparison.done} of {comparison.total}"
+    return paragraph(comparison.now or comparison.stage or "beginning …") + meter(
+        "Runs done", comparison.done, comparison.total, done
+    )
+
+
+def _bars(summary: Summary) -> str:
+    longest = max((row.seconds.median for row in summary.rows if row.seconds is not None), default=1.0)
+    return facts({row.on: _bar(row, longest) for row in summary.rows}, data_workbench="compare-bars")
+
+
+def _bar(row: RowSummary, longest: float) -> str:
+    if row.seconds is None:
+        return tag("span", escape(row.reason or "–"), class_="wb-Muted")
+    ratio = {"none": "no difference", "unsure": "unsure"}.get(row.difference or "", f"{row.ratio:.3g} ×")
+    text = joined((seconds_text(row.seconds.median), ratio if row.difference else None))
+    return meter(row.on, row.seconds.median, longest, text)
+
+
+def _notes(summary: Summary) -> str:
+    from workbench.runs.table import remarks
+
+    sentences = "".join(paragraph(each) for each in remarks(summary))
+    return folded("Notes", sentences, id=f"wb-notes-{summary.id}") if sentences else ""
+
+
+def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
+    from workbench.server.views import confirmed
+
+    path = f"comparisons/{comparison.id}"
+    if comparison.active:
+        yield icon_button("close", "Cancel", data_request=f"POST {path}/cancel", data_workbench="cancel-comparison")
+    yield icon_button(
+        "file",
+        "Open chart and table in a new tab",
+        data_page=f"{API}/{path}/page",
+        data_workbench="comparison-page",
+    )
+    if any(row.seconds is not None for row in summary.rows):
+        yield icon_button(
+            "add",
+            "Put the table into a cell",
+            data_command="apputils:run-all-enabled",
+            data_args=json.dumps(to_cell(as_markdown(summary))),
+            data_workbench="comparison-cell",
+        )
+    if not comparison.active:
+        yield confirmed("delete", "Delete this comparison", "Delete?", f"DELETE {path}", "delete-comparison")
+
+
+def to_cell(markdown: str) -> dict[str, Any]:
+    """Return the arguments with which Lab's command that runs others puts a text into a new Markdown cell."""
+    return {"commands": list(_TO_CELL), "args": {_TO_CELL[-1]: {"text": markdown}}}
