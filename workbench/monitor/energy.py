@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Literal
-
-import numpy as np
 
 from workbench.monitor.events import GpuSample
 
@@ -27,34 +24,66 @@ class Energy:
     """The GPUs' own counters, or power summed over time where there is no counter."""
 
 
-def energy(samples: Iterable[GpuSample], start: float = -np.inf, stop: float = np.inf) -> Energy | None:
-    """Energy of all GPUs from `start` to `stop` (seconds since the epoch); None where no GPU tells of it.
+class Meter:
+    """Adds up what GPUs take, sample by sample.
 
-    It is that between the first and the last sample of each GPU: up to a quarter of a second at each end is missing.
+    What a GPU takes before its first and after its last sample isn't in it: a quarter of a second at each end. All that
+    a GPU did is in it, for whomever.
     """
-    within = sorted((each for each in samples if start <= each.time <= stop), key=lambda each: (each.uuid, each.time))
-    parts = [_of_one(list(group)) for _, group in groupby(within, key=lambda each: each.uuid)]
-    known = [part for part in parts if part is not None]
-    if not known:
-        return None
-    sources = sorted({source for _, _, source in known})
-    return Energy(
-        joules=sum(joules for joules, _, _ in known),
-        seconds=max(seconds for _, seconds, _ in known),
-        n_gpus=len(known),
-        n_unknown=len(parts) - len(known),
-        source="counters and power" if len(sources) == 2 else sources[0],
-    )
+
+    def __init__(self) -> None:
+        self._gpus: dict[str, _Gpu] = {}
+
+    def feed(self, samples: Iterable[GpuSample]) -> None:
+        """Take in samples; those of one GPU in their order."""
+        for sample in samples:
+            self._gpus.setdefault(sample.uuid, _Gpu()).feed(sample)
+
+    def energy(self) -> Energy | None:
+        """All so far; None where no GPU tells of it."""
+        known = [gpu for gpu in self._gpus.values() if gpu.counted.seconds or gpu.powered.seconds]
+        if not known:
+            return None
+        parts = [gpu.counted if gpu.counted.seconds else gpu.powered for gpu in known]
+        n_counted = sum(bool(gpu.counted.seconds) for gpu in known)
+        return Energy(
+            joules=sum(part.joules for part in parts),
+            seconds=max(part.seconds for part in parts),
+            n_gpus=len(known),
+            n_unknown=len(self._gpus) - len(known),
+            source="counters" if n_counted == len(known) else "counters and power" if n_counted else "power",
+        )
 
 
-def _of_one(samples: list[GpuSample]) -> tuple[float, float, Literal["counters", "power"]] | None:
-    counted = [(each.time, each.energy) for each in samples if each.energy is not None]
-    if len(counted) > 1:
-        steps = np.diff([joules for _, joules in counted])
-        # A driver that is loaded again counts from nought.
-        return float(steps[steps > 0].sum()), counted[-1][0] - counted[0][0], "counters"
-    powers = [(each.time, each.power) for each in samples if each.power is not None]
-    if len(powers) > 1:
-        times, watts = np.array(powers).T
-        return float(np.trapezoid(watts, times)), float(times[-1] - times[0]), "power"
-    return None
+def energy(samples: Iterable[GpuSample]) -> Energy | None:
+    """Energy of all GPUs between their first and their last sample; None where no GPU tells of it."""
+    meter = Meter()
+    meter.feed(samples)
+    return meter.energy()
+
+
+class _Gpu:
+    """One GPU, by its counter and by its power."""
+
+    def __init__(self) -> None:
+        self.counted, self.powered = _Sum(), _Sum()
+
+    def feed(self, sample: GpuSample) -> None:
+        if sample.energy is not None:
+            # A driver that is loaded again counts from nought.
+            self.counted.add(sample.time, sample.energy, lambda before, now, seconds: max(0.0, now - before))
+        if sample.power is not None:
+            self.powered.add(sample.time, sample.power, lambda before, now, seconds: (before + now) / 2 * seconds)
+
+
+class _Sum:
+    def __init__(self) -> None:
+        self.joules = self.seconds = 0.0
+        self._last: tuple[float, float] | None = None
+
+    def add(self, time: float, value: float, joules: Callable[[float, float, float], float]) -> None:
+        if self._last is not None and time > self._last[0]:
+            seconds = time - self._last[0]
+            self.joules += joules(self._last[1], value, seconds)
+            self.seconds += seconds
+        self._last = (time, value)
