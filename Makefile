@@ -19,7 +19,7 @@ lab: install
 	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb
 
 demo-gpus: install
-	exec python -m tests.simulated sh -c 'cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb'
+	exec python -m tests.simulated sh -c 'cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb --LabApp.app_name="JupyterLab on SIMULATED GPUs"'
 
 test: install .venv/.browser .venv/.plink
 	python -m pytest $(ARGS)

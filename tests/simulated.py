@@ -21,6 +21,14 @@ import pytest
 SOURCE = Path(__file__).parent / "nvml" / "nvml.c"
 GIB = 2**30
 
+# Host bridge, root port and switch, then who sits below that switch.
+DGX1_BOARD = {
+    "pci0000:00/0000:00:02.0/0000:02:00.0": ["0000:06:00.0", "0000:07:00.0", "0000:05:00.0 ib0"],
+    "pci0000:00/0000:00:03.0/0000:08:00.0": ["0000:0a:00.0", "0000:0b:00.0", "0000:0c:00.0 ib2"],
+    "pci0000:80/0000:80:02.0/0000:82:00.0": ["0000:85:00.0", "0000:86:00.0", "0000:84:00.0 ib1"],
+    "pci0000:80/0000:80:03.0/0000:88:00.0": ["0000:89:00.0", "0000:8a:00.0", "0000:8b:00.0 ib3"],
+}
+
 
 def build(folder: Path) -> Path:
     """Compile the simulated NVML into `folder`, which then belongs on LD_LIBRARY_PATH.
@@ -55,6 +63,36 @@ def _written(name: str, value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ",".join(map(str, value))
     return str(value)
+
+
+def dgx1_sysfs(sys: Path) -> Path:
+    """Folders of sysfs for the PCI devices of a DGX-1 and its four InfiniBand cards."""
+    for switch, devices in DGX1_BOARD.items():
+        for port, device in enumerate(devices):
+            address, _, interface = device.partition(" ")
+            folder = sys / "devices" / switch / f"{switch[-10:-4]}:{port:02d}.0" / address
+            folder.mkdir(parents=True)
+            (folder / "numa_node").write_text("0\n" if switch.startswith("pci0000:00") else "1\n")
+            _link(sys / "bus" / "pci" / "devices" / address, folder)
+            if interface:
+                _card(sys, folder, interface)
+    return sys
+
+
+def _card(sys: Path, device: Path, interface: str) -> None:
+    folder = device / "infiniband" / f"mlx5_{interface[-1]}"
+    (folder / "ports" / "1").mkdir(parents=True)
+    (folder / "ports" / "1" / "rate").write_text("100 Gb/sec (4X EDR)\n")
+    (folder / "ports" / "1" / "state").write_text("4: ACTIVE\n")
+    (folder / "ports" / "1" / "link_layer").write_text("InfiniBand\n")
+    (device / "net" / interface).mkdir(parents=True)
+    _link(folder / "device", device)
+    _link(sys / "class" / "infiniband" / folder.name, folder)
+
+
+def _link(path: Path, target: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
 
 
 @dataclass(frozen=True)
@@ -99,6 +137,15 @@ def simulated_nvml(tmp_path_factory: pytest.TempPathFactory) -> SimulatedNvml:
         pytest.skip(str(err))
 
 
+def _sysfs(folder: Path) -> Path:
+    """The cards and PCI devices of a DGX-1 beside what this machine truly has: its NUMA nodes and control groups."""
+    shutil.rmtree(folder, ignore_errors=True)
+    dgx1_sysfs(folder)
+    (folder / "fs").symlink_to("/sys/fs")
+    (folder / "devices" / "system").symlink_to("/sys/devices/system")
+    return folder
+
+
 def main(arguments: Sequence[str]) -> None:
     """Run a command that sees the eight GPUs of a simulated DGX-1, with a data folder of its own."""
     folder = Path(sys.prefix) / "simulated-gpus"
@@ -108,6 +155,7 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(str(err))
     env = environment(folder, preset="dgx1", memory=16 * GIB, load="wave")
     env["DASK_WORKBENCH__DATA_FOLDER"] = str(folder / "data")
+    env["DASK_WORKBENCH__SYSFS"] = str(_sysfs(folder / "sys"))
     os.execvpe(arguments[0], list(arguments), env)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulated import SimulatedNvml
+from tests.simulated import SimulatedNvml, dgx1_sysfs
 from tests.test_hardware import machine
 from workbench.hardware import Topology, cpulist, inventory
 from workbench.hardware.topology import between_folders
@@ -23,44 +23,6 @@ GPU5  SYS   NV2   SYS   SYS   NV1   X     NV2   NV1   SYS  PIX  SYS  PHB
 GPU6  SYS   SYS   NV1   SYS   NV1   NV2   X     NV2   SYS  PHB  SYS  PIX
 GPU7  SYS   SYS   SYS   NV1   NV2   NV1   NV2   X     SYS  PHB  SYS  PIX
 """.strip("\n")
-
-# Host bridge, root port and switch, then who sits below that switch.
-BOARD = {
-    "pci0000:00/0000:00:02.0/0000:02:00.0": ["0000:06:00.0", "0000:07:00.0", "0000:05:00.0 ib0"],
-    "pci0000:00/0000:00:03.0/0000:08:00.0": ["0000:0a:00.0", "0000:0b:00.0", "0000:0c:00.0 ib2"],
-    "pci0000:80/0000:80:02.0/0000:82:00.0": ["0000:85:00.0", "0000:86:00.0", "0000:84:00.0 ib1"],
-    "pci0000:80/0000:80:03.0/0000:88:00.0": ["0000:89:00.0", "0000:8a:00.0", "0000:8b:00.0 ib3"],
-}
-
-
-def dgx1_sysfs(sys: Path) -> Path:
-    """Folders of sysfs for the PCI devices of a DGX-1 and its four InfiniBand cards."""
-    for switch, devices in BOARD.items():
-        for port, device in enumerate(devices):
-            address, _, interface = device.partition(" ")
-            folder = sys / "devices" / switch / f"{switch[-10:-4]}:{port:02d}.0" / address
-            folder.mkdir(parents=True)
-            (folder / "numa_node").write_text("0\n" if switch.startswith("pci0000:00") else "1\n")
-            link(sys / "bus" / "pci" / "devices" / address, folder)
-            if interface:
-                card(sys, folder, interface)
-    return sys
-
-
-def card(sys: Path, device: Path, interface: str) -> None:
-    folder = device / "infiniband" / f"mlx5_{interface[-1]}"
-    (folder / "ports" / "1").mkdir(parents=True)
-    (folder / "ports" / "1" / "rate").write_text("100 Gb/sec (4X EDR)\n")
-    (folder / "ports" / "1" / "state").write_text("4: ACTIVE\n")
-    (folder / "ports" / "1" / "link_layer").write_text("InfiniBand\n")
-    (device / "net" / interface).mkdir(parents=True)
-    link(folder / "device", device)
-    link(sys / "class" / "infiniband" / folder.name, folder)
-
-
-def link(path: Path, target: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(target)
 
 
 def test_the_topology_of_the_dgx_1_is_printed_as_nvidia_smi_prints_it(

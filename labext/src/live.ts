@@ -111,10 +111,10 @@ export function defineLive(model: Model, execute: Execute): void {
       }
     }
 
-    /** Check the boxes as chosen, and where nothing is chosen as proposed. */
+    /** Check the boxes as chosen; where nothing is chosen as planned, or else as proposed. */
     private _mark(): void {
       this.querySelectorAll<HTMLInputElement>('[data-choice]').forEach(box => {
-        const chosen = model.choices[box.name] as string | undefined;
+        const chosen = (model.choices[box.name] ?? model.plan?.spec.devices.join()) as string | undefined;
         box.checked = chosen ? chosen.split(',').includes(box.value) : box.defaultChecked;
       });
     }

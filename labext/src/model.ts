@@ -169,7 +169,10 @@ export class Model {
   /** Start what is planned. Past the budget only with `force`. */
   async start(force = false): Promise<ICluster | null> {
     return this._do('start', async () => {
-      const cluster = await this.api.startCluster(this.profile, this.choices, this.name.trim(), force);
+      // The GPUs that are seen to be proposed, though others may be idler by now.
+      const devices = this.plan?.spec.devices.join();
+      const choices = { ...(devices ? { devices } : {}), ...this.choices };
+      const cluster = await this.api.startCluster(this.profile, choices, this.name.trim(), force);
       this.name = '';
       this._upsertCluster(cluster);
       return cluster;

@@ -19,6 +19,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -156,9 +157,15 @@ def _free_port() -> int:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A JupyterLab for the tests of one file; its clusters are stopped at the end."""
+    with running_lab(tmp_path_factory.mktemp("lab")) as running:
+        yield running
+
+
+@contextmanager
+def running_lab(folder: Path) -> Iterator[Lab]:
+    """A JupyterLab with its files in `folder`, which sees what this process' environment tells it."""
     if not (LABEXTENSION / "package.json").exists():
         pytest.fail("The Lab extension isn't built. Run: make install")
-    folder = tmp_path_factory.mktemp("lab")
     with using_data_folder(folder / "workbench") as data_folder:
         running = Lab(folder, data_folder)
         running.start()

@@ -13,6 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 import psutil
 
+from workbench import config
+
 T = TypeVar("T")
 
 
@@ -67,7 +69,7 @@ class Sources:
     """Folders and functions that an inventory is read from; the defaults are those of this machine."""
 
     proc: Path = Path("/proc")
-    sys: Path = Path("/sys")
+    sys: Path = field(default_factory=lambda: Path(config.get("sysfs")))
     system: str = platform.system()
     affinity: Callable[[], int] = _affinity
     virtual_memory: Callable[[], _VirtualMemory] = psutil.virtual_memory

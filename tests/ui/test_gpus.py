@@ -1,0 +1,109 @@
+"""GPUs in the sidebar, on devices that are simulated."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.simulated import SimulatedNvml, dgx1_sysfs
+from tests.ui.conftest import Lab, running_lab
+from tests.ui.test_main_job import OpenLab, Screenshot, hook, open_sidebar, section
+
+GIB = 2**30
+MINUTE = 60_000  # milliseconds
+HELD = {2: 12 * GIB, 5: int(15.5 * GIB)}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, simulated_nvml: SimulatedNvml) -> Iterator[Lab]:
+    """A JupyterLab on the machine of the posts: a DGX-1, two of whose GPUs others work on."""
+    folder = tmp_path_factory.mktemp("lab")
+    env = simulated_nvml.environment(
+        preset="dgx1",
+        memory=16 * GIB,
+        load="0,40,80",
+        processes=",".join(f"{gpu}:{os.getpid()}:{held}" for gpu, held in HELD.items()),
+    )
+    (folder / "sys").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("LD_LIBRARY_PATH", *(name for name in env if name.startswith("SIMULATED_NVML"))):
+            patch.setenv(name, env[name])
+        patch.setenv("DASK_WORKBENCH__SYSFS", str(simulated_sys(folder / "sys")))
+        with running_lab(folder) as running:
+            yield running
+
+
+def simulated_sys(folder: Path) -> Path:
+    """The cards of a DGX-1 beside this machine's own control groups and NUMA nodes."""
+    dgx1_sysfs(folder)
+    (folder / "fs").symlink_to("/sys/fs")
+    (folder / "devices" / "system").symlink_to("/sys/devices/system")
+    return folder
+
+
+def chosen(page: Page) -> list[int]:
+    return [gpu for gpu in range(8) if hook(page, f"choose-{gpu}").is_checked()]
+
+
+def bars(page: Page) -> Locator:
+    return hook(page, "gpus-machine").get_by_role("meter", name="Use of SIMULATED GPU")
+
+
+def test_eight_bars_live_on_simulated_devices_and_say_so(open_lab: OpenLab, screenshot: Screenshot) -> None:
+    page = open_lab()
+    open_sidebar(page)
+    expect(bars(page)).to_have_count(8)
+    for gpu in range(8):
+        expect(hook(page, f"gpu-{gpu}")).to_contain_text(f"SIMULATED GPU {gpu}")
+    for percent in ("40", "80"):
+        expect(bars(page).first).to_have_attribute("aria-valuenow", percent, timeout=MINUTE)
+    expect(hook(page, "inventory")).to_contain_text("8 × SIMULATED GPU")
+    expect(hook(page, "inventory")).to_contain_text("ib3 (mlx5_3) · 100 Gbit/s · InfiniBand · ACTIVE")
+    expect(page.locator("#dask-workbench.wb-mod-simulated")).to_be_visible()
+    screenshot("gpus-light")
+
+
+def test_the_idle_gpus_are_proposed_and_a_person_chooses_which(lab: Lab, open_lab: OpenLab) -> None:
+    page = open_lab()
+    open_sidebar(page)
+    hook(page, "profile-gpus").click()
+    expect(hook(page, "plan")).to_contain_text("the idle ones of 8")
+    expect(hook(page, "choose-0")).to_be_checked()
+    assert chosen(page) == [0, 1, 3, 4, 6, 7]
+    expect(hook(page, "gpu-2")).to_contain_text("holds 12.00 GiB")
+    for gpu in (1, 3, 6, 7):
+        hook(page, f"choose-{gpu}").uncheck()
+    hook(page, "choose-5").check()
+    expect(hook(page, "plan-problem")).to_contain_text("GPU 5 (SIMULATED GPU 5")
+    expect(hook(page, "start")).to_be_disabled()
+    hook(page, "choose-5").uncheck()
+    hook(page, "field-memory").fill("2GiB")
+    expect(hook(page, "plan")).to_contain_text("2 workers on a GPU each")
+    hook(page, "field-name").fill("chosen-otter")
+    hook(page, "start").click()
+    cluster = hook(page, "cluster-chosen-otter")
+    expect(hook(cluster, "stage")).to_have_text("ready", timeout=MINUTE)
+    section(page, "hardware", opened=False)
+    expect(hook(cluster, "gpu-0")).to_be_visible()
+    expect(hook(cluster, "gpu-4")).to_be_visible()
+    expect(hook(cluster, "gpu-1")).to_have_count(0)
+    hook(cluster, "watch").click()
+    expect(page.locator(".lm-TabBar-tabLabel").filter(has_text="SIMULATED · chosen-otter")).to_be_visible()
+    hook(cluster, "stop").click()
+    expect(cluster).to_have_count(0, timeout=MINUTE)
+
+
+def test_a_view_out_of_sight_is_no_longer_asked_for(open_lab: OpenLab, page: Page) -> None:
+    sent: list[dict[str, str]] = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(json.loads(frame))))
+    open_sidebar(open_lab())
+    expect(bars(page)).to_have_count(8)
+    (watch,) = {message["watch"] for message in sent if message.get("fragment", "").startswith("gpus:")}
+    section(page, "hardware", opened=False)
+    expect(bars(page)).to_have_count(0)
+    assert {"type": "unwatch", "watch": watch} in sent
