@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import h5py
 import numpy as np
@@ -110,6 +112,14 @@ def test_mixed_ploidy_is_refused_with_its_place(tmp_path: Path) -> None:
     genotypes = open_genotypes(_vcf_zarr(tmp_path / "x.vcz", calls))
     with pytest.raises(BadInputError, match=r"x.vcz mixes ploidies: variant 33, sample 8 .* fewer alleles than 2"):
         genotypes.packed.compute()
+
+
+def test_vcf_zarr_in_a_zip_file_is_read(tmp_path: Path) -> None:
+    folder = _vcf_zarr(tmp_path / "study", _calls(_COUNTS))
+    path = shutil.make_archive(str(tmp_path / "study.vcz"), "zip", folder)
+    np.testing.assert_array_equal(open_genotypes(path).counts().compute(), _COUNTS)
+    with dask.config.set(scheduler="processes", num_workers=1):
+        np.testing.assert_array_equal(open_genotypes(path).counts().compute(), _COUNTS)
 
 
 @pytest.mark.parametrize(

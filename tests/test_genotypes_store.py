@@ -92,6 +92,10 @@ def test_packing_uses_the_workers_of_the_current_client(tmp_path: Path) -> None:
         for codec in ("2-bit", "blosc"):
             path = tmp_path / f"{codec}.zarr"
             _same(pack_to_zarr(genotypes, path, codec=codec, progress=lambda n, _: seen.append(n)), genotypes)  # type: ignore[arg-type]
+        counts = np.zeros((90, 9), "i1")
+        counts[70, 3] = 9
+        with pytest.raises(BadInputError, match=r"value 9 at variant 70, sample 3 "):
+            pack_to_zarr(counts, tmp_path / "wrong.zarr", rows=10)
         (plugins,) = client.run(lambda dask_worker: list(dask_worker.plugins)).values()
         assert OneBloscThread.name in plugins
         (threads,) = client.run(_blosc_threads).values()
@@ -247,6 +251,14 @@ def test_a_store_without_an_array_or_of_a_later_version_gives_a_sentence(tmp_pat
     said: Any = group.attrs["dask_workbench"]
     group.attrs["dask_workbench"] = {**said, "version": 2}
     with pytest.raises(BadInputError, match=r"store of version 2, expected 1: update dask-workbench"):
+        open_genotypes(path)
+
+
+def test_a_store_that_lost_a_block_is_not_read_as_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "s.zarr"
+    pack_to_zarr(_genotypes(), path)
+    (path / "packed" / "c.3.0").unlink()
+    with pytest.raises(BadInputError, match=r"has files of 7 blocks, expected 8: packed/c.3.0 is missing. Copy"):
         open_genotypes(path)
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from workbench.errors import BadInputError
+from workbench.genotypes import places
 from workbench.genotypes.arrays import ZarrCounts, genotypes_of_counts
 from workbench.genotypes.coding import MISSING, Coding
 from workbench.genotypes.rows import packed_array
@@ -73,6 +74,23 @@ def description(group: Any, place: str) -> tuple[Description, bool]:
     return Description(**{**said, "coding": tuple(said["coding"])}), complete
 
 
+def finished(place: str, said: Description) -> set[int]:
+    """Numbers of the blocks whose files are there."""
+    parts = (name.split(".") for name in places.names_in(f"{place}/{ARRAY_OF[said.codec]}"))
+    return {int(part[1]) for part in parts if len(part) == 3 and part[0] == "c" and part[2] == "0"}
+
+
+def _check_blocks(place: str, said: Description) -> None:
+    """Refuse a store that lost blocks, which Zarr would read as zeros; who can't list the folder is trusted."""
+    there, blocks = finished(place, said), -(-said.n_variants // said.rows)
+    if there and len(there) < blocks:
+        gone = f"{ARRAY_OF[said.codec]}/c.{min(set(range(blocks)) - there)}.0"
+        raise BadInputError(
+            f"{place} has files of {len(there)} blocks, expected {blocks}: {gone} is missing."
+            " Copy it again whole, or pack it again."
+        )
+
+
 def read_store(group: Any, place: str) -> Genotypes:
     """Genotypes of an open store, read block by block.
 
@@ -91,6 +109,7 @@ def read_store(group: Any, place: str) -> Genotypes:
     for expected in (name, SAMPLE_NAMES):
         if expected not in group:
             raise BadInputError(f"{place} has no array {expected}, expected as pack_to_zarr writes it. Pack it again.")
+    _check_blocks(place, said)
     samples = as_text(group[SAMPLE_NAMES][:])
     table = {key: _column(array) for key, array in group["samples"].arrays() if key != "name"}
     known = {field.name for field in fields(Variants)}

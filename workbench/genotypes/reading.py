@@ -184,7 +184,8 @@ def _zarr(place: str, told: Mapping[str, Any], multiallelic: Multiallelic, rows:
     import zarr
 
     with places.sentences_about(place, "a Zarr group or array"):
-        found = zarr.open(place, mode="r")
+        zipped = not places.is_url(place) and places.kind(place) == "file"
+        found = zarr.open(zarr.storage.ZipStore(place, mode="r") if zipped else place, mode="r")
         return _opened_zarr(found, place, told, multiallelic, rows)
 
 

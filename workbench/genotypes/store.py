@@ -17,12 +17,22 @@ import numpy as np
 from workbench.errors import BadInputError, ConflictError
 from workbench.genotypes import places
 from workbench.genotypes.coding import Coding
-from workbench.genotypes.layout import ARRAY_OF, SAMPLE_NAMES, Codec, Description, description, is_store, read_store
+from workbench.genotypes.layout import (
+    ARRAY_OF,
+    SAMPLE_NAMES,
+    Codec,
+    Description,
+    description,
+    finished,
+    is_store,
+    read_store,
+)
 from workbench.genotypes.packing import packed_width, unpack
 from workbench.genotypes.reading import open_genotypes
 from workbench.genotypes.rows import block_rows
 from workbench.genotypes.values import Genotypes
 from workbench.linalg.blocks import host
+from workbench.linalg.passes import cluster_client
 
 Progress = Callable[[int, int], None]
 _LARGEST_BLOSC = 2**31 - 2**10  # Blosc's limit on what it compresses at once
@@ -169,9 +179,8 @@ def _create_array(group: Any, wanted: Description) -> None:
         chunks=(wanted.rows, max(1, width)),
         dtype=np.uint8,
         compressors=lz4 if wanted.codec == "blosc" else None,
-        # One file for each block, all in one folder, also where a block is all zeros: that it is there says it's done.
+        # One file for each block, all in one folder.
         chunk_key_encoding={"name": "default", "separator": "."},
-        config={"write_empty_chunks": True},
         dimension_names=("variants", "samples") if wanted.codec == "blosc" else ("variants", "bytes"),
     )
 
@@ -191,9 +200,9 @@ class _WriteBlock:
         (start, stop), _ = block_info[0]["array-location"]
         if self.codec == "blosc":
             block = unpack(block, self.n_samples, self.coding)
-        array = zarr.open_array(
-            self.place, path=ARRAY_OF[self.codec], mode="r+", zarr_format=3, config={"write_empty_chunks": True}
-        )
+        array = zarr.open_array(self.place, path=ARRAY_OF[self.codec], mode="r+", zarr_format=3)
+        # Also a block of zeros gets its file: that it is there says that it's done.
+        array = array.with_config({"write_empty_chunks": True})
         array[start:stop] = host(block)
         return np.array([[stop - start]])
 
@@ -205,11 +214,11 @@ def _write_blocks(genotypes: Genotypes, place: str, wanted: Description, progres
     # A name of its own: two calls that write the same must both write.
     name = f"pack-genotypes-{uuid.uuid4().hex}"
     written = packed.map_blocks(write, dtype=np.int64, chunks=ones, meta=np.empty((0, 0), np.int64), name=name)
-    finished = _finished(place, wanted)
-    done = sum(packed.chunks[0][i] for i in finished)
+    there = finished(place, wanted)
+    done = sum(packed.chunks[0][i] for i in there)
     if progress is not None:
         progress(done, wanted.n_variants)
-    missing = [i for i in range(packed.numblocks[0]) if i not in finished]
+    missing = [i for i in range(packed.numblocks[0]) if i not in there]
     tasks = written.to_delayed().ravel()[missing].tolist()
     for count in _computed(tasks, wanted.codec):
         done += count
@@ -217,16 +226,10 @@ def _write_blocks(genotypes: Genotypes, place: str, wanted: Description, progres
             progress(done, wanted.n_variants)
 
 
-def _finished(place: str, wanted: Description) -> set[int]:
-    """Numbers of the blocks whose files are there."""
-    parts = (name.split(".") for name in places.names_in(f"{place}/{ARRAY_OF[wanted.codec]}"))
-    return {int(part[1]) for part in parts if len(part) == 3 and part[0] == "c" and part[2] == "0"}
-
-
 def _computed(tasks: Sequence[Any], codec: Codec) -> Iterator[int]:
     """Variants that each task, or some tasks together, have written, as they finish."""
     with ExitStack() as stack:
-        client = _client()
+        client = cluster_client()
         if client is None:
             if codec == "blosc":
                 from workbench.genotypes.blosc import one_blosc_thread
@@ -245,12 +248,6 @@ def _computed(tasks: Sequence[Any], codec: Codec) -> Iterator[int]:
         for future in as_completed(client.compute(list(tasks))):
             yield int(future.result().sum())
             future.release()
-
-
-def _client() -> Any:
-    """The client whose cluster Dask computes on, None where it computes in this process."""
-    client = getattr(dask.base.get_scheduler(), "__self__", None)
-    return client if hasattr(client, "register_plugin") else None
 
 
 def _write_labels(group: Any, genotypes: Genotypes) -> None:
