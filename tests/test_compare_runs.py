@@ -1,0 +1,102 @@
+"""Comparisons on real clusters, conducted by real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import workbench
+from workbench.clusters import records
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import ConflictError
+from workbench.runs import comparisons, store
+from workbench.session import Session
+
+ROOT = Path(__file__).parent.parent
+SMALL = {"size": "4MiB"}
+LONG = {"size": "24GiB", "chunks": 1000}
+ONE = "cpu --workers 1 --threads 1 --memory 512MiB --no-encrypt"
+
+
+def until(condition, patience=60.0):
+    deadline = time.monotonic() + patience
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+    return answer
+
+
+def log_of(comparison):
+    return (comparisons.folder(comparison.id) / "log.txt").read_text()
+
+
+def test_two_architectures_are_measured_in_turn_and_their_clusters_stopped(data_folder):
+    session = Session()
+    stages = []
+    started = session.compare("array_sum", SMALL, on=[ONE, f"{ONE} --threads 2", "gpu"], repeats=2, warmup=1)
+    assert started.status == "starting"
+    ended = asyncio.run(session.wait_comparison(started.id, lambda seen: stages.append(seen.stage)))
+    assert ended.status == "done", log_of(ended)
+    assert {"starting clusters", "warming up", "measuring"} <= set(stages)
+    assert (ended.done, ended.total) == (6, 6)
+    assert [len(row.seconds) for row in ended.rows] == [2, 2, 0]
+    assert records.read_all() == ()
+    found = session.summary(ended)
+    assert found.agree is True
+    assert found.agreement == "All answers are the same."
+    # Each round begins with another row.
+    order = sorted((store.get(sample.run).created, row.label) for row in ended.rows for sample in row.samples)
+    assert [label for _, label in order] == [ended.rows[place].label for place in (0, 1, 1, 0)]
+    assert len(store.select()) == 6
+
+
+def test_a_cluster_that_runs_is_measured_and_left_alone(data_folder):
+    session = Session()
+    spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**29, protocol="tcp")
+    session.start(spec, name="calm-otter")
+    asyncio.run(session.wait("calm-otter", timeout=60))
+    found = workbench.compare(
+        "array_sum", on=["--cluster calm-otter"], parameters=SMALL, sweep={"chunks": [200, 400]}, repeats=2, warmup=0
+    )
+    assert [row.on for row in found.rows] == [f"--cluster calm-otter, chunks={n}" for n in (200, 400)]
+    assert found.agree is True
+    assert "each passed its own check" in found.agreement
+    assert [record.name for record in records.read_all()] == ["calm-otter"]
+    with pytest.raises(ConflictError, match="has ended already"):
+        asyncio.run(session.cancel_comparison("last"))
+
+
+def test_ctrl_c_stops_what_was_started_and_keeps_what_was_measured(data_folder):
+    command = [sys.executable, "-m", "workbench", "compare", "array_sum", "--on", ONE, "--warmup", "0", "--json"]
+    command += [word for name, value in LONG.items() for word in ("-p", f"{name}={value}")]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        run = until(lambda: next((run for run in store.select() if run.progress.done), None))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert store.get(run.id).status == "cancelled"
+    assert comparisons.find("last").status == "cancelled"
+    assert records.read_all() == ()
+
+
+def test_a_conductor_that_is_killed_leaves_no_cluster_behind(data_folder):
+    session = Session()
+    started = session.compare("array_sum", LONG, on=[ONE], warmup=0)
+    until(lambda: any(run.progress.done for run in store.select()))
+    os.kill(comparisons.get(started.id).pid, signal.SIGKILL)
+    until(lambda: comparisons.get(started.id).status == "lost")
+    until(lambda: records.read_all() == ())
+    assert "What was measured until then is kept" in session.comparison("last").error
+    assert json.loads(started.model_dump_json())["workload"] == "array_sum"
