@@ -11,20 +11,19 @@ from workbench.runs.transfers import labels, speeds
 if TYPE_CHECKING:
     from bokeh.models import Plot
 
-_CELL = 78
-"""Pixels across a cell that holds its numbers."""
+_WIDE, _NARROW, _HIGH = 140, 66, 48
+"""Pixels of a cell that holds three quartiles, or the median alone."""
 
-_ROOM = 170
-"""Pixels beside the cells: title, labels and colour bar."""
-
-_MOST_LABELLED = 12
+_MOST_WITH_QUARTILES = 5
+_MOST_LABELLED = 14
 _MOST_PIXELS = 900
 
 
 def bandwidth_figure(told: Mapping[str, Any], theme: str = "light") -> Plot | None:
     """Heat map of `result["bandwidth"]` of a run; None where nothing above 1 MB was sent.
 
-    Rows receive, columns send; the colour is the median, and the quartiles stand in the cells where they have room.
+    Rows receive, columns send. The colour is the median; the cells of few workers hold the quartiles as well, the
+    others show them to whoever points at them.
     """
     if not told["n_messages"]:
         return None
@@ -37,13 +36,14 @@ def bandwidth_figure(told: Mapping[str, Any], theme: str = "light") -> Plot | No
     mapper = LinearColorMapper(palette=list(VIRIDIS), low=0, high=top)
     columns["ink"] = [_ink(value / top) for value in columns["median"]]
     source = ColumnDataSource(columns)
-    side = min(_CELL * len(names), _MOST_PIXELS)
+    few = len(names) <= _MOST_WITH_QUARTILES
+    across = min((_WIDE if few else _NARROW) * len(names), _MOST_PIXELS)
     plot = figure(
-        title="Bandwidth between workers, MB/s: median in colour, quartiles and messages in the cell",
+        title="Bandwidth between workers, MB/s",
         x_range=names,
         y_range=names[::-1],
-        width=side + _ROOM + 60,
-        height=max(side * 2 // 3, 120) + _ROOM // 2,
+        frame_width=across,
+        frame_height=min(_HIGH * len(names), _MOST_PIXELS),
         toolbar_location=None,
         tools="",
         x_axis_label="sends",
@@ -64,7 +64,8 @@ def bandwidth_figure(told: Mapping[str, Any], theme: str = "light") -> Plot | No
     )
     if len(names) <= _MOST_LABELLED:
         written = {"source": source, "text_align": "center", "text_baseline": "middle", "text_color": "ink"}
-        plot.text(x="sender", y="receiver", text="quartiles", text_font_size="11px", y_offset=-7, **written)
+        shown = "quartiles" if few else "middle"
+        plot.text(x="sender", y="receiver", text=shown, text_font_size="11px", y_offset=-7, **written)
         plot.text(x="sender", y="receiver", text="count", text_font_size="10px", y_offset=9, **written)
     plot.add_tools(
         HoverTool(
@@ -74,10 +75,8 @@ def bandwidth_figure(told: Mapping[str, Any], theme: str = "light") -> Plot | No
     )
     bar = ColorBar(
         color_mapper=mapper,
-        title="MB/s",
         width=10,
         background_fill_color=None,
-        title_text_color=look.muted,
         major_label_text_color=look.muted,
         major_tick_line_color=None,
     )
@@ -100,7 +99,8 @@ def _columns(told: Mapping[str, Any], names: list[str]) -> dict[str, list[Any]]:
                 columns["median"].append(cell["bandwidth"][1] / 1e6)
                 columns["quartiles"].append(speeds(cell["bandwidth"]))
                 columns["messages"].append(cell["count"])
-    columns["count"] = [f"{count} messages" if count > 1 else "1 message" for count in columns["messages"]]
+    columns["middle"] = [speeds([value * 1e6]) for value in columns["median"]]
+    columns["count"] = [f"{count} message{'s' if count > 1 else ''}" for count in columns["messages"]]
     return columns
 
 

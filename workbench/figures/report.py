@@ -13,6 +13,7 @@ from workbench import config
 from workbench.errors import NotFoundError
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.live import LiveFigure, format_bytes, format_seconds
+from workbench.figures.measured import Section, plain, sections, sections_html, sections_script
 from workbench.monitor.events import Batch
 
 _STYLE = """
@@ -89,18 +90,20 @@ def report_html(run: Any, events: Batch | Iterable[Batch] | None) -> str:
     """
     facts = run if isinstance(run, Mapping) else run.model_dump(mode="json")
     batches = [events] if isinstance(events, Batch) else list(events or ())
+    measured = sections(facts)
     body = "\n".join(
         part
         for part in (
             _heading(facts),
             _error(facts),
             _figures(facts),
+            sections_html(measured),
             f"<h2>What the cluster did</h2>{_figure_place(batches)}",
             _details(facts),
         )
         if part
     )
-    return _page(str(facts.get("workload", "run")), body, _figure_script(batches))
+    return _page(str(facts.get("workload", "run")), body, _scripts(batches, measured))
 
 
 def _page(title: str, body: str, script: str) -> str:
@@ -156,7 +159,7 @@ def _figures(run: Mapping[str, Any]) -> str:
         facts.append((format_bytes(run["bytes"]), "processed"))
     if run.get("bytes_per_second"):
         facts.append((f"{format_bytes(run['bytes_per_second'])}/s", "on average"))
-    for name, value in (run.get("result") or {}).items():
+    for name, value in plain(run.get("result")).items():
         facts.append((_result(value), name.replace("_", " ")))
     cells = "".join(
         f'<div><b>{escape(value)}</b><span class="muted">{escape(what)}</span></div>' for value, what in facts
@@ -227,15 +230,21 @@ def _figure_place(batches: list[Batch]) -> str:
     )
 
 
-def _figure_script(batches: list[Batch]) -> str:
-    if not batches:
+def _scripts(batches: list[Batch], measured: list[Section]) -> str:
+    figures = [script for script in (_figure_script(batches), sections_script(measured)) if script]
+    if not figures:
         return ""
     from bokeh.resources import Resources
 
-    script = _EMBED.replace("ITEM_LIGHT", _item(LIGHT, batches)).replace("ITEM_DARK", _item(DARK, batches))
     library = Resources(mode="inline", components=["bokeh", "bokeh-widgets"])
-    scripts = [*library.js_raw, script]
+    scripts = [*library.js_raw, *figures]
     return "\n".join(f"<script>{_within_script(text)}</script>" for text in scripts)
+
+
+def _figure_script(batches: list[Batch]) -> str | None:
+    if not batches:
+        return None
+    return _EMBED.replace("ITEM_LIGHT", _item(LIGHT, batches)).replace("ITEM_DARK", _item(DARK, batches))
 
 
 def _item(theme: Theme, batches: list[Batch]) -> str:

@@ -2,6 +2,7 @@
 
 from workbench.panels.live import GpuMonitor, Progress, TaskStream, Watch, Workers
 from workbench.panels.loading import load
+from workbench.panels.topology import topology
 from workbench.panels.workbench import Workbench
 
-__all__ = ["GpuMonitor", "Progress", "TaskStream", "Watch", "Workbench", "Workers", "load"]
+__all__ = ["GpuMonitor", "Progress", "TaskStream", "Watch", "Workbench", "Workers", "load", "topology"]

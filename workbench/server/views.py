@@ -49,7 +49,12 @@ def hardware(sight: Sight, _: str) -> str:
         pairs["Visible"] = escape(f"CUDA_VISIBLE_DEVICES={shown}")
     if inventory.network:
         pairs["Network"] = "<br>".join(_card(card) for card in inventory.network)
-    return facts(pairs, data_workbench="inventory")
+    about = facts(pairs, data_workbench="inventory")
+    if inventory.topology is None:
+        return about
+    from workbench.figures.topology import topology_html
+
+    return about + folded("What lies between the GPUs", topology_html(inventory.topology), data_workbench="topology")
 
 
 def _cores(inventory: Inventory) -> str:
@@ -230,6 +235,8 @@ def _answer(result: Mapping[str, Any]) -> str:
     if isinstance(singular, list):
         shown = ", ".join(number(each) for each in singular[:3])
         return f"σ = {shown}{f', … ({len(singular)})' if len(singular) > 3 else ''}"
+    if isinstance(result.get("sentence"), str):
+        return str(result["sentence"])
     if _is_number(result.get("value")):
         return number(result["value"])
     return joined(f"{key} {number(each) if _is_number(each) else json.dumps(each)}" for key, each in result.items())

@@ -1,0 +1,115 @@
+"""What a run measured of the network, and what lies between GPUs, as figures and in the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulated import SimulatedNvml
+from tests.test_sweep import rows
+from tests.test_topology import DGX1
+from tests.test_transfers import both_ways
+from workbench.errors import MissingError
+from workbench.figures.measured import plain, sections
+from workbench.figures.report import report_html
+from workbench.figures.topology import topology_figure, topology_html
+from workbench.hardware import Topology, inventory
+from workbench.runs import sweep
+
+
+def dgx1() -> Topology:
+    head, *lines = (line.split() for line in DGX1.splitlines())
+    return Topology(gpus=tuple(head[:8]), cards=tuple(head[8:]), rows=tuple(tuple(line[1:]) for line in lines))
+
+
+def finished(**changes: Any) -> dict[str, Any]:
+    return {"id": "transpose_sum-3fa29c", "workload": "transpose_sum", "status": "done", **changes}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_topology_of_a_dgx1_is_drawn_with_its_legend_in_words(theme: str) -> None:
+    from bokeh.models import ColumnDataSource, Div
+
+    drawn = topology_figure(dgx1(), theme)
+    columns = drawn.select_one({"type": ColumnDataSource}).data
+    assert len(columns["letters"]) == 8 * 12
+    cell = list(zip(columns["row"], columns["column"], strict=True)).index(("GPU0", "GPU3"))
+    assert (columns["letters"][cell], columns["meaning"][cell]) == ("NV2", "2 NVLinks")
+    colors = dict(zip(columns["letters"], columns["color"], strict=True))
+    assert len({colors[letters] for letters in ("NV1", "NV2", "PIX", "PHB", "SYS")}) == 5
+    assert "SYS: the link between NUMA nodes" in drawn.select_one({"type": Div}).text
+
+
+def test_simulated_gpus_are_drawn_as_they_are_linked(simulated_nvml: SimulatedNvml) -> None:
+    from bokeh.models import ColumnDataSource
+
+    found = simulated_nvml.inventory(preset="dgx1").topology
+    letters = topology_figure(found).select_one({"type": ColumnDataSource}).data["letters"]
+    assert [letters[place : place + 8] for place in range(0, 64, 8)] == [list(row[:8]) for row in dgx1().rows]
+
+
+def test_what_cannot_be_told_is_a_question_mark() -> None:
+    unknown = Topology(gpus=("GPU0",), cards=("<ib0>",), rows=(("X", None),))
+    assert "<td>?</td>" in topology_html(unknown)
+    assert "&lt;ib0&gt;" in topology_html(unknown)
+
+
+def test_without_a_gpu_there_is_no_figure_and_a_reason() -> None:
+    from workbench.panels import topology
+
+    found = inventory()
+    if found.topology is not None:
+        pytest.skip("This machine has a GPU.")
+    with pytest.raises(MissingError, match=r"^There is no topology to show\. There is no GPU"):
+        topology(found)
+
+
+def test_a_notebook_shows_the_topology() -> None:
+    from workbench.panels import topology
+
+    shown = topology(inventory().model_copy(update={"topology": dgx1()}))
+    assert shown.object.name == "topology"
+
+
+def test_the_report_shows_the_bandwidth_and_keeps_it_out_of_the_answers() -> None:
+    result = {"value": 4.0, "bandwidth": both_ways()}
+    assert plain(result) == {"value": 4.0}
+    html = report_html(finished(result=result), None)
+    assert "Over tcp. 16 messages above 1 MB between 2 workers." in html
+    assert '<div id="measured-0"' in html
+    assert '"measured-0": {"light":' in html
+
+
+def test_the_report_of_a_sweep_says_which_is_faster() -> None:
+    html = report_html(finished(result=sweep.outcome(rows(), {})), None)
+    assert "Between tcp and tls no difference shows" in html
+    assert "Transports really used" in html
+
+
+def test_the_topology_belongs_to_runs_on_gpus() -> None:
+    told = {"topology": json.loads(dgx1().model_dump_json())}
+    assert sections(finished(inventory=told, spec={"devices": []})) == []
+    (section,) = sections(finished(inventory=told, spec={"devices": ["GPU-0"]}))
+    assert section.title == "Between the GPUs"
+
+
+def test_the_browser_draws_the_report(tmp_path: Path) -> None:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright isn't installed.")
+    chromium = Path("/usr/bin/chromium")
+    if not chromium.exists():
+        pytest.skip("There is no chromium.")
+    page_file = tmp_path / "report.html"
+    page_file.write_text(report_html(finished(result={"bandwidth": both_ways()}), None))
+    with api.sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=str(chromium), args=options)
+        page = browser.new_page()
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(page_file.as_uri())
+        page.locator("#measured-0 .bk-Figure").wait_for()
+        browser.close()
+    assert errors == []

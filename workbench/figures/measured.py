@@ -1,0 +1,106 @@
+"""What a report shows of a run's own measurements: bandwidth between workers, a sweep of protocols, the topology."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+from workbench.figures.bandwidth import bandwidth_figure
+from workbench.figures.topology import topology_figure
+from workbench.hardware.values import Topology
+from workbench.runs import sweep, transfers
+
+_OWN = ("bandwidth", "sentence", "summary", "left_out", "rows")
+"""Parts of a result that have a section of their own."""
+
+_SCRIPT = """
+(function () {
+  const dark = matchMedia('(prefers-color-scheme: dark)');
+  const items = ITEMS;
+  const shown = [];
+  async function show() {
+    for (const view of shown.splice(0)) (await view).clear();
+    for (const [id, {light, dark: night}] of Object.entries(items)) {
+      const place = document.getElementById(id);
+      place.replaceChildren();
+      shown.push(Bokeh.embed.embed_item(structuredClone(dark.matches ? night : light), place));
+    }
+  }
+  dark.addEventListener('change', show);
+  show();
+})();
+"""
+
+
+class Section(NamedTuple):
+    """A part of a report: its heading, what it says as HTML, and a figure in a theme where there is one."""
+
+    title: str
+    body: str
+    figure: Callable[[str], Any] | None = None
+
+
+def plain(result: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Parts of a result that are shown as they are."""
+    return {name: value for name, value in (result or {}).items() if name not in _OWN}
+
+
+def sections(run: Mapping[str, Any]) -> list[Section]:
+    """Sections for what this run measured; none for most."""
+    return [*_sweep(run.get("result") or {}), *_bandwidth(run.get("result") or {}), *_topology(run)]
+
+
+def sections_html(found: Sequence[Section]) -> str:
+    """Return the sections with a place for each figure."""
+    return "".join(
+        f"<h2>{escape(section.title)}</h2>{section.body}"
+        + (f'<div id="measured-{index}" style="overflow-x: auto"></div>' if section.figure else "")
+        for index, section in enumerate(found)
+    )
+
+
+def sections_script(found: Sequence[Section]) -> str | None:
+    """JavaScript that draws the figures, light or dark as the page is; None where there is none."""
+    from bokeh.embed import json_item
+
+    items = {
+        f"measured-{index}": {theme: json_item(section.figure(theme)) for theme in ("light", "dark")}
+        for index, section in enumerate(found)
+        if section.figure is not None
+    }
+    return _SCRIPT.replace("ITEMS", json.dumps(items)) if items else None
+
+
+def _bandwidth(result: Mapping[str, Any]) -> list[Section]:
+    told = result.get("bandwidth")
+    if not told:
+        return []
+    all_together = f" All together {transfers.speeds(told['overall'])} MB/s." if told["overall"] else ""
+    body = _paragraph(
+        f"Over {told['transport']}. {told['sentence']}{all_together}"
+        + (" Quartiles of the messages' bandwidth; colour is the median." if told["n_messages"] else "")
+    )
+    figure = (lambda theme: bandwidth_figure(told, theme)) if told["n_messages"] else None
+    return [Section("Bandwidth between workers", body, figure)]
+
+
+def _sweep(result: Mapping[str, Any]) -> list[Section]:
+    if "summary" not in result:
+        return []
+    return [
+        Section("Protocols compared", f"{_paragraph(result['sentence'])}<pre>{escape(sweep.text(result))}</pre>"),
+    ]
+
+
+def _topology(run: Mapping[str, Any]) -> list[Section]:
+    told = (run.get("inventory") or {}).get("topology")
+    if not told or not (run.get("spec") or {}).get("devices"):
+        return []
+    topology = Topology.model_validate(told)
+    return [Section("Between the GPUs", "", lambda theme: topology_figure(topology, theme))]
+
+
+def _paragraph(text: str) -> str:
+    return f"<p>{escape(text)}</p>"
