@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Inventory, Profile
+    from workbench.runs.calibration import Calibration
     from workbench.runs.comparisons import Comparison
     from workbench.runs.store import Run
     from workbench.runs.table import Summary
@@ -46,7 +47,7 @@ class Change(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What a workload would need, against what a cluster has."""
+    """What a workload would need, against what a cluster has, and how long it would take there."""
 
     parameters: dict[str, Any]
     """As the workload's function would get them."""
@@ -57,6 +58,23 @@ class Forecast(NamedTuple):
     sentence: str
     cell: str | None
     """Notebook cell that does the same; None without a cluster."""
+    verdict: Literal["fits", "will spill", "won't fit"] | None = None
+    seconds: dict[str, float] | None = None
+    """`low` and `high`, between which four in five lie; None where nothing is known of this hardware."""
+    memory_per_worker: int | None = None
+    """Bytes in the fullest worker."""
+    chunks: str | None = None
+    """Size of blocks with which it would fit."""
+    basis: Literal["measured here", "measured elsewhere", "history", "published"] | None = None
+    """What the seconds rest on."""
+    source: str | None = None
+    """Which measurement, or how many runs."""
+    off_by: float | None = None
+    """Median part by which earlier forecasts of this workload missed."""
+    cost: float | None = None
+    """At the price of an hour in workbench.prices."""
+    elsewhere: tuple[dict[str, Any], ...] = ()
+    """Machines that aren't here: machine, seconds, basis, source, cost."""
 
 
 class Session:
@@ -195,12 +213,39 @@ class Session:
 
         return Forecast(**forecast(self.workload(workload), parameters, self._cluster_of(cluster)))
 
-    def run(self, workload: str, parameters: Mapping[str, Any], cluster: str | ClusterRecord) -> Run:
-        """Start a workload on a cluster and return at once."""
+    def forecast(
+        self, workload: str, parameters: Mapping[str, Any], cluster: str | ClusterRecord | ClusterSpec | None = None
+    ) -> Forecast:
+        """Will it fit, how long will it take, what will it cost: another name of `needs`."""
+        return self.needs(workload, parameters, cluster)
+
+    def calibrate(self, cluster: str | ClusterRecord) -> Calibration:
+        """Measure a cluster, which takes some seconds, and keep what was found for forecasts."""
+        from workbench.runs.calibration import calibrate
+
+        return calibrate(self.cluster(cluster) if isinstance(cluster, str) else cluster)
+
+    def calibrations(self) -> tuple[Calibration, ...]:
+        """Hardware that was measured, here and elsewhere."""
+        from workbench.runs.calibration import kept
+
+        return (*kept("here"), *kept("elsewhere"))
+
+    def load_calibration(self, path: Path) -> Calibration:
+        """Keep a colleague's calibration file as a reference machine."""
+        from workbench.runs.calibration import load
+
+        return load(path)
+
+    def run(
+        self, workload: str, parameters: Mapping[str, Any], cluster: str | ClusterRecord, *, force: bool = False
+    ) -> Run:
+        """Start a workload on a cluster and return at once; `force` starts it also where it won't fit."""
         from workbench.runs.submit import submit
 
         record = self.cluster(cluster) if isinstance(cluster, str) else cluster
-        return submit(workload, parameters, record, inventory=self.hardware().model_dump(mode="json"))
+        inventory = self.hardware().model_dump(mode="json")
+        return submit(workload, parameters, record, inventory=inventory, force=force)
 
     def runs(
         self, *, limit: int | None = 50, workload: str | None = None, status: str | None = None

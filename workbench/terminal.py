@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Gpu, Inventory, NetworkCard, Profile, UcxTransports
+    from workbench.runs.calibration import Calibration
     from workbench.runs.store import Run
+    from workbench.session import Forecast
     from workbench.workloads.registry import Template
 
 _STATUS_STYLES = {
@@ -179,10 +181,17 @@ def show_run(run: Run) -> None:
     if run.check is not None:
         verdict = "passed: " if run.check.passed else "failed: "
         about["Check"] = Text(verdict, "green" if run.check.passed else "red") + Text(run.check.what)
+    if run.on_gpu is not None:
+        about["On the GPU?"] = Text(run.on_gpu.sentence)
+        if run.on_gpu.warning:
+            about["Warning"] = Text(run.on_gpu.warning, "yellow")
     if run.seconds is not None:
         about["Time"] = ", ".join(filter(None, (f"{run.seconds:.3g} s", _speed(run))))
+        about |= _forecast(run)
     elif run.progress.total:
         about["Tasks"] = f"{run.progress.done} of {run.progress.total}"
+    if run.energy is not None:
+        about["Energy"] = run.energy.text()
     about["Cluster"] = f"{run.cluster}: {run.spec.describe()}" if run.spec else run.cluster
     about["Parameters"] = ", ".join(f"{name}={_plain(value)}" for name, value in run.resolved.items())
     for index, note in enumerate(run.notes):
@@ -190,6 +199,51 @@ def show_run(run: Run) -> None:
     if run.versions:
         about["Versions"] = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     _console().print(_pairs(about))
+
+
+def show_forecast(forecast: Forecast, hardware: str) -> None:
+    """Print whether it fits and how long it takes on the hardware that was asked for, and on other machines."""
+    from workbench.runs.forecast import span
+
+    console = _console()
+    about: dict[str, Any] = {"Hardware": hardware}
+    if forecast.verdict is not None:
+        style = {"fits": "green", "will spill": "yellow"}.get(forecast.verdict, "red")
+        about["Verdict"] = Text(forecast.verdict, style)
+    about[""] = forecast.sentence
+    if forecast.memory_per_worker is not None:
+        about["Memory"] = f"{format_bytes(forecast.memory_per_worker)} in the fullest worker"
+    for index, note in enumerate(forecast.notes):
+        about["Notes" if index == 0 else " " * index] = note
+    console.print(_pairs(about))
+    here = () if forecast.seconds is None else ({"machine": "this hardware", **forecast._asdict()},)
+    rows = (*here, *forecast.elsewhere)
+    if rows:
+        table = _table("what it would take", "time", "cost", "known from", "source")
+        for row in rows:
+            cost = "" if row["cost"] is None else f"{row['cost']:.2g}"
+            table.add_row(row["machine"], span(**row["seconds"]), cost, row["basis"], row["source"])
+        console.print()
+        console.print(table)
+
+
+def show_calibration(calibration: Calibration) -> None:
+    """Print what was measured."""
+    from workbench.hardware.rates import UNITS
+
+    console = _console()
+    about: dict[str, Any] = {
+        "Machine": f"{calibration.machine}, {calibration.processor}, {calibration.cores} cores",
+        "Measured": calibration.describe(),
+    }
+    for kind, rate in calibration.rates.items():
+        about[kind] = f"{rate:.3g} {UNITS.get(kind, '')} a second"
+    if calibration.moved is not None:
+        about["between workers"] = f"{format_bytes(int(calibration.moved))} a second"
+    about["a task"] = f"{calibration.task_seconds * 1000:.2g} ms"
+    about["a small run"] = f"{calibration.start_seconds * 1000:.3g} ms"
+    about["rounds"] = f"{calibration.rounds}, {100 * calibration.spread:.0f} % apart"
+    console.print(_pairs(about))
 
 
 @contextlib.contextmanager
@@ -399,6 +453,21 @@ def _answers(result: dict[str, Any]) -> dict[str, str]:
 
         return {"Answer": result["sentence"], "Measured": text(result)}
     return {name.replace("_", " ").capitalize(): _answer(value) for name, value in result.items()}
+
+
+def _forecast(run: Run) -> dict[str, str]:
+    """What was forecast, and what the time cost."""
+    from workbench.runs.duration import forecast_seconds
+    from workbench.runs.forecast import span
+
+    told = forecast_seconds(run)
+    about = {}
+    if told is not None and run.forecast is not None and run.seconds:
+        missed = 100 * abs(told / run.seconds - 1)
+        about["Forecast"] = f"{span(**run.forecast['seconds'])}, {run.forecast['basis']}; off by {missed:.0f} %"
+    if run.cost is not None:
+        about["Cost"] = f"{run.cost:.3g}"
+    return about
 
 
 def _answer(value: Any) -> str:

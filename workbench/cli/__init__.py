@@ -16,6 +16,7 @@ from workbench import __version__
 from workbench.cli.answers import complain, tell
 from workbench.cli.clusters import add_cluster_commands
 from workbench.cli.compare import add_compare_commands
+from workbench.cli.forecast import add_forecast_commands
 from workbench.cli.machine import add_hardware, add_lab, lab
 from workbench.cli.runs import add_run_commands
 from workbench.cli.words import Parser
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     add_hardware(commands)
     add_cluster_commands(commands)
     add_run_commands(commands)
+    add_forecast_commands(commands)
     add_compare_commands(commands)
     add_lab(commands)
     return parser

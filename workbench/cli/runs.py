@@ -14,12 +14,12 @@ from workbench.cli.answers import complain, tell, tell_json
 from workbench.cli.clusters import new_session, own_cluster, spec_of, up_options
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import add_command, add_run_name, whole_number
-from workbench.errors import BadInputError, WorkbenchError
+from workbench.errors import BadInputError, ConflictError, WorkbenchError
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.runs.store import Run
-    from workbench.session import Session
+    from workbench.session import Forecast, Session
 
 _CANCEL_PATIENCE = 20.0  # seconds
 
@@ -45,14 +45,14 @@ def _run(arguments: argparse.Namespace) -> int:
     session = new_session()
     parameters = parameters_of(arguments.parameters)
     if arguments.cluster is not None:
-        run = run_on(session, arguments.workload, parameters, session.cluster(arguments.cluster))
+        run = run_on(session, arguments.workload, parameters, session.cluster(arguments.cluster), force=arguments.force)
     else:
         # Everything is checked before anything starts.
         on = up_options(arguments.on)
         spec = spec_of(session, on)
-        session.needs(arguments.workload, parameters, spec)
+        refuse_what_wont_fit(session.needs(arguments.workload, parameters, spec), force=arguments.force)
         with own_cluster(session, spec, name=on.name, force=on.force) as record:
-            run = run_on(session, arguments.workload, parameters, record)
+            run = run_on(session, arguments.workload, parameters, record, force=arguments.force)
     return tell_run(run, as_json=arguments.json)
 
 
@@ -108,13 +108,21 @@ def _open(arguments: argparse.Namespace) -> int:
     return tell(str(path))
 
 
-def run_on(session: Session, workload: str, parameters: dict[str, str], record: ClusterRecord) -> Run:
+def refuse_what_wont_fit(forecast: Forecast, *, force: bool) -> None:
+    """Raise ConflictError where a workload won't fit and nobody insists."""
+    if forecast.verdict == "won't fit" and not force:
+        raise ConflictError(f"{forecast.sentence} To run it all the same: --force")
+
+
+def run_on(
+    session: Session, workload: str, parameters: dict[str, str], record: ClusterRecord, *, force: bool = False
+) -> Run:
     """Run a workload and wait for it; Ctrl-C cancels it."""
     run = None
     try:
         with ending_on(signal.SIGTERM):
             with holding_back_signals():
-                run = session.run(workload, parameters, record)
+                run = session.run(workload, parameters, record, force=force)
             with _progress(run) as on_change:
                 return asyncio.run(session.wait_run(run.id, on_change))
     except (KeyboardInterrupt, SystemExit):
@@ -181,6 +189,19 @@ def _progress(run: Run) -> Iterator[Callable[[Run], None] | None]:
         yield on_change
 
 
+def add_parameters(parser: argparse.ArgumentParser) -> None:
+    """Add the option that gives a workload's parameters."""
+    parser.add_argument(
+        "-p",
+        "--parameter",
+        dest="parameters",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a parameter of the workload; may be given again for others",
+    )
+
+
 def add_run_commands(commands: Any) -> None:
     """Add the commands for workloads and runs."""
     workloads = add_command(commands, "workloads", _workloads, "list the workloads, or show the parameters of one")
@@ -200,15 +221,8 @@ def add_run_commands(commands: Any) -> None:
     where.add_argument(
         "--on", metavar='"PROFILE …"', help="start a cluster for this run, with the options of up, and stop it"
     )
-    run.add_argument(
-        "-p",
-        "--parameter",
-        dest="parameters",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="a parameter of the workload; may be given again for others",
-    )
+    add_parameters(run)
+    run.add_argument("--force", action="store_true", help="run it although the forecast says that it won't fit")
 
     runs = add_command(commands, "runs", _runs, "list the runs, the newest first")
     runs.add_argument("--limit", metavar="N", type=whole_number, default=20, help="how many (20)")

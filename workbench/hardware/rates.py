@@ -43,7 +43,7 @@ DISK: tuple[Kind, ...] = ("disk_write", "disk_read")
 """Kinds that one thread of a worker measures for all of them."""
 
 _DRAWN, _BYTES, _OPERATIONS = "numbers", "bytes", "operations"
-UNITS: Mapping[Kind, str] = {
+UNITS: Mapping[str, str] = {
     kind: _DRAWN
     if kind in ("normal", "uniform", "integers")
     else _BYTES

@@ -1,18 +1,66 @@
-"""Will it fit? What a workload would need, against what a cluster has."""
+"""Will it fit, how long will it take, what will it cost, and what would it take elsewhere? Asked before anything runs.
+
+Memory follows Dask's own thresholds: a worker spills to disk from 70 % of its limit on and is ended at 95 %. What tasks
+have in hand can't be spilled. All of it is computed from the parameters and a few small files, as quickly as one types.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import math
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import dask.config
 from dask.utils import format_bytes
+from pydantic import BaseModel, ConfigDict
 
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, ConflictError
+from workbench.runs import calibration, machines
+from workbench.runs.duration import Duration, duration, duration_elsewhere
 
 if TYPE_CHECKING:
     from workbench.workloads.registry import Template
-    from workbench.workloads.values import Parameters
+    from workbench.workloads.values import Needs, Parameters
+
+VerdictName = Literal["fits", "will spill", "won't fit"]
+
+_SPILLS, _ENDS = 0.7, 0.95  # distributed.worker.memory.spill and .terminate
+_PROCESS = 120 * 2**20
+"""Bytes of a worker's process before and between tasks: 85 to 200 MiB were measured, most of it shared libraries."""
+_PROCESS_SHARE = 0.25
+"""Of a small limit, which a worker that does little keeps within."""
+_MARGIN = 8 * 2**20
+"""Bytes of messages, graphs and what the allocator doesn't give back."""
+_SMALLEST_CHUNK = 2**20
+
+
+class Elsewhere(BaseModel):
+    """What it would take on hardware that isn't here, and where that is known from."""
+
+    model_config = ConfigDict(frozen=True)
+
+    machine: str
+    seconds: dict[str, float]
+    basis: str
+    source: str
+    cost: float | None = None
+
+
+class Verdict(NamedTuple):
+    """Whether it fits, in a word and a sentence."""
+
+    name: VerdictName
+    sentence: str
+    memory_per_worker: int
+    """Bytes in the fullest worker, its process included."""
+    spilled: int = 0
+    """Bytes of all workers together that go to disk."""
+    chunks: str | None = None
+    """Size of blocks with which it would fit; None where it fits, or where smaller ones don't help."""
 
 
 def forecast(
@@ -22,19 +70,81 @@ def forecast(
     spec = actual_spec(cluster) if isinstance(cluster, ClusterRecord) else cluster
     checked = template.validate(parameters, **size_of(spec))
     needs = template.needs(checked)
-    fits, sentence = (None, needs.sentence) if spec is None else _verdict(needs, spec)
+    judged = None if spec is None else verdict(template, parameters, needs, spec)
+    lasting = None if spec is None or judged is None else _duration(template, needs, spec, judged)
+    price = machines.price_per_hour(spec, calibration.host())
     return {
         "parameters": dict(checked.resolved),
         "notes": tuple(checked.notes),
         "needs": needs.model_dump(mode="json"),
-        "fits": fits,
-        "sentence": sentence,
+        "fits": None if judged is None else judged.name == "fits",
+        "sentence": _sentence(needs, judged, lasting, spec, price),
         "cell": _cell(template, checked, cluster) if isinstance(cluster, ClusterRecord) else None,
+        "verdict": None if judged is None else judged.name,
+        "seconds": None if lasting is None else _range(lasting.low, lasting.high),
+        "memory_per_worker": None if judged is None else judged.memory_per_worker,
+        "chunks": None if judged is None else judged.chunks,
+        "basis": None if lasting is None else lasting.basis,
+        "source": None if lasting is None else lasting.source,
+        "off_by": None if lasting is None else lasting.off_by,
+        "cost": None if lasting is None else machines.cost(lasting.middle, price),
+        "elsewhere": tuple(one.model_dump(mode="json") for one in elsewhere(template, checked, needs)),
     }
 
 
-def _cell(template: Template, checked: Parameters, cluster: ClusterRecord) -> str:
-    return template.cell(checked, cluster.name, on_gpu=bool(cluster.spec.devices))
+def kept_with_run(
+    template: Template, parameters: Mapping[str, Any], needs: Needs, spec: ClusterSpec, *, force: bool
+) -> dict[str, Any]:
+    """What a run keeps of its forecast. Raises ConflictError where it won't fit and nobody insists."""
+    judged = verdict(template, parameters, needs, spec)
+    if judged.name == "won't fit" and not force:
+        raise ConflictError(f"{judged.sentence} To run it all the same, force it.")
+    lasting = _duration(template, needs, spec, judged)
+    return {
+        "verdict": judged.name,
+        "memory_per_worker": judged.memory_per_worker,
+        "seconds": None if lasting is None else _range(lasting.low, lasting.high),
+        "basis": None if lasting is None else lasting.basis,
+        "price_per_hour": machines.price_per_hour(spec, calibration.host()),
+    }
+
+
+def verdict(template: Template, parameters: Mapping[str, Any], needs: Needs, spec: ClusterSpec) -> Verdict:
+    """Say whether a workload fits the workers' memory, with a size of blocks that would."""
+    judged = _judge(needs, spec)
+    if judged.name == "fits":
+        return judged
+    chunks = _chunks_that_fit(template, parameters, needs, spec)
+    remedies = [f"Blocks of {chunks} would fit: chunks={chunks}."] if chunks else []
+    if not chunks and _may_recompute(template, parameters):
+        remedies = ["With compute=true it is made or read again instead of held."]
+    if not remedies:
+        remedies = ["Use a smaller size, or a cluster with more memory for each worker."]
+    return judged._replace(sentence=" ".join((judged.sentence, *remedies)), chunks=chunks)
+
+
+def elsewhere(template: Template, checked: Parameters, needs: Needs) -> Iterator[Elsewhere]:
+    """Machines that others measured, then those of which a time for the same workload was published."""
+    for found in calibration.kept("elsewhere"):
+        lasting = duration_elsewhere(needs, found)
+        if lasting is not None:
+            price = machines.price_per_hour(None, found.machine)
+            yield Elsewhere(
+                machine=found.machine,
+                seconds=_range(lasting.low, lasting.high),
+                basis=lasting.basis,
+                source=lasting.source,
+                cost=machines.cost(lasting.middle, price),
+            )
+    for one, (low, high) in machines.comparable(template.name, checked.resolved, needs.bytes_processed):
+        price = machines.price_per_hour(None, one.name)
+        yield Elsewhere(
+            machine=one.name,
+            seconds=_range(low, high),
+            basis="published",
+            source=f"scaled from {one.source}",
+            cost=machines.cost((low + high) / 2, price),
+        )
 
 
 def actual_spec(record: ClusterRecord) -> ClusterSpec:
@@ -49,16 +159,118 @@ def size_of(spec: ClusterSpec | None) -> dict[str, int]:
     return {"memory": spec.memory, "threads": spec.threads, "threads_per_worker": spec.threads_per_worker}
 
 
-def _verdict(needs: Any, spec: ClusterSpec) -> tuple[bool, str]:
-    one, every = spec.memory_limit, spec.memory
-    if needs.held_per_worker > one:
-        return False, (
-            f"Needs {format_bytes(needs.held_per_worker)} in one worker at once, and a worker has {format_bytes(one)}. "
-            "Use smaller chunks, or fewer workers with more memory each."
+def _cell(template: Template, checked: Parameters, cluster: ClusterRecord) -> str:
+    return template.cell(checked, cluster.name, on_gpu=bool(cluster.spec.devices))
+
+
+def _duration(template: Template, needs: Needs, spec: ClusterSpec, judged: Verdict) -> Duration | None:
+    return duration(template.name, needs, spec, spilled=judged.spilled)
+
+
+def _judge(needs: Needs, spec: ClusterSpec) -> Verdict:
+    limit, n_workers = spec.memory_limit, spec.n_workers
+    process = min(_PROCESS, int(limit * _PROCESS_SHARE)) + min(_MARGIN, limit // 32)
+    several = needs.received if n_workers > 1 else 0
+    in_hand, peak = needs.held_per_worker + several + process, needs.peak(n_workers) + process
+    together = f"{format_bytes(spec.memory)} together" if n_workers > 1 else format_bytes(limit)
+    has = f"{format_bytes(limit)} of memory"
+    if in_hand > _ENDS * limit:
+        return Verdict(
+            "won't fit",
+            f"Won't fit: needs {format_bytes(in_hand)} in one worker at once, and a worker has {has}. Dask would end "
+            "and restart it until it gives up.",
+            peak,
         )
-    if needs.held_total > every:
-        return False, (
-            f"Needs {format_bytes(needs.held_total)} in memory at once, and the workers have {format_bytes(every)} "
-            "together: the rest would be spilled to disk. Use a smaller size, or a cluster with more memory."
+    if peak <= _SPILLS * limit:
+        return Verdict(
+            "fits", f"Fits: {format_bytes(peak)} in a worker at most, which has {format_bytes(limit)}.", peak
         )
-    return True, needs.sentence
+    spilled = int(peak - _SPILLS * limit) * n_workers
+    if spilled > _free_disk():
+        return Verdict(
+            "won't fit",
+            f"Won't fit: needs {format_bytes(peak * n_workers)} at once, the workers have {together}, and the disk "
+            f"has no room for the other {format_bytes(spilled)}.",
+            peak,
+            spilled,
+        )
+    return Verdict(
+        "will spill",
+        f"Will spill: needs {format_bytes(peak)} in a worker, and from {format_bytes(_SPILLS * limit)} on its blocks "
+        f"go to disk; the workers have {together}. About {format_bytes(spilled)} are written and read back, which "
+        "takes long.",
+        peak,
+        spilled,
+    )
+
+
+def _free_disk() -> int:
+    try:
+        return shutil.disk_usage(dask.config.get("temporary-directory", None) or tempfile.gettempdir()).free
+    except OSError:
+        return 2**63
+
+
+def _chunks_that_fit(template: Template, parameters: Mapping[str, Any], needs: Needs, spec: ClusterSpec) -> str | None:
+    """Largest size of blocks, halved from what it is, with which the verdict is the best that blocks can make it."""
+    if "chunks" not in template.schema()["properties"]:
+        return None
+    # The workers' memory is the most that a block could fill.
+    size = 2 ** int(math.log2(max(_SMALLEST_CHUNK, min(needs.input_bytes, spec.memory_limit))))
+    while size >= _SMALLEST_CHUNK:
+        chunks = f"{size // 2**20}MiB"
+        size //= 2
+        try:
+            checked = template.validate({**parameters, "chunks": chunks}, **size_of(spec))
+        except BadInputError:
+            continue
+        if _judge(template.needs(checked), spec).name == "fits":
+            return chunks
+    return None
+
+
+def _may_recompute(template: Template, parameters: Mapping[str, Any]) -> bool:
+    offered = template.schema()["properties"]
+    return "compute" in offered and str(parameters.get("compute", "false")).lower() not in ("true", "yes", "on", "1")
+
+
+def _range(low: float, high: float) -> dict[str, float]:
+    return {"low": low, "high": high}
+
+
+def _sentence(
+    needs: Needs, judged: Verdict | None, lasting: Duration | None, spec: ClusterSpec | None, price: float | None
+) -> str:
+    """Say first whether it fits, then how long it takes, then why."""
+    if judged is None:
+        return needs.sentence
+    parts = [judged.sentence, _time(lasting, spec, price)]
+    return " ".join(filter(None, (*parts, needs.sentence)))
+
+
+def _time(lasting: Duration | None, spec: ClusterSpec | None, price: float | None) -> str:
+    if lasting is None:
+        if spec is not None and spec.devices:
+            return "How long is known after the first run on this hardware."
+        return "How long: calibrate this hardware first (workbench calibrate, a few seconds)."
+    off = "" if lasting.off_by is None else f"; so far off by {100 * lasting.off_by:.0f} %"
+    runs = f", {lasting.n_runs} run{'s' if lasting.n_runs > 1 else ''}" if lasting.n_runs else ""
+    doubt = "; calibrate again when this machine is quiet" if "busy" in lasting.source else ""
+    costing = machines.cost(lasting.middle, price)
+    costs = "" if costing is None else f", at a cost of about {costing:.2g}"
+    return f"Takes {span(lasting.low, lasting.high)}{costs} ({lasting.basis}{runs}{off}{doubt})."
+
+
+def span(low: float, high: float) -> str:
+    """Return a range of time in words: '3.1 to 4.5 s', '50 s to 2 min'."""
+    (first, unit), (second, other) = _in_words(low), _in_words(high)
+    if (first, unit) == (second, other):
+        return f"about {first} {unit}"
+    return f"{first} to {second} {unit}" if unit == other else f"{first} {unit} to {second} {other}"
+
+
+def _in_words(seconds: float) -> tuple[str, str]:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.2g}" if seconds < 10 * size else f"{seconds / size:.0f}", unit
+    return (f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"), "s"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import psutil
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field
 
 from workbench import config
 from workbench.clusters import processes
@@ -64,6 +64,60 @@ class Check(BaseModel):
     what: str
 
 
+class Step(BaseModel):
+    """Blocks that the tasks of one name made, and those of them that lay on a GPU."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    blocks: int
+    on_gpu: int
+    bytes: int
+    bytes_on_gpu: int
+
+
+class OnGpu(BaseModel):
+    """Where the blocks of a run lay, found from their types on the workers."""
+
+    model_config = ConfigDict(frozen=True)
+
+    blocks: int
+    on_gpu: int
+    bytes: int
+    bytes_on_gpu: int
+    share: float | None
+    """Of the blocks; None where there were none."""
+    share_of_bytes: float | None
+    steps: tuple[Step, ...] = ()
+    """In the order in which they began."""
+    devices: dict[str, int] = {}
+    """Blocks on each device, by its UUID."""
+    sentence: str
+    warning: str | None = None
+    """The first step in which data fell back to NumPy."""
+
+
+class Energy(BaseModel):
+    """Electricity of GPUs, as `monitor.energy` adds it up."""
+
+    model_config = ConfigDict(frozen=True)
+
+    joules: float
+    seconds: float
+    n_gpus: int
+    n_unknown: int = 0
+    source: Literal["counters", "power", "counters and power"]
+    """The GPUs' own counters, or their power over time where there is no counter."""
+
+    def text(self) -> str:
+        """Such as '12.3 kJ by 8 GPUs in 9.8 s, by their own counters'."""
+        size = f"{self.joules / 1000:.3g} kJ" if self.joules >= 1000 else f"{self.joules:.3g} J"
+        gpus = "1 GPU" if self.n_gpus == 1 else f"{self.n_gpus} GPUs"
+        how = {"counters": "own counters", "power": "power over time"}.get(self.source, "own counters or power")
+        unknown = f"; {self.n_unknown} more tell nothing" if self.n_unknown else ""
+        return f"{size} by {gpus} in {self.seconds:.3g} s, by their {how}{unknown}"
+
+
 class Run(BaseModel):
     """One workload on one cluster, from the request to the answer. Frozen, JSON both ways."""
 
@@ -95,10 +149,23 @@ class Run(BaseModel):
     error: str | None = None
     progress: Progress = Progress()
     needs: dict[str, Any] | None = None
+    energy: Energy | None = None
+    """What all GPUs of the cluster took from the run's beginning to its end; None without GPUs that tell."""
+    on_gpu: OnGpu | None = None
+    """None for a run on a cluster without GPUs."""
+    forecast: dict[str, Any] | None = None
+    """What was forecast before it began: verdict, seconds from low to high, memory, and the price of an hour."""
     pid: int | None = None
     pid_created: float | None = None
     place: str = ""
     """Boot and pid namespace in which the pid counts, see `clusters.processes.place`."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def cost(self) -> float | None:
+        """What its time cost at the price of an hour when it began; None without a price."""
+        price = (self.forecast or {}).get("price_per_hour")
+        return None if price is None or self.seconds is None else float(price) * self.seconds / 3600
 
     @property
     def active(self) -> bool:
@@ -117,6 +184,9 @@ _JSON_COLUMNS = (
     "check",
     "progress",
     "needs",
+    "energy",
+    "on_gpu",
+    "forecast",
 )
 _COLUMNS = tuple(Run.model_fields)
 _SCHEMA = """
@@ -142,6 +212,9 @@ CREATE TABLE run (
     "error" TEXT,
     "progress" TEXT NOT NULL,
     "needs" TEXT,
+    "energy" TEXT,
+    "on_gpu" TEXT,
+    "forecast" TEXT,
     "pid" INTEGER,
     "pid_created" REAL,
     "place" TEXT NOT NULL
@@ -150,6 +223,9 @@ CREATE INDEX run_created ON run (created);
 CREATE INDEX run_workload ON run (workload, created);
 CREATE INDEX run_status ON run (status, created);
 """
+
+_LATER_COLUMNS = {"forecast", "on_gpu", "energy"}
+"""Columns that files of this format may lack; they may be empty, and an older version passes over them."""
 
 
 def folder(run_id: str) -> Path:
@@ -405,6 +481,7 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
             f"{FORMAT}). Update dask-workbench, or set workbench.data-folder to another folder."
         )
     if version == FORMAT:
+        _complete(database)
         return
     path.chmod(0o600)
     database.execute("PRAGMA journal_mode=WAL")
@@ -415,6 +492,21 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
             for statement in _SCHEMA.split(";"):
                 database.execute(statement)
             database.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _complete(database: sqlite3.Connection) -> None:
+    """Add the columns that came later."""
+    if not _missing(database):
+        return
+    with database:
+        database.execute("BEGIN IMMEDIATE")
+        # Another process may have been here between the question and the lock.
+        for name in _missing(database):
+            database.execute(f'ALTER TABLE run ADD COLUMN "{name}" TEXT')
+
+
+def _missing(database: sqlite3.Connection) -> set[str]:
+    return _LATER_COLUMNS - {row["name"] for row in database.execute("PRAGMA table_info(run)")}
 
 
 def _one(database: sqlite3.Connection, run_id: str) -> Run:

@@ -20,7 +20,7 @@ from workbench.clusters.forking import start_warm
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import ConflictError
 from workbench.runs import store
-from workbench.runs.forecast import actual_spec, size_of
+from workbench.runs.forecast import actual_spec, kept_with_run, size_of
 from workbench.runs.store import Run
 
 _RUNNER = "workbench.runs.runner"
@@ -33,15 +33,21 @@ def submit(
     record: ClusterRecord,
     *,
     inventory: Mapping[str, Any] | None = None,
+    force: bool = False,
 ) -> Run:
     """Start a run and return at once.
+
+    Parameters
+    ----------
+    force
+        Start it also where it won't fit.
 
     Raises
     ------
     BadInputError
         A parameter can't be used; nothing was started.
     ConflictError
-        The cluster isn't ready, or its GPUs can't compute.
+        The cluster isn't ready, its GPUs can't compute, or the workload won't fit and nobody insists.
     """
     from workbench.workloads.registry import template
 
@@ -62,6 +68,7 @@ def submit(
         )
     spec = actual_spec(record)
     checked = chosen.validate(parameters, **size_of(spec))
+    needs = chosen.needs(checked)
     run = store.create(
         Run(
             id=store.new_id(workload),
@@ -74,7 +81,8 @@ def submit(
             inventory=dict(inventory) if inventory is not None else None,
             created=time.time(),
             place=processes.place(),
-            needs=chosen.needs(checked).model_dump(mode="json"),
+            needs=needs.model_dump(mode="json"),
+            forecast=kept_with_run(chosen, parameters, needs, spec, force=force),
         )
     )
     return _start_runner(run, record.spec.python or sys.executable)

@@ -1,0 +1,99 @@
+"""Commands for what is not yet run: forecast, calibrate."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.cli.answers import tell, tell_json
+from workbench.cli.clusters import new_session, own_cluster, spec_of, up_options
+from workbench.cli.runs import add_parameters, parameters_of
+from workbench.cli.words import add_command
+from workbench.errors import BadInputError
+
+if TYPE_CHECKING:
+    from workbench.clusters.records import ClusterRecord
+    from workbench.clusters.spec import ClusterSpec
+    from workbench.runs.calibration import Calibration
+    from workbench.session import Session
+
+
+def _forecast(arguments: argparse.Namespace) -> int:
+    session = new_session()
+    cluster, spec = _hardware_of(session, arguments)
+    found = session.forecast(arguments.workload, parameters_of(arguments.parameters), cluster)
+    if arguments.json:
+        return tell_json(found._asdict() | {"workload": arguments.workload})
+    from workbench import terminal
+
+    terminal.show_forecast(found, spec.describe())
+    return 0
+
+
+def _hardware_of(session: Session, arguments: argparse.Namespace) -> tuple[ClusterRecord | ClusterSpec, ClusterSpec]:
+    """Return what the forecast is for, and its spec."""
+    if arguments.cluster is not None:
+        record = session.cluster(arguments.cluster)
+        return record, record.spec
+    spec = spec_of(session, up_options(arguments.on))
+    return spec, spec
+
+
+def _calibrate(arguments: argparse.Namespace) -> int:
+    session = new_session()
+    if arguments.load is not None:
+        if arguments.on is not None or arguments.cluster is not None or arguments.save is not None:
+            raise BadInputError("workbench calibrate: --load reads a file and measures nothing; give it alone.")
+        found = session.load_calibration(arguments.load)
+    else:
+        found = _measured(session, arguments)
+    if arguments.save is not None:
+        arguments.save.write_text(found.model_dump_json(indent=2) + "\n")
+    if arguments.json:
+        return tell_json(found.model_dump(mode="json"))
+    from workbench import terminal
+
+    terminal.show_calibration(found)
+    return tell(f"Written to {arguments.save}.") if arguments.save is not None else 0
+
+
+def _measured(session: Session, arguments: argparse.Namespace) -> Calibration:
+    if arguments.cluster is not None:
+        return session.calibrate(arguments.cluster)
+    on = up_options(arguments.on or "cpu")
+    with own_cluster(session, spec_of(session, on), name=on.name, force=on.force) as record:
+        return session.calibrate(record)
+
+
+def add_forecast_commands(commands: Any) -> None:
+    """Add the commands for what is not yet run."""
+    forecast = add_command(
+        commands,
+        "forecast",
+        _forecast,
+        "say whether a workload fits, how long it takes and what it costs, here and elsewhere; nothing starts",
+        epilog='Example: workbench forecast array_sum --on "cpu --workers 2" -p size=100GiB',
+    )
+    forecast.add_argument("workload", metavar="WORKLOAD", help="see: workbench workloads")
+    _add_where(forecast, required=True, on_help="hardware as the options of up name it; nothing starts")
+    add_parameters(forecast)
+
+    calibrate = add_command(
+        commands,
+        "calibrate",
+        _calibrate,
+        "measure hardware for a few seconds, so that forecasts know it",
+        epilog='Example: workbench calibrate --on "cpu --workers 2" --save laptop.json',
+    )
+    _add_where(calibrate, required=False, on_help='start such a cluster, measure it and stop it ("cpu")')
+    calibrate.add_argument("--save", metavar="FILE", type=Path, help="write it to a file as well, for somebody else")
+    calibrate.add_argument(
+        "--load", metavar="FILE", type=Path, help="measure nothing; keep a colleague's file as a reference machine"
+    )
+
+
+def _add_where(parser: argparse.ArgumentParser, *, required: bool, on_help: str) -> None:
+    where = parser.add_mutually_exclusive_group(required=required)
+    where.add_argument("--cluster", metavar="NAME", help="a cluster that is up")
+    where.add_argument("--on", metavar='"PROFILE …"', help=on_help)

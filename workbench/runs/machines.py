@@ -1,0 +1,79 @@
+"""Hardware that isn't here: figures that were published, with their source, and what an hour on a machine costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from workbench import config
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError
+
+_FILE = Path(__file__).with_name("machines.json")
+
+
+class Published(BaseModel):
+    """Time that somebody published for one workload of one size on one machine."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    workload: str
+    dtype: str
+    numbers_processed: int
+    """Elements of the array, times the passes over it."""
+    seconds: tuple[float, float]
+    source: str
+
+    def scaled(self, numbers: float) -> tuple[float, float]:
+        """Seconds for so many numbers, as if the time grew with them."""
+        factor = numbers / self.numbers_processed
+        return self.seconds[0] * factor, self.seconds[1] * factor
+
+
+@cache
+def published() -> tuple[Published, ...]:
+    """All published figures."""
+    return tuple(Published.model_validate(one) for one in json.loads(_FILE.read_text()))
+
+
+def comparable(
+    workload: str, resolved: Mapping[str, Any], bytes_processed: int
+) -> tuple[tuple[Published, tuple[float, float]], ...]:
+    """Published figures for the same workload on the same type of numbers, with their seconds for this size."""
+    dtype = resolved.get("dtype")
+    return tuple(
+        (one, one.scaled(bytes_processed / np.dtype(one.dtype).itemsize))
+        for one in published()
+        if one.workload == workload and one.dtype == dtype
+    )
+
+
+def price_per_hour(spec: ClusterSpec | None, machine: str | None = None) -> float | None:
+    """Price of an hour, from `workbench.prices`: the machine's own if it is named there, else the profile's."""
+    prices = config.get("prices") or {}
+    if not isinstance(prices, Mapping):
+        raise BadInputError(
+            f"The setting workbench.prices is {prices!r:.80}. Give a price per hour by name: cpu: 0.10."
+        )
+    for name in (machine, spec.profile if spec is not None else None):
+        if name is not None and prices.get(name) is not None:
+            return _price(str(name), prices[name])
+    return None
+
+
+def cost(seconds: float, per_hour: float | None) -> float | None:
+    """Price of so many seconds; None without a price."""
+    return None if per_hour is None else seconds / 3600 * per_hour
+
+
+def _price(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
+        raise BadInputError(f"The setting workbench.prices.{name} is {value!r:.80}. Give a number, 0 or more.")
+    return float(value)
