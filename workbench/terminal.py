@@ -185,6 +185,10 @@ def show_run(run: Run) -> None:
         about["On the GPU?"] = Text(run.on_gpu.sentence)
         if run.on_gpu.warning:
             about["Warning"] = Text(run.on_gpu.warning, "yellow")
+    if run.on_gpu is not None:
+        about["On the GPU?"] = Text(run.on_gpu.sentence)
+        if run.on_gpu.warning:
+            about["Warning"] = Text(run.on_gpu.warning, "yellow")
     if run.seconds is not None:
         about["Time"] = ", ".join(filter(None, (f"{run.seconds:.3g} s", _speed(run))))
         about |= _forecast(run)

@@ -164,7 +164,7 @@ def _figures(run: Mapping[str, Any]) -> str:
     cells = "".join(
         f'<div><b>{escape(value)}</b><span class="muted">{escape(what)}</span></div>' for value, what in facts
     )
-    return (f'<div class="facts">{cells}</div>' if cells else "") + _check(run.get("check"))
+    return (f'<div class="facts">{cells}</div>' if cells else "") + _check(run.get("check")) + _on_gpu(run.get("on_gpu"))
 
 
 def _result(value: Any) -> str:
@@ -181,6 +181,13 @@ def _check(check: Mapping[str, Any] | None) -> str:
         return ""
     tone, word = ("good", "Check passed") if check.get("passed") else ("bad", "Check failed")
     return f'<p><b class="{tone}">{word}.</b> {escape(str(check.get("what", "")))}</p>'
+
+
+def _on_gpu(found: Mapping[str, Any] | None) -> str:
+    if not found:
+        return ""
+    text = f"<p><b>On the GPU?</b> {escape(str(found.get('sentence', '')))}</p>"
+    return text + (f'<p><b class="bad">Warning.</b> {escape(str(found["warning"]))}</p>' if found.get("warning") else "")
 
 
 def _details(run: Mapping[str, Any]) -> str:

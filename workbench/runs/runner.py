@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import cloudpickle
 import psutil
 
-from workbench.runs import counting, store, transfers
+from workbench.runs import counting, places, store, transfers
 from workbench.runs.counting import (
     GroupCount,
     executing_keys,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 # The scheduler may have been started by another version of this package.
 cloudpickle.register_pickle_by_value(counting)
 cloudpickle.register_pickle_by_value(transfers)
+cloudpickle.register_pickle_by_value(places)
 
 _PROGRESS_INTERVAL = 0.2  # seconds
 _RECORDING_INTERVAL = 0.1  # seconds
@@ -122,7 +123,7 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
     from workbench.clusters.connect import connect
     from workbench.workloads.registry import template
 
-    with connect(run.cluster, client_name=f"run-{run.id}") as client, _backend(run):
+    with connect(run.cluster, client_name=f"run-{run.id}") as client, _backend(run, client):
         try:
             chosen = template(run.workload)
             parameters = chosen.validate(run.parameters, **size_of(run.spec))
@@ -141,6 +142,7 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
                 seconds = time.perf_counter() - began
                 counter.count()
             recording.stop()
+            on_gpu = places.collected(client, run.id) if _has_gpus(run) else None
             progress = finished(counter.progress)
             result = chosen.summarise(results)
             if since is not None:
@@ -153,6 +155,7 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
                 bytes=n_bytes,
                 bytes_per_second=n_bytes / seconds if n_bytes is not None else None,
                 result=_finite(result),
+                on_gpu=on_gpu,
                 progress=progress.model_copy(update={"stage": "checking"}),
             )
             checked = chosen.check(parameters, results, client)
@@ -165,13 +168,20 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
     return {"status": "done", "check": Check(passed=bool(checked.passed), what=checked.what)}
 
 
-def _backend(run: Run) -> contextlib.AbstractContextManager[None]:
-    """Where arrays are made: on the GPUs of the workers that have some, which this process needs none for."""
-    if run.spec is None or not run.spec.devices:
-        return contextlib.nullcontext()
+@contextlib.contextmanager
+def _backend(run: Run, client: Client) -> Iterator[None]:
+    """Make arrays on the GPUs of the workers that have some, which this process needs none for, and count them."""
+    if not _has_gpus(run):
+        yield
+        return
     from workbench.linalg import backend
 
-    return backend.on_workers()
+    with backend.on_workers(), places.counted(client, run.id):
+        yield
+
+
+def _has_gpus(run: Run) -> bool:
+    return run.spec is not None and bool(run.spec.devices)
 
 
 def _persist(client: Client, collections: dict[str, Any]) -> dict[str, Any]:
