@@ -83,9 +83,10 @@ def topology_html(topology: Topology) -> str:
         f'<tr><th scope="row">{escape(name)}</th>{"".join(map(_cell, row))}</tr>'
         for name, row in zip(topology.gpus, topology.rows, strict=True)
     )
+    style = "border-spacing: 1px; font-size: 10px; text-align: center"
     return (
-        f'<table class="wb-topology"><thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody></table>'
-        f"{_legend(topology)}"
+        f'<div style="overflow-x: auto"><table style="{style}"><thead><tr><td></td>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>{_legend(topology)}"
     )
 
 
