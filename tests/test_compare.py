@@ -8,6 +8,7 @@ import json
 import random
 import warnings
 
+import dask.config
 import pytest
 
 from workbench.cli import main
@@ -170,6 +171,14 @@ def test_the_table_says_which_is_faster_and_by_how_much():
     assert found.rows[1].ratio == pytest.approx(0.5, rel=0.05)
     assert [each.difference for each in found.rows] == [None, "faster", "none"]
     assert found.rows[0].bytes_per_second == pytest.approx(GIB / 6, rel=0.05)
+
+
+def test_a_price_in_the_settings_gives_the_cost_of_a_run():
+    with dask.config.set({"workbench.prices": {"cpu": 36}}):
+        found = comparison(row("one", [100.0] * 4))
+        assert summarise(found).rows[0].cost == pytest.approx(1)
+        assert "| cost |" in export(found, "markdown")
+    assert "| cost |" not in export(found, "markdown")
 
 
 def test_times_within_their_spread_are_no_difference():

@@ -295,23 +295,25 @@ class Session:
     def compare(
         self,
         workload: str,
-        parameters: Mapping[str, Any] | None = None,
+        parameters: Mapping[str, Any] | str | None = None,
         *,
-        on: Sequence[str] = ("cpu",),
+        on: Sequence[str] | str = ("cpu",),
         **options: Any,
     ) -> Comparison:
         """Start to compare architectures and return at once; `wait_comparison` tells how it goes on.
 
         Parameters
         ----------
+        parameters
+            Those of the workload, by name or as a text such as 'size=2GiB seed=1'.
         on
-            Lines such as 'cpu --workers 2 --threads 1', or '--cluster NAME' for one that runs.
+            Lines such as 'cpu --workers 2 --threads 1', or '--cluster NAME' for one that runs; or all in one text.
         options
             `sweep` (values by name), `weak`, `repeats` and `warmup`; see `workbench.runs.comparisons.Request`.
         """
         from workbench.runs.compare import read_request, submit
 
-        given = {"workload": workload, "parameters": dict(parameters or {}), "on": tuple(on), **options}
+        given = {"workload": workload, "parameters": parameters or {}, "on": on, **options}
         return submit(read_request(given), self.hardware())
 
     def compare_runs(self, runs: Sequence[str]) -> Comparison:

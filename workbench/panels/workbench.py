@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from html import escape
 from types import TracebackType
@@ -15,6 +16,7 @@ import panel as pn
 from workbench.errors import WorkbenchError
 from workbench.panels import cells
 from workbench.panels.clusters import Clusters
+from workbench.panels.compare import Compare
 from workbench.panels.hardware import Hardware
 from workbench.panels.live import Replay, Shown, Watch
 from workbench.panels.loading import load_once
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from workbench.clusters.records import ClusterRecord
+    from workbench.runs.comparisons import Comparison
     from workbench.session import Session
 
 _log = logging.getLogger(__name__)
@@ -60,6 +63,7 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self.clusters = Clusters(self.session, self._watch)
         self.workloads = Workloads(self.session, self._changed)
         self.runs = Runs(self.session, self._replay)
+        self.comparing = Compare(self.session, theme)
         self.watched: Watch | Replay | None = None
         self.notice = Notice()
         self._client: Client | None = None
@@ -83,6 +87,7 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
                 sizing_mode="stretch_width",
                 gap="0",
             ),
+            self.comparing.view,
             self._watching,
             sizing_mode="stretch_width",
             stylesheets=[STYLE],
@@ -109,6 +114,22 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         if following is not None:
             following.cancel()
         wait_for(self._forget_watched)
+        wait_for(self.comparing.hide)
+
+    def compare(
+        self,
+        workload: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        on: Sequence[str] = ("cpu",),
+        **options: Any,
+    ) -> Comparison:
+        """Start to compare architectures and show it here; `options` are those of `Session.compare`."""
+
+        async def begin() -> Comparison:
+            return await self.comparing.begin(workload, parameters, on=tuple(on), **options)
+
+        return soon(begin).result()
 
     async def _refresh(self) -> None:
         """Show the clusters and runs as they are now."""
@@ -178,6 +199,7 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self.clusters.show(clusters)
         self.workloads.show(clusters)
         self.runs.show(runs)
+        self.comparing.refresh()
         held = _promised(clusters)
         if held != self._promised:
             self._promised = held

@@ -249,12 +249,23 @@ def _all() -> Path:
     return path
 
 
+_ended: dict[Path, tuple[int, Comparison]] = {}
+"""Comparisons that have ended, as they were read, with the time of the file: a list of many is read again and again."""
+
+
 def _read(path: Path) -> Comparison | None:
     try:
+        changed = (path / _FILE).stat().st_mtime_ns
+        known = _ended.get(path)
+        if known is not None and known[0] == changed:
+            return known[1]
         found = Comparison.model_validate_json((path / _FILE).read_bytes())
     except (OSError, ValidationError):
         return None
-    if not found.active or alive(found):
+    if not found.active:
+        _ended[path] = changed, found
+        return found
+    if alive(found):
         return found
     if found.pid is None and time.time() - found.created < _START_GRACE:
         return found

@@ -230,7 +230,6 @@ async def _surely(function: Callable[..., Any], *arguments: Any, **named: Any) -
 
 def sample_of(run: Run, round_: int = 0) -> Sample:
     """Return what a comparison keeps of a run."""
-    energy = getattr(run, "energy", None)
     return Sample(
         run=run.id,
         round=round_,
@@ -239,7 +238,7 @@ def sample_of(run: Run, round_: int = 0) -> Sample:
         bytes=run.bytes,
         result=run.result,
         check=run.check,
-        energy=energy if isinstance(energy, int | float) else None,
+        energy=None if run.energy is None else run.energy.joules,
         error=run.error,
     )
 

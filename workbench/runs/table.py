@@ -12,7 +12,7 @@ from dask.utils import format_bytes
 from pydantic import BaseModel, ConfigDict
 
 from workbench.clusters.spec import ClusterSpec
-from workbench.runs import statistics
+from workbench.runs import calibration, machines, statistics
 from workbench.runs.agreement import Answer, agreement, data_of
 from workbench.runs.compare import SWEPT_OPTIONS
 from workbench.runs.comparisons import Comparison, Row
@@ -145,6 +145,10 @@ class Summary(BaseModel):
     differences: tuple[Differing, ...]
     notes: tuple[str, ...]
     error: str | None
+
+    def _repr_markdown_(self) -> str:
+        """Return what a notebook shows below the cell."""
+        return as_markdown(self)
 
 
 def summarise(comparison: Comparison) -> Summary:
@@ -375,7 +379,7 @@ def _check(row: Row) -> Check | None:
 
 
 def _cost(spec: ClusterSpec, seconds: float) -> float | None:
-    return None
+    return machines.cost(seconds, machines.price_per_hour(spec, calibration.host()))
 
 
 # -- answers
