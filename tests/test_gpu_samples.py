@@ -365,3 +365,36 @@ def test_energy_is_power_over_time_where_there_is_no_counter() -> None:
 
 def test_energy_of_one_sample_is_unknown() -> None:
     assert energy([FULL]) is None
+
+
+# With a run
+
+
+def test_a_run_keeps_the_energy_and_the_samples_of_the_gpus_that_it_saw(
+    simulated_nvml: SimulatedNvml, data_folder: Path
+) -> None:
+    env = simulated_nvml.environment(2, load="busy")
+
+    def workbench(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "workbench", *words],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    try:
+        workbench("run", "array_sum", "--on", "cpu", "-p", "size=512MiB")
+        run = json.loads(workbench("show", "last", "--json"))
+        assert "by 2 GPUs in" in workbench("show", "last")
+    finally:
+        workbench("down", "--all")
+    # The simulated counters grow by 40 joules each second.
+    assert run["energy"]["joules"] == pytest.approx(2 * 40 * run["energy"]["seconds"], rel=0.2)
+    assert (run["energy"]["n_gpus"], run["energy"]["source"]) == (2, "counters")
+    recorded = read_events(data_folder / "runs" / run["id"] / "events.parquet")
+    assert {sample.name for sample in recorded.gpus} == {"SIMULATED GPU 0", "SIMULATED GPU 1"}

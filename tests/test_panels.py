@@ -21,7 +21,7 @@ from bokeh.models import ImportedStyleSheet, UIElement
 from tests.conftest import using_data_folder
 from workbench.clusters.plan import ClusterChoices
 from workbench.errors import BadInputError
-from workbench.panels import Progress, TaskStream, Watch, Workbench, Workers, cells
+from workbench.panels import GpuMonitor, Progress, TaskStream, Watch, Workbench, Workers, cells
 from workbench.panels.forms import Form
 from workbench.panels.hardware import Hardware
 from workbench.session import Session
@@ -337,7 +337,8 @@ def test_each_figure_shows_its_part_and_a_watch_all(quick_client: Any) -> None:
     def titles(figure: Any) -> set[str]:
         from bokeh.models import Plot
 
-        return {plot.title.text.split(",")[0] for plot in figure._figure.model.select({"type": Plot})}
+        plots = figure._figure.model.select({"type": Plot})
+        return {plot.title.text.split(",")[0] for plot in plots if not str(plot.name).startswith("gpu_")}
 
     with TaskStream(quick_client) as stream, Progress(quick_client) as progress:
         assert (titles(stream), titles(progress)) == ({"Tasks"}, {"Progress"})
@@ -345,6 +346,14 @@ def test_each_figure_shows_its_part_and_a_watch_all(quick_client: Any) -> None:
     with Workers(quick_client) as workers, Watch(quick_client) as watch:
         assert titles(workers) == {"CPU", "Memory"}
         assert titles(watch) == {"Tasks", "Progress", "CPU", "Memory"}
+
+
+def test_a_monitor_of_gpus_says_why_there_are_none(quick_client: Any) -> None:
+    with GpuMonitor(quick_client) as monitor:
+        compute(quick_client)
+        until(lambda: "NVIDIA driver" in monitor._status.object or " GPU" in monitor._status.object)
+        assert [plot.name for plot in monitor._figure.layout.gpus.plots][:2] == ["gpu_use_plot", "gpu_memory_plot"]
+        assert monitor._figure.layout.gpus.choice.active == list(range(7))
 
 
 def test_an_empty_figure_says_why(quick_client: Any) -> None:

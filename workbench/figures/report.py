@@ -159,6 +159,8 @@ def _figures(run: Mapping[str, Any]) -> str:
         facts.append((format_bytes(run["bytes"]), "processed"))
     if run.get("bytes_per_second"):
         facts.append((f"{format_bytes(run['bytes_per_second'])}/s", "on average"))
+    if run.get("energy"):
+        facts.append((f"{run['energy']['joules']:,.0f} J".replace(",", " "), "by the GPUs"))
     for name, value in plain(run.get("result")).items():
         facts.append((_result(value), name.replace("_", " ")))
     cells = "".join(
