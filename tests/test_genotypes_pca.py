@@ -221,3 +221,43 @@ def test_a_pass_reads_the_trace_from_the_counts() -> None:
     with dask.config.set(scheduler="sync"):
         operator.normal(np.eye(SAMPLES, 4), True)
     assert operator.squares == pytest.approx(float((cleaned(x, "patterson")[0] ** 2).sum()), rel=1e-12)
+
+
+@pytest.fixture(scope="module")
+def fast() -> Any:
+    pytest.importorskip("numba")
+    from workbench.genotypes import fast
+
+    fast.warm_up()
+    return fast
+
+
+@pytest.mark.parametrize(("samples", "columns"), [(1, 1), (12, 16), (203, 7), (204, 20), (500, 33)])
+def test_compiled_products_are_numpys_to_rounding(fast: Any, samples: int, columns: int) -> None:
+    x = counts(samples=samples, rows=150, missing=0.05)
+    packed = genotypes(x).packed.compute()
+    sites = Rule().sites(kernels.counted(packed, samples))
+    q = np.random.default_rng(0).standard_normal((samples, columns)).astype("f4")
+    exact = kernels.normal(packed, sites, kernels.Narrow.of(q, False))
+    for kernel in (kernels, fast):
+        found = kernel.normal(packed, sites, kernels.Narrow.of(q, True))
+        assert np.linalg.norm(found - exact) <= 3e-6 * np.linalg.norm(exact)
+
+
+def test_compiled_code_takes_blocks_of_any_height(fast: Any) -> None:
+    x = counts(rows=3000, samples=40)
+    packed = genotypes(x).packed.compute()
+    sites = Rule().sites(kernels.counted(packed, 40))
+    q = kernels.Narrow.of(np.eye(40, 16), True)
+    for rows in (0, 1, 11, 48, 49, 2100, 3000):
+        exact = kernels.normal(packed[:rows], sites[:rows], kernels.Narrow.of(np.eye(40, 16), False))
+        np.testing.assert_allclose(fast.normal(packed[:rows], sites[:rows], q), exact, atol=1e-2, rtol=1e-4)
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-8])
+def test_the_compiled_kernel_has_a_certificate_too(fast: Any, tol: float) -> None:
+    x = counts(missing=0.05)
+    result = run(genotypes(x), tol=tol, kernel="fast")
+    true = np.linalg.svd(cleaned(x, "patterson")[0], compute_uv=False)[:K]
+    assert (np.abs(result.singular_values_ / true - 1) <= result.certificate.bound + 2e-14).all()
+    assert result.certificate.bound.max() <= tol

@@ -39,6 +39,9 @@ class Kernel(Protocol):
     def projected(self, packed: Any, sites: Matrix, q: Narrow) -> Any:
         """Ã Q in the precision of Q."""
 
+    def oversamples(self, k: int) -> int:
+        """Columns beyond `k` that are worth their time."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:

@@ -10,14 +10,18 @@ from typing import Any, Literal
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes import kernels
+from workbench.genotypes import fast, kernels
 from workbench.genotypes.operator import GenotypeOperator, Kernel
 from workbench.genotypes.scaling import CONVENTIONS, REASONS, Rule, Scaler
 from workbench.genotypes.values import Genotypes, Variants
 from workbench.linalg import krylov
 from workbench.linalg.certificate import Certificate
+from workbench.linalg.passes import cluster_client
 
 Matrix = np.ndarray[Any, Any]
+
+# Fewer genotypes than this are gone through sooner than numba has read its compiled code.
+LARGE = 10**8
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +88,7 @@ def pca(
     max_missing: float = 1.0,
     ld_prune: tuple[int, float] | None = None,
     kept: Any = None,
-    n_oversamples: int = 10,
+    n_oversamples: int | None = None,
     seed: Any = 0,
     keep: bool | None = None,
     kernel: Literal["auto", "numpy", "fast"] = "auto",
@@ -104,7 +108,8 @@ def pca(
     scaler
         "patterson" (as scikit-allel and sgkit), "hail", "plink", "standard" or "center"; None is "center", too.
     tol, max_passes, n_oversamples, seed
-        As `linalg.svd_compressed` has them: values are right to `tol`, or the certificate says that they aren't.
+        As `linalg.svd_compressed` has them (n_oversamples=None is the kernel's own choice): values are right to `tol`,
+        or the certificate says that they aren't.
     maf
         Sites whose rarer allele is less frequent are left out.
     max_missing
@@ -129,10 +134,10 @@ def pca(
     asked = mask
     if ld_prune is not None:
         mask = _pruned(genotypes, ld_prune, rule, mask)
-    operator = GenotypeOperator(
-        genotypes, rule, kernel=_kernel(kernel, genotypes), kept_rows=mask, keep=keep, at_least=k
-    )
-    found = krylov.leading(operator, k, oversample=n_oversamples, tol=tol, max_passes=max_passes, seed=seed)
+    chosen = _kernel(kernel, genotypes)
+    operator = GenotypeOperator(genotypes, rule, kernel=chosen, kept_rows=mask, keep=keep, at_least=k)
+    more = chosen.oversamples(k) if n_oversamples is None else n_oversamples
+    found = krylov.leading(operator, k, oversample=more, tol=tol, max_passes=max_passes, seed=seed)
     return _result(genotypes, operator, found, asked)
 
 
@@ -180,9 +185,18 @@ def _pruned(genotypes: Genotypes, given: tuple[int, float], rule: Rule, mask: Ma
 
 
 def _kernel(name: str, genotypes: Genotypes) -> Kernel:
+    """The kernel of that name, ready to be used by every worker."""
     if name not in ("auto", "numpy", "fast"):
         raise BadInputError(f"Unknown kernel {name!r}. Choose one of: auto, numpy, fast.")
-    return kernels
+    large = genotypes.n_variants * genotypes.n_samples >= LARGE
+    if name == "numpy" or (name == "auto" and not (large and fast.installed())):
+        return kernels
+    client = cluster_client()
+    if client is None:
+        fast.warm_up()
+    else:
+        client.run(fast.warm_up)
+    return fast
 
 
 def _result(
