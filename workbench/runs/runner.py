@@ -7,6 +7,7 @@ cancels. What it prints goes to the run's log.txt.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import signal
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 import cloudpickle
 import psutil
 
+from workbench.monitor.energy import Meter
 from workbench.runs import counting, places, store, transfers
 from workbench.runs.counting import (
     GroupCount,
@@ -37,6 +40,7 @@ from workbench.runs.store import Check, Progress, Run
 if TYPE_CHECKING:
     from distributed import Client
 
+    from workbench.monitor.events import Batch
     from workbench.monitor.feed import Feed
 
 # The scheduler may have been started by another version of this package.
@@ -67,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _ignore_cancellation()
         counted = store.get(run_id).progress.model_copy(update={"stage": None})
         # Whoever waits for the answer has it before the events are in their final form.
-        store.update(run_id, only_if=store.ACTIVE, **{"progress": counted, "stopped": time.time(), **changes})
+        ended = {"progress": counted, "stopped": time.time(), "energy": recording.energy()}
+        store.update(run_id, only_if=store.ACTIVE, **ended, **changes)
     return 0 if changes["status"] == "done" else 1
 
 
@@ -134,17 +139,21 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
                 began = time.perf_counter()
                 counter.stage = "building"
                 collections = chosen.build(parameters)
+                # Where the array is held before anything is done with it, making it isn't part of the time.
+                made = time.perf_counter() if parameters.resolved.get("persist") else began
                 counter.stage = "computing"
                 persisted = _persist(client, collections)
                 gathered = chosen.gathered(parameters)
                 futures = client.compute([persisted[name].to_backend("numpy") for name in gathered])
                 results = persisted | dict(zip(gathered, client.gather(futures), strict=True))
-                seconds = time.perf_counter() - began
+                seconds = time.perf_counter() - made
                 counter.count()
             recording.stop()
             on_gpu = places.collected(client, run.id) if _has_gpus(run) else None
             progress = finished(counter.progress)
             result = chosen.summarise(results)
+            if made > began:
+                result |= {"seconds_to_make": made - began}
             if since is not None:
                 result |= {"bandwidth": transfers.bandwidth(client, since)}
             # Kept before it is checked: an answer whose check breaks down is still an answer.
@@ -254,6 +263,8 @@ class _Recording:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._feed: Feed | None = None
+        self._meter = Meter()
+        self._waiting: deque[Batch] = deque()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._record, name="recorder")
 
@@ -261,7 +272,7 @@ class _Recording:
         """Begin to record."""
         from workbench.monitor.feed import Feed
 
-        self._feed = Feed(client).start()
+        self._feed = Feed(client, self._receive).start()
         self._thread.start()
 
     def stop(self) -> None:
@@ -270,15 +281,23 @@ class _Recording:
             self._feed.close()
         self._ended.set()
 
+    def energy(self) -> store.Energy | None:
+        """What the GPUs took until `stop`; None without any."""
+        found = self._meter.energy()
+        return None if found is None else store.Energy(**dataclasses.asdict(found))
+
+    def _receive(self, batch: Batch) -> None:
+        self._meter.feed(batch.gpus)
+        self._waiting.append(batch)
+
     def _record(self) -> None:
         ended = self._ended.wait(_RECORDING_INTERVAL)
         from workbench.monitor.record import Recorder
 
-        assert self._feed is not None
         with Recorder(self._path) as recorder:
             while True:
-                for batch in self._feed.take():
-                    recorder.write(batch)
+                while self._waiting:
+                    recorder.write(self._waiting.popleft())
                 if ended:
                     return
                 ended = self._ended.wait(_RECORDING_INTERVAL)
