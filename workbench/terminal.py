@@ -151,6 +151,13 @@ def show_workload(template: Template) -> None:
         default = Text("required", "yellow") if name in required else Text(_plain(about.get("default")))
         table.add_row(Text(name, "bold"), default, allowed(about), _meaning(about))
     console.print(table)
+    if template.presets:
+        console.print()
+        presets = _table("PRESET", "WHAT", "FROM")
+        for preset in template.presets:
+            presets.add_row(Text(preset.name, "bold"), preset.title, preset.source)
+        console.print(presets)
+        console.print(f"Run one: workbench run {template.name} --preset {template.presets[0].name} --on gpus")
 
 
 def show_runs(runs: Sequence[Run]) -> None:
@@ -181,10 +188,6 @@ def show_run(run: Run) -> None:
     if run.check is not None:
         verdict = "passed: " if run.check.passed else "failed: "
         about["Check"] = Text(verdict, "green" if run.check.passed else "red") + Text(run.check.what)
-    if run.on_gpu is not None:
-        about["On the GPU?"] = Text(run.on_gpu.sentence)
-        if run.on_gpu.warning:
-            about["Warning"] = Text(run.on_gpu.warning, "yellow")
     if run.on_gpu is not None:
         about["On the GPU?"] = Text(run.on_gpu.sentence)
         if run.on_gpu.warning:

@@ -41,6 +41,7 @@ class FakeTemplate(NamedTuple):
     summary: str = "Sums every other number."
     help: str = "Sums every other number of a random array."
     source: str = "def array_sum(size): ..."
+    presets: tuple[Any, ...] = ()
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object", "properties": {"size": {"type": "string", "default": "1GiB"}}}

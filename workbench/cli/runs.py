@@ -44,6 +44,8 @@ def _workloads(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     session = new_session()
     parameters = parameters_of(arguments.parameters)
+    if arguments.preset is not None:
+        parameters = with_preset(session.workload(arguments.workload).preset(arguments.preset), parameters)
     if arguments.cluster is not None:
         run = run_on(session, arguments.workload, parameters, session.cluster(arguments.cluster), force=arguments.force)
     else:
@@ -163,7 +165,14 @@ def _workload_json(template: Any) -> dict[str, Any]:
         "help": template.help,
         "schema": template.schema(),
         "source": template.source,
+        "presets": [preset.model_dump() for preset in template.presets],
     }
+
+
+def with_preset(preset: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of a preset, with those in their place that were given; a size takes the place of a shape."""
+    left_out = {"shape"} if "size" in given else set()
+    return {name: value for name, value in preset.parameters.items() if name not in left_out} | given
 
 
 def parameters_of(given: Sequence[str]) -> dict[str, str]:
@@ -216,6 +225,7 @@ def add_run_commands(commands: Any) -> None:
         epilog='Example: workbench run array_sum --on "cpu --workers 2" -p size=1GiB -p chunks=64MiB',
     )
     run.add_argument("workload", metavar="WORKLOAD", help="see: workbench workloads")
+    run.add_argument("--preset", metavar="NAME", help="parameters of a text's experiment; -p changes some of them")
     where = run.add_mutually_exclusive_group(required=True)
     where.add_argument("--cluster", metavar="NAME", help="a cluster that is up")
     where.add_argument(

@@ -326,6 +326,7 @@ def _workloads(session: Session) -> dict[str, Any]:
                 "help": template.help,
                 "schema": template.schema(),
                 "source": template.source,
+                "presets": [preset.model_dump() for preset in template.presets],
             }
             for template in session.workloads()
         ]

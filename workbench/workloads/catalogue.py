@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from dask.utils import format_bytes
 
-from workbench.workloads import array, checks, estimates, file, network, svd, sweep
+from workbench.workloads import array, checks, estimates, file, network, presets, svd, sweep
 from workbench.workloads.fields import Layout, Tolerance
 from workbench.workloads.layout import cut, working_type
 from workbench.workloads.opening import find_array
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import Wish, chunks_of, shape_of
-from workbench.workloads.values import BadParameterError, Check, Surroundings
+from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -100,6 +101,23 @@ def _right_for_file(resolved: Mapping[str, Any], results: Mapping[str, Any], cli
     return checks.svd_is_close(x, results, resolved["tolerance"], client)
 
 
+def _with_input(
+    estimate: Callable[[Mapping[str, Any], int], Needs], resolved: Mapping[str, Any], threads_per_worker: int
+) -> Needs:
+    """Add the array itself where it is held first, and isn't counted already."""
+    needs = estimate(resolved, threads_per_worker)
+    if not resolved["persist"] or not resolved.get("compute", True):
+        return needs
+    more = format_bytes(needs.input_bytes)
+    return needs.model_copy(
+        update={
+            "held_total": needs.held_total + needs.input_bytes,
+            "kept": None if needs.kept is None else needs.kept + needs.input_bytes,
+            "sentence": f"{needs.sentence} The array is made first and held, {more} more.",
+        }
+    )
+
+
 def _singular_values(results: Mapping[str, Any]) -> dict[str, Any]:
     return {"singular_values": [float(value) for value in results["s"]]}
 
@@ -114,6 +132,7 @@ TEMPLATES: tuple[Template, ...] = (
         estimate=estimates.streaming_sum,
         checker=checks.sum_is_expected,
         summary_of=_value,
+        presets=presets.SUM,
     ),
     Template(
         array.array_mean,
@@ -124,6 +143,7 @@ TEMPLATES: tuple[Template, ...] = (
         estimate=estimates.streaming_sum,
         checker=checks.mean_is_expected,
         summary_of=_value,
+        presets=presets.SUM,
     ),
     Template(
         array.transpose_sum,
@@ -134,6 +154,7 @@ TEMPLATES: tuple[Template, ...] = (
         estimate=estimates.transposed_sum,
         checker=checks.transpose_sum_is_expected,
         summary_of=_value,
+        presets=presets.TRANSPOSE,
         reports_bandwidth=True,
     ),
     Template(
@@ -154,9 +175,10 @@ TEMPLATES: tuple[Template, ...] = (
         returns=("u", "s", "v"),
         small=("s",),
         resolver=partial(_random_array, workload="tall_skinny_svd", layout="tall"),
-        estimate=estimates.exact_svd,
+        estimate=partial(_with_input, estimates.exact_svd),
         checker=_exact,
         summary_of=_singular_values,
+        presets=presets.TALL,
         parts=lambda _: (svd.random_matrix,),
     ),
     Template(
@@ -165,9 +187,10 @@ TEMPLATES: tuple[Template, ...] = (
         returns=("u", "s", "v"),
         small=("s",),
         resolver=_compressible,
-        estimate=estimates.approximate_svd,
+        estimate=partial(_with_input, estimates.approximate_svd),
         checker=_close,
         summary_of=_singular_values,
+        presets=presets.COMPRESSED,
         parts=lambda _: (svd.random_matrix,),
         extra={"tolerance": (Tolerance, 0.25)},
     ),

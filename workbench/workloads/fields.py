@@ -138,6 +138,14 @@ Recompute = Annotated[
     ),
 ]
 
+Persist = Annotated[
+    bool,
+    Words(
+        allowed="true or false",
+        description="Make the array first and hold it in memory, so that only what is done with it is timed.",
+    ),
+]
+
 Center = Annotated[
     bool,
     Words(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import NotFoundError
 from workbench.workloads import forms
+from workbench.workloads.presets import Preset, find
 from workbench.workloads.source import cell, plain_source
 from workbench.workloads.values import Check, Needs, Parameters, Surroundings
 
@@ -58,6 +59,8 @@ class Template:
     """Fields of the form, with type and default, that the function doesn't take: what the check asks for."""
     reports_bandwidth: bool = False
     """Whether its runs tell how fast data travelled between the workers."""
+    presets: tuple[Preset, ...] = ()
+    """Parameters with which somebody has used it before."""
     conducted: bool = False
     """Whether it is measured on clusters of its own, which `runs` starts; the function does the same in one process."""
 
@@ -84,6 +87,10 @@ class Template:
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the form: properties with title, description, default, bounds, unit and examples."""
         return forms.schema(self._form)
+
+    def preset(self, name: str) -> Preset:
+        """One of the presets. NotFoundError lists which there are."""
+        return find(self.name, self.presets, name)
 
     def validate(
         self,

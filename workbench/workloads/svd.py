@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import dask.array as da
+from dask.base import wait
 
 from workbench.workloads.fields import (
     Chunks,
@@ -13,6 +14,7 @@ from workbench.workloads.fields import (
     Iterations,
     Iterator,
     MatrixType,
+    Persist,
     Recompute,
     Seed,
     Shape,
@@ -33,6 +35,7 @@ def tall_skinny_svd(
     chunks: Chunks = "auto",
     dtype: FloatType = "float64",
     seed: Seed = 0,
+    persist: Persist = False,
 ) -> tuple[da.Array, da.Array, da.Array]:
     """Full SVD of a random matrix with many rows and few columns.
 
@@ -42,6 +45,9 @@ def tall_skinny_svd(
     it is 1 000 000 × 1000.
     """
     x = random_matrix(shape, chunks, dtype, seed)
+    if persist:
+        x = x.persist()
+        wait(x)
     u, s, v = da.linalg.svd(x)
     return u, s, v
 
@@ -55,6 +61,7 @@ def compressed_svd(
     chunks: Chunks = "auto",
     dtype: MatrixType = "uint8",
     seed: Seed = 0,
+    persist: Persist = False,
 ) -> tuple[da.Array, da.Array, da.Array]:
     """First k singular values and vectors of a large random matrix, approximately.
 
@@ -64,6 +71,9 @@ def compressed_svd(
     k is 10 and there are no power iterations.
     """
     x = random_matrix(shape, chunks, dtype, seed)
+    if persist:
+        x = x.persist()
+        wait(x)
     # A RandomState makes its numbers where x is, on the CPU or a GPU.
     rs = da.random.RandomState(seed)
     u, s, v = da.linalg.svd_compressed(x, k, iterator=iterator, n_power_iter=n_power_iter, seed=rs, compute=compute)
