@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulated import SimulatedNvml, simulated_nvml
+from tests.simulated import SimulatedNvml, dgx1_sysfs, simulated_nvml
 from tests.test_budget import machine
 from workbench.clusters import control, cuda
 from workbench.clusters.budget import check_budget
@@ -258,6 +258,51 @@ def test_each_device_has_a_worker_that_is_pinned(workbench: Callable[..., Any], 
     )
     places = json.loads(asked.stdout)
     assert {device for device, _ in places} == set(told["devices"])
+
+
+def test_over_infiniband_each_worker_has_the_card_nearest_to_its_gpu(
+    simulated_nvml: SimulatedNvml, tmp_path: Path
+) -> None:
+    dgx1 = simulated_nvml.inventory(preset="dgx1", sys_folder=dgx1_sysfs(tmp_path))
+    spec = plan("ucx", dgx1, version=PACKAGES.get, infiniband=lambda: True)
+    near = tuple(f"mlx5_{card}:1" for card in (0, 0, 2, 2, 1, 1, 3, 3))
+    assert spec.network_cards == near
+    assert "UCX uses the network card nearest to each GPU: 0 over mlx5_0:1, 1 over mlx5_0:1, 2 over" in " ".join(
+        spec.why
+    )
+    assert f"# UCX_NET_DEVICES={' '.join(near)}" in spec.code()
+    assert plan("ucx", dgx1, version=PACKAGES.get, infiniband=lambda: False).network_cards == ()
+
+
+SPECS = """
+import asyncio, json, os, sys
+from workbench.clusters.launch import cuda_cluster_class
+from workbench.hardware import inventory
+os.cpu_count = lambda: 80  # as many as a DGX-1 has: Dask-CUDA asks NVML for no more
+async def main():
+    devices = [gpu.uuid for gpu in inventory().gpus]
+    cluster = cuda_cluster_class()(
+        CUDA_VISIBLE_DEVICES=devices, protocol="tcp", host="127.0.0.1", dashboard_address=None, asynchronous=True
+    )
+    cluster.network_cards = {device: f"mlx5_{n}:1" for n, device in enumerate(devices)}
+    cluster.scale(0)
+    cluster.scale(8)
+    workers = [cluster.worker_spec[device]["options"] for device in devices]
+    cores = [next(sorted(each.cores) for each in worker["plugins"] if hasattr(each, "cores")) for worker in workers]
+    print(json.dumps([cores, [worker["env"]["UCX_NET_DEVICES"] for worker in workers]]), flush=True)
+    os._exit(0)
+asyncio.run(main())
+"""
+
+
+@needs_dask_cuda
+def test_workers_are_pinned_as_the_matrix_of_the_dgx_1_says_and_keep_their_cards(
+    simulated_nvml: SimulatedNvml,
+) -> None:
+    cores, cards = json.loads(simulated_nvml.python(SPECS, preset="dgx1"))
+    first, second = [*range(20), *range(40, 60)], [*range(20, 40), *range(60, 80)]
+    assert cores == 4 * [first] + 4 * [second]
+    assert cards == [f"mlx5_{n}:1" for n in range(8)]
 
 
 @needs_dask_cuda

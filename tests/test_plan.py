@@ -88,8 +88,9 @@ def test_the_sentences_name_cores_memory_and_where_the_memory_comes_from() -> No
         "8 cores may be used.",
         "3 processes of 2 threads: processes as chosen, 8 usable cores shared out.",
         "2 usable cores of 8 left to the scheduler, Jupyter and others.",
-        "15.00 GiB for all workers together, 5.00 GiB for each: all that the budget leaves (20.00 GiB of memory, less "
-        "2.00 GiB in reserve, less 3.00 GiB promised to running clusters).",
+        "10.00 GiB for all workers together, 3.33 GiB for each: two thirds of what the budget leaves (20.00 GiB of "
+        "memory, less 2.00 GiB in reserve, less 3.00 GiB promised to running clusters), so that it can grow or another "
+        "cluster start.",
     )
 
 

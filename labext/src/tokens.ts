@@ -55,6 +55,8 @@ export interface IPlan {
   code: string;
   budget: IBudget | null;
   problem: string | null;
+  /** What a person agrees to who starts it. */
+  consent: string | null;
 }
 
 export type ClusterStatus = 'starting' | 'ready' | 'stopping' | 'failed' | 'lost';

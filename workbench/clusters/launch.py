@@ -8,9 +8,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import dask.config
 
@@ -47,15 +47,39 @@ _HERE: dict[str, Any] = {
 
 async def cuda_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
     """Dask-CUDA's LocalCUDACluster with its scheduler up and no worker yet."""
-    from dask_cuda import LocalCUDACluster
-
     if importlib.util.find_spec("cupy") is None:
         # Planned where it was installed; here importing it would end every worker.
         spec = spec.model_copy(update={"cupy": False})
-    cluster = LocalCUDACluster(**spec.arguments(), security=security, **_HERE)
+    cluster = cuda_cluster_class()(**spec.arguments(), security=security, **_HERE)
+    cluster.network_cards = dict(zip(spec.devices, spec.network_cards, strict=False))
     # It takes no 0 for n_workers, and would wait for them where the host wants to count them.
     cluster.scale(0)
     return await cluster
+
+
+def cuda_cluster_class() -> Any:
+    """Return Dask-CUDA's class with one thing more: a network card for each worker. Imports dask_cuda."""
+    from dask_cuda import LocalCUDACluster
+
+    class NearestCards(LocalCUDACluster):
+        """Dask-CUDA's cluster, whose workers speak over the network card next to their GPU."""
+
+        network_cards: Mapping[str, str] = {}
+        """Port of a card by the UUID of a GPU."""
+
+        def new_worker_spec(self) -> dict[str, Any]:
+            """Return the next worker, with variables of its own."""
+            made: dict[str, Any] = super().new_worker_spec()
+            for device, worker in made.items():
+                worker["options"]["env"].update(net_devices(self.network_cards.get(device)))
+            return made
+
+    return NearestCards
+
+
+def net_devices(card: str | None) -> dict[str, str]:
+    """Environment of a worker that is to use one port of a network card, unless the user tells UCX otherwise."""
+    return {} if card is None or "UCX_NET_DEVICES" in os.environ else {"UCX_NET_DEVICES": card}
 
 
 async def ucx_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
@@ -138,15 +162,19 @@ def _check_environment(spec: ClusterSpec) -> None:
 
         check_environment(spec.python)
     if spec.devices:
-        _check_package(spec, ("dask-cuda",), "cuda13")
+        _check_package(spec, ("dask-cuda",), "cuda")
     if spec.protocol == "ucx":
         _check_package(spec, UCX_PACKAGES, "ucx")
 
 
-def _check_package(spec: ClusterSpec, names: tuple[str, ...], extra: str) -> None:
+def _check_package(spec: ClusterSpec, names: tuple[str, ...], kind: Literal["cuda", "ucx"]) -> None:
     from workbench.clusters.environments import installed
 
     if not installed(spec.python, names):
+        from workbench.hardware import inventory
+        from workbench.hardware.offers import extra_for
+
+        extra = extra_for(kind, inventory())
         raise MissingError(
             f"The {spec.profile} profile needs {names[0]} in {spec.python or sys.executable}: "
             f"pip install 'dask-workbench[{extra}]'."

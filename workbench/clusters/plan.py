@@ -14,11 +14,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from workbench import config
 from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after, most_workers
+from workbench.clusters.devices import Device, near_cards, pick
 from workbench.clusters.devices import check as check_devices
-from workbench.clusters.devices import pick
 from workbench.clusters.spec import PROFILE_NAMES, ClusterSpec, Protocol
 from workbench.errors import BadInputError, ConflictError, MissingError
-from workbench.hardware import Cpu, Inventory, profiles
+from workbench.hardware import Cpu, Inventory, profiles, ucx_transports
 from workbench.hardware.sources import installed_version
 
 _MOST_THREADS = 8
@@ -40,9 +40,13 @@ UCX_MEASURED = (
 )
 """From experiments of autumn 2026 with distributed 2026.7.1 and distributed-ucxx 0.52.0."""
 
+_COMFORTABLE = 2 * MINIMUM_PER_WORKER
+_DEFAULT_SHARE = 2 / 3
+"""Of the memory that is left, when nobody chooses: so that the cluster can grow, or another one be started."""
+
 _UCX_OPEN = (
-    "Warning: no encryption and no password over UCX, which listens on all network interfaces of this machine: start "
-    "it only where the network is trusted."
+    "Warning: no encryption and no password over UCX, which listens on all network interfaces of this machine (ucxx "
+    "takes no address to listen at): start it only where the network is trusted, or behind a firewall."
 )
 
 
@@ -94,6 +98,11 @@ _Interpreter = Annotated[str | None, BeforeValidator(_path), WithJsonSchema({"ty
 _Switch = Annotated[bool | None, BeforeValidator(_blank_is_none), WithJsonSchema({"type": "boolean"})]
 
 
+def consent(spec: ClusterSpec) -> str | None:
+    """Return what a person has to agree to before such a cluster is started by a click; None where it is harmless."""
+    return _UCX_OPEN if spec.protocol == "ucx" else None
+
+
 def _without_defaults(schema: dict[str, Any]) -> None:
     """Leave out `default: null`: a form shows an empty field, whose meaning is in the description."""
     for properties in schema["properties"].values():
@@ -114,7 +123,7 @@ class ClusterChoices(BaseModel):
     memory: _Size = Field(
         None,
         title="Memory",
-        description="For all workers together, such as 8GiB. Left out: what the budget leaves.",
+        description="For all workers together, such as 8GiB. Left out: two thirds of what the budget leaves.",
     )
     encrypt: _Switch = Field(
         None,
@@ -187,6 +196,10 @@ _ALLOWED = {
 }
 
 
+def _speaks_infiniband() -> bool:
+    return ucx_transports().infiniband
+
+
 class _Split(NamedTuple):
     n_workers: int
     threads: int
@@ -209,6 +222,7 @@ def plan(
     promised: int = 0,
     ucx_measured: str | None = None,
     version: Callable[[str], str | None] = installed_version,
+    infiniband: Callable[[], bool] = _speaks_infiniband,
 ) -> ClusterSpec:
     """Return the spec of the cluster that matches profile, hardware and choices; `spec.why` explains it.
 
@@ -228,6 +242,8 @@ def plan(
         measured, and what was measured elsewhere must do.
     version
         Version of an installed package by its name, None where it is missing.
+    infiniband
+        Whether UCX has a transport for InfiniBand; asked only where there are GPUs and cards.
 
     Raises
     ------
@@ -251,7 +267,7 @@ def plan(
         rmm_pool_size=rmm_pool_size,
     )
     if has_gpus(profile, inventory, version):
-        return _on_devices(profile, inventory, chosen, promised)
+        return _on_devices(profile, inventory, chosen, promised, infiniband)
     _check_no_gpu_choices(profile, chosen)
     split = _split(inventory.cpu, chosen.n_workers, chosen.threads_per_worker)
     left = budget_after(inventory, promised)
@@ -284,12 +300,15 @@ def has_gpus(profile: str, inventory: Inventory, version: Callable[[str], str | 
     return profile in ("gpu", "gpus")
 
 
-def _on_devices(profile: str, inventory: Inventory, chosen: GpuChoices, promised: int) -> ClusterSpec:
+def _on_devices(
+    profile: str, inventory: Inventory, chosen: GpuChoices, promised: int, infiniband: Callable[[], bool]
+) -> ClusterSpec:
     picked, picked_why = pick(profile, inventory, chosen.devices, chosen.n_workers)
     threads = chosen.threads_per_worker or 1
     left = budget_after(inventory, promised)
     limit, memory_why = _memory(len(picked), chosen.memory, left, most_workers(inventory))
     protocol = _protocol(profile, chosen.encrypt)
+    cards = near_cards(picked, inventory) if protocol == "ucx" and inventory.network and infiniband() else ()
     spec = ClusterSpec(
         profile="gpu" if profile == "gpu" else "gpus" if profile == "gpus" else "ucx",
         n_workers=len(picked),
@@ -301,6 +320,7 @@ def _on_devices(profile: str, inventory: Inventory, chosen: GpuChoices, promised
         devices=tuple(device.uuid for device in picked),
         device_memory_limit=chosen.device_memory_limit,
         rmm_pool_size=chosen.rmm_pool_size,
+        network_cards=cards,
         cupy=find_spec("cupy") is not None,
         why=(
             picked_why,
@@ -308,6 +328,7 @@ def _on_devices(profile: str, inventory: Inventory, chosen: GpuChoices, promised
             memory_why,
             *_available(inventory, limit * len(picked)),
             _device_memory(chosen),
+            *_cards(picked, cards),
             *_without_cupy(),
             *((_UCX_OPEN,) if protocol == "ucx" else ()),
         ),
@@ -329,6 +350,13 @@ def _device_memory(chosen: GpuChoices) -> str:
     if chosen.rmm_pool_size is not None:
         pool = f" RMM takes a pool of {format_bytes(chosen.rmm_pool_size)} on each GPU at the start, as chosen."
     return f"Blocks move from a GPU to the host's memory beyond {what}.{pool}"
+
+
+def _cards(picked: Sequence[Device], cards: tuple[str, ...]) -> tuple[str, ...]:
+    if not cards:
+        return ()
+    pairs = ", ".join(f"{device.label} over {card}" for device, card in zip(picked, cards, strict=True))
+    return (f"UCX uses the network card nearest to each GPU: {pairs}.",)
 
 
 def _without_cupy() -> tuple[str, ...]:
@@ -446,7 +474,7 @@ def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tupl
             f"{format_bytes(left.left)} of memory is left for another cluster ({left.describe()}). Stop a cluster, or "
             "give the memory yourself (--memory) together with --force."
         )
-    total = left.left if chosen is None else chosen
+    total = _by_default(n_workers, left.left) if chosen is None else chosen
     each = total // n_workers
     if each < MINIMUM_PER_WORKER:
         raise BadInputError(_too_little(n_workers, chosen, total, most))
@@ -454,11 +482,19 @@ def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tupl
     if n_workers == 1:
         both = f"{format_bytes(total)} for the one worker"
     if chosen is None:
-        return each, f"{both}: all that the budget leaves ({left.describe()})."
+        what = "all" if total == left.left else "two thirds of what"
+        more = "" if total == left.left else ", so that it can grow or another cluster start"
+        return each, f"{both}: {what} the budget leaves ({left.describe()}){more}."
     verdict = f"the budget leaves {format_bytes(left.left)}"
     if total > left.left:
         verdict = f"Warning: {verdict} ({left.describe()}), so this takes --force"
     return each, f"{both}, as chosen. {verdict[0].upper()}{verdict[1:]}."
+
+
+def _by_default(n_workers: int, left: int) -> int:
+    """Bytes for all workers when nobody chooses: a share of what is left, all of it where it is little."""
+    share = int(_DEFAULT_SHARE * left)
+    return share if share >= n_workers * _COMFORTABLE else left
 
 
 def _too_little(n_workers: int, chosen: int | None, total: int, most: int) -> str:

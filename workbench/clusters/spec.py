@@ -38,6 +38,8 @@ class ClusterSpec(BaseModel):
     """Bytes on each GPU beyond which blocks move to the host's memory; None is Dask-CUDA's 0.8 of the card."""
     rmm_pool_size: Annotated[int, Field(ge=1)] | None = None
     """Bytes that RMM takes on each GPU at the start, and hands out quickly; None is no pool."""
+    network_cards: tuple[str, ...] = ()
+    """Port of the network card nearest to each device, as UCX_NET_DEVICES takes it: 'mlx5_0:1'. Empty: UCX chooses."""
     cupy: bool = False
     """Whether workers import CuPy before anything else, and CuPy takes its memory from RMM's pool."""
     why: tuple[str, ...] = ()
@@ -56,6 +58,8 @@ class ClusterSpec(BaseModel):
             raise ValueError("devices belong to the profiles 'gpu', 'gpus' and 'ucx'")
         if self.devices and self.n_workers > len(self.devices):
             raise ValueError(f"n_workers is {self.n_workers}, and there are {len(self.devices)} devices")
+        if self.network_cards and (self.protocol != "ucx" or len(self.network_cards) != len(self.devices)):
+            raise ValueError("network_cards are for UCX, one for each of the devices")
         if not self.devices and (self.device_memory_limit or self.rmm_pool_size or self.cupy):
             raise ValueError("device_memory_limit, rmm_pool_size and cupy need devices")
         return self
@@ -139,6 +143,11 @@ class ClusterSpec(BaseModel):
         if self.encrypt:
             imports.append("from distributed.security import Security")
             arguments.append("security=Security.temporary(),")
+        if self.network_cards:
+            arguments.append(
+                "# It takes no variables for each worker, so UCX chooses the cards. Near the devices are:"
+            )
+            arguments.append(f"# UCX_NET_DEVICES={' '.join(self.network_cards)}")
         body = "\n".join(f"        {line}" for line in arguments)
         kind = "LocalCUDACluster" if self.devices else "LocalCluster"
         shebang = f"# Run with: {Path(self.python)}\n" if self.python else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from workbench.hardware.sources import installed_version
 from workbench.hardware.values import Inventory, Profile
@@ -44,14 +45,17 @@ def _without_gpus(inventory: Inventory, version: Callable[[str], str | None]) ->
     if not inventory.visible_gpus():
         return "CUDA_VISIBLE_DEVICES hides every GPU: unset it, or name some in it."
     if version("dask-cuda") is None:
-        return f"Needs dask-cuda: pip install 'dask-workbench[{_extra(inventory)}]'."
+        return f"Needs dask-cuda: pip install 'dask-workbench[{extra_for('cuda', inventory)}]'."
     return None
 
 
-def _extra(inventory: Inventory) -> str:
+def extra_for(kind: Literal["cuda", "ucx"], inventory: Inventory) -> str:
     """Return the extra that fits the driver: one older than CUDA 13 can't run what is built for that."""
     major = (inventory.cuda.version or "").partition(".")[0]
-    return "cuda12" if major.isdecimal() and int(major) < 13 else "cuda13"
+    old = major.isdecimal() and int(major) < 13
+    if kind == "ucx":
+        return "ucx12" if old else "ucx"
+    return "cuda12" if old else "cuda13"
 
 
 def _remedy(cause: str) -> str:
@@ -61,4 +65,6 @@ def _remedy(cause: str) -> str:
 
 
 def _without_ucx(inventory: Inventory) -> str | None:
-    return None if inventory.ucx.installed else "Needs distributed-ucxx: pip install 'dask-workbench[ucx]'."
+    if inventory.ucx.installed:
+        return None
+    return f"Needs distributed-ucxx: pip install 'dask-workbench[{extra_for('ucx', inventory)}]'."

@@ -162,6 +162,8 @@ class Plan(Handler):
 
 
 def _plan(session: Session, profile: str, choices: dict[str, Any] | None = None) -> dict[str, Any]:
+    from workbench.clusters.plan import consent
+
     spec = session.plan(profile, **_known(choices or {}))
     return {
         "spec": spec.model_dump(mode="json"),
@@ -170,6 +172,7 @@ def _plan(session: Session, profile: str, choices: dict[str, Any] | None = None)
         "code": spec.code(),
         "budget": session.budget().model_dump(mode="json"),
         "problem": _problem(session, spec),
+        "consent": consent(spec),
     }
 
 

@@ -93,7 +93,7 @@ function Planner({ model }: { model: Model }): JSX.Element {
     options: { python: environments(model) },
     onChange: (field: string, value: unknown) => model.choose(field, value)
   };
-  const pastBudget = Boolean(plan?.problem) && !wrong;
+  const past = !wrong && (plan?.problem ?? plan?.consent);
   return (
     <div className="wb-Planner">
       <Problem problem={model.problem('profile')} />
@@ -115,15 +115,15 @@ function Planner({ model }: { model: Model }): JSX.Element {
           data-workbench="field-name"
           value={model.name}
           onChange={event => model.setName(event.target.value)}
-          onKeyDown={event => event.key === 'Enter' && void model.start()}
+          onKeyDown={event => event.key === 'Enter' && !past && void model.start()}
         />
         <Button
-          kind={pastBudget ? 'warn' : 'accept'}
-          label={pastBudget ? 'Start anyway' : 'Start'}
+          kind={past ? 'warn' : 'accept'}
+          label={past ? 'Start anyway' : 'Start'}
           hook="start"
-          title={pastBudget ? 'Start it although it does not fit' : 'Start this cluster'}
+          title={past ? `Start it although: ${past}` : 'Start this cluster'}
           disabled={model.busy('start') || wrong !== null || !plan}
-          onClick={() => void model.start(pastBudget)}
+          onClick={() => void model.start(Boolean(plan?.problem))}
         />
       </div>
       <Problem problem={model.problem('start')} hook="start-problem" />
@@ -138,7 +138,9 @@ function Plan({ plan }: { plan: IPlan }): JSX.Element {
       {plan.spec.why.map(sentence => (
         <Note key={sentence}>{sentence}</Note>
       ))}
-      {plan.problem && <Problem problem={{ message: plan.problem, parameter: null }} hook="plan-problem" />}
+      {[plan.problem, plan.consent].map(
+        message => message && <Problem key={message} problem={{ message, parameter: null }} hook="plan-problem" />
+      )}
       <Fold label="Show code" hook="show-code">
         {() => <Code code={plan.code} hook="plan-code" />}
       </Fold>
