@@ -37,7 +37,7 @@ products with 20 columns on one side, of QR decompositions of so many columns an
 disk of spilled blocks."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-SERIAL: tuple[Kind, ...] = ("gemm_f64", "qr_100", "svd")
+SERIAL: tuple[Kind, ...] = ("qr_20", "qr_100", "qr_400", "svd")
 """Kinds that also occur in one thread while the others wait."""
 DISK: tuple[Kind, ...] = ("disk_write", "disk_read")
 """Kinds that one thread of a worker measures for all of them."""

@@ -93,7 +93,7 @@ def model_seconds(needs: Needs, found: Calibration, n_workers: int, threads: int
     alone = sum(amount / found.one_thread[kind] for kind, amount in needs.serial.items() if kind in found.one_thread)
     travel = needs.moved * (1 - 1 / n_workers) / (found.moved or _UNKNOWN_NETWORK)
     disk = spilled / found.rates["disk_write"] + spilled / found.rates["disk_read"]
-    return together + alone + travel + disk + needs.n_tasks * found.task_seconds + found.start_seconds
+    return together + alone + travel + disk + needs.n_tasks * found.task_seconds + needs.n_rounds * found.start_seconds
 
 
 def off_by(runs: Sequence[Run]) -> float | None:

@@ -87,7 +87,7 @@ def streaming_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs
         held_per_worker=held,
         held_total=held,
         kept=0,
-        n_tasks=x.n_blocks + x.n_blocks // 12 + 1,
+        n_tasks=_several(2.4, x.n_blocks),
         n_blocks=x.n_blocks,
         work={"normal": x.elements, "write": x.n_bytes + x.rounded, "read": x.n_bytes // 2},
         sentence=f"Makes {format_bytes(x.n_bytes)} in one pass and forgets each block: "
@@ -111,7 +111,7 @@ def transposed_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Need
         held_total=held,
         kept=0,
         received=3 * x.block,
-        n_tasks=2 * x.n_blocks + x.n_blocks // 12 + 1,
+        n_tasks=_several(2.4, x.n_blocks),
         n_blocks=x.n_blocks,
         # Half of what is added is read across the rows, which takes as long as writing it.
         work={"uniform": x.elements, "write": 2 * x.n_bytes + x.rounded, "read": x.n_bytes},
@@ -170,7 +170,7 @@ def _exact(x: _Matrix, taken: int, work: Work, threads_per_worker: int, verb: st
         held_total=stays + held,
         kept=stays,
         received=x.block,
-        n_tasks=5 * x.n_blocks + 10,
+        n_tasks=_several(7, x.n_blocks) + 13,
         n_blocks=x.n_blocks,
         work=_sum(
             work,
@@ -219,7 +219,8 @@ def _approximate(
         kept=products + stays,
         beside_kept=beside,
         received=x.block,
-        n_tasks=(passes * 3 + 1) * x.n_blocks,
+        n_tasks=_several(4 * passes + 5, x.n_blocks) + 30,
+        n_rounds=passes,
         n_blocks=x.n_blocks,
         work=_sum(
             {name: gone_through * amount for name, amount in work.items()},
@@ -231,6 +232,11 @@ def _approximate(
         f"{format_bytes(held + products + stays)} on all workers together, {format_bytes(held)} of it in the hands of "
         "one worker at a time.",
     )
+
+
+def _several(tasks: float, n_blocks: int) -> int:
+    """Tasks of a graph that has so many for each block, as counted in the graphs that Dask had optimised."""
+    return math.ceil(tasks * n_blocks) + 1
 
 
 def _sum(*parts: Work) -> Work:

@@ -79,6 +79,8 @@ class Needs(BaseModel):
     """Amounts by kind that one thread does while the others wait."""
     n_blocks: int = 1
     """Pieces into which `work` falls."""
+    n_rounds: int = 1
+    """Computations that wait for each other, each with what a small one takes."""
     moved: int = 0
     """Bytes that travel where each block meets another worker's."""
 
