@@ -4,12 +4,14 @@ import signal
 import time
 from dataclasses import replace
 
+import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from workbench.errors import NotFoundError
 from workbench.monitor import events
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
+from workbench.monitor.keys import FIELDS, read_keys, split_keys
 from workbench.monitor.record import Recorder, finish_recording, read_events
 
 ADD = Task("('add-1', 0)", "add", "tcp://a:1", 7, "compute", 10.0, 11.0, 80, "ok")
@@ -113,3 +115,56 @@ def test_a_writer_killed_in_the_middle_of_writing_leaves_what_it_wrote(tmp_path)
     batch = read_events(path)
     assert len(batch.tasks) > 5
     assert set(batch.tasks) == {ADD}
+
+
+def test_a_record_of_the_first_version_is_read(tmp_path):
+    Recorder(tmp_path / "other.parquet").write(FIRST)
+    with pa.ipc.open_stream(tmp_path / "other.arrows") as stream:
+        pyarrow.parquet.write_table(stream.read_all(), tmp_path / "events.parquet")
+    batch = read_events(tmp_path / "events.parquet")
+    assert list(batch.tasks) == [ADD]
+    assert batch.samples == (SAMPLE,)
+    assert batch.progress == FIRST.progress
+
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"('normal-{TOKEN}', 3, 0)",
+        f"sum-{TOKEN}",
+        f"finalize-{TOKEN}-7",
+        "nothing-6ba7b810-9dad-11d1-80b4-00c04fd430c8-12",
+        "('a', 1, 2, 3, 4)",
+        "('a', 1, 2, 3, 4, 5)",
+        "('a', 'b', 3)",
+        "('a', -1)",
+        "('a', 1234567890)",
+        "('it\\'s', 1)",
+        "x-007",
+        f"x-{'0' * 32}",
+        f"two\nlines-{TOKEN}",
+        "",
+    ],
+)
+def test_a_key_of_any_form_comes_back_as_it_was(key):
+    columns = split_keys(pa.array([key, "other", None]))
+    table = pa.table([columns[field.name] for field in FIELDS], pa.schema(FIELDS))
+    assert read_keys(table)[0] == key
+    assert list(read_keys(table)) == [key, "other", ""]
+
+
+def test_a_task_of_a_large_record_takes_few_bytes(tmp_path):
+    from tests.benchmarks.bench_views import batches
+
+    given = list(batches(20_000))
+    with Recorder(tmp_path / "events.parquet") as recorder:
+        for batch in given:
+            recorder.write(batch)
+    assert (tmp_path / "events.parquet").stat().st_size < 40 * 20_000
+    read = read_events(tmp_path / "events.parquet")
+    assert read.tasks[-1].key == given[-1].tasks[-1].key
+    assert read.tasks[-1].stop == pytest.approx(given[-1].tasks[-1].stop, abs=1e-6)
+    assert len(read.tasks) == sum(len(batch.tasks) for batch in given)

@@ -1,45 +1,51 @@
 """Events of a run on disk: an Arrow stream while it runs, one Parquet file at the end.
 
 The file is one table, one row for each event, in the order in which they came. Each kind of event fills its own
-columns and leaves the others null. Any reader of Parquet can use it: `pandas.read_parquet("events.parquet")`.
+columns and leaves the others null. Any reader of Parquet can use it: `pandas.read_parquet("events.parquet")`. This is
+version 2, as the key `dask-workbench` of the file's metadata says:
 
-=============  ======  ====================================================================================
-column         event   meaning
-=============  ======  ====================================================================================
-event          all     'task', 'worker' or 'progress'
-time           all     when the scheduler sent the event; for a worker, when the worker was measured
-name           all     task name (the key's prefix), or the worker's name
-worker         t, w    address of the worker
-key            t       the task's key, as text
-thread         t       identifier of the thread in that worker
-kind           t       'compute', 'transfer', 'disk-read', 'disk-write', 'deserialize' or 'other'
-start, stop    t       the interval that was spent
-nbytes         t       size of the task's result, bytes
-status         t       'ok' or 'erred'
-cpu            w       percent of one core
-memory         w       resident memory, bytes
-memory_limit   w       bytes, 0 without a limit
-spilled        w       bytes on disk
-n_executing    w       tasks being executed
-n_threads      w       threads that execute tasks
-total          p       tasks of this name so far
-done           p       of these, finished
-erred          p       of these, failed
-processing     p       of these, on a worker now
-=============  ======  ====================================================================================
+===============  ======  ==================================================================================
+column           event   meaning
+===============  ======  ==================================================================================
+event            all     'task', 'worker' or 'progress'
+time             all     when the scheduler sent the event; for a worker, when the worker was measured
+name             all     task name (the key's prefix), or the worker's name
+worker           t, w    address of the worker
+thread           t       identifier of the thread in that worker
+kind             t       'compute', 'transfer', 'disk-read', 'disk-write', 'deserialize' or 'other'
+start, duration  t       the interval that was spent; the duration in µs
+nbytes           t       size of the task's result, bytes
+status           t       'ok' or 'erred'
+cpu              w       percent of one core
+memory           w       resident memory, bytes
+memory_limit     w       bytes, 0 without a limit
+spilled          w       bytes on disk
+n_executing      w       tasks being executed
+n_threads        w       threads that execute tasks
+total            p       tasks of this name so far
+done             p       of these, finished
+erred            p       of these, failed
+processing       p       of these, on a worker now
+key, token,      t       the task's key: its text is put together of them as `workbench.monitor.keys` says, such as
+is_tuple, i-l            key 'sum', token d3…07 (16 bytes), i 4, j 0 for `('sum-d3…07', 4, 0)`
+===============  ======  ==================================================================================
 
-Times are seconds since the epoch by the scheduler's clock. Samples of GPUs are in a file of their own: `gpu_record`.
+`time` and `start` are timestamps in µs since the epoch (UTC) by the scheduler's clock. A million tasks take some ten to
+thirty bytes each: what is repeated is held once, and what grows as differences. In version 1, which is read as well,
+`time`, `start` and `stop` are seconds since the epoch, and `key` is the whole text. The stream has that form too.
+Samples of GPUs are in a file of their own: `gpu_record`. `workbench.runs.exchange` says what else is kept of a run.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
@@ -55,8 +61,13 @@ from workbench.monitor.events import (
 )
 from workbench.monitor.gpu_record import SCHEMA as GPU_SCHEMA
 from workbench.monitor.gpu_record import gpu_path, gpu_table, with_gpus
+from workbench.monitor.keys import FIELDS as KEY_FIELDS
+from workbench.monitor.keys import NUMBERS, read_keys, split_keys
 
-SCHEMA = pa.schema(
+VERSION = 2
+"""Version of the files that this module writes."""
+
+STREAM_SCHEMA = pa.schema(
     [
         ("event", pa.string()),
         ("time", pa.float64()),
@@ -82,6 +93,26 @@ SCHEMA = pa.schema(
     ]
 )
 
+_TIME = pa.timestamp("us", tz="UTC")
+_CHANGED_FIELDS = {
+    "time": [pa.field("time", _TIME)],
+    "start": [pa.field("start", _TIME)],
+    "stop": [pa.field("duration", pa.int64())],
+    "key": [],
+}
+SCHEMA = pa.schema(
+    [
+        *(each for field in STREAM_SCHEMA for each in _CHANGED_FIELDS.get(field.name, [field])),
+        *KEY_FIELDS,
+    ],
+    metadata={"dask-workbench": str(VERSION)},
+)
+
+_REPEATED = ["event", "time", "name", "worker", "thread", "kind", "status", "nbytes", "key", "token"]
+_GROWING = ["start", "duration", *NUMBERS]
+_ROWS = 250_000
+"""Rows that are packed at a time: more would take memory, fewer would hold what is repeated more often."""
+
 _STATUS = ("ok", "erred")
 
 
@@ -95,7 +126,7 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._events = _Stream(path, SCHEMA)
+        self._events = _Stream(path, STREAM_SCHEMA)
         self._gpus: _Stream | None = None
         self._closed = False
 
@@ -148,19 +179,63 @@ class _Stream:
 
 def finish_recording(path: Path) -> None:
     """Make the Parquet file `path` of the stream beside it, also of one whose writer was killed."""
-    _finish(gpu_path(path), GPU_SCHEMA)
-    _finish(path, SCHEMA)
+    _finish(gpu_path(path), GPU_SCHEMA, GPU_SCHEMA, lambda table: table, compression="zstd")
+    _finish(
+        path,
+        STREAM_SCHEMA,
+        SCHEMA,
+        _packed,
+        compression="zstd",
+        compression_level=6,
+        use_dictionary=_REPEATED,
+        column_encoding=dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"),
+    )
 
 
-def _finish(path: Path, schema: pa.Schema) -> None:
+def _finish(
+    path: Path, schema: pa.Schema, final: pa.Schema, change: Callable[[pa.Table], pa.Table], **options: Any
+) -> None:
     stream = _stream_path(path)
     if not stream.exists():
         return
     temporary = path.with_name(f".{path.name}")
-    with pyarrow.parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
-        writer.write_table(pa.Table.from_batches(_read_stream(stream), schema))
+    with pyarrow.parquet.ParquetWriter(temporary, final, **options) as writer:
+        for batches in _gathered(_read_stream(stream)):
+            writer.write_table(change(pa.Table.from_batches(batches, schema)))
     temporary.replace(path)
     stream.unlink()
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= _ROWS:
+            yield held
+            held = []
+    yield held
+
+
+def _packed(table: pa.Table) -> pa.Table:
+    """A table of the stream in the form of the file."""
+    import pyarrow.compute as pc
+
+    start, stop = _microseconds(table["start"]), _microseconds(table["stop"])
+    changed = {
+        "time": _microseconds(table["time"]).cast(_TIME),
+        "start": start.cast(_TIME),
+        "duration": pc.subtract(stop, start),
+        **split_keys(table["key"].combine_chunks()),
+    }
+    return pa.table(
+        [changed.get(name, table[name] if name in table.column_names else None) for name in SCHEMA.names], SCHEMA
+    )
+
+
+def _microseconds(seconds: pa.ChunkedArray) -> pa.ChunkedArray:
+    import pyarrow.compute as pc
+
+    return pc.round(pc.multiply(seconds, 1e6)).cast(pa.int64())
 
 
 def read_events(path: Path) -> Batch:
@@ -171,7 +246,7 @@ def read_events(path: Path) -> Batch:
     NotFoundError
         Where nothing was recorded.
     """
-    events = _read(path, SCHEMA)
+    events = _read(path, STREAM_SCHEMA)
     if events is None:
         raise NotFoundError(f"No events were recorded at {path}.")
     gpus = _read(gpu_path(path), GPU_SCHEMA)
@@ -180,7 +255,8 @@ def read_events(path: Path) -> Batch:
 
 def _read(path: Path, schema: pa.Schema) -> pa.Table | None:
     if path.exists():
-        return pyarrow.parquet.read_table(path)
+        repeated = [field.name for field in schema if pa.types.is_string(field.type)]
+        return pyarrow.parquet.read_table(path, read_dictionary=repeated)
     stream = _stream_path(path)
     return pa.Table.from_batches(_read_stream(stream), schema) if stream.exists() else None
 
@@ -213,9 +289,9 @@ def _table(event: str, time: float | list[float], n_rows: int, columns: dict[str
     return pa.table(
         [
             pa.array(columns[field.name], field.type) if field.name in columns else pa.nulls(n_rows, field.type)
-            for field in SCHEMA
+            for field in STREAM_SCHEMA
         ],
-        schema=SCHEMA,
+        schema=STREAM_SCHEMA,
     )
 
 
@@ -254,8 +330,9 @@ def _batch(table: pa.Table) -> Batch:
     def rows(event: str) -> pa.Table:
         return table.filter(pc.equal(table["event"], event))
 
+    times = _seconds(table["time"])
     return Batch(
-        time=pc.max(table["time"]).as_py() or 0.0,
+        time=float(times.max()) if len(times) else 0.0,
         tasks=_tasks(rows("task")),
         samples=_samples(rows("worker")),
         progress=_last_progress(rows("progress")),
@@ -266,31 +343,43 @@ def _batch(table: pa.Table) -> Batch:
 def _tasks(table: pa.Table) -> Tasks:
     if not table.num_rows:
         return NO_TASKS
-    kind = _labels(table["kind"])
-    codes = np.array([KINDS.index(value) for value in kind.values], np.int8)
+    kind, status = _labels(table["kind"]), _labels(table["status"])
+    kinds = np.array([KINDS.index(value) for value in kind.values], np.int8)
+    erred = np.array([value == "erred" for value in status.values])
+    start = _seconds(table["start"])
+    packed = "duration" in table.column_names
     return Tasks(
-        key=table["key"].to_pylist(),
+        key=read_keys(table),
         name=_labels(table["name"]),
         worker=_labels(table["worker"]),
         thread=table["thread"].to_numpy(),
-        kind=codes[kind.codes],
-        start=table["start"].to_numpy(),
-        stop=table["stop"].to_numpy(),
+        kind=kinds[kind.codes],
+        start=start,
+        stop=_stop(table) if packed else table["stop"].to_numpy(),
         nbytes=table["nbytes"].to_numpy(),
-        erred=table["status"].to_numpy() == "erred",
+        erred=erred[status.codes],
     )
 
 
+def _seconds(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.int64()).to_numpy() / 1e6
+    return np.asarray(column.to_numpy())
+
+
+def _stop(table: pa.Table) -> npt.NDArray[np.float64]:
+    return (table["start"].cast(pa.int64()).to_numpy() + table["duration"].to_numpy()) / 1e6
+
+
 def _labels(column: pa.ChunkedArray) -> Labels:
-    encoded = column.combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.unify_dictionaries().combine_chunks()
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    encoded = encoded.unify_dictionaries().combine_chunks()
     return Labels(tuple(encoded.dictionary.to_pylist()), encoded.indices.to_numpy().astype(np.int32))
 
 
 def _samples(table: pa.Table) -> tuple[WorkerSample, ...]:
     fields = WorkerSample.__slots__
-    columns = [table[name].to_pylist() for name in fields]
+    columns = [_seconds(table[name]).tolist() if name == "time" else table[name].to_pylist() for name in fields]
     return tuple(WorkerSample(*row) for row in zip(*columns, strict=True))
 
 
@@ -302,7 +391,13 @@ def _last_progress(table: pa.Table) -> Progress | None:
     """
     if not table.num_rows:
         return None
+    # From the last row to the first: of ten thousands of counts only the last of each name is wanted.
+    names = _labels(table["name"])
+    _, last = np.unique(names.codes[::-1], return_index=True)
+    rows = table.take(np.sort(len(names) - 1 - last)).to_pylist()
+    order = {name: place for place, name in enumerate(names.values)}
     counts = {
-        row["name"]: {key: row[key] for key in ("total", "done", "erred", "processing")} for row in table.to_pylist()
+        row["name"]: {key: row[key] for key in ("total", "done", "erred", "processing")}
+        for row in sorted(rows, key=lambda row: order[row["name"]])
     }
-    return Progress(table["time"][-1].as_py(), counts)
+    return Progress(float(_seconds(table["time"])[-1]), counts)
