@@ -1,0 +1,95 @@
+"""Wheels for a GPU host without a network: what a bare CPython with CuPy 14 and CUDA 13 lacks, in bundles to send.
+
+    python -m tests.gpu.bundle [--python 3.12] [--into build/gpu-bundle]
+
+`core` is enough for the tests and the benchmark. `ucx` adds UCX, `record` the recording of what the workers do. Each
+is below 60 MB, which is checked. On the host: sh tests/gpu/offline.sh, which is in core.tar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MOST_BYTES = 60_000_000
+
+# Without what the host has (numpy, cupy, CUDA's libraries), what only Jupyter needs, and pandas, which Dask-CUDA names
+# and doesn't import.
+BUNDLES = {
+    "core": (
+        "dask distributed dask-cuda rapids-dask-dependency rmm-cu13 librmm-cu13 rapids-logger cuda-core cuda-bindings "
+        "cuda-pathfinder nvidia-ml-py click cloudpickle locket msgpack packaging partd fsspec psutil pyyaml "
+        "sortedcontainers tblib toolz tornado urllib3 zict jinja2 markupsafe pydantic pydantic-core annotated-types "
+        "typing-extensions typing-inspection platformdirs rich markdown-it-py mdurl pygments cryptography cffi "
+        "pycparser watchfiles anyio idna sniffio pytest pluggy iniconfig pytest-timeout"
+    ),
+    "ucx": "distributed-ucxx-cu13 ucxx-cu13 libucxx-cu13 libucx-cu13",
+    "record": "pyarrow",
+}
+_PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64", "any")
+
+
+def main() -> None:
+    """Collect the bundles and print their sizes."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--python", default="3.12", help="of the host (3.12)")
+    parser.add_argument("--into", type=Path, default=ROOT / "build" / "gpu-bundle")
+    arguments = parser.parse_args()
+    shutil.rmtree(arguments.into, ignore_errors=True)
+    for name, packages in BUNDLES.items():
+        folder = arguments.into / name
+        folder.mkdir(parents=True)
+        download(packages.split(), arguments.python, folder)
+        if name == "core":
+            add_ourselves(folder)
+        tell(pack(folder))
+
+
+def download(packages: list[str], python: str, folder: Path) -> None:
+    """Fetch wheels of the versions in constraints.txt, without what they need in turn."""
+    platforms = [part for platform in _PLATFORMS for part in ("--platform", platform)]
+    version = python.replace(".", "")
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    kind = ["--python-version", python, "--implementation", "cp", "--only-binary=:all:"]
+    abis = ["--abi", f"cp{version}", "--abi", "abi3", "--abi", "none"]
+    limits = ["-c", str(ROOT / "constraints.txt"), "--dest", str(folder)]
+    subprocess.run([*pip, *kind, *abis, *platforms, *limits, *packages], check=True)
+
+
+def add_ourselves(folder: Path) -> None:
+    """Put our wheel into the folder, without the Lab extension, and the tests with the script that runs them."""
+    # Jupyter's build hook would make the Lab extension, which nobody looks at there.
+    env = {**os.environ, "HATCH_BUILD_NO_HOOKS": "true"}
+    wheel = [sys.executable, "-m", "uv", "build", "--quiet", "--wheel", "--out-dir", str(folder), str(ROOT)]
+    subprocess.run(wheel, check=True, env=env)
+    (folder / ".gitignore").unlink(missing_ok=True)
+    shutil.copy(ROOT / "tests" / "gpu" / "offline.sh", folder)
+    tests = ["git", "archive", "--format=tar.gz", "-o", str(folder / "tests.tar.gz"), "HEAD", "tests", "pyproject.toml"]
+    subprocess.run(tests, check=True, cwd=ROOT)
+
+
+def pack(folder: Path) -> Path:
+    """One file of a bundle's folder."""
+    packed = folder.with_suffix(".tar")
+    with tarfile.open(packed, "w") as archive:
+        for path in sorted(folder.iterdir()):
+            archive.add(path, arcname=f"{folder.name}/{path.name}")
+    return packed
+
+
+def tell(packed: Path) -> None:
+    """Print the size of a bundle, and end with exit code 1 where it is too large to be sent."""
+    size = packed.stat().st_size
+    print(f"{packed.name}: {size / 1e6:.1f} MB")
+    if size >= MOST_BYTES:
+        sys.exit(f"{packed} has {size / 1e6:.1f} MB, and {MOST_BYTES / 1e6:.0f} are allowed. Leave something out.")
+
+
+if __name__ == "__main__":
+    main()

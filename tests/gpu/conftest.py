@@ -1,0 +1,73 @@
+"""Clusters on a real GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import using_data_folder
+from workbench.clusters import cuda
+from workbench.hardware.sources import installed_version
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip all of them where there is no device, and say why."""
+    here = [item for item in items if Path(__file__).parent in item.path.parents]
+    problem = cuda.problem()
+    missing = next((name for name in ("dask-cuda", "rmm-cu13") if installed_version(name) is None), None)
+    for item in here:
+        item.add_marker(pytest.mark.gpu)
+        if problem is not None:
+            item.add_marker(pytest.mark.skip(reason=f"These tests need a real NVIDIA GPU: {problem}."))
+        elif missing is not None:
+            item.add_marker(pytest.mark.skip(reason=f"These tests need {missing}, which isn't installed."))
+
+
+@pytest.fixture(scope="session")
+def gpu_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A data folder for all clusters of these tests."""
+    with using_data_folder(tmp_path_factory.mktemp("gpu")) as path:
+        yield path
+
+
+@contextlib.contextmanager
+def cluster_of(name: str, profile: str = "gpu", **choices: Any) -> Iterator[Any]:
+    """The record of a cluster that is up, and stopped at the end of the block."""
+    from workbench.session import Session
+
+    session = Session()
+    session.start(session.plan(profile, **choices), name=name, force=True)
+    try:
+        record = asyncio.run(session.wait(name, timeout=120))
+        assert record.warning is None, record.warning
+        yield record
+    finally:
+        asyncio.run(session.stop(name))
+
+
+@pytest.fixture
+def gpu_cluster(gpu_data_folder: Path) -> Callable[..., contextlib.AbstractContextManager[Any]]:
+    """Starts clusters."""
+    return cluster_of
+
+
+@pytest.fixture(scope="module")
+def one_gpu(gpu_data_folder: Path) -> Iterator[Any]:
+    """A cluster on one GPU."""
+    with cluster_of("one-gpu") as record:
+        yield record
+
+
+@pytest.fixture
+def gpu_client(one_gpu: Any) -> Iterator[Any]:
+    """A client of it, within which arrays are made on the worker's GPU."""
+    from workbench.clusters.connect import connect
+    from workbench.linalg import backend
+
+    with connect(one_gpu.name) as client, backend.on_workers():
+        yield client
