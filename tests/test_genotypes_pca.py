@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import warnings
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -261,3 +264,40 @@ def test_the_compiled_kernel_has_a_certificate_too(fast: Any, tol: float) -> Non
     true = np.linalg.svd(cleaned(x, "patterson")[0], compute_uv=False)[:K]
     assert (np.abs(result.singular_values_ / true - 1) <= result.certificate.bound + 2e-14).all()
     assert result.certificate.bound.max() <= tol
+
+
+def test_scikit_allel_finds_the_same() -> None:
+    allel = pytest.importorskip("allel")
+    x = counts(missing=0)[21:]
+    result = run(genotypes(x), tol=1e-13)
+    # Whole numbers it would round to half precision.
+    coordinates, model = allel.pca(x[result.kept].astype(float), n_components=K, scaler="patterson")
+    np.testing.assert_allclose(result.scores, aligned(result.scores, coordinates), atol=1e-6)
+    np.testing.assert_allclose(result.explained_variance_, model.explained_variance_, rtol=1e-6)
+    np.testing.assert_allclose(result.explained_variance_ratio_, model.explained_variance_ratio_, rtol=1e-6)
+
+
+def test_sgkit_finds_the_same() -> None:
+    sgkit, xarray = pytest.importorskip("sgkit"), pytest.importorskip("xarray")
+    x = counts(missing=0)[21:]
+    result = run(genotypes(x), tol=1e-13)
+    alleles = xarray.Dataset({"call_alternate_allele_count": (("variants", "samples"), x[result.kept].astype(float))})
+    found = sgkit.pca(alleles, n_components=K, ploidy=2, merge=False).compute()
+    scores = found.sample_pca_projection.values
+    np.testing.assert_allclose(result.scores, aligned(result.scores, scores), atol=1e-6)
+    np.testing.assert_allclose(result.explained_variance_, found.sample_pca_explained_variance, rtol=1e-6)
+
+
+def test_plink_2_finds_the_same_eigenvalues(tmp_path: Path) -> None:
+    if shutil.which("plink2") is None:
+        pytest.skip("plink2 is not installed (Debian: apt-get install plink2)")
+    made = ["plink2", "--dummy", "70", "500", "--seed", "1", "--make-bed", "--out", str(tmp_path / "study")]
+    subprocess.run(made, check=True, capture_output=True)
+    asked = ["plink2", "--bfile", str(tmp_path / "study"), "--pca", "5", "--out", str(tmp_path / "found")]
+    subprocess.run(asked, check=True, capture_output=True)
+    result = run(str(tmp_path / "study.bed"), 5, scaler="plink", tol=1e-10)
+    m = result.kept.sum()
+    eigenvalues = result.explained_variance_ * m / (m + result.dropped["monomorphic"])
+    np.testing.assert_allclose(eigenvalues, np.loadtxt(tmp_path / "found.eigenval"), rtol=2e-5)
+    vectors = np.loadtxt(tmp_path / "found.eigenvec", usecols=range(2, 7))
+    np.testing.assert_allclose(result.scores, aligned(result.scores, vectors), atol=1e-4)

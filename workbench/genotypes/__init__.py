@@ -3,6 +3,7 @@
 >>> from workbench import genotypes
 >>> g = genotypes.open_genotypes("study.bed")  # or VCF Zarr, or an array of counts
 >>> g = genotypes.pack_to_zarr(g, "study.zarr")
+>>> genotypes.pca(g, 10).plot("population")
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Any
 
 from workbench.genotypes.coding import COUNTS, MISSING, PLINK, Coding
 from workbench.genotypes.packing import MISSING_CODES, pack, unpack
+from workbench.genotypes.pca import GenotypePCA, pca
 from workbench.genotypes.plink import read_plink
+from workbench.genotypes.prune import ld_prune
 from workbench.genotypes.reading import open_genotypes
 from workbench.genotypes.simulated import simulate
 from workbench.genotypes.store import pack_to_zarr
@@ -24,12 +27,15 @@ __all__ = [
     "MISSING_CODES",
     "PLINK",
     "Coding",
+    "GenotypePCA",
     "Genotypes",
     "OneBloscThread",
     "Variants",
+    "ld_prune",
     "open_genotypes",
     "pack",
     "pack_to_zarr",
+    "pca",
     "read_plink",
     "read_vcf_zarr",
     "simulate",

@@ -129,7 +129,8 @@ CONVENTIONS: Mapping[Scaler, Convention] = {
         True,
         "PLINK's: each site is (x − 2p) / √(2p(1 − p)m) for m sites kept. Scores are U, of length 1, variances are the "
         "eigenvalues of the relationship matrix, 1 / (2m) of Patterson's. PLINK itself divides each pair of samples by "
-        "the sites that both have, so where values are missing it differs a little.",
+        "the sites that both have, monomorphic ones among them: eigenvalues are m / (m + monomorphic) of these, and a "
+        "little different where values are missing.",
     ),
     "standard": Convention(
         False,

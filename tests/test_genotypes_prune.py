@@ -1,0 +1,149 @@
+"""Linked variants are thinned out as sgkit does it, on packed blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from workbench.errors import BadInputError
+from workbench.genotypes.packing import pack
+from workbench.genotypes.pca import pca
+from workbench.genotypes.prune import ld_prune
+from workbench.genotypes.scaling import Rule
+from workbench.genotypes.values import COUNTS, MISSING, Genotypes, Variants
+
+Matrix = np.ndarray[Any, Any]
+ROWS, SAMPLES = 300, 61
+
+
+def linked_counts(missing: float = 0.05) -> Matrix:
+    """Counts in which neighbours are alike more often than not, some missing, some monomorphic."""
+    rng = np.random.default_rng(0)
+    x = rng.binomial(2, 0.4, (ROWS, SAMPLES)).astype(np.uint8)
+    for i in range(1, ROWS):
+        same = rng.random(SAMPLES) < rng.choice([0.0, 0.6, 0.9])
+        x[i, same] = x[i - 1, same]
+    x[rng.random(x.shape) < missing] = MISSING
+    x[7], x[100] = 1, MISSING
+    return x
+
+
+def genotypes(x: Matrix, rows: int = 64, **variants: Any) -> Genotypes:
+    packed = da.from_array(pack(x), chunks=(rows, -1))
+    return Genotypes(packed, COUNTS, np.arange(x.shape[1]), Variants(**variants))
+
+
+def one_by_one(x: Matrix, windows: list[tuple[int, int]], r2: float) -> Matrix:
+    """The mask from a loop over pairs; each row is compared within the last window that has begun."""
+    stays = np.ones(len(x), bool)
+    for i in range(len(x)):
+        stop = [stop for start, stop in windows if start <= i][-1]
+        for j in range(i + 1, stop):
+            both = (x[i] != MISSING) & (x[j] != MISSING)
+            a, b = x[i][both].astype(float), x[j][both].astype(float)
+            if stays[i] and len(a) and a.std() and b.std() and np.corrcoef(a, b)[0, 1] ** 2 >= r2:
+                stays[j] = False
+    return stays
+
+
+def prune(*given: Any, **more: Any) -> Matrix:
+    with dask.config.set(scheduler="sync"):
+        return ld_prune(*given, **more)
+
+
+@pytest.mark.parametrize(("size", "step"), [(20, None), (20, 1), (20, 5), (1, None), (500, None)])
+@pytest.mark.parametrize("rows", [7, 64, 300])
+def test_windows_of_variants_are_compared_pair_by_pair(size: int, step: int | None, rows: int) -> None:
+    x = linked_counts()
+    windows = [(start, min(start + size, ROWS)) for start in range(0, ROWS, step or size)]
+    found = prune(genotypes(x, rows), size, 0.2, step=step)
+    assert (found == one_by_one(x, windows, 0.2)).all()
+    assert size == 1 or 0 < found.sum() < ROWS
+
+
+def test_windows_of_base_pairs_end_with_their_contig() -> None:
+    x = linked_counts()
+    rng = np.random.default_rng(1)
+    position = np.concatenate([np.sort(rng.integers(1, 3000, 140)), np.sort(rng.integers(1, 4000, 160))])
+    contig = np.repeat(["1", "2"], [140, 160])
+    windows = []
+    for start, stop in ((0, 140), (140, 300)):
+        places = position[start:stop]
+        for left in range(0, int(places[-1]), 250):
+            ends = np.searchsorted(places, [left, left + 250]) + start
+            windows.append((int(ends[0]), int(ends[1])))
+    found = prune(genotypes(x, contig=contig, position=position), 250, 0.3, unit="bp")
+    assert (found == one_by_one(x, windows, 0.3)).all()
+
+
+def test_sgkit_keeps_the_same() -> None:
+    sgkit = pytest.importorskip("sgkit")
+    x = linked_counts()
+    data = sgkit.simulate_genotype_call_dataset(n_variant=ROWS, n_sample=SAMPLES)
+    data["call_dosage"] = (("variants", "samples"), np.where(x == MISSING, -1, x.astype(np.int8)))
+    kept = sgkit.ld_prune(sgkit.window_by_variant(data, size=25), threshold=0.2)
+    expected = np.isin(data.variant_position.values, kept.variant_position.values)
+    assert (prune(genotypes(x), 25, 0.2) == expected).all()
+
+
+def test_what_takes_no_part_removes_nothing() -> None:
+    x = linked_counts(missing=0)
+    kept = np.arange(ROWS) % 2 == 0
+    found = prune(genotypes(x), 20, 0.2, kept=kept, rule=Rule(maf=0.1))
+    assert not found[~kept].any()
+    assert not found[7]
+    assert found.sum() < kept.sum()
+
+
+def test_a_pca_of_what_was_pruned_says_how_much() -> None:
+    source = genotypes(linked_counts())
+    with dask.config.set(scheduler="sync"):
+        result = pca(source, 3, ld_prune=(20, 0.2))
+        alone = pca(source, 3, kept=ld_prune(source, 20, 0.2, rule=Rule()))
+    assert result.dropped["linked"] > 50
+    assert result.dropped["all missing"] == 1
+    np.testing.assert_allclose(result.singular_values_, alone.singular_values_)
+
+
+@pytest.mark.parametrize(
+    ("given", "more", "sentence"),
+    [
+        ((0,), {}, "window is a whole number of variants"),
+        ((10, 0), {}, "r2 is a squared correlation"),
+        ((10,), {"step": 0.5}, "step is a whole number"),
+        ((10,), {"unit": "cM"}, "Choose one of: variants, bp"),
+        ((10,), {"unit": "bp"}, "need positions, which these variants lack"),
+    ],
+)
+def test_what_can_not_be_used_is_said(given: Any, more: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInputError, match=sentence):
+        prune(genotypes(linked_counts()), *given, **more)
+
+
+def test_positions_out_of_order_are_refused() -> None:
+    source = genotypes(linked_counts(), position=np.arange(ROWS)[::-1])
+    with pytest.raises(BadInputError, match="in the order of their positions"):
+        prune(source, 10, unit="bp")
+
+
+def test_components_are_drawn_by_label() -> None:
+    source = genotypes(linked_counts())
+    population = np.array(["north", "south", "east"])[np.arange(SAMPLES) % 3]
+    with dask.config.set(scheduler="sync"):
+        result = pca(replace(source, sample_table={"population": population}), 3)
+    plot = result.plot("population", components=(2, 3))
+    assert sorted(item.label.value for item in plot.legend[0].items) == ["east", "north", "south"]
+    drawn = np.concatenate([each.data_source.data["x"] for each in plot.renderers])
+    assert sorted(drawn) == sorted(result.scores[:, 1])
+    assert plot.xaxis.axis_label.startswith("Component 2 (")
+    assert len(result.plot().renderers) == 1
+    assert len(result.plot(np.arange(SAMPLES)).renderers) == 20
+    with pytest.raises(BadInputError, match="Choose one of: population"):
+        result.plot("sex")
+    with pytest.raises(BadInputError, match="two numbers from 1 to 3"):
+        result.plot(components=(1, 4))
