@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Self
 import cloudpickle
 import psutil
 
+from workbench.errors import NotFoundError
 from workbench.monitor.energy import Meter
-from workbench.runs import counting, places, store, transfers
+from workbench.runs import counting, metrics, places, store, transfers
 from workbench.runs.counting import (
     GroupCount,
     executing_keys,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 cloudpickle.register_pickle_by_value(counting)
 cloudpickle.register_pickle_by_value(transfers)
 cloudpickle.register_pickle_by_value(places)
+cloudpickle.register_pickle_by_value(metrics)
 
 _PROGRESS_INTERVAL = 0.2  # seconds
 _RECORDING_INTERVAL = 0.1  # seconds
@@ -73,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever waits for the answer has it before the events are in their final form.
         ended = {"progress": counted, "stopped": time.time(), "energy": recording.energy()}
         store.update(run_id, only_if=store.ACTIVE, **ended, **changes)
+    _diagnose(run_id)
     return 0 if changes["status"] == "done" else 1
 
 
@@ -89,6 +92,17 @@ def _outcome(run: Run, recording: _Recording) -> dict[str, Any]:
         _ignore_cancellation()
         traceback.print_exc()
         return {"status": "failed", "error": _explain(err, run)}
+
+
+def _diagnose(run_id: str) -> None:
+    """Tell where the time went, when whoever waited for the answer has it, and the events are whole."""
+    from workbench.runs.diagnosis import diagnosis
+
+    # It may have been deleted by now.
+    with contextlib.suppress(NotFoundError):
+        found = diagnosis(store.get(run_id))
+        if found is not None:
+            store.update(run_id, diagnosis=found)
 
 
 @contextlib.contextmanager
@@ -133,7 +147,7 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
             chosen = template(run.workload)
             parameters = chosen.validate(run.parameters, **size_of(run.spec))
             recording.start(client)
-            with _Counter(client, run) as counter:
+            with _Counter(client, run) as counter, metrics.measuring(client, run.id) as measuring:
                 run = store.update(run.id, status="running", started=time.time(), versions=_versions())
                 since = transfers.clock(client) if chosen.reports_bandwidth else None
                 began = time.perf_counter()
@@ -167,6 +181,7 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
                 on_gpu=on_gpu,
                 progress=progress.model_copy(update={"stage": "checking"}),
             )
+            metrics.keep(measuring.measured(_dtypes(collections)), store.folder(run.id))
             checked = chosen.check(parameters, results, client)
             _ignore_cancellation()
         except Cancelled:
@@ -175,6 +190,10 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
         finally:
             recording.stop()
     return {"status": "done", "check": Check(passed=bool(checked.passed), what=checked.what)}
+
+
+def _dtypes(collections: dict[str, Any]) -> dict[str, str]:
+    return {name: str(found.dtype) for name, found in collections.items() if hasattr(found, "dtype")}
 
 
 @contextlib.contextmanager

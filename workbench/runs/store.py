@@ -118,6 +118,36 @@ class Energy(BaseModel):
         return f"{size} by {gpus} in {self.seconds:.3g} s, by their {how}{unknown}"
 
 
+class Suggestion(BaseModel):
+    """One cause of a run's slowness, and one change to try."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rule: str
+    share: float
+    """Of the workers' time: at most this much can be won."""
+    found: str
+    """What was found, with its number."""
+    change: str
+
+
+class Diagnosis(BaseModel):
+    """Where the time of a run's workers went, as `runs.diagnosis` finds it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    seconds: float
+    threads: int
+    workers: int
+    shares: dict[str, float]
+    """Of the time of all threads, by `runs.shares.SHARES`; they add up to 1."""
+    sentence: str
+    suggestions: tuple[Suggestion, ...] = ()
+    """The largest share first."""
+    source: Literal["spans and events", "events"]
+    """Without spans, serialising and the disk are not told from transferring and computing."""
+
+
 class Run(BaseModel):
     """One workload on one cluster, from the request to the answer. Frozen, JSON both ways."""
 
@@ -153,6 +183,8 @@ class Run(BaseModel):
     """What all GPUs of the cluster took from the run's beginning to its end; None without GPUs that tell."""
     on_gpu: OnGpu | None = None
     """None for a run on a cluster without GPUs."""
+    diagnosis: Diagnosis | None = None
+    """Where its time went; it comes a moment after the answer."""
     forecast: dict[str, Any] | None = None
     """What was forecast before it began: verdict, seconds from low to high, memory, and the price of an hour."""
     pid: int | None = None
@@ -186,6 +218,7 @@ _JSON_COLUMNS = (
     "needs",
     "energy",
     "on_gpu",
+    "diagnosis",
     "forecast",
 )
 _COLUMNS = tuple(Run.model_fields)
@@ -214,6 +247,7 @@ CREATE TABLE run (
     "needs" TEXT,
     "energy" TEXT,
     "on_gpu" TEXT,
+    "diagnosis" TEXT,
     "forecast" TEXT,
     "pid" INTEGER,
     "pid_created" REAL,
@@ -224,7 +258,7 @@ CREATE INDEX run_workload ON run (workload, created);
 CREATE INDEX run_status ON run (status, created);
 """
 
-_LATER_COLUMNS = {"forecast", "on_gpu", "energy"}
+_LATER_COLUMNS = {"forecast", "on_gpu", "energy", "diagnosis"}
 """Columns that files of this format may lack; they may be empty, and an older version passes over them."""
 
 

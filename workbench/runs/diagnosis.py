@@ -1,0 +1,107 @@
+"""Why a run took the time it took: shares of its workers' time, one sentence, and what to try.
+
+It is made from the record alone (the run, its events and its metrics), so that it can be made again anywhere, and
+of a run of an older version, which has only events.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.errors import NotFoundError
+from workbench.runs import metrics, store
+from workbench.runs.rules import WORTH_WHILE, Facts, percent, suggestions
+from workbench.runs.shares import shares_of
+from workbench.runs.store import Diagnosis, Suggestion
+
+if TYPE_CHECKING:
+    from workbench.monitor.events import Batch
+    from workbench.runs.metrics import Measured
+    from workbench.runs.store import Run
+
+_CLOCKS = 0.5  # seconds by which the clock of the runner may be off that of the scheduler
+
+
+def diagnosis(run: Run) -> Diagnosis | None:
+    """Diagnosis that was kept with a run, or one that is made of its record now; None where there is none to make."""
+    if run.diagnosis is not None or run.seconds is None:
+        return run.diagnosis
+    from workbench.monitor.record import read_events
+
+    folder = store.folder(run.id)
+    try:
+        events = read_events(folder / "events.parquet")
+    except NotFoundError:
+        return None
+    return diagnose(run, events, metrics.kept(folder))
+
+
+def diagnose(run: Run, events: Batch, measured: Measured | None = None) -> Diagnosis | None:
+    """Find out where the time of a run went.
+
+    Parameters
+    ----------
+    run
+        One that was computed: its `seconds` are what is divided.
+    events
+        All that were recorded of it.
+    measured
+        What Dask measured; without it, serialising and the disk can't be told from transferring and computing.
+
+    Returns
+    -------
+    Diagnosis or None
+        None where no task was recorded.
+    """
+    if not run.seconds or not len(events.tasks):
+        return None
+    began, ended = _moments(run, events, measured)
+    threads = _threads(run, events, measured)
+    shares = shares_of(events, began, ended, threads, measured)
+    facts = Facts(run, events, measured, shares, threads, ended - began, (began, ended))
+    found = suggestions(facts)
+    return Diagnosis(
+        seconds=ended - began,
+        threads=facts.n_threads,
+        workers=len(threads),
+        shares=shares,
+        sentence=_sentence(facts, found),
+        suggestions=found,
+        source="events" if measured is None else "spans and events",
+    )
+
+
+def _moments(run: Run, events: Batch, measured: Measured | None) -> tuple[float, float]:
+    """Begin and end of the run by the scheduler's clock."""
+    assert run.seconds is not None
+    first, last = float(events.tasks.start.min()), float(events.tasks.stop.max())
+    began = measured.began if measured is not None else run.started
+    if began is None or first < began - _CLOCKS or last > began + run.seconds + _CLOCKS:
+        return first, max(last, first + run.seconds)
+    return began, began + run.seconds
+
+
+def _threads(run: Run, events: Batch, measured: Measured | None) -> dict[str, int]:
+    """Threads of each worker, also of one that got no task."""
+    threads: dict[str, int] = {}
+    for worker, code in zip(events.tasks.worker.values, range(len(events.tasks.worker.values)), strict=True):
+        rows = events.tasks.worker.codes == code
+        if worker and rows.any():
+            seen = len(set(events.tasks.thread[rows].tolist()))
+            threads[worker] = seen if run.spec is None else run.spec.threads_per_worker
+    threads |= {sample.worker: sample.n_threads for sample in events.samples if sample.n_threads}
+    if measured is not None:
+        threads |= {worker: told.threads for worker, told in measured.workers.items()}
+    return threads
+
+
+def _sentence(facts: Facts, found: tuple[Suggestion, ...]) -> str:
+    if found:
+        first = found[0]
+        return f"{first.found[:1].upper()}{first.found[1:]}. Try: {first.change}."
+    computing = facts.shares["computing"]
+    name, share = max(
+        ((name, share) for name, share in facts.shares.items() if name != "computing"), key=lambda x: x[1]
+    )
+    rest = f"; the largest other share is {name}, {percent(share)}" if share >= WORTH_WHILE else ""
+    return f"Nothing avoidable was found: the workers computed for {percent(computing)} of their time{rest}."

@@ -1,0 +1,494 @@
+"""Rules that tell why a run was slow: each looks for one cause, and says with a number what it found and what to try.
+
+A rule takes `Facts` and gives a `Suggestion` or nothing. Its share is the part of the workers' time that the cause
+touches: at most this much can be won. A run of a cluster in good order meets none of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.monitor.events import KINDS
+from workbench.runs.store import Suggestion
+
+if TYPE_CHECKING:
+    from workbench.monitor.events import Batch, Tasks
+    from workbench.runs.metrics import Measured, WorkerSettings
+    from workbench.runs.store import Run
+
+WORTH_WHILE = 0.05
+"""Share of the workers' time below which nothing is said."""
+
+_GOOD_BLOCK = 128_000_000  # bytes; Dask's own advice is about 100 MB
+_BLOCKS_PER_THREAD = 2
+_SHORT_TASK = 0.05  # seconds: Dask advises against tasks much shorter than 100 ms
+_MANY_TASKS = 20  # per thread; below, a short run is short for other reasons
+_NOTICEABLE = 0.15
+_HALF_IDLE = 0.3
+_SLOWER = 1.8  # times as long for the same tasks; between equal workers of a busy machine it is up to 1.4
+_SAME_TASKS = 3  # of one name on each of two workers, before they are compared
+_WAITING_FOR_A_CORE = 0.15  # share of the tasks' time
+_CPU_ABOVE_THREADS = 1.3
+_COMPUTE = KINDS.index("compute")
+_TRANSFER = KINDS.index("transfer")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rules look at: the run, its events, what was measured, and the shares of its time."""
+
+    run: Run
+    events: Batch
+    measured: Measured | None
+    shares: Mapping[str, float]
+    threads: Mapping[str, int]
+    """Of each worker, by address."""
+    seconds: float
+    moments: tuple[float, float] = field(default=(0.0, 0.0))
+    """When the interval began and ended."""
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of all workers."""
+        return sum(self.threads.values())
+
+    @property
+    def thread_seconds(self) -> float:
+        """Time of all threads together."""
+        return self.seconds * self.n_threads
+
+    @cached_property
+    def computed(self) -> Computed:
+        """The columns of all tasks that were computed."""
+        return _computed(self.events.tasks)
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Of the workload's array."""
+        return _whole_numbers(self.run.resolved.get("shape"))
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """Of the workload's array, in elements."""
+        found = _whole_numbers(self.run.resolved.get("chunks"))
+        return found if found and self.shape and len(found) == len(self.shape) else None
+
+    @property
+    def n_blocks(self) -> int | None:
+        """Blocks of the workload's array."""
+        if self.shape is None or self.chunks is None:
+            return None
+        return math.prod(math.ceil(length / part) for length, part in zip(self.shape, self.chunks, strict=True))
+
+    @property
+    def block_elements(self) -> int | None:
+        """Elements of a whole block."""
+        if self.shape is None or self.chunks is None:
+            return None
+        return math.prod(map(min, self.shape, self.chunks))
+
+    @property
+    def block_bytes(self) -> int | None:
+        """Bytes of a whole block, in the type in which it is worked on."""
+        # Integers are worked on as float64, and a type that isn't told is float64, too.
+        size = 4 if self.run.resolved.get("dtype") == "float32" else 8
+        return None if self.block_elements is None else self.block_elements * size
+
+
+class Computed(NamedTuple):
+    """Columns of tasks: one row for each that was computed."""
+
+    name: npt.NDArray[np.int32]
+    worker: npt.NDArray[np.int32]
+    start: npt.NDArray[np.float64]
+    stop: npt.NDArray[np.float64]
+    nbytes: npt.NDArray[np.int64]
+
+    @property
+    def seconds(self) -> npt.NDArray[np.float64]:
+        """How long each took."""
+        return self.stop - self.start
+
+
+def _computed(tasks: Tasks) -> Computed:
+    rows = tasks.kind == _COMPUTE
+    return Computed(
+        tasks.name.codes[rows], tasks.worker.codes[rows], tasks.start[rows], tasks.stop[rows], tasks.nbytes[rows]
+    )
+
+
+def tiny_blocks(facts: Facts) -> Suggestion | None:
+    """Many tasks that are over in no time: handing them out takes longer than they do."""
+    n_tasks, size, n_blocks = len(facts.computed.name), facts.block_bytes, facts.n_blocks
+    if not n_blocks or not size or n_tasks < _MANY_TASKS * facts.n_threads:
+        return None
+    share, each = facts.shares["scheduler"], float(facts.computed.seconds.mean())
+    larger = min(_GOOD_BLOCK, size * n_blocks / (_BLOCKS_PER_THREAD * facts.n_threads), _held(facts))
+    if share < _NOTICEABLE or each > _SHORT_TASK or larger < 2 * size:
+        return None
+    fewer = max(1, round(n_tasks * size / larger))
+    return Suggestion(
+        rule="tiny blocks",
+        share=share,
+        found=(
+            f"blocks of {megabytes(size)} make {whole(n_tasks)} tasks of {milliseconds(each)} each, "
+            f"and handing them out takes {percent(share)} of the workers' time"
+        ),
+        change=f"blocks of {megabytes(larger)} would make about {whole(fewer)}: chunks={round(larger / 1e6) or 1}MB",
+    )
+
+
+def _held(facts: Facts) -> float:
+    """Largest block that leaves a worker room for a handful of them in each thread."""
+    spec = facts.run.spec
+    return math.inf if spec is None else spec.memory_limit / spec.threads_per_worker / 8
+
+
+def huge_block(facts: Facts) -> Suggestion | None:
+    """Fewer blocks than threads: some never get one."""
+    n_blocks, size = facts.n_blocks, facts.block_bytes
+    if n_blocks is None or size is None or n_blocks >= facts.n_threads or facts.shares["idle"] < _NOTICEABLE:
+        return None
+    better = size * n_blocks / (_BLOCKS_PER_THREAD * facts.n_threads)
+    blocks = "1 block" if n_blocks == 1 else f"{n_blocks} blocks"
+    return Suggestion(
+        rule="one huge block",
+        share=facts.shares["idle"],
+        found=(
+            f"{blocks} of {megabytes(size)} for {facts.n_threads} threads left them idle for "
+            f"{percent(facts.shares['idle'])} of their time"
+        ),
+        change=(
+            f"blocks of {megabytes(better)} would give each thread {_BLOCKS_PER_THREAD}: "
+            f"chunks={max(1, round(better / 1e3))}kB"
+        ),
+    )
+
+
+def spilling(facts: Facts) -> Suggestion | None:
+    """Blocks went to the disk and came back, because they didn't fit in memory."""
+    share = facts.shares["spilling"]
+    written = _spilled(facts)
+    if share < WORTH_WHILE or not written:
+        return None
+    spec = facts.run.spec
+    more = "more memory for each worker, or fewer threads beside each other in it"
+    if spec is not None:
+        # Beyond 60 % of its limit a worker moves blocks out (distributed.worker.memory.target).
+        wanted = spec.memory_limit + written / 0.6 / max(1, len(facts.threads))
+        more = f"workers of {gigabytes(wanted)} instead of {gigabytes(spec.memory_limit)} would keep them in memory"
+    return Suggestion(
+        rule="spilling",
+        share=share,
+        found=(
+            f"{gigabytes(written)} did not fit in memory and went to the disk, "
+            f"which took {percent(share)} of the workers' time"
+        ),
+        change=f"{more}, and so may blocks that are forgotten once they are used",
+    )
+
+
+def _spilled(facts: Facts) -> int:
+    peak: dict[str, int] = {}
+    for sample in facts.events.samples:
+        peak[sample.worker] = max(peak.get(sample.worker, 0), sample.spilled)
+    told = 0
+    if facts.measured is not None:
+        contexts = ("execute", "gather-dep", "memory-monitor")
+        told = sum(facts.measured.bytes(context, "disk-write") for context in contexts)
+    return max(told, sum(peak.values()))
+
+
+def transfers(facts: Facts) -> Suggestion | None:
+    """Threads wait for blocks that travel between workers."""
+    share = facts.shares["transferring"] + facts.shares["serialising"]
+    if share < _NOTICEABLE or len(facts.threads) < 2:
+        return None
+    moved = 0 if facts.measured is None else facts.measured.bytes("get-data", "memory-read")
+    n_transfers = int((facts.events.tasks.kind == _TRANSFER).sum())
+    protocol = next(iter(facts.threads)).partition("://")[0] or "tcp"
+    what = megabytes(moved) if moved else f"blocks in {whole(n_transfers)} transfers"
+    return Suggestion(
+        rule="transfers",
+        share=share,
+        found=(
+            f"{what} went between {len(facts.threads)} workers over {protocol}, "
+            f"and waiting for that took {percent(share)} of their time"
+        ),
+        change=_without_transfers(facts, protocol),
+    )
+
+
+def _without_transfers(facts: Facts, protocol: str) -> str:
+    hosts = {address.partition("://")[2].rpartition(":")[0] for address in facts.threads}
+    if facts.run.spec is not None and facts.run.spec.devices:
+        return "one GPU that holds it all needs no transfers; between GPUs the profile ucx uses the links there are"
+    if len(hosts) == 1:
+        return f"one worker with {facts.n_threads} threads shares its memory and moves nothing: --workers 1"
+    return (
+        f"fewer workers with more threads each move less, larger blocks in fewer pieces; over {protocol} try the "
+        "profile ucx where the network has RDMA"
+    )
+
+
+def slow_worker(facts: Facts) -> Suggestion | None:
+    """One worker takes longer than the others for the same tasks."""
+    found = _slowest(facts)
+    if found is None:
+        return None
+    worker, mine, others, seconds = found
+    ratio = mine / others
+    excess = seconds * (1 - 1 / ratio) / facts.thread_seconds
+    share = min(1.0, excess + facts.shares["idle"])
+    if ratio < _SLOWER or share < WORTH_WHILE:
+        return None
+    address = facts.events.tasks.worker.values[worker]
+    left = len(facts.threads) - 1
+    return Suggestion(
+        rule="one slow worker",
+        share=share,
+        found=f"the worker {_name_of(facts, address)} took {ratio:.1f} times as long as the others for the same tasks",
+        change=(
+            f"look what else runs on its cores, or leave it out: --workers {left}"
+            if left > 0
+            else "look what else runs on its cores"
+        ),
+    )
+
+
+def _slowest(facts: Facts) -> tuple[int, float, float, float] | None:
+    """Worker, what its tasks took by its own medians and by those of the others, and its seconds in all."""
+    done = facts.computed
+    if len(facts.threads) < 2 or not len(done.name):
+        return None
+    mine: dict[int, float] = {}
+    theirs: dict[int, float] = {}
+    for name in np.unique(done.name):
+        rows = done.name == name
+        workers, seconds = done.worker[rows], done.seconds[rows]
+        medians = {
+            int(worker): (int((workers == worker).sum()), float(np.median(seconds[workers == worker])))
+            for worker in np.unique(workers)
+        }
+        medians = {worker: found for worker, found in medians.items() if found[0] >= _SAME_TASKS}
+        for worker, (count, median) in medians.items():
+            rest = [other for at, (_, other) in medians.items() if at != worker]
+            if rest:
+                mine[worker] = mine.get(worker, 0.0) + count * median
+                theirs[worker] = theirs.get(worker, 0.0) + count * float(np.median(rest))
+    ratios = {worker: mine[worker] / theirs[worker] for worker in mine if theirs[worker] > 0}
+    if not ratios:
+        return None
+    worker = max(ratios, key=ratios.__getitem__)
+    return worker, mine[worker], theirs[worker], float(done.seconds[done.worker == worker].sum())
+
+
+def _name_of(facts: Facts, address: str) -> str:
+    names = {sample.worker: sample.name for sample in facts.events.samples}
+    return f"{names[address]} ({address})" if address in names else address
+
+
+def too_many_blas_threads(facts: Facts) -> Suggestion | None:
+    """Tasks start more threads than there are cores, and wait for one another."""
+    if facts.run.spec is not None and facts.run.spec.devices:
+        return None
+    return _blas_by_settings(facts) if facts.measured is not None and facts.measured.workers else _blas_by_cpu(facts)
+
+
+def _blas_by_settings(facts: Facts) -> Suggestion | None:
+    assert facts.measured is not None
+    hosts: dict[str, list[WorkerSettings]] = {}
+    for worker in facts.measured.workers.values():
+        hosts.setdefault(worker.host, []).append(worker)
+    wanted, there, host = max(
+        (sum(each.threads * (each.blas_threads or 1) for each in workers), max(each.cores for each in workers), host)
+        for host, workers in hosts.items()
+    )
+    blas = max(each.blas_threads or 1 for each in hosts[host])
+    cpu, off_cpu = facts.measured.seconds("execute", "thread-cpu"), facts.measured.seconds("execute", "thread-noncpu")
+    waited = off_cpu / (cpu + off_cpu) if cpu + off_cpu else 0.0
+    share = facts.shares["computing"] * waited
+    if blas < 2 or wanted <= there or waited < _WAITING_FOR_A_CORE or share < WORTH_WHILE:
+        return None
+    return Suggestion(
+        rule="too many BLAS threads",
+        share=share,
+        found=(
+            f"{blas} BLAS threads in each of {sum(each.threads for each in hosts[host])} tasks make {wanted} on "
+            f"{there} cores, and tasks waited for a core in {percent(share)} of the workers' time"
+        ),
+        change="let Dask's threads fill the cores: OPENBLAS_NUM_THREADS=1, MKL_NUM_THREADS=1 and OMP_NUM_THREADS=1",
+    )
+
+
+def _blas_by_cpu(facts: Facts) -> Suggestion | None:
+    """From the record alone: workers that keep more cores busy than they have threads."""
+    percents = [s.cpu / (100 * s.n_threads) for s in facts.events.samples if s.n_executing and s.n_threads]
+    ratio = float(np.median(percents)) if percents else 0.0
+    share = facts.shares["computing"] * (1 - 1 / ratio) if ratio > 1 else 0.0
+    if ratio < _CPU_ABOVE_THREADS or share < WORTH_WHILE:
+        return None
+    return Suggestion(
+        rule="too many BLAS threads",
+        share=share,
+        found=f"workers kept {ratio:.1f} cores busy for each of their threads: tasks start threads of their own",
+        change="let Dask's threads fill the cores: OPENBLAS_NUM_THREADS=1, MKL_NUM_THREADS=1 and OMP_NUM_THREADS=1",
+    )
+
+
+def idle_workers(facts: Facts) -> Suggestion | None:
+    """Most threads wait for the task of one."""
+    share = facts.shares["idle"]
+    if share < _HALF_IDLE or facts.n_threads < 2:
+        return None
+    alone = _alone(facts)
+    if alone is None:
+        return Suggestion(
+            rule="idle workers",
+            share=share,
+            found=f"{facts.n_threads} threads had nothing to do for {percent(share)} of their time",
+            change="take fewer workers, or a larger array: this one is too small for them",
+        )
+    name, seconds = alone
+    return Suggestion(
+        rule="idle workers",
+        share=share,
+        found=(
+            f"for {seconds:.2g} of {facts.seconds:.2g} s no more than half of the {facts.n_threads} threads had work, "
+            f"most of it in the step '{name}', so they were idle for {percent(share)} of their time"
+        ),
+        change=f"cut what '{name}' does into more tasks; as it is, {max(1, facts.n_threads // 2)} would do as well",
+    )
+
+
+def _alone(facts: Facts) -> tuple[str, float] | None:
+    """Step that computed while no more than half of the threads did, and for how long they didn't."""
+    done, (began, ended) = facts.computed, facts.moments
+    times = np.unique(np.r_[done.start, done.stop].clip(began, ended))
+    if len(times) < 2:
+        return None
+    change = np.zeros(len(times))
+    starts, stops = np.searchsorted(times, done.start), np.searchsorted(times, done.stop.clip(began, ended))
+    np.add.at(change, starts, 1)
+    np.add.at(change, stops, -1)
+    busy = np.cumsum(change)[:-1]
+    lonely = np.r_[0.0, np.cumsum(np.where((busy > 0) & (busy <= facts.n_threads / 2), np.diff(times), 0.0))]
+    by_name = np.bincount(done.name, lonely[stops] - lonely[starts])
+    name = int(by_name.argmax())
+    seconds = float(lonely[-1])
+    return None if seconds < WORTH_WHILE * facts.seconds else (facts.events.tasks.name.values[name], seconds)
+
+
+def wide_numbers(facts: Facts) -> Suggestion | None:
+    """Blocks of float64 where float32 was asked for."""
+    elements = facts.block_elements
+    if facts.run.resolved.get("dtype") != "float32" or not elements:
+        return None
+    done = facts.computed
+    # A block of the array in float64 has exactly twice its bytes; nothing else of a run has this size.
+    wide = np.abs(done.nbytes / (8 * elements) - 1) < 0.01
+    left = [
+        name
+        for name, dtype in (facts.measured.dtypes if facts.measured is not None else {}).items()
+        if dtype == "float64"
+    ]
+    share = float(done.seconds[wide].sum()) / facts.thread_seconds / 2
+    if not wide.any() or share < WORTH_WHILE:
+        return None
+    names = np.unique(done.name[wide])
+    first = facts.events.tasks.name.values[int(names[np.argmin([done.start[done.name == n].min() for n in names])])]
+    kept = f", and so is the result {left[0]}" if left else ""
+    return Suggestion(
+        rule="float64 for float32",
+        share=share,
+        found=(
+            f"float32 was asked for, and {whole(int(wide.sum()))} blocks were made as float64, first by the step "
+            f"'{first}'{kept}: twice the bytes for {percent(2 * share)} of the workers' time"
+        ),
+        change=f"look in '{first}' for what turns float32 into float64, such as a float64 array, and give it a dtype",
+    )
+
+
+def fell_back_to_numpy(facts: Facts) -> Suggestion | None:
+    """GPUs were there, and blocks were made on the CPU."""
+    found = facts.run.on_gpu
+    if found is None or not found.warning:
+        return None
+    share = facts.shares["computing"] * (1 - (found.share_of_bytes or 0.0))
+    if share < WORTH_WHILE:
+        return None
+    warning, _, advice = found.warning.rstrip(".").rpartition(". ")
+    return Suggestion(
+        rule="NumPy on GPUs",
+        share=share,
+        found=(
+            f"{found.on_gpu} of {whole(found.blocks)} blocks were on a GPU, and the CPU computed for "
+            f"{percent(share)} of the workers' time: {_lower(warning)}"
+        ),
+        change=_lower(advice),
+    )
+
+
+RULES: tuple[Callable[[Facts], Suggestion | None], ...] = (
+    tiny_blocks,
+    huge_block,
+    spilling,
+    transfers,
+    slow_worker,
+    too_many_blas_threads,
+    idle_workers,
+    wide_numbers,
+    fell_back_to_numpy,
+)
+
+_EXPLAIN_IDLENESS = {"one huge block", "one slow worker"}
+
+
+def suggestions(facts: Facts) -> tuple[Suggestion, ...]:
+    """All that the rules found, the largest share first."""
+    found = [suggestion for rule in RULES if (suggestion := rule(facts)) is not None]
+    if any(each.rule in _EXPLAIN_IDLENESS for each in found):
+        found = [each for each in found if each.rule != "idle workers"]
+    return tuple(sorted(found, key=lambda each: -each.share))
+
+
+def percent(share: float) -> str:
+    """'23 %'."""
+    return f"{100 * share:.0f} %"
+
+
+def whole(number: int) -> str:
+    """'40 000'."""
+    return f"{number:,}".replace(",", " ")
+
+
+def milliseconds(seconds: float) -> str:
+    """'2.1 ms'."""
+    return f"{1000 * seconds:.2g} ms"
+
+
+def megabytes(size: float) -> str:
+    """'8 MB', '0.032 MB'."""
+    return f"{size / 1e6:.0f} MB" if size >= 1e7 else f"{size / 1e6:.2g} MB"
+
+
+def gigabytes(size: float) -> str:
+    """'1.2 GB'."""
+    return f"{size / 1e9:.2g} GB" if size >= 1e8 else megabytes(size)
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _whole_numbers(value: object) -> tuple[int, ...] | None:
+    if isinstance(value, (list, tuple)) and value and all(isinstance(part, int) and part > 0 for part in value):
+        return tuple(value)
+    return None

@@ -1,0 +1,187 @@
+"""Where the time of a run's workers went: shares of their threads' time, which add up to one.
+
+Each moment of each thread counts once. A thread that computes computes; one that doesn't waits, and what for is told
+by what its worker does meanwhile: it moves blocks from or to the disk, or fetches them from others. Where it does
+neither, a short wait is the hand-over of the next task, and in a long one there was nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.monitor.events import KINDS
+
+if TYPE_CHECKING:
+    from workbench.monitor.events import Batch, Tasks
+    from workbench.runs.metrics import Measured
+
+SHARES = ("computing", "transferring", "serialising", "spilling", "disk", "scheduler", "idle")
+
+# A scheduler needs about a millisecond for a task, and a worker takes a few for each: a thread that has waited longer
+# than all others took to be served has nothing to do.
+_HAND_OVER = 0.05  # seconds
+_SERVED = 0.002  # seconds a thread
+
+_READING = ("read", "from-zarr", "from-npy", "from_zarr", "getter", "open_", "load", "store", "write")
+"""Parts of the names of tasks that read or write files."""
+
+_SPILLING = ("execute", "gather-dep", "get-data", "memory-monitor")
+_PACKING = ("serialize", "deserialize", "compress", "decompress")
+_COMPUTE, _TRANSFER, _READ, _WRITE, _DESERIALIZE = (
+    KINDS.index(kind) for kind in ("compute", "transfer", "disk-read", "disk-write", "deserialize")
+)
+
+
+def shares_of(
+    events: Batch, began: float, ended: float, threads: Mapping[str, int], measured: Measured | None
+) -> dict[str, float]:
+    """Shares of the time of all threads between two moments.
+
+    Parameters
+    ----------
+    began, ended
+        Seconds since the epoch, by the scheduler's clock.
+    threads
+        Number of each worker's threads, by its address.
+    measured
+        What tells serialising from transferring, and waiting for a disk from computing; without it serialising is
+        only what workers noted as events of their own, and `disk` is 0.
+
+    Returns
+    -------
+    dict
+        A number from 0 to 1 for each of `SHARES`; they add up to 1.
+    """
+    spent = dict.fromkeys(SHARES, 0.0)
+    tasks = events.tasks
+    of_worker = {worker: code for code, worker in enumerate(tasks.worker.values)}
+    computing = tasks.kind == _COMPUTE
+    # Before the first task and after the last one threads wait for the graph and for the answer's way back.
+    first = float(tasks.start[computing].min(initial=ended).clip(began))
+    last = float(tasks.stop[computing].max(initial=first).clip(first, ended))
+    patience = max(_HAND_OVER, _SERVED * sum(threads.values()))
+    for worker, n_threads in threads.items():
+        mine = np.flatnonzero(tasks.worker.codes == of_worker.get(worker, -1))
+        for name, seconds in _of_worker(tasks, mine, n_threads, (began, first, last, ended), patience).items():
+            spent[name] += seconds
+    if measured is not None:
+        _refine(spent, measured)
+    total = sum(spent.values())
+    return {name: seconds / total if total else 0.0 for name, seconds in spent.items()}
+
+
+def _of_worker(
+    tasks: Tasks,
+    rows: npt.NDArray[np.intp],
+    n_threads: int,
+    moments: tuple[float, float, float, float],
+    patience: float,
+) -> dict[str, float]:
+    began, first, last, ended = moments
+    kind, start, stop = tasks.kind[rows], tasks.start[rows].clip(began, ended), tasks.stop[rows].clip(began, ended)
+    computing = kind == _COMPUTE
+    quiet_from, quiet_to = _quiet(tasks.thread[rows][computing], start[computing], stop[computing], n_threads, moments)
+    intervals = (
+        (start[computing], stop[computing]),
+        (start[kind == _TRANSFER], stop[kind == _TRANSFER]),
+        (start[(kind == _READ) | (kind == _WRITE)], stop[(kind == _READ) | (kind == _WRITE)]),
+        (start[kind == _DESERIALIZE], stop[kind == _DESERIALIZE]),
+        (np.minimum(quiet_from + patience, quiet_to), quiet_to),
+    )
+    times, counts = _counted(intervals, began, first, last, ended)
+    lengths = np.diff(times)
+    busy, fetching, on_disk, unpacking, quiet = (count[:-1] for count in counts)
+    busy = np.minimum(busy, n_threads)
+    waiting = (n_threads - busy) * lengths
+    spilling = on_disk > 0
+    serialising = ~spilling & (unpacking > 0)
+    transferring = ~spilling & ~serialising & (fetching > 0)
+    left = ~spilling & ~serialising & ~transferring
+    idle = np.minimum(quiet, n_threads - busy) * lengths
+    return {
+        "computing": float((busy * lengths).sum()),
+        "spilling": float(waiting[spilling].sum()),
+        "serialising": float(waiting[serialising].sum()),
+        "transferring": float(waiting[transferring].sum()),
+        "idle": float(idle[left].sum()),
+        "scheduler": float((waiting - idle)[left].sum()),
+    }
+
+
+def _quiet(
+    thread: npt.NDArray[np.int64],
+    start: npt.NDArray[np.float64],
+    stop: npt.NDArray[np.float64],
+    n_threads: int,
+    moments: tuple[float, float, float, float],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Beginnings and ends of the gaps in each thread's work, from the run's first task to its last."""
+    _, first, last, _ = moments
+    order = np.lexsort((start, thread))
+    thread, start, stop = thread[order], start[order], stop[order]
+    is_new = np.r_[True, thread[1:] != thread[:-1]] if len(thread) else np.zeros(0, bool)
+    is_last = np.r_[is_new[1:], True] if len(thread) else np.zeros(0, bool)
+    before = np.r_[first, stop[:-1]] if len(thread) else stop
+    before = np.where(is_new, first, before)
+    # A thread that never had a task had nothing to do from the first to the last.
+    unseen = max(0, n_threads - int(is_new.sum()))
+    begins = np.r_[before, stop[is_last], np.full(unseen, first)]
+    ends = np.r_[start, np.full(int(is_last.sum()), last), np.full(unseen, last)]
+    return begins, np.maximum(begins, ends)
+
+
+def _counted(intervals: Any, *moments: float) -> tuple[npt.NDArray[np.float64], list[npt.NDArray[np.int64]]]:
+    """All moments at which something changes, and how many intervals of each kind hold from each of them on."""
+    edges = [np.r_[start, stop] for start, stop in intervals]
+    times = np.unique(np.r_[np.array(moments), *edges].clip(moments[0], moments[-1]))
+    counts = []
+    for start, stop in intervals:
+        change = np.zeros(len(times), np.int64)
+        np.add.at(change, np.searchsorted(times, start.clip(times[0], times[-1])), 1)
+        np.add.at(change, np.searchsorted(times, stop.clip(times[0], times[-1])), -1)
+        counts.append(np.cumsum(change))
+    return times, counts
+
+
+def _refine(spent: dict[str, float], measured: Measured) -> None:
+    """Divide what events don't tell apart, by what Dask measured of it."""
+    fetching = measured.seconds("gather-dep")
+    packing = measured.seconds("gather-dep", "deserialize", "decompress") + measured.seconds(
+        "get-data", "serialize", "compress"
+    )
+    if fetching:
+        _move(spent, "transferring", "serialising", spent["transferring"] * min(1.0, packing / fetching))
+    # Workers note the disk only where it took a task 5 ms, and never what they moved out between tasks.
+    spilled = measured.seconds("memory-monitor", "disk-read", "disk-write", *_PACKING) + sum(
+        measured.seconds(context, "disk-read", "disk-write", *(_PACKING if context == "execute" else ()))
+        for context in ("execute", "gather-dep", "get-data")
+    )
+    for source in ("idle", "scheduler", "transferring"):
+        _move(spent, source, "spilling", spilled - spent["spilling"])
+    if not any(measured.bytes(context, "disk-read", "disk-write") for context in _SPILLING):
+        # On a busy machine 5 ms go by without any disk.
+        _move(spent, "spilling", "scheduler", spent["spilling"])
+    in_threads = measured.seconds("execute", "thread-cpu", "thread-noncpu")
+    if in_threads:
+        _move(spent, "computing", "disk", spent["computing"] * reading_seconds(measured) / in_threads)
+
+
+def reading_seconds(measured: Measured) -> float:
+    """Seconds that tasks which read or write files waited in a thread."""
+    return sum(
+        metric.value
+        for metric in measured.metrics
+        if metric.context == "execute"
+        and metric.activity == "thread-noncpu"
+        and any(part in metric.name for part in _READING)
+    )
+
+
+def _move(spent: dict[str, float], source: str, target: str, seconds: float) -> None:
+    seconds = max(0.0, min(seconds, spent[source]))
+    spent[source] -= seconds
+    spent[target] += seconds
