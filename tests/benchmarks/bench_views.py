@@ -7,14 +7,9 @@ own in turn, transfers, samples of workers, counts. What watching costs the sche
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import json
-import os
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
