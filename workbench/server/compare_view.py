@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from workbench.figures.markup import ago, facts, folded, icon_button, joined, meter, paragraph, tag
+from workbench.figures.markup import ago, folded, icon_button, joined, meter, paragraph, tag
 from workbench.runs.table import as_markdown, seconds_text
 from workbench.server.answers import API
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from workbench.server.fragments import Sight
 
 SHOWN = 5
+
+_WIDE = "grid-column: 1 / -1"
 
 _TO_CELL = ("notebook:insert-cell-below", "notebook:change-cell-to-markdown", "notebook:replace-selection")
 """Lab's own commands that put a text into a cell of the notebook that is open."""
@@ -45,7 +47,9 @@ def _form(sight: Sight) -> str:
         name="on",
         rows=3,
         spellcheck="false",
-        style="width: 100%; box-sizing: border-box; resize: vertical; font: inherit",
+        style="width: 100%; box-sizing: border-box; resize: vertical; white-space: pre; overflow-x: auto; "
+        "font: var(--jp-code-font-size) var(--jp-code-font-family); color: var(--jp-ui-font-color0); "
+        "background: var(--jp-layout-color0); border: 1px solid var(--jp-border-color1)",
         class_=styled,
         id="wb-compare-on",
         data_workbench="compare-on",
@@ -55,7 +59,8 @@ def _form(sight: Sight) -> str:
         tag(
             "div",
             _field("Workload", tag("select", *workloads, name="workload", class_=styled, id="wb-compare-workload")),
-            _field("On, one a line", on, of="wb-compare-on"),
+            tag("label", "On, one cluster a line", for_="wb-compare-on", style=_WIDE),
+            tag("div", on, style=_WIDE),
             _field("Parameters", _text("parameters", "size=0.5GiB")),
             _field("Sweep", _text("sweep", "workers=1,2,4")),
             _field("Repeats", _text("repeats", "5")),
@@ -66,6 +71,7 @@ def _form(sight: Sight) -> str:
             "Compare",
             type="button",
             class_="wb-Button jp-mod-styled jp-mod-accept",
+            style="margin: 8px 0",
             data_request="POST comparisons",
             data_workbench="compare",
         ),
@@ -73,10 +79,10 @@ def _form(sight: Sight) -> str:
     )
 
 
-def _field(label: str, control: str, of: str | None = None) -> str:
+def _field(label: str, control: str) -> str:
     return tag(
         "div",
-        tag("label", escape(label), for_=of or f"wb-compare-{label.lower()}"),
+        tag("label", escape(label), for_=f"wb-compare-{label.lower()}"),
         tag("span", control, class_="wb-Field-control"),
         class_="wb-Field",
     )
@@ -138,12 +144,13 @@ def _progress(comparison: Comparison) -> str:
 
 def _bars(summary: Summary) -> str:
     longest = max((row.seconds.median for row in summary.rows if row.seconds is not None), default=1.0)
-    return facts({row.on: _bar(row, longest) for row in summary.rows}, data_workbench="compare-bars")
+    rows = (tag("li", tag("span", escape(row.on), title=row.describe), _bar(row, longest)) for row in summary.rows)
+    return tag("ul", *rows, style="list-style: none; margin: 4px 0; padding: 0", data_workbench="compare-bars")
 
 
 def _bar(row: RowSummary, longest: float) -> str:
     if row.seconds is None:
-        return tag("span", escape(row.reason or "–"), class_="wb-Muted")
+        return paragraph(row.reason or "–")
     ratio = {"none": "no difference", "unsure": "unsure"}.get(row.difference or "", f"{row.ratio:.3g} ×")
     text = joined((seconds_text(row.seconds.median), ratio if row.difference else None))
     return meter(row.on, row.seconds.median, longest, text)
@@ -170,7 +177,7 @@ def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
     )
     if any(row.seconds is not None for row in summary.rows):
         yield icon_button(
-            "add",
+            "copy",
             "Put the table into a cell",
             data_command="apputils:run-all-enabled",
             data_args=json.dumps(to_cell(as_markdown(summary))),
@@ -182,4 +189,4 @@ def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
 
 def to_cell(markdown: str) -> dict[str, Any]:
     """Return the arguments with which Lab's command that runs others puts a text into a new Markdown cell."""
-    return {"commands": list(_TO_CELL), "args": {_TO_CELL[-1]: {"text": markdown}}}
+    return {"commands": list(_TO_CELL), "args": {"text": markdown}}
