@@ -293,7 +293,8 @@ def _specs(
         why_not = _too_small(lines, shared, chosen, wishes)
     if why_not is None:
         said = f"{format_bytes(left)} of memory shared out among the clusters, which run"
-        said = said if len(new) > 1 else "The cluster runs"
+        if len(new) < 2 or all("memory" in lines[index].choices for index in new):
+            said = "Clusters run side by side" if len(new) > 1 else "The cluster runs"
         return shared, "side by side", (f"{said} all the while; only one run computes at a time.",)
     taken = [_with_memory(lines[i], alone[i], left, inventory) if i in new else alone[i] for i in range(len(lines))]
     return (
