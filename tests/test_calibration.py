@@ -1,0 +1,124 @@
+import pytest
+
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, NotFoundError
+from workbench.hardware import rates
+from workbench.runs import calibration
+from workbench.runs.calibration import Calibration
+
+
+def example(**changes):
+    """A calibration of two workers of a thread each, on this machine."""
+    cpu = calibration.processor()
+    facts = {
+        "machine": calibration.host(),
+        "processor": cpu.model or "unknown",
+        "cores": cpu.usable,
+        "profile": "cpu",
+        "n_workers": 2,
+        "threads_per_worker": 1,
+        "protocol": "tls",
+        "when": 1.7e9,
+        "rates": dict.fromkeys(rates.KINDS, 1e9),
+        "one_thread": dict.fromkeys(rates.SERIAL, 5e8),
+        "moved": 5e8,
+        "task_seconds": 1e-3,
+        "start_seconds": 0.05,
+        "spread": 0.05,
+        "load": 0.0,
+    }
+    return Calibration(**(facts | changes))
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Work that is done in no time; what it says is worth nothing."""
+    monkeypatch.setattr(calibration, "_SECONDS_OF_A_KIND", 0.0)
+    monkeypatch.setattr(calibration, "_LARGE_GRAPH", 4)
+    monkeypatch.setattr(rates, "_ELEMENTS", 40_000)
+    monkeypatch.setattr(rates, "_FILE_BYTES", 10_000)
+
+
+@pytest.mark.parametrize("kind", rates.KINDS)
+def test_each_kind_of_work_has_a_rate_and_leaves_no_file(kind, tmp_path, small_pieces):
+    assert rates.measure(kind, 0.0, tmp_path) > 0
+    assert rates.UNITS[kind] in ("numbers", "bytes", "operations")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cluster_is_measured_in_all_its_threads(quick_client, spec, small_pieces):
+    found = calibration.measure(quick_client, spec)
+    assert set(found.rates) == set(rates.KINDS)
+    assert all(rate > 0 for rate in found.rates.values())
+    assert found.moved is not None
+    assert found.moved > 0
+    assert 0 < found.task_seconds < 1
+    assert found.load >= 0
+    assert Calibration.model_validate_json(found.model_dump_json()) == found
+
+
+def test_what_was_measured_is_found_again_for_clusters_of_that_shape(data_folder):
+    spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30)
+    assert calibration.for_spec(spec) is None
+    calibration.keep(example())
+    calibration.keep(example(n_workers=8, moved=1e9))
+    found = calibration.for_spec(spec)
+    assert found == example()
+    assert calibration.is_exact(found, spec)
+    near = calibration.for_spec(spec.model_copy(update={"n_workers": 6}))
+    assert near is not None
+    assert near.n_workers == 8
+    assert not calibration.is_exact(near, spec)
+
+
+def test_a_newer_calibration_takes_the_place_of_the_older(data_folder):
+    calibration.keep(example())
+    calibration.keep(example(when=1.8e9))
+    assert [one.when for one in calibration.kept("here")] == [1.8e9]
+
+
+def test_another_machine_in_the_same_data_folder_is_not_this_one(data_folder, spec):
+    calibration.keep(example(machine="other", processor="Another processor"))
+    assert calibration.for_spec(spec) is None
+
+
+def test_a_colleagues_file_becomes_a_machine_measured_elsewhere(data_folder, tmp_path, spec):
+    path = tmp_path / "colleague.json"
+    path.write_text(example(machine="bigbox", cores=64, n_workers=8, threads_per_worker=8).model_dump_json())
+    assert calibration.load(path).measured == "elsewhere"
+    assert calibration.named("bigbox").threads == 64
+    assert calibration.for_spec(spec) is None
+    with pytest.raises(NotFoundError, match="There are: bigbox"):
+        calibration.named("smallbox")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("not JSON", "is not a calibration"),
+        ('{"machine": "x"}', "is not a calibration"),
+        (None, "can't be read"),
+        ("nothing measured", "can't use"),
+        ("from the future", "can't use"),
+    ],
+)
+def test_a_file_that_is_no_calibration_is_refused_in_one_sentence(data_folder, tmp_path, text, said):
+    path = tmp_path / "file.json"
+    made = {"nothing measured": example(rates={}), "from the future": example(format=99)}
+    if text is not None:
+        path.write_text(made[text].model_dump_json() if text in made else text)
+    with pytest.raises(BadInputError, match=said):
+        calibration.load(path)
+    assert calibration.kept("elsewhere") == ()
+
+
+def test_a_broken_file_among_the_kept_is_passed_over(data_folder):
+    path = calibration.keep(example())
+    path.with_name("broken.json").write_text("{")
+    assert calibration.kept("here") == (example(),)
+
+
+def test_a_calibration_on_a_busy_machine_says_so():
+    quiet, busy = example(cores=2), example(cores=2, load=1.8)
+    assert "busy" not in quiet.describe()
+    assert "1.8 of its 2 cores were busy with something else meanwhile" in busy.describe()

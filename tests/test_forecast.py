@@ -1,0 +1,358 @@
+import asyncio
+import gc
+import json
+import math
+import time
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+
+from tests.test_calibration import example, small_pieces
+from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import ConflictError
+from workbench.runs import calibration, machines, store
+from workbench.runs.duration import duration, model_seconds, off_by
+from workbench.runs.forecast import span
+from workbench.runs.store import Run
+from workbench.runs.submit import submit
+from workbench.session import Session
+from workbench.workloads.registry import template, templates
+
+__all__ = ["small_pieces"]  # a fixture
+
+SPEC = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30)
+RANDOM = [found.name for found in templates() if "size" in found.schema()["properties"]]
+
+
+def past_run(number, seconds, forecast=None, workload="array_sum", size="512MiB", spec=SPEC):
+    chosen = template(workload)
+    needs = chosen.needs(chosen.validate({"size": size}, threads=spec.threads))
+    return store.create(
+        Run(
+            id=f"{workload}-{number}",
+            workload=workload,
+            cluster="calm-otter",
+            status="done",
+            spec=spec,
+            seconds=seconds,
+            created=float(number),
+            needs=needs.model_dump(mode="json"),
+            forecast=forecast,
+        )
+    )
+
+
+# -- memory
+
+
+def test_what_fits_says_how_much_of_how_much(data_folder):
+    found = Session().forecast("array_sum", {"size": "2GiB"}, SPEC)
+    assert (found.verdict, found.fits, found.chunks) == ("fits", True, None)
+    assert found.sentence.startswith("Fits: ")
+    assert "which has 1.00 GiB" in found.sentence
+
+
+def test_blocks_too_large_for_a_worker_wont_fit_and_the_ones_proposed_would(data_folder):
+    session = Session()
+    given = {"shape": [50_000, 50_000], "chunks": 20_000}
+    found = session.forecast("array_sum", given, SPEC)
+    assert found.verdict == "won't fit"
+    assert f"chunks={found.chunks}" in found.sentence
+    assert session.forecast("array_sum", given | {"chunks": found.chunks}, SPEC).verdict == "fits"
+
+
+@pytest.mark.parametrize("name", ["array_sum", "transpose_sum", "tall_skinny_svd"])
+def test_the_chunks_proposed_are_the_largest_power_of_two_that_fits(data_folder, name):
+    session = Session()
+    small = SPEC.model_copy(update={"memory_limit": 2**29})
+    found = session.forecast(name, {"size": "256MiB", "chunks": "256MiB"}, small)
+    assert found.chunks is not None
+    larger = f"{2 * int(found.chunks.removesuffix('MiB'))}MiB"
+    assert session.forecast(name, {"size": "256MiB", "chunks": found.chunks}, small).verdict == "fits"
+    assert session.forecast(name, {"size": "256MiB", "chunks": larger}, small).verdict != "fits"
+
+
+def test_what_stays_and_is_too_much_will_spill_and_the_remedy_is_named(data_folder):
+    session = Session()
+    given = {"size": "3GiB", "dtype": "float64"}
+    found = session.forecast("compressed_svd", given, SPEC)
+    assert found.verdict == "will spill"
+    assert "With compute=true" in found.sentence
+    assert session.forecast("compressed_svd", given | {"compute": True}, SPEC).verdict == "fits"
+
+
+def test_without_hardware_the_verdict_stays_open(data_folder):
+    found = Session().forecast("array_sum", {"size": "2GiB"})
+    assert (found.verdict, found.fits, found.seconds, found.memory_per_worker) == (None, None, None, None)
+
+
+def ready(data_folder, spec=SPEC):
+    return ClusterRecord(name="calm-otter", spec=spec, created=time.time(), status="ready", n_workers=spec.n_workers)
+
+
+def test_what_wont_fit_is_not_started_unless_somebody_insists(data_folder, monkeypatch):
+    started = []
+    monkeypatch.setattr("workbench.runs.submit._start_runner", lambda run, _: started.append(run) or run)
+    large = {"shape": [50_000, 50_000], "chunks": 20_000}
+    with pytest.raises(ConflictError, match=r"Won't fit: .* force it"):
+        submit("array_sum", large, ready(data_folder))
+    assert store.select() == ()
+    run = submit("array_sum", large, ready(data_folder), force=True)
+    assert started == [run]
+    assert store.get(run.id).forecast["verdict"] == "won't fit"
+
+
+# Sizes at which blocks outweigh what a process takes by itself. What starts clusters of its own is left out.
+CASES = [
+    ("array_sum", {"size": "256MiB", "chunks": 2000}),
+    ("array_sum", {"size": "256MiB", "chunks": 2000, "dtype": "float32"}),
+    ("array_mean", {"size": "256MiB", "chunks": 2000}),
+    ("transpose_sum", {"size": "512MiB", "chunks": 1600}),
+    ("tall_skinny_svd", {"size": "256MiB"}),
+    ("tall_skinny_svd", {"shape": "1500000,20"}),
+    ("compressed_svd", {"size": "256MiB", "n_power_iter": 0, "tolerance": 1.0}),
+    ("compressed_svd", {"size": "256MiB", "n_power_iter": 0, "tolerance": 1.0, "dtype": "float64"}),
+    ("svd_of_file", {"path": "m.npy"}),
+    ("svd_of_file", {"path": "m.npy", "k": 10, "n_power_iter": 1, "tolerance": 1.0}),
+    ("svd_of_file", {"path": "m.npy", "k": 10, "n_power_iter": 1, "tolerance": 1.0, "compute": True}),
+]
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    """Two workers as processes, their client, and a folder with an array of 192 MB."""
+    from distributed import Client, LocalCluster
+
+    folder = tmp_path_factory.mktemp("arrays")
+    np.save(folder / "m.npy", np.random.default_rng(0).random((240_000, 100)))
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, memory_limit="4GiB", dashboard_address="127.0.0.1:0") as made,
+        Client(made) as client,
+    ):
+        for name in ("tall_skinny_svd", "compressed_svd"):
+            chosen = template(name)
+            chosen.compute(chosen.validate({"size": "8MiB"}), client)
+        yield client, folder
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks of processes are read from Linux' /proc")
+@pytest.mark.parametrize(("name", "given"), CASES)
+def test_no_worker_needs_more_memory_than_is_said_and_none_half_of_it(workers, name, given):
+    client, folder = workers
+    if "path" in given:
+        given = given | {"path": str(folder / given["path"])}
+    chosen = template(name)
+    parameters = chosen.validate(given, threads=2, threads_per_worker=1)
+    pids = list(client.run(_own_pid).values())
+    client.run(gc.collect)
+    before = [_memory(pid, "VmRSS") for pid in pids]
+    for pid in pids:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+    chosen.compute(parameters, client)
+    measured = max(_memory(pid, "VmHWM") - held for pid, held in zip(pids, before, strict=True))
+    said = chosen.needs(parameters).peak(2) + 8 * 2**20
+    assert measured <= said <= 2 * measured, f"{measured / 1e6:.0f} MB measured, {said / 1e6:.0f} MB said"
+
+
+def test_each_template_of_the_catalogue_states_its_memory_and_work():
+    tried = {name for name, _ in CASES}
+    for name in RANDOM:
+        chosen = template(name)
+        needs = chosen.needs(chosen.validate({"size": "256MiB"}))
+        assert needs.peak(1) > 0
+        assert name not in tried or needs.work
+
+
+def _own_pid():
+    import os
+
+    return os.getpid()
+
+
+def _memory(pid, name):
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+# -- time
+
+
+def test_hardware_that_was_never_measured_has_no_time_and_the_remedy_is_named(data_folder):
+    found = Session().forecast("array_sum", {"size": "1GiB"}, SPEC)
+    assert found.seconds is None
+    assert "workbench calibrate" in found.sentence
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in CASES} & set(RANDOM)))
+def test_a_calibration_gives_each_template_a_range(data_folder, name):
+    calibration.keep(example())
+    small, large = (Session().forecast(name, {"size": size}, SPEC) for size in ("64MiB", "1GiB"))
+    assert small.basis == large.basis == "measured here"
+    assert 0 < small.seconds["low"] < small.seconds["high"] < large.seconds["high"]
+    assert "Takes" in large.sentence
+
+
+def test_the_model_adds_what_is_stated():
+    found = example(rates=dict.fromkeys(example().rates, 2e6), task_seconds=0.001, start_seconds=0.25)
+    needs = template("array_sum").needs(template("array_sum").validate({"shape": [2000, 1000], "chunks": 1000}))
+    work = needs.model_copy(update={"work": {"normal": 2e6}, "n_tasks": 1000, "moved": 10**9, "serial": {"svd": 5e8}})
+    # 1 s of numbers, 1 s alone, half of the bytes at 0.5 GB/s, 1 s of tasks, a start.
+    assert model_seconds(work, found, 2, 2) == pytest.approx(1 + 1 + 1 + 1 + 0.25)
+    uneven = work.model_copy(update={"n_blocks": 3})
+    assert model_seconds(uneven, found, 2, 2) == pytest.approx(4.25 + 1 / 3)
+
+
+def test_past_runs_correct_the_rates_and_narrow_the_range(data_folder):
+    calibration.keep(example(cores=2))
+    chosen = template("array_sum")
+    needs = chosen.needs(chosen.validate({"size": "512MiB"}, threads=2))
+    before = duration("array_sum", needs, SPEC)
+    for number in range(5):
+        past_run(number, 3 * before.middle)
+    after = duration("array_sum", needs, SPEC)
+    assert after.middle == pytest.approx(3 * before.middle, rel=0.1)
+    assert after.high / after.low < before.high / before.low
+    assert after.n_runs == 5
+    assert duration("array_mean", needs, SPEC).middle == pytest.approx(before.middle)
+
+
+def test_runs_alone_give_a_forecast_where_nothing_was_calibrated(data_folder):
+    past_run(1, 2.0)
+    found = Session().forecast("array_sum", {"size": "1GiB"}, SPEC)
+    assert found.basis == "history"
+    assert found.seconds["low"] < 4.0 < found.seconds["high"]
+
+
+def test_how_far_earlier_forecasts_missed_is_told(data_folder):
+    calibration.keep(example())
+    for number, told in enumerate((0.8, 1.0, 1.5)):
+        past_run(number, 1.0, forecast={"seconds": {"low": told / 2, "high": told * 2}})
+    assert off_by(store.select()) == pytest.approx(0.2)
+    found = Session().forecast("array_sum", {"size": "512MiB"}, SPEC)
+    assert found.off_by == pytest.approx(0.2)
+    assert "so far off by 20 %" in found.sentence
+
+
+def test_a_run_of_another_machine_teaches_nothing_about_this_one(data_folder):
+    run = past_run(1, 2.0)
+    store.update(run.id, inventory={"cpu": {"model": "another", "usable": 64}})
+    assert Session().forecast("array_sum", {"size": "1GiB"}, SPEC).seconds is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (3.14, 4.5, "3.1 to 4.5 s"),
+        (50, 130, "50 s to 2.2 min"),
+        (60.0, 60.1, "about 60 s"),
+        (9540, 20000, "2.6 to 5.6 h"),
+    ],
+)
+def test_a_range_of_time_reads_well(low, high, words):
+    assert span(low, high) == words
+
+
+# -- elsewhere, and what it costs
+
+
+def test_the_post_is_told_for_its_own_workload_and_marked_as_published(data_folder):
+    found = Session().forecast("array_sum", {"shape": [500_000, 500_000], "chunks": 10_000}, SPEC)
+    told = {one["machine"]: (one["seconds"]["low"], one["basis"]) for one in found.elsewhere}
+    assert told["one V100 (2019)"] == (pytest.approx(97), "published")
+    assert told["eight V100 (2019)"] == (pytest.approx(19), "published")
+    assert told["forty CPU cores (2019)"] == (pytest.approx(690), "published")
+    assert told["one CPU core (2019)"] == (pytest.approx(9540), "published")
+    assert all("post" in one["source"] for one in found.elsewhere)
+
+
+def test_what_was_published_for_one_workload_is_not_told_for_another():
+    names = {
+        name: [one.name for one, _ in machines.comparable(name, {"dtype": "uint8"}, 400 * 10**9)] for name in RANDOM
+    }
+    assert names["compressed_svd"] == ["a DGX-2 with sixteen V100 (2020)"]
+    assert names["array_sum"] == names["transpose_sum"] == []
+
+
+def test_a_machine_that_a_colleague_measured_stands_beside_this_one(data_folder):
+    calibration.keep(example(machine="bigbox", n_workers=16, measured="elsewhere"))
+    (found, *_) = Session().forecast("transpose_sum", {"size": "1GiB"}, SPEC).elsewhere
+    assert (found["machine"], found["basis"]) == ("bigbox", "measured elsewhere")
+
+
+def test_a_price_of_an_hour_gives_the_cost_of_a_forecast_and_of_a_run(data_folder):
+    calibration.keep(example())
+    with dask.config.set({"workbench.prices": {"cpu": 36.0}}):
+        found = Session().forecast("array_sum", {"size": "1GiB"}, SPEC)
+    middle = math.sqrt(found.seconds["low"] * found.seconds["high"])
+    assert found.cost == pytest.approx(middle / 100)
+    assert "at a cost of about" in found.sentence
+    run = past_run(1, 50.0, forecast={"price_per_hour": 36.0})
+    assert run.cost == pytest.approx(0.5)
+    assert json.loads(run.model_dump_json())["cost"] == pytest.approx(0.5)
+    assert past_run(2, 50.0).cost is None
+
+
+def test_a_file_of_runs_from_before_forecasts_gets_the_new_column(data_folder):
+    import sqlite3
+
+    past_run(1, 2.0)
+    with sqlite3.connect(data_folder / "runs.db") as database:
+        database.execute("ALTER TABLE run DROP COLUMN forecast")
+    assert store.get("array_sum-1").forecast is None
+    store.update("array_sum-1", forecast={"verdict": "fits"})
+    assert store.get("array_sum-1").forecast == {"verdict": "fits"}
+
+
+def test_a_forecast_is_quick_enough_to_follow_the_typing(data_folder):
+    for number in range(40):
+        past_run(number, 2.0)
+    calibration.keep(example())
+    session = Session()
+    answers = [session.forecast(name, {"size": "1GiB"}, SPEC) for name in RANDOM]
+    assert len({answer.sentence for answer in answers}) == len(RANDOM)
+
+
+# -- the faces
+
+
+def test_the_command_line_forecasts_in_json_and_refuses_what_wont_fit(data_folder, capsys):
+    from workbench.cli import main
+
+    on = "cpu --workers 2 --memory 2GiB --force"
+    assert main(["forecast", "array_sum", "--on", on, "-p", "size=1GiB", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["fits"] is True
+    assert {"seconds", "memory_per_worker", "verdict", "sentence", "basis", "off_by"} <= told.keys()
+    large = ["-p", "shape=50000,50000", "-p", "chunks=20000"]
+    assert main(["run", "array_sum", "--on", on, *large]) == 2
+    said = capsys.readouterr().err
+    assert "Won't fit" in said
+    assert "--force" in said
+    assert Session().clusters() == ()
+    assert main(["forecast", "array_sum", "--on", on, *large]) == 0
+    assert "won't fit" in capsys.readouterr().out
+
+
+def test_a_calibration_is_measured_saved_and_loaded_and_then_a_run_knows_its_forecast(
+    data_folder, tmp_path, capsys, small_pieces
+):
+    from workbench.cli import main
+
+    session = Session()
+    spec = SPEC.model_copy(update={"protocol": "tcp"})
+    session.start(spec, name="calm-otter", force=True)
+    asyncio.run(session.wait("calm-otter", timeout=60))
+    path = tmp_path / "mine.json"
+    assert main(["calibrate", "--cluster", "calm-otter", "--save", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rates"]["normal"] > 0
+    run = session.run("array_sum", {"size": "32MiB"}, "calm-otter")
+    done = asyncio.run(session.wait_run(run.id, timeout=60))
+    assert done.forecast["basis"] == "measured here"
+    assert main(["show", run.id]) == 0
+    assert "Forecast" in capsys.readouterr().out
+    assert main(["calibrate", "--load", str(path)]) == 0
+    assert "measured" in capsys.readouterr().out.lower()
+    assert [one.measured for one in session.calibrations()] == ["here", "elsewhere"]
