@@ -21,6 +21,8 @@ from bokeh.models import ImportedStyleSheet, UIElement
 from tests.conftest import using_data_folder
 from workbench.clusters.plan import ClusterChoices
 from workbench.errors import BadInputError
+from workbench.hardware import Gpu, Inventory, inventory
+from workbench.hardware.sources import installed_version
 from workbench.panels import GpuMonitor, Progress, TaskStream, Watch, Workbench, Workers, cells
 from workbench.panels.forms import Form
 from workbench.panels.hardware import Hardware
@@ -138,6 +140,33 @@ def test_the_plan_explains_itself_and_shows_its_code(data_folder: Path) -> None:
     hardware.form.set(n_workers=2, threads_per_worker=1, memory="1GiB")
     until(lambda: "2 processes of 1 thread, as chosen." in shown(hardware.view))
     assert "LocalCluster(" in shown(hardware.view)
+
+
+class OnGpus(Session):
+    """A session on a machine with two GPUs, one of which somebody works on."""
+
+    def hardware(self) -> Inventory:
+        gpus = tuple(
+            Gpu(index=n, name="SIMULATED", uuid=f"GPU-{n}", memory_total=2**34, memory_free=free)
+            for n, free in enumerate((2**32, 2**34))
+        )
+        return inventory().model_copy(update={"gpus": gpus})
+
+
+@pytest.mark.skipif(installed_version("dask-cuda") is None, reason="The profiles with GPUs need dask-cuda.")
+def test_gpus_are_chosen_by_boxes_and_the_idle_ones_are_proposed(data_folder: Path) -> None:
+    hardware = Hardware(OnGpus(), lambda record: None)
+    assert "0 · SIMULATED" in shown(hardware.view)
+    hardware.choose("gpus")
+    assert hardware.picker.boxes.value == ["GPU-1"]
+    assert "1 GPU, the idle one of 2" in shown(hardware.view)
+    assert "rmm_pool_size" in hardware.form.widgets
+    hardware.picker.boxes.value = ["GPU-0", "GPU-1"]
+    until(lambda: "2 GPUs, as chosen" in shown(hardware.view))
+    hardware.choose("gpu")
+    hardware.picker.boxes.value = ["GPU-0", "GPU-1"]
+    until(lambda: "1 GPU, as chosen: 0" in shown(hardware.view))
+    assert hardware.picker.boxes.value == ["GPU-0"]
 
 
 # -- the whole of it

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import panel as pn
 from dask.utils import format_bytes
 
-from workbench.errors import WorkbenchError
+from workbench.errors import BadInputError, WorkbenchError
 from workbench.panels.forms import Form
-from workbench.panels.look import STYLE, Notice, busy, button, card, code, folded, html, row, sentence, sentences
+from workbench.panels.look import (
+    STYLE,
+    Notice,
+    busy,
+    button,
+    card,
+    code,
+    folded,
+    html,
+    row,
+    sentence,
+    sentences,
+    when_changed,
+)
 
 if TYPE_CHECKING:
+    from workbench.clusters.devices import Device
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Inventory, Profile
@@ -31,13 +45,13 @@ class Hardware:
     """
 
     def __init__(self, session: Session, on_start: Callable[[ClusterRecord], Any]) -> None:
-        from workbench.clusters.plan import ClusterChoices
-
         self._session = session
         self._on_start = on_start
         self.profile = "cpu"
         self.profiles: dict[str, pn.widgets.Button] = {}
-        self.form = Form(ClusterChoices.model_json_schema(), self.refresh)
+        self.form = self._form()
+        self.picker = GpuPicker(self.refresh)
+        self._fields = pn.Column(self.form.view, sizing_mode="stretch_width")
         self.name = pn.widgets.TextInput(
             label="Name",
             placeholder="left out: one is found",
@@ -51,14 +65,19 @@ class Hardware:
         self.force = pn.widgets.Checkbox(
             label="beyond the memory budget", value=False, margin=(8, 4), stylesheets=[STYLE]
         )
+        self.consent = pn.widgets.Checkbox(
+            label="agreed: the network is trusted", value=False, visible=False, margin=(8, 4), stylesheets=[STYLE]
+        )
         self._summary = html()
         self._offered = pn.Column(sizing_mode="stretch_width")
         self.view = card(
             "Hardware",
             self._summary,
             self._offered,
+            self.picker.view,
             pn.Card(
-                row(self.name, self.form.view),
+                self.name,
+                self._fields,
                 title="Workers, threads, memory …",
                 collapsed=True,
                 sizing_mode="stretch_width",
@@ -67,7 +86,7 @@ class Hardware:
                 css_classes=["fold"],
             ),
             self.plan,
-            row(self.start_button, self.force),
+            row(self.start_button, self.force, self.consent),
             self.notice.view,
         )
         self._show_hardware()
@@ -78,28 +97,61 @@ class Hardware:
         self.profile = profile
         for name, each in self.profiles.items():
             each.color = "primary" if name == profile else "default"
+        self.form = self._form()
+        self._fields.objects = [self.form.view]
+        self._show_gpus()
         self.refresh()
+
+    async def follow(self) -> None:
+        """Read anew what moves by itself: use and memory of the GPUs. Nothing where there is none."""
+        if self.picker.has_gpus:
+            self.picker.show(await asyncio.to_thread(_bars, self._session.hardware()))
 
     def refresh(self) -> None:
         """Plan anew, and show what would start."""
+        from workbench.clusters.plan import consent
+
         text = ""
         # That no memory is left for another cluster is no fault of somebody who asked for nothing.
         with self.notice.telling("bad" if self.form.values() else "muted"):
-            text = _explained(self._spec())
+            chosen = self.picker.values()
+            spec = self._spec(chosen)
+            # A click may have come in between, and its own plan follows.
+            if chosen == self.picker.values():
+                self.picker.mark(spec.devices)
+            self.consent.visible = consent(spec) is not None
+            text = _explained(spec)
         if text != self.plan.object:
             self.plan.object = text
 
     async def start(self) -> None:
         """Start the cluster that is planned."""
         with busy(self.start_button), self.notice.telling():
-            spec = self._spec()
+            spec = self._spec(self.picker.values())
+            _check_consent(spec, self.consent.value)
             name = self.name.value.strip() or None
             record = await asyncio.to_thread(self._session.start, spec, name=name, force=self.force.value)
             self.name.value = ""
             self._on_start(record)
 
-    def _spec(self) -> ClusterSpec:
-        return self._session.plan(self.profile, **self.form.values())
+    def _spec(self, devices: Mapping[str, str]) -> ClusterSpec:
+        return self._session.plan(self.profile, **devices, **self.form.values())
+
+    def _form(self) -> Form:
+        from workbench.clusters.plan import choices_of
+
+        schema = choices_of(self.profile, self._session.hardware()).model_json_schema()
+        # The GPUs have boxes of their own.
+        schema["properties"].pop("devices", None)
+        return Form(schema, self.refresh)
+
+    def _show_gpus(self) -> None:
+        from workbench.clusters.devices import devices_of
+        from workbench.clusters.plan import has_gpus
+
+        inventory = self._session.hardware()
+        offered = devices_of(inventory) if has_gpus(self.profile, inventory) else ()
+        self.picker.offer(inventory, offered, one=self.profile == "gpu")
 
     def _show_hardware(self) -> None:
         try:
@@ -109,6 +161,7 @@ class Hardware:
             self._summary.object = sentence(str(err), "bad")
             return
         self._offered.objects = [self._line(profile) for profile in offered]
+        self._show_gpus()
 
     def _line(self, profile: Profile) -> pn.Row:
         self.profiles[profile.name] = button(
@@ -119,6 +172,77 @@ class Hardware:
             width=90,
         )
         return pn.Row(self.profiles[profile.name], html(sentence(profile.reason or profile.summary, "muted")), margin=0)
+
+
+def _check_consent(spec: ClusterSpec, agreed: bool) -> None:
+    from workbench.clusters.plan import consent
+
+    told = consent(spec)
+    if told is not None and not agreed:
+        raise BadInputError(f"{told} Say that you agree, or choose another profile.")
+
+
+class GpuPicker:
+    """Bars of the GPUs, and boxes by which those of a cluster are chosen.
+
+    Parameters
+    ----------
+    on_change
+        Called after a person has chosen.
+    """
+
+    def __init__(self, on_change: Callable[[], Any]) -> None:
+        self.boxes = pn.widgets.CheckBoxGroup(
+            options={}, inline=True, visible=False, margin=(2, 8), stylesheets=[STYLE]
+        )
+        self._bars = html()
+        self.has_gpus = False
+        self._one = False
+        self._planned: list[str] = []
+        self.view = pn.Column(self._bars, self.boxes, sizing_mode="stretch_width")
+        when_changed(self.boxes, on_change)
+
+    def offer(self, inventory: Inventory, devices: Sequence[Device], *, one: bool) -> None:
+        """Show these devices to choose from; none hides the boxes."""
+        self.has_gpus, self._one = bool(inventory.gpus), one
+        self._planned = []
+        self.boxes.param.update(value=[], options={device.label: device.uuid for device in devices})
+        self.boxes.visible = bool(devices)
+        if self.has_gpus:
+            self.show(_bars(inventory))
+
+    def mark(self, planned: Sequence[str]) -> None:
+        """Check the boxes of what is planned, where nobody chose otherwise."""
+        if not self.boxes.visible:
+            return
+        if not self.values():
+            self._planned = list(planned)
+            self.boxes.value = self._planned
+        elif self._one:
+            self.boxes.value = list(planned)
+
+    def values(self) -> dict[str, str]:
+        """Return the choice, as a plan takes it; nothing where it is what was proposed."""
+        chosen = list(self.boxes.value)
+        if not chosen or set(chosen) == set(self._planned):
+            return {}
+        if self._one:
+            # Of several boxes the one that was not there before counts.
+            chosen = [uuid for uuid in chosen if uuid not in self._planned][:1] or chosen
+        return {"devices": ",".join(chosen)}
+
+    def show(self, bars: str) -> None:
+        """Show these bars."""
+        if bars != self._bars.object:
+            self._bars.object = bars
+
+
+def _bars(inventory: Inventory) -> str:
+    from workbench.figures.gpus import gpu_list
+    from workbench.hardware.gauges import Gauges
+
+    with Gauges(inventory.gpus) as gauges:
+        return gpu_list(inventory, gauges.read(), place="machine")
 
 
 def _summary(inventory: Inventory) -> str:

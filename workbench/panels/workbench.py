@@ -224,6 +224,7 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
                 self._awake.clear()
                 try:
                     await self._refresh()
+                    await self.hardware.follow()
                 except Exception:  # noqa: BLE001  One reading that goes wrong must not end the following.
                     _log.exception("The clusters and runs could not be read")
                     self.notice.say("The clusters and runs could not be read. The kernel's log says why.", "bad")
