@@ -3,6 +3,8 @@
 # make test    set up and run every test, browser tests included
 # make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier
 # make bench   print the figures of this machine beside those of plain Dask
+# make bench-gpu   the posts' experiments on a GPU, beside the posts' times and plain CuPy's
+# make gpu-bundle  wheels for a GPU host without a network, see tests/gpu/offline.sh
 # make clean   remove all that was set up
 
 PYTHON ?= python3
@@ -13,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/dev/null) \
 	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/yarn.lock labext/install.json)
 
-.PHONY: lab demo-gpus test check bench clean install
+.PHONY: lab demo-gpus test check bench bench-gpu gpu-bundle clean install
 
 lab: install
 	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb
@@ -33,6 +35,12 @@ check: install .venv/.labext-tools
 
 bench: install
 	python -m tests.benchmarks
+
+bench-gpu: install
+	python -m tests.benchmarks.bench_gpu
+
+gpu-bundle: install
+	python -m tests.gpu.bundle $(ARGS)
 
 install: .venv/.installed
 

@@ -88,7 +88,7 @@ def test_the_values_of_a_file_are_those_of_numpy(gpu_client: Any, tmp_path: Path
     found, _ = computed(gpu_client, "svd_of_file", path=str(tmp_path / "x.npy"), **more)
     x = x - x.mean(axis=0) if more else x
     expected = np.linalg.svd(x, compute_uv=False)[: more.get("k", 100)]
-    np.testing.assert_allclose(found["singular_values"], expected, rtol=1e-6)
+    np.testing.assert_allclose(found["singular_values"], expected, rtol=1e-3 if more else 1e-6)
 
 
 def test_a_run_tells_that_all_its_blocks_were_on_the_gpu_and_what_it_took(one_gpu: Any) -> None:

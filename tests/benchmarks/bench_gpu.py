@@ -1,0 +1,286 @@
+"""The posts' experiments on a GPU, beside what the posts took and what plain CuPy takes.
+
+    python -m tests.benchmarks.bench_gpu [--into FOLDER] [--part 1.0]
+
+Each experiment is a run, on a cluster of one GPU and, where there are several, of all. Plain CuPy computes the same in a
+process of its own, where it fits on the card. What the card reaches when it only copies, or multiplies matrices, is
+measured too: `of_bandwidth` and `of_peak` are parts of that. Everything goes to gpu-DATE.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from workbench.clusters import cuda
+
+RESULTS = Path(__file__).parent / "results"
+_TIMEOUT = 3600.0  # seconds for one experiment
+
+Measured = dict[str, Any]
+
+
+def experiments(part: float) -> tuple[Measured, ...]:
+    """Workload and parameters of each, a `part` as high as in the post, with the seconds that the post took."""
+
+    def scaled(rows: int, columns: int, block: int) -> list[int]:
+        return [max(block, int(rows * part) // block * block), columns]
+
+    as_in_post = {"k": 10, "n_power_iter": 0, "tolerance": 1.0, "dtype": "uint8", "chunks": [20_000, 5_000]}
+    return (
+        {
+            "name": "array_sum, 2 TB",
+            "workload": "array_sum",
+            "parameters": {"shape": scaled(500_000, 500_000, 10_000), "chunks": [10_000, 10_000]},
+            "post": {"one V100": 97.0, "eight V100": 19.0},
+            "plain": "plain_sum",
+        },
+        {
+            "name": "tall_skinny_svd, 1 000 000 × 1 000",
+            "workload": "tall_skinny_svd",
+            "parameters": {"shape": scaled(1_000_000, 1_000, 10_000), "chunks": [10_000, 1_000], "persist": True},
+            "post": {},
+            "plain": "plain_svd",
+        },
+        {
+            "name": "compressed_svd, 20 GB of uint8",
+            "workload": "compressed_svd",
+            "parameters": {"shape": scaled(1_000_000, 20_000, 20_000), "persist": True, **as_in_post},
+            "post": {"laptop": 150.0},
+            "plain": "plain_compressed",
+        },
+        {
+            "name": "compressed_svd, 200 GB of uint8, made again at each pass",
+            "workload": "compressed_svd",
+            "parameters": {"shape": scaled(10_000_000, 20_000, 20_000), "compute": True, **as_in_post},
+            "post": {"sixteen V100 (DGX-2)": 15.0},
+            "plain": None,
+        },
+    )
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--into", type=Path, default=RESULTS, help="folder of the JSON file")
+    parser.add_argument("--part", type=float, default=1.0, help="of the posts' rows, such as 0.01 for a try (1.0)")
+    arguments = parser.parse_args()
+    problem = cuda.problem()
+    if problem is not None:
+        print(f"There is no GPU to measure: {problem}.")
+        return
+    found = measured(arguments.part)
+    for line in lines(found):
+        print(line)
+    path = arguments.into / f"gpu-{time.strftime('%Y-%m-%d')}.json"
+    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    print(path)
+
+
+def measured(part: float) -> Measured:
+    """Everything, as it is written."""
+    from workbench.hardware import inventory
+
+    gpus = [gpu for gpu in inventory().visible_gpus() if gpu.uuid is not None]
+    limits = in_a_process("limits", {})
+    found = {
+        "date": time.strftime("%Y-%m-%d"),
+        "part": part,
+        "devices": [gpu.name for gpu in gpus],
+        "memory_total": gpus[0].memory_total,
+        "versions": versions(),
+        "limits": limits,
+        "experiments": [],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.setdefault("DASK_WORKBENCH__DATA_FOLDER", folder)
+        for profile in ("gpu", "gpus")[: min(2, len(gpus))]:
+            found["experiments"] += on_cluster(profile, part, limits)
+    for each in found["experiments"]:
+        if each["plain"] is not None and each["profile"] == "gpu":
+            each["plain"] = in_a_process(each["plain"], each["parameters"])
+    return found
+
+
+def on_cluster(profile: str, part: float, limits: Measured) -> list[Measured]:
+    """All experiments on one cluster, each tried twice: the first one compiles CuPy's kernels."""
+    from workbench.runs.submit import finish, submit
+    from workbench.session import Session
+
+    session, name = Session(), f"bench-{profile}"
+    session.start(session.plan(profile), name=name, force=True)
+    told = []
+    try:
+        record = asyncio.run(session.wait(name, timeout=120))
+        for each in experiments(part):
+            runs = []
+            for _ in range(2):
+                runs.append(finish(submit(each["workload"], each["parameters"], record).id, timeout=_TIMEOUT))
+                if runs[-1].status != "done":
+                    break
+            told.append({**each, "profile": profile, "n_gpus": len(record.spec.devices), **of_runs(each, runs, limits)})
+            print(lines_of(told[-1])[0], flush=True)
+    finally:
+        asyncio.run(session.stop(name))
+    return told
+
+
+def of_runs(each: Measured, runs: list[Any], limits: Measured) -> Measured:
+    """What the runs of one experiment tell."""
+    last = runs[-1]
+    if last.status != "done":
+        return {"seconds": None, "error": last.error}
+    seconds = min(run.seconds for run in runs)
+    told = {
+        "seconds": seconds,
+        "all_seconds": [run.seconds for run in runs],
+        "result": {name: value for name, value in (last.result or {}).items() if name != "singular_values"},
+        "check": last.check.model_dump() if last.check else None,
+        "on_gpu": last.on_gpu.sentence if last.on_gpu else None,
+        "warning": last.on_gpu.warning if last.on_gpu else None,
+        "joules": last.energy.joules if last.energy else None,
+        "bytes_per_second": last.bytes / seconds if last.bytes else None,
+    }
+    n_gpus = max(1, len(last.spec.devices))
+    if last.bytes:
+        # An element is written once and read once at the least.
+        told["of_bandwidth"] = 2 * last.bytes / seconds / (n_gpus * limits["bytes_per_second"])
+    if each["workload"] == "tall_skinny_svd":
+        rows, columns = last.resolved["shape"]
+        # QR with its Q takes 4 m n², and Q times the small U 2 m n² more.
+        told["of_peak"] = 6 * rows * columns**2 / seconds / (n_gpus * limits["float64_per_second"])
+    return told
+
+
+def in_a_process(name: str, parameters: Measured) -> Measured:
+    """What a function of this module measures in a process of its own, which frees the card at its end."""
+    call = f"bench_gpu.{name}(**json.load(sys.stdin))"
+    code = f"import json, sys\nfrom tests.benchmarks import bench_gpu\nprint(json.dumps({call}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(parameters), capture_output=True, text=True, timeout=_TIMEOUT
+    )
+    if done.returncode:
+        return {"seconds": None, "error": done.stderr.strip().splitlines()[-1]}
+    told: Measured = json.loads(done.stdout)
+    return told
+
+
+def limits() -> Measured:
+    """Bytes a second that the card copies, reads and writes together, and float64 operations when it multiplies."""
+    import cupy
+
+    source, target = cupy.ones(2**28), cupy.empty(2**28)
+    a = cupy.random.random((8192, 8192))
+    copying = best(lambda: cupy.copyto(target, source), 20)
+    multiplying = best(lambda: a @ a, 5)
+    return {
+        "bytes_per_second": 2 * source.nbytes / copying,
+        "float64_per_second": 2 * 8192**3 / multiplying,
+        "device": cupy.cuda.runtime.getDeviceProperties(0)["name"].decode(),
+        "driver": cupy.cuda.runtime.driverGetVersion(),
+        "cuda": cupy.cuda.runtime.runtimeGetVersion(),
+    }
+
+
+def best(function: Any, times: int) -> float:
+    """The shortest of so many times, after one to warm up."""
+    import cupy
+
+    seconds = []
+    for _ in range(times + 1):
+        cupy.cuda.Device().synchronize()
+        began = time.perf_counter()
+        function()
+        cupy.cuda.Device().synchronize()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:])
+
+
+def plain_sum(shape: list[int], chunks: list[int], **_: Any) -> Measured:
+    """Return the seconds of array_sum in a loop over its blocks, with one generator."""
+    import cupy
+
+    def run() -> None:
+        rs = cupy.random.RandomState(0)
+        total = cupy.zeros(())
+        for _ in range((shape[0] // chunks[0]) * (shape[1] // chunks[1])):
+            total += (rs.normal(10, 1, size=tuple(chunks)) + 1)[::2, ::2].sum()
+        total.get()
+
+    return {"seconds": best(run, 1)}
+
+
+def plain_svd(shape: list[int], **_: Any) -> Measured:
+    """Return the seconds of cupy.linalg.svd of the whole matrix."""
+    import cupy
+
+    x = cupy.random.RandomState(0).random_sample(tuple(shape))
+    return {"seconds": best(lambda: cupy.linalg.svd(x, full_matrices=False), 1)}
+
+
+def plain_compressed(shape: list[int], chunks: list[int], k: int, **_: Any) -> Measured:
+    """Return the seconds of a compressed SVD of a matrix that is on the card, block of rows by block of rows."""
+    import cupy
+
+    rs = cupy.random.RandomState(0)
+    step = chunks[0]
+    x = cupy.concatenate([rs.randint(0, 3, size=(step, shape[1]), dtype="uint8") for _ in range(shape[0] // step)])
+
+    def run() -> None:
+        omega = rs.normal(size=(shape[1], k + 10))
+        blocks = [x[row : row + step] for row in range(0, len(x), step)]
+        q, _ = cupy.linalg.qr(cupy.concatenate([block.astype("float64") @ omega for block in blocks]))
+        parts = zip(blocks, range(0, len(x), step), strict=True)
+        small = sum(q[row : row + step].T @ block.astype("float64") for block, row in parts)
+        cupy.linalg.svd(small, full_matrices=False)
+
+    return {"seconds": best(run, 2)}
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that take part."""
+    import platform
+
+    from workbench.hardware.sources import installed_version
+
+    names = ("dask-workbench", "dask", "distributed", "dask-cuda", "cupy-cuda13x", "rmm-cu13", "numpy")
+    found = {name: installed_version(name) for name in names}
+    return {"python": platform.python_version(), **{name: value for name, value in found.items() if value is not None}}
+
+
+def lines(found: Measured) -> list[str]:
+    """Everything for a person."""
+    card = found["limits"]
+    copying, multiplying = (card[name] / 1e12 for name in ("bytes_per_second", "float64_per_second"))
+    told = [
+        f"{', '.join(found['devices'])}, {found['date']}, part {found['part']:g} of the posts' sizes",
+        f"copies {copying:.2f} TB/s, multiplies {multiplying:.1f} Tflop/s",
+    ]
+    return told + [line for each in found["experiments"] for line in lines_of(each)]
+
+
+def lines_of(each: Measured) -> list[str]:
+    """One experiment for a person."""
+    head = f"{each['name']} on {each['n_gpus']} GPU{'s' if each['n_gpus'] > 1 else ''}: "
+    if each["seconds"] is None:
+        return [head + f"failed: {each['error']}"]
+    parts = [f"{each['seconds']:.2f} s"]
+    parts += [f"the post {seconds:g} s on {what}" for what, seconds in each["post"].items()]
+    if isinstance(each["plain"], dict) and each["plain"].get("seconds"):
+        parts.append(f"plain CuPy {each['plain']['seconds']:.2f} s")
+    shares = {"of_bandwidth": "of the bandwidth", "of_peak": "of the peak"}
+    parts += [f"{100 * each[name]:.0f} % {words}" for name, words in shares.items() if name in each]
+    check = "" if each["check"] is None or each["check"]["passed"] else f"  The check failed: {each['check']['what']}"
+    return [head + ", ".join(parts), *filter(None, (check, each["warning"]))]
+
+
+if __name__ == "__main__":
+    main()
