@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 from workbench import config
 
@@ -261,6 +261,12 @@ class Session:
 
         return store.find(run)
 
+    def diagnosed(self, run: Run) -> Run:
+        """`run` with where its time went; of one that ended just now this comes a moment after its answer."""
+        from workbench.runs.diagnosis import awaited
+
+        return awaited(run)
+
     def log(self, run: str) -> str:
         """Read what the run's process printed, tracebacks included."""
         from workbench.runs import store
@@ -285,6 +291,18 @@ class Session:
         from workbench.runs.submit import wait
 
         return await wait(run, on_change, timeout=timeout)
+
+    def export_run(self, run: str, path: Path, *, replace: bool = False) -> Path:
+        """Write a run that has ended as one zip file, which `import_run` reads on any machine, and return its path."""
+        from workbench.runs.exchange import export_run
+
+        return export_run(self.show(run), path, replace=replace)
+
+    def import_run(self, file: Path | IO[bytes], *, new_id: bool = False) -> Run:
+        """Take in a run that `export_run` wrote; `new_id` gives it another id where its own is taken."""
+        from workbench.runs.exchange import import_run
+
+        return import_run(file, new_id=new_id)
 
     def delete_run(self, run: str) -> None:
         """Forget a run that has ended, its events and its log."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dask.utils import format_bytes
+from rich.columns import Columns
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Gpu, Inventory, NetworkCard, Profile, UcxTransports
     from workbench.runs.calibration import Calibration
-    from workbench.runs.store import Run
+    from workbench.runs.store import Diagnosis, Run
     from workbench.session import Forecast
     from workbench.workloads.registry import Template
 
@@ -41,6 +42,17 @@ _STAGES = {
     "ready": "ready",
 }
 _UNITS = ((10, "KiB"), (20, "MiB"), (30, "GiB"), (40, "TiB"))
+_BAR_WIDTH = 50  # characters
+_LEAST_SHARE = 0.005
+_SHARE_STYLES = {
+    "computing": "blue",
+    "transferring": "red",
+    "serialising": "magenta",
+    "spilling": "yellow",
+    "disk": "green",
+    "scheduler": "bright_black",
+    "idle": "",
+}
 _IDLE_WARNING = 600  # seconds before the end of a lease from which it is counted down
 
 
@@ -171,7 +183,7 @@ def show_runs(runs: Sequence[Run]) -> None:
         table.add_row(
             Text(run.id, "bold"),
             Text(run.status, _STATUS_STYLES.get(run.status, "")) + _check_mark(run),
-            run.cluster,
+            run.cluster if run.imported is None else f"{run.cluster} on {run.imported.machine} (imported)",
             "" if run.seconds is None else f"{run.seconds:.3g} s",
             _speed(run),
             duration(time.time() - run.created),
@@ -197,8 +209,12 @@ def show_run(run: Run) -> None:
         about |= _forecast(run)
     elif run.progress.total:
         about["Tasks"] = f"{run.progress.done} of {run.progress.total}"
+    if run.diagnosis is not None:
+        about |= _diagnosis(run.diagnosis)
     if run.energy is not None:
         about["Energy"] = run.energy.text()
+    if run.imported is not None:
+        about["Imported"] = f"ran on {run.imported.machine}"
     about["Cluster"] = f"{run.cluster}: {run.spec.describe()}" if run.spec else run.cluster
     about["Parameters"] = ", ".join(f"{name}={_plain(value)}" for name, value in run.resolved.items())
     for index, note in enumerate(run.notes):
@@ -206,6 +222,24 @@ def show_run(run: Run) -> None:
     if run.versions:
         about["Versions"] = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     _console().print(_pairs(about))
+
+
+def _diagnosis(found: Diagnosis) -> dict[str, Any]:
+    shares = {name: share for name, share in found.shares.items() if share >= _LEAST_SHARE}
+    bar, legend = Text(), []
+    for name, share in shares.items():
+        bar.append(("░" if name == "idle" else "█") * max(1, round(_BAR_WIDTH * share)), _SHARE_STYLES[name])
+        mark = Text("□ " if name == "idle" else "■ ", _SHARE_STYLES[name])
+        legend.append(mark + Text(f"{name} {100 * share:.0f} %"))
+    about: dict[str, Any] = {
+        "Where it went": bar,
+        "": Columns(legend, padding=(0, 2)),
+        "Diagnosis": Text(found.sentence),
+    }
+    for index, each in enumerate(found.suggestions[1:]):
+        what = f"{each.found[:1].upper()}{each.found[1:]}. Try: {each.change}."
+        about["Also" if index == 0 else " " * (20 + index)] = Text(what, "dim")
+    return about
 
 
 def show_forecast(forecast: Forecast, hardware: str) -> None:

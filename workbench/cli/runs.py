@@ -55,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
         refuse_what_wont_fit(session.needs(arguments.workload, parameters, spec), force=arguments.force)
         with own_cluster(session, spec, name=on.name, force=on.force) as record:
             run = run_on(session, arguments.workload, parameters, record, force=arguments.force)
-    return tell_run(run, as_json=arguments.json)
+    return tell_run(session.diagnosed(run), as_json=arguments.json)
 
 
 def _runs(arguments: argparse.Namespace) -> int:
@@ -74,6 +74,7 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.log:
         log = session.log(run.id)
         return tell_json({"log": log}) if arguments.json else tell(log.rstrip("\n"))
+    run = session.diagnosed(run)
     if arguments.json:
         return tell_json(run.model_dump(mode="json"))
     from workbench import terminal

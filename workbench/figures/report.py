@@ -12,9 +12,11 @@ from typing import Any
 from workbench import config
 from workbench.errors import NotFoundError
 from workbench.figures.colors import DARK, LIGHT, Theme
+from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.live import LiveFigure, format_bytes, format_seconds
 from workbench.figures.measured import Section, plain, sections, sections_html, sections_script
 from workbench.monitor.events import Batch
+from workbench.runs.diagnosis import diagnosed
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -74,7 +76,7 @@ def write_report(run: Any, folder: Path) -> Path:
     except NotFoundError:
         events = None
     path = folder / "report.html"
-    config.write_atomically(path, report_html(run, events))
+    config.write_atomically(path, report_html(run if isinstance(run, Mapping) else diagnosed(run), events))
     return path
 
 
@@ -97,6 +99,7 @@ def report_html(run: Any, events: Batch | Iterable[Batch] | None) -> str:
             _heading(facts),
             _error(facts),
             _figures(facts),
+            _diagnosis(facts.get("diagnosis")),
             sections_html(measured),
             f"<h2>What the cluster did</h2>{_figure_place(batches)}",
             _details(facts),
@@ -138,13 +141,22 @@ def _heading(run: Mapping[str, Any]) -> str:
     when = _time(run.get("started") or run.get("created"))
     place = " · ".join(
         part
-        for part in (when, f"on {run['cluster']}" if run.get("cluster") else "", f"run {run.get('id', '')}")
+        for part in (
+            when,
+            f"on {run['cluster']}" if run.get("cluster") else "",
+            _imported(run),
+            f"run {run.get('id', '')}",
+        )
         if part
     )
     return (
         f'<h1>{escape(str(run.get("workload", "")))}<span class="status {tone}">{escape(status)}</span></h1>'
         f'<p class="muted">{escape(place)}</p>'
     )
+
+
+def _imported(run: Mapping[str, Any]) -> str:
+    return f"imported from {run['imported']['machine']}" if run.get("imported") else ""
 
 
 def _error(run: Mapping[str, Any]) -> str:
@@ -166,7 +178,9 @@ def _figures(run: Mapping[str, Any]) -> str:
     cells = "".join(
         f'<div><b>{escape(value)}</b><span class="muted">{escape(what)}</span></div>' for value, what in facts
     )
-    return (f'<div class="facts">{cells}</div>' if cells else "") + _check(run.get("check")) + _on_gpu(run.get("on_gpu"))
+    return (
+        (f'<div class="facts">{cells}</div>' if cells else "") + _check(run.get("check")) + _on_gpu(run.get("on_gpu"))
+    )
 
 
 def _result(value: Any) -> str:
@@ -189,7 +203,13 @@ def _on_gpu(found: Mapping[str, Any] | None) -> str:
     if not found:
         return ""
     text = f"<p><b>On the GPU?</b> {escape(str(found.get('sentence', '')))}</p>"
-    return text + (f'<p><b class="bad">Warning.</b> {escape(str(found["warning"]))}</p>' if found.get("warning") else "")
+    return text + (
+        f'<p><b class="bad">Warning.</b> {escape(str(found["warning"]))}</p>' if found.get("warning") else ""
+    )
+
+
+def _diagnosis(found: Mapping[str, Any] | None) -> str:
+    return f"<h2>Where the time went</h2>{diagnosis_html(found)}" if found else ""
 
 
 def _details(run: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import panel as pn
 from dask.utils import format_bytes
 
+from workbench.figures.diagnosis import diagnosis_html
 from workbench.panels.look import STYLE, Notice, bar, busy, button, card, code, folded, html, row, sentence, sentences
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _described(run: Run) -> str:
     if run.error:
         first, _, rest = run.error.partition("\n")
         return head + sentence(first, "bad") + (code(rest) if rest else "")
-    return head + _answer(run) + _check(run) + _details(run)
+    return head + _answer(run) + _check(run) + _where(run) + _details(run)
 
 
 def _progress(run: Run) -> str:
@@ -139,6 +140,12 @@ def _check(run: Run) -> str:
     if run.check is None:
         return ""
     return sentence(("✓ " if run.check.passed else "✗ ") + run.check.what, "good" if run.check.passed else "bad")
+
+
+def _where(run: Run) -> str:
+    if run.diagnosis is None:
+        return ""
+    return folded("Where the time went", diagnosis_html(run.diagnosis.model_dump()))
 
 
 def _details(run: Run) -> str:

@@ -6,6 +6,7 @@ of a run of an older version, which has only events.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from workbench.errors import NotFoundError
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from workbench.runs.metrics import Measured
     from workbench.runs.store import Run
 
+_PATIENCE = 2.0  # seconds
+_INTERVAL = 0.02  # seconds
 _CLOCKS = 0.5  # seconds by which the clock of the runner may be off that of the scheduler
 
 
@@ -34,6 +37,21 @@ def diagnosis(run: Run) -> Diagnosis | None:
     except NotFoundError:
         return None
     return diagnose(run, events, metrics.kept(folder))
+
+
+def diagnosed(run: Run) -> Run:
+    """`run` with its diagnosis; the file of events is read where it was made by an older version."""
+    found = diagnosis(run)
+    return run if found is run.diagnosis else run.model_copy(update={"diagnosis": found})
+
+
+def awaited(run: Run) -> Run:
+    """`run` with its diagnosis, which its runner makes a moment after the answer: wait for that, and not for long."""
+    deadline = time.monotonic() + _PATIENCE
+    while run.diagnosis is None and run.seconds is not None and store.alive(run) and time.monotonic() < deadline:
+        time.sleep(_INTERVAL)
+        run = store.get(run.id)
+    return diagnosed(run)
 
 
 def diagnose(run: Run, events: Batch, measured: Measured | None = None) -> Diagnosis | None:

@@ -31,8 +31,9 @@ def report(run: Run) -> str:
     if saved.exists():
         return saved.read_text()
     from workbench.figures.report import report_html
+    from workbench.runs.diagnosis import diagnosed
 
-    return report_html(run, _events(run))
+    return report_html(diagnosed(run), _events(run))
 
 
 def _events(run: Run) -> Batch | None:

@@ -1,0 +1,82 @@
+"""Where the time of a run went: one bar of shares and what to try, as HTML that any page shows. No Bokeh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.figures.colors import LIGHT
+from workbench.figures.markup import paragraph, tag
+
+# Tasks, transfers and the disk have these colours in the task stream, too; all are seen on light and on dark pages.
+COLORS = {
+    "computing": "#2176b5",
+    "transferring": LIGHT.transfer,
+    "serialising": "#cc79a7",
+    "spilling": LIGHT.disk,
+    "disk": "#00a37a",
+    "scheduler": LIGHT.other,
+    "idle": "transparent",
+}
+MEANINGS = {
+    "computing": "threads were in tasks",
+    "transferring": "threads waited for blocks from other workers",
+    "serialising": "threads waited for blocks to be packed or unpacked",
+    "spilling": "threads waited for blocks that went to the disk for want of memory",
+    "disk": "tasks waited for files",
+    "scheduler": "threads waited for the graph, the next task or the answer's way back",
+    "idle": "there was no task for them",
+}
+
+_LEAST = 0.005
+"""Share below which nothing would be seen."""
+
+_BAR = "display:flex;height:16px;max-width:900px;border:1px solid #8c8c8c;border-radius:3px;overflow:hidden"
+_HATCHED = "repeating-linear-gradient(135deg,#8c8c8c66 0 2px,transparent 2px 7px)"
+
+
+def diagnosis_html(told: Mapping[str, Any]) -> str:
+    """Bar, legend, sentence and further suggestions of a `Diagnosis` as JSON."""
+    shares = {name: share for name, share in told["shares"].items() if share >= _LEAST}
+    label = ", ".join(f"{name} {_percent(share)}" for name, share in shares.items())
+    pieces = (
+        tag("span", style=f"flex:{share:.4f} 0 0;background:{_fill(name)}", title=f"{name} {_percent(share)}")
+        for name, share in shares.items()
+    )
+    bar = tag("div", *pieces, style=_BAR, role="img", aria_label=f"Of the workers' time: {label}")
+    legend = tag("div", *(_entry(name, share) for name, share in shares.items()), style="margin:4px 0")
+    return tag(
+        "div",
+        bar,
+        legend,
+        paragraph(told["sentence"], "diagnosis"),
+        _further(told["suggestions"][1:]),
+        data_workbench="diagnosis",
+    )
+
+
+def _entry(name: str, share: float) -> str:
+    square = tag(
+        "span",
+        style=f"display:inline-block;width:9px;height:9px;margin-right:5px;border:1px solid #8c8c8c;"
+        f"background:{_fill(name)}",
+    )
+    style = "display:inline-block;margin-right:14px;white-space:nowrap"
+    return tag("span", square, f"{name} {_percent(share)}", style=style, title=MEANINGS[name])
+
+
+def _further(suggestions: Any) -> str:
+    if not suggestions:
+        return ""
+    items = (
+        paragraph(f"{each['found'][:1].upper()}{each['found'][1:]}. Try: {each['change']}.") for each in suggestions
+    )
+    return tag("details", tag("summary", "What else could be better"), *items)
+
+
+def _fill(name: str) -> str:
+    return _HATCHED if name == "idle" else COLORS[name]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
