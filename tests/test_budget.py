@@ -95,7 +95,8 @@ def test_too_much_memory_is_refused_with_the_numbers_and_three_remedies() -> Non
         check_budget(spec(2, 8 * GIB), machine(), [record("calm-otter", 2, int(2.5 * GIB))])
     assert str(refused.value) == (
         "This would promise 16.00 GiB, and 13.00 GiB is left (20.00 GiB of memory, less 2.00 GiB in reserve, less "
-        "5.00 GiB promised to running clusters): stop calm-otter (5.00 GiB), give --memory 13GiB, or --force."
+        "5.00 GiB promised to running clusters): stop calm-otter (5.00 GiB), ask for at most 13GiB of memory, or force "
+        "it."
     )
     assert refused.value.status == 409
 
@@ -104,7 +105,7 @@ def test_the_memory_that_is_advised_passes() -> None:
     others = [record("calm-otter", 1, int(4.8765 * GIB))]
     with pytest.raises(ConflictError) as refused:
         check_budget(spec(1, 18 * GIB), machine(), others)
-    advised = re.search(r"--memory ([\d.]+)GiB", str(refused.value))
+    advised = re.search(r"at most ([\d.]+)GiB", str(refused.value))
     assert advised is not None
     check_budget(spec(1, int(float(advised[1]) * GIB)), machine(), others)
 
@@ -116,14 +117,14 @@ def test_with_nothing_left_no_amount_is_advised() -> None:
             machine(),
             [record("calm-otter", 1, 18 * GIB), record("idle-crane", 1, GIB, n_workers_expected=0)],
         )
-    assert "--memory" not in str(refused.value)
-    assert str(refused.value).endswith(": stop calm-otter (18.00 GiB), or --force.")
+    assert "ask for" not in str(refused.value)
+    assert str(refused.value).endswith(": stop calm-otter (18.00 GiB), or force it.")
 
 
 def test_alone_on_the_machine_nothing_is_to_be_stopped() -> None:
     with pytest.raises(ConflictError) as refused:
         check_budget(spec(1, 30 * GIB), machine(), [])
-    assert str(refused.value).endswith(": give --memory 18GiB, or --force.")
+    assert str(refused.value).endswith(": ask for at most 18GiB of memory, or force it.")
 
 
 def test_more_workers_than_the_cores_can_serve_are_refused_counting_those_that_run() -> None:
@@ -133,7 +134,7 @@ def test_more_workers_than_the_cores_can_serve_are_refused_counting_those_that_r
         check_budget(spec(4, GIB), machine(), others)
     assert str(refused.value) == (
         "4 workers and 13 running make 17, and 8 usable cores can serve at most 16: "
-        "stop one of calm-otter (10), brave-yak (3), give --workers 3, or --force."
+        "stop one of calm-otter (10), brave-yak (3), ask for at most 3 workers, or force it."
     )
 
 

@@ -116,7 +116,7 @@ def test_more_threads_than_cores_and_more_memory_than_is_left_are_warned_of() ->
     told = why(machine(usable=2), n_workers=2, threads_per_worker=4, memory="21GiB")
     assert "Warning: 8 threads for 2 usable cores" in told
     assert "Warning: the budget leaves 18.00 GiB" in told
-    assert "so this takes --force" in told
+    assert "so this has to be forced" in told
     assert "Warning: only 20.00 GiB is free at this moment" in told
     assert "Warning: the budget leaves 18.00 GiB" in why(machine(), memory="19GiB")
     assert "Warning" not in why(machine(usable=2), n_workers=2, threads_per_worker=1, memory="8GiB")

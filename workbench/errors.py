@@ -6,6 +6,11 @@ a line of text, the command line into an exit code and one line on stderr.
 
 from __future__ import annotations
 
+import re
+
+_LONGEST_WORD = 300
+"""Characters: as long as a path is in earnest. A name of thousands of them is repeated in part only."""
+
 
 class WorkbenchError(Exception):
     """A sentence for a person: what was given, what is allowed, what to do.
@@ -15,6 +20,9 @@ class WorkbenchError(Exception):
 
     status = 400
     exit_code = 2
+
+    def __init__(self, *sentence: object) -> None:
+        super().__init__(*(_shortened(part) if isinstance(part, str) else part for part in sentence))
 
 
 class BadInputError(WorkbenchError):
@@ -44,3 +52,7 @@ class FailedError(WorkbenchError):
 
     status = 409
     exit_code = 1
+
+
+def _shortened(text: str) -> str:
+    return re.sub(rf"\S{{{_LONGEST_WORD},}}", lambda word: f"{word[0][:60]}…{word[0][-20:]}", text)

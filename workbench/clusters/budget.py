@@ -108,10 +108,10 @@ def _check_workers(spec: ClusterSpec, inventory: Inventory, others: tuple[Cluste
     held = [f"{record.name} ({workers(record)})" for record in others if workers(record)]
     remedies = [f"stop {_either(held)}"] if held else []
     if most > there:
-        remedies.append(f"give --workers {most - there}")
+        remedies.append(f"ask for at most {_count(most - there, 'worker')}")
     raise ConflictError(
         f"{_count(spec.n_workers, 'worker')} and {there} running make {spec.n_workers + there}, and "
-        f"{_count(inventory.cpu.usable, 'usable core')} can serve at most {most}: {_joined([*remedies, '--force'])}."
+        f"{_count(inventory.cpu.usable, 'usable core')} can serve at most {most}: {_joined([*remedies, 'force it'])}."
     )
 
 
@@ -121,10 +121,10 @@ def _check_memory(spec: ClusterSpec, budget: Budget, others: tuple[ClusterRecord
     held = [f"{record.name} ({format_bytes(promised(record))})" for record in others if promised(record)]
     remedies = [f"stop {_either(held)}"] if held else []
     if budget.left >= spec.n_workers * MINIMUM_PER_WORKER:
-        remedies.append(f"give --memory {_rounded_down(budget.left)}")
+        remedies.append(f"ask for at most {_rounded_down(budget.left)} of memory")
     raise ConflictError(
         f"This would promise {format_bytes(spec.memory)}, and {format_bytes(budget.left)} is left "
-        f"({budget.describe()}): {_joined([*remedies, '--force'])}."
+        f"({budget.describe()}): {_joined([*remedies, 'force it'])}."
     )
 
 
@@ -142,5 +142,5 @@ def _either(items: list[str]) -> str:
 
 
 def _joined(items: list[str]) -> str:
-    # The last item is always --force, which alone is no advice.
-    return ", ".join([*items[:-1], f"or {items[-1]}"]) if len(items) > 1 else f"only {items[0]} goes past that"
+    # The last item is always to force it, which alone is no advice.
+    return ", ".join([*items[:-1], f"or {items[-1]}"]) if len(items) > 1 else "only force goes past that"

@@ -472,7 +472,7 @@ def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tupl
     if chosen is None and left.left < MINIMUM_PER_WORKER:
         raise ConflictError(
             f"{format_bytes(left.left)} of memory is left for another cluster ({left.describe()}). Stop a cluster, or "
-            "give the memory yourself (--memory) together with --force."
+            "give the memory yourself and force it."
         )
     total = _by_default(n_workers, left.left) if chosen is None else chosen
     each = total // n_workers
@@ -487,7 +487,7 @@ def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tupl
         return each, f"{both}: {what} the budget leaves ({left.describe()}){more}."
     verdict = f"the budget leaves {format_bytes(left.left)}"
     if total > left.left:
-        verdict = f"Warning: {verdict} ({left.describe()}), so this takes --force"
+        verdict = f"Warning: {verdict} ({left.describe()}), so this has to be forced"
     return each, f"{both}, as chosen. {verdict[0].upper()}{verdict[1:]}."
 
 
