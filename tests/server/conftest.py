@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -25,6 +26,7 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
 from workbench.hardware import inventory, profiles
+from workbench.runs import exchange
 from workbench.runs.compare import read_request
 from workbench.runs.comparisons import Comparison, Row, Sample
 from workbench.runs.store import Run
@@ -190,6 +192,12 @@ class FakeSession:
     async def cancel(self, run: str) -> Run:
         self.all_runs[run] = self.show(run).model_copy(update={"status": "cancelled"})
         return self.all_runs[run]
+
+    def export_run(self, run: str, path: Path) -> Path:
+        return exchange.export_run(self.show(run), path)
+
+    def import_run(self, file: Any, *, new_id: bool = False) -> Run:
+        return exchange.import_run(file, new_id=new_id)
 
     def delete_run(self, run: str) -> None:
         if self.show(run).active:

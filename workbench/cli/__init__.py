@@ -18,6 +18,7 @@ from workbench.cli.clusters import add_cluster_commands
 from workbench.cli.compare import add_compare_commands
 from workbench.cli.forecast import add_forecast_commands
 from workbench.cli.machine import add_hardware, add_lab, lab
+from workbench.cli.records import add_record_commands
 from workbench.cli.runs import add_run_commands
 from workbench.cli.words import Parser
 from workbench.errors import FailedError, WorkbenchError
@@ -72,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     add_hardware(commands)
     add_cluster_commands(commands)
     add_run_commands(commands)
+    add_record_commands(commands)
     add_forecast_commands(commands)
     add_compare_commands(commands)
     add_lab(commands)

@@ -49,7 +49,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
-from workbench.errors import NotFoundError
+from workbench.errors import BadInputError, NotFoundError
 from workbench.monitor.events import (
     KINDS,
     NO_TASKS,
@@ -251,6 +251,31 @@ def read_events(path: Path) -> Batch:
         raise NotFoundError(f"No events were recorded at {path}.")
     gpus = _read(gpu_path(path), GPU_SCHEMA)
     return _batch(events) if gpus is None else with_gpus(_batch(events), gpus)
+
+
+def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
+    """Look whether a Parquet file is a record of events or of GPUs that this version reads, before it is read.
+
+    Raises
+    ------
+    BadInputError
+        Where it is not; the sentence goes on after the file's name.
+    pyarrow.ArrowException
+        Where it is no Parquet.
+    """
+    with pyarrow.parquet.ParquetFile(path) as file:
+        found, groups = file.schema_arrow, file.metadata
+        n_bytes = sum(groups.row_group(index).total_byte_size for index in range(groups.num_row_groups))
+        if groups.num_rows > most_rows or n_bytes > most_bytes:
+            raise BadInputError(f"has {groups.num_rows} rows of {n_bytes} bytes. No run's record is so large.")
+        version = (found.metadata or {}).get(b"dask-workbench", b"1")
+        if not version.isdigit() or int(version) > VERSION:
+            raise BadInputError("was written by a later dask-workbench. Update dask-workbench.")
+        expected = GPU_SCHEMA if path.name == gpu_path(path).name else SCHEMA if int(version) > 1 else STREAM_SCHEMA
+        lacking = [name for name in expected.names if name not in found.names]
+        wrong = [name for name in expected.names if not lacking and found.field(name).type != expected.field(name).type]
+        if lacking or wrong:
+            raise BadInputError(f"lacks the column {lacking[0]}." if lacking else f"has a column {wrong[0]} of no use.")
 
 
 def _read(path: Path, schema: pa.Schema) -> pa.Table | None:

@@ -148,6 +148,17 @@ class Diagnosis(BaseModel):
     """Without spans, serialising and the disk are not told from transferring and computing."""
 
 
+class Imported(BaseModel):
+    """Where a run came from that was taken in with `workbench import`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    machine: str
+    """Name of the host it ran on."""
+    at: float
+    """When it was taken in (seconds since the epoch)."""
+
+
 class Run(BaseModel):
     """One workload on one cluster, from the request to the answer. Frozen, JSON both ways."""
 
@@ -187,6 +198,8 @@ class Run(BaseModel):
     """Where its time went; it comes a moment after the answer."""
     forecast: dict[str, Any] | None = None
     """What was forecast before it began: verdict, seconds from low to high, memory, and the price of an hour."""
+    imported: Imported | None = None
+    """None for a run that was made here."""
     pid: int | None = None
     pid_created: float | None = None
     place: str = ""
@@ -220,6 +233,7 @@ _JSON_COLUMNS = (
     "on_gpu",
     "diagnosis",
     "forecast",
+    "imported",
 )
 _COLUMNS = tuple(Run.model_fields)
 _SCHEMA = """
@@ -249,6 +263,7 @@ CREATE TABLE run (
     "on_gpu" TEXT,
     "diagnosis" TEXT,
     "forecast" TEXT,
+    "imported" TEXT,
     "pid" INTEGER,
     "pid_created" REAL,
     "place" TEXT NOT NULL
@@ -258,7 +273,7 @@ CREATE INDEX run_workload ON run (workload, created);
 CREATE INDEX run_status ON run (status, created);
 """
 
-_LATER_COLUMNS = {"forecast", "on_gpu", "energy", "diagnosis"}
+_LATER_COLUMNS = {"forecast", "on_gpu", "energy", "diagnosis", "imported"}
 """Columns that files of this format may lack; they may be empty, and an older version passes over them."""
 
 

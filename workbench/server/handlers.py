@@ -544,7 +544,7 @@ class Unknown(Handler):
 
 def addresses() -> list[tuple[str, type[RequestHandler]]]:
     """Addresses and who answers there, in the order in which they are tried; Jupyter puts its base URL before them."""
-    from workbench.server import comparisons
+    from workbench.server import comparisons, exchange
     from workbench.server.dashboard import Dashboard
     from workbench.server.stream import Stream
 
@@ -565,6 +565,8 @@ def addresses() -> list[tuple[str, type[RequestHandler]]]:
         f"runs/{name}/cancel": Cancel,
         f"runs/{name}/log": RunLog,
         f"runs/{name}/report": Report,
+        f"runs/{name}/export": exchange.Export,
+        "imports": exchange.Imports,
         "comparisons": comparisons.Comparisons,
         f"comparisons/{name}": comparisons.OneComparison,
         f"comparisons/{name}/cancel": comparisons.CancelComparison,

@@ -1,0 +1,151 @@
+import json
+import shutil
+import zipfile
+from io import BytesIO
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from tests.test_record import FIRST
+from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.monitor.record import Recorder, read_events
+from workbench.runs import exchange, store
+from workbench.runs.exchange import export_run, import_run
+from workbench.runs.store import Run
+
+
+@pytest.fixture
+def run(data_folder):
+    run = store.create(
+        Run(id="array_sum-3fa29c", workload="array_sum", cluster="calm-otter", status="done", created=5.0, seconds=1.5)
+    )
+    with Recorder(store.folder(run.id) / "events.parquet") as recorder:
+        recorder.write(FIRST)
+    (store.folder(run.id) / "log.txt").write_text("It went well.\n")
+    return run
+
+
+@pytest.fixture
+def exported(run, tmp_path):
+    return export_run(run, tmp_path / "run.zip")
+
+
+def rewritten(path, changes):
+    """A copy of an export, some of its members changed, new or (None) left out."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()} | changes
+    other = path.with_name("changed.zip")
+    with zipfile.ZipFile(other, "w") as archive:
+        for name, content in members.items():
+            if content is not None:
+                archive.writestr(name, content)
+    return other
+
+
+def described(path, **changes):
+    with zipfile.ZipFile(path) as archive:
+        told = json.loads(archive.read("run.json"))
+    return json.dumps({**told, **changes}).encode()
+
+
+def test_an_exported_run_is_imported_where_nothing_is_known_of_it(run, exported, data_folder):
+    shutil.rmtree(data_folder)
+    taken = import_run(exported)
+    assert taken == store.get(run.id)
+    assert taken.imported.machine
+    assert taken.model_copy(update={"imported": None}) == run
+    assert list(read_events(store.folder(run.id) / "events.parquet").tasks) == list(FIRST.tasks)
+    assert (store.folder(run.id) / "log.txt").read_text() == "It went well.\n"
+    assert sorted(path.name for path in (data_folder).iterdir() if path.name.startswith(".")) == []
+
+
+def test_an_imported_run_keeps_the_machine_it_ran_on(run, exported, data_folder, tmp_path):
+    other = rewritten(exported, {"run.json": described(exported, machine="node-7")})
+    taken = import_run(other, new_id=True)
+    again = export_run(taken, tmp_path / "again.zip")
+    assert import_run(again, new_id=True).imported.machine == "node-7"
+
+
+def test_a_run_that_is_there_already_is_imported_only_under_a_new_id(run, exported):
+    with pytest.raises(ConflictError, match="There is a run array_sum-3fa29c already"):
+        import_run(exported)
+    other = import_run(BytesIO(exported.read_bytes()), new_id=True)
+    assert other.id != run.id
+    assert {each.id for each in store.select()} == {run.id, other.id}
+
+
+def test_only_runs_that_have_ended_are_exported_and_nothing_is_written_over(run, exported, tmp_path):
+    with pytest.raises(ConflictError, match="is there already"):
+        export_run(run, exported)
+    assert export_run(run, exported, replace=True) == exported
+    assert export_run(run, tmp_path) == tmp_path / "array_sum-3fa29c.zip"
+    with pytest.raises(NotFoundError, match="no folder"):
+        export_run(run, tmp_path / "missing" / "a.zip")
+    with pytest.raises(ConflictError, match="still running"):
+        export_run(run.model_copy(update={"status": "running"}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"../evil.txt": b"x"}, r"holds '../evil.txt'"),
+        ({"/etc/passwd": b"x"}, r"holds '/etc/passwd'"),
+        ({"run.json": None}, "has no run.json"),
+        ({"run.json": b"{"}, "is not JSON"),
+        ({"run.json": b"[" * 100_000}, "is not JSON"),
+        ({"run.json": b"[]"}, "doesn't describe a run"),
+        ({"run.json": {"version": 2}}, "later dask-workbench"),
+        ({"run.json": {"version": "x"}}, "has the version 'x'"),
+        ({"run.json": {"run": {"id": "a"}}}, "workload: Field required"),
+        ({"run.json": {"run": {"id": "../a", "workload": "w", "cluster": "c", "status": "done"}}}, "can't be one"),
+        ({"run.json": {"run": {"id": "a", "workload": "w", "cluster": "c"}}}, "said to be starting"),
+        ({"events.parquet": b"nothing"}, "events.parquet in .* can't be read"),
+    ],
+)
+def test_what_is_not_a_sound_export_is_refused_in_a_sentence(exported, data_folder, changes, sentence):
+    changes = {
+        name: described(exported, **content) if isinstance(content, dict) else content
+        for name, content in changes.items()
+    }
+    before = sorted(data_folder.rglob("*"))
+    with pytest.raises(BadInputError, match=sentence):
+        import_run(rewritten(exported, changes), new_id=True)
+    assert sorted(data_folder.rglob("*")) == before
+
+
+def test_a_table_of_another_kind_or_a_later_version_is_refused(exported):
+    for table, sentence in (
+        (pa.table({"a": [1]}), "lacks the column event"),
+        (pa.table({"a": [1]}).replace_schema_metadata({"dask-workbench": "99"}), "later dask-workbench"),
+    ):
+        file = BytesIO()
+        pyarrow.parquet.write_table(table, file)
+        with pytest.raises(BadInputError, match=sentence):
+            import_run(rewritten(exported, {"events.parquet": file.getvalue()}), new_id=True)
+
+
+def test_a_file_that_would_fill_the_disk_is_refused_before_it_does(exported, data_folder, monkeypatch):
+    monkeypatch.setattr(exchange, "MOST_BYTES", 2_000_000)
+    bomb = exported.with_name("bomb.zip")
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("run.json", described(exported))
+        archive.writestr("log.txt", b"0" * 5_000_000)
+    with pytest.raises(BadInputError, match="unpacked to more than"):
+        import_run(bomb)
+    # And when it lies about its size.
+    size = (5_000_000).to_bytes(4, "little")
+    bomb.write_bytes(bomb.read_bytes().replace(size, (1_000).to_bytes(4, "little")))
+    with pytest.raises(BadInputError):
+        import_run(bomb)
+    assert not [path for path in data_folder.iterdir() if path.name.startswith(".import")]
+
+
+def test_what_is_no_zip_or_half_of_one_is_refused(exported, tmp_path):
+    with pytest.raises(NotFoundError, match="no file"):
+        import_run(tmp_path / "missing.zip")
+    whole = exported.read_bytes()
+    for content in (b"", b"PK", whole[: len(whole) // 2], whole[:60] + b"\0\1\2\3" * 20 + whole[140:]):
+        (tmp_path / "broken.zip").write_bytes(content)
+        with pytest.raises(BadInputError):
+            import_run(tmp_path / "broken.zip", new_id=True)

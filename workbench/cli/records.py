@@ -1,0 +1,38 @@
+"""Commands for the records of runs: export, import, replay."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from workbench.cli.answers import tell, tell_json
+from workbench.cli.clusters import new_session
+from workbench.cli.words import add_command, add_run_name
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    path = new_session().export_run(arguments.run, arguments.file or Path.cwd(), replace=arguments.force)
+    return tell_json({"path": str(path)}) if arguments.json else tell(str(path))
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    run = new_session().import_run(arguments.file, new_id=arguments.new_id)
+    if arguments.json:
+        return tell_json(run.model_dump(mode="json"))
+    machine = run.imported.machine if run.imported else "another machine"
+    return tell(f"{run.id}: a run of {run.workload} on {machine}. See it with: workbench replay {run.id}")
+
+
+def add_record_commands(commands: Any) -> None:
+    """Add the commands for the records of runs."""
+    export = add_command(
+        commands, "export", _export, "write a run with its events and its log to a file that others can import"
+    )
+    add_run_name(export)
+    export.add_argument("file", metavar="FILE.zip", type=Path, nargs="?", help="here, under the run's id, by default")
+    export.add_argument("--force", action="store_true", help="replace the file")
+
+    taken = add_command(commands, "import", _import, "take in a run that was exported, here or elsewhere")
+    taken.add_argument("file", metavar="FILE.zip", type=Path)
+    taken.add_argument("--new-id", action="store_true", help="give it another id, where its own is taken")

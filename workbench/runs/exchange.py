@@ -1,0 +1,262 @@
+"""A run as one file that travels: `workbench export` writes it, `workbench import` reads it, on any machine.
+
+It is a zip of these members and no others, so that any language can read it:
+
+==============  ======================================================================================================
+member          content
+==============  ======================================================================================================
+run.json        JSON object: `format` ("dask-workbench run"), `version` (1), `exported` (seconds since the epoch),
+                `machine` (name of the host it ran on), `package` (version of dask-workbench that wrote it) and `run`
+events.parquet  what every worker did when, as `workbench.monitor.record` describes it; not in every file
+gpus.parquet    samples of its GPUs, as `workbench.monitor.gpu_record` describes them; not in every file
+log.txt         what the run's process printed; not in every file
+==============  ======================================================================================================
+
+`run` is what `workbench show RUN --json` prints: workload, parameters as given and as used, the spec of the cluster,
+the inventory of the machine, versions, times (seconds, and seconds since the epoch), result, check, diagnosis and
+energy. Fields that a later version adds may be passed over; a change that can't be passed over makes `version` 2.
+
+A run that was imported keeps its machine, and whoever shows it says so: see `Run.imported`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+from pydantic import ValidationError
+
+from workbench import __version__, config
+from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.runs import store
+from workbench.runs.store import Imported, Run
+
+FORMAT = "dask-workbench run"
+VERSION = 1
+
+MEMBERS = ("run.json", "events.parquet", "gpus.parquet", "log.txt")
+MOST_BYTES = 2**31
+"""What a file may be unpacked to: a record of a hundred million tasks."""
+MOST_JSON = 2**26
+MOST_ROWS = 200_000_000
+"""Rows that a table may claim to have; a few bytes can claim any number."""
+
+_CHUNK = 2**20
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+def export_run(run: Run, path: Path, *, replace: bool = False) -> Path:
+    """Write a run that has ended to `path`, or into it where it is a folder, and return where.
+
+    Raises
+    ------
+    ConflictError
+        While the run goes on, or where the file is there and isn't to be replaced.
+    """
+    if run.active:
+        raise ConflictError(f"The run {run.id} is still {run.status}. It can be exported when it has ended.")
+    path = path / f"{run.id}.zip" if path.is_dir() else path
+    if path.exists() and not replace:
+        raise ConflictError(f"{path} is there already. Give another name, or --force to replace it.")
+    if not path.parent.is_dir():
+        raise NotFoundError(f"There is no folder {path.parent}. Make it first, or give another one.")
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".workbench-export-") as place:
+        temporary = Path(place) / "run.zip"
+        with temporary.open("wb") as file:
+            write_run(run, file)
+        temporary.replace(path)
+    return path
+
+
+def write_run(run: Run, file: IO[bytes]) -> None:
+    """Write a run that has ended to an open file."""
+    folder = store.folder(run.id)
+    if (folder / "events.arrows").exists():
+        from workbench.monitor.record import finish_recording
+
+        finish_recording(folder / "events.parquet")
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("run.json", json.dumps(_description(run), indent=1))
+        for name in MEMBERS[1:]:
+            if (folder / name).exists():
+                # Parquet is compressed already.
+                how = zipfile.ZIP_STORED if name.endswith(".parquet") else zipfile.ZIP_DEFLATED
+                archive.write(folder / name, name, how)
+
+
+def import_run(path: Path | IO[bytes], *, new_id: bool = False, name: str | None = None) -> Run:
+    """Take in a run that `export_run` wrote, and return it.
+
+    Parameters
+    ----------
+    path
+        The file, or one that is open.
+    new_id
+        Give it another id, where its own is taken.
+    name
+        What to call the file in a complaint.
+
+    Raises
+    ------
+    BadInputError
+        Where the file is not a whole and sound export; nothing was taken in then.
+    ConflictError
+        Where a run of its id is there already.
+    """
+    name = name or (str(path) if isinstance(path, Path) else "The file")
+    if isinstance(path, Path) and not path.is_file():
+        raise NotFoundError(f"There is no file {path}.")
+    parent = config.data_folder()
+    parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".import-") as place:
+        folder = Path(place)
+        _unpack(path, folder, name)
+        run = _read_run(folder, name)
+        _check_tables(folder, name)
+        return _keep(run, folder, new_id=new_id)
+
+
+def _description(run: Run) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "exported": time.time(),
+        "machine": run.imported.machine if run.imported else socket.gethostname(),
+        "package": __version__,
+        "run": run.model_dump(mode="json", exclude={"pid", "pid_created", "place", "imported", "cost"}),
+    }
+
+
+def _unpack(path: Path | IO[bytes], folder: Path, name: str) -> None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check_members(archive.infolist(), name)
+            left = MOST_BYTES
+            for member in archive.infolist():
+                most = min(left, MOST_JSON) if member.filename == "run.json" else left
+                with archive.open(member) as source, (folder / member.filename).open("wb") as target:
+                    left -= _copy(source, target, most, name)
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as err:
+        raise BadInputError(f"{name} is not a whole zip file ({err}). Give one that workbench export wrote.") from err
+    except OSError as err:
+        raise BadInputError(f"{name} can't be read ({err.strerror or err}).") from err
+    except Exception as err:
+        # What a broken stream of each kind of compression raises is an error of its own.
+        if type(err).__name__ not in ("error", "LZMAError", "ZstdError"):
+            raise
+        raise BadInputError(f"{name} is damaged ({err}). Have it exported and sent again.") from err
+
+
+def _check_members(members: list[zipfile.ZipInfo], name: str) -> None:
+    names = [member.filename for member in members]
+    strange = next((each for each in names if each not in MEMBERS), None)
+    if strange is not None:
+        raise BadInputError(
+            f"{name} holds {strange!r:.60}, and the export of a run holds only {', '.join(MEMBERS)}. It was left alone."
+        )
+    if "run.json" not in names:
+        raise BadInputError(f"{name} has no run.json. Give a file that workbench export wrote.")
+    if len(set(names)) < len(names):
+        raise BadInputError(f"{name} holds a member twice. Give a file that workbench export wrote.")
+    if sum(member.file_size for member in members) > MOST_BYTES:
+        raise _too_large(name)
+
+
+def _too_large(name: str) -> BadInputError:
+    return BadInputError(
+        f"{name} would be unpacked to more than {MOST_BYTES // 2**30} GiB. No run's record is so large."
+    )
+
+
+def _copy(source: IO[bytes], target: IO[bytes], most: int, name: str) -> int:
+    # What the zip says of a member's size may be a lie.
+    copied = 0
+    while part := source.read(_CHUNK):
+        copied += len(part)
+        if copied > most:
+            raise _too_large(name)
+        target.write(part)
+    return copied
+
+
+def _read_run(folder: Path, name: str) -> Run:
+    try:
+        told = json.loads((folder / "run.json").read_bytes())
+    except (ValueError, RecursionError) as err:
+        raise BadInputError(f"The run.json in {name} is not JSON ({err}).") from err
+    if not isinstance(told, dict) or told.get("format") != FORMAT or not isinstance(told.get("run"), dict):
+        raise BadInputError(f"The run.json in {name} doesn't describe a run. Give a file that workbench export wrote.")
+    version = told.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise BadInputError(f"The run.json in {name} has the version {version!r:.20}; known are 1 to {VERSION}.")
+    if version > VERSION:
+        raise BadInputError(
+            f"{name} was written by a later dask-workbench (format {version}, this one reads up to {VERSION}). "
+            "Update dask-workbench."
+        )
+    imported = Imported(machine=str(told.get("machine") or "another machine")[:200], at=time.time())
+    try:
+        run = Run.model_validate_json(json.dumps({**told["run"], "pid": None, "pid_created": None, "place": ""}))
+    except ValidationError as err:
+        first = err.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise BadInputError(f"The run in {name} can't be read: {where}: {first['msg']}.") from err
+    if not _ID.fullmatch(run.id):
+        raise BadInputError(f"The run in {name} has the id {run.id!r:.60}, which can't be one.")
+    if run.active:
+        raise BadInputError(f"The run in {name} is said to be {run.status}. Only one that has ended can be taken in.")
+    return run.model_copy(update={"imported": imported})
+
+
+def _check_tables(folder: Path, name: str) -> None:
+    import pyarrow as pa
+
+    from workbench.monitor.record import check_record
+
+    for member in ("events.parquet", "gpus.parquet"):
+        if not (folder / member).exists():
+            continue
+        try:
+            check_record(folder / member, most_rows=MOST_ROWS, most_bytes=2 * MOST_BYTES)
+        except (pa.ArrowException, OSError) as err:
+            said = str(err).splitlines()[0][:120] if str(err) else "no Parquet"
+            raise BadInputError(f"The {member} in {name} can't be read ({said}).") from err
+        except BadInputError as err:
+            raise BadInputError(f"The {member} in {name} {err}") from err
+
+
+def _keep(run: Run, folder: Path, *, new_id: bool) -> Run:
+    taken = (config.data_folder() / "runs" / run.id).exists() or _is_known(run.id)
+    if taken and not new_id:
+        raise ConflictError(
+            f"There is a run {run.id} already. To keep both, give the one that comes a new id: --new-id"
+        )
+    if taken:
+        run = run.model_copy(update={"id": store.new_id(run.workload if _ID.fullmatch(run.workload) else "run")})
+    target = store.folder(run.id)
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    target.mkdir(mode=0o700)
+    try:
+        for name in MEMBERS[1:]:
+            if (folder / name).exists():
+                (folder / name).replace(target / name)
+        # The row comes last: whoever sees the run finds all of it.
+        return store.create(run)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def _is_known(run_id: str) -> bool:
+    try:
+        store.get(run_id)
+    except NotFoundError:
+        return False
+    return True
