@@ -252,7 +252,7 @@ def _foot(run: dict[str, Any], *, live: bool, given: str) -> str:
     past = None if active or not ended else ago(ended, time.time())
     return tag(
         "div",
-        tag("span", escape(joined((run["cluster"], past))), class_="wb-Muted", title=given or None),
+        tag("span", escape(joined((run["cluster"], _origin(run), past))), class_="wb-Muted", title=given or None),
         tag("span", *_buttons(run, live=live), class_="wb-Icons"),
         class_="wb-Run-foot",
     ) + tag(
@@ -261,6 +261,10 @@ def _foot(run: dict[str, Any], *, live: bool, given: str) -> str:
         tag("wb-live", name=f"run-log:{run['id']}"),
         id=f"wb-log-{run['id']}",
     )
+
+
+def _origin(run: dict[str, Any]) -> str | None:
+    return f"imported from {run['imported']['machine']}" if run.get("imported") else None
 
 
 def _buttons(run: dict[str, Any], *, live: bool) -> Iterator[str]:
