@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.bench_gpu [--into FOLDER] [--part 1.0]
 
-Each experiment is a run, on a cluster of one GPU and, where there are several, of all. Plain CuPy computes the same in a
-process of its own, where it fits on the card. What the card reaches when it only copies, or multiplies matrices, is
+Each experiment is a run, on a cluster of one GPU and, where there are several, of all. Plain CuPy computes the same in
+a process of its own, where it fits on the card. What the card reaches when it only copies, or multiplies matrices, is
 measured too: `of_bandwidth` and `of_peak` are parts of that. Everything goes to gpu-DATE.json.
 """
 
