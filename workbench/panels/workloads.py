@@ -54,6 +54,9 @@ class Workloads:
         self.notice = Notice()
         self.needs = html()
         self.run_button = button("Run", self.run, primary=True, disabled=True)
+        self.force = pn.widgets.Checkbox(
+            label="Run it although it won't fit", value=False, visible=False, stylesheets=[STYLE]
+        )
         self._about = html()
         self._form = pn.Column(sizing_mode="stretch_width")
         when_changed(self.workload, self._show_workload)
@@ -64,7 +67,7 @@ class Workloads:
             self._about,
             self._form,
             self.needs,
-            row(self.run_button),
+            row(self.run_button, self.force),
             self.notice.view,
         )
         if titles:
@@ -97,6 +100,7 @@ class Workloads:
             missing = not self.form.values()
             self.notice.say(str(err), "muted" if missing else "bad")
             return
+        self._ask_first(asks=found.verdict == "won't fit")
         where = "" if self.cluster.value else sentence("No cluster is ready: start one to run this.", "muted")
         self.needs.object = (
             sentence(found.sentence, "bad" if found.fits is False else "muted" if found.fits is None else "good")
@@ -111,8 +115,14 @@ class Workloads:
             if self.cluster.value is None:
                 raise BadInputError("No cluster is ready. Start one first.")
             values = self.form.values()
-            run = await asyncio.to_thread(self._session.run, self.shown, values, self.cluster.value)
+            force = self.force.value
+            run = await asyncio.to_thread(self._session.run, self.shown, values, self.cluster.value, force=force)
             self._on_run(run)
+
+    def _ask_first(self, *, asks: bool) -> None:
+        """Offer to run what won't fit; a consent to one choice of parameters is none to the next."""
+        self.force.visible = asks
+        self.force.value = False
 
     def _show_workload(self) -> None:
         template = self._session.workload(self.workload.value)
