@@ -26,10 +26,11 @@ from bokeh.models import (
     WheelZoomTool,
 )
 
-from workbench.figures import gpu_lines
+from workbench.figures import gpu_lines, replay
 from workbench.figures.colors import Theme, swatch
 from workbench.figures.gpu_layout import GpuSection, gpu_section
 from workbench.figures.plots import FONT, hover, time_plot, words_style
+from workbench.figures.replay import ReplayBar, replay_bar
 
 COLUMNS = {
     "tasks": ("left", "right", "y", "height", "color", "line", "alpha", "name", "worker", "key", "duration", "nbytes"),
@@ -40,6 +41,7 @@ COLUMNS = {
     "limits": ("cpu", "memory", "cpu_top", "memory_top"),
     "words": ("empty", "workers"),
     "window": ("start", "end"),
+    **replay.COLUMNS,
     **gpu_lines.COLUMNS,
 }
 """Columns of each source. `window` holds the stretch of time to show while one follows, in ms since the epoch."""
@@ -91,6 +93,7 @@ class Layout:
     empty: Div
     workers: Div
     gpus: GpuSection
+    replay: ReplayBar
 
     def arrange(self, source: str) -> None:
         """Do in Python what the browser does when the columns of a source change, for the document as it is sent."""
@@ -106,6 +109,8 @@ class Layout:
             case "words" if len(data["empty"]):
                 self.empty.update(text=data["empty"][0], visible=bool(data["empty"][0]))
                 self.workers.update(text=data["workers"][0], visible=bool(data["workers"][0]))
+            case "replay":
+                self.replay.arrange()
             case "gpu_lanes" | "gpu_axes" | "gpu_words":
                 self.gpus.arrange(source)
 
@@ -134,17 +139,22 @@ def build(theme: Theme) -> Layout:
     time = Range1d(start=now - 30_000, end=now, name="time")
     empty = Div(name="empty", visible=False, styles=words_style(theme), sizing_mode="stretch_width")
     workers = Div(name="worker_names", visible=False, styles=words_style(theme), sizing_mode="stretch_width")
+    stream = _stream(theme, time, sources)
+    cpu = _lines(theme, "CPU, % of a core", time, sources["workers_cpu"], sources["limits"], "cpu", 112)
+    memory = _lines(theme, "Memory, GiB", time, sources["workers_memory"], sources["limits"], "memory", 1)
+    gpus = gpu_section(theme, time, sources)
     layout = Layout(
         root=column(sizing_mode="stretch_width", styles={"background": theme.background}),
         sources=sources,
         time=time,
-        stream=_stream(theme, time, sources),
+        stream=stream,
         progress=_progress(theme, sources["progress"]),
-        cpu=_lines(theme, "CPU, % of a core", time, sources["workers_cpu"], sources["limits"], "cpu", 112),
-        memory=_lines(theme, "Memory, GiB", time, sources["workers_memory"], sources["limits"], "memory", 1),
+        cpu=cpu,
+        memory=memory,
         empty=empty,
         workers=workers,
-        gpus=gpu_section(theme, time, sources),
+        gpus=gpus,
+        replay=replay_bar(theme, time, [stream, cpu, memory, *gpus.plots], [sources["replay"]], [sources["progress"]]),
     )
     layout.memory.xaxis.visible = True
     kinds = Div(text=_kinds(theme), styles=words_style(theme), sizing_mode="stretch_width")
@@ -152,6 +162,7 @@ def build(theme: Theme) -> Layout:
     layout.root.tags = [sources["window"], sources["words"]]
     layout.root.children = [
         empty,
+        layout.replay.root,
         layout.progress,
         layout.stream,
         kinds,
@@ -257,5 +268,6 @@ def _kinds(theme: Theme) -> str:
         "spill to or from disk": theme.disk,
         "deserialize": theme.other,
         "failed": theme.erred,
+        "other computations": theme.theirs,
     }
     return "".join(swatch(color, name) for name, color in kinds.items())

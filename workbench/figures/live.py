@@ -11,6 +11,7 @@ import numpy as np
 from workbench.errors import BadInputError
 from workbench.figures.colors import (
     ERRED,
+    THEIRS,
     THEMES,
     TRANSFER,
     category_colors,
@@ -22,9 +23,10 @@ from workbench.figures.follow import Follow
 from workbench.figures.gpu_lines import DRAWN, GpuLines
 from workbench.figures.layout import Layout, build, stream_height
 from workbench.figures.patch import Patch
+from workbench.figures.replay import replay_columns
 from workbench.figures.samples import Series
 from workbench.figures.timeline import Lane, Timeline, View, join
-from workbench.monitor.events import Batch, Task
+from workbench.monitor.events import Batch, Task, Tasks
 
 MOST_NAMES = 12
 """Progress bars; what is beyond is added up in one."""
@@ -72,6 +74,7 @@ class LiveFigure:
         self._gpus = GpuLines(self.theme)
         self._counts: dict[str, Mapping[str, int]] = {}
         self._recorded = False
+        self._records: list[Tasks] = []
         self._pinned: tuple[float, float, int, int] | None = None
         self._lanes: list[int] = []
         self._sent = _Sent()
@@ -82,7 +85,9 @@ class LiveFigure:
     def feed(self, batches: Iterable[Batch]) -> None:
         """Take in events; `patches` tells what follows from them."""
         for batch in batches:
-            self._recorded |= batch.recorded
+            if batch.recorded:
+                self._recorded = True
+                self._records.append(batch.tasks)
             self.timeline.feed([batch])
             self._follow.feed(batch)
             self._gpus.feed(batch)
@@ -104,6 +109,7 @@ class LiveFigure:
             *self._task_patches(),
             self._lanes_patch(),
             self._progress_patch(),
+            self._replay_patch(),
             *self._sample_patches(),
             *self._gpus.patches(self._seconds_in_view(), self._pinned_time()),
             self._limits_patch(),
@@ -237,13 +243,13 @@ class LiveFigure:
         return Patch("lanes", "replace", {"label": labels, "height": [height] * len(labels)})
 
     def _task_columns(self, view: View, seconds: float) -> dict[str, list[Any]]:
-        # What failed is drawn last, over what lies beside it.
-        view = view.take(np.argsort(view.category == ERRED, kind="stable"))
+        # What failed is drawn last, over what lies beside it, and what others computed first.
+        view = view.take(np.argsort(np.select([view.category == ERRED, view.category == THEIRS], [1, -1]), kind="stable"))
         colors = category_colors(self.theme)
         place = {lane: index for index, lane in enumerate(self._lanes)}
         y = np.array([place[lane] for lane in view.lane.tolist()], float)
         # Transfers and disk are drawn as a strip at the foot of their lane: they go on beside computing.
-        beside = (view.category >= TRANSFER) & (view.category != ERRED)
+        beside = (view.category >= TRANSFER) & (view.category < ERRED)
         pixel = seconds / _WIDTH
         separate = (view.stop - view.start) > 6 * pixel
         merged = view.count != 1
@@ -269,6 +275,8 @@ class LiveFigure:
         name = task.name if task.kind == "compute" else f"{task.kind} for {task.name}"
         if task.status == "erred":
             name += " (failed)"
+        if task.source:
+            name += " (of another computation)"
         several = count > 1
         return {
             "name": f"{name} and {count - 1} more" if several else name,
@@ -299,6 +307,15 @@ class LiveFigure:
                 "count": [_count_words(count) for _, count in rows],
             },
         )
+
+    def _replay_patch(self) -> Patch | None:
+        if not len(self.timeline) or not self._records or self.timeline.n_rows == self._sent.n_replayed:
+            return None
+        self._sent.n_replayed = self.timeline.n_rows
+        start, end = self.timeline.span() or (0.0, 0.0)
+        bars = _progress_bars(self._counts)
+        shown = self._progress_patch().columns
+        return Patch("replay", "replace", replay_columns(self._records, bars, shown, start, end))
 
     # -- workers
 
@@ -441,6 +458,7 @@ class _Sent:
 
     def __init__(self) -> None:
         self.n_rows = 0
+        self.n_replayed = 0
         self.n_rectangles = 0
         self.seconds = 0.0
         """Stretch of time in view when all rectangles were sent last."""
@@ -503,12 +521,20 @@ def _lane_labels(lanes: Sequence[Lane], label_of: Callable[[str], str], lane_hei
 
 
 def _progress_rows(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[str, Mapping[str, int]]]:
+    return [
+        (names[0] if len(names) == 1 else f"{len(names)} more names", count) for names, count in _progress_bars(counts)
+    ]
+
+
+def _progress_bars(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[Sequence[str], Mapping[str, int]]]:
+    """Names that each bar stands for, and their counts together."""
     rows = sorted(((name, count) for name, count in counts.items() if count["total"]), key=lambda row: -row[1]["total"])
     if len(rows) <= MOST_NAMES:
-        return rows
-    rest = [count for _, count in rows[MOST_NAMES - 1 :]]
-    added = {key: sum(count[key] for count in rest) for key in ("total", "done", "erred", "processing")}
-    return [*rows[: MOST_NAMES - 1], (f"{len(rest)} more names", added)]
+        return [((name,), count) for name, count in rows]
+    rest = rows[MOST_NAMES - 1 :]
+    added = {key: sum(count[key] for _, count in rest) for key in ("total", "done", "erred", "processing")}
+    kept = [((name,), count) for name, count in rows[: MOST_NAMES - 1]]
+    return [*kept, (tuple(name for name, _ in rest), added)]
 
 
 def _count_words(count: Mapping[str, int]) -> str:

@@ -1,0 +1,326 @@
+"""Playing a record as it happened: a bar with play, speed and a slider, and what hides the part that is to come.
+
+All of it runs in the page, in a few lines of JavaScript within the document, so it needs neither a server nor a
+kernel. Nothing that is drawn changes: a cover lies over each plot from the head on, in a layer of its own, so that
+moving it doesn't draw thousands of rectangles anew. Progress is looked up in counts that are sent with the record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from bokeh.layouts import row
+from bokeh.models import (
+    BoxAnnotation,
+    Button,
+    ColumnDataSource,
+    CustomJS,
+    Div,
+    InlineStyleSheet,
+    RadioButtonGroup,
+    Range1d,
+    Row,
+    Slider,
+    Span,
+)
+
+from workbench.figures.colors import Theme
+from workbench.figures.plots import FONT, LEFT
+from workbench.monitor.events import KINDS, Tasks
+
+COLUMNS = {"replay": ("start", "end", "counts")}
+"""One row: when the record starts and ends (ms since the epoch), and its counts as JSON; see `counts_over_time`."""
+
+STEPS = 400
+"""Moments at which tasks are counted: more than a progress bar has pixels that anyone would tell apart."""
+
+SPEEDS = (1, 10, 100)
+PLAY, PAUSE = "▶ Play", "❚❚ Pause"
+
+_COMPUTE = KINDS.index("compute")
+
+_MOVED = """
+    const quiet = {sync: false}
+    const [zero] = parts[0].data.start ?? []
+    if (zero === undefined) return
+    const over = slider.value >= slider.end
+    const head = zero + 1000 * slider.value
+    for (const cover of covers) cover.setv({left: head, visible: !over}, quiet)
+    for (const line of heads) line.setv({location: head, visible: !over}, quiet)
+    const digits = slider.end < 10 ? 2 : slider.end < 100 ? 1 : 0
+    const text = `${slider.value.toFixed(digits)} of ${slider.end.toFixed(digits)} s`
+    clock.setv({text}, quiet)
+    const words = (number) => String(number).replace(/\\B(?=(\\d{3})+$)/g, ' ')
+    parts.forEach((part, which) => {
+        const {start, end, counts} = part.data
+        if (!counts?.length) return
+        if (part.said !== counts[0]) Object.assign(part, {said: counts[0], told: JSON.parse(counts[0]), step: -1})
+        const {names, steps, final} = part.told
+        const gone = Math.floor(steps * (head - start[0]) / (end[0] - start[0]))
+        const step = over ? steps : Math.max(0, Math.min(steps, gone))
+        if (part.step === step && part.over === over) return
+        part.step = step
+        part.over = over
+        const bars = progress[which]
+        if (over) {
+            bars.setv({data: {...bars.data, ...final}}, quiet)
+            return
+        }
+        const shown = {done: [], erred: [], processing: [], count: []}
+        for (const {total, started, done, erred} of names) {
+            const at = (counted) => step ? counted[step - 1] ?? counted.at(-1) ?? 0 : 0
+            const [good, bad] = [at(done), at(erred)]
+            shown.done.push(good / total)
+            shown.erred.push((good + bad) / total)
+            shown.processing.push(Math.min(1, Math.max(at(started), good + bad) / total))
+            shown.count.push(`${words(good)} / ${words(total)}` + (bad ? `, ${bad} failed` : ''))
+        }
+        bars.setv({data: {...bars.data, ...shown}}, quiet)
+    })
+"""
+
+_PLAY = """
+    const quiet = {sync: false}
+    const stop = () => {
+        slider.playing = null
+        button.setv({label: labels[0]}, quiet)
+    }
+    if (slider.playing) {
+        stop()
+        return
+    }
+    const mine = slider.playing = {}
+    button.setv({label: labels[1]}, quiet)
+    if (slider.value >= slider.end) slider.setv({value: 0}, quiet)
+    let last = performance.now()
+    const step = (now) => {
+        if (slider.playing !== mine || !slider.document) return
+        const value = Math.min(slider.end, slider.value + Math.max(0, now - last) / 1000 * speeds[speed.active ?? 0])
+        last = now
+        slider.setv({value}, quiet)
+        const head = parts[0].data.start[0] + 1000 * value
+        const width = time.end - time.start
+        if (head > time.end || head < time.start) time.setv({start: head - 0.05 * width, end: head + 0.95 * width})
+        if (value >= slider.end) stop()
+        else requestAnimationFrame(step)
+    }
+    requestAnimationFrame(step)
+"""
+
+_ARRIVED = """
+    const {start, end} = replay.data
+    const seconds = Math.max(...parts.map(({data}) => data.start?.length ? (data.end[0] - data.start[0]) / 1000 : 0))
+    bar.visible = seconds > 0
+    if (!bar.visible) return
+    slider.playing = null
+    slider.setv({end: seconds, step: seconds / 1000, value: seconds})
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayBar:
+    """Models of the bar, and what follows from the records that it plays."""
+
+    root: Row
+    slider: Slider
+    clock: Div
+    parts: tuple[ColumnDataSource, ...]
+
+    def arrange(self) -> None:
+        """Do in Python what the browser does when a record has arrived."""
+        spans = [(end - start) / 1000 for part in self.parts for start, end in zip(*_edges(part), strict=True)]
+        seconds = max(spans, default=0.0)
+        self.root.visible = seconds > 0
+        if seconds > 0:
+            self.slider.update(end=seconds, step=seconds / 1000, value=seconds)
+            digits = 2 if seconds < 10 else 1 if seconds < 100 else 0
+            self.clock.text = f"{seconds:.{digits}f} of {seconds:.{digits}f} s"
+
+
+def replay_bar(
+    theme: Theme,
+    time: Range1d,
+    plots: Sequence[Any],
+    parts: Sequence[ColumnDataSource],
+    progress: Sequence[ColumnDataSource],
+) -> ReplayBar:
+    """Bar that plays records; it appears when one is there.
+
+    Parameters
+    ----------
+    time
+        Time axis of the plots, which is moved on where the head leaves it.
+    plots
+        Those to cover from the head on.
+    parts
+        For each record its source of `COLUMNS`. All start at the same time.
+    progress
+        For each record the source of its progress bars.
+    """
+    covers = [BoxAnnotation(fill_color=theme.background, fill_alpha=1, **_NO_LINE) for _ in plots]
+    heads = [Span(dimension="height", line_color=theme.text, line_width=1, **_OVER) for _ in plots]
+    for plot, cover, head in zip(plots, covers, heads, strict=True):
+        plot.add_layout(cover)
+        plot.add_layout(head)
+    style = [InlineStyleSheet(css=_style(theme))]
+    button = Button(label=PLAY, name="play", width=92, stylesheets=style, margin=(0, 8, 0, 0))
+    speed = RadioButtonGroup(labels=[f"{each}×" for each in SPEEDS], active=0, stylesheets=style, margin=(0, 12, 0, 0))
+    slider = Slider(
+        start=0,
+        end=1,
+        value=1,
+        step=0.001,
+        show_value=False,
+        title="",
+        name="head",
+        bar_color=theme.muted,
+        sizing_mode="stretch_width",
+        min_width=80,
+        stylesheets=style,
+        margin=(4, 8, 0, 8),
+    )
+    clock = Div(
+        styles={"color": theme.muted, "font": f"12px {FONT}", "font-variant-numeric": "tabular-nums"},
+        margin=(6, 0, 0, 8),
+        width=104,
+    )
+    bar = ReplayBar(
+        root=row(
+            button,
+            speed,
+            slider,
+            clock,
+            name="replay_bar",
+            visible=False,
+            sizing_mode="stretch_width",
+            margin=(4, 12, 6, LEFT),
+        ),
+        slider=slider,
+        clock=clock,
+        parts=tuple(parts),
+    )
+    common = {"slider": slider, "parts": list(parts)}
+    moved = CustomJS(
+        args={**common, "covers": covers, "heads": heads, "clock": clock, "progress": list(progress)}, code=_MOVED
+    )
+    slider.js_on_change("value", moved)
+    play = CustomJS(
+        args={
+            **common,
+            "button": button,
+            "speed": speed,
+            "speeds": list(SPEEDS),
+            "time": time,
+            "labels": [PLAY, PAUSE],
+        },
+        code=_PLAY,
+    )
+    button.js_on_event("button_click", play)
+    # How a page begins to play by itself.
+    button.js_on_change("tags", play)
+    for part in parts:
+        part.js_on_change("data", CustomJS(args={**common, "replay": part, "bar": bar.root}, code=_ARRIVED))
+    # Nothing draws these, and they must be in the document all the same.
+    bar.root.tags = list(parts)
+    return bar
+
+
+def counts_over_time(
+    records: Sequence[Tasks], bars: Sequence[tuple[Sequence[str], Mapping[str, int]]], start: float, end: float
+) -> list[dict[str, Any]]:
+    """Tasks of each progress bar that were started, done and failed by each of `STEPS` moments.
+
+    Parameters
+    ----------
+    bars
+        Names that a bar stands for, and its counts at the end.
+    start, end
+        Seconds since the epoch; a moment is the end of a step.
+
+    Returns
+    -------
+    list
+        For each bar `total`, and `started`, `done` and `erred`: numbers for each step, which end at the final ones.
+        What the scheduler counted and no worker told of is spread in proportion.
+    """
+    seen = [_Counted(tasks, start, end) for tasks in records]
+    told = []
+    for names, final in bars:
+        counted = {kind: sum((each.of(names, kind) for each in seen), np.zeros(STEPS)) for kind in _KINDS}
+        done, erred = _fitted(counted["done"], final["done"]), _fitted(counted["erred"], final["erred"])
+        started = _fitted(counted["started"], final["done"] + final["erred"])
+        told.append({"total": final["total"], "started": started, "done": done, "erred": erred})
+    return told
+
+
+def replay_columns(
+    records: Sequence[Tasks],
+    bars: Sequence[tuple[Sequence[str], Mapping[str, int]]],
+    shown: Mapping[str, list[Any]],
+    start: float,
+    end: float,
+) -> dict[str, list[Any]]:
+    """Columns of the source `replay`; `shown` are those of the progress bars at the end."""
+    counts = {
+        "steps": STEPS,
+        "names": counts_over_time(records, bars, start, end),
+        "final": {name: shown[name] for name in ("done", "erred", "processing", "count")},
+    }
+    return {"start": [1000 * start], "end": [1000 * end], "counts": [json.dumps(counts, separators=(",", ":"))]}
+
+
+_KINDS = ("started", "done", "erred")
+_OVER: dict[str, Any] = {"level": "overlay", "visible": False}
+_NO_LINE: dict[str, Any] = {"line_color": None, "left": 0, **_OVER}
+
+
+class _Counted:
+    """Tasks of each name, by the step in which they started or ended."""
+
+    def __init__(self, tasks: Tasks, start: float, end: float) -> None:
+        self._place = {name: index for index, name in enumerate(tasks.name.values)}
+        computed = tasks.kind == _COMPUTE
+        self._by_kind = {
+            "started": self._binned(tasks, tasks.start, computed, start, end),
+            "done": self._binned(tasks, tasks.stop, computed & ~tasks.erred, start, end),
+            "erred": self._binned(tasks, tasks.stop, computed & tasks.erred, start, end),
+        }
+
+    def _binned(self, tasks: Tasks, time: Any, rows: Any, start: float, end: float) -> npt.NDArray[np.int64]:
+        step = np.clip((STEPS * (time[rows] - start) / max(end - start, 1e-9)).astype(np.int64), 0, STEPS - 1)
+        slots = tasks.name.codes[rows].astype(np.int64) * STEPS + step
+        return np.bincount(slots, minlength=STEPS * max(1, len(self._place))).reshape(-1, STEPS)
+
+    def of(self, names: Sequence[str], kind: str) -> npt.NDArray[np.float64]:
+        """How many there were by the end of each step."""
+        rows = [self._place[name] for name in names if name in self._place]
+        return self._by_kind[kind][rows].sum(0).cumsum().astype(float)
+
+
+def _fitted(counted: npt.NDArray[np.float64], final: int) -> list[int]:
+    if counted[-1] == 0:
+        return [0] * (STEPS - 1) + [final]
+    return np.rint(counted * (final / counted[-1])).astype(int).tolist()
+
+
+def _edges(part: ColumnDataSource) -> tuple[list[float], list[float]]:
+    return list(part.data["start"]), list(part.data["end"])
+
+
+def _style(theme: Theme) -> str:
+    return f"""
+        .bk-btn-group {{ gap: 2px; }}
+        .bk-btn {{
+            font: 12px {FONT}; padding: 3px 9px; border-radius: 9px; border: 1px solid {theme.grid};
+            color: {theme.text}; background: {theme.background};
+        }}
+        .bk-btn:hover {{ background: {theme.track}; }}
+        .bk-btn.bk-active {{ background: {theme.track}; border-color: {theme.muted}; }}
+        .noUi-target {{ background: {theme.track}; border-color: {theme.grid}; box-shadow: none; }}
+        .noUi-handle {{ background: {theme.text}; border-color: {theme.background}; box-shadow: none; }}
+    """
