@@ -186,7 +186,7 @@ def test_every_colour_can_be_seen_on_its_page(theme):
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 def test_the_colours_of_names_differ(theme):
-    assert len(set(category_colors(theme))) == 22
+    assert len(set(category_colors(theme))) == 23
     assert color_of("add", theme) in category_colors(theme)
 
 

@@ -21,10 +21,13 @@ WORKERS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 GPUS = (*WORKERS, "#8C8C8C", "#882255")
 """As many as most machines have at most: the workers' colours, grey, and the wine of Paul Tol's muted scheme (2021)."""
 
-TRANSFER, DISK, OTHER, ERRED = range(len(VIRIDIS), len(VIRIDIS) + 4)
-"""Categories of what isn't ordinary computing; those below are indices into the palette."""
+TRANSFER, DISK, OTHER, ERRED, THEIRS = range(len(VIRIDIS), len(VIRIDIS) + 5)
+"""Categories of what isn't ordinary computing; those below are indices into the palette.
 
-N_CATEGORIES = len(VIRIDIS) + 4
+`THEIRS` is what was computed for others on the same cluster.
+"""
+
+N_CATEGORIES = len(VIRIDIS) + 5
 
 # WCAG asks 3:1 of the parts of a graphic. Here neighbours differ in name as well, and a palette pressed into the
 # range that 3:1 leaves would no longer have eighteen steps.
@@ -47,6 +50,8 @@ class Theme:
     disk: str
     other: str
     erred: str
+    theirs: str
+    """What was computed for others."""
     limit: str
 
 
@@ -61,6 +66,7 @@ LIGHT = Theme(
     disk="#ff8c00",
     other="#8c8c8c",
     erred="#000000",
+    theirs="#b8b8b8",
     limit="#c62828",
 )
 DARK = Theme(
@@ -75,6 +81,7 @@ DARK = Theme(
     other="#9e9e9e",
     # Black would not be seen.
     erred="#ffffff",
+    theirs="#5c5c5c",
     limit="#ff6b60",
 )
 THEMES = {"light": LIGHT, "dark": DARK}
@@ -90,7 +97,7 @@ def color_index(name: str) -> int:
 def category_colors(theme: Theme) -> tuple[str, ...]:
     """Colour of each category."""
     names = (_legible(color, theme.background) for color in VIRIDIS)
-    return (*names, theme.transfer, theme.disk, theme.other, theme.erred)
+    return (*names, theme.transfer, theme.disk, theme.other, theme.erred, theme.theirs)
 
 
 def color_of(name: str, theme: Theme) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.figures.colors import DISK, ERRED, N_CATEGORIES, OTHER, TRANSFER, color_index
+from workbench.figures.colors import DISK, ERRED, N_CATEGORIES, OTHER, THEIRS, TRANSFER, color_index
 from workbench.monitor.events import KINDS, Batch, Task, Tasks
 
 Floats = npt.NDArray[np.float64]
@@ -273,6 +273,8 @@ def _categories(tasks: Tasks) -> npt.NDArray[np.int16]:
     computed = tasks.kind == _COMPUTE
     categories = np.where(computed, by_name[tasks.name.codes], _CATEGORIES[tasks.kind])
     categories[computed & tasks.erred] = ERRED
+    if tasks.source is not None:
+        categories[~tasks.own] = np.where(computed, THEIRS, OTHER)[~tasks.own]
     return categories
 
 

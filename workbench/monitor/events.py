@@ -34,6 +34,8 @@ class Task:
     """Size of the task's result."""
     status: str
     """'ok' or 'erred'."""
+    source: str = ""
+    """Client it was computed for; empty where that is the watcher's own, or doesn't matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,8 @@ class Tasks:
     stop: npt.NDArray[np.float64]
     nbytes: npt.NDArray[np.int64]
     erred: npt.NDArray[np.bool_]
+    source: Labels | None = None
+    """None where it is empty for all."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -171,10 +175,18 @@ class Tasks:
             stop=float(self.stop[index]),
             nbytes=int(self.nbytes[index]),
             status="erred" if self.erred[index] else "ok",
+            source="" if self.source is None else self.source[index],
         )
 
     def __iter__(self) -> Iterator[Task]:
         return map(self.__getitem__, range(len(self)))
+
+    @property
+    def own(self) -> npt.NDArray[np.bool_]:
+        """Whether each is the watcher's own."""
+        if self.source is None:
+            return np.ones(len(self), bool)
+        return np.array([not value for value in self.source.values], bool)[self.source.codes]
 
 
 def tasks(rows: Sequence[Task]) -> Tasks:
@@ -189,6 +201,7 @@ def tasks(rows: Sequence[Task]) -> Tasks:
         stop=np.array([row.stop for row in rows], float),
         nbytes=np.array([row.nbytes for row in rows], np.int64),
         erred=np.array([row.status == "erred" for row in rows], bool),
+        source=labels([row.source for row in rows]) if any(row.source for row in rows) else None,
     )
 
 

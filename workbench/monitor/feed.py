@@ -86,10 +86,14 @@ class Feed:
         `aclose` or `async with`.
     on_batch
         Called with each batch in the client's event loop, so it must be quick. Without it batches wait for `take`.
+    apart
+        Tell what this client computes from what others do on the same cluster: progress counts its own tasks alone,
+        and `Tasks.source` names the clients of the others.
     """
 
-    def __init__(self, client: Client, on_batch: Callable[[Batch], None] | None = None) -> None:
+    def __init__(self, client: Client, on_batch: Callable[[Batch], None] | None = None, *, apart: bool = False) -> None:
         self.client = client
+        self.apart = apart
         self._id = uuid4().hex
         self._waiting: deque[Batch] = deque(maxlen=_KEPT)
         self._on_batch = on_batch or self._waiting.append
@@ -192,6 +196,6 @@ def _hand_out(client: Client, event: tuple[float, Any]) -> None:
         for feed in feeds:
             feed._note_end(message["end"])
     elif feeds:
-        batch = unpack(message)
+        batches = {apart: unpack(message, client.id if apart else None) for apart in {feed.apart for feed in feeds}}
         for feed in feeds:
-            feed._receive(batch)
+            feed._receive(batches[feed.apart])

@@ -50,9 +50,10 @@ class Monitor(SchedulerPlugin):
     ) -> None:
         self.watchers: dict[str, set[str]] = {}
         self._scheduler = scheduler
-        self._finished: list[tuple[Any, str, str, dict[str, Any]]] = []
+        self._finished: list[tuple[Any, str, str, dict[str, Any], str]] = []
         self._counts: dict[str, dict[str, int]] = {}
         self._groups: dict[Any, int] = {}
+        self._owners = Owners(scheduler)
         self._published: dict[str, dict[str, int]] = {}
         self._sampled: dict[str, float] = {}
         self._sample_interval = sample_interval
@@ -62,6 +63,7 @@ class Monitor(SchedulerPlugin):
 
     def begin(self) -> None:
         """Start counting from the tasks that are there now."""
+        self._owners.begin()
         self._count_new_tasks()
         for name, count in self._counts.items():
             states = self._scheduler.task_prefixes[name].states
@@ -101,19 +103,25 @@ class Monitor(SchedulerPlugin):
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Keep what a worker reported of a task that it finished."""
         if finish != "memory" and finish != "erred":
+            if finish == "forgotten":
+                self._owners.forget(key)
             return
-        name = self._scheduler.tasks[key].prefix.name
+        task = self._scheduler.tasks[key]
+        name = task.prefix.name
         count = self._counts.get(name)
         if start == "processing":
-            self._finished.append((key, name, finish, kwargs))
+            owner = self._owners.count(task, "done" if finish == "memory" else "erred")
+            self._finished.append((key, name, finish, kwargs, owner))
             if count is not None:
                 count["done" if finish == "memory" else "erred"] += 1
         elif finish == "erred" and count is not None:
+            self._owners.count(task, "erred")
             count["erred"] += 1
 
-    def update_graph(self, scheduler: Any, **kwargs: Any) -> None:
-        """Count the tasks of a new graph before any of them can be forgotten."""
-        self._count_new_tasks()
+    def update_graph(self, scheduler: Any, *, client: str = "", tasks: Any = (), **kwargs: Any) -> None:
+        """Count the tasks of a new graph before any of them can be forgotten, and note whose they are."""
+        self._count_new_tasks(client)
+        self._owners.take(client, tasks)
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Take what a worker says of its GPUs."""
@@ -130,6 +138,7 @@ class Monitor(SchedulerPlugin):
         self._finished = []
         self._counts = {}
         self._groups = {}
+        self._owners = Owners(self._scheduler)
 
     def remove_client(self, scheduler: Any, client: str) -> None:
         """Send a client nothing more, also when it died."""
@@ -161,7 +170,7 @@ class Monitor(SchedulerPlugin):
         if progress == self._published:
             return {}
         self._published = progress
-        return {"progress": progress}
+        return {"progress": progress, "owners": self._owners.progress(progress)}
 
     def _publish(self, message: dict[str, Any]) -> None:
         message |= {"byteorder": sys.byteorder, "time": time()}
@@ -180,11 +189,12 @@ class Monitor(SchedulerPlugin):
         keys: list[Any] = []
         names: dict[str, int] = {}
         workers: dict[str, int] = {}
+        owners: dict[str, int] = {}
         delays: dict[str, float] = {}
-        task_name, task_worker, erred = array("i"), array("i"), array("b")
+        task_name, task_worker, erred, task_owner = array("i"), array("i"), array("b"), array("i")
         thread, nbytes = array("Q"), array("q")
         task, kind, start, stop = array("i"), array("b"), array("d"), array("d")
-        for index, (key, name, finish, reported) in enumerate(finished):
+        for index, (key, name, finish, reported, owner) in enumerate(finished):
             worker = reported.get("worker") or ""
             if worker not in workers:
                 workers[worker] = len(workers)
@@ -193,6 +203,7 @@ class Monitor(SchedulerPlugin):
             task_name.append(names.setdefault(name, len(names)))
             task_worker.append(workers[worker])
             erred.append(finish == "erred")
+            task_owner.append(owners.setdefault(owner, len(owners)))
             thread.append(_thread(reported))
             nbytes.append(reported.get("nbytes") or 0)
             for span in reported.get("startstops") or ():
@@ -208,6 +219,8 @@ class Monitor(SchedulerPlugin):
             "keys": keys,
             "names": list(names),
             "workers": list(workers),
+            "owners": list(owners),
+            "owner": task_owner.tobytes(),
             "name": task_name.tobytes(),
             "worker": task_worker.tobytes(),
             "erred": erred.tobytes(),
@@ -223,13 +236,14 @@ class Monitor(SchedulerPlugin):
         state = self._scheduler.workers.get(worker)
         return state.time_delay if state is not None else 0.0
 
-    def _count_new_tasks(self) -> None:
+    def _count_new_tasks(self, client: str = "") -> None:
         alive = self._scheduler.task_groups
         known = {group: size for group, size in self._groups.items() if alive.get(group.name) is group}
         if alive and not known and self._counts:
             if last := self._changed(self._progress(finished=True)):
                 self._publish(last)
             self._counts = {}
+            self._owners.restart()
         self._groups = known
         for group in alive.values():
             added = len(group) - known.get(group, 0)
@@ -238,6 +252,8 @@ class Monitor(SchedulerPlugin):
                 count = self._counts.setdefault(name, {"total": 0, "done": 0, "erred": 0})
                 count["total"] += added
                 known[group] = len(group)
+                self._owners.add(group, added, client)
+        self._owners.keep_only(known)
 
     def _progress(self, *, finished: bool = False) -> dict[str, dict[str, int]]:
         prefixes = {} if finished else self._scheduler.task_prefixes
@@ -277,6 +293,98 @@ class Monitor(SchedulerPlugin):
                 )
             )
         return samples
+
+
+class Owners:
+    """Which client each task is computed for, and how many tasks of each name that are.
+
+    A group of tasks belongs to the client whose graph brought it. Where another client adds tasks to it, as two do
+    that map a function of one name, those tasks are noted one by one.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self._of_group: dict[Any, str] = {}
+        self._of_task: dict[Any, str] = {}
+        self._shared: set[Any] = set()
+        self._counts: dict[str, dict[str, dict[str, int]]] = {}
+
+    def begin(self) -> None:
+        """Find out whose the groups are that are there now: what a client wants, and what that depends on."""
+        for name, client in self._scheduler.clients.items():
+            waiting = list({task.group for task in client.wants_what})
+            while waiting:
+                group = waiting.pop()
+                if group not in self._of_group:
+                    self._of_group[group] = name
+                    waiting.extend(group.dependencies)
+
+    def add(self, group: Any, added: int, client: str) -> None:
+        """Count tasks that came to a group with a graph of `client`; '' where that isn't known."""
+        if group not in self._of_group:
+            self._of_group[group] = client
+        elif client and self._of_group[group] != client:
+            self._shared.add(group)
+        count = self._count_of(client or self._of_group[group], group.prefix.name)
+        count["total"] += added
+        if not client:
+            count["done"] += group.states["memory"] + group.states["released"]
+            count["erred"] += group.states["erred"]
+
+    def take(self, client: str, tasks: Any) -> None:
+        """Note the tasks of a graph of `client` that will be computed in groups which others have as well."""
+        if not self._shared:
+            return
+        for key in tasks:
+            task = self._scheduler.tasks.get(key)
+            if task is not None and task.group in self._shared and task.state == "released":
+                self._of_task[key] = client
+
+    def count(self, task: Any, how: str) -> str:
+        """Count one that ended, and return whose it is."""
+        group = task.group
+        owner = self._of_group.get(group, "")
+        if group in self._shared:
+            owner = self._of_task.get(task.key, owner)
+        self._count_of(owner, task.prefix.name)[how] += 1
+        return owner
+
+    def forget(self, key: Any) -> None:
+        """Forget one that the scheduler forgets."""
+        if self._of_task:
+            self._of_task.pop(key, None)
+
+    def keep_only(self, groups: Any) -> None:
+        """Forget groups that the scheduler has forgotten."""
+        if len(self._of_group) > len(groups):
+            self._of_group = {group: owner for group, owner in self._of_group.items() if group in groups}
+            self._shared &= set(groups)
+
+    def restart(self) -> None:
+        """Count anew."""
+        self._counts = {}
+
+    def progress(self, all_tasks: dict[str, dict[str, int]]) -> dict[str, dict[str, list[int]]]:
+        """Tasks in all, done, erred, and at most being computed, by client and name."""
+        told: dict[str, dict[str, list[int]]] = {}
+        for owner, counts in self._counts.items():
+            told[owner] = {}
+            for name, count in counts.items():
+                # One that is computed again ends more than once.
+                erred = min(count["erred"], count["total"])
+                done = min(count["done"], count["total"] - erred)
+                processing = min(all_tasks.get(name, {}).get("processing", 0), count["total"] - erred - done)
+                told[owner][name] = [count["total"], done, erred, processing]
+        return told
+
+    def _count_of(self, owner: str, name: str) -> dict[str, int]:
+        counts = self._counts.get(owner)
+        if counts is None:
+            counts = self._counts[owner] = {}
+        count = counts.get(name)
+        if count is None:
+            count = counts[name] = {"total": 0, "done": 0, "erred": 0}
+        return count
 
 
 class Gpus:

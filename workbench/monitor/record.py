@@ -26,6 +26,8 @@ total            p       tasks of this name so far
 done             p       of these, finished
 erred            p       of these, failed
 processing       p       of these, on a worker now
+source           t       client of another computation on the same cluster that it was done for; null for the run's own
+                         tasks, and in records of before there was this column
 key, token,      t       the task's key: its text is put together of them as `workbench.monitor.keys` says, such as
 is_tuple, i-l            key 'sum', token d3…07 (16 bytes), i 4, j 0 for `('sum-d3…07', 4, 0)`
 ===============  ======  ==================================================================================
@@ -90,8 +92,12 @@ STREAM_SCHEMA = pa.schema(
         ("done", pa.int64()),
         ("erred", pa.int64()),
         ("processing", pa.int64()),
+        ("source", pa.string()),
     ]
 )
+
+_LATER_COLUMNS = ("source",)
+"""Columns that a record may lack."""
 
 _TIME = pa.timestamp("us", tz="UTC")
 _CHANGED_FIELDS = {
@@ -108,7 +114,7 @@ SCHEMA = pa.schema(
     metadata={"dask-workbench": str(VERSION)},
 )
 
-_REPEATED = ["event", "time", "name", "worker", "thread", "kind", "status", "nbytes", "key", "token"]
+_REPEATED = ["event", "time", "name", "worker", "thread", "kind", "status", "nbytes", "source", "key", "token"]
 _GROWING = ["start", "duration", *NUMBERS]
 _ROWS = 250_000
 """Rows that are packed at a time: more would take memory, fewer would hold what is repeated more often."""
@@ -272,8 +278,12 @@ def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
         if not version.isdigit() or int(version) > VERSION:
             raise BadInputError("was written by a later dask-workbench. Update dask-workbench.")
         expected = GPU_SCHEMA if path.name == gpu_path(path).name else SCHEMA if int(version) > 1 else STREAM_SCHEMA
-        lacking = [name for name in expected.names if name not in found.names]
-        wrong = [name for name in expected.names if not lacking and found.field(name).type != expected.field(name).type]
+        lacking = [name for name in expected.names if name not in (*found.names, *_LATER_COLUMNS)]
+        wrong = [
+            name
+            for name in expected.names
+            if name in found.names and found.field(name).type != expected.field(name).type
+        ]
         if lacking or wrong:
             raise BadInputError(f"lacks the column {lacking[0]}." if lacking else f"has a column {wrong[0]} of no use.")
 
@@ -294,9 +304,18 @@ def _read_stream(path: Path) -> Iterator[pa.RecordBatch]:
     with path.open("rb") as file:
         try:
             # A stream that was cut off ends in the middle of a message, perhaps of its very first.
-            yield from pa.ipc.open_stream(file)
+            for batch in pa.ipc.open_stream(file):
+                yield _completed(batch)
         except (pa.ArrowInvalid, OSError):
             return
+
+
+def _completed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of a stream that was begun before a column was added."""
+    for name in _LATER_COLUMNS:
+        if "event" in batch.schema.names and name not in batch.schema.names:
+            batch = batch.append_column(name, pa.nulls(len(batch), STREAM_SCHEMA.field(name).type))
+    return batch
 
 
 def _tables(batch: Batch) -> Iterable[pa.Table]:
@@ -331,6 +350,7 @@ def _task_columns(tasks: Tasks) -> dict[str, Any]:
         "stop": tasks.stop,
         "nbytes": tasks.nbytes,
         "status": _texts(_STATUS, tasks.erred.astype(np.int8)),
+        **({} if tasks.source is None else {"source": _texts_or_null(tasks.source)}),
     }
 
 
@@ -347,6 +367,11 @@ def _progress_columns(progress: Progress) -> dict[str, Any]:
 
 def _texts(values: tuple[str, ...], codes: Any) -> pa.Array:
     return pa.DictionaryArray.from_arrays(codes, pa.array(values, pa.string())).cast(pa.string())
+
+
+def _texts_or_null(column: Labels) -> pa.Array:
+    values = pa.array([value or None for value in column.values], pa.string())
+    return values.take(pa.array(column.codes))
 
 
 def _batch(table: pa.Table) -> Batch:
@@ -383,7 +408,14 @@ def _tasks(table: pa.Table) -> Tasks:
         stop=_stop(table) if packed else table["stop"].to_numpy(),
         nbytes=table["nbytes"].to_numpy(),
         erred=erred[status.codes],
+        source=_source(table),
     )
+
+
+def _source(table: pa.Table) -> Labels | None:
+    if "source" not in table.column_names or table["source"].null_count == len(table):
+        return None
+    return _labels(table["source"].cast(pa.string()).fill_null(""))
 
 
 def _seconds(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:

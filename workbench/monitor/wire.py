@@ -10,13 +10,16 @@ import numpy as np
 from workbench.monitor.events import NO_TASKS, Batch, GpuSample, Labels, NoGpus, Progress, Tasks, WorkerSample
 
 
-def unpack(message: Mapping[str, Any]) -> Batch:
-    """Batch in a message of `workbench.monitor.plugin`."""
+def unpack(message: Mapping[str, Any], own: str | None = None) -> Batch:
+    """Batch in a message of `workbench.monitor.plugin`.
+
+    Given the id of one's `own` client, progress counts its tasks alone, and the tasks of others name theirs.
+    """
     time = message["time"]
-    progress = message.get("progress")
+    progress = message.get("progress") if own is None else _own_progress(message, own)
     return Batch(
         time=time,
-        tasks=_tasks(message["tasks"], message["byteorder"]) if "tasks" in message else NO_TASKS,
+        tasks=_tasks(message["tasks"], message["byteorder"], own) if "tasks" in message else NO_TASKS,
         samples=tuple(WorkerSample(*row) for row in message.get("samples", ())),
         progress=Progress(time, progress) if progress is not None else None,
         gpus=tuple(_gpu(sample) for sample in message.get("gpus", ())),
@@ -32,7 +35,16 @@ def _gpu(sample: Mapping[str, Any]) -> GpuSample:
     return GpuSample(**known)
 
 
-def _tasks(columns: Mapping[str, Any], byteorder: str) -> Tasks:
+def _own_progress(message: Mapping[str, Any], own: str) -> Mapping[str, Mapping[str, int]] | None:
+    # A scheduler that was first watched by an earlier version doesn't tell whose tasks they are.
+    if "owners" not in message:
+        return message.get("progress")
+    names = ("total", "done", "erred", "processing")
+    counts = message["owners"].get(own, {})
+    return {name: dict(zip(names, count, strict=True)) for name, count in counts.items()}
+
+
+def _tasks(columns: Mapping[str, Any], byteorder: str, own: str | None) -> Tasks:
     order = "<" if byteorder == "little" else ">"
 
     def column(name: str, dtype: str) -> np.ndarray[Any, Any]:
@@ -50,4 +62,10 @@ def _tasks(columns: Mapping[str, Any], byteorder: str) -> Tasks:
         stop=column("stop", "f8").astype(np.float64, copy=False),
         nbytes=column("nbytes", "i8")[task].astype(np.int64, copy=False),
         erred=column("erred", "i1")[task].astype(bool),
+        source=_source(columns, column("owner", "i4")[task], own) if own is not None and "owner" in columns else None,
     )
+
+
+def _source(columns: Mapping[str, Any], codes: np.ndarray[Any, Any], own: str) -> Labels | None:
+    owners = tuple("" if owner == own else owner for owner in columns["owners"])
+    return Labels(owners, codes.astype(np.int32, copy=False)) if any(owners) else None
