@@ -265,7 +265,7 @@ def fake_scheduler(**workers):
     broker = SimpleNamespace(truncate=lambda topic: None)
     yield SimpleNamespace(
         workers={name: SimpleNamespace(time_delay=delay) for name, delay in workers.items()},
-        tasks={"x-1": SimpleNamespace(key="x", group=None, prefix=SimpleNamespace(name="x"), key="x-1", group=None)},
+        tasks={"x-1": SimpleNamespace(key="x-1", group=None, prefix=SimpleNamespace(name="x"))},
         task_groups={},
         task_prefixes={},
         plugins={},
