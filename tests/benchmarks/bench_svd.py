@@ -5,10 +5,11 @@
 the numbers in results/svd-<date>.md and .json).
 
 Each measurement is a process of its own: it maps the data from a file, runs the method once on a small piece as a
-warm-up, and then once in full, until u, s and vh are there. Memory is the highest resident size from then on, less what
-was resident just before, the data among it. BLAS has one thread for each of Dask's, and as many as Dask has for
-scikit-learn and SciPy; on a busy machine the CPU seconds say more than the others. Accuracy is against float64 LAPACK
-on the whole matrix.
+warm-up, and then once in full, until u, s and vh are there; of genotypes only s and vh, which the samples' scores are
+made of. `genotypes.pca` is given two bits each, as its files hold them, the others bytes. Memory is the highest
+resident size from then on, less what was resident just before, the data among it. BLAS has one thread for each of
+Dask's, and as many as Dask has for scikit-learn and SciPy; on a busy machine the CPU seconds say more than the others.
+Accuracy is against float64 LAPACK on the whole matrix.
 """
 
 from __future__ import annotations
@@ -98,13 +99,46 @@ def dask_tall(a: Any) -> Factors:
     return _computed(da.linalg.svd(a))
 
 
+def _vectors(factors: Any) -> Factors:
+    """What a PCA's scores need: s and vh in memory."""
+    import dask
+
+    s, vh = dask.persist(factors[1], factors[2])
+    return None, s, vh
+
+
+def packed(tol: float, kernel: str) -> Callable[[Any], Factors]:
+    """`genotypes.pca` on packed blocks."""
+
+    def run(given: Any) -> Factors:
+        from workbench.genotypes import pca
+
+        result = pca(given, K, scaler="center", tol=tol, kernel=kernel)
+        print(result.certificate.sentence, file=sys.stderr)
+        return None, result.singular_values_, (result.scores / result.singular_values_).T
+
+    return run
+
+
+def _packed(x: Matrix) -> Any:
+    """`x` in two bits each, in memory."""
+    import dask.array as da
+
+    from workbench.genotypes import COUNTS, Genotypes, pack
+
+    rows = max(1, 2**22 // x.shape[1])
+    bits = np.concatenate([pack(x[i : i + rows]) for i in range(0, len(x), rows)])
+    # Of one block: from_array copies what it cuts.
+    return Genotypes(da.from_array(bits, chunks=-1), COUNTS, np.arange(x.shape[1]))
+
+
 def ours(tol: float) -> Callable[[Any], Factors]:
     def run(a: Any) -> Factors:
         from workbench.linalg import svd_compressed
 
         result = svd_compressed(a, K, tol=tol, center=1)
         print(result.certificate.sentence, file=sys.stderr)
-        return _computed(result)
+        return _vectors(result)
 
     return run
 
@@ -116,7 +150,7 @@ def dask_compressed(passes: int, dtype: str = "f8", **given: Any) -> Callable[[A
         a = a.astype(dtype)
         a = a - a.mean(axis=1, keepdims=True)
         a = a.persist() if dtype == "f4" else a
-        return _computed(da.linalg.svd_compressed(a, K, n_power_iter=passes, seed=0, **given))
+        return _vectors(da.linalg.svd_compressed(a, K, n_power_iter=passes, seed=0, **given))
 
     return run
 
@@ -143,6 +177,10 @@ def scipy_arpack(x: Matrix) -> Factors:
 
 TALL: dict[str, Callable[[Any], Factors]] = {"ours": ours_tall, "dask": dask_tall}
 COMPRESSED: dict[str, Callable[[Any], Factors]] = {
+    "genotypes.pca, NumPy, 1e-3": packed(1e-3, "numpy"),
+    "genotypes.pca, NumPy, 2e-5": packed(2e-5, "numpy"),
+    "genotypes.pca, fast, 1e-3": packed(1e-3, "fast"),
+    "genotypes.pca, fast, 2e-5": packed(2e-5, "fast"),
     "ours, 1e-3": ours(1e-3),
     "ours, 1e-5": ours(1e-5),
     "ours, 1e-6": ours(1e-6),
@@ -168,6 +206,7 @@ def measured(method: str, path: Path, threads: int) -> dict[str, Any]:
     run = {**TALL, **COMPRESSED}[method]
     with dask.config.set(scheduler="threads", num_workers=threads):
         prepared = np.asarray if method.startswith(THREADED_BLAS) else _blocks
+        prepared = _packed if method.startswith("genotypes.pca") else prepared
         run(prepared(np.array(x[: max(2000, 4 * x.shape[1])])))
         size, given = x.nbytes, prepared(np.array(x))
         Path("/proc/self/clear_refs").write_text("5")
@@ -186,10 +225,11 @@ def _resident(field: str) -> int:
 
 def errors(reference: Any, u: Matrix, s: Matrix, vh: Matrix) -> dict[str, float]:
     """The worst relative error of a value, or of all values relative to the largest where they are all there."""
-    u, s, vh = (np.asarray(each, dtype=np.float64) for each in (u, s, vh))
+    s, vh = (np.asarray(each, dtype=np.float64) for each in (s, vh))
     true = reference["s"]
     scale = true[0] if len(true) == vh.shape[1] else true
-    gram = u.T @ u
+    narrow = vh.T if u is None else np.asarray(u, dtype=np.float64)
+    gram = narrow.T @ narrow
     found = {
         "error": float((np.abs(s - true) / scale).max()),
         "orthogonality": float(np.linalg.norm(gram - np.eye(len(gram)), 2)),

@@ -89,8 +89,8 @@ def _parts(height: int, rows: int) -> Iterator[slice]:
 
 
 def oversamples(k: int) -> int:
-    """Columns beyond `k` that are worth their time: one pass in five less than with six."""
-    return 10
+    """Columns beyond `k` that are worth their time: ten make a pass less, each a quarter longer, and less accuracy."""
+    return 6
 
 
 # --- narrow factors by planes ------------------------------------------------------------------------------------
