@@ -1,5 +1,6 @@
 /**
- * `<wb-live name="runs">`: HTML that the server made, and keeps up to date for as long as it is in sight. What a click
+ * `<wb-live name="runs">`: HTML that the server made, and keeps up to date for as long as it is shown: not while
+ * its section, its fold, the sidebar or the page is closed or hidden. What a click
  * or a choice in it does is said by its attributes, so that a new view needs no code here:
  *
  * data-request="POST runs/x/cancel"  a request, with data-body or the fields of its form as body
@@ -26,6 +27,14 @@ export function defineLive(model: Model, execute: Execute): void {
     static observedAttributes = ['name'];
 
     connectedCallback(): void {
+      // Scrolled out of sight is shown, or what is searched for on the page would be missing.
+      this._seen = new IntersectionObserver(
+        entries => {
+          this._isShown = entries[entries.length - 1].isIntersecting;
+          this._look();
+        },
+        { root: this.closest('.wb-Sidebar'), rootMargin: '99999px' }
+      );
       this._seen.observe(this);
       document.addEventListener('visibilitychange', this._look);
       stream.message.connect(this._receive, this);
@@ -34,10 +43,10 @@ export function defineLive(model: Model, execute: Execute): void {
     }
 
     disconnectedCallback(): void {
-      this._seen.disconnect();
+      this._seen?.disconnect();
       document.removeEventListener('visibilitychange', this._look);
       stream.message.disconnect(this._receive, this);
-      this._inSight = false;
+      this._isShown = false;
       this._look();
     }
 
@@ -48,16 +57,13 @@ export function defineLive(model: Model, execute: Execute): void {
     }
 
     private readonly _id = `live-${++shown}`;
-    private _inSight = false;
+    private _isShown = false;
     private _watched = false;
-    private readonly _seen = new IntersectionObserver(entries => {
-      this._inSight = entries[entries.length - 1].isIntersecting;
-      this._look();
-    });
+    private _seen: IntersectionObserver | null = null;
 
     /** Have it kept up to date while somebody can see it. */
     private readonly _look = (): void => {
-      const watched = this._inSight && !document.hidden;
+      const watched = this._isShown && !document.hidden;
       if (watched !== this._watched) {
         this._watched = watched;
         if (watched) {
