@@ -39,6 +39,7 @@ _CHANGED = """
     plots.forEach((plot, index) => {
         if (title?.[index]) plot.title.text = title[index]
         plot.visible = there[index] ?? false
+        plot.left[0].visible = plot.visible
         plot.below[0].visible = index === last
         if (index && top?.[index]) plot.y_range.end = top[index]
     })
@@ -77,6 +78,8 @@ class GpuSection:
         for index, plot in enumerate(self.plots):
             last = bool(there) and index == there[-1]
             plot.visible = index in there
+            # A hidden plot whose axis is not hidden computes the layout of all plots anew in every frame of a pan.
+            plot.yaxis.visible = index in there
             plot.xaxis.visible = last
             if index < len(axes["title"]):
                 plot.title.text = axes["title"][index]
@@ -181,7 +184,7 @@ def _lines(theme: Theme, time: Range1d, quantity: Quantity, sources: dict[str, C
 def _plot(theme: Theme, quantity: Quantity, time: Range1d, y_range: Range1d) -> Any:
     plot = time_plot(theme, quantity.title, time, y_range, _LINES_HEIGHT)
     plot.update(visible=False, name=f"gpu_{quantity.name}_plot")
-    plot.xaxis.visible = False
+    plot.axis.visible = False
     plot.min_border_bottom = 6
     return plot
 
