@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["Session", "WorkbenchError", "__version__", "compare", "connect", "inventory", "plan", "run", "start"]
+__all__ = [
+    "Session",
+    "WorkbenchError",
+    "__version__",
+    "compare",
+    "connect",
+    "inventory",
+    "plan",
+    "run",
+    "start",
+    "watch",
+]
 
 if TYPE_CHECKING:
     from workbench.clusters.connect import connect
@@ -15,6 +26,7 @@ if TYPE_CHECKING:
     from workbench.clusters.start import start
     from workbench.errors import WorkbenchError
     from workbench.hardware import inventory
+    from workbench.runs.watching import watch
     from workbench.session import Session, compare, run
 
 _HOMES = {
@@ -26,6 +38,7 @@ _HOMES = {
     "plan": "clusters.plan",
     "run": "session",
     "start": "clusters.start",
+    "watch": "runs.watching",
 }
 
 

@@ -193,6 +193,8 @@ def show_runs(runs: Sequence[Run]) -> None:
 
 def show_run(run: Run) -> None:
     """Print one run: its answer, its check, its time."""
+    from workbench.runs.store import WATCHED
+
     about: dict[str, Any] = {run.id: Text(run.status, _STATUS_STYLES.get(run.status, ""))}
     if run.error:
         about["Error"] = Text(run.error, "red")
@@ -216,7 +218,10 @@ def show_run(run: Run) -> None:
     if run.imported is not None:
         about["Imported"] = f"ran on {run.imported.machine}"
     about["Cluster"] = f"{run.cluster}: {run.spec.describe()}" if run.spec else run.cluster
-    about["Parameters"] = ", ".join(f"{name}={_plain(value)}" for name, value in run.resolved.items())
+    told = {name: value for name, value in run.resolved.items() if (run.workload, name) != (WATCHED, "source")}
+    about["Parameters"] = ", ".join(f"{name}={_plain(value)}" for name, value in told.items())
+    if len(told) < len(run.resolved):
+        about["Source"] = Text(run.resolved["source"])
     for index, note in enumerate(run.notes):
         about["Notes" if index == 0 else " " * index] = note
     if run.versions:

@@ -33,7 +33,7 @@ p { margin: 4px 0; }
 .facts { display: flex; flex-wrap: wrap; gap: 6px 34px; margin: 14px 0; }
 .facts b { display: block; font-size: 19px; font-weight: 600; }
 dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 1px 16px; margin: 4px 0; }
-dd { margin: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
+dd { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
 .error { border-left: 4px solid BAD; padding: 6px 12px; margin: 12px 0; white-space: pre-wrap;
   overflow-wrap: anywhere; }
 details summary { cursor: pointer; }
@@ -56,9 +56,16 @@ _EMBED = """
     if (shownBefore) (await shownBefore).clear();
     place.replaceChildren();
     shown = Bokeh.embed.embed_item(structuredClone(dark.matches ? items.dark : items.light), place);
+    return shown;
+  }
+  async function play() {
+    await show();
+    if (location.hash !== '#replay') return;
+    place.scrollIntoView();
+    Bokeh.documents.at(-1).get_model_by_name('play').tags = ['now'];
   }
   dark.addEventListener('change', show);
-  show();
+  play();
 })();
 """
 

@@ -7,7 +7,8 @@ import contextlib
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +18,7 @@ from weakref import WeakKeyDictionary
 from workbench import config
 from workbench.hardware import sampling
 from workbench.monitor import plugin, sampler
-from workbench.monitor.events import Batch
+from workbench.monitor.events import Batch, Progress
 from workbench.monitor.wire import unpack
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Feed:
         Called with each batch in the client's event loop, so it must be quick. Without it batches wait for `take`.
     apart
         Tell what this client computes from what others do on the same cluster: progress counts its own tasks alone,
-        and `Tasks.source` names the clients of the others.
+        from `start` on, and `Tasks.source` names the clients of the others.
     """
 
     def __init__(self, client: Client, on_batch: Callable[[Batch], None] | None = None, *, apart: bool = False) -> None:
@@ -98,6 +99,7 @@ class Feed:
         self._waiting: deque[Batch] = deque(maxlen=_KEPT)
         self._on_batch = on_batch or self._waiting.append
         self._ended: asyncio.Event | None = None
+        self._done_before: Mapping[str, Mapping[str, int]] | None = None
 
     def take(self) -> list[Batch]:
         """Batches that came since the last call."""
@@ -168,7 +170,21 @@ class Feed:
         await self.aclose()
 
     def _receive(self, batch: Batch) -> None:
+        if self.apart and batch.progress is not None:
+            batch = replace(batch, progress=self._since_start(batch.progress))
         self._on_batch(batch)
+
+    def _since_start(self, progress: Progress) -> Progress:
+        if self._done_before is None:
+            self._done_before = progress.counts
+        counts = {}
+        for name, count in progress.counts.items():
+            before = self._done_before.get(name, {})
+            done, erred = (max(0, count[how] - before.get(how, 0)) for how in ("done", "erred"))
+            total = count["total"] - before.get("done", 0) - before.get("erred", 0)
+            if total > 0:
+                counts[name] = {"total": total, "done": done, "erred": erred, "processing": count["processing"]}
+        return Progress(progress.time, counts)
 
     def _note_end(self, feed: str) -> None:
         if feed == self._id and self._ended is not None:

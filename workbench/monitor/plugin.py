@@ -54,7 +54,7 @@ class Monitor(SchedulerPlugin):
         self._counts: dict[str, dict[str, int]] = {}
         self._groups: dict[Any, int] = {}
         self._owners = Owners(scheduler)
-        self._published: dict[str, dict[str, int]] = {}
+        self._published: dict[str, dict[str, int]] | None = None
         self._sampled: dict[str, float] = {}
         self._sample_interval = sample_interval
         self._next_sample = 0.0
@@ -83,10 +83,12 @@ class Monitor(SchedulerPlugin):
         """Send to this client as well, beginning with all that is known now."""
         self.watchers.setdefault(client, set()).add(feed)
         self._scheduler.subscribe_topic(TOPIC, client)
-        self._published = {}
+        self._published = None
         self._sampled = {}
         self._next_sample = 0.0
         self._gpus.repeat()
+        # At once: what it counts of its own begins with what it hears first.
+        self._tick()
 
     def remove_watcher(self, client: str, feed: str) -> None:
         """Send what is left and forget one feed of a client.
@@ -243,7 +245,6 @@ class Monitor(SchedulerPlugin):
             if last := self._changed(self._progress(finished=True)):
                 self._publish(last)
             self._counts = {}
-            self._owners.restart()
         self._groups = known
         for group in alive.values():
             added = len(group) - known.get(group, 0)
@@ -360,13 +361,10 @@ class Owners:
             self._of_group = {group: owner for group, owner in self._of_group.items() if group in groups}
             self._shared &= set(groups)
 
-    def restart(self) -> None:
-        """Count anew."""
-        self._counts = {}
-
     def progress(self, all_tasks: dict[str, dict[str, int]]) -> dict[str, dict[str, list[int]]]:
-        """Tasks in all, done, erred, and at most being computed, by client and name."""
+        """Tasks in all, done, erred, and at most being computed, by client and name, since watching began."""
         told: dict[str, dict[str, list[int]]] = {}
+        self._counts = {owner: counts for owner, counts in self._counts.items() if owner in self._scheduler.clients}
         for owner, counts in self._counts.items():
             told[owner] = {}
             for name, count in counts.items():

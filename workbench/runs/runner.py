@@ -7,7 +7,6 @@ cancels. What it prints goes to the run's log.txt.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import os
 import signal
@@ -15,16 +14,12 @@ import sys
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import cloudpickle
 import psutil
 
-from workbench.errors import NotFoundError
-from workbench.monitor.energy import Meter
 from workbench.runs import counting, metrics, places, store, transfers
 from workbench.runs.counting import (
     GroupCount,
@@ -36,13 +31,11 @@ from workbench.runs.counting import (
     worker_addresses,
 )
 from workbench.runs.forecast import size_of
+from workbench.runs.recording import Recording, diagnose, sign_of_life, versions
 from workbench.runs.store import Check, Progress, Run
 
 if TYPE_CHECKING:
     from distributed import Client
-
-    from workbench.monitor.events import Batch
-    from workbench.monitor.feed import Feed
 
 # The scheduler may have been started by another version of this package.
 cloudpickle.register_pickle_by_value(counting)
@@ -51,7 +44,6 @@ cloudpickle.register_pickle_by_value(places)
 cloudpickle.register_pickle_by_value(metrics)
 
 _PROGRESS_INTERVAL = 0.2  # seconds
-_RECORDING_INTERVAL = 0.1  # seconds
 _CANCEL_GRACE = 3.0  # seconds that a worker gets to finish the task it is in
 _WORKER_ANSWER = 2.0  # seconds that a worker gets to say what it executes
 
@@ -68,18 +60,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = store.claim(run_id, os.getpid(), psutil.Process().create_time())
     if run is None:
         return 1
-    with _sign_of_life(run_id), _Recording(store.folder(run_id) / "events.parquet") as recording:
+    with sign_of_life(run_id), Recording(store.folder(run_id) / "events.parquet") as recording:
         changes = _outcome(run, recording)
         _ignore_cancellation()
         counted = store.get(run_id).progress.model_copy(update={"stage": None})
         # Whoever waits for the answer has it before the events are in their final form.
         ended = {"progress": counted, "stopped": time.time(), "energy": recording.energy()}
         store.update(run_id, only_if=store.ACTIVE, **ended, **changes)
-    _diagnose(run_id)
+    diagnose(run_id)
     return 0 if changes["status"] == "done" else 1
 
 
-def _outcome(run: Run, recording: _Recording) -> dict[str, Any]:
+def _outcome(run: Run, recording: Recording) -> dict[str, Any]:
     try:
         if store.cancel_requested(run.id):
             raise Cancelled
@@ -94,33 +86,6 @@ def _outcome(run: Run, recording: _Recording) -> dict[str, Any]:
         return {"status": "failed", "error": _explain(err, run)}
 
 
-def _diagnose(run_id: str) -> None:
-    """Tell where the time went, when whoever waited for the answer has it, and the events are whole."""
-    from workbench.runs.diagnosis import diagnosis
-
-    # It may have been deleted by now.
-    with contextlib.suppress(NotFoundError):
-        found = diagnosis(store.get(run_id))
-        if found is not None:
-            store.update(run_id, diagnosis=found)
-
-
-@contextlib.contextmanager
-def _sign_of_life(run_id: str) -> Iterator[None]:
-    ended = threading.Event()
-
-    def beat() -> None:
-        store.give_sign_of_life(run_id)
-        while not ended.wait(store.HEARTBEAT):
-            store.give_sign_of_life(run_id)
-
-    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()
-
-
 def _conducted(run: Run) -> dict[str, Any]:
     """Outcome of a run that is measured on clusters of its own."""
     from workbench.runs import sweep
@@ -128,7 +93,7 @@ def _conducted(run: Run) -> dict[str, Any]:
 
     chosen = template(run.workload)
     parameters = chosen.validate(run.parameters, **size_of(run.spec))
-    run = store.update(run.id, status="running", started=time.time(), versions=_versions())
+    run = store.update(run.id, status="running", started=time.time(), versions=versions())
     began = time.perf_counter()
     rows, left_out = sweep.conduct(run, parameters.resolved)
     seconds, progress = time.perf_counter() - began, store.get(run.id).progress
@@ -138,7 +103,7 @@ def _conducted(run: Run) -> dict[str, Any]:
     return {"status": "done", "check": Check(passed=bool(checked.passed), what=checked.what)}
 
 
-def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
+def _compute(run: Run, recording: Recording) -> dict[str, Any]:
     from workbench.clusters.connect import connect
     from workbench.workloads.registry import template
 
@@ -148,18 +113,21 @@ def _compute(run: Run, recording: _Recording) -> dict[str, Any]:
             parameters = chosen.validate(run.parameters, **size_of(run.spec))
             recording.start(client)
             with _Counter(client, run) as counter, metrics.measuring(client, run.id) as measuring:
-                run = store.update(run.id, status="running", started=time.time(), versions=_versions())
+                run = store.update(run.id, status="running", started=time.time(), versions=versions())
                 since = transfers.clock(client) if chosen.reports_bandwidth else None
                 began = time.perf_counter()
-                counter.stage = "building"
-                collections = chosen.build(parameters)
+                # What a function computes itself has no graph to wait for.
+                counter.stage = "computing" if chosen.values else "building"
+                built = chosen.build(parameters)
+                collections = {name: found for name, found in built.items() if name not in chosen.values}
+                computed = any(built[name] is not None for name in chosen.values)
                 # Where the array is held before anything is done with it, making it isn't part of the time.
-                made = time.perf_counter() if parameters.resolved.get("persist") else began
+                made = time.perf_counter() if parameters.resolved.get("persist") and not computed else began
                 counter.stage = "computing"
                 persisted = _persist(client, collections)
                 gathered = chosen.gathered(parameters)
                 futures = client.compute([persisted[name].to_backend("numpy") for name in gathered])
-                results = persisted | dict(zip(gathered, client.gather(futures), strict=True))
+                results = built | persisted | dict(zip(gathered, client.gather(futures), strict=True))
                 seconds = time.perf_counter() - made
                 counter.count()
             recording.stop()
@@ -273,63 +241,6 @@ class _Counter:
         self._thread.join(timeout=1)
 
 
-class _Recording:
-    """Records the cluster's events beside a run, from `start` to `stop`; the file is whole at the end of the block.
-
-    The writing is done in a thread, and what writes is loaded there, since that takes as long as a small run.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._feed: Feed | None = None
-        self._meter = Meter()
-        self._waiting: deque[Batch] = deque()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._record, name="recorder")
-
-    def start(self, client: Client) -> None:
-        """Begin to record."""
-        from workbench.monitor.feed import Feed
-
-        self._feed = Feed(client, self._receive).start()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End recording; what happened until now is in the feed, and will be written."""
-        if self._feed is not None:
-            self._feed.close()
-        self._ended.set()
-
-    def energy(self) -> store.Energy | None:
-        """What the GPUs took until `stop`; None without any."""
-        found = self._meter.energy()
-        return None if found is None else store.Energy(**dataclasses.asdict(found))
-
-    def _receive(self, batch: Batch) -> None:
-        self._meter.feed(batch.gpus)
-        self._waiting.append(batch)
-
-    def _record(self) -> None:
-        ended = self._ended.wait(_RECORDING_INTERVAL)
-        from workbench.monitor.record import Recorder
-
-        with Recorder(self._path) as recorder:
-            while True:
-                while self._waiting:
-                    recorder.write(self._waiting.popleft())
-                if ended:
-                    return
-                ended = self._ended.wait(_RECORDING_INTERVAL)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-
 def _free_workers(client: Client) -> None:
     """Take the run's tasks from the workers; those that stay in one of them are restarted, and no others."""
     from distributed.client import Future
@@ -393,23 +304,6 @@ def _end_of_cluster(name: str) -> str | None:
             return record.message or f"It is {record.status}."
         time.sleep(0.2)
     return None
-
-
-def _versions() -> dict[str, str]:
-    import platform
-
-    import dask
-    import distributed
-    import numpy
-
-    from workbench import __version__
-
-    packages = {"dask": dask, "distributed": distributed, "numpy": numpy}
-    return {
-        "python": platform.python_version(),
-        "workbench": __version__,
-        **{name: package.__version__ for name, package in packages.items()},
-    }
 
 
 def _finite(value: Any) -> Any:

@@ -30,6 +30,9 @@ ACTIVE: tuple[Status, ...] = ("starting", "running")
 FORMAT = 1
 """`PRAGMA user_version` of the files that this module writes."""
 
+WATCHED = "watched"
+"""Workload of a run that a notebook or script of the person's computed, while `workbench.watch` recorded it."""
+
 _BUSY_TIMEOUT = 20.0  # seconds that a writer waits for another one
 _CLOCK_TOLERANCE = 2.0  # the time of boot, from which starts are reckoned, moves when the clock is set
 _START_GRACE = 60.0  # seconds in which a run must have got a runner

@@ -93,6 +93,11 @@ def cancel(run_id: str) -> Run:
     run = store.get(run_id)
     if not run.active:
         raise ConflictError(f"The run {run_id} has ended already: it is {run.status}.")
+    if run.workload == store.WATCHED:
+        raise ConflictError(
+            f"The run {run_id} is computed by a notebook or a script of yours (pid {run.pid}), which watches itself. "
+            "Interrupt it there."
+        )
     (store.folder(run_id) / "cancel").touch()
     if run.pid is not None and store.alive(run):
         os.kill(run.pid, signal.SIGTERM)

@@ -1,0 +1,179 @@
+"""What a person's own code computes on any Dask cluster is watched and kept as a run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import pytest
+from distributed import Client
+
+import workbench
+from workbench.errors import BadInputError, ConflictError
+from workbench.monitor.record import read_events
+from workbench.runs import store
+
+
+def one_more(number: int) -> int:
+    return number + 1
+
+
+def failing(number: int) -> int:
+    raise ValueError(f"{number} is no good")
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(data_folder: Path) -> None:
+    """Runs of these tests are nobody's."""
+
+
+@pytest.fixture
+def other_client(quick_cluster: Any) -> Any:
+    with Client(quick_cluster, set_as_default=False) as client:
+        yield client
+
+
+def test_what_is_computed_in_the_block_becomes_a_run(quick_client: Client) -> None:
+    x = da.ones((300, 300), chunks=100)
+    with workbench.watch(name="turned") as run:
+        total = (x + x.T).sum().compute()
+        assert run.status == "running"
+    assert total == 2 * 300 * 300
+    kept = store.find("last")
+    assert (kept.id, kept.workload, kept.status) == (run.id, "watched", "done")
+    assert kept.parameters["name"] == "turned"
+    assert kept.parameters["source"].splitlines()[1:] == [
+        'with workbench.watch(name="turned") as run:',
+        "        total = (x + x.T).sum().compute()",
+        '        assert run.status == "running"',
+    ]
+    assert kept.seconds is not None
+    assert kept.result is not None
+    assert kept.result["tasks"] == kept.progress.total == kept.progress.done > 9
+    assert kept.result["tasks_of_others"] == 0
+    assert (kept.spec, kept.check, kept.needs, kept.bytes) == (None, None, None, None)
+    assert kept.cluster == quick_client.scheduler.address
+    assert kept.versions["dask"] == dask.__version__
+    assert kept.diagnosis is not None
+
+
+def test_what_was_before_and_what_others_do_is_not_counted(quick_client: Client, other_client: Client) -> None:
+    quick_client.gather(quick_client.map(one_more, range(500, 520)))
+    with workbench.watch(quick_client) as run:
+        theirs = other_client.map(one_more, range(30))
+        quick_client.gather(quick_client.map(one_more, range(100, 107)))
+        other_client.gather(theirs)
+    assert run.result == {"tasks": 7, "tasks_of_others": 30}
+    assert (run.progress.done, run.progress.total) == (7, 7)
+    tasks = read_events(store.folder(run.id) / "events.parquet").tasks
+    assert {task.source for task in tasks if task.kind == "compute"} == {"", other_client.id}
+
+
+def test_the_same_computation_twice_is_counted_twice(quick_client: Client) -> None:
+    x = da.random.default_rng(0).random((100, 100), chunks=50).sum()
+    with workbench.watch() as once:
+        x.compute()
+    with workbench.watch() as twice:
+        x.compute()
+        x.compute()
+    assert twice.progress.done == twice.progress.total == 2 * once.progress.total
+
+
+def test_an_error_ends_it_and_goes_on_its_way(quick_client: Client) -> None:
+    with pytest.raises(ValueError, match="3 is no good"), workbench.watch() as run:
+        quick_client.submit(failing, 3).result()
+    assert (run.status, run.error) == ("failed", "ValueError: 3 is no good")
+    with pytest.raises(KeyboardInterrupt), workbench.watch() as interrupted:
+        raise KeyboardInterrupt
+    assert (interrupted.status, interrupted.error) == ("cancelled", None)
+
+
+def test_a_client_that_is_closed_in_the_block_ends_the_record_and_nothing_else(quick_cluster: Any) -> None:
+    client = Client(quick_cluster, set_as_default=False)
+    with workbench.watch(client) as run:
+        client.submit(one_more, 41).result()
+        client.close()
+    assert run.status == "done"
+
+
+def test_without_a_client_it_says_what_to_do() -> None:
+    with pytest.raises(BadInputError, match=r"no Dask client.*threads.*distributed\.Client\(\)"), workbench.watch():
+        pass
+    with pytest.raises(BadInputError, match="is not a Dask client"):
+        workbench.watch("calm-otter")  # type: ignore[arg-type]
+    assert store.select() == ()
+
+
+def test_a_closed_client_and_a_name_of_no_use_are_refused(quick_cluster: Any, quick_client: Client) -> None:
+    with pytest.raises(BadInputError, match="name: given ''"):
+        workbench.watch(quick_client, name="")
+    closed = Client(quick_cluster, set_as_default=False)
+    closed.close()
+    with pytest.raises(BadInputError, match="closed"):
+        workbench.watch(closed)
+
+
+def test_it_is_not_cancelled_from_outside_for_that_would_end_the_notebook(quick_client: Client) -> None:
+    from workbench.runs.submit import cancel
+
+    with workbench.watch() as run, pytest.raises(ConflictError, match="Interrupt it there"):
+        cancel(run.id)
+    assert run.status == "done"
+
+
+def test_every_face_shows_it(quick_client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    from workbench.cli import main
+    from workbench.figures.report import write_report
+    from workbench.panels.runs import _described
+
+    with workbench.watch(name="of mine") as run:
+        quick_client.submit(one_more, 1).result()
+    assert main(["runs"]) == 0
+    listed = capsys.readouterr().out
+    assert "watched" in listed
+    assert main(["show", run.id]) == 0
+    shown = capsys.readouterr().out
+    assert "name=of mine" in shown
+    assert "quick_client.submit(one_more, 1).result()" in shown
+    assert "tasks_of_others" in write_report(run.run, store.folder(run.id)).read_text()
+    assert "watched" in _described(run.run)
+
+
+def test_it_travels_as_any_run_does(quick_client: Client, tmp_path: Path) -> None:
+    from workbench.runs.exchange import export_run, import_run
+
+    with workbench.watch() as run:
+        quick_client.submit(one_more, 2).result()
+    path = export_run(run.run, tmp_path)
+    store.delete(run.id)
+    assert import_run(path).result == {"tasks": 1, "tasks_of_others": 0}
+
+
+SCRIPT = """
+import os, signal, time
+import workbench
+from distributed import Client
+from workbench.runs import store
+
+if __name__ == "__main__":
+    client = Client(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0")
+    with workbench.watch(client, name="killed") as run:
+        client.submit(sum, [1, 2]).result()
+        print(run.id, flush=True)
+        while not (store.folder(run.id) / "events.arrows").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_of_a_script_that_is_killed_the_run_is_lost_and_its_events_are_there(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    ended = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=60)
+    run = store.get(ended.stdout.strip())
+    assert run.status == "lost"
+    assert run.parameters["source"].startswith("# script.py, line 9\nwith workbench.watch(client, name=")
+    assert (store.folder(run.id) / "events.arrows").exists()

@@ -1,0 +1,136 @@
+"""What a process that computes a run does beside it: records the cluster's events, and gives signs of life."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from workbench.errors import NotFoundError
+from workbench.monitor.energy import Meter
+from workbench.runs import store
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from workbench.monitor.events import Batch
+    from workbench.monitor.feed import Feed
+
+_INTERVAL = 0.1  # seconds
+
+
+class Recording:
+    """Records the cluster's events beside a run, from `start` to `stop`; the file is whole at the end of the block.
+
+    The writing is done in a thread, and what writes is loaded there, since that takes as long as a small run.
+
+    Parameters
+    ----------
+    path
+        The file of events.
+    on_batch
+        Called with each batch as well, in the client's event loop: it must be quick.
+    """
+
+    def __init__(self, path: Path, on_batch: Callable[[Batch], None] | None = None) -> None:
+        self._path = path
+        self._on_batch = on_batch
+        self._feed: Feed | None = None
+        self._meter = Meter()
+        self._waiting: deque[Batch] = deque()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._record, name="recorder")
+
+    def start(self, client: Client) -> None:
+        """Begin to record what this client computes, and what others do meanwhile."""
+        from workbench.monitor.feed import Feed
+
+        self._feed = Feed(client, self._receive, apart=True).start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End recording; what happened until now is in the feed, and will be written."""
+        if self._feed is not None:
+            self._feed.close()
+        self._ended.set()
+
+    def energy(self) -> store.Energy | None:
+        """What the GPUs took until `stop`; None without any."""
+        found = self._meter.energy()
+        return None if found is None else store.Energy(**dataclasses.asdict(found))
+
+    def _receive(self, batch: Batch) -> None:
+        self._meter.feed(batch.gpus)
+        self._waiting.append(batch)
+        if self._on_batch is not None:
+            self._on_batch(batch)
+
+    def _record(self) -> None:
+        ended = self._ended.wait(_INTERVAL)
+        from workbench.monitor.record import Recorder
+
+        with Recorder(self._path) as recorder:
+            while True:
+                while self._waiting:
+                    recorder.write(self._waiting.popleft())
+                if ended:
+                    return
+                ended = self._ended.wait(_INTERVAL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+
+@contextlib.contextmanager
+def sign_of_life(run_id: str) -> Iterator[None]:
+    """Let readers on other machines know that this process is there, until the end of the block."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        store.give_sign_of_life(run_id)
+        while not ended.wait(store.HEARTBEAT):
+            store.give_sign_of_life(run_id)
+
+    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def diagnose(run_id: str) -> None:
+    """Tell where the time went, when whoever waited for the answer has it, and the events are whole."""
+    from workbench.runs.diagnosis import diagnosis
+
+    # It may have been deleted by now.
+    with contextlib.suppress(NotFoundError):
+        found = diagnosis(store.get(run_id))
+        if found is not None:
+            store.update(run_id, diagnosis=found)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what computes here."""
+    import platform
+
+    import dask
+    import distributed
+    import numpy
+
+    from workbench import __version__
+
+    packages = {"dask": dask, "distributed": distributed, "numpy": numpy}
+    return {
+        "python": platform.python_version(),
+        "workbench": __version__,
+        **{name: package.__version__ for name, package in packages.items()},
+    }

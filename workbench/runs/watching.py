@@ -1,0 +1,285 @@
+"""Watch whatever a Dask client computes, and keep it as a run: `with workbench.watch(): …`.
+
+Nothing is computed here. The person's own code goes on as it would without this, on any Dask cluster, and what the
+cluster does for it meanwhile is recorded as that of any run.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import linecache
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import psutil
+
+from workbench.clusters import processes, records
+from workbench.errors import BadInputError, NotFoundError
+from workbench.monitor.events import KINDS
+from workbench.runs import store
+from workbench.runs.recording import Recording, diagnose, sign_of_life, versions
+from workbench.runs.store import WATCHED, Count, Progress, Run, Status
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from workbench.clusters.records import ClusterRecord
+    from workbench.monitor.events import Batch
+
+_COMPUTE = KINDS.index("compute")
+_PROGRESS_INTERVAL = 0.25  # seconds
+_LONGEST_SOURCE = 2_000  # characters
+_LONGEST_NAME = 80  # characters
+
+
+def watch(client: Client | None = None, *, name: str | None = None) -> Watching:
+    """Record what a Dask client computes within a `with` block, and keep it in the history of runs.
+
+    Parameters
+    ----------
+    client
+        Any Dask client, also one that this package knows nothing of; Dask's current one where None.
+    name
+        What to call the run in the history.
+
+    Raises
+    ------
+    BadInputError
+        There is no client, or one that is closed or asynchronous.
+
+    Examples
+    --------
+    >>> with workbench.watch(name="sum of a transpose") as run:  # doctest: +SKIP
+    ...     (x + x.T).sum().compute()
+    >>> run.result  # doctest: +SKIP
+    {'tasks': 125, 'tasks_of_others': 0}
+    """
+    return Watching(client, name=name, source=_source_of(sys._getframe(1)))
+
+
+class Watching:
+    """Records what a client computes between `with` and the end of the block; then it reads like the `Run` it is.
+
+    Parameters
+    ----------
+    client, name
+        As of `watch`.
+    source
+        Code that is watched, to be kept with the run.
+    on_batch
+        Called with each batch of events, in the client's event loop: it must be quick.
+    """
+
+    def __init__(
+        self,
+        client: Client | None = None,
+        *,
+        name: str | None = None,
+        source: str | None = None,
+        on_batch: Callable[[Batch], None] | None = None,
+    ) -> None:
+        self.client = _usable(client)
+        self.id = store.new_id(WATCHED)
+        self._given = _parameters(name, source)
+        self._on_batch = on_batch
+        self._progress = Progress()
+        self._n_tasks = 0
+        self._n_of_others = 0
+        self._began = 0.0
+        self._ended = threading.Event()
+        self._blocks = contextlib.ExitStack()
+
+    @property
+    def run(self) -> Run:
+        """The run as it is now."""
+        return store.get(self.id)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Run.model_fields:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self.run, name)
+
+    def __repr__(self) -> str:
+        return f"<{self.id}: {self.run.status}>"
+
+    def __enter__(self) -> Self:
+        run = self._create()
+        try:
+            recording = Recording(store.folder(run.id) / "events.parquet", self._receive)
+            self._blocks.callback(diagnose, run.id)
+            self._recording = self._blocks.enter_context(recording)
+            self._blocks.enter_context(sign_of_life(run.id))
+            self._recording.start(self.client)
+        except BaseException as err:
+            self._end("failed", _sentence(err))
+            raise
+        threading.Thread(target=self._tell, args=(run,), name="progress", daemon=True).start()
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        seconds = time.perf_counter() - self._began
+        # A cluster that is gone by now has said all that it will.
+        with contextlib.suppress(OSError, TimeoutError):
+            self._recording.stop()
+        status, sentence = _outcome(error)
+        self._end(status, sentence, seconds=seconds, energy=self._recording.energy())
+
+    def _create(self) -> Run:
+        from workbench.hardware import inventory
+
+        record = _cluster_of(self.client)
+        address = self.client.scheduler.address
+        here = record is not None or address.startswith("inproc://") or "://127.0.0.1:" in address
+        now = time.time()
+        return store.create(
+            Run(
+                id=self.id,
+                workload=WATCHED,
+                parameters=self._given,
+                resolved=self._given,
+                status="running",
+                cluster=record.name if record else address,
+                spec=_spec(record),
+                inventory=inventory().model_dump(mode="json") if here else None,
+                versions=versions(),
+                created=now,
+                started=now,
+                pid=os.getpid(),
+                pid_created=psutil.Process().create_time(),
+                place=processes.place(),
+            )
+        )
+
+    def _end(self, status: Status, error: str | None, **changes: Any) -> None:
+        self._ended.set()
+        result = {"tasks": self._n_tasks, "tasks_of_others": self._n_of_others}
+        # Somebody may have deleted it meanwhile.
+        with self._blocks, contextlib.suppress(NotFoundError):
+            store.update(
+                self.id,
+                only_if=store.ACTIVE,
+                status=status,
+                error=error,
+                stopped=time.time(),
+                progress=self._progress,
+                result=result,
+                **changes,
+            )
+
+    def _receive(self, batch: Batch) -> None:
+        tasks = batch.tasks
+        if len(tasks):
+            computed = tasks.kind == _COMPUTE
+            self._n_tasks += int((computed & tasks.own).sum())
+            self._n_of_others += int((computed & ~tasks.own).sum())
+        if batch.progress is not None:
+            self._progress = _progress(batch.progress.counts)
+        if self._on_batch is not None:
+            self._on_batch(batch)
+
+    def _tell(self, run: Run) -> None:
+        """Write how far it is, until it ends."""
+        before = None
+        while not self._ended.wait(_PROGRESS_INTERVAL):
+            if self._progress != before:
+                before = self._progress
+                store.write_progress(run, before.model_copy(update={"stage": "computing"}))
+
+
+def current_client() -> Client | None:
+    """Dask's current client, None where computations run in threads of this process."""
+    from distributed import Client
+
+    try:
+        return Client.current()
+    except ValueError:
+        return None
+
+
+def _usable(client: Client | None) -> Client:
+    from distributed import Client
+
+    found = current_client() if client is None else client
+    if found is None:
+        raise BadInputError(
+            "There is no Dask client, so computations run in threads of this process, where nothing can be watched. "
+            "Make one first: client = workbench.connect('calm-otter'), or distributed.Client()."
+        )
+    if not isinstance(found, Client):
+        raise BadInputError(
+            f"{found!r:.60} is not a Dask client. Give one, such as workbench.connect('calm-otter') or "
+            "distributed.Client()."
+        )
+    if found.asynchronous:
+        raise BadInputError("The client is asynchronous, which can't be watched. Make one without asynchronous=True.")
+    if found.status != "running":
+        raise BadInputError(f"The client is {found.status}, so there is nothing to watch. Make a new one.")
+    return found
+
+
+def _parameters(name: str | None, source: str | None) -> dict[str, Any]:
+    if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME):
+        raise BadInputError(f"name: given {name!r:.100}, allowed are texts of 1 to {_LONGEST_NAME} characters.")
+    if source is not None and len(source) > _LONGEST_SOURCE:
+        source = f"{source[:_LONGEST_SOURCE]}…"
+    return {key: value for key, value in (("name", name), ("source", source)) if value is not None}
+
+
+def _cluster_of(client: Client) -> ClusterRecord | None:
+    """Record of the cluster that a client is connected to, None where the person made it by hand."""
+    address = client.scheduler.address
+    return next((record for record in records.read_all() if record.scheduler_address == address), None)
+
+
+def _spec(record: ClusterRecord | None) -> Any:
+    from workbench.runs.forecast import actual_spec
+
+    return None if record is None else actual_spec(record)
+
+
+def _outcome(error: BaseException | None) -> tuple[Status, str | None]:
+    if error is None or (isinstance(error, SystemExit) and not error.code):
+        return "done", None
+    if isinstance(error, KeyboardInterrupt):
+        return "cancelled", None
+    return "failed", _sentence(error)
+
+
+def _sentence(error: BaseException) -> str:
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _progress(counts: Any) -> Progress:
+    by_name = {name: Count(done=count["done"] + count["erred"], total=count["total"]) for name, count in counts.items()}
+    return Progress(
+        done=sum(count.done for count in by_name.values()),
+        total=sum(count.total for count in by_name.values()),
+        by_name=by_name,
+    )
+
+
+def _source_of(frame: FrameType) -> str | None:
+    """Text of the `with` statement that a frame is in, None where it can't be had."""
+    name, line = frame.f_code.co_filename, frame.f_lineno
+    text = "".join(linecache.getlines(name, frame.f_globals))
+    try:
+        blocks = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.With)]
+    except SyntaxError:
+        return None
+    around = [node for node in blocks if node.lineno <= line <= node.body[0].lineno]
+    if not around:
+        return None
+    block = ast.get_source_segment(text, max(around, key=lambda node: node.lineno))
+    where = f"# {Path(name).name}, line {line}\n" if Path(name).exists() else ""
+    return f"{where}{block}"
