@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import tell, tell_json
 from workbench.cli.clusters import new_session
 from workbench.cli.words import add_command, add_run_name
+from workbench.errors import BadInputError
+
+if TYPE_CHECKING:
+    from workbench.runs.store import Run
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -24,6 +28,30 @@ def _import(arguments: argparse.Namespace) -> int:
     return tell(f"{run.id}: a run of {run.workload} on {machine}. See it with: workbench replay {run.id}")
 
 
+def _replay(arguments: argparse.Namespace) -> int:
+    run = new_session().show(arguments.run)
+    path = report_of(run)
+    if arguments.json:
+        return tell_json({"path": str(path)})
+    if not arguments.no_browser:
+        import webbrowser
+
+        # The page begins to play by itself where its address ends like this.
+        webbrowser.open(f"{path.as_uri()}#replay")
+    return tell(str(path))
+
+
+def report_of(run: Run) -> Path:
+    """Write the report of a run that has ended, and return its path."""
+    from workbench.runs import store
+
+    if run.active:
+        raise BadInputError(f"The run {run.id} is still {run.status}. Its report is there when it has ended.")
+    from workbench.figures.report import write_report
+
+    return write_report(run, store.folder(run.id))
+
+
 def add_record_commands(commands: Any) -> None:
     """Add the commands for the records of runs."""
     export = add_command(
@@ -36,3 +64,9 @@ def add_record_commands(commands: Any) -> None:
     taken = add_command(commands, "import", _import, "take in a run that was exported, here or elsewhere")
     taken.add_argument("file", metavar="FILE.zip", type=Path)
     taken.add_argument("--new-id", action="store_true", help="give it another id, where its own is taken")
+
+    replay = add_command(
+        commands, "replay", _replay, "play what a run's cluster did as it happened, in the browser, without a cluster"
+    )
+    add_run_name(replay)
+    replay.add_argument("--no-browser", action="store_true", help="only write the page and print its path")

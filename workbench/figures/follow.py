@@ -63,10 +63,14 @@ class Follow:
         return _with_margin(max(self._begun, end - length), max(end, self._ended))
 
     def whole(self) -> tuple[float, float]:
-        """Start and end of all that happened."""
+        """Start and end of all that happened, with some room beside it."""
         if self._first == float("inf"):
             return self._now - _WITHOUT_TASKS, self._now
-        return _with_margin(self._first, max(self._ended, self._now))
+        return _with_margin(*self.edges())
+
+    def edges(self) -> tuple[float, float]:
+        """When the first thing happened, and the last one."""
+        return self._first, max(self._ended, self._now)
 
 
 def _with_margin(start: float, end: float) -> tuple[float, float]:

@@ -180,7 +180,7 @@ def replay_bar(
         name="head",
         bar_color=theme.muted,
         sizing_mode="stretch_width",
-        min_width=80,
+        min_width=150,
         stylesheets=style,
         margin=(4, 8, 0, 8),
     )
@@ -199,6 +199,8 @@ def replay_bar(
             visible=False,
             sizing_mode="stretch_width",
             margin=(4, 12, 6, LEFT),
+            # A slider of a few pixels could not be moved.
+            stylesheets=[InlineStyleSheet(css=":host { flex-wrap: wrap; row-gap: 6px; }")],
         ),
         slider=slider,
         clock=clock,
