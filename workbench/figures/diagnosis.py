@@ -25,7 +25,7 @@ MEANINGS = {
     "spilling": "threads waited for blocks that went to the disk for want of memory",
     "disk": "tasks waited for files",
     "scheduler": "threads waited for the graph, the next task or the answer's way back",
-    "idle": "there was no task for them",
+    "idle": "others worked, and there was no task for them",
 }
 
 _LEAST = 0.005

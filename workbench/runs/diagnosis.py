@@ -92,10 +92,11 @@ def diagnose(run: Run, events: Batch, measured: Measured | None = None) -> Diagn
 def _moments(run: Run, events: Batch, measured: Measured | None) -> tuple[float, float]:
     """Begin and end of the run by the scheduler's clock."""
     assert run.seconds is not None
-    first, last = float(events.tasks.start.min()), float(events.tasks.stop.max())
+    last = float(events.tasks.stop.max())
     began = measured.began if measured is not None else run.started
-    if began is None or first < began - _CLOCKS or last > began + run.seconds + _CLOCKS:
-        return first, max(last, first + run.seconds)
+    # A run that holds its array first is timed from then on, and clocks may differ: its last task ends it in any case.
+    if began is None or abs(last - began - run.seconds) > _CLOCKS:
+        return last - run.seconds, last
     return began, began + run.seconds
 
 

@@ -1,22 +1,24 @@
 """What Dask itself measures of a run: the fine performance metrics of its span, and what its workers were set to.
 
-Workers tell the scheduler of their metrics with each heartbeat. Those that belong to tasks bear the span of these
-tasks; what fetching and sending cost has no span, so it is the difference of two readings, and another client's
-traffic on the same cluster at that time is in it.
+A worker tells the scheduler of its metrics with each heartbeat, which may be seconds late, so the workers are asked
+themselves. Metrics of tasks bear the span of these tasks; what fetching and sending cost has no span, so it is the
+difference of two readings, and another client's traffic on the same cluster at that time is in it. What a worker
+spent that has gone is not known.
 
-The functions that run on the scheduler and the workers travel there as they are: `runner` registers this module.
+The functions that run on the workers travel there as they are: `runner` registers this module.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from workbench import config
+from workbench.runs import transfers
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -94,26 +96,27 @@ class Measuring:
     def __init__(self, client: Client, span_id: str) -> None:
         self._client = client
         self._span_id = span_id
-        told = client.run_on_scheduler(totals, _SPANLESS)
-        self._began: float = told["time"]
-        self._before = _by_key(told["totals"])
+        self._before = self._told()
+        self._began = transfers.clock(client)
 
     def measured(self, dtypes: Mapping[str, str] | None = None) -> Measured:
-        """Return what was measured until now; some milliseconds, in which each worker sends a heartbeat."""
-        workers = {
-            address: WorkerSettings.model_validate(told)
-            for address, told in self._client.run(report, on_error="ignore").items()
-            if isinstance(told, dict)
-        }
-        after = _by_key(self._client.run_on_scheduler(totals, _SPANLESS)["totals"])
-        spent = [(key, value - self._before.get(key, 0)) for key, value in after.items()]
-        spent += list(_by_key(self._client.run_on_scheduler(span_totals, self._span_id)).items())
+        """Return what was measured until now: one question to each worker."""
+        told = self._told()
+        spent: dict[tuple[str, ...], float] = {}
+        for address, worker in told.items():
+            before = _by_key(self._before.get(address, {}).get("totals", ()))
+            for key, value in _by_key(worker["totals"]).items():
+                spent[key] = spent.get(key, 0) + value - before.get(key, 0)
         return Measured(
             began=self._began,
-            metrics=tuple(_metric(key, value) for key, value in spent if value > 0),
-            workers=workers,
+            metrics=tuple(_metric(key, value) for key, value in spent.items() if value > 0),
+            workers={address: WorkerSettings.model_validate(worker) for address, worker in told.items()},
             dtypes=dict(dtypes or {}),
         )
+
+    def _told(self) -> dict[str, Any]:
+        answers = self._client.run(report, _SPANLESS, self._span_id, on_error="ignore")
+        return {address: told for address, told in answers.items() if isinstance(told, dict)}
 
 
 @contextlib.contextmanager
@@ -138,44 +141,22 @@ def kept(folder: Path) -> Measured | None:
         return None
 
 
-def totals(contexts: tuple[str, ...], dask_scheduler: Any = None) -> dict[str, Any]:
-    """Sum what workers told in these contexts since the scheduler started; runs on the scheduler."""
-    from distributed.metrics import time
-
-    found = dask_scheduler.cumulative_worker_metrics
-    rows = [
-        [*key, value]
-        for key, value in list(found.items())
-        if isinstance(key, tuple) and key and key[0] in contexts and len(key) == 3
-    ]
-    return {"time": time(), "totals": rows}
-
-
-def span_totals(span_id: str, dask_scheduler: Any = None) -> list[list[Any]]:
-    """Sum what workers told of the tasks in a span; runs on the scheduler."""
-    spans = dask_scheduler.extensions.get("spans")
-    found = spans.spans.get(span_id) if spans is not None else None
-    if found is None:
-        return []
-    rows: dict[tuple[Any, ...], float] = {}
-    for child in found.traverse_spans():
-        for key, value in list(child._cumulative_worker_metrics.items()):
-            if len(key) == 4 and key[0] == "execute":
-                rows[key] = rows.get(key, 0) + value
-    return [[*map(str, key), value] for key, value in rows.items()]
-
-
-async def report(dask_worker: Any) -> dict[str, Any]:
-    """Send a heartbeat, so that the scheduler knows all, and tell what the worker is set to; runs on the worker."""
+def report(contexts: tuple[str, ...], span_id: str, dask_worker: Any) -> dict[str, Any]:
+    """Tell what a worker spent, in these contexts and on the tasks of a span, and what it is set to; runs there."""
     from dask.system import CPU_COUNT
     from distributed.comm import get_address_host
 
-    await dask_worker.heartbeat()
+    totals = [
+        [*(str(part) for part in key if part != span_id), value]
+        for key, value in list(dask_worker.digests_total.items())
+        if isinstance(key, tuple) and (key[0] in contexts or (key[0] == "execute" and key[1] == span_id))
+    ]
     return {
         "host": get_address_host(dask_worker.address),
         "threads": dask_worker.state.nthreads,
         "cores": CPU_COUNT,
         "blas_threads": blas_threads(),
+        "totals": totals,
     }
 
 
@@ -191,10 +172,10 @@ def blas_threads() -> int | None:
     return max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=None)
 
 
-def _by_key(rows: list[list[Any]]) -> dict[tuple[str, ...], float]:
+def _by_key(rows: Iterable[Sequence[Any]]) -> dict[tuple[str, ...], float]:
     return {tuple(key): value for *key, value in rows}
 
 
 def _metric(key: tuple[str, ...], value: float) -> Metric:
     context, *name, activity, unit = key
-    return Metric(context=context, name="".join(name), activity=activity, unit=unit, value=value)
+    return Metric(context=context, name=" ".join(name), activity=activity, unit=unit, value=value)

@@ -29,11 +29,13 @@ WORTH_WHILE = 0.05
 _GOOD_BLOCK = 128_000_000  # bytes; Dask's own advice is about 100 MB
 _BLOCKS_PER_THREAD = 2
 _SHORT_TASK = 0.05  # seconds: Dask advises against tasks much shorter than 100 ms
-_MANY_TASKS = 20  # per thread; below, a short run is short for other reasons
+_MANY_TASKS = 200  # of which a scheduler hands out some hundred a second; fewer are slow for other reasons
+_MANY_FOR_A_THREAD = 20
 _NOTICEABLE = 0.15
+_WAITING_FOR_BLOCKS = 0.1
 _HALF_IDLE = 0.3
 _SLOWER = 1.8  # times as long for the same tasks; between equal workers of a busy machine it is up to 1.4
-_SAME_TASKS = 3  # of one name on each of two workers, before they are compared
+_SAME_TASKS = 4  # of one name on each of two workers, before they are compared
 _WAITING_FOR_A_CORE = 0.15  # share of the tasks' time
 _CPU_ABOVE_THREADS = 1.3
 _COMPUTE = KINDS.index("compute")
@@ -127,7 +129,7 @@ def _computed(tasks: Tasks) -> Computed:
 def tiny_blocks(facts: Facts) -> Suggestion | None:
     """Many tasks that are over in no time: handing them out takes longer than they do."""
     n_tasks, size, n_blocks = len(facts.computed.name), facts.block_bytes, facts.n_blocks
-    if not n_blocks or not size or n_tasks < _MANY_TASKS * facts.n_threads:
+    if not n_blocks or not size or n_tasks < max(_MANY_TASKS, _MANY_FOR_A_THREAD * facts.n_threads):
         return None
     share, each = facts.shares["scheduler"], float(facts.computed.seconds.mean())
     larger = min(_GOOD_BLOCK, size * n_blocks / (_BLOCKS_PER_THREAD * facts.n_threads), _held(facts))
@@ -209,7 +211,7 @@ def _spilled(facts: Facts) -> int:
 def transfers(facts: Facts) -> Suggestion | None:
     """Threads wait for blocks that travel between workers."""
     share = facts.shares["transferring"] + facts.shares["serialising"]
-    if share < _NOTICEABLE or len(facts.threads) < 2:
+    if share < _WAITING_FOR_BLOCKS or len(facts.threads) < 2:
         return None
     moved = 0 if facts.measured is None else facts.measured.bytes("get-data", "memory-read")
     n_transfers = int((facts.events.tasks.kind == _TRANSFER).sum())
@@ -246,9 +248,10 @@ def slow_worker(facts: Facts) -> Suggestion | None:
     worker, mine, others, seconds = found
     ratio = mine / others
     excess = seconds * (1 - 1 / ratio) / facts.thread_seconds
-    share = min(1.0, excess + facts.shares["idle"])
-    if ratio < _SLOWER or share < WORTH_WHILE:
+    if ratio < _SLOWER or excess < WORTH_WHILE:
         return None
+    # The others have nothing to do when they are done.
+    share = min(1.0, excess + facts.shares["idle"])
     address = facts.events.tasks.worker.values[worker]
     left = len(facts.threads) - 1
     return Suggestion(
@@ -371,11 +374,12 @@ def idle_workers(facts: Facts) -> Suggestion | None:
 def _alone(facts: Facts) -> tuple[str, float] | None:
     """Step that computed while no more than half of the threads did, and for how long they didn't."""
     done, (began, ended) = facts.computed, facts.moments
-    times = np.unique(np.r_[done.start, done.stop].clip(began, ended))
+    start, stop = done.start.clip(began, ended), done.stop.clip(began, ended)
+    times = np.unique(np.r_[start, stop])
     if len(times) < 2:
         return None
     change = np.zeros(len(times))
-    starts, stops = np.searchsorted(times, done.start), np.searchsorted(times, done.stop.clip(began, ended))
+    starts, stops = np.searchsorted(times, start), np.searchsorted(times, stop)
     np.add.at(change, starts, 1)
     np.add.at(change, stops, -1)
     busy = np.cumsum(change)[:-1]
@@ -383,7 +387,10 @@ def _alone(facts: Facts) -> tuple[str, float] | None:
     by_name = np.bincount(done.name, lonely[stops] - lonely[starts])
     name = int(by_name.argmax())
     seconds = float(lonely[-1])
-    return None if seconds < WORTH_WHILE * facts.seconds else (facts.events.tasks.name.values[name], seconds)
+    # What isn't half of it is no explanation.
+    if seconds < facts.shares["idle"] / 2 * facts.seconds:
+        return None
+    return facts.events.tasks.name.values[name], seconds
 
 
 def wide_numbers(facts: Facts) -> Suggestion | None:

@@ -2,7 +2,8 @@
 
 Each moment of each thread counts once. A thread that computes computes; one that doesn't waits, and what for is told
 by what its worker does meanwhile: it moves blocks from or to the disk, or fetches them from others. Where it does
-neither, a short wait is the hand-over of the next task, and in a long one there was nothing to do.
+neither, a short wait is the hand-over of the next task, and in a long one there was nothing to do, as long as others
+worked. Where nobody does anything, all wait for the scheduler, or for a worker that is slow to begin.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ _COMPUTE, _TRANSFER, _READ, _WRITE, _DESERIALIZE = (
 )
 
 
+Interval = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+"""Beginnings and ends."""
+
+
 def shares_of(
     events: Batch, began: float, ended: float, threads: Mapping[str, int], measured: Measured | None
 ) -> dict[str, float]:
@@ -64,9 +69,11 @@ def shares_of(
     first = float(tasks.start[computing].min(initial=ended).clip(began))
     last = float(tasks.stop[computing].max(initial=first).clip(first, ended))
     patience = max(_HAND_OVER, _SERVED * sum(threads.values()))
+    somewhere = _union(tasks.start.clip(began, ended), tasks.stop.clip(began, ended))
     for worker, n_threads in threads.items():
         mine = np.flatnonzero(tasks.worker.codes == of_worker.get(worker, -1))
-        for name, seconds in _of_worker(tasks, mine, n_threads, (began, first, last, ended), patience).items():
+        found = _of_worker(tasks, mine, n_threads, (began, first, last, ended), patience, somewhere)
+        for name, seconds in found.items():
             spent[name] += seconds
     if measured is not None:
         _refine(spent, measured)
@@ -80,6 +87,7 @@ def _of_worker(
     n_threads: int,
     moments: tuple[float, float, float, float],
     patience: float,
+    somewhere: Interval,
 ) -> dict[str, float]:
     began, first, last, ended = moments
     kind, start, stop = tasks.kind[rows], tasks.start[rows].clip(began, ended), tasks.stop[rows].clip(began, ended)
@@ -91,17 +99,18 @@ def _of_worker(
         (start[(kind == _READ) | (kind == _WRITE)], stop[(kind == _READ) | (kind == _WRITE)]),
         (start[kind == _DESERIALIZE], stop[kind == _DESERIALIZE]),
         (np.minimum(quiet_from + patience, quiet_to), quiet_to),
+        somewhere,
     )
     times, counts = _counted(intervals, began, first, last, ended)
     lengths = np.diff(times)
-    busy, fetching, on_disk, unpacking, quiet = (count[:-1] for count in counts)
+    busy, fetching, on_disk, unpacking, quiet, others = (count[:-1] for count in counts)
     busy = np.minimum(busy, n_threads)
     waiting = (n_threads - busy) * lengths
     spilling = on_disk > 0
     serialising = ~spilling & (unpacking > 0)
     transferring = ~spilling & ~serialising & (fetching > 0)
     left = ~spilling & ~serialising & ~transferring
-    idle = np.minimum(quiet, n_threads - busy) * lengths
+    idle = np.minimum(quiet, n_threads - busy) * lengths * (others > 0)
     return {
         "computing": float((busy * lengths).sum()),
         "spilling": float(waiting[spilling].sum()),
@@ -110,6 +119,14 @@ def _of_worker(
         "idle": float(idle[left].sum()),
         "scheduler": float((waiting - idle)[left].sum()),
     }
+
+
+def _union(start: npt.NDArray[np.float64], stop: npt.NDArray[np.float64]) -> Interval:
+    """Intervals in which at least one of many holds."""
+    order = np.argsort(start)
+    start, until = start[order], np.maximum.accumulate(stop[order])
+    begins = np.r_[True, start[1:] > until[:-1]] if len(start) else np.zeros(0, bool)
+    return start[begins], until[np.r_[begins[1:], True]] if len(start) else until
 
 
 def _quiet(

@@ -1,0 +1,373 @@
+"""Where the time of a run went: on runs of real clusters, each made to be slow in one way."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.system import CPU_COUNT
+from distributed import Client, LocalCluster, get_worker, wait
+
+from tests.test_places import fall_back, is_device, make
+from workbench import terminal
+from workbench.clusters.spec import ClusterSpec
+from workbench.figures.diagnosis import diagnosis_html
+from workbench.figures.report import report_html
+from workbench.monitor import events
+from workbench.monitor.events import Batch, Task, WorkerSample
+from workbench.monitor.feed import Feed
+from workbench.monitor.record import Recorder, read_events
+from workbench.runs import metrics, places
+from workbench.runs.diagnosis import diagnose
+from workbench.runs.metrics import Measured
+from workbench.runs.shares import SHARES, shares_of
+from workbench.runs.store import Diagnosis, Run
+
+# Workers needn't import this module, and pytest with it.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Two processes with a thread each."""
+    quiet = {"dashboard_address": "127.0.0.1:0", "memory_limit": "1GB"}
+    with LocalCluster(n_workers=2, threads_per_worker=1, **quiet) as cluster, Client(cluster) as client:
+        client.wait_for_workers(2)
+        # The first task on a worker waits for imports.
+        warm = da.random.default_rng(0).random((40, 4), chunks=(2, 4)).map_blocks(steady, dtype=float)
+        client.gather(client.compute(warm.sum()))
+        yield client
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Callable[..., tuple[Run, Batch, Measured]]:
+    """Compute something as a runner does: watched, measured, its events on disk."""
+
+    def recorded(client: Client, build: Callable[[], Any], **resolved: Any) -> tuple[Run, Batch, Measured]:
+        path = tmp_path / "events.parquet"
+        with (
+            Recorder(path) as recorder,
+            Feed(client, recorder.write),
+            metrics.measuring(client, "slow") as measuring,
+        ):
+            started, began = time.time(), time.perf_counter()
+            computed = client.persist(build())
+            wait(computed)
+            seconds = time.perf_counter() - began
+            metrics.keep(measuring.measured(), tmp_path)
+        run = Run(id="slow", workload="test", cluster="c", resolved=resolved, started=started, seconds=seconds)
+        measured = metrics.kept(tmp_path)
+        assert measured is not None
+        return run, read_events(path), measured
+
+    return recorded
+
+
+def first_rule(found: Diagnosis | None) -> str:
+    assert found is not None
+    assert sum(found.shares.values()) == pytest.approx(1)
+    assert found.suggestions, (found.sentence, found.shares)
+    first = found.suggestions[0]
+    assert first.share == max(each.share for each in found.suggestions)
+    assert found.sentence == f"{first.found[0].upper()}{first.found[1:]}. Try: {first.change}."
+    return first.rule
+
+
+def steady(block: Any) -> Any:
+    time.sleep(0.05)
+    return block
+
+
+def slow_on_one(block: Any) -> Any:
+    time.sleep(0.15 if get_worker().name == 0 else 0.03)
+    return block
+
+
+def alone(total: Any) -> Any:
+    time.sleep(2)
+    return total
+
+
+def test_a_run_in_good_order_is_told_that_there_is_nothing_to_avoid(client: Client, record: Any) -> None:
+    shape, chunks = (4000, 1000), (100, 1000)
+    found = diagnose(
+        *record(
+            client,
+            lambda: da.ones(shape, chunks=chunks).map_blocks(steady, dtype=float).sum(),
+            shape=shape,
+            chunks=chunks,
+        )
+    )
+    assert found is not None
+    assert found.suggestions == ()
+    assert found.sentence.startswith("Nothing avoidable was found: the workers computed for ")
+    assert found.shares["computing"] > 0.5
+    assert (found.threads, found.workers, found.source) == (2, 2, "spans and events")
+
+
+def test_tiny_blocks_are_named_with_the_number_of_tasks_and_a_better_size(client: Client, record: Any) -> None:
+    shape, chunks = (2000, 2000), (100, 100)
+    found = diagnose(
+        *record(client, lambda: (da.ones(shape, chunks=chunks) + 1).sum(), shape=shape, chunks=chunks, dtype="float64")
+    )
+    assert first_rule(found) == "tiny blocks"
+    assert found is not None
+    assert "Blocks of 0.08 MB make 5" in found.sentence
+    assert "blocks of 8 MB would make about 5: chunks=8MB" in found.sentence
+
+
+def test_fewer_blocks_than_threads_leave_threads_without_work(client: Client, record: Any) -> None:
+    shape = (3000, 3000)
+    found = diagnose(
+        *record(
+            client,
+            lambda: da.ones(shape, chunks=shape).map_blocks(alone, dtype=float).sum(),
+            shape=shape,
+            chunks=shape,
+        )
+    )
+    assert first_rule(found) == "one huge block"
+    assert found is not None
+    assert "1 block of 72 MB for 2 threads" in found.sentence
+    assert "blocks of 18 MB would give each thread 2" in found.sentence
+
+
+def test_blocks_that_travel_are_counted_in_bytes_and_one_worker_is_proposed(client: Client, record: Any) -> None:
+    here, there = client.scheduler_info()["workers"]
+
+    def exchanged() -> Any:
+        used = []
+        for place in range(16):
+            with dask.annotate(workers=[(here, there)[place % 2]]):
+                made = dask.delayed(np.ones)(2_000_000 + place)
+            with dask.annotate(workers=[(there, here)[place % 2]]):
+                used.append(dask.delayed(len)(made))
+        return dask.delayed(sum)(used)
+
+    run, recorded, measured = record(client, exchanged)
+    found = diagnose(run, recorded, measured)
+    assert first_rule(found) == "transfers"
+    assert found is not None
+    assert "256 MB went between 2 workers over tcp" in found.sentence
+    assert "one worker with 2 threads" in found.sentence
+    assert found.shares["serialising"] > 0
+
+
+def test_a_slow_worker_is_named(client: Client, record: Any) -> None:
+    shape, chunks = (4000, 1000), (100, 1000)
+    found = diagnose(
+        *record(
+            client,
+            lambda: da.ones(shape, chunks=chunks).map_blocks(slow_on_one, dtype=float).sum(),
+            shape=shape,
+            chunks=chunks,
+        )
+    )
+    assert first_rule(found) == "one slow worker"
+    assert found is not None
+    slow = next(address for address, told in client.scheduler_info()["workers"].items() if told["name"] == 0)
+    assert slow in found.sentence
+    assert "times as long as the others" in found.sentence
+
+
+def test_a_step_that_all_others_wait_for_is_named(client: Client, record: Any) -> None:
+    shape, chunks = (2000, 1000), (500, 1000)
+    found = diagnose(
+        *record(client, lambda: dask.delayed(alone)(da.ones(shape, chunks=chunks).sum()), shape=shape, chunks=chunks)
+    )
+    assert first_rule(found) == "idle workers"
+    assert found is not None
+    assert "no more than half of the 2 threads had work, most of it in the step 'alone'" in found.sentence
+
+
+def test_blocks_of_float64_are_seen_where_float32_was_asked_for(client: Client, record: Any) -> None:
+    shape, chunks = (2000, 1000), (250, 1000)
+
+    def widened() -> Any:
+        return da.ones(shape, chunks=chunks, dtype="float32").map_blocks(wide, dtype="float32")
+
+    run, recorded, measured = record(client, widened, shape=shape, chunks=chunks, dtype="float32")
+    found = diagnose(run, recorded, measured)
+    assert first_rule(found) == "float64 for float32"
+    assert found is not None
+    assert "8 blocks were made as float64, first by the step" in found.sentence
+    asked = run.model_copy(update={"resolved": {**run.resolved, "dtype": "float64"}})
+    assert "float64 for float32" not in rules(diagnose(asked, recorded, measured))
+
+
+def wide(block: Any) -> Any:
+    time.sleep(0.05)
+    return block * np.ones(block.shape[1])
+
+
+def rules(found: Diagnosis | None) -> list[str]:
+    return [] if found is None else [each.rule for each in found.suggestions]
+
+
+def test_what_went_to_the_disk_is_told_with_the_memory_that_would_hold_it(record: Any) -> None:
+    memory = {"target": 0.05, "spill": False, "pause": False, "terminate": False}
+    config = {f"distributed.worker.memory.{name}": value for name, value in memory.items()}
+    quiet = {"dashboard_address": "127.0.0.1:0", "processes": False, "memory_limit": "600MB"}
+
+    def too_much() -> Any:
+        # All of it is used twice, so that it must stay.
+        x = da.random.default_rng(0).random((4000, 4000), chunks=(500, 4000))
+        return (x - x.mean(axis=0)).sum()
+
+    with (
+        dask.config.set(config),
+        LocalCluster(n_workers=1, threads_per_worker=1, **quiet) as cluster,
+        Client(cluster) as client,
+    ):
+        run, recorded, measured = record(client, too_much, shape=(4000, 4000), chunks=(500, 4000))
+    run = run.model_copy(
+        update={"spec": ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=600_000_000, protocol="tcp")}
+    )
+    found = diagnose(run, recorded, measured)
+    assert first_rule(found) == "spilling"
+    assert found is not None
+    assert "did not fit in memory and went to the disk" in found.sentence
+    assert "instead of 0.6 GB would keep them in memory" in found.sentence
+
+
+def test_blas_threads_that_fight_for_cores_are_told_from_those_that_have_one_each(
+    record: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = {"dashboard_address": "127.0.0.1:0", "memory_limit": "1GB"}
+    for name in ("OMP", "OPENBLAS", "MKL"):
+        monkeypatch.setenv(f"{name}_NUM_THREADS", str(CPU_COUNT))
+
+    def products() -> Any:
+        x = da.ones((8 * 900, 900), chunks=(900, 900))
+        return x.map_blocks(powers, dtype=float).sum()
+
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, **quiet) as cluster,
+        Client(cluster) as client,
+    ):
+        run, recorded, measured = record(client, products)
+    found = diagnose(run, recorded, measured)
+    (worker,) = measured.workers.values()
+    assert worker.blas_threads == CPU_COUNT
+    if CPU_COUNT == 1:
+        assert "too many BLAS threads" not in rules(found)
+        return
+    assert first_rule(found) == "too many BLAS threads"
+    assert found is not None
+    assert f"{CPU_COUNT} BLAS threads in each of 2 tasks make {2 * CPU_COUNT} on {CPU_COUNT} cores" in found.sentence
+    one_each = measured.model_copy(
+        update={"workers": {at: told.model_copy(update={"blas_threads": 1}) for at, told in measured.workers.items()}}
+    )
+    assert "too many BLAS threads" not in rules(diagnose(run, recorded, one_each))
+
+
+def powers(block: Any) -> Any:
+    for _ in range(5):
+        block = block @ block / 1000
+    return block
+
+
+def test_a_run_on_gpus_that_fell_back_to_numpy_is_told_where(quick_client: Any, record: Any) -> None:
+    with places.counted(quick_client, "test", is_device):
+        x = quick_client.persist(da.map_blocks(make, dtype="float64", chunks=((200, 200), (200, 200))))
+        wait(x)
+        run, recorded, measured = record(
+            quick_client, lambda: x.map_blocks(fall_back, dtype=x.dtype).map_blocks(steady, dtype=float)
+        )
+        told = places.collected(quick_client, "test")
+    run = Run.model_validate({**run.model_dump(exclude={"cost"}), "on_gpu": told})
+    found = diagnose(run, recorded, measured)
+    assert "NumPy on GPUs" in rules(found)
+    assert found is not None
+    (gpus,) = (each for each in found.suggestions if each.rule == "NumPy on GPUs")
+    assert "fell back to NumPy in the step" in gpus.found
+    assert gpus.change.startswith("look there for np.asarray")
+
+
+def task(name: str, worker: str, start: float, stop: float, kind: str = "compute", thread: int = 1) -> Task:
+    return Task(f"{name}-{start}", name, worker, thread, kind, start, stop, 8, "ok")
+
+
+def batch(*rows: Task, samples: tuple[WorkerSample, ...] = ()) -> Batch:
+    return Batch(10.0, events.tasks(rows), samples, recorded=True)
+
+
+def test_each_second_of_each_thread_counts_once_whatever_overlaps() -> None:
+    recorded = batch(
+        task("a", "w", 1.0, 3.0),
+        task("a", "w", 2.0, 4.0, thread=2),
+        task("a", "w", 3.0, 5.0, kind="transfer"),
+        task("a", "w", 3.5, 4.5, kind="disk-write"),
+        task("a", "w", 6.0, 7.0),
+        task("a", "v", 1.0, 7.0),
+    )
+    shares = shares_of(recorded, 0.0, 8.0, {"w": 2, "v": 1}, None)
+    seconds = {name: share * 24 for name, share in shares.items()}
+    assert list(seconds) == list(SHARES)
+    assert sum(seconds.values()) == pytest.approx(24)
+    assert seconds["computing"] == pytest.approx(2 + 2 + 1 + 6)
+    # From 3.5 to 4 one of two threads waits for the disk, from 4 to 4.5 both; then for a transfer until 5.
+    assert seconds["spilling"] == pytest.approx(0.5 + 1)
+    assert seconds["transferring"] == pytest.approx(0.5 + 1)
+    # The graph before the first task, the answer after the last, and the hand-over at the beginning of a gap.
+    assert seconds["scheduler"] == pytest.approx(3 + 3, abs=0.2)
+    assert seconds["serialising"] == seconds["disk"] == 0
+
+
+def test_shares_add_up_to_one_for_whatever_was_recorded() -> None:
+    rng = np.random.default_rng(0)
+    kinds = np.array(events.KINDS)
+    for n_tasks in (1, 3, 200):
+        starts = rng.uniform(-1, 11, n_tasks)
+        rows = [
+            task("a", f"w{rng.integers(3)}", start, start + rng.exponential(1), str(rng.choice(kinds)), rng.integers(4))
+            for start in starts
+        ]
+        shares = shares_of(batch(*rows), 0.0, 10.0, {f"w{i}": 2 for i in range(4)}, None)
+        assert sum(shares.values()) == pytest.approx(1)
+        assert min(shares.values()) >= 0
+
+
+def test_a_record_without_measurements_is_diagnosed_from_its_events() -> None:
+    busy = tuple(WorkerSample("tcp://h:1", "0", at, 390.0, 2**30, 2**31, 0, 2, 2) for at in (1.0, 2.0, 3.0))
+    recorded = batch(*(task("dot", "tcp://h:1", 0.0, 4.0, thread=thread) for thread in (1, 2)), samples=busy)
+    found = diagnose(Run(id="old", workload="w", cluster="c", started=0.0, seconds=4.0), recorded)
+    assert found is not None
+    assert found.source == "events"
+    assert rules(found) == ["too many BLAS threads"]
+    assert "Workers kept 1.9 cores busy for each of their threads" in found.sentence
+
+
+def test_a_run_without_tasks_has_no_diagnosis() -> None:
+    assert diagnose(Run(id="none", workload="w", cluster="c", started=0.0, seconds=4.0), batch()) is None
+    assert diagnose(Run(id="failed", workload="w", cluster="c", started=0.0), batch(task("a", "w", 0, 1))) is None
+
+
+def test_terminal_report_and_panels_show_the_shares_and_the_sentence(capsys: Any) -> None:
+    rows = [
+        task("dot", "tcp://h:1", 0.0, 3.5),
+        task("dot", "tcp://h:2", 0.0, 0.5),
+        task("dot", "tcp://h:2", 3.0, 3.5),
+    ]
+    run = Run(id="old", workload="w", cluster="c", status="done", started=0.0, seconds=4.0)
+    found = diagnose(run, batch(*rows))
+    assert found is not None
+    run = run.model_copy(update={"diagnosis": found})
+    terminal.show_run(run)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Where it went" in told
+    assert "■ computing 56 %" in told
+    assert "□ idle 31 %" in told
+    assert found.sentence in told
+    page = report_html(run, None)
+    assert "Where the time went" in page
+    assert diagnosis_html(found.model_dump()) in page
+    assert "Of the workers&#x27; time: computing 56 %" in page
