@@ -244,7 +244,9 @@ class LiveFigure:
 
     def _task_columns(self, view: View, seconds: float) -> dict[str, list[Any]]:
         # What failed is drawn last, over what lies beside it, and what others computed first.
-        view = view.take(np.argsort(np.select([view.category == ERRED, view.category == THEIRS], [1, -1]), kind="stable"))
+        view = view.take(
+            np.argsort(np.select([view.category == ERRED, view.category == THEIRS], [1, -1]), kind="stable")
+        )
         colors = category_colors(self.theme)
         place = {lane: index for index, lane in enumerate(self._lanes)}
         y = np.array([place[lane] for lane in view.lane.tolist()], float)
@@ -312,7 +314,7 @@ class LiveFigure:
         if not len(self.timeline) or not self._records or self.timeline.n_rows == self._sent.n_replayed:
             return None
         self._sent.n_replayed = self.timeline.n_rows
-        start, end = self.timeline.span() or (0.0, 0.0)
+        start, end = self._follow.edges()
         bars = _progress_bars(self._counts)
         shown = self._progress_patch().columns
         return Patch("replay", "replace", replay_columns(self._records, bars, shown, start, end))
