@@ -100,6 +100,20 @@ def category_colors(theme: Theme) -> tuple[str, ...]:
     return (*names, theme.transfer, theme.disk, theme.other, theme.erred, theme.theirs)
 
 
+@cache
+def neutral_colors() -> tuple[str, ...]:
+    """Colour of each category in a picture that doesn't know whether its page is light or dark."""
+    # Neither black nor white would be seen on both.
+    colors = (*VIRIDIS, LIGHT.transfer, LIGHT.disk, LIGHT.other, "#d500f9", "#a6a6a6")
+    return tuple(_legible(_legible(color, DARK.background), LIGHT.background) for color in colors)
+
+
+def neutral_line(index: int) -> str:
+    """Colour of the index-th worker's or GPU's line in such a picture."""
+    color = GPUS[index % len(GPUS)]
+    return _legible(_legible(color, DARK.background, _LINE_CONTRAST), LIGHT.background, _LINE_CONTRAST)
+
+
 def color_of(name: str, theme: Theme) -> str:
     """Colour of the tasks of this name."""
     return category_colors(theme)[color_index(name)]

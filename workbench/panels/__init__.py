@@ -2,7 +2,18 @@
 
 from workbench.panels.live import GpuMonitor, Progress, TaskStream, Watch, Workers
 from workbench.panels.loading import load
+from workbench.panels.magic import load_ipython_extension
 from workbench.panels.topology import topology
 from workbench.panels.workbench import Workbench
 
-__all__ = ["GpuMonitor", "Progress", "TaskStream", "Watch", "Workbench", "Workers", "load", "topology"]
+__all__ = [
+    "GpuMonitor",
+    "Progress",
+    "TaskStream",
+    "Watch",
+    "Workbench",
+    "Workers",
+    "load",
+    "load_ipython_extension",
+    "topology",
+]

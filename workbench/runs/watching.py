@@ -93,6 +93,7 @@ class Watching:
         self._n_tasks = 0
         self._n_of_others = 0
         self._began = 0.0
+        self._seconds: float | None = None
         self._ended = threading.Event()
         self._blocks = contextlib.ExitStack()
 
@@ -108,6 +109,20 @@ class Watching:
 
     def __repr__(self) -> str:
         return f"<{self.id}: {self.run.status}>"
+
+    @property
+    def name(self) -> str | None:
+        """What the run is called."""
+        return self._given.get("name")
+
+    def stop(self) -> None:
+        """Record no more, before the end of the block; all that happened has come when this returns."""
+        if self._seconds is not None:
+            return
+        self._seconds = time.perf_counter() - self._began
+        # A cluster that is gone by now has said all that it will.
+        with contextlib.suppress(OSError, TimeoutError):
+            self._recording.stop()
 
     def __enter__(self) -> Self:
         run = self._create()
@@ -127,12 +142,9 @@ class Watching:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        seconds = time.perf_counter() - self._began
-        # A cluster that is gone by now has said all that it will.
-        with contextlib.suppress(OSError, TimeoutError):
-            self._recording.stop()
+        self.stop()
         status, sentence = _outcome(error)
-        self._end(status, sentence, seconds=seconds, energy=self._recording.energy())
+        self._end(status, sentence, seconds=self._seconds, energy=self._recording.energy())
 
     def _create(self) -> Run:
         from workbench.hardware import inventory

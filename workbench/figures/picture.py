@@ -1,0 +1,441 @@
+"""What a computation did as a static picture and a table: SVG and HTML that need no JavaScript. No Bokeh here.
+
+It is drawn for a page that may be light or dark, so that it can be kept in a notebook and looked at anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+import numpy as np
+
+from workbench.figures.colors import (
+    DISK,
+    ERRED,
+    THEIRS,
+    TRANSFER,
+    color_index,
+    neutral_colors,
+    neutral_line,
+)
+from workbench.figures.live import format_bytes, format_seconds
+from workbench.figures.samples import Series, extremes, line
+from workbench.figures.timeline import Timeline
+from workbench.monitor.events import KINDS, Batch, GpuSample, Tasks
+
+WIDTH = 960
+_LEFT, _RIGHT = 150, 14
+_PLOT = WIDTH - _LEFT - _RIGHT
+_RECTANGLES = 3_000
+_SEGMENTS = 300
+_MOST_NAMES = 8
+_LANES_HEIGHT = 200
+_LINES_HEIGHT = 64
+_BAR = 17
+_TITLE = 18
+_GREY = "#797979"
+"""As legible on white as on nearly black."""
+_COMPUTE, _TRANSFER = KINDS.index("compute"), KINDS.index("transfer")
+_TICKS = (1, 2, 5)
+
+
+@dataclass(slots=True)
+class Row:
+    """What the tasks of one name took together."""
+
+    name: str
+    tasks: int = 0
+    seconds: float = 0.0
+    nbytes: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class _Gpu:
+    label: str
+    time: list[float] = field(default_factory=list)
+    use: list[float] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
+    total: int = 0
+
+    def add(self, sample: GpuSample) -> None:
+        self.time.append(sample.time)
+        self.use.append(math.nan if sample.utilisation is None else sample.utilisation)
+        self.memory.append(math.nan if sample.memory_used is None else sample.memory_used)
+        self.total = max(self.total, sample.memory_total or 0)
+
+
+class Picture:
+    """Gathers what happens, batch by batch, and draws it as often as it is asked to."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        self.transferring = 0.0
+        """Seconds, of all threads together."""
+        self.n_others = 0
+        self._timeline = Timeline()
+        self._series: dict[str, Series] = {}
+        self._gpus: dict[str, _Gpu] = {}
+        self._counts: Mapping[str, Mapping[str, int]] = {}
+        self._began: float | None = None
+        self._latest = 0.0
+        self._peak = 0
+
+    def feed(self, batches: Iterable[Batch]) -> None:
+        """Take in events."""
+        for batch in batches:
+            self._began = batch.time if self._began is None else self._began
+            self._latest = max(self._latest, batch.time)
+            self._timeline.feed([batch])
+            self._count(batch.tasks)
+            for sample in batch.samples:
+                self._series.setdefault(sample.worker, Series()).add(sample)
+            for gpu in batch.gpus:
+                self._gpus.setdefault(gpu.uuid, _Gpu(f"GPU {gpu.index}")).add(gpu)
+            if batch.samples:
+                latest = [series.latest for series in self._series.values() if series.latest is not None]
+                self._peak = max(self._peak, sum(sample.memory for sample in latest))
+            if batch.progress is not None:
+                self._counts = batch.progress.counts
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks of its own that ended."""
+        return sum(row.tasks for row in self.rows.values())
+
+    def summary(self) -> str:
+        """One line on what was computed, such as '125 tasks on 2 workers, 1.2 s of computing'."""
+        workers = len({lane.worker for lane in self._timeline.lanes} | set(self._series))
+        parts = [
+            f"{_count(self.n_tasks, 'task')} on {_count(workers, 'worker')}",
+            f"{format_seconds(sum(row.seconds for row in self.rows.values()))} of computing",
+        ]
+        if self.transferring:
+            parts.append(f"{format_seconds(self.transferring)} of transfers")
+        if self._peak:
+            parts.append(f"at most {format_bytes(self._peak)} in the workers")
+        if self.n_others:
+            parts.append(f"beside {_count(self.n_others, 'task')} of other computations")
+        return ", ".join(parts)
+
+    def table(self) -> str:
+        """Tasks by name, those that took longest first, as an HTML table; nothing without any."""
+        rows = sorted(self.rows.values(), key=lambda row: -row.seconds)
+        if not rows:
+            return ""
+        shown, rest = rows[:_MOST_NAMES], rows[_MOST_NAMES:]
+        if rest:
+            shown.append(
+                Row(
+                    f"{_count(len(rest), 'more name')}",
+                    *(sum(getattr(row, name) for row in rest) for name in ("tasks", "seconds", "nbytes", "failed")),
+                )
+            )
+        any_failed = any(row.failed for row in rows)
+        head = ("Task", "Number", "Computing", "Mean", "Results", *(("Failed",) if any_failed else ()))
+        body = "".join(_table_row(_cells(row)[: len(head)], "td") for row in shown)
+        return f"<table><thead>{_table_row(head, 'th')}</thead><tbody>{body}</tbody></table>"
+
+    def svg(self) -> str:
+        """Progress, task stream, memory of the workers, and use and memory of GPUs where there are some."""
+        begin, end = self._window()
+        canvas = _Canvas(begin, end)
+        self._draw_progress(canvas)
+        self._draw_stream(canvas)
+        self._draw_workers(canvas)
+        self._draw_gpus(canvas)
+        return canvas.finished()
+
+    def image(self) -> str:
+        """Return the picture as HTML that shows the SVG as an image, which a page that trusts nobody shows too."""
+        data = base64.b64encode(self.svg().encode()).decode()
+        return (
+            f'<img alt="{escape(self.summary())}" width="{WIDTH}" style="max-width:100%;height:auto" '
+            f'src="data:image/svg+xml;base64,{data}">'
+        )
+
+    # -- counting
+
+    def _count(self, tasks: Tasks) -> None:
+        if not len(tasks):
+            return
+        own = tasks.own
+        computed = (tasks.kind == _COMPUTE) & own
+        seconds, codes, n_names = tasks.stop - tasks.start, tasks.name.codes, len(tasks.name.values)
+        sums = [
+            np.bincount(codes[computed], weights, n_names)
+            for weights in (None, seconds[computed], tasks.nbytes[computed], tasks.erred[computed])
+        ]
+        for name, number, took, nbytes, failed in zip(
+            tasks.name.values, *(each.tolist() for each in sums), strict=True
+        ):
+            if number:
+                row = self.rows.setdefault(name, Row(name))
+                row.tasks += int(number)
+                row.seconds += took
+                row.nbytes += int(nbytes)
+                row.failed += int(failed)
+        self.transferring += float(seconds[(tasks.kind == _TRANSFER) & own].sum())
+        self.n_others += int(((tasks.kind == _COMPUTE) & ~own).sum())
+
+    def _window(self) -> tuple[float, float]:
+        span = self._timeline.span()
+        # What was running before somebody watched is drawn from then on.
+        begin = self._began or 0.0
+        end = self._latest if span is None else max(span[1], self._latest)
+        return begin, max(end, begin + 1e-3)
+
+    # -- drawing
+
+    def _draw_progress(self, canvas: _Canvas) -> None:
+        counts = sorted(
+            ((name, count) for name, count in self._counts.items() if count["total"]),
+            key=lambda item: -item[1]["total"],
+        )
+        if not counts:
+            return
+        canvas.title("Progress")
+        shown = counts if len(counts) <= _MOST_NAMES else counts[: _MOST_NAMES - 1]
+        rest = [count for _, count in counts[len(shown) :]]
+        rows = [(name, count, neutral_colors()[color_index(name)]) for name, count in shown]
+        if rest:
+            added = {key: sum(count[key] for count in rest) for key in ("total", "done", "erred")}
+            rows.append((f"{len(rest)} more names", added, _GREY))
+        for name, count, color in rows:
+            canvas.bar(name, count, color)
+
+    def _draw_stream(self, canvas: _Canvas) -> None:
+        view = self._timeline.view(canvas.begin, canvas.end, _PLOT, limit=_RECTANGLES)
+        kinds = set(view.category.tolist())
+        legend = {TRANSFER: "transfer", DISK: "disk", ERRED: "failed", THEIRS: "other computations"}
+        colors = neutral_colors()
+        canvas.title("Task stream", [(colors[kind], word) for kind, word in legend.items() if kind in kinds])
+        lanes = self._lanes(set(view.lane.tolist()))
+        if not lanes:
+            canvas.note("No task has finished yet." if self._counts else "No task came to the cluster.")
+            return
+        height = min(18.0, max(2.0, _LANES_HEIGHT / len(lanes)))
+        place = {lane: index for index, lane in enumerate(lanes)}
+        self._name_lanes(canvas, lanes, height)
+        groups: dict[tuple[str, float], list[str]] = defaultdict(list)
+        order = np.argsort(np.select([view.category == ERRED, view.category == THEIRS], [1, -1]), kind="stable")
+        view = view.take(order)
+        opacity = np.where(view.count == 1, 1.0, np.ceil(4 * (0.25 + 0.75 * view.fill)) / 4)
+        for start, stop, lane, category, shade in zip(
+            canvas.x(view.start).tolist(),
+            canvas.x(view.stop).tolist(),
+            view.lane.tolist(),
+            view.category.tolist(),
+            opacity.tolist(),
+            strict=True,
+        ):
+            beside = TRANSFER <= category < ERRED
+            top = canvas.y + place[lane] * height + (0.64 * height if beside else 0.06 * height)
+            tall = (0.3 if beside else 0.88) * height
+            groups[colors[category], shade].append(_rectangle(start, top, max(stop - start, 0.7), tall))
+        for (color, shade), parts in groups.items():
+            canvas.path("".join(parts), fill=color, opacity=shade)
+        canvas.down(height * len(lanes))
+        canvas.axis()
+
+    def _lanes(self, seen: set[int]) -> list[int]:
+        lanes, workers = self._timeline.lanes, self._workers()
+        return sorted(seen, key=lambda lane: (workers.get(lanes[lane].worker, len(workers)), lanes[lane].thread))
+
+    def _name_lanes(self, canvas: _Canvas, lanes: Sequence[int], height: float) -> None:
+        named, free = None, -1e9
+        for index, lane in enumerate(lanes):
+            worker = self._timeline.lanes[lane].worker
+            y = canvas.y + index * height
+            if worker != named and y - free >= 12:
+                canvas.label(self._label(worker), y + max(height / 2, 5))
+                named, free = worker, y
+
+    def _workers(self) -> dict[str, int]:
+        return {
+            worker: index
+            for index, worker in enumerate(sorted(self._series, key=lambda each: _natural(self._label(each))))
+        }
+
+    def _label(self, worker: str) -> str:
+        series = self._series.get(worker)
+        name = series.latest.name if series is not None and series.latest is not None else worker
+        short = name.rpartition("://")[2]
+        return f"worker {short}" if len(short) <= 3 else short[-20:]
+
+    def _draw_workers(self, canvas: _Canvas) -> None:
+        lines = []
+        for worker, index in self._workers().items():
+            segments = self._series[worker].segments("memory", canvas.begin, canvas.end, _SEGMENTS)
+            lines.append((neutral_line(index), segments))
+        if any(len(segments) for _, segments in lines):
+            named = [(neutral_line(index), self._label(worker)) for worker, index in self._workers().items()]
+            canvas.title("Worker memory", named if len(named) <= 6 else [])
+            canvas.lines(lines, format_bytes)
+
+    def _draw_gpus(self, canvas: _Canvas) -> None:
+        gpus = list(self._gpus.values())
+        if not gpus:
+            return
+        named = [(neutral_line(index), gpu.label) for index, gpu in enumerate(gpus)] if len(gpus) <= 8 else []
+        canvas.title("GPU use", named)
+        canvas.lines(list(_gpu_lines(gpus, "use")), lambda value: f"{value:.0f} %", top=100.0)
+        canvas.title("GPU memory", named)
+        canvas.lines(list(_gpu_lines(gpus, "memory")), format_bytes)
+
+
+def _gpu_lines(
+    gpus: Sequence[_Gpu], quantity: str
+) -> Iterator[tuple[str, Iterable[tuple[float, float, float, float]]]]:
+    for index, gpu in enumerate(gpus):
+        time, values = np.array(gpu.time), np.array(getattr(gpu, quantity))
+        known = ~np.isnan(values)
+        yield neutral_line(index), line(*extremes(time[known], values[known], _SEGMENTS))
+
+
+class _Canvas:
+    """SVG that grows downwards, with time from left to right."""
+
+    def __init__(self, begin: float, end: float) -> None:
+        self.begin, self.end = begin, end
+        self.y = 2.0
+        self._parts: list[str] = []
+
+    def x(
+        self, time: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+    ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        share = (np.clip(time, self.begin, self.end) - self.begin) / (self.end - self.begin)
+        return _LEFT + _PLOT * share
+
+    def down(self, height: float) -> None:
+        self.y += height
+
+    def title(self, text: str, legend: Sequence[tuple[str, str]] = ()) -> None:
+        self.down(4)
+        self._text(text, 0, self.y + 12, weight=600)
+        left = float(_LEFT)
+        for color, word in legend:
+            self.path(_rectangle(left, self.y + 4, 9, 9), fill=color)
+            self._text(word, left + 13, self.y + 12)
+            left += 26 + 6.4 * len(word)
+        self.down(_TITLE)
+
+    def note(self, text: str) -> None:
+        self._text(text, _LEFT, self.y + 12)
+        self.down(_TITLE)
+
+    def label(self, text: str, middle: float) -> None:
+        self._text(text, _LEFT - 8, middle + 4, anchor="end")
+
+    def bar(self, name: str, count: Mapping[str, int], color: str) -> None:
+        words = f"{count['done']:,} / {count['total']:,}".replace(",", " ")
+        words += f", {count['erred']} failed" if count["erred"] else ""
+        room = _PLOT - 130
+        done, erred = (room * count[how] / count["total"] for how in ("done", "erred"))
+        top, height = self.y + 3, _BAR - 6
+        self.label(_short(name), self.y + _BAR / 2)
+        self.path(_rectangle(_LEFT, top, room, height), fill=_GREY, opacity=0.2)
+        self.path(_rectangle(_LEFT, top, done, height), fill=color)
+        if erred:
+            self.path(_rectangle(_LEFT + done, top, erred, height), fill=neutral_colors()[ERRED])
+        self._text(words, _LEFT + room + 10, self.y + _BAR / 2 + 4)
+        self.down(_BAR)
+
+    def axis(self) -> None:
+        seconds = self.end - self.begin
+        step = _step(seconds / 8)
+        for index in range(int(seconds / step) + 1):
+            x = _LEFT + _PLOT * index * step / seconds
+            self.path(f"M{x:.1f} {self.y:.1f}v4", stroke=_GREY)
+            anchor = "end" if x > WIDTH - 40 else "middle"
+            self._text(format_seconds(index * step) if index else "0", x, self.y + 15, anchor=anchor)
+        self.down(20)
+
+    def lines(
+        self, lines: Sequence[tuple[str, Iterable[tuple[float, float, float, float]]]], words: object, top: float = 0.0
+    ) -> None:
+        drawn = [(color, [*segments]) for color, segments in lines]
+        most = max([top, *(max(y0, y1) for _, segments in drawn for _, y0, _, y1 in segments)]) or 1.0
+        assert callable(words)
+        foot = self.y + _LINES_HEIGHT
+        self.path(f"M{_LEFT} {foot:.1f}h{_PLOT}M{_LEFT} {self.y:.1f}h{_PLOT}", stroke=_GREY, opacity=0.3)
+        self.label(str(words(most)), self.y + 4)
+        self.label("0", foot - 4)
+        for color, segments in drawn:
+            parts, last = [], None
+            for x0, y0, x1, y1 in segments:
+                left, right = self.x(np.array([x0, x1])).tolist()
+                if right <= left:
+                    continue
+                y_left, y_right = (foot - _LINES_HEIGHT * value / most for value in (y0, y1))
+                if last != (left, y_left):
+                    parts.append(f"M{left:.1f} {y_left:.1f}")
+                parts.append(f"L{right:.1f} {y_right:.1f}")
+                last = (right, y_right)
+            self.path("".join(parts), stroke=color, stroke_width=1.6)
+        self.down(_LINES_HEIGHT + 6)
+
+    def path(
+        self, data: str, *, fill: str = "none", stroke: str = "none", opacity: float = 1.0, stroke_width: float = 1.0
+    ) -> None:
+        if not data:
+            return
+        more = f' opacity="{opacity:g}"' if opacity < 1 else ""
+        more += f' stroke="{stroke}" stroke-width="{stroke_width:g}"' if stroke != "none" else ""
+        self._parts.append(f'<path d="{data}" fill="{fill}"{more}/>')
+
+    def finished(self) -> str:
+        height = math.ceil(self.y + 2)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+            'font-family="system-ui,-apple-system,\'Segoe UI\',Roboto,Arial,sans-serif" font-size="12" '
+            f'fill="{_GREY}">{"".join(self._parts)}</svg>'
+        )
+
+    def _text(self, text: str, x: float, y: float, anchor: str = "start", weight: int = 400) -> None:
+        more = f' text-anchor="{anchor}"' if anchor != "start" else ""
+        more += f' font-weight="{weight}"' if weight != 400 else ""
+        self._parts.append(f'<text x="{x:.1f}" y="{y:.1f}"{more}>{escape(text)}</text>')
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 22 else f"{name[:20]}…"
+
+
+def _rectangle(x: float, y: float, width: float, height: float) -> str:
+    return f"M{x:.1f} {y:.1f}h{width:.1f}v{height:.1f}h-{width:.1f}z"
+
+
+def _step(least: float) -> float:
+    size = 10 ** math.floor(math.log10(least))
+    return next(size * factor for factor in (*_TICKS, 10) if size * factor >= least)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    number = f"{row.tasks:,}".replace(",", " ")
+    mean = format_seconds(row.seconds / row.tasks) if row.tasks else ""
+    return (row.name, number, format_seconds(row.seconds), mean, format_bytes(row.nbytes), str(row.failed))
+
+
+def _table_row(cells: Iterable[str], kind: str) -> str:
+    first, *rest = (escape(cell) for cell in cells)
+    style = ' style="text-align:right"'
+    return (
+        f'<tr><{kind} style="text-align:left">{first}</{kind}>'
+        + "".join(f"<{kind}{style}>{cell}</{kind}>" for cell in rest)
+        + "</tr>"
+    )
+
+
+def _natural(name: str) -> tuple[int, int, str]:
+    last = name.rpartition(" ")[2]
+    return (0, int(last), "") if last.isdigit() else (1, 0, name)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s".replace(",", " ")

@@ -1,0 +1,162 @@
+"""`%%watch`: what the Dask work of a cell does, below the cell while it runs, and kept with the notebook afterwards.
+
+A kernel that computes a cell takes in no message of the page, so nothing here waits for one: a thread draws a static
+picture again and again, and puts it where the one before was. The last is what is kept.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextvars
+import threading
+import time
+from collections import deque
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from workbench.errors import BadInputError, WorkbenchError
+from workbench.figures.picture import Picture
+
+if TYPE_CHECKING:
+    from workbench.monitor.events import Batch
+    from workbench.runs.watching import Watching
+
+_INTERVAL = 0.5  # seconds
+_SHARE = 0.1
+"""Of the time that drawing may take: the cell computes in the same process."""
+
+
+@magics_class
+class WatchMagics(Magics):  # type: ignore[misc,unused-ignore]
+    """The cell magic %%watch."""
+
+    @magic_arguments()
+    @argument("--name", help="What to call the run in the history.")
+    @argument("--client", help="Variable that holds a Dask client; Dask's current one by default.")
+    @cell_magic
+    def watch(self, line: str, cell: str) -> Any:
+        """Show progress, task stream, memory and GPUs of the Dask work that this cell starts, and keep them."""
+        __tracebackhide__ = True
+        arguments = parse_argstring(self.watch, line)
+        name = None if arguments.name is None else arguments.name.strip("\"'")
+        below = Below(self.shell)
+        try:
+            watching = _watching(self._client(arguments.client), name, cell, below)
+        except WorkbenchError as err:
+            raise UsageError(str(err)) from None
+        with watching as run, below.following(run):
+            return _executed(self.shell, cell)
+
+    def _client(self, variable: str | None) -> Any:
+        if variable is None:
+            return None
+        if variable not in self.shell.user_ns:
+            raise UsageError(f"There is no variable {variable!r}. Give the name of one that holds a Dask client.")
+        return self.shell.user_ns[variable]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Make %%watch known to an IPython shell."""
+    shell.register_magics(WatchMagics)
+
+
+def _watching(client: Any, name: str | None, cell: str, below: Below) -> Watching:
+    from workbench.runs.watching import Watching, current_client
+
+    if client is None and current_client() is None:
+        raise BadInputError(
+            "There is no Dask client, so this cell would compute in threads of the kernel, where nothing can be "
+            "watched. Make one in a cell before: client = workbench.connect('calm-otter'), or distributed.Client()."
+        )
+    return Watching(client, name=name, source=cell.rstrip(), on_batch=below.receive)
+
+
+class Below:
+    """The picture below a cell, drawn in a thread while the cell runs."""
+
+    def __init__(self, shell: Any) -> None:
+        # In a terminal each new picture would be one more line.
+        self._live = getattr(shell, "kernel", None) is not None
+        self._picture = Picture()
+        self._waiting: deque[Batch] = deque()
+        self._ended = threading.Event()
+        self._handle: Any = None
+        self._run: Watching | None = None
+        self._began = 0.0
+
+    def receive(self, batch: Batch) -> None:
+        """Take in what happened."""
+        self._waiting.append(batch)
+
+    def following(self, run: Watching) -> Below:
+        """Draw this run until the end of the `with` block."""
+        self._run = run
+        return self
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+        if self._live:
+            self._show(self._content("running"))
+        # What the thread shows belongs to this cell, which the context knows.
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._follow,), name="watch-cell", daemon=True)
+        self._thread.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        self._ended.set()
+        self._thread.join()
+        assert self._run is not None
+        self._run.stop()
+        status = "done" if error is None else "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
+        self._show(self._content(status, finished=True))
+
+    def _follow(self) -> None:
+        pause = _INTERVAL
+        while self._live and not self._ended.wait(pause):
+            began = time.thread_time()
+            if self._waiting:
+                self._show(self._content("running"))
+            pause = max(_INTERVAL, (time.thread_time() - began) / _SHARE)
+
+    def _content(self, status: str, *, finished: bool = False) -> dict[str, str]:
+        self._picture.feed(self._waiting.popleft() for _ in range(len(self._waiting)))
+        assert self._run is not None
+        took = f"{time.monotonic() - self._began:.3g} s"
+        name = self._run.name or "This cell"
+        about = f": {status}{' in' if finished else ','} {took}. {self._picture.summary()}."
+        said, head = f"{name}{about}", f"<p><b>{escape(name)}</b>{escape(about)}</p>"
+        if not finished:
+            # A new image would flicker.
+            return {"text/html": f"<div>{head}{self._picture.svg()}</div>", "text/plain": said}
+        kept = f"Kept as {self._run.id}: workbench show {self._run.id}"
+        foot = f"<p><small>Kept as <code>{self._run.id}</code>: <code>workbench show {self._run.id}</code></small></p>"
+        return {
+            "text/html": f"<div>{head}{self._picture.image()}{self._picture.table()}{foot}</div>",
+            "text/plain": f"{said} {kept}",
+        }
+
+    def _show(self, content: dict[str, str]) -> None:
+        from IPython.display import display
+
+        if self._handle is None:
+            self._handle = display(content, raw=True, display_id=self._live or None)
+        else:
+            self._handle.update(content, raw=True)
+
+
+def _executed(shell: Any, cell: str) -> Any:
+    """Value of the cell's last expression, None where it doesn't end with one."""
+    __tracebackhide__ = True
+    text = shell.transform_cell(cell)
+    tree = shell.transform_ast(shell.compile.ast_parse(text))
+    name = shell.compile.cache(text, shell.execution_count, raw_code=cell)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(shell.compile(tree, name, "exec"), shell.user_ns)
+    if last is None:
+        return None
+    value = eval(shell.compile(ast.Expression(last.value), name, "eval"), shell.user_ns)
+    return None if text.rstrip().endswith(";") else value
