@@ -1,0 +1,71 @@
+"""The cell magic %%watch in a shell of its own; in a kernel the notebook watch.ipynb shows it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+from workbench.panels.magic import load_ipython_extension
+from workbench.runs import store
+
+
+@pytest.fixture
+def shell(data_folder: Path) -> Any:
+    """A shell that knows %%watch, as in a terminal."""
+    made = InteractiveShell()
+    load_ipython_extension(made)
+    yield made
+    made.reset()
+    made.history_manager.end_session()
+
+
+def watched(shell: Any, line: str, cell: str) -> tuple[Any, str]:
+    """Value of the cell, and what it printed."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        value = shell.run_cell_magic("watch", line, cell)
+    return value, printed.getvalue()
+
+
+def test_a_cell_gives_its_value_and_its_names_and_is_kept_as_a_run(shell: Any, quick_client: Client) -> None:
+    cell = "import dask.array as da\ntotal = da.ones(30, chunks=10).sum().compute()\ntotal + 1"
+    value, printed = watched(shell, '--name "sum of ones"', cell)
+    assert value == 31
+    assert shell.user_ns["total"] == 30
+    (run,) = store.select()
+    assert (run.status, run.parameters) == ("done", {"name": "sum of ones", "source": cell})
+    assert f"Kept as {run.id}" in printed
+    assert watched(shell, "", "total;")[0] is None
+    assert watched(shell, "", "x = 1")[0] is None
+
+
+def test_a_client_can_be_named_by_its_variable(shell: Any, quick_cluster: Any) -> None:
+    with Client(quick_cluster, set_as_default=False) as client:
+        shell.user_ns["mine"] = client
+        assert watched(shell, "--client mine", "mine.submit(sum, [20, 22]).result()")[0] == 42
+    (run,) = store.select()
+    assert run.result == {"tasks": 1, "tasks_of_others": 0}
+    with pytest.raises(UsageError, match="There is no variable 'yours'"):
+        shell.run_cell_magic("watch", "--client yours", "1")
+
+
+def test_an_error_in_the_cell_is_the_cells_error(shell: Any, quick_client: Client) -> None:
+    with pytest.raises(ZeroDivisionError):
+        watched(shell, "", "1 / 0")
+    (run,) = store.select()
+    assert (run.status, run.error) == ("failed", "ZeroDivisionError: division by zero")
+
+
+def test_without_a_client_it_says_so_in_a_sentence_and_computes_nothing(shell: Any) -> None:
+    with pytest.raises(UsageError, match=r"no Dask client.*threads of the kernel.*workbench\.connect") as told:
+        shell.run_cell_magic("watch", "", "computed = True")
+    assert str(told.value).count("\n") == 0
+    assert "computed" not in shell.user_ns
+    assert store.select() == ()
