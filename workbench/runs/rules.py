@@ -33,8 +33,9 @@ _MANY_TASKS = 200  # of which a scheduler hands out some hundred a second; fewer
 _MANY_FOR_A_THREAD = 20
 _NOTICEABLE = 0.15
 _WAITING_FOR_BLOCKS = 0.1
+_MUCH_MOVED = 10_000_000  # bytes; what is less was slow for being many messages, or for a busy machine
 _HALF_IDLE = 0.3
-_SLOWER = 1.8  # times as long for the same tasks; between equal workers of a busy machine it is up to 1.4
+_SLOWER = 2.0  # times as long for the same tasks; between equal workers of a busy machine 1.8 was seen
 _SAME_TASKS = 4  # of one name on each of two workers, before they are compared
 _WAITING_FOR_A_CORE = 0.15  # share of the tasks' time
 _CPU_ABOVE_THREADS = 1.3
@@ -143,8 +144,13 @@ def tiny_blocks(facts: Facts) -> Suggestion | None:
             f"blocks of {megabytes(size)} make {whole(n_tasks)} tasks of {milliseconds(each)} each, "
             f"and handing them out takes {percent(share)} of the workers' time"
         ),
-        change=f"blocks of {megabytes(larger)} would make about {whole(fewer)}: chunks={round(larger / 1e6) or 1}MB",
+        change=f"blocks of {megabytes(larger)} would make about {whole(fewer)}: {_option(larger)}",
     )
+
+
+def _option(size: float) -> str:
+    """How to ask for blocks of this size."""
+    return f"chunks={size / 1e6:.0f}MB" if size >= 2e6 else f"chunks={max(1, round(size / 1e3))}kB"
 
 
 def _held(facts: Facts) -> float:
@@ -167,10 +173,7 @@ def huge_block(facts: Facts) -> Suggestion | None:
             f"{blocks} of {megabytes(size)} for {facts.n_threads} threads left them idle for "
             f"{percent(facts.shares['idle'])} of their time"
         ),
-        change=(
-            f"blocks of {megabytes(better)} would give each thread {_BLOCKS_PER_THREAD}: "
-            f"chunks={max(1, round(better / 1e3))}kB"
-        ),
+        change=f"blocks of {megabytes(better)} would give each thread {_BLOCKS_PER_THREAD}: {_option(better)}",
     )
 
 
@@ -214,6 +217,8 @@ def transfers(facts: Facts) -> Suggestion | None:
     if share < _WAITING_FOR_BLOCKS or len(facts.threads) < 2:
         return None
     moved = 0 if facts.measured is None else facts.measured.bytes("get-data", "memory-read")
+    if facts.measured is not None and moved < _MUCH_MOVED:
+        return None
     n_transfers = int((facts.events.tasks.kind == _TRANSFER).sum())
     protocol = next(iter(facts.threads)).partition("://")[0] or "tcp"
     what = megabytes(moved) if moved else f"blocks in {whole(n_transfers)} transfers"
