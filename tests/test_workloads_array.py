@@ -8,20 +8,80 @@ import pytest
 
 from workbench.workloads import template
 from workbench.workloads.array import array_mean, array_sum, transpose_sum
+from workbench.workloads.generators import fast_reason, normal
 
+GENERATORS = ("default_rng", "RandomState", "tiles", "fast")
 SHAPE = {"array_sum": [1000, 701], "array_mean": [1000, 701], "transpose_sum": [900, 900]}
 
 
 def test_the_sum_is_that_of_numpy_on_the_same_numbers() -> None:
     x = da.random.RandomState(3).normal(10, 1, size=(1000, 701), chunks=(300, 200)).compute()
-    found = array_sum((1000, 701), chunks=(300, 200), seed=3).compute()
+    found = array_sum((1000, 701), chunks=(300, 200), seed=3, generator="RandomState").compute()
     np.testing.assert_allclose(found, (x + 1)[::2, ::2].sum(), rtol=1e-13)
 
 
 def test_the_mean_is_that_of_numpy_on_the_same_numbers() -> None:
     x = da.random.RandomState(3).normal(10, 1, size=(1000, 701), chunks=(300, 200)).compute()
-    found = array_mean((1000, 701), chunks=(300, 200), seed=3).compute()
+    found = array_mean((1000, 701), chunks=(300, 200), seed=3, generator="RandomState").compute()
     np.testing.assert_allclose(found, (x + 1)[::2, ::2].mean(), rtol=1e-13)
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+@pytest.mark.parametrize("name", ["array_sum", "array_mean"])
+def test_every_generator_gives_an_answer_that_passes_its_check(name: str, generator: str, quick_client: Any) -> None:
+    if generator == "fast" and fast_reason():
+        pytest.skip(str(fast_reason()))
+    chosen = template(name)
+    for given in ({"shape": [1000, 701]}, {"shape": [1000, 701], "chunks": [300, 200], "dtype": "float32"}):
+        _, check = chosen.compute(chosen.validate(given | {"generator": generator}, threads=2), quick_client)
+        assert check.passed, check.what
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+@pytest.mark.parametrize("name", ["array_sum", "array_mean"])
+def test_the_cell_of_every_generator_can_be_run_and_gives_the_same(name: str, generator: str) -> None:
+    if generator == "fast" and fast_reason():
+        pytest.skip(str(fast_reason()))
+    chosen = template(name)
+    parameters = chosen.validate({"shape": [600, 401], "generator": generator}, threads=2)
+    lines = chosen.cell(parameters).rstrip().splitlines()
+    there: dict[str, Any] = {}
+    exec("\n".join((*lines[:-1], f"answer = {lines[-1]}")), there)
+    assert float(there["answer"]) == chosen.compute(parameters)[0]["value"]
+
+
+def test_tiles_give_the_sum_of_the_numbers_they_make_whatever_the_blocks() -> None:
+    blocks = ((1000,), (701,))
+    x = normal(10, 1, chunks=blocks, seed=3).compute()
+    for chunks in (1000, 300, 256):
+        blocks = da.core.normalize_chunks(chunks, (1000, 701))
+        found = array_sum((1000, 701), chunks=blocks, seed=3, generator="tiles").compute()
+        np.testing.assert_allclose(found, (x + 1)[::2, ::2].sum(), rtol=1e-13)
+        mean = array_mean((1000, 701), chunks=blocks, seed=3, generator="tiles").compute()
+        np.testing.assert_allclose(mean, (x + 1)[::2, ::2].mean(), rtol=1e-13)
+
+
+def test_blocks_suit_the_generator() -> None:
+    chosen = template("array_sum")
+    blocks = {}
+    for generator in ("tiles", "default_rng", "RandomState"):
+        parameters = chosen.validate({"size": "16GiB", "generator": generator}, threads=2)
+        blocks[generator] = parameters.resolved["chunks"]
+        assert "measured" in parameters.notes[0] or "whole tiles" in parameters.notes[0]
+    assert blocks["tiles"] == [4096, 4096]
+    assert blocks["default_rng"][0] <= 1000 < blocks["RandomState"][0] <= 2000
+    small = chosen.validate({"shape": [3000, 3000]}, threads=2).resolved["chunks"]
+    assert small[0] % 256 == 0
+    assert (3000 / small[0]) ** 2 >= 8
+
+
+def test_gpus_make_their_numbers_with_cupys_random_state_and_say_so() -> None:
+    chosen = template("array_sum")
+    parameters = chosen.validate({"size": "1GiB"}, threads=2, on_gpu=True)
+    assert parameters.resolved["generator"] == "RandomState"
+    assert "RandomState" in parameters.notes[0]
+    given = {"size": "1GiB", "generator": "RandomState"}
+    assert chosen.validate(given, threads=2).resolved == parameters.resolved
 
 
 def test_the_transposed_sum_is_that_of_numpy_on_the_same_numbers() -> None:

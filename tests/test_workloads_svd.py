@@ -6,6 +6,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
+from workbench.linalg import svd_compressed
 from workbench.workloads import checks, template
 from workbench.workloads.svd import random_matrix
 
@@ -53,7 +54,7 @@ def _tampered(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "u not orthonormal": results | {"u": da.from_array(skewed, chunks=u.chunks)},
         "u of other signs": results | {"u": -u},
         "v of another order": results | {"v": v[::-1]},
-        "zeros": {name: value * 0 for name, value in results.items()},
+        "zeros": results | {"u": u * 0, "s": s * 0, "v": v * 0},
     }
 
 
@@ -122,6 +123,7 @@ def test_a_compressed_svd_that_is_far_off_fails_and_says_what_to_do() -> None:
     # The post's own setting, on noise: nothing else warns of it.
     chosen = template("compressed_svd")
     raw = {"shape": [400, 400], "chunks": 100, "n_power_iter": 0, "dtype": "float64", "tolerance": 0.1}
+    raw |= {"method": "dask"}
     _, check = chosen.compute(chosen.validate(raw))
     assert not check.passed
     assert "10 % allowed. Raise n_power_iter" in check.what
@@ -167,9 +169,11 @@ def test_values_beyond_the_rank_do_not_fail_the_check() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "compute"), [("uint8", True), ("float32", False), ("float64", False)])
-def test_compressed_svd_finds_the_values_numpy_finds(dtype: str, compute: bool, quick_client: Any) -> None:
+@pytest.mark.parametrize("method", ["workbench", "dask"])
+def test_compressed_svd_finds_the_values_numpy_finds(dtype: str, compute: bool, method: str, quick_client: Any) -> None:
     chosen = template("compressed_svd")
-    raw = {"shape": [2000, 60], "chunks": [500, 30], "k": 5, "n_power_iter": 12, "dtype": dtype, "compute": compute}
+    raw = {"shape": [2000, 60], "chunks": [500, 30], "k": 5, "dtype": dtype, "compute": compute}
+    raw |= {"method": method, "n_power_iter": 12}
     summary, check = chosen.compute(chosen.validate(raw, threads=2), quick_client)
     x = random_matrix((2000, 60), (500, 30), dtype, 0).compute().astype("float64")
     expected = np.linalg.svd(x, compute_uv=False)[:5]
@@ -187,4 +191,49 @@ def test_what_is_gathered_is_small() -> None:
     chosen = template("compressed_svd")
     parameters = chosen.validate({"shape": [200, 100]})
     assert chosen.gathered(parameters) == ("s",)
-    assert list(chosen.build(parameters)) == ["u", "s", "v"]
+    assert list(chosen.build(parameters)) == ["u", "s", "v", "certificate"]
+
+
+def test_a_certified_svd_is_as_accurate_as_asked_for_and_says_so(quick_client: Any) -> None:
+    chosen = template("compressed_svd")
+    for shape in ([3000, 150], [150, 3000]):
+        raw = {"shape": shape, "chunks": [1000, 100] if shape[0] > 1000 else [100, 1000], "k": 4, "tol": 1e-6}
+        summary, check = chosen.compute(chosen.validate(raw, threads=2), quick_client)
+        x = random_matrix((shape[0], shape[1]), tuple(raw["chunks"]), "uint8", 0).compute().astype("float64")
+        np.testing.assert_allclose(summary["singular_values"], np.linalg.svd(x, compute_uv=False)[:4], rtol=1e-6)
+        told = summary["certificate"]
+        assert max(told["bound"]) <= 1e-6
+        assert check.passed, check.what
+        assert told["sentence"] in check.what
+
+
+def test_an_accuracy_that_is_not_reached_fails_the_check_with_the_certificates_sentence() -> None:
+    x = da.random.RandomState(0).random(size=(900, 300), chunks=(300, 300))
+    u, s, v = result = svd_compressed(x, 10, tol=1e-6, max_passes=2)
+    results = {"u": u, "s": s.compute(), "v": v, "certificate": result.certificate}
+    check = checks.svd_is_certified(x, results, 1e-6, None)
+    assert not check.passed
+    assert check.what == result.certificate.sentence
+    assert "was not reached" in check.what
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_certificate_does_not_vouch_for_another_answer_or_another_array(turned: bool) -> None:
+    x = _with_values(FALLING)
+    x = x.T if turned else x
+    u, s, v = result = svd_compressed(x, 5, tol=1e-3)
+    results = {"u": u.persist(), "s": s.compute(), "v": v.persist(), "certificate": result.certificate}
+    assert checks.svd_is_certified(x, results, 1e-3, None).passed
+    for what, wrong in _tampered(results).items():
+        assert not checks.svd_is_certified(x, wrong, 1e-3, None).passed, what
+    other = _with_values(SLOWLY, seed=1)
+    check = checks.svd_is_certified(other.T if turned else other, results, 1e-3, None)
+    assert "of another array" in check.what
+
+
+def test_values_beyond_the_rank_do_not_fail_the_certified_check() -> None:
+    x = _with_values(np.array([5.0, 4, 3] + [0.0] * 77))
+    u, s, v = result = svd_compressed(x, 6)
+    results = {"u": u, "s": s.compute(), "v": v, "certificate": result.certificate}
+    check = checks.svd_is_certified(x, results, 1e-3, None)
+    assert check.passed, check.what

@@ -421,16 +421,19 @@ def _pinned(
     chosen: Template, given: Mapping[str, Any], base: Mapping[str, Any], specs: Sequence[ClusterSpec]
 ) -> tuple[dict[str, Any], list[str]]:
     """Parameters that mean the same on every cluster: what is chosen by its memory or threads is chosen here."""
-    around = {
+    around: dict[str, Any] = {
         "memory": min(spec.memory for spec in specs),
         "threads": max(spec.threads for spec in specs),
         "threads_per_worker": max(spec.threads_per_worker for spec in specs),
+        "on_gpu": any(spec.devices for spec in specs),
     }
     fields = chosen.schema()["properties"]
     checked = chosen.validate(given, **around)
     # Blocks that grow with the array would make weak scaling a comparison of blocks as well.
     of_base = chosen.validate(base, **around) if base != given else checked
     pinned = dict(given)
+    if "generator" in fields:
+        pinned["generator"] = checked.resolved["generator"]
     if "shape" in fields and "shape" in checked.resolved:
         pinned = {name: value for name, value in pinned.items() if name != "size"}
         pinned["shape"] = checked.resolved["shape"]

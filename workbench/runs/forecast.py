@@ -152,11 +152,16 @@ def actual_spec(record: ClusterRecord) -> ClusterSpec:
     return record.spec.model_copy(update={"n_workers": max(1, record.n_workers)})
 
 
-def size_of(spec: ClusterSpec | None) -> dict[str, int]:
+def size_of(spec: ClusterSpec | None) -> dict[str, Any]:
     """What a template's `validate` wants to know of a cluster."""
     if spec is None:
         return {}
-    return {"memory": spec.memory, "threads": spec.threads, "threads_per_worker": spec.threads_per_worker}
+    return {
+        "memory": spec.memory,
+        "threads": spec.threads,
+        "threads_per_worker": spec.threads_per_worker,
+        "on_gpu": bool(spec.devices),
+    }
 
 
 def _cell(template: Template, checked: Parameters, cluster: ClusterRecord) -> str:

@@ -6,7 +6,27 @@ from typing import Annotated
 
 import dask.array as da
 
-from workbench.workloads.fields import Chunks, FloatType, Seed, Shape, Sized
+from workbench.workloads.fields import Chunks, FloatType, Generator, Seed, Shape, Sized
+
+
+def random_normal(
+    shape: tuple[int, int], chunks: int | tuple[int, int] | str, dtype: str, seed: int, generator: str
+) -> da.Array:
+    """Normal numbers of mean 10 and standard deviation 1, from a generator of NumPy's or CuPy's."""
+    rs = da.random.RandomState(seed) if generator == "RandomState" else da.random.default_rng(seed)
+    return rs.normal(10, 1, size=shape, chunks=chunks).astype(dtype)
+
+
+def sum_in_tiles(
+    shape: tuple[int, int], chunks: int | tuple[int, int] | str, dtype: str, seed: int, generator: str
+) -> da.Array:
+    """Sum of every other row and column of such numbers plus 1, each tile of which is used while it is in the cache."""
+    from workbench.workloads.generators import sum_every_other
+
+    blocks = da.core.normalize_chunks(chunks, shape, dtype=dtype)
+    return sum_every_other(
+        10, 1, chunks=blocks, dtype=dtype, seed=seed, engine="numpy" if generator == "tiles" else "fast"
+    )
 
 
 def array_sum(
@@ -14,14 +34,18 @@ def array_sum(
     chunks: Chunks = "auto",
     dtype: FloatType = "float64",
     seed: Seed = 0,
+    generator: Generator = "tiles",
 ) -> da.Array:
     """Sum of every other row and column of `x + 1`, where x is random.
 
     The elements of x are normal with mean 10 and standard deviation 1. Each block is made, worked on and forgotten,
-    so an array much larger than memory is no trouble. From the post "GPU Dask Arrays, first steps" (2019).
+    so an array much larger than memory is no trouble. From the post "GPU Dask Arrays, first steps" (2019), whose code
+    is that with generator=RandomState; tiles and fast make and add up the same kind of numbers without leaving the
+    cache.
     """
-    rs = da.random.RandomState(seed)
-    x = rs.normal(10, 1, size=shape, chunks=chunks).astype(dtype)
+    if generator in ("tiles", "fast"):
+        return sum_in_tiles(shape, chunks, dtype, seed, generator)
+    x = random_normal(shape, chunks, dtype, seed, generator)
     return (x + 1)[::2, ::2].sum()
 
 
@@ -30,14 +54,16 @@ def array_mean(
     chunks: Chunks = "auto",
     dtype: FloatType = "float64",
     seed: Seed = 0,
+    generator: Generator = "tiles",
 ) -> da.Array:
     """Mean of every other row and column of `x + 1`, where x is random.
 
     The same as array_sum with a mean in place of the sum, which the post "GPU Dask Arrays, first steps" (2019) found
     broken on GPUs.
     """
-    rs = da.random.RandomState(seed)
-    x = rs.normal(10, 1, size=shape, chunks=chunks).astype(dtype)
+    if generator in ("tiles", "fast"):
+        return sum_in_tiles(shape, chunks, dtype, seed, generator) / (-(-shape[0] // 2) * -(-shape[1] // 2))
+    x = random_normal(shape, chunks, dtype, seed, generator)
     return (x + 1)[::2, ::2].mean()
 
 

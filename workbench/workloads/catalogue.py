@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import dask
 import numpy as np
 from dask.utils import format_bytes
 
 from workbench.workloads import array, checks, estimates, file, network, presets, svd, sweep
 from workbench.workloads.fields import Layout, Tolerance
+from workbench.workloads.generators import TILE, fast_reason
 from workbench.workloads.layout import cut, working_type
 from workbench.workloads.opening import find_array
 from workbench.workloads.registry import Resolution, Template, arguments
@@ -20,17 +23,55 @@ from workbench.workloads.values import BadParameterError, Check, Needs, Surround
 if TYPE_CHECKING:
     from distributed import Client
 
+    from workbench.linalg.certificate import Certificate
+
 
 def _random_array(
-    values: dict[str, Any], given: Mapping[str, Any], around: Surroundings, *, workload: str, layout: Layout
+    values: dict[str, Any],
+    given: Mapping[str, Any],
+    around: Surroundings,
+    *,
+    workload: str,
+    layout: Layout,
+    **liked: Any,
 ) -> Resolution:
     stored = np.dtype(values["dtype"])
     worked = stored if stored.kind == "f" else np.dtype("float64")
-    wish = Wish(workload, layout, worked, stored)
+    wish = Wish(workload, layout, worked, stored, **liked)
     shape = shape_of(wish, values, given, around)
     chunks, notes = chunks_of(wish, shape, values["chunks"], around)
     rest = {name: value for name, value in values.items() if name not in ("size", "shape", "chunks")}
     return {"shape": shape, "chunks": chunks, **rest}, notes
+
+
+_BLOCKS_OF: dict[str, dict[str, int]] = {
+    # Measured with two threads in November 2026: 1000 × 1000 were half as quick again as 4000 × 4000.
+    "default_rng": {"block_bytes": 8_000_000},
+    # Nothing but a tile is in memory, so blocks are as large as a thousandth of a second of scheduling doesn't show in.
+    "tiles": {"block_bytes": 128 * 2**20, "multiple": TILE},
+    "fast": {"block_bytes": 512 * 2**20, "multiple": TILE},
+    "RandomState": {},
+}
+
+
+def _summed(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings, *, workload: str) -> Resolution:
+    """Blocks that suit the generator, which on GPUs is CuPy's RandomState whatever was asked for."""
+    generator: str = values["generator"]
+    told: tuple[str, ...] = ()
+    if generator != "RandomState" and on_gpu(around):
+        told = (f"GPUs make the numbers with CuPy's RandomState: generator={generator} is for processors.",)
+        generator = "RandomState"
+    elif generator == "fast" and (reason := fast_reason()):
+        raise BadParameterError(
+            f"generator of {workload} is 'fast'. Give tiles, or install numba: {reason}", "generator"
+        )
+    layout = _random_array(values, given, around, workload=workload, layout="square", **_BLOCKS_OF[generator])
+    return layout[0] | {"generator": generator}, (*told, *layout[1])
+
+
+def on_gpu(around: Surroundings) -> bool:
+    """Whether arrays will be made on GPUs."""
+    return around.on_gpu or dask.config.get("array.backend", "numpy") == "cupy"
 
 
 def _value(results: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +93,19 @@ def _compressible(values: dict[str, Any], given: Mapping[str, Any], around: Surr
             f"{rows} × {columns}.",
             "k",
         )
-    return resolved, notes
+    n_bytes = math.prod(resolved["shape"]) * np.dtype(resolved["dtype"]).itemsize
+    keep, told = _kept(resolved, n_bytes, around)
+    return resolved | {"keep": keep}, (*notes, *told)
+
+
+def _kept(resolved: Mapping[str, Any], n_bytes: int, around: Surroundings) -> tuple[bool, tuple[str, ...]]:
+    """Whether method=workbench holds the array between its passes, and why not."""
+    if resolved["compute"] or resolved["method"] == "dask" or resolved.get("persist"):
+        return not resolved["compute"], ()
+    if around.memory is None or n_bytes < around.memory / 2:
+        return True, ()
+    more = f"{format_bytes(n_bytes)} are more than half of the memory: made or read again at each pass."
+    return False, (more,)
 
 
 def _array_of_file(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
@@ -72,13 +125,19 @@ def _array_of_file(values: dict[str, Any], given: Mapping[str, Any], around: Sur
     }
     if found.dtype.name != facts["dtype"]:
         notes = (*notes, f"The array holds {found.dtype.name} and is decomposed as {facts['dtype']}.")
-    return values | facts, notes
+    n_bytes = math.prod(found.shape) * np.dtype(facts["dtype"]).itemsize
+    keep, told = (True, ()) if values["k"] is None else _kept(values, n_bytes, around)
+    return values | facts | {"keep": keep}, (*notes, *told)
 
 
 def _matrix_of_file(resolved: Mapping[str, Any]) -> Any:
     names = ("path", "array", "format", "shape", "blocks", "chunks", "dtype", "center")
     # The check goes over the blocks one by one, so none may wait for the means of the columns.
     return file.matrix_of_file(**arguments({name: resolved[name] for name in names}), compute=True)
+
+
+def _generator(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
+    return array.random_normal, array.sum_in_tiles
 
 
 def _readers(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -91,13 +150,18 @@ def _exact(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
 
 
 def _close(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    return checks.svd_is_close(_random_matrix(resolved), results, resolved["tolerance"], client)
+    x = _random_matrix(resolved)
+    if resolved["method"] == "workbench":
+        return checks.svd_is_certified(x, results, resolved["tol"], client)
+    return checks.svd_is_close(x, results, resolved["tolerance"], client)
 
 
 def _right_for_file(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
     x = _matrix_of_file(resolved)
     if resolved["k"] is None:
         return checks.svd_is_exact(x, results, client)
+    if resolved["method"] == "workbench":
+        return checks.svd_is_certified(x, results, resolved["tol"], client)
     return checks.svd_is_close(x, results, resolved["tolerance"], client)
 
 
@@ -119,7 +183,23 @@ def _with_input(
 
 
 def _singular_values(results: Mapping[str, Any]) -> dict[str, Any]:
-    return {"singular_values": [float(value) for value in results["s"]]}
+    values = {"singular_values": [float(value) for value in results["s"]]}
+    found = results.get("certificate")
+    return values if found is None else values | {"certificate": certificate_json(found)}
+
+
+def certificate_json(found: Certificate) -> dict[str, Any]:
+    """What a certificate says, as JSON."""
+    return {
+        "sentence": found.sentence,
+        "status": found.status,
+        "bound": [float(each) for each in found.bound],
+        "tol": float(found.tol),
+        "angle": float(found.angle),
+        "passes": int(found.passes),
+        "bytes_read": int(found.bytes_read),
+        "dtype": found.dtype,
+    }
 
 
 TEMPLATES: tuple[Template, ...] = (
@@ -128,9 +208,10 @@ TEMPLATES: tuple[Template, ...] = (
         title="Sum of an array",
         returns=("value",),
         small=("value",),
-        resolver=partial(_random_array, workload="array_sum", layout="square"),
+        resolver=partial(_summed, workload="array_sum"),
         estimate=estimates.streaming_sum,
         checker=checks.sum_is_expected,
+        parts=_generator,
         summary_of=_value,
         presets=presets.SUM,
     ),
@@ -139,9 +220,10 @@ TEMPLATES: tuple[Template, ...] = (
         title="Mean of an array",
         returns=("value",),
         small=("value",),
-        resolver=partial(_random_array, workload="array_mean", layout="square"),
+        resolver=partial(_summed, workload="array_mean"),
         estimate=estimates.streaming_sum,
         checker=checks.mean_is_expected,
+        parts=_generator,
         summary_of=_value,
         presets=presets.SUM,
     ),
@@ -184,8 +266,9 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         svd.compressed_svd,
         title="Compressed SVD",
-        returns=("u", "s", "v"),
+        returns=("u", "s", "v", "certificate"),
         small=("s",),
+        values=("certificate",),
         resolver=_compressible,
         estimate=partial(_with_input, estimates.approximate_svd),
         checker=_close,
@@ -197,8 +280,9 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         file.svd_of_file,
         title="SVD of your own array",
-        returns=("u", "s", "v"),
+        returns=("u", "s", "v", "certificate"),
         small=("s",),
+        values=("certificate",),
         resolver=_array_of_file,
         estimate=estimates.svd_of_file,
         checker=_right_for_file,

@@ -60,7 +60,7 @@ def svd_is_exact(x: Any, results: Mapping[str, Any], client: Client | None) -> C
     """A against U S V on sampled blocks, and whether U and V are orthonormal. Exact means up to rounding."""
     import dask.array as da
 
-    u, v, s = results["u"], results["v"], np.asarray(results["s"])
+    u, v, s = results["u"].to_backend(), results["v"].to_backend(), np.asarray(results["s"])
     problem = _not_singular_values(s)
     if problem:
         return Check(passed=False, what=problem)
@@ -115,6 +115,47 @@ def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: C
     worst = int(np.argmax(relative))
     proved = float(total) - float((s**2).sum()) <= max(float(s[-1]) ** 2, eps * float(total))
     return _verdict(len(s), float(relative[worst]), worst, tolerance, proved=proved)
+
+
+def svd_is_certified(x: Any, results: Mapping[str, Any], tol: float, client: Client | None) -> Check:
+    """The certificate's word, whether U and V are orthonormal, and A V against U S on sampled rows of blocks.
+
+    The certificate stands on the passes that found the values; that what came out of them is a part of this very array
+    is seen anew. Along the longer side of the array, some blocks are made or read once more.
+    """
+    import dask.array as da
+
+    certificate = results["certificate"]
+    wide = x.shape[1] > x.shape[0]
+    # Small factors are worked on by processors, whatever the array is on.
+    u, v = results["u"].to_backend(), results["v"].to_backend()
+    u, v = (v.T, u) if wide else (u, v.T)
+    x = x.T if wide else x
+    s = np.asarray(results["s"], dtype="float64")
+    problem = _not_singular_values(s)
+    if problem or certificate.status == "not reached":
+        return Check(passed=False, what=problem or certificate.sentence)
+    panels = _sampled_blocks(x.rechunk({1: -1}), 3)
+    there = _on_cluster(s)
+    off = sum(((block.dot(v) - u[rows] * there) ** 2).sum(axis=0) for block, rows, _ in panels)
+    size = sum(((u[rows] * there) ** 2).sum(axis=0) for _, rows, _ in panels)
+    gram_u, gram_v, off, size = _computed(client, u.T.dot(u), v.T.dot(v), da.sqrt(off), da.sqrt(size))
+    skew = max(_off_identity(gram_u), _off_identity(gram_v))
+    bound = 1e4 * float(np.finfo(u.dtype).eps) * math.sqrt(len(s))
+    # Columns of A V are as orthogonal as the values are right, and some rows may hold more of the error than others.
+    nothing = 1e-6 * float(np.asarray(size).max(initial=0.0))
+    relative = float(np.where(off <= nothing, 0.0, off / np.maximum(size, nothing or 1.0)).max(initial=0.0))
+    if not (skew <= bound and relative <= 10 * tol):
+        return Check(
+            passed=False,
+            what=f"A V and U S differ by {relative:.1e} on sampled rows ({10 * tol:.1e} allowed), UᵀU and VVᵀ from one "
+            f"by {skew:.1e} ({bound:.1e} allowed): the certificate is of another array.",
+        )
+    return Check(
+        passed=True,
+        what=f"{certificate.sentence} On sampled rows A V and U S differ by {relative:.1e}, UᵀU and VVᵀ from one by "
+        f"{skew:.1e}.",
+    )
 
 
 def _verdict(count: int, worst: float, number: int, tolerance: float, *, proved: bool) -> Check:

@@ -17,10 +17,14 @@ import numpy as np
 from dask.utils import format_bytes
 
 from workbench.hardware.rates import qr_operations
+from workbench.workloads.generators import TILE
 from workbench.workloads.sizes import number_of_blocks
 from workbench.workloads.values import Needs
 
 Work = dict[str, float]
+
+_TILED = {"tiles": 3.0, "fast": 20.0}
+"""How many times as fast the sum in tiles is as RandomState alone: what `make bench` found on two threads."""
 
 _QR_COLUMNS = (20, 100, 400)
 _THIN_COLUMNS = 20
@@ -75,8 +79,11 @@ def _matrix(resolved: Mapping[str, Any]) -> _Matrix:
 
 
 def streaming_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
-    """One pass in which blocks are made and forgotten."""
+    """One pass in which blocks are made and forgotten, or only tiles of them."""
     x = _matrix(resolved)
+    generator = resolved.get("generator", "RandomState")
+    if generator in _TILED:
+        return _tiled_sum(x, _TILED[generator], threads_per_worker)
     # A block and `x + 1`, or what the generator made, which is twice as large as a block of float32.
     held = (x.made + x.block) * threads_per_worker * 5 // 4
     return Needs(
@@ -91,6 +98,25 @@ def streaming_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs
         n_blocks=x.n_blocks,
         work={"normal": x.elements, "write": x.n_bytes + x.rounded, "read": x.n_bytes // 2},
         sentence=f"Makes {format_bytes(x.n_bytes)} in one pass and forgets each block: "
+        f"{format_bytes(held)} in a worker at a time is enough.",
+    )
+
+
+def _tiled_sum(x: _Matrix, quicker: float, threads_per_worker: int) -> Needs:
+    # The tile as it is made and as it is asked for, and what is added up of it.
+    held = 5 * TILE**2 * 8 // 2 * threads_per_worker
+    return Needs(
+        input_bytes=x.n_bytes,
+        output_bytes=x.dtype.itemsize,
+        bytes_processed=x.n_bytes,
+        passes=1,
+        held_per_worker=held,
+        held_total=held,
+        kept=0,
+        n_tasks=_several(1.2, x.n_blocks),
+        n_blocks=x.n_blocks,
+        work={"normal": x.elements / quicker},
+        sentence=f"Makes {format_bytes(x.n_bytes)} in one pass, and never holds more of it than a tile: "
         f"{format_bytes(held)} in a worker at a time is enough.",
     )
 
@@ -124,12 +150,15 @@ def transposed_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Need
 def exact_svd(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """One pass; the orthogonal factor of each block stays until the small factors are decomposed."""
     x = _matrix(resolved)
-    return _exact(x, x.made, _making(x), threads_per_worker, "Makes")
+    exact = _exact if resolved["method"] == "dask" else _orthonormalised
+    return exact(x, x.made, _making(x), threads_per_worker, "Makes")
 
 
 def approximate_svd(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
-    """Two passes and two for each power iteration."""
+    """Two passes and two for each power iteration; or as many as the accuracy takes."""
     x = _matrix(resolved)
+    if resolved["method"] == "workbench":
+        return _certified(x, resolved, x.made, _making(x), threads_per_worker, "Makes")
     return _approximate(x, resolved, x.made, _making(x), threads_per_worker, "Makes")
 
 
@@ -141,8 +170,11 @@ def svd_of_file(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     taken = 2 * max(read, x.block)
     centred = x.n_bytes if resolved["center"] else 0
     work: Work = {"write": 2 * x.n_bytes + centred, "read": 2 * x.n_bytes + centred}
+    ours = resolved["method"] == "workbench"
     if resolved["k"] is None:
-        return _exact(x, taken, work, threads_per_worker, "Reads")
+        return (_orthonormalised if ours else _exact)(x, taken, work, threads_per_worker, "Reads")
+    if ours:
+        return _certified(x, resolved, taken, {"read": 2 * x.n_bytes}, threads_per_worker, "Reads")
     return _approximate(x, resolved, taken, work, threads_per_worker, "Reads")
 
 
@@ -231,6 +263,81 @@ def _approximate(
         sentence=f"Goes through {format_bytes(x.n_bytes)} {passes} times, and once more for the check. {hold}: about "
         f"{format_bytes(held + products + stays)} on all workers together, {format_bytes(held)} of it in the hands of "
         "one worker at a time.",
+    )
+
+
+def _orthonormalised(x: _Matrix, taken: int, work: Work, threads_per_worker: int, verb: str) -> Needs:
+    """Cholesky QR of workbench.linalg: each block waits for its block of U."""
+    small = min(x.rows, x.columns)
+    checking = (5 + 3 * threads_per_worker) * x.block + taken * threads_per_worker
+    held = max((taken + 2 * x.block_elements * 8) * threads_per_worker, checking)
+    stays = x.n_bytes + 8 * x.n_blocks * small * small
+    return Needs(
+        input_bytes=x.n_bytes,
+        output_bytes=x.n_bytes + small * x.dtype.itemsize * (small + 1),
+        bytes_processed=x.n_bytes,
+        passes=1,
+        held_per_worker=held,
+        held_total=stays + held,
+        kept=stays,
+        received=x.block,
+        n_tasks=_several(7, x.n_blocks) + 13,
+        n_rounds=2,
+        n_blocks=x.n_blocks,
+        # A sketch, a Gram matrix and two products, the first of which are symmetric.
+        work=_sum(work, _product(6 * x.elements * small, small, "f64"), {"write": 2 * x.n_bytes}),
+        serial={"svd": small**3},
+        moved=8 * x.n_blocks * small * small,
+        sentence=f"{verb} {format_bytes(x.n_bytes)} in one pass. The array waits in memory until U, as large, "
+        f"takes its place: about {format_bytes(stays + held)} on all workers together, {format_bytes(held)} of it in the hands "
+        "of one worker at a time.",
+    )
+
+
+def expected_passes(tol: float) -> int:
+    """How often an array is gone through for an accuracy, as it was found for random numbers, the hardest case."""
+    return min(24, max(3, round(3 + 8 * math.log10(0.05 / tol))))
+
+
+def _certified(
+    x: _Matrix, resolved: Mapping[str, Any], taken: int, work: Work, threads_per_worker: int, verb: str
+) -> Needs:
+    """Block Krylov of workbench.linalg: fused passes over rows of blocks, until the accuracy is reached."""
+    long, short = max(x.rows, x.columns), min(x.rows, x.columns)
+    height = x.block_columns if x.columns > x.rows else x.block_rows
+    width = min(max(16, resolved["k"] + 10), short)
+    passes = expected_passes(resolved["tol"])
+    row_of_blocks = min(height * short * x.dtype.itemsize, 2**28)
+    row_made = row_of_blocks * max(taken, x.block) // x.block
+    # Tiles and narrow factors in floating point; the check turns sampled rows of blocks into floating point.
+    factors = 3 * width * (height + 2 * short) * 8
+    checking = (row_of_blocks // x.dtype.itemsize) * (8 if x.dtype.kind != "f" else 0) + 2 * row_of_blocks
+    held = max(row_made + factors + 4_000_000, checking) * threads_per_worker
+    products = 2 * resolved["k"] * long * 8
+    stays = x.n_bytes if resolved["keep"] else 0
+    gone_through = 1 if resolved["keep"] else passes + 1
+    hold = "The array is held in memory" if resolved["keep"] else f"{verb} it again at each pass"
+    kind = {"u": "u8", "i": "u8"}.get(x.dtype.kind, "f32" if resolved["tol"] >= 1e-5 else "f64")
+    return Needs(
+        input_bytes=x.n_bytes,
+        output_bytes=resolved["k"] * (x.rows + x.columns + 1) * 8,
+        bytes_processed=passes * x.n_bytes,
+        passes=passes,
+        held_per_worker=held,
+        held_total=held + products + stays,
+        kept=products + stays,
+        received=row_of_blocks,
+        n_tasks=_several(2.2 * passes + 6, -(-long // height)) + (x.n_blocks * gone_through),
+        n_rounds=passes + 2,
+        n_blocks=-(-long // height),
+        work=_sum(
+            {name: gone_through * amount for name, amount in work.items()},
+            _product(4 * passes * x.elements * width, width, kind),
+        ),
+        moved=2 * width * 8 * short * passes,
+        sentence=f"Goes through {format_bytes(x.n_bytes)} about {passes} times, until the accuracy of "
+        f"{resolved['tol']:g} is reached. {hold}: about {format_bytes(held + products + stays)} on all workers "
+        f"together, {format_bytes(held)} of it in the hands of one worker at a time.",
     )
 
 

@@ -83,6 +83,16 @@ MatrixType = Annotated[
     ),
 ]
 
+Generator = Annotated[
+    Literal["default_rng", "RandomState", "tiles", "fast"],
+    Words(
+        allowed="default_rng, RandomState, tiles or fast",
+        description="Who makes the random numbers. RandomState: as the post, slow. default_rng: NumPy's present one. "
+        "tiles: NumPy's quickest, used tile by tile while it is in the cache. fast: the same, compiled by numba. GPUs "
+        "have RandomState only.",
+    ),
+]
+
 Seed = Annotated[
     int,
     Field(ge=0, le=2**32 - 1),
@@ -101,13 +111,32 @@ Components = Annotated[
     ),
 ]
 
+Method = Annotated[
+    Literal["workbench", "dask"],
+    Words(
+        allowed="workbench or dask",
+        description="Whose function decomposes the array: workbench.linalg's, or Dask's own as in the posts.",
+    ),
+]
+
+Accuracy = Annotated[
+    float,
+    Field(gt=0, lt=1, allow_inf_nan=False),
+    Words(
+        allowed="a number between 0 and 1, such as 0.001",
+        description="How far a singular value may be off: passes are made until bounds on the error say so, and a "
+        "certificate tells how far they came. Of method=workbench only.",
+        unit="relative",
+    ),
+]
+
 Iterations = Annotated[
     int,
     Field(ge=0, le=50),
     Words(
         allowed="a whole number from 0 to 50",
         description="Power iterations: each goes through the array twice more and brings the values closer to the true "
-        "ones.",
+        "ones. Of method=dask only; the other has tol.",
     ),
 ]
 
@@ -116,7 +145,7 @@ Iterator = Annotated[
     Words(
         allowed="QR or power",
         description="How to iterate. QR makes the vectors orthogonal again after each product; power is quicker and "
-        "goes wrong where the singular values fall fast.",
+        "goes wrong where the singular values fall fast. Of method=dask only.",
     ),
 ]
 
@@ -125,7 +154,8 @@ Tolerance = Annotated[
     Field(gt=0, le=1, allow_inf_nan=False),
     Words(
         allowed="a number greater than 0 and at most 1",
-        description="The check fails when a singular value may be off by more than this part of itself.",
+        description="The check fails when a singular value may be off by more than this part of itself. Of method=dask "
+        "only; the other has tol.",
         unit="relative",
     ),
 ]
@@ -134,7 +164,8 @@ Recompute = Annotated[
     bool,
     Words(
         allowed="true or false",
-        description="Make or read the array again at each pass (true), or hold it in memory (false).",
+        description="Make or read the array again at each pass (true), or hold it in memory (false); method=workbench "
+        "also makes it again where it would take more than half of the memory.",
     ),
 ]
 

@@ -9,12 +9,14 @@ import numpy as np
 from dask.base import wait
 
 from workbench.workloads.fields import (
+    Accuracy,
     ArrayName,
     Center,
     Chunks,
     Components,
     Iterations,
     Iterator,
+    Method,
     Path,
     Recompute,
     Resolved,
@@ -130,6 +132,8 @@ def svd_of_file(
     array: ArrayName | None = None,
     k: Components | None = None,
     center: Center = False,
+    method: Method = "workbench",
+    tol: Accuracy = 1e-3,
     n_power_iter: Iterations = 4,
     iterator: Iterator = "QR",
     compute: Recompute = False,
@@ -139,13 +143,24 @@ def svd_of_file(
     shape: Annotated[tuple[int, int], Resolved()] = (0, 0),
     blocks: Annotated[tuple[int, int], Resolved()] = (0, 0),
     dtype: Annotated[str, Resolved()] = "float64",
-) -> tuple[da.Array, da.Array, da.Array]:
+    keep: Annotated[bool, Resolved()] = True,
+) -> tuple[da.Array, da.Array, da.Array, Any]:
     """SVD of your own array, from .npy, .npz, HDF5 or Zarr.
 
     Without k all singular values are found, exactly and in one pass; the array must be narrow in one direction. With k
-    only the first k are found, approximately, and the check says how far off they may be. Whole numbers are worked on
-    as float64. Take the mean off the columns (center) for a principal component analysis.
+    only the first k are found: by workbench.linalg to the accuracy tol, with a certificate, or by Dask approximately,
+    and the check says how far off they may be. Whole numbers are worked on as float64. Take the mean off the columns
+    (center) for a principal component analysis.
     """
+    if method == "workbench":
+        from workbench.linalg import svd, svd_compressed
+
+        x = matrix_of_file(path, array, format, shape, blocks, chunks, dtype, center and k is None, compute)
+        if k is None:
+            u, s, v = svd(x)
+            return u, s, v, None
+        u, s, v = result = svd_compressed(x, k, tol=tol, seed=seed, center=0 if center else None, keep=keep)
+        return u, s, v, result.certificate
     x = matrix_of_file(path, array, format, shape, blocks, chunks, dtype, center, compute)
     if k is None:
         u, s, v = da.linalg.svd(x)
@@ -153,4 +168,4 @@ def svd_of_file(
         # A RandomState makes its numbers where x is, on the CPU or a GPU.
         rs = da.random.RandomState(seed)
         u, s, v = da.linalg.svd_compressed(x, k, iterator=iterator, n_power_iter=n_power_iter, seed=rs, compute=compute)
-    return u, s, v
+    return u, s, v, None

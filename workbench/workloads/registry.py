@@ -35,7 +35,7 @@ class Template:
     How to run one, which `compute` does in one call::
 
         parameters = template.validate({"size": "2GiB"}, memory=..., threads=...)
-        collections = template.build(parameters)          # lazy; compressed_svd with compute=True computes here
+        collections = template.build(parameters)          # lazy, but for `values`, which are computed here
         persisted = client.persist(collections)           # all of them stay on the cluster
         gathered = client.compute(...)                    # those named by template.gathered(parameters), as NumPy's
         results = persisted | gathered
@@ -61,6 +61,8 @@ class Template:
     """Whether its runs tell how fast data travelled between the workers."""
     presets: tuple[Preset, ...] = ()
     """Parameters with which somebody has used it before."""
+    values: tuple[str, ...] = ()
+    """Those of `returns` that are values and no Dask collections: the function itself computes them, or gives None."""
     conducted: bool = False
     """Whether it is measured on clusters of its own, which `runs` starts; the function does the same in one process."""
 
@@ -99,6 +101,7 @@ class Template:
         memory: int | None = None,
         threads: int | None = None,
         threads_per_worker: int | None = None,
+        on_gpu: bool = False,
     ) -> Parameters:
         """Check parameters, which may be text from a command line, and find out shape and blocks.
 
@@ -110,6 +113,8 @@ class Template:
             Threads of all workers together, which the default of `chunks` looks at.
         threads_per_worker
             How many blocks one worker has in hand at once; only the estimate of its memory depends on it.
+        on_gpu
+            Whether the workers have GPUs, which can't do all that processors can.
 
         Raises
         ------
@@ -117,7 +122,7 @@ class Template:
             In one sentence: the parameter, what was given, what is allowed.
         """
         values = forms.read(self._form, raw)
-        around = Surroundings(memory, threads, threads_per_worker or 1)
+        around = Surroundings(memory, threads, threads_per_worker or 1, on_gpu)
         given = {name: forms.from_text(value, self._form.model_fields[name].annotation) for name, value in raw.items()}
         resolved, notes = self.resolver(values, given, around)
         if "path" in given:
@@ -135,7 +140,7 @@ class Template:
         return self.estimate(parameters.resolved, parameters.threads_per_worker)
 
     def build(self, parameters: Parameters) -> dict[str, Any]:
-        """Dask collections of the answer by name."""
+        """Dask collections of the answer by name, and those of its `values` that were computed at once."""
         found = self.function(**self._arguments(parameters))
         return dict(zip(self.returns, found if isinstance(found, tuple) else (found,), strict=True))
 
@@ -163,9 +168,10 @@ class Template:
         """Build, compute, summarise and check, and wait for it."""
         import dask
 
-        collections = self.build(parameters)
+        built = self.build(parameters)
+        collections = {name: found for name, found in built.items() if name not in self.values}
         persist = dask.persist if client is None else lambda *found: client.persist(list(found))
-        results = dict(zip(collections, persist(*collections.values()), strict=True))
+        results = built | dict(zip(collections, persist(*collections.values()), strict=True))
         results |= {name: results[name].to_backend("numpy").compute() for name in self.gathered(parameters)}
         return self.summarise(results), self.check(parameters, results, client)
 
@@ -174,7 +180,8 @@ class Template:
         parts = self.parts(parameters.resolved)
         if self.conducted:
             cluster = None
-        return cell(self.function, parts, self._arguments(parameters), self.returns, self.small, cluster, on_gpu)
+        returns = (self.returns, self.small, self.values)
+        return cell(self.function, parts, self._arguments(parameters), *returns, cluster, on_gpu)
 
     def _arguments(self, parameters: Parameters) -> dict[str, Any]:
         resolved = parameters.resolved

@@ -41,6 +41,10 @@ class Wish:
     """Type in which blocks are worked on: uint8 becomes float64 in a product."""
     stored: np.dtype[Any]
     """Type in which the array is made."""
+    block_bytes: int = _BLOCK_BYTES
+    """Size of a block that was quickest when measured."""
+    multiple: int = 1
+    """Of which the sides of a block are multiples."""
     turned: bool = False
     """Rows and columns are given here the other way round than the person knows them."""
 
@@ -174,7 +178,9 @@ def _good_block(wish: Wish, shape: tuple[int, int], threads: int | None) -> tupl
         width = _even_out(columns, max(_COLUMNS_OF_BLOCK, columns * 10 // math.isqrt(_GOOD_NUMBER_OF_BLOCKS)))
         most = _GOOD_NUMBER_OF_BLOCKS // math.ceil(columns / width)
         return block_rows(rows, width, wish.dtype.itemsize, threads=threads, most=most), width
-    side = _round(math.isqrt(_BLOCK_BYTES // wish.dtype.itemsize))
+    if wish.multiple > 1:
+        return _good_tiles(wish, shape, threads)
+    side = _round(math.isqrt(wish.block_bytes // wish.dtype.itemsize))
     smallest = math.isqrt(_SMALLEST_BLOCK // wish.dtype.itemsize)
     wanted = (threads or 1) * _BLOCKS_PER_THREAD
     while side > smallest and number_of_blocks(shape, (min(side, rows), min(side, columns))) < wanted:
@@ -182,6 +188,18 @@ def _good_block(wish: Wish, shape: tuple[int, int], threads: int | None) -> tupl
     while number_of_blocks(shape, (min(side, rows), min(side, columns))) > _GOOD_NUMBER_OF_BLOCKS:
         side *= 2
     return _even_out(rows, side), _even_out(columns, side)
+
+
+def _good_tiles(wish: Wish, shape: tuple[int, int], threads: int | None) -> tuple[int, int]:
+    """Blocks of whole tiles: each is a task, and nothing of it but a tile is ever in memory."""
+    rows, columns = shape
+    side = math.isqrt(wish.block_bytes // wish.dtype.itemsize) // wish.multiple * wish.multiple
+    wanted = (threads or 1) * _BLOCKS_PER_THREAD
+    while side > wish.multiple and number_of_blocks(shape, (min(side, rows), min(side, columns))) < wanted:
+        side = max(side // 2 // wish.multiple * wish.multiple, wish.multiple)
+    while number_of_blocks(shape, (min(side, rows), min(side, columns))) > _GOOD_NUMBER_OF_BLOCKS:
+        side *= 2
+    return min(side, rows), min(side, columns)
 
 
 def _why(wish: Wish, shape: tuple[int, int], block: tuple[int, int], threads: int | None) -> str:
@@ -194,16 +212,18 @@ def _why(wish: Wish, shape: tuple[int, int], block: tuple[int, int], threads: in
         text += f" for {threads} thread{'s' if threads > 1 else ''}"
     if wish.layout == "tall":
         text += f", each with all {'rows' if wish.turned else 'columns'}, as a full SVD needs"
-    return f"{text}: {_reason(math.prod(block) * wish.dtype.itemsize, count)}"
+    return f"{text}: {_reason(wish, math.prod(block) * wish.dtype.itemsize, count)}"
 
 
-def _reason(n_bytes: int, count: int) -> str:
-    good = format_bytes(_BLOCK_BYTES)
+def _reason(wish: Wish, n_bytes: int, count: int) -> str:
+    good = format_bytes(wish.block_bytes)
     if count == 1:
         return "the array is small."
-    if n_bytes < _BLOCK_BYTES / 2:
+    if wish.multiple > 1:
+        return f"whole tiles of {wish.multiple} × {wish.multiple}, only one of which is in a thread's memory at a time."
+    if n_bytes < wish.block_bytes / 2:
         return f"smaller than the {good} that were quickest when measured, so that every thread gets several."
-    if n_bytes > _BLOCK_BYTES * 2:
+    if n_bytes > wish.block_bytes * 2:
         return f"larger than the {good} that were quickest when measured, so that there are not too many of them."
     return f"about {good} were quickest when measured; smaller ones cost more scheduling, larger ones more memory."
 

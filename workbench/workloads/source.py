@@ -66,6 +66,7 @@ def cell(
     arguments: Mapping[str, Any],
     returns: Sequence[str],
     small: Sequence[str],
+    values: Sequence[str],
     cluster: str | None,
     on_gpu: bool = False,
 ) -> str:
@@ -76,7 +77,7 @@ def cell(
     if on_gpu:
         sections.append('dask.config.set({"array.backend": "cupy"})\n')
     sections += [f"{each if isinstance(each, str) else plain_source(each)}\n" for each in (*parts, function)]
-    sections.append(f"{_call(function.__name__, arguments, returns)}\n{_computed(returns, small, on_gpu)}")
+    sections.append(f"{_call(function.__name__, arguments, returns)}\n{_computed(returns, small, values, on_gpu)}")
     return "\n\n".join(sections) + "\n"
 
 
@@ -85,16 +86,17 @@ def _call(name: str, arguments: Mapping[str, Any], returns: Sequence[str]) -> st
     return f"{', '.join(returns)} = {name}(\n{given})"
 
 
-def _computed(returns: Sequence[str], small: Sequence[str], on_gpu: bool) -> str:
+def _computed(returns: Sequence[str], small: Sequence[str], values: Sequence[str], on_gpu: bool) -> str:
     # What is read, plotted or written is better NumPy's.
     read = '.to_backend("numpy").compute()' if on_gpu else ".compute()"
     if not small:
         return ", ".join(returns)  # Values already.
-    large = [name for name in returns if name not in small]
-    if not large:
+    lazy = [name for name in returns if name not in values]
+    if all(name in small for name in lazy):
         return "\n".join(f"{name}{read}" for name in small)
-    names = ", ".join(returns)
-    return f"{names} = dask.persist({names})\n{', '.join(f'{name}{read}' for name in small)}"
+    names = ", ".join(lazy)
+    shown = ", ".join((*(f"{name}{read}" for name in small), *values))
+    return f"{names} = dask.persist({names})\n{shown}"
 
 
 def _imports(functions: Sequence[Callable[..., Any]]) -> str:

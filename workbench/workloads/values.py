@@ -30,6 +30,8 @@ class Surroundings:
     threads: int | None = None
     """Threads of all workers together."""
     threads_per_worker: int = 1
+    on_gpu: bool = False
+    """Whether the workers have GPUs."""
 
 
 class Parameters(BaseModel):

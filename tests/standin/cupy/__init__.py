@@ -6,6 +6,7 @@ NumPy's is refused as CuPy refuses it, and numpy.asarray too.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,9 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return _given(function(*_taken(args), **_taken(kwargs)))
+
+    def __array_namespace__(self, **_: Any) -> Any:
+        return _Namespace(np)
 
     def get(self) -> Any:
         return self._held.copy()
@@ -97,7 +101,26 @@ def _given(value: Any) -> Any:
     return value
 
 
-def asarray(value: Any) -> ndarray:
+class _Namespace:
+    """The functions of a module of NumPy's, for ours; CuPy has them under the same names."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        if name in __all__:
+            return globals()[name]
+        found = getattr(self._module, name)
+        if inspect.ismodule(found):
+            return _Namespace(found)
+        if inspect.isclass(found) or not callable(found):
+            return found
+        return lambda *args, **kwargs: _given(found(*_taken(args), **_taken(kwargs)))
+
+
+def asarray(value: Any, dtype: Any = None) -> ndarray:
+    if dtype is not None:
+        return ndarray(np.asarray(value.get() if isinstance(value, ndarray) else value, dtype))
     return value if isinstance(value, ndarray) else ndarray(value)
 
 
