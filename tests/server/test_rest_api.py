@@ -93,6 +93,8 @@ REFUSED = [
     ("DELETE", "/runs/going", None, 409),
     ("GET", "/runs/going/report", None, 409),
     ("GET", "/runs/going/export", None, 409),
+    ("GET", "/runs/done/report?beside=nobody", None, 404),
+    ("GET", "/runs/done/report?beside=going", None, 404),
     ("GET", "/figures/run/going/patches", None, 409),
     ("GET", "/fragments/secrets", None, 404),
     ("POST", "/comparisons", {"workload": "array_sum", "repeats": 0}, 400),

@@ -96,12 +96,15 @@ def _cancel(arguments: argparse.Namespace) -> int:
 def _open(arguments: argparse.Namespace) -> int:
     from workbench.runs import store
 
-    run = new_session().show(arguments.run)
-    if run.active:
-        raise BadInputError(f"The run {run.id} is still {run.status}. Its report is there when it has ended.")
-    from workbench.figures.report import write_report
+    session = new_session()
+    runs = [session.show(name) for name in (arguments.run, arguments.beside) if name is not None]
+    going = next((run for run in runs if run.active), None)
+    if going is not None:
+        raise BadInputError(f"The run {going.id} is still {going.status}. Its report is there when it has ended.")
+    from workbench.figures.report import write_beside, write_report
 
-    path = write_report(run, store.folder(run.id))
+    folders = [store.folder(run.id) for run in runs]
+    path = write_report(runs[0], folders[0]) if len(runs) == 1 else write_beside(runs, folders)
     if arguments.json:
         return tell_json({"path": str(path)})
     if not arguments.no_browser:
@@ -250,4 +253,7 @@ def add_run_commands(commands: Any) -> None:
         commands, "open", _open, "write the report of a run as one HTML file, and open it in the browser"
     )
     add_run_name(opened)
+    opened.add_argument(
+        "--beside", metavar="RUN", help="show its record and that of this run one above the other, on one time scale"
+    )
     opened.add_argument("--no-browser", action="store_true", help="only write it and print its path")

@@ -46,8 +46,8 @@ _COMPUTE = KINDS.index("compute")
 
 _MOVED = """
     const quiet = {sync: false}
-    const [zero] = parts[0].data.start ?? []
-    if (zero === undefined) return
+    const zero = Math.min(...parts.flatMap(({data}) => [...data.start ?? []]))
+    if (zero === Infinity) return
     const over = slider.value >= slider.end
     const head = zero + 1000 * slider.value
     for (const cover of covers) cover.setv({left: head, visible: !over}, quiet)
@@ -103,7 +103,7 @@ _PLAY = """
         const value = Math.min(slider.end, slider.value + Math.max(0, now - last) / 1000 * speeds[speed.active ?? 0])
         last = now
         slider.setv({value}, quiet)
-        const head = parts[0].data.start[0] + 1000 * value
+        const head = Math.min(...parts.flatMap(({data}) => [...data.start])) + 1000 * value
         const width = time.end - time.start
         if (head > time.end || head < time.start) time.setv({start: head - 0.05 * width, end: head + 0.95 * width})
         if (value >= slider.end) stop()
@@ -113,8 +113,8 @@ _PLAY = """
 """
 
 _ARRIVED = """
-    const {start, end} = replay.data
-    const seconds = Math.max(...parts.map(({data}) => data.start?.length ? (data.end[0] - data.start[0]) / 1000 : 0))
+    const edges = (name) => parts.flatMap(({data}) => [...data[name] ?? []])
+    const seconds = Math.max(0, Math.max(...edges('end')) - Math.min(...edges('start'))) / 1000
     bar.visible = seconds > 0
     if (!bar.visible) return
     slider.playing = null
@@ -133,8 +133,8 @@ class ReplayBar:
 
     def arrange(self) -> None:
         """Do in Python what the browser does when a record has arrived."""
-        spans = [(end - start) / 1000 for part in self.parts for start, end in zip(*_edges(part), strict=True)]
-        seconds = max(spans, default=0.0)
+        starts, ends = ([edge for part in self.parts for edge in part.data[name]] for name in ("start", "end"))
+        seconds = (max(ends) - min(starts)) / 1000 if starts else 0.0
         self.root.visible = seconds > 0
         if seconds > 0:
             self.slider.update(end=seconds, step=seconds / 1000, value=seconds)
@@ -226,7 +226,7 @@ def replay_bar(
     # How a page begins to play by itself.
     button.js_on_change("tags", play)
     for part in parts:
-        part.js_on_change("data", CustomJS(args={**common, "replay": part, "bar": bar.root}, code=_ARRIVED))
+        part.js_on_change("data", CustomJS(args={**common, "bar": bar.root}, code=_ARRIVED))
     # Nothing draws these, and they must be in the document all the same.
     bar.root.tags = list(parts)
     return bar
@@ -308,10 +308,6 @@ def _fitted(counted: npt.NDArray[np.float64], final: int) -> list[int]:
     if counted[-1] == 0:
         return [0] * (STEPS - 1) + [final]
     return np.rint(counted * (final / counted[-1])).astype(int).tolist()
-
-
-def _edges(part: ColumnDataSource) -> tuple[list[float], list[float]]:
-    return list(part.data["start"]), list(part.data["end"])
 
 
 def _style(theme: Theme) -> str:

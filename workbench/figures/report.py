@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
 from pathlib import Path
@@ -62,12 +62,14 @@ _EMBED = """
     await show();
     if (location.hash !== '#replay') return;
     place.scrollIntoView();
-    Bokeh.documents.at(-1).get_model_by_name('play').tags = ['now'];
+    Bokeh.documents.map(each => each.get_model_by_name('play')).find(Boolean).tags = ['now'];
   }
   dark.addEventListener('change', show);
   play();
 })();
 """
+
+_HOW_TO_MOVE = '<p class="muted">Drag to move along the time axis, turn the wheel over the tasks to zoom.</p>'
 
 _WIDTH = 3_000
 _RECTANGLES = 8_000
@@ -84,6 +86,22 @@ def write_report(run: Any, folder: Path) -> Path:
         events = None
     path = folder / "report.html"
     config.write_atomically(path, report_html(run if isinstance(run, Mapping) else diagnosed(run), events))
+    return path
+
+
+def write_beside(runs: Sequence[Any], folders: Sequence[Path]) -> Path:
+    """Write the page of `beside_html` into the first run's folder, and return its path.
+
+    Raises
+    ------
+    NotFoundError
+        Where nothing was recorded of one of them.
+    """
+    from workbench.monitor.record import read_events
+
+    events = [read_events(folder / "events.parquet") for folder in folders]
+    path = folders[0] / f"beside-{folders[1].name}.html"
+    config.write_atomically(path, beside_html(runs, events))
     return path
 
 
@@ -114,6 +132,54 @@ def report_html(run: Any, events: Batch | Iterable[Batch] | None) -> str:
         if part
     )
     return _page(str(facts.get("workload", "run")), body, _scripts(batches, measured))
+
+
+def beside_html(runs: Sequence[Any], events: Sequence[Batch]) -> str:
+    """Records of runs one above the other on one time scale, as a page that refers to nothing outside of itself.
+
+    Parameters
+    ----------
+    runs
+        Two runs, or the JSON of them.
+    events
+        What `read_events` gave for each.
+    """
+    facts = [run if isinstance(run, Mapping) else run.model_dump(mode="json") for run in runs]
+    title = " beside ".join(str(each.get("workload", "run")) for each in facts)
+    if len({each.get("workload") for each in facts}) == 1:
+        title = f"{facts[0].get('workload')}, twice"
+    body = f'<h1>{escape(title)}</h1>{_compared(facts)}<div id="figure"></div>{_HOW_TO_MOVE}'
+    script = _EMBED.replace("ITEM_LIGHT", _beside_item(LIGHT, facts, events))
+    return _page(title, body, _with_bokeh([script.replace("ITEM_DARK", _beside_item(DARK, facts, events))]))
+
+
+def _beside_item(theme: Theme, facts: Sequence[Mapping[str, Any]], events: Sequence[Batch]) -> str:
+    from workbench.figures.beside import BesideFigure, Record
+
+    records = [
+        Record(f"{each.get('workload')} on {each.get('cluster')}, {each.get('id')}", batch, each.get("seconds"))
+        for each, batch in zip(facts, events, strict=True)
+    ]
+    return json.dumps(BesideFigure(records, theme.name).item())
+
+
+def _compared(facts: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence about the times, and what differs between the runs."""
+    seconds = [float(each.get("seconds") or 0) for each in facts]
+    said = ""
+    if all(seconds):
+        ratio = seconds[1] / seconds[0]
+        said = f"<p>B took {format_seconds(seconds[1])}, {ratio:.3g} times the {format_seconds(seconds[0])} of A.</p>"
+    rows = [
+        (name.replace("_", " "), [_text(value) for value in values])
+        for part in ("resolved", "spec")
+        for name in dict.fromkeys(key for each in facts for key in each.get(part) or {} if key != "why")
+        for values in [[(each.get(part) or {}).get(name) for each in facts]]
+        if any(value != values[0] for value in values)
+    ]
+    lines = {name: " · ".join(f"{chr(65 + i)}: {value}" for i, value in enumerate(values)) for name, values in rows}
+    differing = "".join(f"<dt>{escape(name)}</dt><dd>{escape(line)}</dd>" for name, line in lines.items())
+    return said + (f"<dl>{differing}</dl>" if differing else "")
 
 
 def _page(title: str, body: str, script: str) -> str:
@@ -260,16 +326,15 @@ def _time(seconds: float | None) -> str:
 def _figure_place(batches: list[Batch]) -> str:
     if not batches:
         return '<p class="muted">No events of this run were recorded.</p>'
-    return (
-        '<div id="figure"></div>'
-        '<p class="muted">Drag to move along the time axis, turn the wheel over the tasks to zoom.</p>'
-    )
+    return f'<div id="figure"></div>{_HOW_TO_MOVE}'
 
 
 def _scripts(batches: list[Batch], measured: list[Section]) -> str:
     figures = [script for script in (_figure_script(batches), sections_script(measured)) if script]
-    if not figures:
-        return ""
+    return _with_bokeh(figures) if figures else ""
+
+
+def _with_bokeh(figures: Sequence[str]) -> str:
     from bokeh.resources import Resources
 
     library = Resources(mode="inline", components=["bokeh", "bokeh-widgets"])

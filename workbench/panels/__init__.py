@@ -1,14 +1,16 @@
 """The workbench in a notebook: `Workbench()`, and live figures of any Dask client."""
 
-from workbench.panels.live import GpuMonitor, Progress, TaskStream, Watch, Workers
+from workbench.panels.live import Beside, GpuMonitor, Progress, Replay, TaskStream, Watch, Workers
 from workbench.panels.loading import load
 from workbench.panels.magic import load_ipython_extension
 from workbench.panels.topology import topology
 from workbench.panels.workbench import Workbench
 
 __all__ = [
+    "Beside",
     "GpuMonitor",
     "Progress",
+    "Replay",
     "TaskStream",
     "Watch",
     "Workbench",

@@ -392,15 +392,63 @@ class GpuMonitor(Watch):
 
 
 class Replay(Figure):
-    """What was recorded of a run. NotFoundError when there is nothing."""
+    """What was recorded of a run, to be looked at and played. NotFoundError when there is nothing.
 
-    def __init__(self, run: Run, **options: Any) -> None:
-        batch = _recorded(run)
+    Parameters
+    ----------
+    run
+        A run, or its id.
+    options
+        `theme` and `inline`, as of `Figure`.
+
+    Examples
+    --------
+    >>> Replay("last")  # doctest: +SKIP
+    """
+
+    def __init__(self, run: Run | str, **options: Any) -> None:
+        batch = _recorded(_run(run))
         super().__init__(**options)
         self._pause_button.visible = False
         self._receive(batch)
         self.open()
         wait_for(self._draw)
+
+
+class Beside(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
+    """Records of two runs, one above the other on one time scale, each from its first task on; they play together.
+
+    Parameters
+    ----------
+    run, other
+        Runs, or their ids.
+    theme
+        "light" or "dark".
+    inline
+        As of `Figure`.
+    """
+
+    def __init__(self, run: Run | str, other: Run | str, *, theme: str = "light", inline: bool = True) -> None:
+        from workbench.figures.beside import BesideFigure, Record
+
+        if theme not in THEMES:
+            raise BadInputError(f"theme is {theme!r:.40}. Give 'light' or 'dark'.")
+        runs = [_run(run), _run(other)]
+        records = [
+            Record(f"{each.workload} on {each.cluster}, {each.id}", _recorded(each), each.seconds) for each in runs
+        ]
+        super().__init__()
+        load_once(inline)
+        self._pane = pn.pane.Bokeh(BesideFigure(records, theme).model, sizing_mode="stretch_width", margin=0)
+
+    def __panel__(self) -> pn.viewable.Viewable:
+        return self._pane
+
+
+def _run(run: Run | str) -> Run:
+    from workbench.runs import store
+
+    return store.find(run) if isinstance(run, str) else run
 
 
 def _show_only(layout: Layout, parts: tuple[Part, ...]) -> None:
@@ -426,7 +474,7 @@ def _recorded(run: Run) -> Batch:
         raise ConflictError(f"The run {run.id} is still going on: watch its cluster {run.cluster}.")
     try:
         return read_events(store.folder(run.id) / "events.parquet")
-    except FileNotFoundError as err:
+    except NotFoundError as err:
         raise NotFoundError(f"No events were recorded of the run {run.id} ({run.status}).") from err
 
 

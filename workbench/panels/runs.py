@@ -107,7 +107,7 @@ def _described(run: Run) -> str:
     tone = {"done": "good", "failed": "bad", "lost": "bad"}.get(run.status, "muted")
     head = (
         f'<p><span class="name">{escape(run.workload)}</span> on {escape(run.cluster)}'
-        f'<span class="tag {tone}">{escape(run.status)}</span> <small>{escape(run.id)}{escape(_origin(run))}</small></p>'
+        f'<span class="tag {tone}">{escape(run.status)}</span> <small>{escape(run.id + _origin(run))}</small></p>'
     )
     if run.active:
         return head + _progress(run)

@@ -419,7 +419,8 @@ class Report(Handler):
     @authenticated
     @authorized
     async def get(self, run_id: str) -> None:
-        text = await self.ask(lambda session: _report(session, run_id))
+        other = self.get_query_argument("beside", None)
+        text = await self.ask(lambda session: _report(session, run_id, other))
         self.finish(text, set_content_type="text/html; charset=UTF-8")
 
     @property
@@ -428,10 +429,10 @@ class Report(Handler):
         return "sandbox allow-scripts allow-downloads; default-src 'unsafe-inline' 'unsafe-eval' data: blob:"
 
 
-def _report(session: Session, run_id: str) -> str:
-    from workbench.server.recorded import report
+def _report(session: Session, run_id: str, other: str | None) -> str:
+    from workbench.server.recorded import beside, report
 
-    return report(session.show(run_id))
+    return report(session.show(run_id)) if other is None else beside([session.show(run_id), session.show(other)])
 
 
 class Figure(Handler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.errors import ConflictError, NotFoundError
@@ -34,6 +35,14 @@ def report(run: Run) -> str:
     from workbench.runs.diagnosis import diagnosed
 
     return report_html(diagnosed(run), _events(run))
+
+
+def beside(runs: Sequence[Run]) -> str:
+    """Return the records of runs one above the other as a page. Raises a WorkbenchError where one left none."""
+    events = [batch for run in runs for batch in read_batches(run)]
+    from workbench.figures.report import beside_html
+
+    return beside_html(runs, events)
 
 
 def _events(run: Run) -> Batch | None:

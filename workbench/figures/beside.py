@@ -1,0 +1,144 @@
+"""Two records one above the other on one time scale, each from its first task on: before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any
+
+from bokeh.layouts import column
+from bokeh.models import BoxAnnotation, CustomJSTickFormatter, Div, Range1d, Span
+
+from workbench.figures.colors import THEMES
+from workbench.figures.live import LiveFigure, format_seconds
+from workbench.figures.plots import FONT, LEFT
+from workbench.figures.replay import ReplayBar, replay_bar
+from workbench.monitor.events import Batch
+
+ORIGIN = 1_000_000_000.0
+"""When the first task of every record begins here; the time axis shows what has passed since."""
+
+_ELAPSED = """
+    const step = ticks.length > 1 ? Math.abs(ticks[1] - ticks[0]) / 1000 : 1
+    const seconds = (tick - origin) / 1000
+    if (step >= 60) return `${(seconds / 60).toFixed(step % 60 ? 1 : 0)} min`
+    return `${seconds.toFixed(step >= 1 ? 0 : Math.min(6, Math.ceil(-Math.log10(step) - 1e-9)))} s`
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was recorded of a run, and what to call it."""
+
+    title: str
+    events: Batch
+    seconds: float | None = None
+    """What the run took to build and compute."""
+
+
+class BesideFigure:
+    """Task streams, CPU and memory of records, pair by pair on one time axis, with one bar that plays them together.
+
+    Parameters
+    ----------
+    records
+        Two, or more.
+    theme
+        'light' or 'dark'.
+    """
+
+    def __init__(self, records: Sequence[Record], theme: str = "light") -> None:
+        self.theme = THEMES[theme]
+        self.figures = [_figure(record, theme) for record in records]
+        edges = [figure.window() for figure in self.figures]
+        self.time = Range1d(start=min(start for start, _ in edges), end=max(end for _, end in edges), name="time")
+        layouts = [figure.layout for figure in self.figures]
+        plots = [plot for layout in layouts for plot in (layout.stream, layout.cpu, layout.memory)]
+        for plot in plots:
+            plot.x_range = self.time
+            plot.xaxis.formatter = CustomJSTickFormatter(args={"origin": 1000 * ORIGIN}, code=_ELAPSED)
+            plot.xaxis.visible = True
+        for pair in ([layout.cpu for layout in layouts], [layout.memory for layout in layouts]):
+            top = max(plot.y_range.end for plot in pair)
+            for plot in pair:
+                plot.y_range.end = top
+        sources = [layout.sources for layout in layouts]
+        self.bar: ReplayBar = replay_bar(
+            self.theme,
+            self.time,
+            plots,
+            [each["replay"] for each in sources],
+            [each["progress"] for each in sources],
+        )
+        self.bar.arrange()
+        self.model = column(
+            self.bar.root,
+            *(
+                part
+                for index, (record, layout) in enumerate(zip(records, layouts, strict=True))
+                for part in (self._heading(record, _letter(index)), layout.stream)
+            ),
+            *(
+                _named(getattr(layout, part), record.title, _letter(index))
+                for part in ("progress", "cpu", "memory")
+                for index, (record, layout) in enumerate(zip(records, layouts, strict=True))
+            ),
+            sizing_mode="stretch_width",
+            styles={"background": self.theme.background},
+        )
+
+    def item(self) -> dict[str, Any]:
+        """Bokeh's JSON of the document, for `Bokeh.embed.embed_item`."""
+        from bokeh.embed import json_item
+
+        return dict(json_item(self.model))
+
+    def _heading(self, record: Record, letter: str) -> Div:
+        took = "" if record.seconds is None else f" · {format_seconds(record.seconds)}"
+        return Div(
+            text=f"<b>{letter}</b> {escape(record.title)}{escape(took)}",
+            styles={
+                "color": self.theme.text,
+                "font": f"14px {FONT}",
+                "padding": f"8px 12px 0 {LEFT}px",
+                "box-sizing": "border-box",
+                "overflow-wrap": "anywhere",
+            },
+            sizing_mode="stretch_width",
+        )
+
+
+def _figure(record: Record, theme: str) -> LiveFigure:
+    figure = LiveFigure(theme)
+    figure.feed([_aligned(record.events)])
+    figure.apply(figure.patches())
+    figure.layout.stream.title.visible = False
+    # One bar plays all records, instead of each its own.
+    figure.layout.sources["replay"].js_property_callbacks = {}
+    for plot in (figure.layout.stream, figure.layout.cpu, figure.layout.memory):
+        plot.center = [each for each in plot.center if not isinstance(each, BoxAnnotation | Span)]
+    return figure
+
+
+def _aligned(batch: Batch) -> Batch:
+    """A record whose first task begins at `ORIGIN`."""
+    first = float(batch.tasks.start.min()) if len(batch.tasks) else batch.time
+    moved = ORIGIN - first
+    tasks = replace(batch.tasks, start=batch.tasks.start + moved, stop=batch.tasks.stop + moved)
+    return replace(
+        batch,
+        time=batch.time + moved,
+        tasks=tasks,
+        samples=tuple(replace(sample, time=sample.time + moved) for sample in batch.samples),
+        gpus=tuple(replace(sample, time=sample.time + moved) for sample in batch.gpus),
+    )
+
+
+def _letter(index: int) -> str:
+    return chr(ord("A") + index)
+
+
+def _named(plot: Any, title: str, letter: str) -> Any:
+    plot.title.text = f"{letter} · {plot.title.text}"
+    return plot
