@@ -234,7 +234,7 @@ def test_what_went_to_the_disk_is_told_with_the_memory_that_would_hold_it(record
     found = diagnose(run, recorded, measured)
     assert first_rule(found) == "spilling"
     assert found is not None
-    assert "did not fit in memory and went to the disk" in found.sentence
+    assert "Blocks that did not fit in memory went to the disk, 0." in found.sentence
     assert "instead of 0.6 GB would keep them in memory" in found.sentence
 
 

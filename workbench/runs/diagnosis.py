@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from workbench.runs.metrics import Measured
     from workbench.runs.store import Run
 
+_MOSTLY_WAITING = 0.3
 _PATIENCE = 2.0  # seconds
 _INTERVAL = 0.02  # seconds
 _CLOCKS = 0.5  # seconds by which the clock of the runner may be off that of the scheduler
@@ -122,5 +123,11 @@ def _sentence(facts: Facts, found: tuple[Suggestion, ...]) -> str:
     name, share = max(
         ((name, share) for name, share in facts.shares.items() if name != "computing"), key=lambda x: x[1]
     )
+    if name == "scheduler" and share > _MOSTLY_WAITING:
+        rest = (
+            f"; for {percent(share)} they waited for the graph, the next task or the answer's way back, "
+            "which a second run or a larger one has less of"
+        )
+        return f"Nothing avoidable was found: the workers computed for {percent(computing)} of their time{rest}."
     rest = f"; the largest other share is {name}, {percent(share)}" if share >= WORTH_WHILE else ""
     return f"Nothing avoidable was found: the workers computed for {percent(computing)} of their time{rest}."

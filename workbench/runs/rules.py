@@ -180,35 +180,37 @@ def huge_block(facts: Facts) -> Suggestion | None:
 def spilling(facts: Facts) -> Suggestion | None:
     """Blocks went to the disk and came back, because they didn't fit in memory."""
     share = facts.shares["spilling"]
-    written = _spilled(facts)
+    written, held = _spilled(facts)
     if share < WORTH_WHILE or not written:
         return None
     spec = facts.run.spec
     more = "more memory for each worker, or fewer threads beside each other in it"
     if spec is not None:
         # Beyond 60 % of its limit a worker moves blocks out (distributed.worker.memory.target).
-        wanted = spec.memory_limit + written / 0.6 / max(1, len(facts.threads))
+        wanted = spec.memory_limit + held / 0.6 / max(1, len(facts.threads))
         more = f"workers of {gigabytes(wanted)} instead of {gigabytes(spec.memory_limit)} would keep them in memory"
     return Suggestion(
         rule="spilling",
         share=share,
         found=(
-            f"{gigabytes(written)} did not fit in memory and went to the disk, "
+            f"blocks that did not fit in memory went to the disk, {gigabytes(written)} in all, "
             f"which took {percent(share)} of the workers' time"
         ),
         change=f"{more}, and so may blocks that are forgotten once they are used",
     )
 
 
-def _spilled(facts: Facts) -> int:
-    peak: dict[str, int] = {}
+def _spilled(facts: Facts) -> tuple[int, int]:
+    """Bytes that were written to the disk, and the most that was there at once."""
+    peaks: dict[str, int] = {}
     for sample in facts.events.samples:
-        peak[sample.worker] = max(peak.get(sample.worker, 0), sample.spilled)
-    told = 0
+        peaks[sample.worker] = max(peaks.get(sample.worker, 0), sample.spilled)
+    peak, written = sum(peaks.values()), 0
     if facts.measured is not None:
         contexts = ("execute", "gather-dep", "memory-monitor")
-        told = sum(facts.measured.bytes(context, "disk-write") for context in contexts)
-    return max(told, sum(peak.values()))
+        written = sum(facts.measured.bytes(context, "disk-write") for context in contexts)
+    # A short run may end before a worker has told of its disk.
+    return max(written, peak), peak or written
 
 
 def transfers(facts: Facts) -> Suggestion | None:

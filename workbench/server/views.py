@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from workbench.figures import markup
+from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.gpus import Choice, gpu_list
 from workbench.figures.markup import (
     ago,
@@ -194,6 +195,7 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str]) -> str
         ),
         _progress(run) if active else "",
         _outcome(run) if run["result"] else "",
+        _where(run) if run.get("diagnosis") else "",
         paragraph(run["error"] or "", "wb-Problem", data_workbench="run-error"),
         _foot(run, live=active and run["cluster"] in there, given=given),
         id=f"wb-run-{run['id']}",
@@ -227,6 +229,13 @@ def _outcome(run: dict[str, Any]) -> str:
         )
     answer = tag("span", escape(_answer(result)), title=json.dumps(result), data_workbench="result")
     return tag("p", verdict, answer, class_="wb-Run-result")
+
+
+def _where(run: dict[str, Any]) -> str:
+    """Where its time went, for who unfolds it."""
+    return folded(
+        "Where the time went", diagnosis_html(run["diagnosis"]), id=f"wb-where-{run['id']}", data_workbench="where"
+    )
 
 
 def _answer(result: Mapping[str, Any]) -> str:
