@@ -1,0 +1,88 @@
+"""%%watch in a real JupyterLab: live below its cell, and there when the kernel has gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+from playwright.sync_api import Locator, Page, expect
+
+from tests.ui.conftest import Lab
+
+OpenLab = Callable[[], Page]
+Screenshot = Callable[[str], Path]
+MINUTE = 60_000
+
+CELLS = (
+    """from distributed import Client
+client = Client(n_workers=1, threads_per_worker=2, memory_limit="400MiB", dashboard_address="127.0.0.1:0")
+%load_ext workbench.panels""",
+    """%%watch --name "forty naps"
+import time
+def nap(number):
+    time.sleep(0.2)
+    return number
+sum(client.gather(client.map(nap, range(40))))""",
+)
+
+
+def write(path: Path, cells: tuple[str, ...]) -> None:
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    cells = [nbformat.v4.new_code_cell(text, id=f"cell-{index}") for index, text in enumerate(cells)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
+
+
+def opened(page: Page, name: str) -> Locator:
+    page.evaluate(
+        """async (path) => {
+            const {commands} = window.jupyterapp
+            const panel = await commands.execute('docmanager:open', {path, kernel: {name: 'python3'}})
+            await panel.sessionContext.ready
+        }""",
+        name,
+    )
+    return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell").last
+
+
+def image_of(cell: Locator) -> Locator:
+    image = cell.locator(".jp-OutputArea img")
+    expect(image).to_be_visible(timeout=MINUTE)
+    assert image.evaluate("async (each) => { await each.decode(); return each.naturalWidth }") > 0
+    return image
+
+
+def test_a_watched_cell_is_seen_live_and_kept_when_the_kernel_has_gone(
+    lab: Lab, open_lab: OpenLab, screenshot: Screenshot
+) -> None:
+    write(lab.notebooks / "naps.ipynb", CELLS)
+    page = open_lab()
+    cell = opened(page, "naps.ipynb")
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+    output = cell.locator(".jp-OutputArea")
+    expect(output.locator(".jp-RenderedHTML svg")).to_contain_text("nap", timeout=MINUTE)
+    expect(output).to_contain_text("forty naps: running", timeout=MINUTE)
+    screenshot("watch-cell-live")
+    expect(output).to_contain_text("forty naps: done", timeout=MINUTE)
+    expect(output).to_contain_text("780")
+    image_of(cell).scroll_into_view_if_needed()
+    screenshot("watch-cell-light")
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
+    page.evaluate(
+        "async () => { await window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'}) }"
+    )
+    expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false")
+    screenshot("watch-cell-dark")
+    page.evaluate("async () => { await window.jupyterapp.serviceManager.sessions.shutdownAll() }")
+    page = open_lab()
+    image_of(opened(page, "naps.ipynb"))
+    assert lab.get("workbench/api/runs")["runs"][0]["workload"] == "watched"
+
+    # What somebody else sent is not trusted, and shows the same.
+    notebook = nbformat.read(lab.notebooks / "naps.ipynb", as_version=4)
+    notebook.metadata["sent"] = "by somebody"
+    nbformat.write(notebook, lab.notebooks / "sent.ipynb")
+    sent = opened(page, "sent.ipynb")
+    image_of(sent).scroll_into_view_if_needed()
+    expect(sent.locator("table")).to_contain_text("nap")
+    screenshot("watch-cell-untrusted")
