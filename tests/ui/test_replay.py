@@ -106,3 +106,32 @@ def test_a_replay_is_paused_and_begins_by_itself_where_the_address_says_so(
     handle.focus()
     handle.press("Home")
     shown.wait_for_function(f"({HEAD})() < {at}")
+
+
+def test_a_report_shows_each_task_when_one_zooms_in(tmp_path: Path, offline: Callable[..., Page]) -> None:
+    import numpy as np
+
+    from tests.benchmarks.bench_views import batches
+    from workbench.figures.report import report_html
+    from workbench.monitor.record import Recorder, read_events
+
+    with Recorder(tmp_path / "events.parquet") as recorder:
+        for batch in batches(60_000):
+            recorder.write(batch)
+    record = read_events(tmp_path / "events.parquet")
+    path = tmp_path / "report.html"
+    path.write_text(report_html({"id": "a", "workload": "array_sum"}, record))
+    shown = offline(path.as_uri())
+    assert shown.evaluate("() => Bokeh.documents.at(-1).get_model_by_name('tasks').data.left.length") <= 8_000
+    start = float(record.tasks.start.min()) + 5
+    # What is drawn is what Python would draw: each task from half a view before to half a view after.
+    shown.evaluate(
+        "([start, end]) => Bokeh.documents.at(-1).get_model_by_name('time').setv({start, end})",
+        [1000 * start, 1000 * (start + 0.1)],
+    )
+    rows = np.flatnonzero((record.tasks.stop >= start - 0.05) & (record.tasks.start <= start + 0.15))
+    data = "Bokeh.documents.at(-1).get_model_by_name('tasks').data"
+    shown.wait_for_function(f"{data}.left.length === {len(rows)}", timeout=MINUTE)
+    left = sorted(shown.evaluate(f"() => {data}.left"))
+    assert left == pytest.approx(sorted((1000 * record.tasks.start[rows]).tolist()), abs=0.002)
+    assert set(shown.evaluate(f"() => {data}.name")) == {"normal", "transfer for normal"}

@@ -14,6 +14,7 @@ from workbench.figures.colors import (
     THEIRS,
     THEMES,
     TRANSFER,
+    Theme,
     category_colors,
     color_of,
     swatch,
@@ -172,6 +173,18 @@ class LiveFigure:
 
         self.apply(self.patches())
         return dict(json_item(self.model))
+
+    def record_script(self, themes: Sequence[Theme], limit: int) -> str | None:
+        """JavaScript that shows all tasks of a record at any zoom, for a page without a server; see `detail`."""
+        if len(self._records) != 1 or not len(self.timeline):
+            return None
+        from workbench.figures.detail import record_script
+
+        lane, category = self.timeline.lanes_and_categories()
+        place = np.zeros(len(self.timeline.lanes), np.int64)
+        place[self._lanes] = np.arange(len(self._lanes))
+        workers = [self._short(self.timeline.lanes[index].worker) for index in self._lanes]
+        return record_script(self._records[0], place[lane], category, workers, themes, limit)
 
     # -- tasks
 

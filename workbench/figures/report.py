@@ -50,12 +50,19 @@ _EMBED = """
   const items = {light: ITEM_LIGHT, dark: ITEM_DARK};
   const place = document.getElementById('figure');
   let shown = null;
+  const has = (document, name) => document.get_model_by_name(name) !== null;
   async function show() {
     const shownBefore = shown;
     shown = null;
     if (shownBefore) (await shownBefore).clear();
     place.replaceChildren();
-    shown = Bokeh.embed.embed_item(structuredClone(dark.matches ? items.dark : items.light), place);
+    const theme = dark.matches ? 'dark' : 'light';
+    shown = Bokeh.embed.embed_item(structuredClone(items[theme]), place);
+    await shown;
+    if (typeof workbenchDetail === 'function') {
+      const ours = Bokeh.documents.findLast(each => has(each, 'replay'));
+      if (ours) await workbenchDetail(ours, theme);
+    }
     return shown;
   }
   async function play() {
@@ -345,16 +352,25 @@ def _with_bokeh(figures: Sequence[str]) -> str:
 def _figure_script(batches: list[Batch]) -> str | None:
     if not batches:
         return None
-    return _EMBED.replace("ITEM_LIGHT", _item(LIGHT, batches)).replace("ITEM_DARK", _item(DARK, batches))
+    light, dark = (_figure(theme, batches) for theme in (LIGHT, DARK))
+    detail = light.record_script((LIGHT, DARK), _most_rectangles(light)) or ""
+    items = (json.dumps(figure.item()) for figure in (light, dark))
+    script = _EMBED
+    for place, item in zip(("ITEM_LIGHT", "ITEM_DARK"), items, strict=True):
+        script = script.replace(place, item)
+    return detail + script
 
 
-def _item(theme: Theme, batches: list[Batch]) -> str:
+def _figure(theme: Theme, batches: list[Batch]) -> LiveFigure:
     figure = LiveFigure(theme=theme.name)
     figure.feed(batches)
     figure.apply(figure.patches())
-    most = max(_RECTANGLES, _RECTANGLES_PER_LANE * len(figure.timeline.lanes))
-    figure.apply(figure.show_range(*figure.window(), _WIDTH, limit=most))
-    return json.dumps(figure.item())
+    figure.apply(figure.show_range(*figure.window(), _WIDTH, limit=_most_rectangles(figure)))
+    return figure
+
+
+def _most_rectangles(figure: LiveFigure) -> int:
+    return max(_RECTANGLES, _RECTANGLES_PER_LANE * len(figure.timeline.lanes))
 
 
 def _within_script(text: str) -> str:
