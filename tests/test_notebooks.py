@@ -92,6 +92,26 @@ def test_its_digits_have_the_singular_values_that_everybody_finds(executed: Any)
     assert "check passed:" in text
 
 
+def test_a_watched_cell_keeps_its_picture_its_table_and_its_run(tmp_path: Path) -> None:
+    from tests.conftest import using_data_folder
+    from workbench.runs import store
+
+    notebook = nbformat.read(ROOT / "notebooks" / "watch.ipynb", as_version=4)
+    with using_data_folder(tmp_path / "data"):
+        nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+        mean, watched = store.select()
+    _, cell, history, last = code_cells(notebook)
+    (shown,) = [output for output in cell.outputs if output.output_type == "display_data"]
+    assert "sum of a transpose</b>: done in" in shown.data["text/html"]
+    assert "data:image/svg+xml;base64," in shown.data["text/html"]
+    assert "<script" not in shown.data["text/html"]
+    assert (watched.status, watched.parameters["name"]) == ("done", "sum of a transpose")
+    assert watched.id in shown.data["text/plain"]
+    assert watched.id in text_of(history)
+    assert (mean.status, mean.parameters["name"]) == ("done", "mean of columns")
+    assert "done" in text_of(last)
+
+
 def test_it_leaves_no_cluster_behind(executed: Any) -> None:
     assert executed.left_over == []
 
