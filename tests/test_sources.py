@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,21 @@ def test_what_a_client_wanted_before_anybody_watched_is_known_as_its_own(two_cli
     with Feed(mine, apart=True) as feed:
         theirs.gather(early)
     assert {task.source for task in tasks_of(feed.take())} == {theirs.id}
+
+
+def test_where_the_time_went_is_told_of_the_runs_own_tasks_and_names_what_others_took() -> None:
+    from workbench.runs.diagnosis import diagnose
+    from workbench.runs.store import Run
+
+    run = Run(id="r-1", workload="watched", cluster="c", seconds=2.0, started=10.0)
+    both = Batch(12.0, events.tasks([OWN, replace(THEIRS, stop=12.0), replace(OWN, stop=12.0, start=11.0)]))
+    found = diagnose(run, both)
+    assert found is not None
+    assert found.sentence.endswith("Of the computing 50 % was for other computations on the same cluster.")
+    alone = diagnose(run, Batch(12.0, events.tasks([OWN, replace(OWN, stop=12.0, start=11.0)])))
+    assert alone is not None
+    assert "other computations" not in alone.sentence
+    assert diagnose(run, Batch(12.0, events.tasks([THEIRS]))) is None
 
 
 OWN = Task("add-1", "add", "tcp://a:1", 7, "compute", 10.0, 11.0, 80, "ok")

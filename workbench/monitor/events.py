@@ -181,6 +181,13 @@ class Tasks:
     def __iter__(self) -> Iterator[Task]:
         return map(self.__getitem__, range(len(self)))
 
+    def take(self, rows: npt.NDArray[np.intp]) -> Tasks:
+        """These rows of all columns."""
+        codes = (Labels(column.values, column.codes[rows]) for column in (self.name, self.worker))
+        numbers = (self.thread, self.kind, self.start, self.stop, self.nbytes, self.erred)
+        source = None if self.source is None else Labels(self.source.values, self.source.codes[rows])
+        return Tasks([self.key[row] for row in rows.tolist()], *codes, *(column[rows] for column in numbers), source)
+
     @property
     def own(self) -> npt.NDArray[np.bool_]:
         """Whether each is the watcher's own."""

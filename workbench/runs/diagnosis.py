@@ -7,9 +7,13 @@ of a run of an older version, which has only events.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from workbench.errors import NotFoundError
+from workbench.monitor.events import KINDS
 from workbench.runs import metrics, store
 from workbench.runs.rules import WORTH_WHILE, Facts, percent, suggestions
 from workbench.runs.shares import shares_of
@@ -74,9 +78,13 @@ def diagnose(run: Run, events: Batch, measured: Measured | None = None) -> Diagn
     """
     if not run.seconds or not len(events.tasks):
         return None
+    everything, events = events, _own(events)
+    if not len(events.tasks):
+        return None
     began, ended = _moments(run, events, measured)
     threads = _threads(run, events, measured)
-    shares = shares_of(events, began, ended, threads, measured)
+    # A thread that computes for others is not idle.
+    shares = shares_of(everything, began, ended, threads, measured)
     facts = Facts(run, events, measured, shares, threads, ended - began, (began, ended))
     found = suggestions(facts)
     return Diagnosis(
@@ -84,10 +92,26 @@ def diagnose(run: Run, events: Batch, measured: Measured | None = None) -> Diagn
         threads=facts.n_threads,
         workers=len(threads),
         shares=shares,
-        sentence=_sentence(facts, found),
+        sentence=_sentence(facts, found) + _others(everything, began, ended),
         suggestions=found,
         source="events" if measured is None else "spans and events",
     )
+
+
+def _own(events: Batch) -> Batch:
+    own = events.tasks.own
+    return events if own.all() else replace(events, tasks=events.tasks.take(np.flatnonzero(own)))
+
+
+def _others(events: Batch, began: float, ended: float) -> str:
+    """Sentence on what was computed for others meanwhile; nothing where that was hardly anything."""
+    tasks = events.tasks
+    seconds = np.clip(tasks.stop, began, ended) - np.clip(tasks.start, began, ended)
+    computing = tasks.kind == KINDS.index("compute")
+    total, others = float(seconds[computing].sum()), float(seconds[computing & ~tasks.own].sum())
+    if not total or others / total < WORTH_WHILE:
+        return ""
+    return f" Of the computing {percent(others / total)} was for other computations on the same cluster."
 
 
 def _moments(run: Run, events: Batch, measured: Measured | None) -> tuple[float, float]:
