@@ -100,8 +100,8 @@ export class Api {
     });
   }
 
-  run(workload: string, parameters: FormValues, cluster: string): Promise<IRun> {
-    return this._json('POST', ['runs'], { workload, parameters, cluster });
+  run(workload: string, parameters: FormValues, cluster: string, force: boolean): Promise<IRun> {
+    return this._json('POST', ['runs'], { workload, parameters, cluster, force });
   }
 
   /** A request as a fragment words it: 'POST runs/x/cancel'. */
@@ -110,9 +110,9 @@ export class Api {
     await this._request(verb, path.split('/').map(decodeURIComponent), verb === 'DELETE' ? undefined : body);
   }
 
-  /** Address of a run's report, to be opened in a tab of the browser. */
-  reportUrl(id: string): string {
-    return this._withToken(this._url(['runs', id, 'report']));
+  /** Address of the page that tells of a run or a comparison, to be opened in a tab of the browser. */
+  reportUrl({ run, comparison }: Watched): string {
+    return this._withToken(this._url(run ? ['runs', run, 'report'] : ['comparisons', comparison ?? '', 'page']));
   }
 
   /** Address of a page below the Jupyter server, such as Dask's own dashboard, to be opened in a browser tab. */
@@ -130,18 +130,16 @@ export class Api {
 
   /** A figure without anything in it. */
   figure(watched: Watched, theme: string): Promise<IFigure> {
-    const path = watched.run ? ['figures', 'run', watched.run] : ['figures', 'cluster', watched.cluster ?? ''];
-    return this._json('GET', path, undefined, { theme });
+    return this._json('GET', ['figures', ...kindAndName(watched)], undefined, { theme });
   }
 
-  /** What has changed in a cluster's figure or a fragment, where the stream can't say it. */
+  /** What has changed in a figure or a fragment, where the stream can't say it. */
   patches(wish: Wish, query: Record<string, string>): Promise<IPolled> {
-    return 'fragment' in wish
-      ? this._json('GET', ['fragments', wish.fragment])
-      : this._json('GET', ['figures', 'cluster', wish.cluster ?? '', 'patches'], undefined, {
-          theme: wish.theme,
-          ...query
-        });
+    if ('fragment' in wish) {
+      return this._json('GET', ['fragments', wish.fragment]);
+    }
+    const { theme, ...watched } = wish;
+    return this._json('GET', ['figures', ...kindAndName(watched), 'patches'], undefined, { theme, ...query });
   }
 
   /** Text of a script at an address that the server gave. */
@@ -192,6 +190,11 @@ export class Api {
     }
     return response;
   }
+}
+
+/** 'cluster', 'run' or 'comparison', and which. */
+export function kindAndName(watched: Watched): string[] {
+  return Object.entries(watched)[0];
 }
 
 async function errorOf(response: Response): Promise<ApiError> {

@@ -1,4 +1,4 @@
-/** A tab that shows a cluster at work, or the record of a run: a Bokeh figure that is fed with patches. */
+/** A tab that shows a cluster at work, the record of a run, or a comparison: a Bokeh figure fed with patches. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ILayoutRestorer } from '@jupyterlab/application';
 import { IThemeManager, MainAreaWidget, ToolbarButton, WidgetTracker } from '@jupyterlab/apputils';
@@ -7,6 +7,7 @@ import type { Message } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
+import { kindAndName } from './api';
 import { embed } from './bokeh';
 import type { IBokehRange, IBokehSource, IEmbedded } from './bokeh';
 import { watchIcon } from './icons';
@@ -43,7 +44,6 @@ export class Figure extends Widget {
     this._note.setAttribute('role', 'status');
     this.node.append(this._host, this._note);
     _model.stream.message.connect(this._receive, this);
-    _model.stream.connectionChanged.connect(this._connectionChanged, this);
   }
 
   get paused(): boolean {
@@ -124,19 +124,12 @@ export class Figure extends Widget {
     this._queue = [];
     this._window = null;
     this._model.stream.watch(this._id, { ...this.watched, theme: this._theme() });
-    this._connectionChanged();
   }
 
   private _unwatch(): void {
     if (this._id) {
       this._model.stream.unwatch(this._id);
       this._id = '';
-    }
-  }
-
-  private _connectionChanged(): void {
-    if (this._model.connection === 'polling' && this.watched.run) {
-      this._say('WebSockets are blocked here. The report of the run shows the same.');
     }
   }
 
@@ -266,8 +259,9 @@ function figureTab(figure: Figure, model: Model): MainAreaWidget<Figure> {
   tab.id = tabId(watched);
   tab.title.icon = watchIcon;
   tab.title.closable = true;
-  tab.title.label = titled(model, watched.cluster ?? runLabel(model, watched.run ?? ''));
-  tab.title.caption = watched.cluster ? `Tasks, CPU and memory of ${watched.cluster}` : `What run ${watched.run} did`;
+  const [kind, name] = kindAndName(watched);
+  tab.title.label = titled(model, watched.run ? runLabel(model, name) : name);
+  tab.title.caption = watched.cluster ? `Tasks, CPU and memory of ${name}` : `The ${kind} ${name}`;
   if (watched.cluster) {
     addLiveButtons(tab);
   } else {
@@ -276,8 +270,8 @@ function figureTab(figure: Figure, model: Model): MainAreaWidget<Figure> {
       new ToolbarButton({
         icon: fileIcon,
         label: 'Report',
-        tooltip: 'Open the report of this run in a new tab',
-        onClick: () => window.open(model.api.reportUrl(watched.run ?? ''), '_blank', 'noopener')
+        tooltip: 'Open it as a page in a new tab',
+        onClick: () => window.open(model.api.reportUrl(watched), '_blank', 'noopener')
       })
     );
   }
@@ -327,7 +321,7 @@ function runLabel(model: Model, id: string): string {
 }
 
 function tabId(watched: Watched): string {
-  return watched.cluster ? `dask-workbench-cluster-${watched.cluster}` : `dask-workbench-run-${watched.run}`;
+  return ['dask-workbench', ...kindAndName(watched)].join('-');
 }
 
 export const figurePlugin: JupyterFrontEndPlugin<void> = {
@@ -351,7 +345,7 @@ function activateFigures(
     label: args => (args['cluster'] ? `Watch ${args['cluster'] as string}` : 'Watch Cluster'),
     caption: 'Tasks, CPU and memory of a cluster as they go',
     icon: args => (args['isPalette'] ? undefined : watchIcon),
-    isEnabled: args => Boolean(args['cluster'] ?? args['run']) || model.ready.length > 0,
+    isEnabled: args => toWatched(args) !== null || model.ready.length > 0,
     execute: args => {
       const watched = toWatched(args) ?? (model.target && { cluster: model.target.name });
       if (!watched) {
@@ -374,9 +368,7 @@ function activateFigures(
   });
 }
 
-function toWatched(args: { cluster?: unknown; run?: unknown }): Watched | null {
-  if (args.cluster) {
-    return { cluster: args.cluster as string };
-  }
-  return args.run ? { run: args.run as string } : null;
+function toWatched(args: object): Watched | null {
+  const found = Object.entries(args).find(([kind, name]) => name && /^(cluster|run|comparison)$/.test(kind));
+  return found ? Object.fromEntries([found]) : null;
 }

@@ -227,20 +227,26 @@ export class Model {
     }
   }
 
+  /** Fill the form with what somebody has used before, or empty it. */
+  usePreset(parameters: FormValues = {}): void {
+    this._parameters.set(this.workload ?? '', parameters);
+    this.selectWorkload(this.workload);
+  }
+
   setTarget(cluster: string): void {
     this._target = cluster;
     this._review(0);
     this.changed.emit();
   }
 
-  /** Run the selected workload on the target cluster. */
-  async submit(): Promise<IRun | null> {
+  /** Run the selected workload on the target cluster. What won't fit only with `force`. */
+  async submit(force: boolean): Promise<IRun | null> {
     const { workload, target } = this;
     if (!workload || !target) {
       return null;
     }
     return this._do('run', async () => {
-      const run = await this.api.run(workload, this.parameters, target.name);
+      const run = await this.api.run(workload, this.parameters, target.name, force);
       this._upsertRun(run);
       return run;
     });

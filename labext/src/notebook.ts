@@ -55,6 +55,20 @@ export class Notebooks implements INotebooks {
     await NotebookActions.focusActiveCell(panel.content, { preventScroll: false, waitUntilReady: true });
   }
 
+  /** Put what a figure offers as a cell into the notebook; without one it stays with the figure. */
+  offer(event: Event): void {
+    const panel = this._tracker.currentWidget;
+    const { type, source } = (event as CustomEvent<{ type: 'markdown'; source: string }>).detail;
+    if (panel) {
+      event.preventDefault();
+      const { content } = panel;
+      NotebookActions.insertBelow(content);
+      NotebookActions.changeCellType(content, type);
+      content.activeCell?.model.sharedModel.setSource(source);
+      void NotebookActions.run(content, panel.sessionContext);
+    }
+  }
+
   private async _create(): Promise<NotebookPanel> {
     return (await this._app.commands.execute('notebook:create-new', {
       kernelName: 'python3'
@@ -121,7 +135,11 @@ export const notebooksPlugin: JupyterFrontEndPlugin<INotebooks> = {
   autoStart: true,
   requires: [INotebookTracker],
   provides: INotebooks,
-  activate: (app, tracker: INotebookTracker) => new Notebooks(tracker, app)
+  activate: (app, tracker: INotebookTracker) => {
+    const notebooks = new Notebooks(tracker, app);
+    window.addEventListener('workbench-cell', event => notebooks.offer(event));
+    return notebooks;
+  }
 };
 
 export const badgePlugin: JupyterFrontEndPlugin<void> = {

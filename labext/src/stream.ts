@@ -130,7 +130,7 @@ export class Stream {
 
   private async _readPatches(id: string, watch: IWatch): Promise<void> {
     const { request, range, cursor } = watch;
-    if (this._connection !== 'polling' || ('run' in request && request.run)) {
+    if (this._connection !== 'polling') {
       return;
     }
     const shown = range && { start: `${range.start}`, end: `${range.end}`, width: `${range.width}` };

@@ -113,6 +113,15 @@ export interface IWorkload {
   help: string;
   schema: ISchema;
   source: string;
+  presets: IPreset[];
+}
+
+/** Parameters that somebody has used before. */
+export interface IPreset {
+  name: string;
+  title: string;
+  source: string;
+  parameters: FormValues;
 }
 
 export interface INeeds {
@@ -120,6 +129,7 @@ export interface INeeds {
   notes: string[];
   needs: Record<string, unknown>;
   fits: boolean | null;
+  verdict: 'fits' | 'will spill' | "won't fit" | null;
   sentence: string;
   /** Code for a notebook; null without a cluster. */
   cell: string | null;
@@ -148,8 +158,8 @@ export interface IPatch {
   rollover?: number | null;
 }
 
-/** What a figure tab shows: a cluster as it works, or the record of a run. */
-export type Watched = { cluster: string; run?: undefined } | { run: string; cluster?: undefined };
+/** What a figure tab shows, by its name: a cluster as it works, the record of a run, or a comparison. */
+export type Watched = { cluster?: string; run?: string; comparison?: string };
 
 /** What the stream brings: the patches of a figure, or the HTML of a fragment. */
 export type Wish = (Watched & { theme: string }) | { fragment: string };

@@ -39,6 +39,13 @@ def test_clusters_are_compared_by_a_click_and_the_table_goes_into_a_cell(
     expect(cell).to_have_count(1)
     expect(cell).to_contain_text("architecture")
     screenshot("compare-cell")
+    hook(shown, "watch-comparison").click()
+    figure = hook(page, "figure")
+    expect(figure).to_contain_text("--threads 2", timeout=MINUTE)
+    screenshot("compare-tab")
+    figure.get_by_role("button", name="Put the table into a cell").click()
+    page.locator(".lm-TabBar-tabLabel").filter(has_text="Untitled").click()
+    expect(cell).to_have_count(2)
     with page.context.expect_page() as opened:
         hook(shown, "comparison-page").click()
     chart = opened.value

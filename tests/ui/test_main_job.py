@@ -272,6 +272,22 @@ def test_bad_input_gets_a_sentence_and_starts_nothing(lab: Lab, open_lab: OpenLa
     assert lab.get("workbench/api/clusters")["clusters"] == []
 
 
+def test_what_wont_fit_asks_first_and_a_preset_fills_the_form(lab: Lab, open_lab: OpenLab) -> None:
+    page = open_lab()
+    start_cluster(page, "small-otter", n_workers="1", threads_per_worker="1", memory="512MiB")
+    section(page, "hardware", opened=False)
+    section(page, "workloads", opened=True)
+    hook(page, "workload-array_sum").click()
+    expect(hook(page, "run-button")).to_have_text("Run")
+    hook(page, "preset").select_option("post")
+    expect(hook(page, "field-shape")).to_have_value("500000, 500000")
+    expect(hook(page, "needs")).to_contain_text("Won't fit")
+    expect(hook(page, "run-button")).to_have_text("Run anyway")
+    hook(page, "preset").select_option("")
+    expect(hook(page, "field-shape")).to_have_value("")
+    expect(hook(page, "run-button")).to_have_text("Run")
+
+
 def test_profiles_that_cannot_be_had_say_why(lab: Lab, open_lab: OpenLab) -> None:
     page = open_lab()
     open_sidebar(page)

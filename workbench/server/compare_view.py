@@ -170,6 +170,13 @@ def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
     if comparison.active:
         yield icon_button("close", "Cancel", data_request=f"POST {path}/cancel", data_workbench="cancel-comparison")
     yield icon_button(
+        "watch",
+        "Chart and table in a tab of Lab",
+        data_command="dask-workbench:watch",
+        data_args=json.dumps({"comparison": comparison.id}),
+        data_workbench="watch-comparison",
+    )
+    yield icon_button(
         "file",
         "Open chart and table in a new tab",
         data_page=f"{API}/{path}/page",

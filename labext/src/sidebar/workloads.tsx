@@ -60,11 +60,13 @@ function Selected({ model, workload, actions }: IWorkloadProps): JSX.Element {
   const wrong = model.problem('needs') ?? model.problem('run');
   const fields = Object.keys(workload.schema.properties ?? {});
   const elsewhere = wrong && !fields.includes(wrong.parameter ?? '') ? wrong : null;
+  const tooBig = needs?.verdict === "won't fit";
   return (
     <>
       <p className="wb-Summary">
         <Prose text={workload.summary} />
       </p>
+      {workload.presets.length > 0 && <Presets model={model} workload={workload} />}
       <Form
         id={workload.name}
         schema={workload.schema}
@@ -87,14 +89,45 @@ function Selected({ model, workload, actions }: IWorkloadProps): JSX.Element {
           onClick={() => needs?.cell && actions.insert(needs.cell)}
         />
         <Button
-          kind="accept"
-          label="Run"
+          kind={tooBig ? 'warn' : 'accept'}
+          label={tooBig ? 'Run anyway' : 'Run'}
           hook="run-button"
-          title={target ? `Run on ${target.name}` : 'Start a cluster first'}
-          disabled={!target || wrong !== null || model.busy('run')}
-          onClick={() => void model.submit()}
+          title={!target ? 'Start a cluster first' : tooBig ? needs.sentence : `Run on ${target.name}`}
+          disabled={!target || model.problem('needs') !== null || model.busy('run')}
+          onClick={() => void model.submit(tooBig)}
         />
       </div>
+    </>
+  );
+}
+
+/** Parameters of the texts, to fill the form with. */
+function Presets({ model, workload }: { model: Model; workload: IWorkload }): JSX.Element {
+  const { presets } = workload;
+  const used = presets.find(each => each.parameters === model.parameters);
+  return (
+    <>
+      <div className="wb-Field wb-mod-wide">
+        <label htmlFor="wb-preset">Preset</label>
+        <span className="wb-Field-control">
+          <select
+            id="wb-preset"
+            className="jp-mod-styled"
+            data-workbench="preset"
+            title={used?.source}
+            value={used?.name ?? ''}
+            onChange={event => model.usePreset(presets.find(each => each.name === event.target.value)?.parameters)}
+          >
+            <option value="">none</option>
+            {presets.map(each => (
+              <option key={each.name} value={each.name} title={each.source}>
+                {each.title}
+              </option>
+            ))}
+          </select>
+        </span>
+      </div>
+      {used && <Note>From: {used.source}</Note>}
     </>
   );
 }
