@@ -135,6 +135,10 @@ class Labels:
     def __iter__(self) -> Iterator[str]:
         return map(self.values.__getitem__, self.codes.tolist())
 
+    def take(self, rows: npt.NDArray[np.intp]) -> Labels:
+        """These rows of the column."""
+        return Labels(self.values, self.codes[rows])
+
 
 def labels(texts: Sequence[str]) -> Labels:
     """`texts` as a column that holds each of them once."""
@@ -183,10 +187,18 @@ class Tasks:
 
     def take(self, rows: npt.NDArray[np.intp]) -> Tasks:
         """These rows of all columns."""
-        codes = (Labels(column.values, column.codes[rows]) for column in (self.name, self.worker))
-        numbers = (self.thread, self.kind, self.start, self.stop, self.nbytes, self.erred)
-        source = None if self.source is None else Labels(self.source.values, self.source.codes[rows])
-        return Tasks([self.key[row] for row in rows.tolist()], *codes, *(column[rows] for column in numbers), source)
+        return Tasks(
+            key=[self.key[row] for row in rows.tolist()],
+            name=self.name.take(rows),
+            worker=self.worker.take(rows),
+            thread=self.thread[rows],
+            kind=self.kind[rows],
+            start=self.start[rows],
+            stop=self.stop[rows],
+            nbytes=self.nbytes[rows],
+            erred=self.erred[rows],
+            source=None if self.source is None else self.source.take(rows),
+        )
 
     @property
     def own(self) -> npt.NDArray[np.bool_]:
