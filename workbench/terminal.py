@@ -498,7 +498,8 @@ def _answers(result: dict[str, Any]) -> dict[str, str]:
         from workbench.runs.sweep import text
 
         return {"Answer": result["sentence"], "Measured": text(result)}
-    return {name.replace("_", " ").capitalize(): _answer(value) for name, value in result.items()}
+    shown = {name: value for name, value in result.items() if name != "scatter"}
+    return {name.replace("_", " ").capitalize(): _answer(value) for name, value in shown.items()}
 
 
 def _forecast(run: Run) -> dict[str, str]:
@@ -519,6 +520,8 @@ def _forecast(run: Run) -> dict[str, str]:
 def _answer(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_plain(item) for item in value)
+    if isinstance(value, dict) and "sentence" in value and "bound" in value:
+        return str(value["sentence"])
     if isinstance(value, dict) and "matrix" in value:
         from workbench.runs.transfers import text
 

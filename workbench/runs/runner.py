@@ -184,6 +184,8 @@ def _persist(client: Client, collections: dict[str, Any]) -> dict[str, Any]:
     """Compute all collections as one graph, and leave them on the cluster."""
     from distributed.client import futures_of
 
+    if not collections:
+        return {}
     persisted = dict(zip(collections, client.persist(list(collections.values())), strict=True))
     _wait(futures_of(list(persisted.values())))
     return persisted

@@ -11,7 +11,8 @@ import dask
 import numpy as np
 from dask.utils import format_bytes
 
-from workbench.workloads import array, checks, estimates, file, network, presets, svd, sweep
+from workbench.workloads import ancestry, array, checks, estimates, file, genotypes, network, presets, svd, sweep
+from workbench.workloads.ancestry import certificate_json
 from workbench.workloads.fields import Layout, Tolerance
 from workbench.workloads.generators import TILE, fast_reason
 from workbench.workloads.layout import cut, working_type
@@ -22,8 +23,6 @@ from workbench.workloads.values import BadParameterError, Check, Needs, Surround
 
 if TYPE_CHECKING:
     from distributed import Client
-
-    from workbench.linalg.certificate import Certificate
 
 
 def _random_array(
@@ -188,20 +187,6 @@ def _singular_values(results: Mapping[str, Any]) -> dict[str, Any]:
     return values if found is None else values | {"certificate": certificate_json(found)}
 
 
-def certificate_json(found: Certificate) -> dict[str, Any]:
-    """What a certificate says, as JSON."""
-    return {
-        "sentence": found.sentence,
-        "status": found.status,
-        "bound": [float(each) for each in found.bound],
-        "tol": float(found.tol),
-        "angle": float(found.angle),
-        "passes": int(found.passes),
-        "bytes_read": int(found.bytes_read),
-        "dtype": found.dtype,
-    }
-
-
 TEMPLATES: tuple[Template, ...] = (
     Template(
         array.array_sum,
@@ -289,5 +274,27 @@ TEMPLATES: tuple[Template, ...] = (
         summary_of=_singular_values,
         parts=_readers,
         extra={"tolerance": (Tolerance, 0.1)},
+    ),
+    Template(
+        genotypes.genotype_pca,
+        title="Principal components of genotypes",
+        returns=("components",),
+        small=(),
+        values=("components",),
+        resolver=ancestry.resolved_pca,
+        estimate=ancestry.pca_needs,
+        checker=ancestry.components_are_right,
+        summary_of=ancestry.pca_summary,
+    ),
+    Template(
+        genotypes.pack_genotypes,
+        title="Pack genotypes",
+        returns=("packed", "bytes_before"),
+        small=(),
+        values=("packed", "bytes_before"),
+        resolver=ancestry.resolved_packing,
+        estimate=ancestry.packing_needs,
+        checker=ancestry.packed_is_the_same,
+        summary_of=ancestry.packing_summary,
     ),
 )

@@ -289,8 +289,8 @@ def _orthonormalised(x: _Matrix, taken: int, work: Work, threads_per_worker: int
         serial={"svd": small**3},
         moved=8 * x.n_blocks * small * small,
         sentence=f"{verb} {format_bytes(x.n_bytes)} in one pass. The array waits in memory until U, as large, "
-        f"takes its place: about {format_bytes(stays + held)} on all workers together, {format_bytes(held)} of it in the hands "
-        "of one worker at a time.",
+        f"takes its place: about {format_bytes(stays + held)} on all workers together, {format_bytes(held)} of it "
+        "in the hands of one worker at a time.",
     )
 
 

@@ -204,3 +204,62 @@ ArrayName = Annotated[
         examples=("x", "group/dataset"),
     ),
 ]
+
+GenotypePath = Annotated[
+    str,
+    Field(min_length=1),
+    Words(
+        allowed="the path or URL of a PLINK .bed file, VCF Zarr, a packed store, or counts in Zarr, .npy or HDF5",
+        description="Genotypes: PLINK .bed (with .bim and .fam), VCF Zarr, a packed store, or an array of counts.",
+        examples=("study.bed", "study.vcz", "s3://bucket/study.zarr"),
+    ),
+]
+
+NewPath = Annotated[
+    str,
+    Field(min_length=1),
+    Words(
+        allowed="the path or URL of the store to be written",
+        description="Where the packed store is written.",
+        examples=("study.zarr",),
+    ),
+]
+
+Labels = Annotated[
+    str,
+    Field(min_length=1),
+    Words(
+        allowed="the path of a text table with a header and a column of sample names",
+        description="Table of further columns on the samples, such as their population, by which they are coloured.",
+        examples=("populations.tsv",),
+    ),
+]
+
+Orientation = Annotated[
+    Literal["variants×samples", "samples×variants"],
+    Words(
+        allowed="variants×samples or samples×variants",
+        description="How an array of counts lies, where it doesn't say so itself.",
+    ),
+]
+
+MissingCode = Annotated[
+    float,
+    Words(
+        allowed="a number, such as -1",
+        description="Value that stands for 'not known' in an array of counts; those in common use are understood.",
+    ),
+]
+
+Scaler = Annotated[
+    Literal["patterson", "hail", "plink", "standard", "center"],
+    Words(
+        allowed="patterson, hail, plink, standard or center",
+        description="Whose centring and scaling: eigenvalues differ by known factors, which the result names.",
+    ),
+]
+
+Codec = Annotated[
+    Literal["2-bit", "blosc"],
+    Words(allowed="2-bit or blosc", description="Two bits for each genotype, or a byte compressed by Blosc."),
+]

@@ -125,8 +125,8 @@ class Template:
         around = Surroundings(memory, threads, threads_per_worker or 1, on_gpu)
         given = {name: forms.from_text(value, self._form.model_fields[name].annotation) for name, value in raw.items()}
         resolved, notes = self.resolver(values, given, around)
-        if "path" in given:
-            given["path"] = resolved["path"]  # The process that runs it has another working folder.
+        # The process that runs it has another working folder.
+        given |= {name: resolved[name] for name in ("path", "to", "labels") if name in given}
         return Parameters(
             workload=self.name,
             given=given,
@@ -171,7 +171,7 @@ class Template:
         built = self.build(parameters)
         collections = {name: found for name, found in built.items() if name not in self.values}
         persist = dask.persist if client is None else lambda *found: client.persist(list(found))
-        results = built | dict(zip(collections, persist(*collections.values()), strict=True))
+        results = built | dict(zip(collections, persist(*collections.values()) if collections else (), strict=True))
         results |= {name: results[name].to_backend("numpy").compute() for name in self.gathered(parameters)}
         return self.summarise(results), self.check(parameters, results, client)
 
@@ -185,7 +185,8 @@ class Template:
 
     def _arguments(self, parameters: Parameters) -> dict[str, Any]:
         resolved = parameters.resolved
-        return arguments({name: value for name, value in resolved.items() if name not in self.extra})
+        taken = inspect.signature(self.function).parameters
+        return arguments({name: value for name, value in resolved.items() if name in taken})
 
     @cached_property
     def _form(self) -> type[BaseModel]:

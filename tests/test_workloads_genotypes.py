@@ -1,0 +1,181 @@
+"""genotype_pca and pack_genotypes, on files that Debian's plink writes and on simulated populations."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.test_runs import start_cluster
+from workbench.cli import main
+from workbench.genotypes import open_genotypes
+from workbench.session import Session
+from workbench.workloads import template
+from workbench.workloads.values import BadParameterError
+
+PCA, PACK = template("genotype_pca"), template("pack_genotypes")
+
+
+def _plink(program: str, folder: Path, *arguments: str) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"needs Debian's {program}: sh tests/apt-install.sh {program}")
+    done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _dummy(folder: Path) -> Path:
+    _plink("plink1.9", folder, "--dummy", "80", "700", "0.1", "--seed", "5", "--out", "dummy")
+    return folder / "dummy.bed"
+
+
+def _by_hand(folder: Path) -> Path:
+    """A VCF with missing, monomorphic and all-missing sites, made a .bed file by plink."""
+    rng = np.random.default_rng(0)
+    names = "\t".join(f"s{i}" for i in range(60))
+    lines = [
+        "##fileformat=VCFv4.3",
+        "##contig=<ID=1>",
+        f"#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\tFORMAT\t{names}",
+    ]
+    lines.insert(2, '##FORMAT=<ID=GT,Number=1,Type=String,Description="Genotype">')
+    for site in range(400):
+        words = rng.choice(["0/0", "0/1", "1/1"], 60, p=rng.dirichlet([2, 2, 2]))
+        words[rng.random(60) < 0.05] = "./."
+        words[:] = "0/0" if site % 20 == 3 else "./." if site % 20 == 7 else words
+        lines.append("\t".join(("1", str(site + 1), f"v{site}", "A", "G", ".", ".", ".", "GT", *words)))
+    (folder / "hand.vcf").write_text("\n".join(lines) + "\n")
+    _plink("plink2", folder, "--vcf", "hand.vcf", "--make-bed", "--out", "hand")
+    return folder / "hand.bed"
+
+
+def _eigenvalues(counts: np.ndarray[Any, Any], k: int) -> np.ndarray[Any, Any]:
+    """Of the cleaned matrix by Patterson's convention, by NumPy in float64."""
+    c = np.where(counts > 2, np.nan, counts.astype(float))
+    c = c[~np.isnan(c).all(axis=1)]
+    mean = np.nanmean(c, axis=1, keepdims=True)
+    c, mean = c[np.nanstd(c, axis=1) > 0], mean[np.nanstd(c, axis=1) > 0]
+    p = mean / 2
+    m = np.where(np.isnan(c), 0, c - mean) / np.sqrt(p * (1 - p))
+    return np.linalg.eigvalsh(m.T @ m)[::-1][:k] / counts.shape[1]
+
+
+@pytest.mark.parametrize("make", [_dummy, _by_hand])
+def test_plinks_files_have_numpys_eigenvalues_from_the_command_line(
+    make: Any, tmp_path: Path, data_folder: Path, capsys: Any
+) -> None:
+    path = make(tmp_path)
+    start_cluster("calm-otter")
+    given = ["-p", f"path={path}", "-p", "n_components=5", "-p", "tol=1e-7"]
+    assert main(["run", "genotype_pca", "--cluster", "calm-otter", "--json", *given]) == 0
+    run = json.loads(capsys.readouterr().out)
+    expected = _eigenvalues(open_genotypes(path).counts().compute(), 5)
+    np.testing.assert_allclose(run["result"]["explained_variance"], expected, rtol=1e-6)
+    assert run["check"]["passed"], run["check"]["what"]
+    assert run["result"]["certificate"]["sentence"] in run["check"]["what"]
+    if make is _by_hand:
+        assert sorted(run["result"]["dropped"].values()) == [20, 20]
+    assert main(["show", run["id"]]) == 0
+    told = capsys.readouterr().out
+    assert "Certificate" in told
+    assert "scores" not in told
+    asyncio.run(Session().stop("calm-otter"))
+
+
+def _truncated(folder: Path) -> Path:
+    bed = _dummy(folder)
+    bed.write_bytes(bed.read_bytes()[:-5])
+    return bed
+
+
+def _wrong_magic(folder: Path) -> Path:
+    bed = _dummy(folder)
+    bed.write_bytes(b"\x00" + bed.read_bytes()[1:])
+    return bed
+
+
+def _other_bim(folder: Path) -> Path:
+    bed = _dummy(folder)
+    bim = bed.with_suffix(".bim")
+    bim.write_text("".join(bim.read_text().splitlines(keepends=True)[:-3]))
+    return bed
+
+
+def _empty_group(folder: Path) -> Path:
+    zarr.open_group(folder / "nothing.zarr", mode="w")
+    return folder / "nothing.zarr"
+
+
+@pytest.mark.parametrize("make", [_truncated, _wrong_magic, _other_bim, _empty_group])
+@pytest.mark.parametrize("workload", ["genotype_pca", "pack_genotypes"])
+def test_a_file_that_is_broken_gets_one_sentence_and_exit_code_2(
+    make: Any, workload: str, tmp_path: Path, data_folder: Path, capsys: Any
+) -> None:
+    path = make(tmp_path)
+    to = ["-p", f"to={tmp_path / 'out.zarr'}"] if workload == "pack_genotypes" else []
+    assert main(["run", workload, "--on", "cpu --workers 1", "-p", f"path={path}", *to]) == 2
+    said = capsys.readouterr().err.strip()
+    assert len(said.splitlines()) == 1, said
+    assert str(path.with_suffix("")) in said
+    assert "xpected" in said
+
+
+def test_simulated_populations_are_found_and_said_to_be_apart(quick_client: Any) -> None:
+    given = {"n_variants": 3000, "n_samples": 90, "n_populations": 4, "n_components": 3}
+    parameters = PCA.validate(given, memory=2**31, threads=2)
+    summary, check = PCA.compute(parameters, quick_client)
+    assert check.passed, check.what
+    assert "Populations make up" in check.what
+    assert set(summary["scatter"]["labels"]) == {f"population {i}" for i in (1, 2, 3, 4)}
+    assert summary["scatter"]["label"] == "population"
+    assert len(json.dumps(summary)) < 20_000
+    there: dict[str, Any] = {}
+    exec(PCA.cell(parameters), there)
+    np.testing.assert_allclose(there["components"].singular_values_, summary["singular_values"], rtol=1e-6)
+
+
+def test_components_of_noise_that_are_not_certain_fail_the_check() -> None:
+    given = {"n_variants": 2000, "n_samples": 150, "n_populations": 1, "n_components": 8, "tol": 1e-9}
+    results = PCA.build(PCA.validate(given))
+    found = results["components"]
+    doubtful = dataclasses.replace(found.certificate, status="not reached")
+    check = PCA.check(PCA.validate(given), {"components": dataclasses.replace(found, certificate=doubtful)})
+    assert not check.passed
+    assert check.what == doubtful.sentence
+    skewed = dataclasses.replace(found, scores=found.scores + found.scores[:, :1])
+    assert not PCA.check(PCA.validate(given), {"components": skewed}).passed
+
+
+@pytest.mark.parametrize("codec", ["2-bit", "blosc"])
+def test_packed_genotypes_are_those_of_the_source(codec: str, tmp_path: Path, quick_client: Any) -> None:
+    counts = np.random.default_rng(0).integers(0, 4, (900, 37)).astype("uint8")
+    np.save(tmp_path / "counts.npy", counts)
+    given = {"path": str(tmp_path / "counts.npy"), "to": str(tmp_path / "out.zarr"), "codec": codec}
+    parameters = PACK.validate(given)
+    assert PACK.needs(parameters).peak(2) > 0
+    summary, check = PACK.compute(parameters, quick_client)
+    assert check.passed, check.what
+    assert summary["bytes_before"] == (tmp_path / "counts.npy").stat().st_size
+    assert summary["ratio"] == summary["bytes_before"] / summary["bytes_after"]
+    again, _ = PACK.compute(parameters, quick_client)
+    assert again == summary
+    counts[0, 0] = (counts[0, 0] + 1) % 3
+    np.save(tmp_path / "counts.npy", counts)
+    other = PACK.check(parameters, {"packed": open_genotypes(tmp_path / "out.zarr")}, quick_client)
+    assert not other.passed
+
+
+def test_more_components_or_populations_than_samples_are_refused() -> None:
+    for name, given in (
+        ("n_components", {"n_samples": 5, "n_populations": 2}),
+        ("n_populations", {"n_samples": 5, "n_components": 2}),
+    ):
+        with pytest.raises(BadParameterError, match=name):
+            PCA.validate(given)

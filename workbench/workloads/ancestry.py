@@ -1,0 +1,334 @@
+"""What is known of genotype_pca and pack_genotypes beside their code: parameters, needs, answers, checks."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from dask.utils import format_bytes
+
+from workbench.errors import BadInputError
+from workbench.workloads.estimates import expected_passes
+from workbench.workloads.registry import Resolution
+from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from workbench.genotypes import GenotypePCA, Genotypes
+    from workbench.linalg import Certificate
+
+SHOWN = 500
+"""Samples of a scatter plot that are kept with a run: a list of runs is sent whole."""
+_COMPONENTS_SHOWN = 4
+_LABELS = 20
+
+_BLOCK_BYTES = 8 * 2**20
+_TILES = 12_000_000
+"""Bytes of tiles and narrow factors in floating point that a thread has beside its block, as measured."""
+_COMPILED = 165_000_000
+"""Bytes that numba and what it has compiled take in a worker."""
+
+_TELLING = 20.0
+"""Times F_ST is above Patterson's threshold, so that populations must show."""
+
+
+def certificate_json(found: Certificate) -> dict[str, Any]:
+    """What a certificate says, as JSON."""
+    return {
+        "sentence": found.sentence,
+        "status": found.status,
+        "bound": [float(each) for each in found.bound],
+        "tol": float(found.tol),
+        "angle": float(found.angle),
+        "passes": int(found.passes),
+        "bytes_read": int(found.bytes_read),
+        "dtype": found.dtype,
+    }
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+
+def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+    """What is in the file, or is simulated, and whether its packed blocks are held between the passes."""
+    if values["path"] is None:
+        shape = (values["n_variants"], values["n_samples"])
+        if values["n_populations"] > shape[1]:
+            raise BadParameterError(
+                f"n_populations of genotype_pca is {values['n_populations']}. Give a whole number from 1 to "
+                f"{shape[1]}, the number of samples.",
+                "n_populations",
+            )
+        where, notes = {"path": None}, ("Without a path, populations are simulated.",)
+    else:
+        where, shape, _ = _found("genotype_pca", values)
+        notes = _needless(given)
+    if values["n_components"] > min(shape):
+        raise BadParameterError(
+            f"n_components of genotype_pca is {values['n_components']}. Give a whole number from 1 to {min(shape)}: "
+            f"there are {shape[0]} variants of {shape[1]} samples.",
+            "n_components",
+        )
+    packed = shape[0] * -(-shape[1] // 4)
+    keep = around.memory is None or packed < around.memory / 2
+    if not keep:
+        notes = (*notes, f"{format_bytes(packed)} are more than half of the memory: read again at each pass.")
+    if around.on_gpu:
+        notes = (*notes, "Packed genotypes are worked on by the processors of the workers, not by their GPUs.")
+    return values | where | {"shape": shape, "keep": keep}, notes
+
+
+def resolved_packing(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+    """What is in the file, and an absolute path to write to."""
+    from workbench.genotypes import places
+
+    where, shape, n_bytes = _found("pack_genotypes", values)
+    to = places.full(values["to"])
+    if to == where["path"]:
+        raise BadParameterError(f"to of pack_genotypes is {to}, what is read from. Give another path.", "to")
+    return values | where | {"to": to, "shape": shape, "bytes_before": n_bytes}, ()
+
+
+def _found(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, int], int]:
+    """Absolute paths, variants and samples, and bytes of what is there."""
+    from workbench.genotypes import places
+
+    path = places.full(values["path"])
+    labels = None if values["labels"] is None else places.full(values["labels"])
+    options = (values["array"], values["orientation"], values["missing"])
+    try:
+        shape, n_bytes = _opened(path, labels, options, _stamp(path), _stamp(labels))
+    except BadInputError as err:
+        raise BadParameterError(f"path of {workload}: {err}", "path") from err
+    return {"path": path, "labels": labels}, shape, n_bytes
+
+
+@lru_cache(maxsize=16)
+def _opened(path: str, labels: str | None, options: tuple[Any, ...], *_: Any) -> tuple[tuple[int, int], int]:
+    """Variants, samples and bytes. A form asks for them at each key, and a .bim file may have millions of lines."""
+    from workbench.genotypes import open_genotypes
+
+    array, orientation, missing = options
+    found = open_genotypes(path, array=array, orientation=orientation, missing=missing, labels=labels)
+    return found.shape, size_of_genotypes(found.source or path)
+
+
+def _stamp(path: str | None) -> Any:
+    """What changes when somebody writes to a file of this machine; something new each time where that can't be told."""
+    if path is None:
+        return None
+    stem = path.removesuffix(".bed").removesuffix(".bim").removesuffix(".fam")
+    there = [Path(name) for name in (path, *(f"{stem}{suffix}" for suffix in (".bed", ".bim", ".fam")))]
+    stamps = tuple((each.stat().st_mtime_ns, each.stat().st_size) for each in there if each.is_file())
+    return stamps or time.monotonic()
+
+
+def size_of_genotypes(place: str) -> int:
+    """Bytes of a file, or of all files of a folder; of PLINK's three files together."""
+    import fsspec
+
+    fs, root = fsspec.core.url_to_fs(place)
+    if place.endswith(".bed"):
+        stem = root.removesuffix(".bed")
+        return sum(int(fs.size(stem + suffix)) for suffix in (".bed", ".bim", ".fam"))
+    return int(fs.du(root))
+
+
+def _needless(given: Mapping[str, Any]) -> tuple[str, ...]:
+    simulated = ("n_variants", "n_samples", "n_populations", "fst", "missing_rate")
+    names = ", ".join(name for name in simulated if name in given)
+    return (f"{names}: of simulated populations only, without effect on a file.",) if names else ()
+
+
+# --- needs ------------------------------------------------------------------------------------------------------------
+
+
+def pca_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+    """Passes over packed blocks, until the accuracy is reached."""
+    from workbench.genotypes import fast
+    from workbench.genotypes.pca import LARGE
+
+    (n_variants, n_samples), k = resolved["shape"], resolved["n_components"]
+    packed = n_variants * -(-n_samples // 4)
+    passes = max(5, expected_passes(resolved["tol"]) // 2)
+    width = min(max(16, k + 10), n_samples)
+    compiled = _COMPILED if n_variants * n_samples >= LARGE and fast.installed() else 0
+    block = min(_BLOCK_BYTES, packed)
+    made = n_samples * 256 * 12 if resolved["path"] is None else 0
+    held = (2 * block + _TILES + 6 * width * n_samples * 8 + made) * threads_per_worker + compiled
+    stays = packed if resolved["keep"] else 0
+    n_blocks = max(16, -(-packed // _BLOCK_BYTES))
+    times = 1 if resolved["keep"] else passes
+    hold = "held in memory" if resolved["keep"] else "read again each time"
+    return Needs(
+        input_bytes=packed,
+        output_bytes=8 * k * (n_samples + 2),
+        bytes_processed=passes * packed,
+        passes=passes,
+        held_per_worker=held,
+        held_total=held + stays,
+        kept=stays,
+        received=block,
+        n_tasks=(passes + 2 * times) * n_blocks,
+        n_rounds=passes + 1,
+        n_blocks=n_blocks,
+        work={"thin_f32": 4.0 * passes * n_variants * n_samples * width, "read": float(times * packed)}
+        | ({"integers": float(times * n_variants * n_samples)} if resolved["path"] is None else {}),
+        moved=2 * passes * width * n_samples * 8,
+        sentence=f"Goes through {format_bytes(packed)} of packed genotypes about {passes} times, {hold}: "
+        f"{format_bytes(held)} in the hands of one worker at a time.",
+    )
+
+
+def packing_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+    """One pass, in which a block is read, packed and written."""
+    n_variants, n_samples = resolved["shape"]
+    packed = n_variants * -(-n_samples // 4)
+    block = min(_BLOCK_BYTES, packed)
+    # A block unpacked, as most sources have it, and packed.
+    held = (6 * block if resolved["path"].endswith(".bed") and resolved["codec"] == "2-bit" else 12 * block) + 10**7
+    n_blocks = max(1, -(-packed // _BLOCK_BYTES))
+    return Needs(
+        input_bytes=packed,
+        output_bytes=0,
+        bytes_processed=packed,
+        passes=1,
+        held_per_worker=held * threads_per_worker,
+        held_total=held * threads_per_worker,
+        kept=0,
+        n_tasks=n_blocks,
+        n_blocks=n_blocks,
+        work={"read": 4.0 * packed, "write": 4.0 * packed},
+        sentence=f"Writes about {format_bytes(packed)} of packed genotypes block by block: "
+        f"{format_bytes(held * threads_per_worker)} in a worker at a time is enough.",
+    )
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def pca_summary(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Singular values, variances, what was kept, and the scores of some samples for a plot."""
+    found: GenotypePCA = results["components"]
+    return {
+        "singular_values": [float(each) for each in found.singular_values_],
+        "explained_variance": [float(each) for each in found.explained_variance_],
+        "explained_variance_ratio": [float(each) for each in found.explained_variance_ratio_],
+        "kept": int(found.kept.sum()),
+        "dropped": {reason: int(count) for reason, count in found.dropped.items()},
+        "convention": found.convention,
+        "certificate": certificate_json(found.certificate),
+        "scatter": _scatter(found),
+    }
+
+
+def _scatter(found: GenotypePCA) -> dict[str, Any]:
+    """Scores of samples spread evenly over all, with the label that tells groups apart."""
+    n_samples = len(found.samples)
+    chosen = np.unique(np.linspace(0, n_samples - 1, min(SHOWN, n_samples)).round().astype(int))
+    name = label_column(found.sample_table, n_samples)
+    labels = None if name is None else np.asarray(found.sample_table[name]).astype(str)
+    if labels is not None:
+        names, counts = np.unique(labels, return_counts=True)
+        largest = names[np.argsort(-counts, kind="stable")][: _LABELS - 1]
+        labels = labels if len(names) <= _LABELS else np.where(np.isin(labels, largest), labels, "other")
+    scores = found.scores[chosen, :_COMPONENTS_SHOWN]
+    return {
+        "n_samples": n_samples,
+        "samples": np.asarray(found.samples)[chosen].astype(str).tolist(),
+        "scores": [[float(f"{each:.4g}") for each in column] for column in scores.T],
+        "label": name,
+        "labels": None if labels is None else labels[chosen].tolist(),
+    }
+
+
+def label_column(table: Mapping[str, Any], n_samples: int) -> str | None:
+    """The column by which samples are told apart: one called population if there is one, else one of few values."""
+    distinct = {name: len(np.unique(np.asarray(column).astype(str))) for name, column in table.items()}
+    useful = [name for name, count in distinct.items() if 1 < count < max(2, min(n_samples, 200))]
+    named = [name for name in useful if "pop" in name.lower()]
+    return next(iter([*named, *(name for name in useful if name not in ("sex", "father", "mother")), *useful]), None)
+
+
+def packing_summary(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the store is, and how large."""
+    packed: Genotypes = results["packed"]
+    assert packed.source is not None
+    before, after = results["bytes_before"], size_of_genotypes(packed.source)
+    return {
+        "store": packed.source,
+        "variants": packed.n_variants,
+        "samples": packed.n_samples,
+        "bytes_before": before,
+        "bytes_after": after,
+        "ratio": before / after,
+    }
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def components_are_right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    """The certificate's word, orthogonal scores of the sizes that are stated, and populations apart where simulated."""
+    found: GenotypePCA = results["components"]
+    if found.certificate.status == "not reached":
+        return Check(passed=False, what=found.certificate.sentence)
+    scores = np.asarray(found.scores, dtype="float64")
+    lengths = np.linalg.norm(scores, axis=0)
+    gram = (scores.T @ scores) / np.outer(lengths, lengths)
+    skew = float(np.abs(gram - np.eye(len(gram))).max())
+    if not skew <= 1e-6:
+        return Check(passed=False, what=f"The components are not orthogonal to each other: off by {skew:.1e}.")
+    told = f"{found.certificate.sentence} Components are orthogonal to {skew:.1e}."
+    if resolved["path"] is not None:
+        return Check(passed=True, what=told)
+    return _populations_are_apart(resolved, found, told)
+
+
+def _populations_are_apart(resolved: Mapping[str, Any], found: GenotypePCA, told: str) -> Check:
+    # Patterson, Price, Reich (2006): structure shows from F_ST of 1 / sqrt(variants × samples) on.
+    threshold = 1 / math.sqrt(max(1, int(found.kept.sum())) * len(found.samples))
+    n_populations = resolved["n_populations"]
+    if n_populations < 2 or resolved["fst"] < _TELLING * threshold or len(found.samples) < 3 * n_populations:
+        return Check(passed=True, what=f"{told} Populations are too near to each other, or too few, to be told apart.")
+    labels, first = np.asarray(found.sample_table["population"]), np.asarray(found.scores[:, 0])
+    between = sum(
+        (labels == name).sum() * (first[labels == name].mean() - first.mean()) ** 2 for name in np.unique(labels)
+    )
+    share = float(between / ((first - first.mean()) ** 2).sum())
+    passed = share > 0.5
+    return Check(
+        passed=bool(passed),
+        what=f"{told} Populations make up {100 * share:.3g} % of the first component's variance"
+        + ("." if passed else ", more than half of which was expected of an F_ST so far above the threshold."),
+    )
+
+
+def packed_is_the_same(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    """Sampled blocks of the store, read again, against the source."""
+    from workbench.genotypes import open_genotypes
+    from workbench.workloads.checks import computed
+
+    told = {name: resolved[name] for name in ("array", "orientation", "missing")}
+    source, packed = open_genotypes(resolved["path"], **told), open_genotypes(resolved["to"])
+    if source.shape != packed.shape:
+        return Check(
+            passed=False, what=f"The store has {packed.shape} variants and samples, the source {source.shape}."
+        )
+    if list(source.samples) != list(packed.samples):
+        return Check(passed=False, what="The names of the samples in the store are not those of the source.")
+    ends = np.cumsum((0, *packed.packed.chunks[0]))
+    chosen = sorted({round(each) for each in np.linspace(0, len(ends) - 2, 4)}) if len(ends) > 1 else []
+    rows = [slice(int(ends[i]), int(ends[i + 1])) for i in chosen]
+    differences = [(source[part].counts() != packed[part].counts()).sum() for part in rows]
+    wrong = sum(int(each) for each in computed(client, *differences))
+    of = f"{len(rows)} of {len(ends) - 1} blocks"
+    if wrong:
+        return Check(passed=False, what=f"{wrong} genotypes in {of} of the store differ from the source.")
+    return Check(passed=True, what=f"{of} of the store, read again, hold the genotypes of the source.")
