@@ -7,7 +7,12 @@ own in turn, transfers, samples of workers, counts. What watching costs the sche
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import shutil
+import sqlite3
 import statistics
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,3 +111,120 @@ def measure_record(folder: Path, n_tasks: int) -> None:
         seconds.append((read, time.process_time() - began, time.perf_counter() - wall))
     read, cpu_seconds, wall = (statistics.median(column) for column in zip(*seconds, strict=True))
     print(f"  opening: {wall:.2f} s, {cpu_seconds:.2f} s CPU, of which reading {read:.2f} s (goal: at most 2 s)")
+
+
+PAN = """async ([zoom, frames]) => {
+  const document = Bokeh.documents.at(-1), time = document.get_model_by_name('time')
+  const {start: [start], end: [end]} = document.get_model_by_name('replay').data
+  const width = (end - start) / zoom
+  let left = start + (end - start - width) / 2
+  time.setv({start: left, end: left + width})
+  await new Promise(done => setTimeout(done, 2000))
+  const tick = () => new Promise(requestAnimationFrame)
+  await tick()
+  const began = performance.now()
+  for (let frame = 0; frame < frames; frame++) {
+    left += (frame < frames / 2 ? 1 : -1) * width / 200
+    time.setv({start: left, end: left + width})
+    await tick()
+  }
+  await tick()
+  return [1000 * frames / (performance.now() - began), document.get_model_by_name('tasks').data.left.length]
+}"""
+
+
+def measure_frames(folder: Path) -> None:
+    """Print the frames per second while the report of a run is panned in Chromium, at several zooms."""
+    from playwright.sync_api import sync_playwright
+
+    from workbench.figures.report import report_html
+
+    page = folder / "report.html"
+    began = time.process_time()
+    page.write_text(report_html({"id": "a", "workload": "made up"}, read_events(folder / "events.parquet")))
+    took = time.process_time() - began
+    print(f"  report: {page.stat().st_size / 2**20:.1f} MiB with every task, written in {took:.1f} s CPU")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        print("  panning: Chromium isn't here. Debian and Ubuntu: apt install chromium")
+        return
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        )
+        shown = browser.new_page(viewport={"width": 1400, "height": 900})
+        shown.goto(page.as_uri())
+        shown.wait_for_function("globalThis.Bokeh?.documents.at(-1)?.get_model_by_name('head')", timeout=120_000)
+        shown.wait_for_timeout(3000)
+        for zoom in (1, 4, 16, 256, 4096):
+            rate, n_rectangles = shown.evaluate(PAN, [zoom, 60])
+            print(f"  panning at zoom {zoom:4}: {rate:5.1f} frames/s, {n_rectangles} rectangles (goal: at least 20)")
+        browser.close()
+
+
+def measure_server(folder: Path) -> None:
+    """Print what the server takes to answer a pan of the Lab tab, which draws no more than the report does."""
+    from workbench.figures.live import LiveFigure
+
+    figure = LiveFigure()
+    figure.feed([read_events(folder / "events.parquet")])
+    figure.patches()
+    start, end = figure.window()
+    for zoom in (1, 16, 4096):
+        width, seconds = (end - start) / zoom, []
+        for step in range(5):
+            left = start + (end - start - width) * (0.4 + 0.01 * step)
+            began = time.process_time()
+            figure.show_range(left, left + width, 1200)
+            seconds.append(time.process_time() - began)
+        print(f"  Lab tab, detail after a pan at zoom {zoom:4}: {1000 * statistics.median(seconds):.0f} ms CPU")
+
+
+def measure_history(folder: Path, n_runs: int) -> None:
+    """Print what listing and filtering a long history takes."""
+    import dask
+
+    from workbench.hardware import inventory
+    from workbench.runs import store
+    from workbench.runs.store import Run
+
+    with dask.config.set({"workbench.data-folder": str(folder / "data")}):
+        machine = inventory().model_dump(mode="json")
+        first = store.create(Run(id="run-0", workload="array_sum", cluster="a", status="done", inventory=machine))
+        with contextlib.closing(sqlite3.connect(folder / "data" / "runs.db")) as database, database:
+            columns = [row[1] for row in database.execute("PRAGMA table_info(run)")]
+            chosen = {"id": "'run-' || n", "created": "n", "workload": "'workload_' || (n % 20)"}
+            chosen |= {"cluster": "'cluster-' || (n % 300)", "status": "iif(n % 50, 'done', 'failed')"}
+            values = ", ".join(chosen.get(name, f'"{name}"') for name in columns)
+            database.execute(
+                f"WITH RECURSIVE k(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < {n_runs - 1}) "
+                f"INSERT INTO run SELECT {values} FROM run, k WHERE id = '{first.id}'"
+            )
+        for asked in ({}, {"workload": "workload_7"}, {"status": "failed"}, {"cluster": "cluster-7"}, {"limit": 1000}):
+            seconds = []
+            for _ in range(7):
+                began = time.perf_counter()
+                found = store.select(**asked)
+                seconds.append(time.perf_counter() - began)
+            said = ", ".join(f"{name}={value}" for name, value in asked.items()) or "the latest"
+            print(f"  {n_runs} runs, {said}: {1000 * statistics.median(seconds):.1f} ms for {len(found)}")
+    print("  goal: at most 100 ms for a page of 50")
+
+
+def main() -> None:
+    """Print all of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=10_000)
+    chosen = parser.parse_args()
+    print(f"A run of {chosen.tasks} tasks")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        measure_record(folder, chosen.tasks)
+        measure_server(folder)
+        measure_frames(folder)
+        measure_history(folder, chosen.runs)
+
+
+if __name__ == "__main__":
+    main()
