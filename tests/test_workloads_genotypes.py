@@ -16,6 +16,7 @@ import zarr
 
 from tests.test_runs import start_cluster
 from workbench.cli import main
+from workbench.figures.report import report_html
 from workbench.genotypes import open_genotypes
 from workbench.session import Session
 from workbench.workloads import template
@@ -173,9 +174,17 @@ def test_packed_genotypes_are_those_of_the_source(codec: str, tmp_path: Path, qu
 
 
 def test_more_components_or_populations_than_samples_are_refused() -> None:
-    for name, given in (
-        ("n_components", {"n_samples": 5, "n_populations": 2}),
-        ("n_populations", {"n_samples": 5, "n_components": 2}),
-    ):
-        with pytest.raises(BadParameterError, match=name):
-            PCA.validate(given)
+    with pytest.raises(BadParameterError, match="n_components"):
+        PCA.validate({"n_samples": 5, "n_populations": 2})
+    with pytest.raises(BadParameterError, match="n_populations"):
+        PCA.validate({"n_samples": 5, "n_components": 2})
+
+
+def test_the_report_draws_how_values_fall_and_where_samples_lie() -> None:
+    given = {"n_variants": 1500, "n_samples": 60, "n_populations": 4, "n_components": 3}
+    summary, _ = PCA.compute(PCA.validate(given))
+    page = report_html({"workload": "genotype_pca", "status": "done", "result": summary}, None)
+    assert summary["certificate"]["sentence"] in page
+    assert "Scree plot" in page
+    assert "60 samples" in page
+    assert "population 3" in page

@@ -8,11 +8,12 @@ from html import escape
 from typing import Any, NamedTuple
 
 from workbench.figures.bandwidth import bandwidth_figure
+from workbench.figures.components import scatter_figure, scree_figure
 from workbench.figures.topology import topology_figure
 from workbench.hardware.values import Topology
 from workbench.runs import sweep, transfers
 
-_OWN = ("bandwidth", "sentence", "summary", "left_out", "rows")
+_OWN = ("bandwidth", "sentence", "summary", "left_out", "rows", "certificate", "scatter", "convention", "dropped")
 """Parts of a result that have a section of their own."""
 
 _SCRIPT = """
@@ -49,7 +50,8 @@ def plain(result: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def sections(run: Mapping[str, Any]) -> list[Section]:
     """Sections for what this run measured; none for most."""
-    return [*_sweep(run.get("result") or {}), *_bandwidth(run.get("result") or {}), *_topology(run)]
+    result = run.get("result") or {}
+    return [*_accuracy(result), *_components(result), *_sweep(result), *_bandwidth(result), *_topology(run)]
 
 
 def sections_html(found: Sequence[Section]) -> str:
@@ -71,6 +73,23 @@ def sections_script(found: Sequence[Section]) -> str | None:
         if section.figure is not None
     }
     return _SCRIPT.replace("ITEMS", json.dumps(items)) if items else None
+
+
+def _accuracy(result: Mapping[str, Any]) -> list[Section]:
+    told = result.get("certificate")
+    if not told:
+        return []
+    return [Section("How accurate it is", _paragraph(told["sentence"]), lambda theme: scree_figure(result, theme))]
+
+
+def _components(result: Mapping[str, Any]) -> list[Section]:
+    told = result.get("scatter")
+    if not told:
+        return []
+    left_out = ", ".join(f"{count} {reason}" for reason, count in result["dropped"].items()) or "none"
+    body = _paragraph(f"{result['convention']} Variants: {result['kept']} took part; left out: {left_out}.")
+    figure = (lambda theme: scatter_figure(result, theme)) if len(told["scores"]) > 1 else None
+    return [Section("Components", body, figure)]
 
 
 def _bandwidth(result: Mapping[str, Any]) -> list[Section]:

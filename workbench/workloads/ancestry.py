@@ -57,6 +57,8 @@ def certificate_json(found: Certificate) -> dict[str, Any]:
 
 def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     """What is in the file, or is simulated, and whether its packed blocks are held between the passes."""
+    where: dict[str, Any] = {}
+    notes: tuple[str, ...]
     if values["path"] is None:
         shape = (values["n_variants"], values["n_samples"])
         if values["n_populations"] > shape[1]:
@@ -65,7 +67,7 @@ def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surro
                 f"{shape[1]}, the number of samples.",
                 "n_populations",
             )
-        where, notes = {"path": None}, ("Without a path, populations are simulated.",)
+        where, notes = where | {"path": None}, ("Without a path, populations are simulated.",)
     else:
         where, shape, _ = _found("genotype_pca", values)
         notes = _needless(given)
