@@ -285,7 +285,10 @@ WISHES = [
     ('{"type": "watch"}', "watch is missing. Give text."),
     ('{"type": "watch", "watch": 3}', "watch is 3. Give text."),
     ('{"type": "watch", "watch": "w"}', "To watch, name one cluster, run, comparison or fragment."),
-    ('{"type": "watch", "watch": "w", "cluster": "a", "run": "b"}', "To watch, name one cluster, run, comparison or fragment."),
+    (
+        '{"type": "watch", "watch": "w", "cluster": "a", "run": "b"}',
+        "To watch, name one cluster, run, comparison or fragment.",
+    ),
     ('{"type": "watch", "watch": "w", "cluster": "calm-otter", "theme": "pink"}', "theme is 'pink'."),
     ('{"type": "watch", "watch": "w", "colour": 1}', 'Unknown key "colour".'),
     ('{"type": "range", "watch": "nobody", "start": 1, "end": 2, "width": 3}', "Nothing is watched as 'nobody'."),

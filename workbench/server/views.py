@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ from workbench.figures.markup import (
     tag,
     whole_duration,
 )
+from workbench.runs.forecast import span
+from workbench.runs.store import Energy
 from workbench.server.answers import API
 
 if TYPE_CHECKING:
@@ -175,10 +177,22 @@ def runs(sight: Sight, _: str) -> str:
         return paragraph("Nothing has been run yet.")
     titles = {template.name: template.title for template in sight.session.workloads()}
     there = {each["name"] for each in sight.state.get("clusters", ())}
-    return tag("ul", *(_run(run, titles, there) for run in found), class_="wb-Runs")
+    before = _before(found)
+    return tag("ul", *(_run(run, titles, there, before.get(run["id"])) for run in found), class_="wb-Runs")
 
 
-def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str]) -> str:
+def _before(found: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Of each run that is done, the one of the same workload that was done before it."""
+    latest: dict[str, str] = {}
+    before = {}
+    for run in reversed([each for each in found if each["status"] == "done"]):
+        if run["workload"] in latest:
+            before[run["id"]] = latest[run["workload"]]
+        latest[run["workload"]] = run["id"]
+    return before
+
+
+def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before: str | None) -> str:
     title = titles.get(run["workload"], run["workload"])
     active = run["status"] in _ACTIVE
     given = "\n".join(f"{name}={json.dumps(value)}" for name, value in run["parameters"].items())
@@ -195,9 +209,11 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str]) -> str
         ),
         _progress(run) if active else "",
         _outcome(run) if run["result"] else "",
+        _warning(run),
         _where(run) if run.get("diagnosis") else "",
+        _details(run),
         paragraph(run["error"] or "", "wb-Problem", data_workbench="run-error"),
-        _foot(run, live=active and run["cluster"] in there, given=given),
+        _foot(run, live=active and run["cluster"] in there, given=given, before=before),
         id=f"wb-run-{run['id']}",
         class_=f"wb-Run wb-mod-{run['status']}",
         aria_label=f"Run of {title}, {run['status']}",
@@ -238,6 +254,42 @@ def _where(run: dict[str, Any]) -> str:
     )
 
 
+def _warning(run: dict[str, Any]) -> str:
+    """That it did not compute where it should have."""
+    found = run.get("on_gpu") or {}
+    return paragraph(found.get("warning") or "", "wb-Problem", data_workbench="gpu-warning")
+
+
+def _details(run: dict[str, Any]) -> str:
+    """What else is known of it, for who unfolds it."""
+    result = run["result"] or {}
+    told = {
+        "Forecast": _forecast(run),
+        "Energy": Energy.model_validate(run["energy"]).text() if run.get("energy") else None,
+        "On the GPU?": (run.get("on_gpu") or {}).get("sentence"),
+        "Bandwidth": _sentence(result.get("bandwidth")),
+        "Certificate": _sentence(result.get("certificate")),
+    }
+    known = {name: escape(text) for name, text in told.items() if text}
+    if not known:
+        return ""
+    return folded("Details", facts(known), id=f"wb-details-{run['id']}", data_workbench="details")
+
+
+def _forecast(run: dict[str, Any]) -> str | None:
+    """What was forecast, beside what it took."""
+    forecast = run.get("forecast")
+    if not forecast:
+        return None
+    lasting = forecast.get("seconds")
+    took = f"took {duration(run['seconds'])}" if run["seconds"] is not None and run["status"] == "done" else None
+    return joined((forecast.get("verdict"), span(lasting["low"], lasting["high"]) if lasting else None, took))
+
+
+def _sentence(part: object) -> str | None:
+    return part.get("sentence") if isinstance(part, Mapping) else None
+
+
 def _answer(result: Mapping[str, Any]) -> str:
     """One line that says what came out of a run."""
     singular = result.get("singular_values")
@@ -255,14 +307,14 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _foot(run: dict[str, Any], *, live: bool, given: str) -> str:
+def _foot(run: dict[str, Any], *, live: bool, given: str, before: str | None) -> str:
     active = run["status"] in _ACTIVE
     ended = run["stopped"] or run["created"]
     past = None if active or not ended else ago(ended, time.time())
     return tag(
         "div",
         tag("span", escape(joined((run["cluster"], _origin(run), past))), class_="wb-Muted", title=given or None),
-        tag("span", *_buttons(run, live=live), class_="wb-Icons"),
+        tag("span", *_buttons(run, live=live, before=before), class_="wb-Icons"),
         class_="wb-Run-foot",
     ) + tag(
         "details",
@@ -276,7 +328,7 @@ def _origin(run: dict[str, Any]) -> str | None:
     return f"imported from {run['imported']['machine']}" if run.get("imported") else None
 
 
-def _buttons(run: dict[str, Any], *, live: bool) -> Iterator[str]:
+def _buttons(run: dict[str, Any], *, live: bool, before: str | None) -> Iterator[str]:
     path = f"runs/{run['id']}"
     if run["status"] in _ACTIVE:
         yield icon_button("close", "Cancel", data_request=f"POST {path}/cancel", data_workbench="cancel-run")
@@ -291,6 +343,20 @@ def _buttons(run: dict[str, Any], *, live: bool) -> Iterator[str]:
     if run["status"] not in _ACTIVE:
         yield icon_button(
             "file", "Open the report in a new tab", data_page=f"{API}/{path}/report", data_workbench="report"
+        )
+    if before is not None:
+        yield icon_button(
+            "beside",
+            "Open it beside the one before, in a new tab",
+            data_page=f"{API}/{path}/report?beside={before}",
+            data_workbench="beside",
+        )
+    if run["status"] not in _ACTIVE:
+        yield icon_button(
+            "export",
+            "Save it as a file, for another machine",
+            data_page=f"{API}/{path}/export",
+            data_workbench="export",
         )
     yield icon_button("list", "Log", data_unfold=f"wb-log-{run['id']}", data_workbench="run-log-button")
     if run["status"] not in _ACTIVE:
