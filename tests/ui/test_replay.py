@@ -124,12 +124,12 @@ def test_a_report_shows_each_task_when_one_zooms_in(tmp_path: Path, offline: Cal
     shown = offline(path.as_uri())
     assert shown.evaluate("() => Bokeh.documents.at(-1).get_model_by_name('tasks').data.left.length") <= 8_000
     start = float(record.tasks.start.min()) + 5
-    # What is drawn is what Python would draw: each task from half a view before to half a view after.
+    # What is drawn is what Python would draw: each task from a quarter of a view before to a quarter after.
     shown.evaluate(
         "([start, end]) => Bokeh.documents.at(-1).get_model_by_name('time').setv({start, end})",
         [1000 * start, 1000 * (start + 0.1)],
     )
-    rows = np.flatnonzero((record.tasks.stop >= start - 0.05) & (record.tasks.start <= start + 0.15))
+    rows = np.flatnonzero((record.tasks.stop >= start - 0.025) & (record.tasks.start <= start + 0.125))
     data = "Bokeh.documents.at(-1).get_model_by_name('tasks').data"
     shown.wait_for_function(f"{data}.left.length === {len(rows)}", timeout=MINUTE)
     left = sorted(shown.evaluate(f"() => {data}.left"))

@@ -141,6 +141,7 @@ def contrast(first: str, second: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
+@cache
 def _legible(color: str, background: str, least: float = _LEAST_CONTRAST) -> str:
     """`color`, moved away from the background until it can be seen on it."""
     away = "#000000" if _luminance(background) > 0.5 else "#ffffff"

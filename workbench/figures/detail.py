@@ -115,12 +115,12 @@ async function workbenchDetail(document, theme) {
 
   function show() {
     const seen = time.end - time.start, zero = start;
-    const pixels = Math.round(2 * (source.plotWidth ?? window.innerWidth));
-    const from = Math.max(0, 1000 * (time.start - zero - seen / 2)), to = 1000 * (time.end - zero + seen / 2);
+    const pixels = Math.round(1.5 * window.innerWidth);
+    const from = Math.max(0, 1000 * (time.start - zero - seen / 4)), to = 1000 * (time.end - zero + seen / 4);
     const found = rectangles(from, to, pixels);
     const order = row => category[row] === erred ? 1 : category[row] > erred ? -1 : 0;
     found.sort((one, other) => order(one[2]) - order(other[2]));
-    const pixel = 1000 * seen / pixels * 2;
+    const pixel = 1000 * seen / window.innerWidth;
     const data = {left: [], right: [], y: [], height: [], color: [], line: [], alpha: [], name: [], worker: [], key: [],
       duration: [], nbytes: []};
     for (const [left, right, row, count, busy, fill] of found) {

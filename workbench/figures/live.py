@@ -40,7 +40,7 @@ _RECTANGLES = 3_000
 _RECTANGLES_PER_LANE = 60
 """Where this is more: with fewer, eighty lanes would be a mosaic."""
 
-_SEGMENTS = 6_000
+_SEGMENTS = 4_000
 _STREAMED_EXACTLY = 60
 _WIDTH = 1_000
 """Pixels that the stream is assumed to have until `show_range` says better."""
@@ -373,7 +373,11 @@ class LiveFigure:
             lines = {worker: [self._series[worker].segments(quantity, start, end, each)] for worker in self._workers()}
             if self._pinned is not None:
                 begin, stop, pixels, _ = self._pinned
+                # What covers the whole takes its place: each line drawn twice would cost twice in every frame.
+                covers = begin <= start + 1e-3 and stop >= end - 1e-3
                 for worker, parts in lines.items():
+                    if covers:
+                        parts.clear()
                     parts.append(self._series[worker].segments(quantity, begin, stop, min(each, 2 * pixels)))
             columns = _joined(
                 [

@@ -79,8 +79,8 @@ _EMBED = """
 _HOW_TO_MOVE = '<p class="muted">Drag to move along the time axis, turn the wheel over the tasks to zoom.</p>'
 
 _WIDTH = 3_000
-_RECTANGLES = 8_000
-_RECTANGLES_PER_LANE = 200
+_RECTANGLES = 5_000
+_RECTANGLES_PER_LANE = 120
 
 
 def write_report(run: Any, folder: Path) -> Path:
