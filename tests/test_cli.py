@@ -316,7 +316,7 @@ def test_a_run_prints_its_record_and_is_kept(up, capsys):
 
 
 def test_an_answer_that_fails_its_check_has_exit_code_1(up, capsys):
-    svd = ["compressed_svd", "--cluster", "ab", "-p", "shape=2000,200", "-p", "n_power_iter=0"]
+    svd = ["compressed_svd", "--cluster", "ab", "-p", "shape=2000,200", "-p", "method=dask", "-p", "n_power_iter=0"]
     assert main(["run", *svd, "-p", "tolerance=1e-9", "--json"]) == 1
     out, err = capsys.readouterr()
     told = json.loads(out)

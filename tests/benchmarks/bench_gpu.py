@@ -34,19 +34,28 @@ def experiments(part: float) -> tuple[Measured, ...]:
     def scaled(rows: int, columns: int, block: int) -> list[int]:
         return [max(block, int(rows * part) // block * block), columns]
 
-    as_in_post = {"k": 10, "n_power_iter": 0, "tolerance": 1.0, "dtype": "uint8", "chunks": [20_000, 5_000]}
+    as_in_post = {"k": 10, "method": "dask", "n_power_iter": 0, "tolerance": 1.0, "dtype": "uint8", "chunks": [20_000, 5_000]}
     return (
         {
             "name": "array_sum, 2 TB",
             "workload": "array_sum",
-            "parameters": {"shape": scaled(500_000, 500_000, 10_000), "chunks": [10_000, 10_000]},
+            "parameters": {
+                "shape": scaled(500_000, 500_000, 10_000),
+                "chunks": [10_000, 10_000],
+                "generator": "RandomState",
+            },
             "post": {"one V100": 97.0, "eight V100": 19.0},
             "plain": "plain_sum",
         },
         {
             "name": "tall_skinny_svd, 1 000 000 × 1 000",
             "workload": "tall_skinny_svd",
-            "parameters": {"shape": scaled(1_000_000, 1_000, 10_000), "chunks": [10_000, 1_000], "persist": True},
+            "parameters": {
+                "shape": scaled(1_000_000, 1_000, 10_000),
+                "chunks": [10_000, 1_000],
+                "persist": True,
+                "method": "dask",
+            },
             "post": {},
             "plain": "plain_svd",
         },
