@@ -34,7 +34,14 @@ def experiments(part: float) -> tuple[Measured, ...]:
     def scaled(rows: int, columns: int, block: int) -> list[int]:
         return [max(block, int(rows * part) // block * block), columns]
 
-    as_in_post = {"k": 10, "method": "dask", "n_power_iter": 0, "tolerance": 1.0, "dtype": "uint8", "chunks": [20_000, 5_000]}
+    as_in_post = {
+        "k": 10,
+        "method": "dask",
+        "n_power_iter": 0,
+        "tolerance": 1.0,
+        "dtype": "uint8",
+        "chunks": [20_000, 5_000],
+    }
     return (
         {
             "name": "array_sum, 2 TB",
