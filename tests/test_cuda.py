@@ -7,6 +7,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from tests.simulated import SimulatedNvml, dgx1_sysfs, simulated_nvml
 from tests.test_budget import machine
-from workbench.clusters import control, cuda
+from workbench.clusters import control, cuda, records
 from workbench.clusters.budget import check_budget
 from workbench.clusters.devices import check, devices_of
 from workbench.clusters.plan import ClusterChoices, GpuChoices, choices_of, plan
@@ -24,6 +25,8 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, MissingError
 from workbench.hardware import Gpu, GpuSlice, Inventory, profiles
 from workbench.hardware.sources import installed_version
+from workbench.runs import runner
+from workbench.runs.store import Run
 
 __all__ = ["simulated_nvml"]
 
@@ -325,8 +328,26 @@ def test_chosen_devices_are_the_only_ones_used_and_nothing_computes_where_nothin
     assert "Its GPUs can't compute" in workbench("ls", gpus=4).stdout
     ran = workbench("run", "array_sum", "--cluster", told["name"], "-p", "size=16MiB", gpus=4)
     assert ran.returncode == 2
-    assert ran.stderr.startswith(f"workbench: There is no device to compute on in {told['name']}. Its GPUs can't")
+    assert ran.stderr.startswith(f"workbench: Nothing can be run on {told['name']}. Its GPUs can't")
     assert "Traceback" not in ran.stderr
+
+
+@needs_dask_cuda
+def test_a_device_that_is_lost_is_named_and_nothing_runs_there_any_more(
+    workbench: Callable[..., Any], tmp_path: Path
+) -> None:
+    told = up(workbench, "gpus", "--memory", "2GiB", "--no-encrypt", gpus=2, lost={1: tmp_path / "lost"})
+    (tmp_path / "lost").touch()
+    deadline = time.monotonic() + 30
+    while "lost" not in str(warning := records.read(told["name"]).warning) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert warning == (
+        f"GPU 1 ({told['devices'][1]}) was lost; its worker can't compute. Start a cluster on other devices."
+    )
+    ran = workbench("run", "array_sum", "--cluster", told["name"], "-p", "size=16MiB", gpus=2)
+    assert (ran.returncode, warning in ran.stderr, "Traceback" in ran.stderr) == (2, True, False)
+    under_way = Run(id="a", workload="array_sum", cluster=told["name"], spec=records.read(told["name"]).spec)
+    assert runner._explain(RuntimeError("cudaErrorDevicesUnavailable"), under_way).startswith(f"{warning} RuntimeError")
 
 
 @needs_dask_cuda

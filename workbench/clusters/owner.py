@@ -23,7 +23,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.scheduler import Scheduler
 
 from workbench import __version__, config
-from workbench.clusters import cuda, dashboard, processes, records, security
+from workbench.clusters import cuda, dashboard, lost, processes, records, security
 from workbench.clusters.forking import forking
 from workbench.clusters.launch import LAUNCHERS
 from workbench.clusters.records import ClusterRecord
@@ -35,6 +35,7 @@ logger = logging.getLogger("workbench.host")
 # What Dask gets to close workers in order; they hold nothing that is worth a longer wait.
 _CLOSE_PATIENCE = 1.5
 _WATCH_INTERVAL = 1.0
+_DEVICES_INTERVAL = 3.0
 
 
 def own(name: str, *, worker_start: str = "spawn") -> int:
@@ -169,10 +170,12 @@ class _Owner:
         closed.add_done_callback(lambda _: self.end("the scheduler was closed, by a client's shutdown()"))
         timeout = self.record.spec.idle_timeout
         interval = min(_WATCH_INTERVAL, timeout / 4) if timeout else _WATCH_INTERVAL
+        devices = asyncio.create_task(self._watch_devices())
         while not self.ended.is_set():
             self._look(scheduler, timeout)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.ended.wait(), interval)
+        devices.cancel()
 
     def _look(self, scheduler: Scheduler, timeout: float | None) -> None:
         if self.adaptive is not None and self.cluster is not None:
@@ -184,6 +187,19 @@ class _Owner:
         self.update(expires_at=expires_at)
         if expires_at is not None and time.time() > expires_at:
             self.end(f"nothing to do for {timeout:g} s")
+
+    async def _watch_devices(self) -> None:
+        """Until the cluster ends: say which of its GPUs were lost."""
+        devices = self.record.spec.devices
+        if not devices:
+            return
+        called = await asyncio.to_thread(lost.names, devices)
+        with lost.gauges(devices) as gauges:
+            while True:
+                warning = lost.warning(await asyncio.to_thread(gauges.read), called)
+                if warning is not None:
+                    self.update(warning=warning)
+                await asyncio.sleep(_DEVICES_INTERVAL)
 
     async def _beat(self) -> None:
         path = records.folder(self.record.name) / "heartbeat"

@@ -58,9 +58,7 @@ def submit(
             + (f" {record.message}" if record.message else "")
         )
     if record.spec.devices and record.warning:
-        raise ConflictError(
-            f"There is no device to compute on in {record.name}. {record.warning} Run it on a cpu cluster."
-        )
+        raise ConflictError(f"Nothing can be run on {record.name}. {record.warning} Run it on a cpu cluster.")
     if record.spec.devices and not record.spec.cupy:
         raise ConflictError(
             f"The workers of {record.name} have no CuPy, which makes and computes blocks on a GPU. Install it and "

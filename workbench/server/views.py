@@ -125,9 +125,10 @@ def cluster(sight: Sight, name: str) -> str:
     """Bars of the GPUs that the workers of a cluster have."""
     record = _record(sight, name)
     devices = record["spec"]["devices"] if record else ()
-    if not devices:
+    if record is None or not devices:
         return ""
-    return gpu_list(sight.machine.inventory(), sight.machine.gauges(), place=name, only=devices)
+    warning = paragraph(record["warning"] or "", "wb-Problem", data_workbench="cluster-warning")
+    return warning + gpu_list(sight.machine.inventory(), sight.machine.gauges(), place=name, only=devices)
 
 
 def code(sight: Sight, name: str) -> str:
@@ -211,9 +212,9 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         _outcome(run) if run["result"] else "",
         _warning(run),
         _where(run) if run.get("diagnosis") else "",
-        _details(run),
+        _details(run, before),
         paragraph(run["error"] or "", "wb-Problem", data_workbench="run-error"),
-        _foot(run, live=active and run["cluster"] in there, given=given, before=before),
+        _foot(run, live=active and run["cluster"] in there, given=given),
         id=f"wb-run-{run['id']}",
         class_=f"wb-Run wb-mod-{run['status']}",
         aria_label=f"Run of {title}, {run['status']}",
@@ -260,7 +261,7 @@ def _warning(run: dict[str, Any]) -> str:
     return paragraph(found.get("warning") or "", "wb-Problem", data_workbench="gpu-warning")
 
 
-def _details(run: dict[str, Any]) -> str:
+def _details(run: dict[str, Any], before: str | None) -> str:
     """What else is known of it, for who unfolds it."""
     result = run["result"] or {}
     told = {
@@ -271,9 +272,19 @@ def _details(run: dict[str, Any]) -> str:
         "Certificate": _sentence(result.get("certificate")),
     }
     known = {name: escape(text) for name, text in told.items() if text}
-    if not known:
+    pages = "" if run["status"] in _ACTIVE else tag("div", *_pages(run, before), class_="wb-Row")
+    if not known and not pages:
         return ""
-    return folded("Details", facts(known), id=f"wb-details-{run['id']}", data_workbench="details")
+    shown = facts(known) if known else ""
+    return folded("Details", shown + pages, id=f"wb-details-{run['id']}", data_workbench="details")
+
+
+def _pages(run: dict[str, Any], before: str | None) -> Iterator[str]:
+    path = f"{API}/runs/{run['id']}"
+    if before is not None:
+        beside = f"{path}/report?beside={before}"
+        yield tag("button", "Beside the one before", class_="wb-Link", data_page=beside, data_workbench="beside")
+    yield tag("button", "Save as a file", class_="wb-Link", data_page=f"{path}/export", data_workbench="export")
 
 
 def _forecast(run: dict[str, Any]) -> str | None:
@@ -307,14 +318,14 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _foot(run: dict[str, Any], *, live: bool, given: str, before: str | None) -> str:
+def _foot(run: dict[str, Any], *, live: bool, given: str) -> str:
     active = run["status"] in _ACTIVE
     ended = run["stopped"] or run["created"]
     past = None if active or not ended else ago(ended, time.time())
     return tag(
         "div",
         tag("span", escape(joined((run["cluster"], _origin(run), past))), class_="wb-Muted", title=given or None),
-        tag("span", *_buttons(run, live=live, before=before), class_="wb-Icons"),
+        tag("span", *_buttons(run, live=live), class_="wb-Icons"),
         class_="wb-Run-foot",
     ) + tag(
         "details",
@@ -328,7 +339,7 @@ def _origin(run: dict[str, Any]) -> str | None:
     return f"imported from {run['imported']['machine']}" if run.get("imported") else None
 
 
-def _buttons(run: dict[str, Any], *, live: bool, before: str | None) -> Iterator[str]:
+def _buttons(run: dict[str, Any], *, live: bool) -> Iterator[str]:
     path = f"runs/{run['id']}"
     if run["status"] in _ACTIVE:
         yield icon_button("close", "Cancel", data_request=f"POST {path}/cancel", data_workbench="cancel-run")
@@ -343,20 +354,6 @@ def _buttons(run: dict[str, Any], *, live: bool, before: str | None) -> Iterator
     if run["status"] not in _ACTIVE:
         yield icon_button(
             "file", "Open the report in a new tab", data_page=f"{API}/{path}/report", data_workbench="report"
-        )
-    if before is not None:
-        yield icon_button(
-            "beside",
-            "Open it beside the one before, in a new tab",
-            data_page=f"{API}/{path}/report?beside={before}",
-            data_workbench="beside",
-        )
-    if run["status"] not in _ACTIVE:
-        yield icon_button(
-            "export",
-            "Save it as a file, for another machine",
-            data_page=f"{API}/{path}/export",
-            data_workbench="export",
         )
     yield icon_button("list", "Log", data_unfold=f"wb-log-{run['id']}", data_workbench="run-log-button")
     if run["status"] not in _ACTIVE:

@@ -1,0 +1,51 @@
+"""GPUs that were lost while a cluster worked on them, as NVML tells. Its workers may not notice until they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from workbench.hardware import nvml
+from workbench.hardware.gauges import Gauge, Gauges
+from workbench.hardware.sources import Sources, UnreadableError
+from workbench.hardware.values import Gpu
+
+LOST = "GPU is lost"
+"""NVML's own words for NVML_ERROR_GPU_IS_LOST."""
+
+
+def gauges(devices: Sequence[str]) -> Gauges:
+    """Readings of these devices, given by UUID; NVML is opened once."""
+    return Gauges(tuple(Gpu(index=0, name=None, uuid=uuid, memory_total=None, memory_free=None) for uuid in devices))
+
+
+def names(devices: Sequence[str]) -> dict[str, str]:
+    """What to call these devices: 'GPU 3', or a slice by its UUID."""
+    numbers = _numbers()
+    return {uuid: f"GPU {numbers[uuid]} ({uuid})" if uuid in numbers else f"GPU {uuid}" for uuid in devices}
+
+
+def warning(found: Mapping[str, Gauge], called: Mapping[str, str]) -> str | None:
+    """Sentence that names the devices that were lost, by what NVML said of each; None where there is none."""
+    lost = [name for uuid, name in called.items() if uuid in found and _is_lost(found[uuid])]
+    if not lost:
+        return None
+    were, workers = ("was", "its worker") if len(lost) == 1 else ("were", "their workers")
+    return f"{', '.join(lost)} {were} lost; {workers} can't compute. Start a cluster on other devices."
+
+
+def _is_lost(gauge: Gauge) -> bool:
+    return any(LOST in reason for reason in gauge.missing.values())
+
+
+def _numbers() -> dict[str, int]:
+    """NVML's number of each GPU, by UUID; empty where NVML can't be asked."""
+    try:
+        with nvml.opened(Sources()) as library:
+            handles = [
+                nvml.call(library, "nvmlDeviceGetHandleByIndex", index, fallback=None)
+                for index in range(nvml.call(library, "nvmlDeviceGetCount", fallback=0))
+            ]
+            uuids = [handle and nvml.call(library, "nvmlDeviceGetUUID", handle, fallback=None) for handle in handles]
+            return {nvml.text_of(uuid): index for index, uuid in enumerate(uuids) if uuid}
+    except UnreadableError:
+        return {}
