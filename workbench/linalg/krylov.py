@@ -193,7 +193,9 @@ class _Search:
         u, s, _ = np.linalg.svd(new, full_matrices=False)
         u = u[:, s > 100 * noise]
         columns = min(self.width, self.n - basis.columns)
-        u = np.concatenate([u, self._random(self.width)], axis=1)[:, :columns]
+        if u.shape[1] < columns:
+            u = np.concatenate([u, self._random(columns - u.shape[1])], axis=1)
+        u = u[:, :columns]
         return np.linalg.qr(basis.apart(_orthonormal(basis.apart(u))))[0]
 
     # --- with A V itself -----------------------------------------------------------------------------------------
