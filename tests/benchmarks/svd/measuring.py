@@ -59,7 +59,8 @@ def measured(method: Method, folder: Path, threads: int) -> Row:
         found = method.run(given)
         seconds, used = time.perf_counter() - began, _cpu() - used
     peak = _status("VmHWM")
-    outside = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    # Importing some modules starts processes too, so that is looked at only where a program does the work.
+    outside = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 if method.program else 0
     row: Row = {"seconds": seconds, "cpu": used, "peak": max(peak - before, outside), "process": max(peak, outside)}
     for field in ("bound", "passes", "deviation"):
         if getattr(found, field) is not None:

@@ -48,6 +48,8 @@ class Method:
     rounds: int = 99
     """At most so many, since it is slow."""
     python: Path = Path(sys.executable)
+    program: bool = False
+    """Whether another program does the work, whose memory is then what counts."""
     cold: str = ""
     """What in the folder is dropped from the page cache before."""
     limit: int = 0
