@@ -26,6 +26,7 @@ from workbench.hardware.sources import installed_version
 from workbench.panels import GpuMonitor, Progress, TaskStream, Watch, Workbench, Workers, cells
 from workbench.panels.forms import Form
 from workbench.panels.hardware import Hardware
+from workbench.panels.workloads import Workloads
 from workbench.session import Session
 
 SCHEMA = {
@@ -170,6 +171,19 @@ def test_gpus_are_chosen_by_boxes_and_the_idle_ones_are_proposed(data_folder: Pa
 
 
 # -- the whole of it
+
+
+def test_a_preset_fills_the_form_and_leaves_no_other_parameter(data_folder: Path) -> None:
+    workloads = Workloads(Session(), print)
+    assert workloads.shown == "array_sum"
+    workloads.form.set(seed=3)
+    workloads.preset.value = next(name for name in workloads.preset.options.values() if name)
+    until(lambda: workloads.form.values().get("shape") == "500000, 500000")
+    assert workloads.form.values() == {
+        "shape": "500000, 500000",
+        "chunks": "10000, 10000",
+        "generator": "RandomState",
+    }
 
 
 @pytest.fixture(scope="module")

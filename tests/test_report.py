@@ -136,3 +136,15 @@ def test_the_report_is_written_beside_the_events(tmp_path):
 
 def test_a_run_that_left_no_events_is_reported_all_the_same(tmp_path):
     assert "No events" in write_report(RUN, tmp_path).read_text()
+
+
+def test_the_title_says_where_the_gpus_were_simulated() -> None:
+    run = {
+        "workload": "array_sum",
+        "spec": {"devices": ["GPU-0"]},
+        "inventory": {"gpus": [{"name": "SIMULATED GPU 0"}]},
+    }
+    page = report_html(run, None)
+    assert "<title>SIMULATED · array_sum</title>" in page
+    assert "<h1>SIMULATED · array_sum<" in page
+    assert "SIMULATED ·" not in report_html({**run, "spec": {"devices": []}}, None)

@@ -144,9 +144,7 @@ class ClusterSpec(BaseModel):
             imports.append("from distributed.security import Security")
             arguments.append("security=Security.temporary(),")
         if self.network_cards:
-            arguments.append(
-                "# It takes no variables for each worker, so UCX chooses the cards. Near the devices are:"
-            )
+            arguments.append("# It takes no variables for each worker, so UCX chooses the cards. Near the devices are:")
             arguments.append(f"# UCX_NET_DEVICES={' '.join(self.network_cards)}")
         body = "\n".join(f"        {line}" for line in arguments)
         kind = "LocalCUDACluster" if self.devices else "LocalCluster"

@@ -138,7 +138,7 @@ def report_html(run: Any, events: Batch | Iterable[Batch] | None) -> str:
         )
         if part
     )
-    return _page(str(facts.get("workload", "run")), body, _scripts(batches, measured))
+    return _page(titled(facts), body, _scripts(batches, measured))
 
 
 def beside_html(runs: Sequence[Any], events: Sequence[Batch]) -> str:
@@ -230,9 +230,16 @@ def _heading(run: Mapping[str, Any]) -> str:
         if part
     )
     return (
-        f'<h1>{escape(str(run.get("workload", "")))}<span class="status {tone}">{escape(status)}</span></h1>'
+        f'<h1>{escape(titled(run))}<span class="status {tone}">{escape(status)}</span></h1>'
         f'<p class="muted">{escape(place)}</p>'
     )
+
+
+def titled(run: Mapping[str, Any]) -> str:
+    """Name of a run's workload, and that its GPUs were simulated where they were."""
+    gpus = (run.get("inventory") or {}).get("gpus") or ()
+    simulated = (run.get("spec") or {}).get("devices") and any("SIMULATED" in (gpu["name"] or "") for gpu in gpus)
+    return f"{'SIMULATED · ' if simulated else ''}{run.get('workload') or 'run'}"
 
 
 def _imported(run: Mapping[str, Any]) -> str:

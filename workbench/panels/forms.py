@@ -44,6 +44,11 @@ class Form:
             if (value := _given(widget.value)) is not None and value != self._defaults[name]
         }
 
+    def reset(self) -> None:
+        """Fill in the defaults."""
+        for name, value in self._defaults.items():
+            self.widgets[name].value = value
+
     def set(self, **values: Any) -> None:
         """Fill in these values."""
         for name, value in values.items():

@@ -59,8 +59,10 @@ class Workloads:
         )
         self._about = html()
         self._form = pn.Column(sizing_mode="stretch_width")
+        self.preset = pn.widgets.Select(label="Preset", options={"none": ""}, **shared | {"width": 488})
         when_changed(self.workload, self._show_workload)
         when_changed(self.cluster, self.refresh)
+        when_changed(self.preset, self._use_preset)
         self.view = card(
             "Workload",
             row(self.workload, self.cluster),
@@ -124,6 +126,15 @@ class Workloads:
         self.force.visible = asks
         self.force.value = False
 
+    def _use_preset(self) -> None:
+        """Fill the form with what somebody has used before; with none, leave it as it is."""
+        template = self._session.workload(self.shown)
+        for preset in template.presets:
+            if preset.name == self.preset.value:
+                self.form.reset()
+                self.form.set(**preset.parameters)
+                self.refresh()
+
     def _show_workload(self) -> None:
         template = self._session.workload(self.workload.value)
         if template.name not in self._forms:
@@ -134,5 +145,8 @@ class Workloads:
             + folded("About it", f'<pre class="help">{escape(template.help)}</pre>')
             + folded("Source", code(template.source))
         )
-        self._form.objects = [self.form.view]
+        self.preset.options = {"none": ""} | {each.title: each.name for each in template.presets}
+        self.preset.value = ""
+        self.preset.visible = bool(template.presets)
+        self._form.objects = [self.preset, self.form.view]
         self.refresh()
