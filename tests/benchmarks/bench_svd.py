@@ -127,7 +127,7 @@ def _arguments() -> argparse.Namespace:
     for flag in ("--quick", "--large", "--write", "--certificate"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--minutes", type=float, default=13.0)
+    parser.add_argument("--minutes", type=float, default=12.0)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", default="")
     return parser.parse_args()

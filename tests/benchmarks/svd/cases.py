@@ -39,10 +39,10 @@ def cases(quick: bool, large: bool) -> list[Case]:
     weak = partial(data.genotypes, rows=rows, columns=columns, structure="weak", files=True)
     clear = partial(data.genotypes, rows=rows, columns=columns, structure="clear")
     found = [
-        Case(WEAK, size, weak, _in_memory(), 0.32),
-        Case(PATTERSON, size, weak, _patterson(), 0.11),
-        Case(DISK, size, weak, _from_disk(), 0.11),
-        Case(CLEAR, size, clear, _easier(), 0.08),
+        Case(WEAK, size, weak, _in_memory(), 0.38),
+        Case(PATTERSON, size, weak, _patterson(), 0.09),
+        Case(DISK, size, weak, _from_disk(), 0.10),
+        Case(CLEAR, size, clear, _easier(), 0.06),
         _growth(rows, columns, quick),
         *_tall(10 if quick else 1),
         _sums(4_000 if quick else 16_000),
@@ -146,7 +146,7 @@ def _growth(rows: int, columns: int, quick: bool) -> Case:
     make = partial(data.growing, rows=8 * rows, columns=columns)
     held = -(-columns // 4) * 8 * rows / 2**20
     size = f"{rows} to {8 * rows} × {columns}, {held:.0f} MiB, of {limit >> 20} MiB to allocate"
-    return Case(GROWTH, size, make, times, 0.09)
+    return Case(GROWTH, size, make, times, 0.08)
 
 
 def _tall(part: int) -> list[Case]:
@@ -158,7 +158,7 @@ def _tall(part: int) -> list[Case]:
         for condition in (1e3, 1e8, 1e12):
             make = partial(data.tall, rows=rows, columns=columns, condition=condition)
             name = f"tall, {columns} columns, condition {condition:.0e}"
-            found.append(Case(name, f"{rows} × {columns}", make, few if condition == 1e3 else both, 0.035))
+            found.append(Case(name, f"{rows} × {columns}", make, few if condition == 1e3 else both, 0.038))
     return found
 
 
@@ -176,5 +176,5 @@ def _sums(n: int) -> Case:
             "dask default_rng, 4000²": Method(methods.random_sum("default_rng", 4000), given, rounds=3),
             "dask default_rng, 1000²": Method(methods.random_sum("default_rng", 1000), given, rounds=3),
         },
-        0.08,
+        0.06,
     )

@@ -92,10 +92,9 @@ def _line(target: Target, case: Case) -> str:
     ratio = peer[target.field] / chosen[target.field]
     ratio = 1 / ratio if target.at_most else ratio
     shown = f"{ratio:.2f}" if target.at_most else f"{ratio:.1f} ×"
-    shown += (
-        f" ({chosen['method'].removeprefix('ours ')}: error {chosen['error']:.1e}, the peer's {peer['error']:.1e})"
-        * ("error" in chosen)
-    )
+    if "error" in chosen:
+        name = chosen["method"].removeprefix("ours ")
+        shown += f" ({name}: error {chosen['error']:.1e}, the peer's {peer['error']:.1e})"
     verdict = _verdict(ratio, target.must, target.stretch, target.at_most) if counted else "lower accuracy, not counted"
     sign = "≤ " if target.at_most else ""
     stretch = f"{sign}{target.stretch}" if target.stretch else "–"
