@@ -140,7 +140,7 @@ def _growth(rows: int, columns: int, quick: bool) -> Case:
     times = {}
     for factor in (1, 2, 4, 8):
         given = methods.opened("two_bit.zarr", factor * rows)
-        limit = GROWTH_LIMIT // (8 if quick else 1)
+        limit = GROWTH_LIMIT // (4 if quick else 1)
         for kernel, shown in (("numpy", "NumPy"), ("fast", "fast")):
             times[f"ours {shown}, rows × {factor}"] = _ours(1e-3, kernel, given, cold="two_bit.zarr", limit=limit)
     make = partial(data.growing, rows=8 * rows, columns=columns)
