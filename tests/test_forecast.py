@@ -326,7 +326,7 @@ def test_the_command_line_forecasts_in_json_and_refuses_what_wont_fit(data_folde
     from workbench.cli import main
 
     on = "cpu --workers 2 --memory 2GiB --force"
-    assert main(["forecast", "array_sum", "--on", on, "-p", "size=1GiB", "--json"]) == 0
+    assert main(["forecast", "array_sum", "--on", on, "-p", "size=1GiB", "--json", "--no-calibrate"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["fits"] is True
     assert {"seconds", "memory_per_worker", "verdict", "sentence", "basis", "off_by"} <= told.keys()

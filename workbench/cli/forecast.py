@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.answers import tell, tell_json
+from workbench.cli.answers import complain, tell, tell_json
 from workbench.cli.clusters import new_session, own_cluster, spec_of, up_options
 from workbench.cli.runs import add_parameters, parameters_of
 from workbench.cli.words import add_command
@@ -16,19 +16,29 @@ if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
     from workbench.runs.calibration import Calibration
-    from workbench.session import Session
+    from workbench.session import Forecast, Session
 
 
 def _forecast(arguments: argparse.Namespace) -> int:
     session = new_session()
     cluster, spec = _hardware_of(session, arguments)
-    found = session.forecast(arguments.workload, parameters_of(arguments.parameters), cluster)
+    parameters = parameters_of(arguments.parameters)
+    found = session.forecast(arguments.workload, parameters, cluster)
+    if _would_help(found, spec) and not arguments.no_calibrate:
+        complain("This hardware was never measured: that is done now, once, and takes some seconds.")
+        _measured(session, arguments)
+        found = session.forecast(arguments.workload, parameters, cluster)
     if arguments.json:
         return tell_json(found._asdict() | {"workload": arguments.workload})
     from workbench import terminal
 
     terminal.show_forecast(found, spec.describe())
     return 0
+
+
+def _would_help(found: Forecast, spec: ClusterSpec) -> bool:
+    """Whether a calibration would tell how long it takes, where nothing else does and it can start at all."""
+    return found.seconds is None and bool(found.needs.get("work")) and not spec.devices and found.verdict != "won't fit"
 
 
 def _hardware_of(session: Session, arguments: argparse.Namespace) -> tuple[ClusterRecord | ClusterSpec, ClusterSpec]:
@@ -72,12 +82,17 @@ def add_forecast_commands(commands: Any) -> None:
         commands,
         "forecast",
         _forecast,
-        "say whether a workload fits, how long it takes and what it costs, here and elsewhere; nothing starts",
+        "say whether a workload fits, how long it takes and what it costs, here and elsewhere",
         epilog='Example: workbench forecast array_sum --on "cpu --workers 2" -p size=100GiB',
     )
     forecast.add_argument("workload", metavar="WORKLOAD", help="see: workbench workloads")
-    _add_where(forecast, required=True, on_help="hardware as the options of up name it; nothing starts")
+    _add_where(forecast, required=True, on_help="hardware as the options of up name it")
     add_parameters(forecast)
+    forecast.add_argument(
+        "--no-calibrate",
+        action="store_true",
+        help="don't measure hardware that was never measured, so nothing starts; then only earlier runs tell a time",
+    )
 
     calibrate = add_command(
         commands,
