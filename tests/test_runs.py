@@ -281,7 +281,9 @@ def test_a_cluster_that_is_stopped_ends_its_run_with_a_sentence(mortal):
 
 
 def test_a_task_that_takes_more_memory_than_there_is_fails_with_a_remedy(mortal):
-    run = submit("array_sum", {"shape": [20_000, 20_000], "chunks": 20_000, "generator": "RandomState"}, mortal, force=True)
+    run = submit(
+        "array_sum", {"shape": [20_000, 20_000], "chunks": 20_000, "generator": "RandomState"}, mortal, force=True
+    )
     run = finish(run.id, timeout=90)
     assert run.status == "failed"
     assert "smaller chunks" in run.error
