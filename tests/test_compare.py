@@ -289,7 +289,7 @@ def test_all_rows_get_the_same_shape_and_blocks_and_a_share_of_the_memory():
     assert planned.mode == "side by side"
     first, second = planned.rows
     assert first.resolved == second.resolved
-    assert first.parameters.keys() == {"shape", "chunks"}
+    assert first.parameters.keys() == {"shape", "chunks", "generator"}
     assert first.spec.memory == second.spec.memory <= 16 * GIB * 0.45 + 1
     assert any("once for all rows" in note for note in planned.notes)
 

@@ -163,7 +163,7 @@ def test_a_run_on_gpus_makes_its_blocks_there_and_tells_so(
     record = records.read("calm-otter")
     assert record.status == "ready", up.stderr
     assert record.spec.cupy
-    run = run_on(record, "compressed_svd", shape=[400, 60], chunks=[200, 30])
+    run = run_on(record, "compressed_svd", shape=[400, 60], chunks=[200, 30], method="dask")
     assert (run.status, run.check and run.check.passed) == ("done", True)
     assert run.on_gpu is not None
     assert [step.name for step in run.on_gpu.steps if step.on_gpu < step.blocks] == []

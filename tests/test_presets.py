@@ -44,8 +44,9 @@ def test_an_unknown_preset_lists_those_there_are() -> None:
 
 def test_what_is_given_beside_a_preset_takes_its_place() -> None:
     preset = template("array_sum").preset("post")
-    assert with_preset(preset, {"chunks": "5000"}) == {"shape": [500_000, 500_000], "chunks": "5000"}
-    assert with_preset(preset, {"size": "1GiB"}) == {"size": "1GiB", "chunks": [10_000, 10_000]}
+    assert with_preset(preset, {"chunks": "5000"}) == {**preset.parameters, "chunks": "5000"}
+    sized = with_preset(preset, {"size": "1GiB"})
+    assert sized == {"size": "1GiB", "chunks": [10_000, 10_000], "generator": "RandomState"}
 
 
 def test_the_presets_are_listed(capsys: Any) -> None:
