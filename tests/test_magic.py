@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,14 @@ from workbench.runs import store
 @pytest.fixture
 def shell(data_folder: Path) -> Any:
     """A shell that knows %%watch, as in a terminal."""
+    before = sys.modules["__main__"]
     made = InteractiveShell()
     load_ipython_extension(made)
     yield made
     made.reset()
     made.history_manager.end_session()
+    # A shell takes the place of the main module, from which processes started later would be prepared, and hang.
+    sys.modules["__main__"] = before
 
 
 def watched(shell: Any, line: str, cell: str) -> tuple[Any, str]:
