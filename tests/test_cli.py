@@ -181,7 +181,7 @@ def test_a_workload_shows_its_parameters_with_defaults(capsys):
     out = capsys.readouterr().out
     assert "size" in out
     assert "2GiB" in out
-    assert "RandomState" not in out
+    assert "da.random" not in out
     assert main(["workloads", "array_sum", "--source"]) == 0
     compile(capsys.readouterr().out, "source", "exec")
 

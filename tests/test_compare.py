@@ -319,6 +319,9 @@ def test_a_sweep_makes_a_row_of_each_value_and_shares_the_cluster():
     assert [row.label for row in planned.rows] == ["cpu --workers 1, chunks=500", "cpu --workers 1, chunks=1000"]
     assert len(comparisons.places(planned.rows)) == 1
     assert [row.resolved["chunks"] for row in planned.rows] == [[500, 500], [1000, 1000]]
+    assert not any("swept parameter changes them" in note for note in planned.notes)
+    drawn = {"size": "64MiB", "generator": "RandomState"}
+    planned = plan(on=["cpu --workers 1"], sweep={"chunks": ["500", "1000"]}, parameters=drawn)
     assert any("swept parameter changes them" in note for note in planned.notes)
 
 

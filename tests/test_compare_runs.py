@@ -63,8 +63,10 @@ def test_a_cluster_that_runs_is_measured_and_left_alone(data_folder):
     spec = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**29, protocol="tcp")
     session.start(spec, name="calm-otter")
     asyncio.run(session.wait("calm-otter", timeout=60))
+    # NumPy's own generator draws other numbers where the blocks are others.
+    drawn = {**SMALL, "generator": "RandomState"}
     found = workbench.compare(
-        "array_sum", on=["--cluster calm-otter"], parameters=SMALL, sweep={"chunks": [200, 400]}, repeats=2, warmup=0
+        "array_sum", on=["--cluster calm-otter"], parameters=drawn, sweep={"chunks": [200, 400]}, repeats=2, warmup=0
     )
     assert [row.on for row in found.rows] == [f"--cluster calm-otter, chunks={n}" for n in (200, 400)]
     assert found.agree is True

@@ -412,9 +412,15 @@ def _rows(
         chosen.validate(wishes[0].parameters, memory=2**30)
     if len(had) > 1 and notes:
         notes.insert(0, "Shape and blocks were chosen once for all rows, so that all work on the same numbers.")
-    if len({repr(each) for each in resolved_by}) > 1:
+    if len({repr(_numbers_of(each)) for each in resolved_by}) > 1:
         notes.append("Not all rows work on the same numbers, since a swept parameter changes them.")
     return tuple(rows), tuple(dict.fromkeys(notes))
+
+
+def _numbers_of(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """What the numbers of a random array follow from: not from its blocks where it is made tile by tile."""
+    by_tile = resolved.get("generator") in ("tiles", "fast")
+    return {name: value for name, value in resolved.items() if not (by_tile and name == "chunks")}
 
 
 def _pinned(
