@@ -33,7 +33,8 @@ def test_clusters_are_compared_by_a_click_and_the_table_goes_into_a_cell(
     page.evaluate(
         "async () => { await window.jupyterapp.commands.execute('notebook:create-new', {kernelName: 'python3'}) }"
     )
-    expect(page.locator(".jp-Notebook")).to_be_visible(timeout=MINUTE)
+    # Not before its first cell is there to put another below.
+    expect(page.locator(".jp-Notebook .jp-CodeCell")).to_be_visible(timeout=MINUTE)
     hook(shown, "comparison-cell").click()
     cell = page.locator(".jp-MarkdownCell")
     expect(cell).to_have_count(1)
