@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,9 @@ def test_the_same_computation_twice_is_counted_twice(quick_client: Client) -> No
         x.compute()
     with workbench.watch() as twice:
         x.compute()
+        # What the scheduler still has would not be computed again.
+        while quick_client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
+            time.sleep(0.01)
         x.compute()
     assert twice.progress.done == twice.progress.total == 2 * once.progress.total
 
