@@ -54,7 +54,7 @@ class Monitor(SchedulerPlugin):
         self._counts: dict[str, dict[str, int]] = {}
         self._groups: dict[Any, int] = {}
         self._owners = Owners(scheduler)
-        self._published: dict[str, dict[str, int]] | None = None
+        self._published: dict[str, Any] | None = None
         self._sampled: dict[str, float] = {}
         self._sample_interval = sample_interval
         self._next_sample = 0.0
@@ -169,10 +169,12 @@ class Monitor(SchedulerPlugin):
             self._publish(message)
 
     def _changed(self, progress: dict[str, dict[str, int]]) -> dict[str, Any]:
-        if progress == self._published:
+        told = {"progress": progress, "owners": self._owners.progress(progress)}
+        # A computation that is made again between two messages leaves the same progress, but more done for its owner.
+        if told == self._published:
             return {}
-        self._published = progress
-        return {"progress": progress, "owners": self._owners.progress(progress)}
+        self._published = told
+        return told
 
     def _publish(self, message: dict[str, Any]) -> None:
         message |= {"byteorder": sys.byteorder, "time": time()}
