@@ -91,7 +91,9 @@ def _samples(rows: Iterable[dict[str, Any]]) -> Iterable[GpuSample]:
     known: dict[str, Any] = {}
     for row in rows:
         # Reasons hardly ever change, so all samples share what is read once.
-        absent = known.setdefault(row["absent"], json.loads(row["absent"]))
+        text = row["absent"]
+        if text not in known:
+            known[text] = json.loads(text)
         throttle = None if row["throttle"] is None else tuple(filter(None, row["throttle"].split(", ")))
         values = {name: row[name] for name in GpuSample.__slots__}
-        yield GpuSample(**values | {"absent": absent, "throttle": throttle})
+        yield GpuSample(**values | {"absent": known[text], "throttle": throttle})
