@@ -16,6 +16,7 @@ from bokeh.plotting import figure
 from workbench.errors import BadInputError
 from workbench.figures.colors import DARK, LIGHT, THEMES, Theme, worker_color
 from workbench.figures.live import Patch
+from workbench.figures.plots import FONT, dress
 from workbench.runs.comparisons import Comparison
 from workbench.runs.table import Summary, as_markdown, cells, remarks, seconds_text, summarise
 
@@ -28,7 +29,6 @@ COLUMNS = {
 }
 """Columns of each source. `words` has one row: HTML above and below the bars, and how far the axes go."""
 
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _ROW = 46  # pixels of a bar with its name above
 _ROOM = 64  # pixels of title and axis
 _BAR = 0.36  # of the height of a row
@@ -379,7 +379,7 @@ def _bars(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
         text="text",
         text_color=theme.text,
         text_baseline="bottom",
-        text_font=value(_FONT),
+        text_font=value(FONT),
         text_font_size="12px",
         source=rows,
     )
@@ -418,30 +418,19 @@ def _plot(theme: Theme, title: str, height: int) -> Any:
         min_border_right=12,
         output_backend="canvas",
     )
-    plot.title.update(text_color=theme.muted, text_font=_FONT, text_font_size="12px", text_font_style="bold")
-    for axis in plot.axis:
-        axis.update(
-            axis_line_color=theme.grid,
-            major_tick_line_color=theme.grid,
-            minor_tick_line_color=None,
-            major_label_text_color=theme.muted,
-            major_label_text_font=_FONT,
-            major_label_text_font_size="11px",
-        )
-    for grid in plot.grid:
-        grid.grid_line_color = theme.grid
+    dress(plot, theme)
     return plot
 
 
 def _hover(theme: Theme, renderer: Any) -> HoverTool:
-    style = f"margin: -5px; padding: 6px 9px; background: {theme.track}; color: {theme.text}; font: 12px/1.45 {_FONT}"
+    style = f"margin: -5px; padding: 6px 9px; background: {theme.track}; color: {theme.text}; font: 12px/1.45 {FONT}"
     return HoverTool(renderers=[renderer], tooltips=f'<div style="{style}">@text</div>')
 
 
 def _styles(theme: Theme) -> dict[str, str]:
     return {
         "color": theme.muted,
-        "font": f"12.5px/1.5 {_FONT}",
+        "font": f"12.5px/1.5 {FONT}",
         "padding": "6px 12px",
         "box-sizing": "border-box",
         "overflow-x": "auto",

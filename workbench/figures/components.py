@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.figures.colors import THEMES, Theme
-from workbench.figures.plots import FONT
+from workbench.figures.plots import FONT, dress
 
 if TYPE_CHECKING:
     from bokeh.models import Plot
@@ -120,18 +120,7 @@ def _plot(look: Theme, title: str, across: str, up: str, *, tools: str) -> Any:
         border_fill_color=look.background,
         outline_line_color=None,
     )
-    plot.title.update(text_color=look.muted, text_font=FONT, text_font_size="12px")
+    dress(plot, look)
     for axis in plot.axis:
-        axis.update(
-            axis_line_color=look.grid,
-            major_tick_line_color=look.grid,
-            minor_tick_line_color=None,
-            major_label_text_color=look.muted,
-            major_label_text_font=FONT,
-            axis_label_text_color=look.muted,
-            axis_label_text_font=FONT,
-            axis_label_text_font_style="normal",
-        )
-    for grid in plot.grid:
-        grid.grid_line_color = look.grid
+        axis.update(axis_label_text_color=look.muted, axis_label_text_font=FONT, axis_label_text_font_style="normal")
     return plot

@@ -13,16 +13,14 @@ from bokeh.models import (
     Column,
     ColumnDataSource,
     CustomJS,
-    CustomJSTickFormatter,
     Div,
-    FixedTicker,
     InlineStyleSheet,
     Range1d,
 )
 
 from workbench.figures.colors import Theme
 from workbench.figures.gpu_lines import PLOTS, QUANTITIES, USE, Quantity
-from workbench.figures.plots import FONT, LEFT, hover, time_plot, words_style
+from workbench.figures.plots import FONT, LEFT, hover, name_lanes, time_plot, words_style
 
 _AT_FIRST = (0, 1, 2)
 """Use, memory and power; the others are a click away."""
@@ -151,12 +149,7 @@ def _use(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> A
         source=sources["gpu_use"],
     )
     plot.add_tools(hover(theme, bars, "@gpu", ("@text",)))
-    plot.yaxis.ticker = FixedTicker(ticks=[])
-    plot.yaxis.formatter = CustomJSTickFormatter(
-        args={"lanes": sources["gpu_lanes"]}, code="return (lanes.data.label ?? [])[Math.round(tick)] ?? ''"
-    )
-    plot.yaxis.major_tick_line_color = None
-    plot.ygrid.visible = False
+    name_lanes(plot, sources["gpu_lanes"])
     return plot
 
 

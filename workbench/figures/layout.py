@@ -19,9 +19,7 @@ from bokeh.models import (
     Column,
     ColumnDataSource,
     CustomJS,
-    CustomJSTickFormatter,
     Div,
-    FixedTicker,
     Range1d,
     WheelZoomTool,
 )
@@ -29,7 +27,7 @@ from bokeh.models import (
 from workbench.figures import gpu_lines, replay
 from workbench.figures.colors import Theme, swatch
 from workbench.figures.gpu_layout import GpuSection, gpu_section
-from workbench.figures.plots import FONT, hover, time_plot, words_style
+from workbench.figures.plots import FONT, hover, name_lanes, time_plot, words_style
 from workbench.figures.replay import ReplayBar, replay_bar
 
 COLUMNS = {
@@ -210,12 +208,7 @@ def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -
     wheel = WheelZoomTool(dimensions="width")
     plot.add_tools(wheel, BoxZoomTool(dimensions="width"))
     plot.toolbar.active_scroll = wheel
-    plot.yaxis.ticker = FixedTicker(ticks=[])
-    plot.yaxis.formatter = CustomJSTickFormatter(
-        args={"lanes": sources["lanes"]}, code="return (lanes.data.label ?? [])[Math.round(tick)] ?? ''"
-    )
-    plot.yaxis.major_tick_line_color = None
-    plot.ygrid.visible = False
+    name_lanes(plot, sources["lanes"])
     return plot
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from bokeh.models import CustomJSTickFormatter, DatetimeTicker, HoverTool, NoOverlap, PanTool, Range1d
+from bokeh.models import (
+    ColumnDataSource,
+    CustomJSTickFormatter,
+    DatetimeTicker,
+    FixedTicker,
+    HoverTool,
+    NoOverlap,
+    PanTool,
+    Range1d,
+)
 from bokeh.plotting import figure
 
 from workbench.figures.colors import Theme
@@ -47,9 +56,17 @@ def time_plot(theme: Theme, title: str, x_range: Range1d, y_range: Range1d, heig
         min_border_bottom=4,
         output_backend="canvas",
     )
-    plot.title.update(
-        text_color=theme.muted, text_font=FONT, text_font_size="12px", text_font_style="bold", offset=0, standoff=4
-    )
+    dress(plot, theme)
+    plot.title.update(offset=0, standoff=4)
+    plot.xaxis.ticker = DatetimeTicker(desired_num_ticks=6)
+    plot.xaxis.formatter = CustomJSTickFormatter(code=_TIME_LABEL)
+    plot.xaxis.major_label_policy = NoOverlap(min_distance=8)
+    return plot
+
+
+def dress(plot: Any, theme: Theme) -> None:
+    """Give a plot's title, axes and grid the font and the colours of a theme."""
+    plot.title.update(text_color=theme.muted, text_font=FONT, text_font_size="12px", text_font_style="bold")
     for axis in plot.axis:
         axis.update(
             axis_line_color=theme.grid,
@@ -59,12 +76,18 @@ def time_plot(theme: Theme, title: str, x_range: Range1d, y_range: Range1d, heig
             major_label_text_font=FONT,
             major_label_text_font_size="11px",
         )
-    plot.xaxis.ticker = DatetimeTicker(desired_num_ticks=6)
-    plot.xaxis.formatter = CustomJSTickFormatter(code=_TIME_LABEL)
-    plot.xaxis.major_label_policy = NoOverlap(min_distance=8)
     for grid in plot.grid:
         grid.grid_line_color = theme.grid
-    return plot
+
+
+def name_lanes(plot: Any, lanes: ColumnDataSource) -> None:
+    """Label the lanes that lie one below the other in a plot with what the source says of each."""
+    plot.yaxis.ticker = FixedTicker(ticks=[])
+    plot.yaxis.formatter = CustomJSTickFormatter(
+        args={"lanes": lanes}, code="return (lanes.data.label ?? [])[Math.round(tick)] ?? ''"
+    )
+    plot.yaxis.major_tick_line_color = None
+    plot.ygrid.visible = False
 
 
 def hover(theme: Theme, renderer: Any, title: str, lines: tuple[str, ...]) -> HoverTool:
