@@ -3,8 +3,8 @@ import pytest
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, NotFoundError
 from workbench.hardware import rates
-from workbench.runs import calibration
-from workbench.runs.calibration import Calibration
+from workbench.runs.forecasting import calibration
+from workbench.runs.forecasting.calibration import Calibration
 
 
 def example(**changes):

@@ -17,14 +17,15 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, NotFoundError
 from workbench.figures.comparison import COLUMNS, ComparisonFigure, page
 from workbench.hardware import inventory
-from workbench.runs import comparisons, store
-from workbench.runs.agreement import Answer, agreement, difference
-from workbench.runs.compare import plan_comparison, read_request, submit
-from workbench.runs.comparisons import Comparison, Request, Row, Sample
-from workbench.runs.past import compare_runs
+from workbench.runs import store
+from workbench.runs.comparing import comparisons
+from workbench.runs.comparing.agreement import Answer, agreement, difference
+from workbench.runs.comparing.compare import plan_comparison, read_request, submit
+from workbench.runs.comparing.comparisons import Comparison, Request, Row, Sample
+from workbench.runs.comparing.past import compare_runs
+from workbench.runs.comparing.table import as_markdown, export, summarise
 from workbench.runs.statistics import amdahl, cores_for, efficiency, outliers, ratio, spread
 from workbench.runs.store import Check, Run
-from workbench.runs.table import as_markdown, export, summarise
 
 GIB = 2**30
 

@@ -14,7 +14,7 @@ from tests.test_compare import comparison, row, times
 from workbench.errors import FailedError
 from workbench.panels import Workbench
 from workbench.panels.compare import Compare, Compared
-from workbench.runs import comparisons
+from workbench.runs.comparing import comparisons
 from workbench.session import Session
 
 

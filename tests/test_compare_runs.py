@@ -17,7 +17,8 @@ import workbench
 from workbench.clusters import records
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
-from workbench.runs import comparisons, store
+from workbench.runs import store
+from workbench.runs.comparing import comparisons
 from workbench.session import Session
 
 ROOT = Path(__file__).parent.parent

@@ -25,10 +25,11 @@ from workbench.monitor import events
 from workbench.monitor.events import Batch, Task, WorkerSample
 from workbench.monitor.feed import Feed
 from workbench.monitor.record import Recorder, read_events
-from workbench.runs import metrics, places
-from workbench.runs.diagnosis import diagnose
-from workbench.runs.metrics import Measured
-from workbench.runs.shares import SHARES, shares_of
+from workbench.runs import places
+from workbench.runs.explaining import metrics
+from workbench.runs.explaining.diagnosis import diagnose
+from workbench.runs.explaining.metrics import Measured
+from workbench.runs.explaining.shares import SHARES, shares_of
 from workbench.runs.store import Diagnosis, Run
 
 # Workers needn't import this module, and pytest with it.

@@ -13,9 +13,10 @@ from tests.test_calibration import example, small_pieces
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
-from workbench.runs import calibration, machines, store
-from workbench.runs.duration import duration, model_seconds, off_by
-from workbench.runs.forecast import span
+from workbench.runs import store
+from workbench.runs.forecasting import calibration, machines
+from workbench.runs.forecasting.duration import duration, model_seconds, off_by
+from workbench.runs.forecasting.forecast import span
 from workbench.runs.store import Run
 from workbench.runs.submit import submit
 from workbench.session import Session

@@ -114,8 +114,8 @@ def test_the_events_of_a_run_are_kept_with_it(cluster):
 
 
 def test_a_run_tells_where_its_time_went_and_so_does_its_record_alone(cluster):
-    from workbench.runs import metrics
-    from workbench.runs.diagnosis import diagnosed
+    from workbench.runs.explaining import metrics
+    from workbench.runs.explaining.diagnosis import diagnosed
 
     run = finish(submit("array_sum", {"size": "32MiB", "chunks": 2048}, cluster).id, timeout=60)
     run = Session().diagnosed(run)

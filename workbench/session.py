@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Inventory, Profile
-    from workbench.runs.calibration import Calibration
-    from workbench.runs.comparisons import Comparison
+    from workbench.runs.comparing.comparisons import Comparison
+    from workbench.runs.comparing.table import Summary
+    from workbench.runs.forecasting.calibration import Calibration
     from workbench.runs.store import Run
-    from workbench.runs.table import Summary
     from workbench.workloads.registry import Template
 
 _LIVENESS_INTERVAL = 1.0  # seconds between two looks at whether hosts and runners are alive
@@ -209,7 +209,7 @@ class Session:
         self, workload: str, parameters: Mapping[str, Any], cluster: str | ClusterRecord | ClusterSpec | None = None
     ) -> Forecast:
         """Say what the workload would need with these parameters, on this cluster if one is given. Nothing starts."""
-        from workbench.runs.forecast import forecast
+        from workbench.runs.forecasting.forecast import forecast
 
         return Forecast(**forecast(self.workload(workload), parameters, self._cluster_of(cluster)))
 
@@ -221,19 +221,19 @@ class Session:
 
     def calibrate(self, cluster: str | ClusterRecord) -> Calibration:
         """Measure a cluster, which takes some seconds, and keep what was found for forecasts."""
-        from workbench.runs.calibration import calibrate
+        from workbench.runs.forecasting.calibration import calibrate
 
         return calibrate(self.cluster(cluster) if isinstance(cluster, str) else cluster)
 
     def calibrations(self) -> tuple[Calibration, ...]:
         """Hardware that was measured, here and elsewhere."""
-        from workbench.runs.calibration import kept
+        from workbench.runs.forecasting.calibration import kept
 
         return (*kept("here"), *kept("elsewhere"))
 
     def load_calibration(self, path: Path) -> Calibration:
         """Keep a colleague's calibration file as a reference machine."""
-        from workbench.runs.calibration import load
+        from workbench.runs.forecasting.calibration import load
 
         return load(path)
 
@@ -263,7 +263,7 @@ class Session:
 
     def diagnosed(self, run: Run) -> Run:
         """`run` with where its time went; of one that ended just now this comes a moment after its answer."""
-        from workbench.runs.diagnosis import awaited
+        from workbench.runs.explaining.diagnosis import awaited
 
         return awaited(run)
 
@@ -327,40 +327,41 @@ class Session:
         on
             Lines such as 'cpu --workers 2 --threads 1', or '--cluster NAME' for one that runs; or all in one text.
         options
-            `sweep` (values by name), `weak`, `repeats` and `warmup`; see `workbench.runs.comparisons.Request`.
+            `sweep` (values by name), `weak`, `repeats` and `warmup`; see
+            `workbench.runs.comparing.comparisons.Request`.
         """
-        from workbench.runs.compare import read_request, submit
+        from workbench.runs.comparing.compare import read_request, submit
 
         given = {"workload": workload, "parameters": parameters or {}, "on": on, **options}
         return submit(read_request(given), self.hardware())
 
     def compare_runs(self, runs: Sequence[str]) -> Comparison:
         """Put runs of the past beside one another, with that in which they differ."""
-        from workbench.runs.past import compare_runs
+        from workbench.runs.comparing.past import compare_runs
 
         return compare_runs(runs)
 
     def comparisons(self, *, limit: int | None = 50) -> tuple[Comparison, ...]:
         """Return the comparisons, the newest first."""
-        from workbench.runs import comparisons
+        from workbench.runs.comparing import comparisons
 
         return comparisons.select(limit=limit)
 
     def comparison(self, name: str) -> Comparison:
         """One comparison by its id, by the only beginning or end of one, or "last"."""
-        from workbench.runs import comparisons
+        from workbench.runs.comparing import comparisons
 
         return comparisons.find(name)
 
     def summary(self, comparison: str | Comparison) -> Summary:
         """Rows with ratios, agreement and verdict of a comparison, which may be going on."""
-        from workbench.runs.table import summarise
+        from workbench.runs.comparing.table import summarise
 
         return summarise(self.comparison(comparison) if isinstance(comparison, str) else comparison)
 
     async def cancel_comparison(self, name: str) -> Comparison:
         """Ask a comparison to end: what it started is stopped, what it measured is kept."""
-        from workbench.runs.compare import cancel
+        from workbench.runs.comparing.compare import cancel
 
         found = await asyncio.to_thread(self.comparison, name)
         return await asyncio.to_thread(cancel, found.id)
@@ -373,13 +374,13 @@ class Session:
         timeout: float | None = None,
     ) -> Comparison:
         """Comparison when it has ended, or as it is after `timeout` seconds."""
-        from workbench.runs.compare import wait
+        from workbench.runs.comparing.compare import wait
 
         return await wait(name, on_change, timeout=timeout)
 
     def delete_comparison(self, name: str) -> None:
         """Forget a comparison that has ended; its runs stay."""
-        from workbench.runs import comparisons
+        from workbench.runs.comparing import comparisons
 
         comparisons.delete(name)
 
@@ -448,7 +449,7 @@ def compare(
     >>> workbench.compare("array_sum", on=["cpu --workers 1", "cpu --workers 2"]).verdict  # doctest: +SKIP
     'cpu --workers 2 is the fastest (0.61 s), 1.9 times as fast as cpu --workers 1.'
     """
-    from workbench.runs.compare import cancel, finish
+    from workbench.runs.comparing.compare import cancel, finish
 
     session = Session()
     started = session.compare(workload, parameters, on=on, **options)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Gpu, Inventory, NetworkCard, Profile, UcxTransports
-    from workbench.runs.calibration import Calibration
+    from workbench.runs.forecasting.calibration import Calibration
     from workbench.runs.store import Diagnosis, Run
     from workbench.session import Forecast
     from workbench.workloads.registry import Template
@@ -249,7 +249,7 @@ def _diagnosis(found: Diagnosis) -> dict[str, Any]:
 
 def show_forecast(forecast: Forecast, hardware: str) -> None:
     """Print whether it fits and how long it takes on the hardware that was asked for, and on other machines."""
-    from workbench.runs.forecast import span
+    from workbench.runs.forecasting.forecast import span
 
     console = _console()
     about: dict[str, Any] = {"Hardware": hardware}
@@ -504,8 +504,8 @@ def _answers(result: dict[str, Any]) -> dict[str, str]:
 
 def _forecast(run: Run) -> dict[str, str]:
     """What was forecast, and what the time cost."""
-    from workbench.runs.duration import forecast_seconds
-    from workbench.runs.forecast import span
+    from workbench.runs.forecasting.duration import forecast_seconds
+    from workbench.runs.forecasting.forecast import span
 
     told = forecast_seconds(run)
     about = {}

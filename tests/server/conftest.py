@@ -27,10 +27,10 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
 from workbench.hardware import inventory, profiles
 from workbench.runs import exchange
-from workbench.runs.compare import read_request
-from workbench.runs.comparisons import Comparison, Row, Sample
+from workbench.runs.comparing.compare import read_request
+from workbench.runs.comparing.comparisons import Comparison, Row, Sample
+from workbench.runs.comparing.table import summarise
 from workbench.runs.store import Run
-from workbench.runs.table import summarise
 from workbench.server.watching import Watching
 from workbench.session import Change, Forecast
 

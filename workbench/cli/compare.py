@@ -20,7 +20,7 @@ from workbench.cli.words import add_command, whole_number
 from workbench.errors import BadInputError, WorkbenchError
 
 if TYPE_CHECKING:
-    from workbench.runs.comparisons import Comparison
+    from workbench.runs.comparing.comparisons import Comparison
     from workbench.session import Session
 
 _CANCEL_PATIENCE = 40.0  # seconds in which a run is cancelled and the clusters are stopped
@@ -82,7 +82,7 @@ def _comparisons(arguments: argparse.Namespace) -> int:
 
 def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
     """Print the comparison or write it to a file; the exit code says whether its answers agree."""
-    from workbench.runs.table import export, summarise
+    from workbench.runs.comparing.table import export, summarise
 
     if save is not None:
         path = Path(save)
@@ -123,7 +123,7 @@ def _page(comparison: Comparison) -> str:
 
 
 def _sweep(given: list[str]) -> dict[str, tuple[str, ...]]:
-    from workbench.runs.compare import read_values
+    from workbench.runs.comparing.compare import read_values
 
     return {name: read_values(text) for name, text in parameters_of(given).items()}
 
@@ -133,7 +133,7 @@ def _show(comparison: Comparison) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from workbench.runs.table import cells, remarks, seconds_text, summarise
+    from workbench.runs.comparing.table import cells, remarks, seconds_text, summarise
 
     console = Console(highlight=False, markup=False, emoji=False)
     summary = summarise(comparison)
@@ -164,7 +164,7 @@ def _show(comparison: Comparison) -> None:
 
 def _bars(summary: Any, width: int = 40) -> Iterator[str]:
     """The bar chart, in characters."""
-    from workbench.runs.table import seconds_text
+    from workbench.runs.comparing.table import seconds_text
 
     measured = [row for row in summary.rows if row.seconds is not None]
     longest = max((row.seconds.median for row in measured), default=1.0)

@@ -15,7 +15,7 @@ from workbench.errors import BadInputError
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
-    from workbench.runs.calibration import Calibration
+    from workbench.runs.forecasting.calibration import Calibration
     from workbench.session import Forecast, Session
 
 

@@ -17,8 +17,8 @@ from workbench.errors import BadInputError
 from workbench.figures.colors import DARK, LIGHT, THEMES, Theme, worker_color
 from workbench.figures.live import Patch
 from workbench.figures.plots import FONT, dress
-from workbench.runs.comparisons import Comparison
-from workbench.runs.table import Summary, as_markdown, cells, remarks, seconds_text, summarise
+from workbench.runs.comparing.comparisons import Comparison
+from workbench.runs.comparing.table import Summary, as_markdown, cells, remarks, seconds_text, summarise
 
 COLUMNS = {
     "rows": ("y", "foot", "median", "low", "high", "color", "text"),

@@ -16,7 +16,7 @@ from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.live import LiveFigure, format_bytes, format_seconds
 from workbench.figures.measured import Section, plain, sections, sections_html, sections_script
 from workbench.monitor.events import Batch
-from workbench.runs.diagnosis import diagnosed
+from workbench.runs.explaining.diagnosis import diagnosed
 
 _STYLE = """
 :root { color-scheme: light dark; }

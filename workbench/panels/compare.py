@@ -17,7 +17,7 @@ from workbench.panels.thread import soon
 
 if TYPE_CHECKING:
     from workbench.figures.live import Patch
-    from workbench.runs.comparisons import Comparison
+    from workbench.runs.comparing.comparisons import Comparison
     from workbench.session import Session
 
 _PERIOD = 0.5

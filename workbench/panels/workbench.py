@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from workbench.clusters.records import ClusterRecord
-    from workbench.runs.comparisons import Comparison
+    from workbench.runs.comparing.comparisons import Comparison
     from workbench.session import Session
 
 _log = logging.getLogger(__name__)

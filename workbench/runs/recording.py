@@ -109,7 +109,7 @@ def sign_of_life(run_id: str) -> Iterator[None]:
 
 def diagnose(run_id: str) -> None:
     """Tell where the time went, when whoever waited for the answer has it, and the events are whole."""
-    from workbench.runs.diagnosis import diagnosis
+    from workbench.runs.explaining.diagnosis import diagnosis
 
     # It may have been deleted by now.
     with contextlib.suppress(NotFoundError):

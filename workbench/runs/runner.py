@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 import cloudpickle
 import psutil
 
-from workbench.runs import counting, metrics, places, store, transfers
+from workbench.runs import counting, places, store, transfers
 from workbench.runs.counting import (
     GroupCount,
     executing_keys,
@@ -30,7 +30,8 @@ from workbench.runs.counting import (
     unwanted,
     worker_addresses,
 )
-from workbench.runs.forecast import size_of
+from workbench.runs.explaining import metrics
+from workbench.runs.forecasting.forecast import size_of
 from workbench.runs.recording import Recording, diagnose, sign_of_life, versions
 from workbench.runs.store import Check, Progress, Run
 

@@ -135,7 +135,7 @@ class Suggestion(BaseModel):
 
 
 class Diagnosis(BaseModel):
-    """Where the time of a run's workers went, as `runs.diagnosis` finds it."""
+    """Where the time of a run's workers went, as `runs.explaining.diagnosis` finds it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -143,7 +143,7 @@ class Diagnosis(BaseModel):
     threads: int
     workers: int
     shares: dict[str, float]
-    """Of the time of all threads, by `runs.shares.SHARES`; they add up to 1."""
+    """Of the time of all threads, by `runs.explaining.shares.SHARES`; they add up to 1."""
     sentence: str
     suggestions: tuple[Suggestion, ...] = ()
     """The largest share first."""

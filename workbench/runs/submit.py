@@ -20,7 +20,7 @@ from workbench.clusters.forking import start_warm
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import ConflictError
 from workbench.runs import store
-from workbench.runs.forecast import actual_spec, kept_with_run, size_of
+from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, size_of
 from workbench.runs.store import Run
 
 _RUNNER = "workbench.runs.runner"

@@ -254,7 +254,7 @@ def _cluster_of(client: Client) -> ClusterRecord | None:
 
 
 def _spec(record: ClusterRecord | None) -> Any:
-    from workbench.runs.forecast import actual_spec
+    from workbench.runs.forecasting.forecast import actual_spec
 
     return None if record is None else actual_spec(record)
 

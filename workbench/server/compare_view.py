@@ -8,12 +8,12 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from workbench.figures.markup import ago, folded, icon_button, joined, meter, paragraph, tag
-from workbench.runs.table import as_markdown, seconds_text
+from workbench.runs.comparing.table import as_markdown, seconds_text
 from workbench.server.answers import API
 
 if TYPE_CHECKING:
-    from workbench.runs.comparisons import Comparison
-    from workbench.runs.table import RowSummary, Summary
+    from workbench.runs.comparing.comparisons import Comparison
+    from workbench.runs.comparing.table import RowSummary, Summary
     from workbench.server.fragments import Sight
 
 SHOWN = 5
@@ -157,7 +157,7 @@ def _bar(row: RowSummary, longest: float) -> str:
 
 
 def _notes(summary: Summary) -> str:
-    from workbench.runs.table import remarks
+    from workbench.runs.comparing.table import remarks
 
     sentences = "".join(paragraph(each) for each in remarks(summary))
     return folded("Notes", sentences, id=f"wb-notes-{summary.id}") if sentences else ""

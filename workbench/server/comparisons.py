@@ -19,7 +19,7 @@ from workbench.server.handlers import Handler
 
 if TYPE_CHECKING:
     from workbench.figures.comparison import ComparisonFigure
-    from workbench.runs.comparisons import Comparison
+    from workbench.runs.comparing.comparisons import Comparison
     from workbench.session import Session
 
 FORMATS = ("markdown", "csv", "json")
@@ -115,7 +115,7 @@ class ComparisonTable(Handler):
 
 
 def _text(session: Session, name: str, form: Any) -> str:
-    from workbench.runs.table import export
+    from workbench.runs.comparing.table import export
 
     return export(session.comparison(name), form)
 

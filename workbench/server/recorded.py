@@ -32,7 +32,7 @@ def report(run: Run) -> str:
     if saved.exists():
         return saved.read_text()
     from workbench.figures.report import report_html
-    from workbench.runs.diagnosis import diagnosed
+    from workbench.runs.explaining.diagnosis import diagnosed
 
     return report_html(diagnosed(run), _events(run))
 

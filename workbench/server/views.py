@@ -26,7 +26,7 @@ from workbench.figures.markup import (
     tag,
     whole_duration,
 )
-from workbench.runs.forecast import span
+from workbench.runs.forecasting.forecast import span
 from workbench.runs.store import Energy
 from workbench.server.answers import API
 

@@ -18,7 +18,7 @@ from workbench.monitor.events import KINDS
 
 if TYPE_CHECKING:
     from workbench.monitor.events import Batch, Tasks
-    from workbench.runs.metrics import Measured
+    from workbench.runs.explaining.metrics import Measured
 
 SHARES = ("computing", "transferring", "serialising", "spilling", "disk", "scheduler", "idle")
 

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError
-from workbench.runs import calibration, machines
-from workbench.runs.duration import Duration, duration, duration_elsewhere
+from workbench.runs.forecasting import calibration, machines
+from workbench.runs.forecasting.duration import Duration, duration, duration_elsewhere
 
 if TYPE_CHECKING:
     from workbench.workloads.registry import Template

@@ -28,15 +28,15 @@ from workbench.clusters.plan import plan
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError
-from workbench.runs import comparisons
-from workbench.runs.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
-from workbench.runs.forecast import actual_spec, size_of
+from workbench.runs.comparing import comparisons
+from workbench.runs.comparing.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
+from workbench.runs.forecasting.forecast import actual_spec, size_of
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
     from workbench.workloads.registry import Template
 
-_CONDUCTOR = "workbench.runs.conductor"
+_CONDUCTOR = "workbench.runs.comparing.conductor"
 _POLL = 0.1  # seconds between two looks at a comparison that somebody waits for
 _LEASE = 6 * 3600.0
 """Seconds that a cluster of a comparison may wait for its turn before it ends itself."""

@@ -1,4 +1,4 @@
-"""The process that conducts one comparison: `python -m workbench.runs.conductor ID`.
+"""The process that conducts one comparison: `python -m workbench.runs.comparing.conductor ID`.
 
 Starts the clusters, warms them up, measures in interleaved rounds, writes each time down at once, and stops what it
 started. SIGTERM ends it in good order. What it prints goes to the comparison's log.txt.
@@ -21,9 +21,10 @@ import psutil
 from workbench.clusters import control, records
 from workbench.clusters.launch import launch
 from workbench.errors import NotFoundError, WorkbenchError
-from workbench.runs import comparisons, submit
-from workbench.runs.compare import with_lease
-from workbench.runs.comparisons import Comparison, Row, Sample, places
+from workbench.runs import submit
+from workbench.runs.comparing import comparisons
+from workbench.runs.comparing.compare import with_lease
+from workbench.runs.comparing.comparisons import Comparison, Row, Sample, places
 from workbench.runs.store import Run
 
 _CANCEL_PATIENCE = 20.0  # seconds that a run gets to free its workers

@@ -14,14 +14,15 @@ import numpy as np
 
 from workbench.errors import NotFoundError
 from workbench.monitor.events import KINDS
-from workbench.runs import metrics, store
-from workbench.runs.rules import WORTH_WHILE, Facts, percent, suggestions
-from workbench.runs.shares import shares_of
+from workbench.runs import store
+from workbench.runs.explaining import metrics
+from workbench.runs.explaining.rules import WORTH_WHILE, Facts, percent, suggestions
+from workbench.runs.explaining.shares import shares_of
 from workbench.runs.store import Diagnosis, Suggestion
 
 if TYPE_CHECKING:
     from workbench.monitor.events import Batch
-    from workbench.runs.metrics import Measured
+    from workbench.runs.explaining.metrics import Measured
     from workbench.runs.store import Run
 
 _MOSTLY_WAITING = 0.3

@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from workbench.clusters.spec import ClusterSpec
-from workbench.runs import calibration, store
-from workbench.runs.calibration import Calibration
+from workbench.runs import store
+from workbench.runs.forecasting import calibration
+from workbench.runs.forecasting.calibration import Calibration
 from workbench.runs.store import Run
 from workbench.workloads.values import Needs
 

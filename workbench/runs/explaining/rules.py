@@ -20,7 +20,7 @@ from workbench.runs.store import Suggestion
 
 if TYPE_CHECKING:
     from workbench.monitor.events import Batch, Tasks
-    from workbench.runs.metrics import Measured, WorkerSettings
+    from workbench.runs.explaining.metrics import Measured, WorkerSettings
     from workbench.runs.store import Run
 
 WORTH_WHILE = 0.05

@@ -12,10 +12,11 @@ from dask.utils import format_bytes
 from pydantic import BaseModel, ConfigDict
 
 from workbench.clusters.spec import ClusterSpec
-from workbench.runs import calibration, machines, statistics
-from workbench.runs.agreement import Answer, agreement, data_of
-from workbench.runs.compare import SWEPT_OPTIONS
-from workbench.runs.comparisons import Comparison, Row
+from workbench.runs import statistics
+from workbench.runs.comparing.agreement import Answer, agreement, data_of
+from workbench.runs.comparing.compare import SWEPT_OPTIONS
+from workbench.runs.comparing.comparisons import Comparison, Row
+from workbench.runs.forecasting import calibration, machines
 from workbench.runs.statistics import FEWEST_REPEATS, CoresFor, cores_for, efficiency, outliers, ratio, spread
 from workbench.runs.store import Check
 

@@ -6,9 +6,10 @@ import time
 from collections.abc import Sequence
 
 from workbench.errors import BadInputError
-from workbench.runs import comparisons, store
-from workbench.runs.comparisons import MOST_ROWS, Comparison, Row
-from workbench.runs.conductor import sample_of
+from workbench.runs import store
+from workbench.runs.comparing import comparisons
+from workbench.runs.comparing.comparisons import MOST_ROWS, Comparison, Row
+from workbench.runs.comparing.conductor import sample_of
 from workbench.runs.store import Run
 
 _FEWEST = 2
