@@ -44,7 +44,17 @@ async def test_an_empty_field_of_the_form_is_one_left_out(api: Any, session: Any
     answer = await api("POST", "comparisons", body)
     assert answer.status == 202
     assert answer.content["request"]["repeats"] == 3
+    assert answer.content["request"]["weak"] is False
     assert answer.content["request"]["on"] == ["cpu", "ucx"]
+
+
+async def test_the_form_asks_for_weak_scaling(api: Any, session: Any) -> None:
+    made = (await api("GET", "fragments/compare")).content["html"]
+    (box,) = re.findall(r'<input type="checkbox"[^>]*>', made)
+    assert 'name="weak" value="true"' in box
+    body = {"workload": "array_sum", "on": "cpu", "sweep": "workers=1,2", "weak": "true"}
+    answer = await api("POST", "comparisons", body)
+    assert answer.content["request"]["weak"] is True
 
 
 async def test_the_page_of_a_comparison_can_not_reach_the_server(api: Any, session: Any) -> None:

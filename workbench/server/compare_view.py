@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 
+_WEAK = "Size grows with the workers swept"
+
 _WIDE = "grid-column: 1 / -1"
 
 _TO_CELL = ("notebook:insert-cell-below", "notebook:change-cell-to-markdown", "notebook:replace-selection")
@@ -64,6 +66,7 @@ def _form(sight: Sight) -> str:
             _field("Parameters", _text("parameters", "size=0.5GiB")),
             _field("Sweep", _text("sweep", "workers=1,2,4")),
             _field("Repeats", _text("repeats", "5")),
+            _weak(),
             class_="wb-Form",
         ),
         tag(
@@ -76,6 +79,18 @@ def _form(sight: Sight) -> str:
             data_workbench="compare",
         ),
         id="wb-compare-form",
+    )
+
+
+def _weak() -> str:
+    box = tag("input", type="checkbox", name="weak", value="true", id="wb-compare-weak", data_workbench="compare-weak")
+    return tag(
+        "label",
+        box,
+        _WEAK,
+        class_="wb-Check",
+        style=_WIDE,
+        title="Weak scaling: each worker has as much to do, however many there are. It needs a sweep of workers.",
     )
 
 
