@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from tests.test_backend import STANDIN
 from tests.test_cuda import needs_dask_cuda
 from workbench import terminal
 from workbench.clusters import processes, records
+from workbench.clusters.plan import plan
+from workbench.clusters.records import ClusterRecord
 from workbench.runs import places, store
 from workbench.runs.store import OnGpu, Run
 from workbench.session import Session
@@ -134,7 +137,7 @@ def test_after_counting_the_workers_are_as_before(quick_client: Any) -> None:
     assert quick_client.run(places.told, "test") == dict.fromkeys(quick_client.run(len, [1]))
 
 
-def run_on(record: Any, workload: str, **parameters: Any) -> Run:
+def run_on(record: Any, workload: str, env: Mapping[str, str] = os.environ, **parameters: Any) -> Run:
     """A run that its runner computed, although the GPUs of its cluster are simulated."""
     run = store.create(
         Run(
@@ -148,7 +151,7 @@ def run_on(record: Any, workload: str, **parameters: Any) -> Run:
         )
     )
     command = [sys.executable, "-P", "-m", "workbench.runs.runner", run.id]
-    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=90)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     return store.get(run.id)
 
@@ -173,6 +176,19 @@ def test_a_run_on_gpus_makes_its_blocks_there_and_tells_so(
     terminal.show_run(run)
     assert f"All {run.on_gpu.blocks} blocks were on a GPU." in " ".join(capsys.readouterr().out.split())
     asyncio.run(Session().stop("calm-otter"))
+
+
+@needs_dask_cuda
+def test_a_sweep_on_gpus_makes_its_blocks_there_too(simulated_nvml: SimulatedNvml, data_folder: Path) -> None:
+    spec = plan("gpu", simulated_nvml.inventory(gpus=1), memory="1GiB")
+    idle = ClusterRecord(name="calm-otter", spec=spec)
+    env = simulated_nvml.environment(gpus=1) | {"PYTHONPATH": str(STANDIN)}
+    swept = {"size": "8MiB", "chunks": "2MiB", "repetitions": 1, "protocols": "tcp"}
+    run = run_on(idle, "protocol_sweep", env, **swept)
+    assert (run.status, run.check and run.check.passed) == ("done", True)
+    assert run.on_gpu is not None
+    assert run.on_gpu.sentence == f"All {run.on_gpu.blocks} blocks were on a GPU."
+    assert run.on_gpu.blocks > 0
 
 
 def test_the_report_tells_where_data_fell_back() -> None:

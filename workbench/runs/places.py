@@ -128,6 +128,11 @@ def collected(client: Client, name: str) -> dict[str, Any]:
     return summary(answers, without=client.run_on_scheduler(groups_of_others, client.id))
 
 
+def collected_over(clients: Iterable[Client], name: str) -> dict[str, Any]:
+    """Fields of `store.OnGpu` for all that was computed on clusters which belong to nobody else."""
+    return summary(answer for client in clients for answer in client.run(told, name).values())
+
+
 def told(name: str, dask_worker: Any) -> dict[str, Any] | None:
     """What the plugin of this name counted on a worker; runs there."""
     plugin = dask_worker.plugins.get(name)

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import cloudpickle
@@ -96,9 +96,11 @@ def _conducted(run: Run) -> dict[str, Any]:
     parameters = chosen.validate(run.parameters, **size_of(run.spec))
     run = store.update(run.id, status="running", started=time.time(), versions=versions())
     began = time.perf_counter()
-    rows, left_out = sweep.conduct(run, parameters.resolved)
+    with _arrays(run):
+        rows, left_out, on_gpu = sweep.conduct(run, parameters.resolved)
     seconds, progress = time.perf_counter() - began, store.get(run.id).progress
-    store.update(run.id, seconds=seconds, result=_finite(sweep.outcome(rows, left_out)), progress=progress)
+    result = _finite(sweep.outcome(rows, left_out))
+    store.update(run.id, seconds=seconds, result=result, on_gpu=on_gpu, progress=progress)
     checked = chosen.check(parameters, {"rows": rows})
     _ignore_cancellation()
     return {"status": "done", "check": Check(passed=bool(checked.passed), what=checked.what)}
@@ -108,7 +110,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
     from workbench.clusters.connect import connect
     from workbench.workloads.registry import template
 
-    with connect(run.cluster, client_name=f"run-{run.id}") as client, _backend(run, client):
+    with connect(run.cluster, client_name=f"run-{run.id}") as client, _arrays(run), _counted(run, client):
         try:
             chosen = template(run.workload)
             parameters = chosen.validate(run.parameters, **size_of(run.spec))
@@ -165,16 +167,18 @@ def _dtypes(collections: dict[str, Any]) -> dict[str, str]:
     return {name: str(found.dtype) for name, found in collections.items() if hasattr(found, "dtype")}
 
 
-@contextlib.contextmanager
-def _backend(run: Run, client: Client) -> Iterator[None]:
-    """Make arrays on the GPUs of the workers that have some, which this process needs none for, and count them."""
+def _arrays(run: Run) -> contextlib.AbstractContextManager[None]:
+    """Make arrays on the GPUs of the workers that have some, which this process needs none for."""
     if not _has_gpus(run):
-        yield
-        return
+        return contextlib.nullcontext()
     from workbench.linalg import backend
 
-    with backend.on_workers(), places.counted(client, run.id):
-        yield
+    return backend.on_workers()
+
+
+def _counted(run: Run, client: Client) -> contextlib.AbstractContextManager[None]:
+    """Count the blocks that lie on GPUs, where there are some."""
+    return places.counted(client, run.id) if _has_gpus(run) else contextlib.nullcontext()
 
 
 def _has_gpus(run: Run) -> bool:

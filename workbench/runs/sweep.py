@@ -8,7 +8,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.clusters import control, records
 from workbench.clusters.connect import security
@@ -16,7 +16,7 @@ from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError, WorkbenchError
-from workbench.runs import store, transfers
+from workbench.runs import places, store, transfers
 from workbench.runs.statistics import Ratio, ratio, spread
 from workbench.runs.store import Count, Progress, Run
 from workbench.workloads.sweep import PROTOCOLS
@@ -32,15 +32,28 @@ _IDLE_TIMEOUT = 180.0
 _PATIENCE = 10.0  # seconds for a connection to a scheduler
 
 
-def conduct(run: Run, resolved: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Measure all that a sweep asks for: a row for each measurement, and why a protocol was left out.
+class Conducted(NamedTuple):
+    """A row for each measurement, why a protocol was left out, and where the blocks lay if there are GPUs."""
+
+    rows: list[dict[str, Any]]
+    left_out: dict[str, str]
+    on_gpu: dict[str, Any] | None
+
+
+def conduct(run: Run, resolved: Mapping[str, Any]) -> Conducted:
+    """Measure all that a sweep asks for.
 
     Raises FailedError where not one of the protocols can be had.
     """
     from workbench.workloads.network import rounds
 
     assert run.spec is not None
-    with _clusters(run, resolved["protocols"]) as (clusters, left_out), _clients(clusters) as clients:
+    with contextlib.ExitStack() as opened:
+        clusters, left_out = opened.enter_context(_clusters(run, resolved["protocols"]))
+        clients = opened.enter_context(_clients(clusters))
+        if run.spec.devices:
+            for client in clients.values():
+                opened.enter_context(places.counted(client, run.id))
         progress = _Progress(run, clusters, resolved)
         shape, chunks = tuple(resolved["shape"]), [tuple(block) for block in resolved["chunks"]]
         measured = rounds(clients, shape, chunks, resolved["repetitions"], resolved["dtype"], resolved["seed"])
@@ -53,7 +66,8 @@ def conduct(run: Run, resolved: Mapping[str, Any]) -> tuple[list[dict[str, Any]]
             middle = told["overall"][1] if told["overall"] else None
             rows.append({**row, "bandwidth": middle, "n_messages": told["n_messages"], "transport": told["transport"]})
             progress.add(row["protocol"])
-        return rows, left_out
+        on_gpu = places.collected_over(clients.values(), run.id) if run.spec.devices else None
+        return Conducted(rows, left_out, on_gpu)
 
 
 def outcome(rows: Sequence[Mapping[str, Any]], left_out: Mapping[str, str]) -> dict[str, Any]:
