@@ -11,12 +11,13 @@ from typing import Any
 import dask
 import dask.array as da
 import pytest
-from distributed import Client
+from distributed import Client, span
 
 import workbench
 from workbench.errors import BadInputError, ConflictError
 from workbench.monitor.record import read_events
 from workbench.runs import store
+from workbench.runs.explaining import metrics
 
 
 def one_more(number: int) -> int:
@@ -60,6 +61,29 @@ def test_what_is_computed_in_the_block_becomes_a_run(quick_client: Client) -> No
     assert kept.cluster == quick_client.scheduler.address
     assert kept.versions["dask"] == dask.__version__
     assert kept.diagnosis is not None
+
+
+def test_its_diagnosis_rests_on_what_dask_measured_and_no_task_is_another_for_it(quick_client: Client) -> None:
+    # Built before: in a span of ours what is made of it would no longer be fused with it.
+    x = da.ones((400, 400), chunks=100)
+    with workbench.watch() as run:
+        (x + 1).sum().compute()
+    assert run.diagnosis.source == "spans and events"
+    measured = metrics.kept(store.folder(run.id))
+    assert measured is not None
+    assert measured.seconds("execute", "thread-cpu") > 0
+    assert set(measured.workers) == set(quick_client.scheduler_info()["workers"])
+    (fused,) = dask.optimize((x + 1).sum())
+    # Dask adds one that brings the answer home.
+    assert run.result["tasks"] == len(dict(fused.__dask_graph__())) + 1
+
+
+def test_what_is_computed_in_a_span_of_the_persons_own_is_measured_too(quick_client: Client) -> None:
+    with workbench.watch() as run, span("mine"):
+        quick_client.submit(one_more, 1, pure=False).result()
+    measured = metrics.kept(store.folder(run.id))
+    assert measured is not None
+    assert {metric.name for metric in measured.metrics if metric.context == "execute"} == {"one_more"}
 
 
 def test_what_was_before_and_what_others_do_is_not_counted(quick_client: Client, other_client: Client) -> None:

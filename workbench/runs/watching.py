@@ -18,12 +18,14 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import cloudpickle
 import psutil
 
 from workbench.clusters import processes, records
 from workbench.errors import BadInputError, NotFoundError
 from workbench.monitor.events import KINDS
-from workbench.runs import store
+from workbench.runs import store, transfers
+from workbench.runs.explaining import metrics
 from workbench.runs.recording import Recording, diagnose, sign_of_life, versions
 from workbench.runs.store import WATCHED, Count, Progress, Run, Status
 
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 
     from workbench.clusters.records import ClusterRecord
     from workbench.monitor.events import Batch
+
+# The person's cluster may have another version of this package, or none.
+cloudpickle.register_pickle_by_value(transfers)
+cloudpickle.register_pickle_by_value(metrics)
 
 _COMPUTE = KINDS.index("compute")
 _PROGRESS_INTERVAL = 0.25  # seconds
@@ -132,6 +138,9 @@ class Watching:
             self._recording = self._blocks.enter_context(recording)
             self._blocks.enter_context(sign_of_life(run.id))
             self._recording.start(self.client)
+            # Not in a span of ours: what is built in one isn't fused with what was built before, so that the person's
+            # code would compute other tasks, and a span of the person's own would hide its tasks from ours.
+            self._measuring = metrics.Measuring(self.client)
         except BaseException as err:
             self._end("failed", _sentence(err))
             raise
@@ -144,6 +153,8 @@ class Watching:
     ) -> None:
         self.stop()
         status, sentence = _outcome(error)
+        if status == "done":
+            self._keep_metrics()
         self._end(status, sentence, seconds=self._seconds, energy=self._recording.energy())
 
     def _create(self) -> Run:
@@ -187,6 +198,12 @@ class Watching:
                 result=result,
                 **changes,
             )
+
+    def _keep_metrics(self) -> None:
+        # Without a client there is nobody to ask, and somebody may have deleted the run meanwhile.
+        if self.client.status == "running":
+            with contextlib.suppress(OSError, TimeoutError):
+                metrics.keep(self._measuring.measured(), store.folder(self.id))
 
     def _receive(self, batch: Batch) -> None:
         tasks = batch.tasks

@@ -91,9 +91,9 @@ class Measured(BaseModel):
 
 
 class Measuring:
-    """What is measured between the beginning and the end of a `measuring` block."""
+    """What is measured from its making on: of the tasks of one span, or of all tasks where there is none to tell."""
 
-    def __init__(self, client: Client, span_id: str) -> None:
+    def __init__(self, client: Client, span_id: str | None = None) -> None:
         self._client = client
         self._span_id = span_id
         self._before = self._told()
@@ -141,15 +141,15 @@ def kept(folder: Path) -> Measured | None:
         return None
 
 
-def report(contexts: tuple[str, ...], span_id: str, dask_worker: Any) -> dict[str, Any]:
-    """Tell what a worker spent, in these contexts and on the tasks of a span, and what it is set to; runs there."""
+def report(contexts: tuple[str, ...], span_id: str | None, dask_worker: Any) -> dict[str, Any]:
+    """Tell what a worker spent, in these contexts and on the tasks of a span or all, and what it is set to."""
     from dask.system import CPU_COUNT
     from distributed.comm import get_address_host
 
     totals = [
-        [*(str(part) for part in key if part != span_id), value]
+        [str(part) for part in (key[:1] + key[2:] if key[0] == "execute" else key)] + [value]
         for key, value in list(dask_worker.digests_total.items())
-        if isinstance(key, tuple) and (key[0] in contexts or (key[0] == "execute" and key[1] == span_id))
+        if isinstance(key, tuple) and (key[0] in contexts or (key[0] == "execute" and span_id in (None, key[1])))
     ]
     return {
         "host": get_address_host(dask_worker.address),
@@ -173,7 +173,10 @@ def blas_threads() -> int | None:
 
 
 def _by_key(rows: Iterable[Sequence[Any]]) -> dict[tuple[str, ...], float]:
-    return {tuple(key): value for *key, value in rows}
+    added: dict[tuple[str, ...], float] = {}
+    for *key, value in rows:
+        added[tuple(key)] = added.get(tuple(key), 0) + value
+    return added
 
 
 def _metric(key: tuple[str, ...], value: float) -> Metric:
