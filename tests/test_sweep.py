@@ -13,11 +13,12 @@ import pytest
 from tests.conftest import using_data_folder
 from tests.test_budget import machine
 from tests.test_ucx import needs_ucx, with_ucx
+from workbench import terminal
 from workbench.clusters import control, launch, records
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError
 from workbench.runs import store, sweep
-from workbench.runs.store import Run
+from workbench.runs.store import Progress, Run
 from workbench.session import Session
 from workbench.workloads import template
 from workbench.workloads.sweep import answers_agree
@@ -133,7 +134,7 @@ def test_a_sweep_measures_all_protocols_and_leaves_no_cluster(idle_cluster: str)
     assert run.result is not None
     assert [row["transport"] for row in run.result["summary"]] == ["tcp", "tls", "ucx (tcp on lo)"]
     assert run.result["left_out"] == {}
-    assert (run.progress.done, run.progress.total) == (3, 3)
+    assert (run.progress.done, run.progress.total, run.progress.unit) == (3, 3, "measurements")
     assert records.names() == (idle_cluster,)
     # What was measured here takes the place of what was measured elsewhere.
     why = session.plan("ucx", n_workers=2, memory="1GiB").why
@@ -149,6 +150,19 @@ def test_a_sweep_that_is_cancelled_takes_its_clusters_with_it(idle_cluster: str)
     asyncio.run(session.cancel(run.id))
     assert asyncio.run(session.wait_run(run.id, timeout=30)).status == "cancelled"
     assert records.names() == (idle_cluster,)
+
+
+def test_what_counts_names_its_unit_wherever_progress_is_shown(
+    data_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    kept = Run(id=store.new_id("protocol_sweep"), workload="protocol_sweep", cluster="calm-otter", created=1e9)
+    run = store.create(kept)
+    with terminal.progress(run) as on_change:
+        on_change(run.model_copy(update={"progress": Progress(done=1, total=3, unit="measurements")}))
+    assert "measurements" in capsys.readouterr().err
+    terminal.show_run(run.model_copy(update={"progress": Progress(done=1, total=3, unit="measurements")}))
+    assert "Measurements" in capsys.readouterr().out
 
 
 def test_only_a_sweep_of_this_machine_counts(data_folder: Path) -> None:

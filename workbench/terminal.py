@@ -210,7 +210,7 @@ def show_run(run: Run) -> None:
         about["Time"] = ", ".join(filter(None, (f"{run.seconds:.3g} s", _speed(run))))
         about |= _forecast(run)
     elif run.progress.total:
-        about["Tasks"] = f"{run.progress.done} of {run.progress.total}"
+        about[run.progress.unit.capitalize()] = f"{run.progress.done} of {run.progress.total}"
     if run.diagnosis is not None:
         about |= _diagnosis(run.diagnosis)
     if run.energy is not None:
@@ -315,18 +315,18 @@ def progress(run: Run) -> Iterator[Callable[[Run], None]]:
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
-        TextColumn("tasks"),
+        TextColumn("{task.fields[unit]}"),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
         expand=True,
     )
     with bar:
-        shown = bar.add_task(f"{run.workload} on {run.cluster}", total=None)
+        shown = bar.add_task(f"{run.workload} on {run.cluster}", total=None, unit=run.progress.unit)
 
         def on_change(changed: Run) -> None:
-            total = changed.progress.total or None
-            bar.update(shown, total=total, completed=changed.progress.done if total else 0)
+            told = changed.progress
+            bar.update(shown, total=told.total or None, completed=told.done if told.total else 0, unit=told.unit)
 
         yield on_change
 

@@ -120,7 +120,7 @@ def _described(run: Run) -> str:
 def _progress(run: Run) -> str:
     so_far = "" if run.started is None else f", {time.time() - run.started:.0f} s"
     total = run.progress.total
-    label = f"{run.progress.done} of {total} tasks{so_far}" if total else f"{run.status} …"
+    label = f"{run.progress.done} of {total} {run.progress.unit}{so_far}" if total else f"{run.status} …"
     parts = "".join(bar(count.done, count.total, f"{name} {count.done}/{count.total}") for name, count in _kinds(run))
     return bar(run.progress.done, total, label) + (folded("By kind", parts) if parts else "")
 

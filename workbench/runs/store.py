@@ -51,8 +51,9 @@ class Count(BaseModel):
 
 
 class Progress(Count):
-    """Tasks done of all, together and by kind."""
+    """Tasks done of all, or of what else is counted, together and by kind."""
 
+    unit: Literal["tasks", "measurements"] = "tasks"
     by_name: dict[str, Count] = {}
     stage: Literal["building", "computing", "checking"] | None = None
     """What a run that goes on is doing; None before and after."""
@@ -480,7 +481,7 @@ def _epitaph(run: Run) -> tuple[Status, str]:
             f"Its runner process (pid {run.pid}) ended before it began. Its log may say why: "
             f"workbench show {run.id} --log"
         )
-    done = f" after {run.progress.done} of {run.progress.total} tasks" if run.progress.total else ""
+    done = f" after {run.progress.done} of {run.progress.total} {run.progress.unit}" if run.progress.total else ""
     return "lost", (
         f"Its runner process (pid {run.pid}) was ended from outside{done}: killed, short of memory, or the machine "
         "went down. Nothing was computed further; run it again."

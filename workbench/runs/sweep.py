@@ -224,7 +224,8 @@ class _Progress:
     def _write(self) -> None:
         counts = self._counts.values()
         done, total = sum(each.done for each in counts), sum(each.total for each in counts)
-        store.write_progress(self._run, Progress(done=done, total=total, by_name=dict(self._counts), stage="computing"))
+        told = Progress(done=done, total=total, unit="measurements", by_name=dict(self._counts), stage="computing")
+        store.write_progress(self._run, told)
 
 
 def spec_for(spec: ClusterSpec, protocol: str) -> ClusterSpec:
