@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from workbench.figures.bandwidth import bandwidth_figure
 from workbench.figures.components import scatter_figure, scree_figure
+from workbench.figures.protocols import protocols_figure
 from workbench.figures.topology import topology_figure
 from workbench.hardware.values import Topology
 from workbench.runs import sweep, transfers
@@ -108,9 +109,8 @@ def _bandwidth(result: Mapping[str, Any]) -> list[Section]:
 def _sweep(result: Mapping[str, Any]) -> list[Section]:
     if "summary" not in result:
         return []
-    return [
-        Section("Protocols compared", f"{_paragraph(result['sentence'])}<pre>{escape(sweep.text(result))}</pre>"),
-    ]
+    body = f"{_paragraph(result['sentence'])}<pre>{escape(sweep.text(result))}</pre>"
+    return [Section("Protocols compared", body, lambda theme: protocols_figure(result, theme))]
 
 
 def _topology(run: Mapping[str, Any]) -> list[Section]:
