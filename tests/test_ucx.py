@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from tests.conftest import using_data_folder
 from tests.test_budget import machine
+from workbench.cli.clusters import check_consent, up_options
 from workbench.clusters import connect as connecting
 from workbench.clusters import control, launch, records
 from workbench.clusters.plan import UCX_MEASURED, plan
@@ -125,13 +127,47 @@ def test_the_workers_can_be_restarted_and_scaled(running: ClusterRecord) -> None
 
 
 @needs_ucx
+def test_who_says_no_at_the_terminal_starts_nothing(data_folder: Path) -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "workbench", "up", "ucx", "--workers", "2", "--memory", "2GiB"]
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+        os.close(theirs)
+        said = _until(ours, "[y/N]")
+        os.write(ours, b"\n")
+        said += _until(ours, "--yes")
+        assert process.stdout is not None
+        assert (process.stdout.read(), process.wait(timeout=60)) == ("", 2)
+    os.close(ours)
+    assert "listens on all network interfaces" in said
+    assert "Nothing was started. Choose another profile, or agree with --yes." in said
+    assert records.names() == ()
+
+
+def _until(terminal: int, word: str) -> str:
+    said = ""
+    while word not in said:
+        said += os.read(terminal, 4096).decode()
+    return " ".join(said.split())
+
+
+def test_consent_is_asked_for_only_where_there_is_something_to_agree_to(capsys: pytest.CaptureFixture[str]) -> None:
+    check_consent(plan("cpu", machine(), n_workers=2), up_options("cpu"))
+    check_consent(plan("ucx", with_ucx(), n_workers=2), up_options("ucx --yes"))
+    assert capsys.readouterr().err == ""
+    check_consent(plan("ucx", with_ucx(), n_workers=2), up_options("ucx"))
+    assert capsys.readouterr().err.startswith("workbench: Warning: no encryption")
+
+
+@needs_ucx
 def test_a_run_over_ucx_from_the_command_line(data_folder: Path) -> None:
     up = workbench("up", "ucx", "--workers", "2", "--memory", "2GiB", "--json")
     assert up.returncode == 0, up.stderr
     cluster: dict[str, Any] = json.loads(up.stdout)
     assert (cluster["n_workers"], cluster["protocol"]) == (2, "ucx")
     assert cluster["scheduler_address"].startswith("ucx://")
-    assert "ucxx" not in up.stderr
+    # Nobody sits there who could answer.
+    assert up.stderr.startswith("workbench: Warning: no encryption and no password over UCX")
+    assert up.stderr.count("\n") == 1
     ran = workbench("run", "transpose_sum", "--cluster", cluster["name"], "-p", "size=64MiB", "--json")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["check"]["passed"]

@@ -20,6 +20,16 @@ def tell_json(value: Any) -> int:
     return 0
 
 
+def agreed(told: str) -> bool:
+    """Whether a person at the terminal says yes to what they are told; without one it is said, and taken as yes."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        # A script can't answer, and what it was written to do is to go on.
+        complain(told)
+        return True
+    print(f"{told}\nGo on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def complain(text: str) -> None:
     """Say on stderr what went wrong."""
     with contextlib.suppress(OSError):

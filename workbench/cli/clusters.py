@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.answers import tell, tell_json
+from workbench.cli.answers import agreed, tell, tell_json
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import FORCE, Parser, add_command, whole_number
 from workbench.errors import BadInputError
@@ -28,6 +28,7 @@ def _up(arguments: argparse.Namespace) -> int:
     spec = spec_of(session, arguments)
     if arguments.code:
         return tell_json({"code": spec.code()}) if arguments.json else tell(spec.code().rstrip("\n"))
+    check_consent(spec, arguments)
     record = start(session, spec, name=arguments.name, force=arguments.force)
     if arguments.json:
         return tell_json(cluster_json(record))
@@ -110,6 +111,18 @@ def spec_of(session: Session, arguments: argparse.Namespace) -> ClusterSpec:
         "python": arguments.python,
     }
     return session.plan(arguments.profile, **{name: value for name, value in choices.items() if value is not None})
+
+
+def check_consent(spec: ClusterSpec, arguments: argparse.Namespace) -> None:
+    """Ask for what the sidebar and the panels ask for too, before such a cluster is started, unless --yes was given.
+
+    Raises BadInputError where a person says no.
+    """
+    from workbench.clusters.plan import consent
+
+    told = consent(spec)
+    if told is not None and not arguments.yes and not agreed(told):
+        raise BadInputError("Nothing was started. Choose another profile, or agree with --yes.")
 
 
 def start(session: Session, spec: ClusterSpec, *, name: str | None, force: bool) -> ClusterRecord:
@@ -248,3 +261,4 @@ def add_up_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="NAME", help="name of the cluster; one is made up otherwise")
     parser.add_argument("--python", metavar="PATH", help="Python of the environment that the cluster runs in")
     parser.add_argument("--force", action="store_true", help=FORCE)
+    parser.add_argument("--yes", action="store_true", help="don't ask: UCX may listen on all network interfaces")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import complain, tell, tell_json
-from workbench.cli.clusters import new_session, own_cluster, spec_of, up_options
+from workbench.cli.clusters import check_consent, new_session, own_cluster, spec_of, up_options
 from workbench.cli.runs import add_parameters, parameters_of
 from workbench.cli.words import add_command
 from workbench.errors import BadInputError
@@ -72,7 +72,9 @@ def _measured(session: Session, arguments: argparse.Namespace) -> Calibration:
     if arguments.cluster is not None:
         return session.calibrate(arguments.cluster)
     on = up_options(arguments.on or "cpu")
-    with own_cluster(session, spec_of(session, on), name=on.name, force=on.force) as record:
+    spec = spec_of(session, on)
+    check_consent(spec, on)
+    with own_cluster(session, spec, name=on.name, force=on.force) as record:
         return session.calibrate(record)
 
 

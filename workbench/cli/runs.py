@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import complain, tell, tell_json
-from workbench.cli.clusters import new_session, own_cluster, spec_of, up_options
+from workbench.cli.clusters import check_consent, new_session, own_cluster, spec_of, up_options
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import add_command, add_run_name, whole_number
 from workbench.errors import BadInputError, ConflictError, WorkbenchError
@@ -53,6 +53,7 @@ def _run(arguments: argparse.Namespace) -> int:
         on = up_options(arguments.on)
         spec = spec_of(session, on)
         refuse_what_wont_fit(session.needs(arguments.workload, parameters, spec), force=arguments.force)
+        check_consent(spec, on)
         with own_cluster(session, spec, name=on.name, force=on.force) as record:
             run = run_on(session, arguments.workload, parameters, record, force=arguments.force)
     return tell_run(session.diagnosed(run), as_json=arguments.json)
