@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,24 @@ def test_loading_the_extension_imports_nothing_heavy() -> None:
         "print(*sorted(heavy & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""
+
+
+def test_after_warming_up_the_first_record_is_opened_without_an_import_of_what_is_heavy(tmp_path: Path) -> None:
+    from workbench.monitor.events import NO_TASKS, Batch, Progress
+    from workbench.monitor.record import Recorder
+
+    with Recorder(tmp_path / "events.parquet") as recorder:
+        recorder.write(Batch(1.0, NO_TASKS, (), Progress(1.0, {"sum": {"total": 1, "done": 1, "erred": 0}})))
+    code = (
+        "import sys, pathlib; from workbench.server.drawing import document, warm_up\n"
+        "warm_up(); before = set(sys.modules)\n"
+        "from workbench.monitor.record import read_events\n"
+        "document('light', 'a', '/'); read_events(pathlib.Path(sys.argv[1]) / 'events.parquet')\n"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "print(*sorted({'bokeh', 'pyarrow', 'pandas', 'numpy'} & new))"
+    )
+    found = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""
 
 

@@ -291,7 +291,9 @@ def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
 def _read(path: Path, schema: pa.Schema) -> pa.Table | None:
     if path.exists():
         repeated = [field.name for field in schema if pa.types.is_string(field.type)]
-        return pyarrow.parquet.read_table(path, read_dictionary=repeated)
+        # Not read_table: that imports pyarrow's datasets and pandas with them, for half a second.
+        with pyarrow.parquet.ParquetFile(path, read_dictionary=repeated) as file:
+            return file.read()
     stream = _stream_path(path)
     return pa.Table.from_batches(_read_stream(stream), schema) if stream.exists() else None
 

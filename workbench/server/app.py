@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from workbench.server.watching import Watching
     from workbench.session import Session
 
+WARM_AFTER = 3.0
+"""Seconds after the first page came before what opening a record needs is loaded: Lab itself is being opened then."""
+
 QUICK = 0.5
 """Seconds that an action may take before it is answered with 202 and goes on by itself: most failures show sooner."""
 
@@ -64,6 +67,7 @@ class Shared:
         self._watching: Watching | None = None
         self._lock = asyncio.Lock()
         self._actions: set[asyncio.Task[Any]] = set()
+        self._warming: asyncio.Task[None] | None = None
 
     async def session(self) -> Session:
         """Return the session, made by the first who asks: in a thread, because that imports Dask."""
@@ -86,6 +90,15 @@ class Shared:
         self._actions.add(task)
         task.add_done_callback(self._actions.discard)
 
+    def warm_up(self) -> None:
+        """Have the first record open as quickly as the others: load what that needs, once Lab is there."""
+        if self._warming is None:
+            self._warming = asyncio.ensure_future(self._warm_up())
+
+    async def _warm_up(self) -> None:
+        await asyncio.sleep(WARM_AFTER)
+        await asyncio.to_thread(_warm_up)
+
     async def begin(self, action: Coroutine[Any, Any, Any]) -> None:
         """Start an action and return: its error when it fails quickly, else it goes on and tells the watchers."""
         task = asyncio.ensure_future(action)
@@ -107,14 +120,21 @@ class Shared:
 
     async def close(self) -> None:
         """Cancel what still runs in this server."""
-        for task in tuple(self._actions):
+        tasks = (*self._actions, *([self._warming] if self._warming is not None else []))
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._actions, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._watching is not None:
             await self._watching.close()
             self._watching = None
         if self._session is not None:
             await asyncio.to_thread(self._session.let_go)
+
+
+def _warm_up() -> None:
+    from workbench.server.drawing import warm_up
+
+    warm_up()
 
 
 def _make_session() -> Session:

@@ -29,3 +29,14 @@ def scripts(base_url: str) -> dict[str, Any]:
         "version": bokeh.__version__,
         "scripts": [f"{api_url(base_url, 'bokeh', script)}?v={bokeh.__version__}" for script in SCRIPTS],
     }
+
+
+def warm_up() -> None:
+    """Do what is done once for the first record that is opened: imports, and tables that Bokeh and pyarrow fill."""
+    import pyarrow as pa
+
+    import workbench.monitor.record  # noqa: F401
+
+    # With the first value that it makes, pyarrow imports pandas.
+    pa.scalar(0)
+    LiveFigure().item()

@@ -49,6 +49,7 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
         shared: Shared = self.settings["workbench_shared"]
         self._watching = await shared.watching()
         await shared.keep_warm()
+        shared.warm_up()
         await super().get(*args, **kwargs)
 
     def open(self, *args: Any, **kwargs: Any) -> None:
