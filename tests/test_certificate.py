@@ -128,6 +128,14 @@ def test_a_low_rank_is_proved_by_the_trace() -> None:
     assert certificate.sentence.startswith("It is proved that all 10 singular values are right to")
 
 
+def test_an_angle_without_a_gap_is_not_told_as_a_bound() -> None:
+    _, certificate, _ = found(np.eye(40), 0, 1e-3)
+    assert certificate.angle >= 1
+    assert certificate.sentence.endswith(
+        "the next value is too near to the last to bound the angle to the true vectors."
+    )
+
+
 def test_values_that_squaring_would_lose_are_found_by_a_qr_factorization() -> None:
     s = 10.0 ** -np.arange(COLUMNS)
     s, certificate, error = found(spectrum(s, 0), 0, 1e-3)

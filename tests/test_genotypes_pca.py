@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInputError
-from workbench.genotypes import kernels
+from workbench.genotypes import COUNTS, MISSING, PLINK, Coding, Genotypes, kernels
 from workbench.genotypes.operator import GenotypeOperator
 from workbench.genotypes.packing import pack
 from workbench.genotypes.pca import GenotypePCA, pca
 from workbench.genotypes.scaling import Rule, Scaler
-from workbench.genotypes.values import COUNTS, MISSING, PLINK, Coding, Genotypes
 
 Matrix = np.ndarray[Any, Any]
 ROWS, SAMPLES, K = 600, 143, 5
@@ -205,7 +204,11 @@ def test_our_own_packing_is_read() -> None:
         ({"n_components": 500}, "a whole number from 1 to 143"),
         ({"scaler": "sgkit"}, "Unknown scaler 'sgkit'. Choose one of: patterson, hail, plink, standard, center"),
         ({"tol": 2}, "tol is a relative accuracy"),
-        ({"max_passes": 0}, "max_passes is at least 1"),
+        ({"tol": "fine"}, "tol is a relative accuracy between 0 and 1, not 'fine'"),
+        ({"max_passes": 0}, "max_passes is a whole number and at least 1, not 0"),
+        ({"seed": -1}, "seed is a whole number from 0 on"),
+        ({"n_oversamples": -1}, "n_oversamples is a whole number and at least 0"),
+        ({"ld_prune": 50}, "ld_prune is a window in variants and the r²"),
         ({"maf": 0.7}, "from 0 to 0.5"),
         ({"max_missing": 7}, "from 0 to 1"),
         ({"kernel": "gpu"}, "Choose one of: auto, numpy, fast"),

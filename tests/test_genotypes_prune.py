@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInputError
+from workbench.genotypes import COUNTS, MISSING, Genotypes, Variants
 from workbench.genotypes.packing import pack
 from workbench.genotypes.pca import pca
 from workbench.genotypes.prune import ld_prune
 from workbench.genotypes.scaling import Rule
-from workbench.genotypes.values import COUNTS, MISSING, Genotypes, Variants
 
 Matrix = np.ndarray[Any, Any]
 ROWS, SAMPLES = 300, 61
@@ -114,6 +114,7 @@ def test_a_pca_of_what_was_pruned_says_how_much() -> None:
     ("given", "more", "sentence"),
     [
         ((0,), {}, "window is a whole number of variants"),
+        (("wide",), {}, "window is a whole number of variants and at least 1, not 'wide'"),
         ((10, 0), {}, "r2 is a squared correlation"),
         ((10,), {"step": 0.5}, "step is a whole number"),
         ((10,), {"unit": "cM"}, "Choose one of: variants, bp"),
@@ -147,3 +148,5 @@ def test_components_are_drawn_by_label() -> None:
         result.plot("sex")
     with pytest.raises(BadInputError, match="two numbers from 1 to 3"):
         result.plot(components=(1, 4))
+    with pytest.raises(BadInputError, match="components=2 must be two numbers from 1 to 3"):
+        result.plot(components=2)

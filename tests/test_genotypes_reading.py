@@ -283,11 +283,21 @@ def test_a_file_that_can_not_be_read_says_what_it_is_and_what_to_do(
 def test_what_is_not_there_or_no_array_says_so(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"/nowhere isn't there. Expected a PLINK .bed file with its .bim and .fam"):
         open_genotypes(tmp_path / "nowhere")
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(BadInputError, match=r"folder can't be read|folder isn't there"):
-        open_genotypes(tmp_path / "folder")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(BadInputError, match=r"/folder is a folder that is no Zarr group or array. Expected a PLINK"):
+        open_genotypes(folder)
+    (folder / "study.bed").touch()
+    with pytest.raises(BadInputError, match=r"no Zarr group or array. It holds study.bed: give one of them"):
+        open_genotypes(folder)
     with pytest.raises(BadInputError, match=r"Genotypes can't be read from int. Expected"):
         open_genotypes(5)
+    for kind in (complex, str):
+        with pytest.raises(BadInputError, match=r"The array holds \S+, expected counts 0, 1 and 2"):
+            open_genotypes(np.zeros((4, 3), kind))
+    for rows in (0, 1.5, "many"):
+        with pytest.raises(BadInputError, match=r"rows is a whole number of variants in a block and at least 1"):
+            open_genotypes(np.zeros((4, 3), int), rows=rows)
     with pytest.raises(BadInputError, match=r"has 3 dimensions"):
         open_genotypes(np.zeros((2, 3, 4)))
 
@@ -356,7 +366,8 @@ def test_only_the_rows_that_are_asked_for_are_simulated() -> None:
         ({"fst": 0}, "fst lies between 0 and 1"),
         ({"fst": [0.1, 0.2]}, "fst has 2 values for 3 populations"),
         ({"missing": 2}, "missing=2 is a share"),
-        ({"n_populations": 0}, "n_populations is 0: give at least 1"),
+        ({"missing": "much"}, "missing='much' is a share"),
+        ({"n_populations": 0}, "n_populations is a whole number and at least 1, not 0"),
     ],
 )
 def test_populations_that_can_not_be_are_refused(given: Any, sentence: str) -> None:

@@ -156,8 +156,15 @@ def test_an_empty_array_has_no_singular_values(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"k": 0}, "k is the number of singular values"),
-        ({"k": 1.5}, "k is the number of singular values"),
+        ({"k": 0}, "k is a whole number and at least 1, not 0"),
+        ({"k": 1.5}, "k is a whole number and at least 1, not 1.5"),
+        ({"k": "ten"}, "k is a whole number and at least 1, not 'ten'"),
+        ({"k": None}, "k is a whole number"),
+        ({"k": float("nan")}, "k is a whole number"),
+        ({"tol": "fine"}, "between 0 and 1, not 'fine'"),
+        ({"max_passes": "few"}, "max_passes is a whole number"),
+        ({"seed": -1}, "seed is a whole number from 0 on"),
+        ({"n_oversamples": -1}, "n_oversamples is a whole number and at least 0"),
         ({"tol": 0}, "between 0 and 1"),
         ({"max_passes": 0}, "at least 1"),
         ({"center": 2}, "axis"),

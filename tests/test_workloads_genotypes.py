@@ -128,6 +128,14 @@ def test_a_file_that_is_broken_gets_one_sentence_and_exit_code_2(
     assert "xpected" in said
 
 
+def test_a_table_of_labels_that_is_not_there_is_told_of_by_its_own_name(tmp_path: Path) -> None:
+    np.save(tmp_path / "counts.npy", np.eye(4, dtype=np.int8))
+    given = {"path": str(tmp_path / "counts.npy"), "labels": str(tmp_path / "none.tsv"), "n_components": 2}
+    with pytest.raises(BadParameterError, match=r"^labels of genotype_pca: .*none.tsv isn't there") as caught:
+        template("genotype_pca").validate(given)
+    assert caught.value.parameter == "labels"
+
+
 def test_simulated_populations_are_found_and_said_to_be_apart(quick_client: Any) -> None:
     given = {"n_variants": 3000, "n_samples": 90, "n_populations": 4, "n_components": 3}
     parameters = PCA.validate(given, memory=2**31, threads=2)

@@ -172,6 +172,7 @@ def genotypes_of_array(
 ) -> Genotypes:
     """Genotypes of an array of counts in memory (NumPy, CuPy) or of Dask, packed block by block."""
     transposed = is_transposed(array.shape, orientation, samples, "The array")
+    refuse_words(array.dtype, "The array")
     if not isinstance(array, da.Array):
         n_variants, n_samples = array.shape[::-1] if transposed else array.shape
         height = block_rows(n_variants, n_samples, rows, bytes_each=packed_width(n_samples * array.dtype.itemsize))
@@ -187,6 +188,12 @@ def genotypes_of_array(
     meta = x._meta.astype(np.uint8)
     packed = x.map_blocks(_PackBlock(codes), dtype=np.uint8, chunks=chunks, meta=meta, name=name)
     return Genotypes(packed, COUNTS, _names(samples, x.shape[1]), variants or Variants())
+
+
+def refuse_words(dtype: Any, what: str) -> None:
+    """Raise a BadInputError unless this type can hold counts."""
+    if np.dtype(dtype).kind not in "biuf":
+        raise BadInputError(f"{what} holds {dtype}, expected counts 0, 1 and 2 of variants × samples as numbers.")
 
 
 def is_transposed(shape: Sequence[int], orientation: str | None, samples: Sequence[str] | None, what: str) -> bool:

@@ -14,7 +14,7 @@ from workbench.genotypes import fast, kernels
 from workbench.genotypes.operator import GenotypeOperator, Kernel
 from workbench.genotypes.scaling import CONVENTIONS, REASONS, Rule, Scaler
 from workbench.genotypes.values import Genotypes, Variants
-from workbench.linalg import krylov
+from workbench.linalg import asked, krylov
 from workbench.linalg.certificate import Certificate
 from workbench.linalg.passes import cluster_client
 
@@ -129,16 +129,18 @@ def pca(
     """
     genotypes = as_genotypes(source)
     rule = Rule("center" if scaler is None else scaler, maf, max_missing)
-    k = _checked(n_components, tol, max_passes, genotypes)
+    k = _count(n_components, genotypes)
+    tol, max_passes = asked.accuracy(tol, max_passes)
     mask = _mask(kept, genotypes)
-    asked = mask
+    eligible = mask
     if ld_prune is not None:
         mask = _pruned(genotypes, ld_prune, rule, mask)
     chosen = _kernel(kernel, genotypes)
     operator = GenotypeOperator(genotypes, rule, kernel=chosen, kept_rows=mask, keep=keep, at_least=k)
-    more = chosen.oversamples(k) if n_oversamples is None else n_oversamples
-    found = krylov.leading(operator, k, oversample=more, tol=tol, max_passes=max_passes, seed=seed)
-    return _result(genotypes, operator, found, asked)
+    more = chosen.oversamples(k) if n_oversamples is None else asked.whole("n_oversamples", n_oversamples, least=0)
+    start = asked.start(seed)
+    found = krylov.leading(operator, k, oversample=more, tol=tol, max_passes=max_passes, seed=start)
+    return _result(genotypes, operator, found, eligible)
 
 
 def as_genotypes(source: Any) -> Genotypes:
@@ -150,18 +152,14 @@ def as_genotypes(source: Any) -> Genotypes:
     return open_genotypes(source)
 
 
-def _checked(n_components: int, tol: float, max_passes: int, genotypes: Genotypes) -> int:
+def _count(n_components: Any, genotypes: Genotypes) -> int:
     most = min(genotypes.shape)
+    of = f"there are {genotypes.n_variants} variants of {genotypes.n_samples} samples."
+    if not most:
+        raise BadInputError(f"There is nothing to find components of: {of}")
     whole = isinstance(n_components, (int, np.integer)) and not isinstance(n_components, bool)
     if not whole or not 1 <= n_components <= most:
-        raise BadInputError(
-            f"n_components={n_components!r} must be a whole number from 1 to {most}: there are {genotypes.n_variants} "
-            f"variants of {genotypes.n_samples} samples."
-        )
-    if not 0 < tol < 1:
-        raise BadInputError(f"tol is a relative accuracy between 0 and 1, not {tol}.")
-    if max_passes < 1:
-        raise BadInputError(f"max_passes is at least 1, not {max_passes}.")
+        raise BadInputError(f"n_components={n_components!r} must be a whole number from 1 to {most}: {of}")
     return int(n_components)
 
 
@@ -180,7 +178,13 @@ def _mask(kept: Any, genotypes: Genotypes) -> Matrix | None:
 def _pruned(genotypes: Genotypes, given: tuple[int, float], rule: Rule, mask: Matrix | None) -> Matrix:
     from workbench.genotypes.prune import ld_prune
 
-    window, r2 = given
+    try:
+        window, r2 = given
+    except (TypeError, ValueError) as err:
+        raise BadInputError(
+            "ld_prune is a window in variants and the r² from which on two are linked, such as (500, 0.2), "
+            f"not {given!r}."
+        ) from err
     return ld_prune(genotypes, window, r2, rule=rule, kept=mask)
 
 
@@ -200,7 +204,7 @@ def _kernel(name: str, genotypes: Genotypes) -> Kernel:
 
 
 def _result(
-    genotypes: Genotypes, operator: GenotypeOperator, found: krylov.Leading, asked: Matrix | None
+    genotypes: Genotypes, operator: GenotypeOperator, found: krylov.Leading, eligible: Matrix | None
 ) -> GenotypePCA:
     convention = CONVENTIONS[operator.rule.scaler]
     kept = operator.sites[:, 1] != 0
@@ -214,7 +218,7 @@ def _result(
         explained_variance_=variance,
         explained_variance_ratio_=s**2 / total if total else np.full_like(s, np.nan),
         kept=kept,
-        dropped=_dropped(operator, kept, asked),
+        dropped=_dropped(operator, kept, eligible),
         samples=genotypes.samples,
         sample_table=genotypes.sample_table,
         variants=genotypes.variants[kept],
@@ -230,10 +234,10 @@ def _signs(v: Matrix) -> Matrix:
     return np.where(v[np.abs(v).argmax(axis=0), np.arange(v.shape[1])] < 0, -1.0, 1.0)
 
 
-def _dropped(operator: GenotypeOperator, kept: Matrix, asked: Matrix | None) -> dict[str, int]:
+def _dropped(operator: GenotypeOperator, kept: Matrix, eligible: Matrix | None) -> dict[str, int]:
     reasons = operator.rule.verdict(operator.counts)
     reasons[(reasons == 0) & ~kept] = REASONS.index("linked")
-    if asked is not None:
-        reasons[~asked] = REASONS.index("not asked for")
+    if eligible is not None:
+        reasons[~eligible] = REASONS.index("not asked for")
     numbers = np.bincount(reasons, minlength=len(REASONS))
     return {reason: int(n) for reason, n in zip(REASONS, numbers, strict=True) if n and reason != "kept"}

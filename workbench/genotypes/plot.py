@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,9 +56,10 @@ def scatter(result: GenotypePCA, color: Any, components: tuple[int, int]) -> Any
 
 def _checked(result: GenotypePCA, components: tuple[int, int]) -> tuple[int, int]:
     most = result.scores.shape[1]
-    across, up = components
-    if not (1 <= across <= most and 1 <= up <= most):
-        raise BadInputError(f"components={components} must be two numbers from 1 to {most}.")
+    chosen = tuple(components) if isinstance(components, Sequence) else ()
+    if len(chosen) != 2 or not all(number in range(1, most + 1) for number in chosen):
+        raise BadInputError(f"components={components!r} must be two numbers from 1 to {most}.")
+    across, up = chosen
     return across, up
 
 

@@ -17,6 +17,7 @@ from workbench.genotypes.operator import blocked
 from workbench.genotypes.packing import unpack
 from workbench.genotypes.scaling import Rule
 from workbench.genotypes.values import Genotypes
+from workbench.linalg import asked
 from workbench.linalg.blas import one_thread
 from workbench.linalg.blocks import host, namespace
 
@@ -61,8 +62,8 @@ def ld_prune(
 
     genotypes = as_genotypes(source)
     reach = _reach(genotypes, window, window if step is None else step, unit)
-    if not 0 < r2 <= 1:
-        raise BadInputError(f"r2 is a squared correlation above 0 and up to 1, not {r2}.")
+    if not isinstance(r2, asked.REAL) or not 0 < r2 <= 1:
+        raise BadInputError(f"r2 is a squared correlation above 0 and up to 1, not {r2!r}.")
     allowed = np.ones(genotypes.n_variants, bool) if kept is None else np.array(kept, bool)
     with one_thread():
         found = dask.compute(*_tasks(genotypes, reach, r2, allowed, rule))
@@ -83,9 +84,7 @@ def _lost(pairs: Matrix, n: int) -> Matrix:
 
 def _reach(genotypes: Genotypes, window: int, step: int, unit: str) -> Matrix:
     """For each variant the end of the rows that it is compared with: of the last window that has begun there."""
-    for name, value in (("window", window), ("step", step)):
-        if int(value) != value or value < 1:
-            raise BadInputError(f"{name} is a whole number of {unit} and at least 1, not {value}.")
+    window, step = asked.whole("window", window, unit), asked.whole("step", step, unit)
     contigs, positions = genotypes.variants.contig, genotypes.variants.position
     if unit not in ("variants", "bp"):
         raise BadInputError(f"Unknown unit {unit!r}. Choose one of: variants, bp.")

@@ -20,6 +20,7 @@ from workbench.genotypes.arrays import (
     ZarrCounts,
     genotypes_of_array,
     genotypes_of_counts,
+    refuse_words,
 )
 from workbench.genotypes.labels import with_labels
 from workbench.genotypes.layout import is_store, read_store
@@ -185,8 +186,19 @@ def _zarr(place: str, told: Mapping[str, Any], multiallelic: Multiallelic, rows:
 
     with places.sentences_about(place, "a Zarr group or array"):
         zipped = not places.is_url(place) and places.kind(place) == "file"
-        found = zarr.open(zarr.storage.ZipStore(place, mode="r") if zipped else place, mode="r")
+        try:
+            found = zarr.open(zarr.storage.ZipStore(place, mode="r") if zipped else place, mode="r")
+        except FileNotFoundError as err:
+            raise BadInputError(_no_zarr(place, zipped=zipped)) from err
         return _opened_zarr(found, place, told, multiallelic, rows)
+
+
+def _no_zarr(place: str, *, zipped: bool) -> str:
+    if zipped:
+        return f"{place} is an archive without a Zarr group or array. Expected {_EXPECTED}."
+    beds = sorted(name for name in places.names_in(place) if name.endswith(".bed"))
+    rest = f"It holds {_some(beds)}: give one of them" if beds else f"Expected {_EXPECTED}"
+    return f"{place} is a folder that is no Zarr group or array. {rest}."
 
 
 def _opened_zarr(found: Any, place: str, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
@@ -228,14 +240,13 @@ def _declared(array: Any) -> str | None:
 def _of_counts(
     counts: Any, dtype: np.dtype[Any], told: Mapping[str, Any], rows: Rows, place: str, identity: Any
 ) -> Genotypes:
-    if dtype.kind not in "biuf":
-        raise BadInputError(f"{place} holds {dtype}, expected counts 0, 1 and 2 of variants × samples as numbers.")
+    refuse_words(dtype, place)
     given = {name: value for name, value in told.items() if name != "array"}
     return genotypes_of_counts(counts, rows=rows, source=place, identity=(place, identity), **given)
 
 
 def _chosen(place: str, array: str | None, names: Sequence[str], what: str) -> str:
-    shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    shown = _some(names)
     if not names:
         raise BadInputError(f"{place} is {what}, and has no matrix of counts either. Expected {_EXPECTED}.")
     if array is None and len(names) == 1:
@@ -245,3 +256,7 @@ def _chosen(place: str, array: str | None, names: Sequence[str], what: str) -> s
     if array not in names:
         raise BadInputError(f"{place} has no matrix {array!r}. Choose one of: {shown}.")
     return array
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -11,6 +11,7 @@ import numpy as np
 from dask.base import tokenize
 
 from workbench.genotypes.packing import packed_width
+from workbench.linalg import asked
 
 ReadRows = Callable[[int, int], np.ndarray[Any, Any]]
 """Gives the packed rows from the first up to, not including, the last; travels to workers."""
@@ -56,7 +57,7 @@ def block_rows(
     `multiple` is how many rows lie together in the file; `bytes_each` is what a row takes there, if more than packed.
     """
     if rows != "auto":
-        return max(1, min(int(rows), max(1, n_variants)))
+        return max(1, min(asked.whole("rows", rows, "variants in a block"), n_variants))
     packed = max(1, packed_width(n_samples))
     width = max(packed, bytes_each)
     most = BLOCK_BYTES // width

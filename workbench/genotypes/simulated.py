@@ -13,6 +13,7 @@ from workbench.genotypes.coding import COUNTS
 from workbench.genotypes.packing import pack, packed_width
 from workbench.genotypes.rows import block_rows, packed_array
 from workbench.genotypes.values import Genotypes
+from workbench.linalg import asked
 
 # Sites that are drawn together from a stream of their own, so that the blocks don't matter.
 _TILE = 256
@@ -62,8 +63,8 @@ def simulate(
     drifts = np.broadcast_to(np.asarray(fst, float), (n_populations,)) if np.ndim(fst) == 0 else np.asarray(fst, float)
     _check(n_variants, n_samples, n_populations, drifts)
     for name, share in (("missing", missing), ("monomorphic", monomorphic), ("all_missing", all_missing)):
-        if not 0 <= share <= 1:
-            raise BadInputError(f"{name}={share} is a share of them: give a number from 0 to 1.")
+        if not isinstance(share, asked.REAL) or not 0 <= share <= 1:
+            raise BadInputError(f"{name}={share!r} is a share of them: give a number from 0 to 1.")
     draw = _Draw(n_samples, tuple(drifts.tolist()), missing, monomorphic, all_missing, seed)
     height = block_rows(n_variants, n_samples, rows, multiple=_TILE)
     packed = packed_array(draw, n_variants, n_samples, height)
@@ -74,8 +75,7 @@ def simulate(
 
 def _check(n_variants: int, n_samples: int, n_populations: int, drifts: np.ndarray[Any, Any]) -> None:
     for name, number in (("n_variants", n_variants), ("n_samples", n_samples), ("n_populations", n_populations)):
-        if number < 1:
-            raise BadInputError(f"{name} is {number}: give at least 1.")
+        asked.whole(name, number)
     if drifts.shape != (n_populations,):
         raise BadInputError(f"fst has {drifts.size} values for {n_populations} populations: give one, or one for each.")
     if not ((drifts > 0) & (drifts < 1)).all():

@@ -10,10 +10,8 @@ import dask.array as da
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.coding import COUNTS, MISSING, PLINK, Coding
+from workbench.genotypes.coding import MISSING, Coding
 from workbench.genotypes.packing import PER_BYTE, packed_width, unpack
-
-__all__ = ["COUNTS", "MISSING", "PLINK", "Coding", "Genotypes", "Variants"]
 
 
 def as_text(column: Any) -> np.ndarray[Any, Any]:

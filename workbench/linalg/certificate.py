@@ -16,6 +16,7 @@ References
 ----------
 Mathias: Quadratic residual bounds for the Hermitian eigenvalue problem. SIAM J. Matrix Anal. Appl. 19, 1998.
 Davis, Kahan: The rotation of eigenvectors by a perturbation III. SIAM J. Numer. Anal. 7, 1970.
+Wedin: Perturbation bounds in connection with singular value decomposition. BIT 12, 1972.
 Parlett: The Symmetric Eigenvalue Problem, chapters 10 and 11.
 """
 
@@ -73,17 +74,22 @@ class Certificate:
         if not self.bound.size:
             return "There are no singular values, so nothing can be wrong with them."
         worst, arithmetic = float(self.bound.max()), f"{self.passes} pass{'es' * (self.passes != 1)}, {self.dtype}"
-        values = f"all {self.bound.size} singular values are" if self.bound.size > 1 else "the singular value is"
-        if self.status == "proved":
-            head = f"It is proved that {values} right to {worst:.1e} of themselves"
-        elif self.status == "very likely":
-            head = f"Very likely {values} right to {worst:.1e} of themselves"
-        else:
+        if self.status == "not reached":
             return (
-                f"The accuracy of {self.tol:.0e} was not reached: after {arithmetic} the worst value may be off by "
+                f"The accuracy of {self.tol:.0e} was not reached: after {arithmetic}, the worst value may be off by "
                 f"{worst:.1e} of itself. Allow more passes (max_passes), more columns (n_oversamples), or a larger tol."
             )
-        return f"{head} ({arithmetic}); the sine of the angle to the true vectors is at most about {self.angle:.1e}."
+        several = self.bound.size > 1
+        values = f"all {self.bound.size} singular values are" if several else "the singular value is"
+        head = f"It is proved that {values}" if self.status == "proved" else f"Very likely {values}"
+        themselves = "themselves" if several else "itself"
+        return f"{head} right to {worst:.1e} of {themselves} ({arithmetic}); {self._vectors}."
+
+    @property
+    def _vectors(self) -> str:
+        if self.angle >= 1:
+            return "the next value is too near to the last to bound the angle to the true vectors"
+        return f"the sine of the angle to the true vectors is at most about {self.angle:.1e}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +132,7 @@ def interval(ritz: Ritz, k: int) -> Interval:
     lower = np.sqrt(np.maximum(theta[:k] - ritz.floor, 0)) - ritz.floor_s
     if ritz.complete:
         upper = _widened(theta[:k], ritz)
-        return Interval(ritz.s[:k], lower, upper, upper, 0.0)
+        return Interval(ritz.s[:k], lower, upper, upper, _angle_by_rounding(ritz, k))
     b = _split(ritz, k)
     beyond = theta[b] + ritz.norms[b] if b < len(theta) else np.inf
     weyl = theta[:k] + np.linalg.norm(ritz.triangle[:, :k], 2)
@@ -186,3 +192,11 @@ def _angle(ritz: Ritz, k: int) -> float:
     gap = ritz.s[k - 1] ** 2 - ritz.s[k] ** 2 - ritz.norms[k]
     reach = float(np.linalg.norm(ritz.triangle[:, :k], 2)) + ritz.floor
     return min(1.0, reach / gap) if gap > 0 else 1.0
+
+
+def _angle_by_rounding(ritz: Ritz, k: int) -> float:
+    """Where V spans everything, only rounding is between the found space and the true one (Wedin 1972)."""
+    if k == len(ritz.s):
+        return 0.0
+    gap, together = ritz.s[k - 1] - ritz.s[k], ritz.s[k - 1] + ritz.s[k]
+    return min(1.0, float((ritz.floor_s + ritz.floor / together) / gap)) if gap > 0 else 1.0

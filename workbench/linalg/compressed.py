@@ -9,7 +9,7 @@ import dask
 import dask.array as da
 import numpy as np
 
-from workbench.linalg import blocks, krylov, tall
+from workbench.linalg import asked, blocks, krylov, tall
 from workbench.linalg.blocks import ArrayError
 from workbench.linalg.certificate import Certificate
 from workbench.linalg.passes import Along, DaskOperator, View, cluster_client
@@ -103,7 +103,9 @@ def svd_compressed(
     less than the tolerance; `certificate.dtype` says what the result rests on. A space of singular vectors is only as
     sharp as the gap behind it: see `certificate.angle`.
     """
-    a, k = blocks.as_matrix(a), _checked(k, tol, max_passes, center, scale)
+    a, k, (tol, max_passes) = blocks.as_matrix(a), asked.whole("k", k), asked.accuracy(tol, max_passes)
+    n_oversamples = asked.whole("n_oversamples", n_oversamples, least=0)
+    _check_centring(center, scale)
     if iterator not in ("power", "QR"):
         raise ArrayError(f"Unknown iterator '{iterator}'. Choose one of: power, QR.")
     if np.isnan(a.shape).any():
@@ -114,32 +116,17 @@ def svd_compressed(
     wide = a.shape[1] > a.shape[0]
     along: Along = None if center is None else "rows" if (center == 0) == wide else "columns"
     operator = _operator(a.T if wide else a, View(along, scale), "column" if wide else "row", keep, compute)
-    found = krylov.leading(operator, k, oversample=n_oversamples, tol=tol, max_passes=max_passes, seed=_seed(seed))
+    found = krylov.leading(
+        operator, k, oversample=n_oversamples, tol=tol, max_passes=max_passes, seed=asked.start(seed)
+    )
     return _factors(a, operator, found, wide, coerce_signs)
 
 
-def _checked(k: int, tol: float, max_passes: int, center: int | None, scale: bool) -> int:
-    if int(k) != k or k < 1:
-        raise ArrayError(f"k is the number of singular values and at least 1, not {k}.")
-    if not 0 < tol < 1:
-        raise ArrayError(f"tol is a relative accuracy between 0 and 1, not {tol}.")
-    if max_passes < 1:
-        raise ArrayError(f"max_passes is at least 1, not {max_passes}.")
+def _check_centring(center: int | None, scale: bool) -> None:
     if center not in (None, 0, 1):
-        raise ArrayError(f"center is the axis along which means are taken, 0, 1 or None, not {center}.")
+        raise ArrayError(f"center is the axis along which means are taken, 0, 1 or None, not {center!r}.")
     if scale and center is None:
         raise ArrayError("scale divides by the deviation from the mean, so it needs center=0 or center=1.")
-    return int(k)
-
-
-def _seed(seed: Any) -> Any:
-    """A seed that NumPy's default_rng takes, of whatever Dask takes."""
-    if seed is None:
-        return 0
-    for draw in ("randint", "integers"):
-        if hasattr(seed, draw) and not isinstance(seed, np.random.Generator):
-            return int(np.asarray(getattr(seed, draw)(2**31 - 1)))
-    return seed
 
 
 def _operator(a: Any, view: View, row_name: str, keep: bool | None, compute: bool) -> DaskOperator:

@@ -71,6 +71,11 @@ def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surro
     else:
         where, shape, _ = _found("genotype_pca", values)
         notes = _needless(given)
+    if not min(shape):
+        raise BadParameterError(
+            f"path of genotype_pca: {where['path']} has {shape[0]} variants of {shape[1]} samples, expected some.",
+            "path",
+        )
     if values["n_components"] > min(shape):
         raise BadParameterError(
             f"n_components of genotype_pca is {values['n_components']}. Give a whole number from 1 to {min(shape)}: "
@@ -104,10 +109,11 @@ def _found(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], tu
     path = places.full(values["path"])
     labels = None if values["labels"] is None else places.full(values["labels"])
     options = (values["array"], values["orientation"], values["missing"])
-    try:
-        shape, n_bytes = _opened(path, labels, options, _stamp(path), _stamp(labels))
-    except BadInputError as err:
-        raise BadParameterError(f"path of {workload}: {err}", "path") from err
+    for parameter, table in (("path", None), ("labels", labels)):
+        try:
+            shape, n_bytes = _opened(path, table, options, _stamp(path), _stamp(table))
+        except BadInputError as err:
+            raise BadParameterError(f"{parameter} of {workload}: {err}", parameter) from err
     return {"path": path, "labels": labels}, shape, n_bytes
 
 
