@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from workbench.hardware import nvml
+from workbench.hardware import nvml, sampling
 from workbench.hardware.gauges import Gauge, Gauges
 from workbench.hardware.sources import Sources, UnreadableError
 from workbench.hardware.values import Gpu
-
-LOST = "GPU is lost"
-"""NVML's own words for NVML_ERROR_GPU_IS_LOST."""
 
 
 def gauges(devices: Sequence[str]) -> Gauges:
@@ -34,7 +31,7 @@ def warning(found: Mapping[str, Gauge], called: Mapping[str, str]) -> str | None
 
 
 def _is_lost(gauge: Gauge) -> bool:
-    return any(LOST in reason for reason in gauge.missing.values())
+    return sampling.LOST in gauge.missing.values()
 
 
 def _numbers() -> dict[str, int]:

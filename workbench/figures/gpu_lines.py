@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.figures.colors import Theme, gpu_color, swatch
+from workbench.figures.gpus import HELD_BACK, slice_number
+from workbench.figures.markup import listed
 from workbench.figures.patch import Patch
 from workbench.figures.samples import Segments, extremes, line
 from workbench.monitor.events import Batch, GpuSample, NoGpus
@@ -82,9 +84,6 @@ COLUMNS = {
 
 DRAWN = ("gpu_use", *(f"gpu_{each.name}" for each in QUANTITIES))
 """Sources that grow."""
-
-HELD_BACK = ("power cap", "hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
-"""Reasons for a lower clock that cost speed; the others are no trouble."""
 
 _MOST = 3_000
 """Segments of one plot that are sent at once."""
@@ -241,13 +240,8 @@ class GpuLines:
         several = len({series.latest.host for series in self._series.values()}) > 1
         name = f"GPU {sample.index}"
         if sample.uuid.startswith("MIG-"):
-            name += f":{self._slice_number(sample)}"
+            name += f":{slice_number(sample, [series.latest for series in self._series.values()])}"
         return f"{sample.host[:9]} {name}" if several else name
-
-    def _slice_number(self, sample: GpuSample) -> int:
-        beside = [each.latest for each in self._series.values()]
-        same = [each.uuid for each in beside if (each.host, each.index) == (sample.host, sample.index)]
-        return sorted(same).index(sample.uuid)
 
     def _words(self) -> str:
         parts = [f"<div>{self._names()}</div>"] if self._series else []
@@ -292,7 +286,7 @@ class GpuLines:
         for (reason, whom), absent in names.items():
             all_of_them = len(whom) == len(self._series) - len(gone)
             place = "" if all_of_them else f" ({', '.join(whom)})"
-            yield f"No {_and(absent)}{place}: {reason}."
+            yield f"No {listed(absent)}{place}: {reason}."
 
 
 _ABSENT = {
@@ -429,10 +423,6 @@ def _means(time: Floats, values: Floats, most: int) -> tuple[Floats, Floats]:
 
 def _pale_words(ours: bool) -> str:
     return "our workers' share of memory, and what is sent" if ours else "what is sent"
-
-
-def _and(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _ms(seconds: float) -> float:

@@ -1,16 +1,25 @@
-"""The GPUs of a machine as HTML: bars of use and memory, who holds it, and boxes to choose them by. No Bokeh."""
+"""GPUs as HTML: bars of use and memory, who holds it, and boxes to choose them by. No Bokeh.
+
+Those of this machine as its NVML tells, those of a cluster as its workers tell, wherever they are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from workbench.figures.markup import joined, meter, paragraph, size, tag
+from workbench.figures.markup import joined, listed, meter, paragraph, size, tag
 from workbench.hardware import Gpu, GpuSlice, Inventory
 from workbench.hardware.gauges import Gauge
 
-_GIVEN_UP = Gauge(uuid="", missing={"all": "No reading has come yet."})
+if TYPE_CHECKING:
+    from workbench.monitor.events import GpuSample
+
+HELD_BACK = ("power cap", "hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
+"""Reasons for a lower clock that cost speed; the others are no trouble."""
+
+_SILENT = Gauge(uuid="", missing={"all": "No reading has come yet."})
 
 
 class Choice(NamedTuple):
@@ -26,7 +35,6 @@ def gpu_list(
     *,
     place: str,
     choice: Choice | None = None,
-    only: Container[str] | None = None,
     process_name: Callable[[int], str] = lambda pid: f"process {pid}",
 ) -> str:
     """Return a row for each GPU and each MIG slice.
@@ -39,17 +47,62 @@ def gpu_list(
         Word that tells this list from others on the page.
     choice
         Gives each GPU in sight a box, with which it is chosen for a cluster.
-    only
-        UUIDs to show; all where None.
     process_name
         Name of a process that holds memory, by its pid.
     """
     rows = [
-        _row(device, gauges.get(device.uuid, _GIVEN_UP), place, choice, process_name)
+        _row(device, gauges.get(device.uuid, _SILENT), place, choice, process_name)
         for gpu in inventory.gpus
         for device in _devices(gpu)
-        if only is None or device.uuid in only
     ]
+    return _list(rows, place)
+
+
+def cluster_gpu_list(
+    planned: Sequence[str],
+    heard: Mapping[str, GpuSample],
+    here: Callable[[], tuple[Inventory, Mapping[str, Gauge]]],
+    *,
+    place: str,
+    silence: str,
+) -> str:
+    """Return a row for each GPU of a cluster: as its workers tell, or else as this machine does.
+
+    Parameters
+    ----------
+    planned
+        UUIDs of the GPUs that the cluster was started on.
+    heard
+        The newest sample of each GPU of which the workers tell, by UUID.
+    here
+        Reads what this machine has, and what that does. Asked only where the workers leave out a GPU.
+    place
+        Word that tells this list from others on the page.
+    silence
+        Why nothing is known of a GPU of which neither tells.
+    """
+    rows = {uuid: _row_as_told(sample, heard.values(), place) for uuid, sample in heard.items()}
+    unheard = [uuid for uuid in planned if uuid not in heard]
+    if unheard:
+        inventory, gauges = here()
+        known = {device.uuid: device for gpu in inventory.gpus for device in _devices(gpu)}
+        rows |= {uuid: _row(known[uuid], gauges.get(uuid, _SILENT), place) for uuid in unheard if uuid in known}
+        nowhere = {uuid: _row(_unknown(uuid), Gauge(uuid=uuid), place) for uuid in unheard if uuid not in known}
+        rows |= nowhere
+        silence = silence if nowhere else ""
+    else:
+        silence = ""
+    order = dict.fromkeys((*planned, *rows))
+    return _list([rows[uuid] for uuid in order], place) + paragraph(silence, data_workbench="gpus-silence")
+
+
+def slice_number(sample: GpuSample, beside: Iterable[GpuSample]) -> int:
+    """Which slice of its GPU a sample is of, among those that tell."""
+    same = {each.uuid for each in beside if (each.host, each.index) == (sample.host, sample.index)}
+    return sorted(same).index(sample.uuid)
+
+
+def _list(rows: Sequence[str], place: str) -> str:
     return tag("ul", *rows, class_="wb-Gpus", data_workbench=f"gpus-{place}") if rows else ""
 
 
@@ -75,19 +128,70 @@ def _slice(label: str, name: str, part: GpuSlice) -> _Device:
     return _Device(label, part.name or name, part.uuid or "", part.memory_total, None, part.visible, True)
 
 
-def _row(device: _Device, gauge: Gauge, place: str, choice: Choice | None, process_name: Callable[[int], str]) -> str:
+def _unknown(uuid: str) -> _Device:
+    return _Device(uuid, uuid, uuid, None, None, visible=True, choosable=True)
+
+
+def _row_as_told(sample: GpuSample, beside: Iterable[GpuSample], place: str) -> str:
+    """Row of a GPU as a worker tells of it."""
+    label = str(sample.index)
+    if sample.uuid.startswith("MIG-"):
+        label += f":{slice_number(sample, beside)}"
+    several = len({each.host for each in beside}) > 1
+    device = _Device(
+        label=f"{sample.host} · {label}" if several else label,
+        name=sample.name,
+        uuid=sample.uuid,
+        total=sample.memory_total,
+        power_limit=sample.power_limit,
+        visible=True,
+        choosable=True,
+    )
+    held = sorted(set(sample.throttle or ()) & set(HELD_BACK))
+    more = (
+        f"Our workers hold {size(sample.memory_ours)}." if sample.memory_ours else "",
+        f"Its clock is held back: {', '.join(held)}." if held else "",
+    )
+    return _row(device, _gauge(sample), place, more=more, where=f", on {sample.host} as its worker tells")
+
+
+def _gauge(sample: GpuSample) -> Gauge:
+    """What a sample says, as a reading of this machine says it."""
+    fields = {"use": "utilisation", "memory": "memory_used", "power": "power", "temperature": "temperature"}
+    return Gauge(
+        uuid=sample.uuid,
+        use=None if sample.utilisation is None else round(sample.utilisation),
+        memory_used=sample.memory_used,
+        memory_total=sample.memory_total,
+        power=sample.power,
+        temperature=None if sample.temperature is None else round(sample.temperature),
+        missing={name: sample.absent[field] for name, field in fields.items() if field in sample.absent},
+    )
+
+
+def _row(
+    device: _Device,
+    gauge: Gauge,
+    place: str,
+    choice: Choice | None = None,
+    process_name: Callable[[int], str] = str,
+    *,
+    more: Iterable[str] = (),
+    where: str = "",
+) -> str:
     # The name of a simulated device ends with its number.
-    label = device.name if device.name.endswith(f" {device.label}") else f"{device.label} · {device.name}"
+    label = device.name if f" {device.name}".endswith(f" {device.label}") else f"{device.label} · {device.name}"
     return tag(
         "li",
         tag(
             "label",
             _box(device, choice),
-            tag("span", escape(label), class_="wb-Gpu-name", title=f"{device.name}, {device.uuid}"),
+            tag("span", escape(label), class_="wb-Gpu-name", title=f"{device.name}, {device.uuid}{where}"),
             tag("span", _condition(gauge), class_="wb-Muted", title=_limit(device)),
         ),
         _bars(label, device, gauge),
         *_notes(device, gauge, process_name),
+        *map(paragraph, more),
         id=f"wb-{place}-{device.uuid or device.label}",
         class_="wb-Gpu" if device.visible else "wb-Gpu wb-mod-hidden",
         data_workbench=f"gpu-{device.label}",
@@ -142,7 +246,19 @@ def _notes(device: _Device, gauge: Gauge, process_name: Callable[[int], str]) ->
         for each in gauge.processes or ()
     ]
     yield paragraph(", ".join(holders))
-    reasons = dict.fromkeys(gauge.missing[name] for name in ("all", "use", "memory") if name in gauge.missing)
     # One that is cut up has its use and memory in its slices.
     if device.choosable:
-        yield from (paragraph(reason) for reason in reasons)
+        yield from map(paragraph, _absences(gauge))
+
+
+def _absences(gauge: Gauge) -> Iterator[str]:
+    """What can't be had, and why: what has the same reason together."""
+    if "all" in gauge.missing:
+        reason = gauge.missing["all"]
+        yield reason if reason.endswith(".") else f"No reading: {reason}."
+        return
+    names: dict[str, list[str]] = {}
+    for name in ("use", "memory", "power", "temperature"):
+        if name in gauge.missing:
+            names.setdefault(gauge.missing[name], []).append(name)
+    yield from (f"No {listed(absent)}: {reason}." for reason, absent in names.items())

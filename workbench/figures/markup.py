@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -83,6 +83,11 @@ def meter(label: str, value: float, of: float, text: str, *, memory: bool = Fals
 def joined(parts: Iterable[str | None]) -> str:
     """Parts that there are, with dots between them."""
     return " · ".join(part for part in parts if part)
+
+
+def listed(words: Sequence[str]) -> str:
+    """'use', 'use and power', 'use, memory and power'."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def duration(seconds: float) -> str:

@@ -9,15 +9,19 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from workbench.hardware import nvml
-from workbench.hardware.sources import Missing, Sources, UnreadableError
+from workbench.hardware import nvml, sampling
+from workbench.hardware.sources import Sources, UnreadableError
 from workbench.hardware.values import Gpu, GpuProcess
 
 _GPU_SENSOR = 0  # NVML_TEMPERATURE_GPU
 
 
 class Gauge(BaseModel):
-    """One GPU, or one MIG slice, at one moment. A value that can't be had is None, and `missing` says why."""
+    """One GPU, or one MIG slice, at one moment.
+
+    A value that can't be had is None, and `missing` says why in the words of `workbench.hardware.sampling`; under "all"
+    where nothing is to be had.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -80,12 +84,12 @@ def _uuids(gpu: Gpu) -> list[str]:
 
 
 def _gauge(library: Any, uuid: str, *, whole: bool) -> Gauge:
-    missing = Missing()
+    missing: dict[str, str] = {}
     try:
         handle = nvml.call(library, "nvmlDeviceGetHandleByUUID", uuid)
     except UnreadableError as err:
-        return Gauge(uuid=uuid, missing={"all": str(err)})
-    ask = partial(_ask, library, handle, missing)
+        return Gauge(uuid=uuid, missing={"all": _reason("all", err, whole)})
+    ask = partial(_ask, library, handle, missing, whole)
     memory = ask("memory", "nvmlDeviceGetMemoryInfo")
     processes = ask("processes", "nvmlDeviceGetComputeRunningProcesses")
     rates = milliwatts = celsius = None
@@ -94,7 +98,7 @@ def _gauge(library: Any, uuid: str, *, whole: bool) -> Gauge:
         milliwatts = ask("power", "nvmlDeviceGetPowerUsage")
         celsius = ask("temperature", "nvmlDeviceGetTemperature", _GPU_SENSOR)
     else:
-        missing["use"] = "NVML tells no use of a slice (MIG)."
+        missing |= dict.fromkeys(("use", "power", "temperature"), sampling.SLICE)
     return Gauge(
         uuid=uuid,
         use=rates and rates.gpu,
@@ -107,5 +111,18 @@ def _gauge(library: Any, uuid: str, *, whole: bool) -> Gauge:
     )
 
 
-def _ask(library: Any, handle: Any, missing: Missing, name: str, function: str, *arguments: Any) -> Any:
-    return missing.ask(name, nvml.call, library, function, handle, *arguments)
+def _ask(
+    library: Any, handle: Any, missing: dict[str, str], whole: bool, name: str, function: str, *arguments: Any
+) -> Any:
+    try:
+        return nvml.call(library, function, handle, *arguments)
+    except UnreadableError as err:
+        missing[name] = _reason(name, err, whole)
+        return None
+
+
+def _reason(name: str, error: UnreadableError, whole: bool) -> str:
+    cause = error.__cause__
+    if not isinstance(cause, Exception):
+        return str(error)
+    return sampling.refusal(cause, memory=name == "memory", sliced=not whole)

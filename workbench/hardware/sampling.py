@@ -236,13 +236,15 @@ class Device:
         return getattr(self._library, function)(self._handle, *arguments)
 
     def _reason(self, name: str, error: Exception) -> str:
-        kind = type(error).__name__
-        if kind == "NVMLError_NotSupported":
-            if name == "memory_used":
-                return UNIFIED
-            if self._sliced:
-                return SLICE
-        return _REFUSALS.get(kind) or f"NVML: {str(error).rstrip('.')}"
+        return refusal(error, memory=name == "memory_used", sliced=self._sliced)
+
+
+def refusal(error: Exception, *, memory: bool, sliced: bool) -> str:
+    """Why a call of NVML was refused, as a clause; `memory` where it was asked for that, `sliced` of a MIG slice."""
+    kind = type(error).__name__
+    if kind == "NVMLError_NotSupported" and (memory or sliced):
+        return UNIFIED if memory else SLICE
+    return _REFUSALS.get(kind) or f"NVML: {str(error).rstrip('.')}"
 
 
 def own_processes_named(proc: str = "/proc") -> bool:

@@ -22,6 +22,7 @@ from workbench.server.state import StateWatcher
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
     from workbench.hardware.gauges import Gauge, Gauges
+    from workbench.server.heard import Heard
     from workbench.session import Session
 
 HARDWARE_FOR = 5.0
@@ -86,6 +87,8 @@ class Sight(NamedTuple):
     state: Mapping[str, Any]
     """Clusters, runs and budget as the page knows them."""
     machine: Machine
+    heard: Callable[[str], Awaitable[Heard]]
+    """What the workers of a cluster said last of their GPUs."""
     base_url: str
 
 
@@ -133,8 +136,16 @@ SECTIONS: tuple[Section, ...] = (Section("compare", "Compare"),)
 class Fragments:
     """The fragments that are on a screen: each is made once, however many pages show it."""
 
-    def __init__(self, session: Session, state: StateWatcher, base_url: str, log: Any) -> None:
+    def __init__(
+        self,
+        session: Session,
+        state: StateWatcher,
+        base_url: str,
+        log: Any,
+        heard: Callable[[str], Awaitable[Heard]],
+    ) -> None:
         self._state = state
+        self._heard = heard
         self._session = session
         self._base_url = base_url
         self._log = log
@@ -185,7 +196,7 @@ class Fragments:
         self._machine.rest()
 
     def _sight(self) -> Sight:
-        return Sight(self._session, self._state.value, self._machine, self._base_url)
+        return Sight(self._session, self._state.value, self._machine, self._heard, self._base_url)
 
     def _find(self, name: str) -> tuple[Fragment, str]:
         kind, _, argument = name.partition(":")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from workbench.figures import markup
 from workbench.figures.diagnosis import diagnosis_html
-from workbench.figures.gpus import Choice, gpu_list
+from workbench.figures.gpus import Choice, cluster_gpu_list, gpu_list
 from workbench.figures.markup import (
     ago,
     duration,
@@ -32,6 +34,7 @@ from workbench.server.answers import API
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory, NetworkCard
+    from workbench.hardware.gauges import Gauge
     from workbench.server.fragments import Sight
 
 _ACTIVE = ("starting", "running")
@@ -121,14 +124,21 @@ def _choice(profile: str, inventory: Inventory) -> Choice | None:
     return Choice(one=profile == "gpu", proposed=proposed(profile, inventory))
 
 
-def cluster(sight: Sight, name: str) -> str:
-    """Bars of the GPUs that the workers of a cluster have."""
+async def cluster(sight: Sight, name: str) -> str:
+    """Bars of the GPUs that the workers of a cluster have, as these tell."""
     record = _record(sight, name)
     devices = record["spec"]["devices"] if record else ()
     if record is None or not devices:
         return ""
-    warning = paragraph(record["warning"] or "", "wb-Problem", data_workbench="cluster-warning")
-    return warning + gpu_list(sight.machine.inventory(), sight.machine.gauges(), place=name, only=devices)
+    heard = await sight.heard(name)
+    bars = await asyncio.to_thread(
+        cluster_gpu_list, devices, heard.samples, partial(_here, sight), place=name, silence=heard.silence
+    )
+    return paragraph(record["warning"] or "", "wb-Problem", data_workbench="cluster-warning") + bars
+
+
+def _here(sight: Sight) -> tuple[Inventory, Mapping[str, Gauge]]:
+    return sight.machine.inventory(), sight.machine.gauges()
 
 
 def code(sight: Sight, name: str) -> str:

@@ -13,14 +13,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.errors import ConflictError, FailedError, WorkbenchError
 from workbench.server.answers import patch_answer
 from workbench.server.fragments import Fragments
+from workbench.server.heard import Heard, WorkersGpus
 from workbench.server.state import StateWatcher
 
 if TYPE_CHECKING:
+    from workbench.clusters.records import ClusterRecord
     from workbench.figures.live import LiveFigure
     from workbench.monitor.events import Batch, WorkerSample
     from workbench.server.comparisons import ComparisonWatch
@@ -60,7 +62,8 @@ class Watching:
         self.session = session
         self.log = log
         self.state = StateWatcher(session, base_url, log)
-        self.fragments = Fragments(session, self.state, base_url, log)
+        self._gpus = WorkersGpus(self._hear)
+        self.fragments = Fragments(session, self.state, base_url, log, self._gpus.latest)
         self._open_feed = open_feed or _open_feed
         self._make_figure = make_figure or _make_figure
         self._linger = linger
@@ -77,16 +80,32 @@ class Watching:
 
         Raises a WorkbenchError when there is none of this name, or when it failed or was lost.
         """
-        record = await asyncio.to_thread(self.session.cluster, name)
-        _check_alive(name, record.status, record.message)
+        record = await self._alive(name)
         figure = await asyncio.to_thread(self._make_figure, theme, name)
-        feed = self._feeds.get(name)
-        if feed is None or feed.created != record.created or feed.ended is not None:
-            feed = self._new_feed(name, record.created)
+        feed = self._feed_of(record)
         watch = Watch(figure, on_change, feed)
         feed.join(watch)
         feed.notice(record.model_dump(mode="json"))
         return watch
+
+    async def _hear(self, name: str, heard: Heard) -> ClusterFeed:
+        """Have `heard` told what the workers of a cluster say. Raises a WorkbenchError as `watch_cluster` does."""
+        record = await self._alive(name)
+        feed = self._feed_of(record)
+        feed.join(heard)
+        feed.notice(record.model_dump(mode="json"))
+        return feed
+
+    async def _alive(self, name: str) -> ClusterRecord:
+        record = await asyncio.to_thread(self.session.cluster, name)
+        _check_alive(name, record.status, record.message)
+        return record
+
+    def _feed_of(self, record: ClusterRecord) -> ClusterFeed:
+        feed = self._feeds.get(record.name)
+        if feed is None or feed.created != record.created or feed.ended is not None:
+            feed = self._new_feed(record.name, record.created)
+        return feed
 
     async def watch_run(self, run_id: str, theme: str, on_change: Callable[[], None]) -> Watch:
         """Show what was recorded of a run, as one set of patches."""
@@ -172,14 +191,26 @@ class Watching:
 
     async def close(self) -> None:
         """End all watching in this server. The clusters go on."""
+        # First: a view that is being made may begin to watch.
+        await self.fragments.close()
+        self._gpus.close()
         self._polled.clear()
         if self._sweep is not None:
             self._sweep.cancel()
         for feed in tuple(self._feeds.values()):
             feed.end("The Jupyter server was stopped.")
         await asyncio.gather(*(feed.task for feed in self._ending), return_exceptions=True)
-        await self.fragments.close()
         await self.state.close()
+
+
+class Listener(Protocol):
+    """Who is told what happens on a cluster."""
+
+    def add(self, batches: list[Batch]) -> None:
+        """Take in what has come."""
+
+    def wake(self) -> None:
+        """Take note that something else has changed."""
 
 
 class ClusterFeed:
@@ -204,7 +235,7 @@ class ClusterFeed:
         self._log = log
         self._on_end = on_end
         self._linger = linger
-        self._watches: set[Watch] = set()
+        self._watches: set[Listener] = set()
         self._history: deque[Batch] = deque(maxlen=KEPT_BATCHES)
         self._kept_tasks = 0
         self._is_ready = asyncio.Event()
@@ -213,7 +244,7 @@ class ClusterFeed:
         self.task = asyncio.create_task(self._run())
         """Done when the connection is closed."""
 
-    def join(self, watch: Watch) -> None:
+    def join(self, watch: Listener) -> None:
         """Let `watch` have what is known, and all that comes."""
         if self._leaving is not None:
             self._leaving.cancel()
@@ -221,7 +252,7 @@ class ClusterFeed:
         self._watches.add(watch)
         watch.add(list(self._history))
 
-    def leave(self, watch: Watch) -> None:
+    def leave(self, watch: Listener) -> None:
         """Take `watch` off; the connection is closed when none is back soon."""
         self._watches.discard(watch)
         if not self._watches and self.ended is None and self._leaving is None:
