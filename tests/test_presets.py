@@ -67,6 +67,11 @@ def test_the_textbooks_svd_is_run_and_a_held_array_is_not_in_the_time(data_folde
     assert run["resolved"]["shape"] == [2000, 100]
     assert run["result"]["seconds_to_make"] > 0
     assert run["check"]["passed"]
+    given = {"shape": [2000, 100], "chunks": [500, 100], "k": 3, "persist": True}
+    certified = finish(submit("compressed_svd", given, record).id, timeout=60)
+    assert certified.result is not None
+    assert certified.result["certificate"]["passes"] > 0
+    assert certified.result["seconds_to_make"] > 0
     plain = finish(submit("tall_skinny_svd", {"shape": [2000, 100], "chunks": [200, 100]}, record).id, timeout=60)
     assert plain.result is not None
     assert "seconds_to_make" not in plain.result

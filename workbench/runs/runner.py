@@ -123,9 +123,8 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 counter.stage = "computing" if chosen.values else "building"
                 built = chosen.build(parameters)
                 collections = {name: found for name, found in built.items() if name not in chosen.values}
-                computed = any(built[name] is not None for name in chosen.values)
                 # Where the array is held before anything is done with it, making it isn't part of the time.
-                made = time.perf_counter() if parameters.resolved.get("persist") and not computed else began
+                made = began + (built.get("seconds_to_make") or 0.0)
                 counter.stage = "computing"
                 persisted = _persist(client, collections)
                 gathered = chosen.gathered(parameters)
@@ -137,8 +136,6 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             on_gpu = places.collected(client, run.id) if _has_gpus(run) else None
             progress = finished(counter.progress)
             result = chosen.summarise(results)
-            if made > began:
-                result |= {"seconds_to_make": made - began}
             if since is not None:
                 result |= {"bandwidth": transfers.bandwidth(client, since)}
             # Kept before it is checked: an answer whose check breaks down is still an answer.

@@ -182,9 +182,12 @@ def _with_input(
 
 
 def _singular_values(results: Mapping[str, Any]) -> dict[str, Any]:
-    values = {"singular_values": [float(value) for value in results["s"]]}
-    found = results.get("certificate")
-    return values if found is None else values | {"certificate": certificate_json(found)}
+    told: dict[str, Any] = {"singular_values": [float(value) for value in results["s"]]}
+    if results.get("certificate") is not None:
+        told["certificate"] = certificate_json(results["certificate"])
+    if results.get("seconds_to_make") is not None:
+        told["seconds_to_make"] = float(results["seconds_to_make"])
+    return told
 
 
 TEMPLATES: tuple[Template, ...] = (
@@ -239,27 +242,28 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         svd.tall_skinny_svd,
         title="SVD of a tall and skinny matrix",
-        returns=("u", "s", "v"),
+        returns=("u", "s", "v", "seconds_to_make"),
         small=("s",),
+        values=("seconds_to_make",),
         resolver=partial(_random_array, workload="tall_skinny_svd", layout="tall"),
         estimate=partial(_with_input, estimates.exact_svd),
         checker=_exact,
         summary_of=_singular_values,
         presets=presets.TALL,
-        parts=lambda _: (svd.random_matrix,),
+        parts=lambda _: (svd.random_matrix, svd.held),
     ),
     Template(
         svd.compressed_svd,
         title="Compressed SVD",
-        returns=("u", "s", "v", "certificate"),
+        returns=("u", "s", "v", "certificate", "seconds_to_make"),
         small=("s",),
-        values=("certificate",),
+        values=("certificate", "seconds_to_make"),
         resolver=_compressible,
         estimate=partial(_with_input, estimates.approximate_svd),
         checker=_close,
         summary_of=_singular_values,
         presets=presets.COMPRESSED,
-        parts=lambda _: (svd.random_matrix,),
+        parts=lambda _: (svd.random_matrix, svd.held),
         extra={"tolerance": (Tolerance, 0.25)},
     ),
     Template(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 import dask.array as da
@@ -33,6 +34,14 @@ def random_matrix(shape: tuple[int, int], chunks: int | tuple[int, int] | str, d
     return rs.random(size=shape, chunks=chunks).astype(dtype)
 
 
+def held(x: da.Array) -> tuple[da.Array, float]:
+    """The array in the memory of the workers, and the seconds that this took."""
+    began = time.perf_counter()
+    x = x.persist()
+    wait(x)
+    return x, time.perf_counter() - began
+
+
 def tall_skinny_svd(
     shape: Annotated[Shape, Sized("tall", "512MiB")],
     method: Method = "workbench",
@@ -40,7 +49,7 @@ def tall_skinny_svd(
     dtype: FloatType = "float64",
     seed: Seed = 0,
     persist: Persist = False,
-) -> tuple[da.Array, da.Array, da.Array]:
+) -> tuple[da.Array, da.Array, da.Array, float | None]:
     """Full SVD of a random matrix with many rows and few columns.
 
     Exact, in one pass. Dask decomposes each block of rows by itself (QR), stacks the small factors, decomposes them
@@ -49,17 +58,16 @@ def tall_skinny_svd(
     elements lie evenly between 0 and 1. From the posts "Large SVDs" (2020), where the matrix is 10 000 000 × 20, and
     "Experiments in high performance networking with UCX and DGX" (2019), where it is 1 000 000 × 1000.
     """
-    x = random_matrix(shape, chunks, dtype, seed)
+    x, seconds_to_make = random_matrix(shape, chunks, dtype, seed), None
     if persist:
-        x = x.persist()
-        wait(x)
+        x, seconds_to_make = held(x)
     if method == "workbench":
         from workbench.linalg import svd
 
         u, s, v = svd(x)
     else:
         u, s, v = da.linalg.svd(x)
-    return u, s, v
+    return u, s, v, seconds_to_make
 
 
 def compressed_svd(
@@ -75,7 +83,7 @@ def compressed_svd(
     seed: Seed = 0,
     persist: Persist = False,
     keep: Annotated[bool, Resolved()] = True,
-) -> tuple[da.Array, da.Array, da.Array, Any]:
+) -> tuple[da.Array, da.Array, da.Array, Any, float | None]:
     """First k singular values and vectors of a large random matrix, approximately.
 
     The matrix is multiplied by a few random vectors, and what remains of it is decomposed. With Dask's own function the
@@ -85,16 +93,15 @@ def compressed_svd(
     values lie close together, as those of real data rarely do. From the post "Large SVDs" (2020), where the matrix is
     1 000 000 × 20 000 or ten times as high, k is 10 and there are no power iterations.
     """
-    x = random_matrix(shape, chunks, dtype, seed)
+    x, seconds_to_make = random_matrix(shape, chunks, dtype, seed), None
     if persist:
-        x = x.persist()
-        wait(x)
+        x, seconds_to_make = held(x)
     if method == "workbench":
         from workbench.linalg import svd_compressed
 
         u, s, v = result = svd_compressed(x, k, tol=tol, seed=seed, keep=keep)
-        return u, s, v, result.certificate
+        return u, s, v, result.certificate, seconds_to_make
     # A RandomState makes its numbers where x is, on the CPU or a GPU.
     rs = da.random.RandomState(seed)
     u, s, v = da.linalg.svd_compressed(x, k, iterator=iterator, n_power_iter=n_power_iter, seed=rs, compute=compute)
-    return u, s, v, None
+    return u, s, v, None, seconds_to_make
