@@ -1,4 +1,4 @@
-# make lab     set up and open JupyterLab with the Workbench sidebar
+# make lab     set up and open JupyterLab with the Workbench sidebar; ARGS="--no-browser --port 9999" goes to JupyterLab
 # make demo-gpus  the same with eight simulated GPUs (a DGX-1), for teaching
 # make test    set up and run every test, browser tests included
 # make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier
@@ -20,10 +20,10 @@ LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/
 .PHONY: lab demo-gpus test check bench bench-svd bench-gpu gpu-bundle clean install
 
 lab: install
-	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb
+	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
 
 demo-gpus: install
-	exec python -m tests.simulated sh -c 'cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb --LabApp.app_name="JupyterLab on SIMULATED GPUs"'
+	exec python -m tests.simulated sh -c 'cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)'
 
 test: install .venv/.browser .venv/.plink
 	python -m pytest $(ARGS)

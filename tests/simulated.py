@@ -146,6 +146,13 @@ def _sysfs(folder: Path) -> Path:
     return folder
 
 
+def _titled(folder: Path) -> Path:
+    """Jupyter's configuration that has the browser's windows say it; JupyterLab ignores its own option `app_name`."""
+    (folder / "labconfig").mkdir(parents=True, exist_ok=True)
+    (folder / "labconfig" / "page_config.json").write_text('{"appName": "JupyterLab on SIMULATED GPUs"}')
+    return folder
+
+
 def main(arguments: Sequence[str]) -> None:
     """Run a command that sees the eight GPUs of a simulated DGX-1, with a data folder of its own."""
     folder = Path(sys.prefix) / "simulated-gpus"
@@ -156,6 +163,8 @@ def main(arguments: Sequence[str]) -> None:
     env = environment(folder, preset="dgx1", memory=16 * GIB, load="wave")
     env["DASK_WORKBENCH__DATA_FOLDER"] = str(folder / "data")
     env["DASK_WORKBENCH__SYSFS"] = str(_sysfs(folder / "sys"))
+    paths = (str(_titled(folder / "jupyter")), env.get("JUPYTER_CONFIG_PATH"))
+    env["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, paths))
     os.execvpe(arguments[0], list(arguments), env)
 
 

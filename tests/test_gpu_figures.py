@@ -51,6 +51,27 @@ def shown(*batches):
     return page
 
 
+def titled(name):
+    """A figure in Python, and the titles of the plots that any figure has."""
+    figure = LiveFigure()
+    figure.feed([batch(replace(sample(second), name=name)) for second in range(2)])
+    figure.apply(figure.patches())
+    return figure, [plot.title.text for plot in figure.layout.titled]
+
+
+def test_all_plots_of_a_figure_say_that_its_gpus_are_simulated():
+    figure, titles = titled("SIMULATED GPU 0")
+    names = ("Tasks", "Progress", "CPU, % of a core", "Memory, GiB")
+    assert titles == [f"{name} · SIMULATED GPUs" for name in names]
+    assert all("SIMULATED" in plot.title.text for plot in figure.layout.gpus.plots)
+
+
+def test_other_gpus_are_named_by_their_own_plots_alone():
+    figure, titles = titled("NVIDIA H200")
+    assert titles == ["Tasks", "Progress", "CPU, % of a core", "Memory, GiB"]
+    assert figure.layout.gpus.plots[0].title.text == "GPU use, % · NVIDIA H200"
+
+
 def test_each_gpu_has_a_lane_and_its_own_colour():
     page = shown(*(batch(*(sample(second, gpu) for gpu in range(8))) for second in range(3)))
     assert page.sources["gpu_lanes"]["label"] == [f"GPU {index}" for index in range(8)]

@@ -37,7 +37,7 @@ COLUMNS = {
     "progress": ("y", "foot", "done", "erred", "processing", "color", "name", "count"),
     "lanes": ("label", "height"),
     "limits": ("cpu", "memory", "cpu_top", "memory_top"),
-    "words": ("empty", "workers"),
+    "words": ("empty", "workers", "titles"),
     "window": ("start", "end"),
     **replay.COLUMNS,
     **gpu_lines.COLUMNS,
@@ -74,7 +74,11 @@ _WORDS_CHANGED = """
     empty.visible = empty.text !== ''
     workers.text = words.data.workers?.[0] ?? ''
     workers.visible = workers.text !== ''
+    const mark = words.data.titles?.[0] ?? ''
+    plots.forEach((plot, index) => { plot.title.text = titles[index] + mark })
 """
+
+_TITLES = ("Tasks", "Progress", "CPU, % of a core", "Memory, GiB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,11 @@ class Layout:
     gpus: GpuSection
     replay: ReplayBar
 
+    @property
+    def titled(self) -> tuple[Any, ...]:
+        """Plots whose titles say what all figures have in common; those of GPUs name their model."""
+        return self.stream, self.progress, self.cpu, self.memory
+
     def arrange(self, source: str) -> None:
         """Do in Python what the browser does when the columns of a source change, for the document as it is sent."""
         data = self.sources[source].data
@@ -107,6 +116,8 @@ class Layout:
             case "words" if len(data["empty"]):
                 self.empty.update(text=data["empty"][0], visible=bool(data["empty"][0]))
                 self.workers.update(text=data["workers"][0], visible=bool(data["workers"][0]))
+                for plot, title in zip(self.titled, _TITLES, strict=True):
+                    plot.title.text = title + data["titles"][0]
             case "replay":
                 self.replay.arrange()
             case "gpu_lanes" | "gpu_axes" | "gpu_words":
@@ -138,8 +149,8 @@ def build(theme: Theme) -> Layout:
     empty = Div(name="empty", visible=False, styles=words_style(theme), sizing_mode="stretch_width")
     workers = Div(name="worker_names", visible=False, styles=words_style(theme), sizing_mode="stretch_width")
     stream = _stream(theme, time, sources)
-    cpu = _lines(theme, "CPU, % of a core", time, sources["workers_cpu"], sources["limits"], "cpu", 112)
-    memory = _lines(theme, "Memory, GiB", time, sources["workers_memory"], sources["limits"], "memory", 1)
+    cpu = _lines(theme, _TITLES[2], time, sources["workers_cpu"], sources["limits"], "cpu", 112)
+    memory = _lines(theme, _TITLES[3], time, sources["workers_memory"], sources["limits"], "memory", 1)
     gpus = gpu_section(theme, time, sources)
     layout = Layout(
         root=column(sizing_mode="stretch_width", styles={"background": theme.background}),
@@ -185,14 +196,17 @@ def _react(layout: Layout) -> None:
             {"range": layout.progress.y_range, "plot": layout.progress, "row": _PROGRESS_ROW},
         ),
         "limits": (_LIMITS_CHANGED, {"cpu": layout.cpu.y_range, "memory": layout.memory.y_range}),
-        "words": (_WORDS_CHANGED, {"empty": layout.empty, "workers": layout.workers}),
+        "words": (
+            _WORDS_CHANGED,
+            {"empty": layout.empty, "workers": layout.workers, "plots": list(layout.titled), "titles": list(_TITLES)},
+        ),
     }
     for name, (code, models) in reactions.items():
         sources[name].js_on_change("data", CustomJS(args={name: sources[name], **models}, code=code))
 
 
 def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> Any:
-    plot = time_plot(theme, "Tasks", time, Range1d(start=0.5, end=-0.5), stream_height(2)[0])
+    plot = time_plot(theme, _TITLES[0], time, Range1d(start=0.5, end=-0.5), stream_height(2)[0])
     bars = plot.hbar(
         y="y",
         height="height",
@@ -213,7 +227,7 @@ def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -
 
 
 def _progress(theme: Theme, source: ColumnDataSource) -> Any:
-    plot = time_plot(theme, "Progress", Range1d(start=0, end=1), Range1d(start=0.5, end=-0.5), 60)
+    plot = time_plot(theme, _TITLES[1], Range1d(start=0, end=1), Range1d(start=0.5, end=-0.5), 60)
     plot.update(visible=False, toolbar_location=None, name="progress_plot")
     plot.toolbar.tools = []
     plot.axis.visible = False

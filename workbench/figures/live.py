@@ -75,6 +75,7 @@ class LiveFigure:
         self._gpus = GpuLines(self.theme)
         self._counts: dict[str, Mapping[str, int]] = {}
         self._recorded = False
+        self._simulated = False
         self._records: list[Tasks] = []
         self._pinned: tuple[float, float, int, int] | None = None
         self._lanes: list[int] = []
@@ -92,6 +93,7 @@ class LiveFigure:
             self.timeline.feed([batch])
             self._follow.feed(batch)
             self._gpus.feed(batch)
+            self._simulated = self._simulated or any(gpu.name.startswith("SIMULATED") for gpu in batch.gpus)
             for sample in batch.samples:
                 self._series.setdefault(sample.worker, Series()).add(sample)
             if batch.progress is not None:
@@ -436,7 +438,10 @@ class LiveFigure:
     # -- words and time
 
     def _words_patch(self) -> Patch:
-        return Patch("words", "replace", {"empty": [self._why_empty()], "workers": [self._worker_names()]})
+        # Those of GPUs name their model, which says so itself.
+        mark = " · SIMULATED GPUs" if self._simulated else ""
+        words = {"empty": [self._why_empty()], "workers": [self._worker_names()], "titles": [mark]}
+        return Patch("words", "replace", words)
 
     def _why_empty(self) -> str:
         if len(self.timeline):
