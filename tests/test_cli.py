@@ -90,6 +90,7 @@ def a_kept_run(run_id="array_sum-aaaaaa", **changes):
         (["run", "array_sum", "--on", "cpu", "-p", "size=-5"], "size"),
         (["run", "array_sum", "--on", "cpu", "-p", "size=nan"], "size"),
         (["runs", "--limit", "0"], "limit"),
+        (["runs", "--offset", "-1"], "offset"),
         (["runs", "--status", "paused"], "status: given 'paused'"),
         (["show", "nothing"], "There is no run 'nothing'"),
         (["show", "last"], "There is no run yet"),
@@ -194,6 +195,21 @@ def test_runs_are_listed_and_shown_as_they_were_kept(capsys):
     out = capsys.readouterr().out
     assert "closed form" in out
     assert "3.5" in out
+
+
+def test_runs_are_listed_a_page_at_a_time(capsys):
+    for number in range(5):
+        a_kept_run(f"array_sum-{number}", created=100.0 + number)
+    assert [run["id"] for run in answer(capsys, "runs", "--limit", "2", "--offset", "2")] == [
+        "array_sum-2",
+        "array_sum-1",
+    ]
+    assert main(["runs", "--limit", "2"]) == 0
+    assert "Runs 1 to 2 of 5. For older ones: --offset 2" in capsys.readouterr().out
+    assert main(["runs", "--offset", "3"]) == 0
+    assert "older" not in capsys.readouterr().out
+    assert main(["runs", "--offset", "9"]) == 0
+    assert "There are 5 runs" in capsys.readouterr().out
 
 
 def test_the_log_of_a_run_is_shown(capsys):

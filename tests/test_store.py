@@ -119,6 +119,9 @@ def test_runs_are_listed_newest_first_and_filtered():
         store.create(a_run(f"{workload}-{number}", workload=workload, status=status, created=100.0 + number))
     assert [run.id for run in store.select()] == ["a-3", "a-2", "b-1", "a-0"]
     assert [run.id for run in store.select(limit=2)] == ["a-3", "a-2"]
+    assert [run.id for run in store.select(limit=2, offset=1)] == ["a-2", "b-1"]
+    assert store.select(offset=4) == ()
+    assert (store.count(), store.count(workload="a", status="done")) == (4, 2)
     assert [run.id for run in store.select(workload="a", status="done")] == ["a-3", "a-0"]
     assert [run.id for run in store.select(since=102.0)] == ["a-3", "a-2"]
     assert store.select(workload="c") == ()

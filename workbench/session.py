@@ -248,12 +248,18 @@ class Session:
         return submit(workload, parameters, record, inventory=inventory, force=force)
 
     def runs(
-        self, *, limit: int | None = 50, workload: str | None = None, status: str | None = None
+        self, *, limit: int | None = 50, offset: int = 0, workload: str | None = None, status: str | None = None
     ) -> tuple[Run, ...]:
-        """Return the runs that match, the newest first."""
+        """Return the runs that match, the newest first, from that on which comes after `offset` others."""
         from workbench.runs import store
 
-        return store.select(limit=limit, workload=workload, status=status)
+        return store.select(limit=limit, offset=offset, workload=workload, status=status)
+
+    def count_runs(self, *, workload: str | None = None, status: str | None = None) -> int:
+        """How many runs match."""
+        from workbench.runs import store
+
+        return store.count(workload=workload, status=status)
 
     def show(self, run: str) -> Run:
         """One run by its id, by the only beginning or end of one, or "last"."""

@@ -172,9 +172,12 @@ def show_workload(template: Template) -> None:
         console.print(f"Run one: workbench run {template.name} --preset {template.presets[0].name} --on gpus")
 
 
-def show_runs(runs: Sequence[Run]) -> None:
-    """Print a table of runs."""
+def show_runs(runs: Sequence[Run], total: int, offset: int = 0) -> None:
+    """Print a table of runs, and how to see those before them."""
     console = _console()
+    if total and not runs:
+        console.print(f"There are {total} runs, so none comes after {offset} others. Give a smaller --offset.")
+        return
     if not runs:
         console.print("There is no run. Start one with: workbench run array_sum --on cpu -p size=1GiB")
         return
@@ -189,6 +192,9 @@ def show_runs(runs: Sequence[Run]) -> None:
             duration(time.time() - run.created),
         )
     console.print(table)
+    last = offset + len(runs)
+    if last < total:
+        console.print(f"Runs {offset + 1} to {last} of {total}. For older ones: --offset {last}", style="dim")
 
 
 def show_run(run: Run) -> None:

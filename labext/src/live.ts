@@ -6,6 +6,7 @@
  * data-request="POST runs/x/cancel"  a request, with data-body or the fields of its form as body
  * data-command, data-args            a command of Lab
  * data-page                          a page of the server, in a new tab of the browser
+ * data-show                          name of the view that takes the place of this one
  * data-unfold                        id of the <details> that it opens and closes
  * data-copy                          copies the text that follows it
  * data-choice                        a box that stands for a choice of the profile
@@ -93,7 +94,7 @@ export function defineLive(model: Model, execute: Execute): void {
       if (!button || button.closest('wb-live') !== this) {
         return;
       }
-      const { request, body, command, args, page, unfold, copy } = button.dataset;
+      const { request, body, command, args, page, show, unfold, copy } = button.dataset;
       if (request) {
         const form = button.closest('form');
         const fields = (form ? Object.fromEntries(new FormData(form)) : JSON.parse(body ?? '{}')) as object;
@@ -102,6 +103,8 @@ export function defineLive(model: Model, execute: Execute): void {
         execute(command, JSON.parse(args ?? '{}') as object);
       } else if (page) {
         window.open(api.pageUrl(page), '_blank', 'noopener');
+      } else if (show) {
+        this.setAttribute('name', show);
       } else if (unfold) {
         this.querySelector(`#${CSS.escape(unfold)}`)?.toggleAttribute('open');
       } else if (copy !== undefined) {

@@ -174,12 +174,15 @@ class FakeSession:
         return self.add_run(f"run-{len(self.all_runs)}", parameters=parameters)
 
     def runs(
-        self, *, limit: int | None = 50, workload: str | None = None, status: str | None = None
+        self, *, limit: int | None = 50, offset: int = 0, workload: str | None = None, status: str | None = None
     ) -> tuple[Run, ...]:
         if status not in (None, "starting", "running", "done"):
             raise BadInputError(f"status: given {status!r}, allowed are starting, running, done.")
         found = [run for run in self.all_runs.values() if status in (None, run.status)]
-        return tuple(found[:limit])
+        return tuple(found[offset:][:limit])
+
+    def count_runs(self, *, workload: str | None = None, status: str | None = None) -> int:
+        return len(self.runs(limit=None, workload=workload, status=status))
 
     def show(self, run: str) -> Run:
         if run not in self.all_runs:

@@ -248,7 +248,7 @@ async def test_a_list_of_runs_leaves_out_what_is_long_and_a_run_has_it(api: Any,
     (listed,) = (await api("GET", "runs", params={"limit": "5", "status": "done"})).content["runs"]
     shown = (await api("GET", "runs/r1")).content
     assert listed.keys() == shown.keys() - {"versions", "inventory"}
-    assert (await api("GET", "runs", params={"status": "running"})).content == {"runs": []}
+    assert (await api("GET", "runs", params={"status": "running"})).content == {"runs": [], "total": 0}
 
 
 async def test_the_dashboard_address_lies_below_the_base_url(api: Any, session: Any, jp_base_url: str) -> None:

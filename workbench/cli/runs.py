@@ -60,12 +60,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _runs(arguments: argparse.Namespace) -> int:
-    runs = new_session().runs(limit=arguments.limit, workload=arguments.workload, status=arguments.status)
+    session = new_session()
+    filters = {"workload": arguments.workload, "status": arguments.status}
+    runs = session.runs(limit=arguments.limit, offset=arguments.offset, **filters)
     if arguments.json:
         return tell_json([run.model_dump(mode="json") for run in runs])
     from workbench import terminal
 
-    terminal.show_runs(runs)
+    terminal.show_runs(runs, session.count_runs(**filters), arguments.offset)
     return 0
 
 
@@ -241,6 +243,9 @@ def add_run_commands(commands: Any) -> None:
 
     runs = add_command(commands, "runs", _runs, "list the runs, the newest first")
     runs.add_argument("--limit", metavar="N", type=whole_number, default=20, help="how many (20)")
+    runs.add_argument(
+        "--offset", metavar="N", type=whole_number, default=0, help="how many newer ones to pass over (0)"
+    )
     runs.add_argument("--workload", metavar="NAME", help="only those of this workload")
     runs.add_argument("--status", metavar="STATUS", help="only running, done, failed, cancelled or lost ones")
 

@@ -351,29 +351,46 @@ def get(run_id: str) -> Run:
 def select(
     *,
     limit: int | None = 50,
+    offset: int = 0,
     workload: str | None = None,
     status: str | None = None,
     cluster: str | None = None,
     since: float | None = None,
 ) -> tuple[Run, ...]:
-    """Return the runs that match, the newest first."""
+    """Return the runs that match, the newest first, from that on which comes after `offset` others."""
     if limit is not None and limit < 1:
         raise BadInputError(f"limit: given {limit}, allowed are whole numbers from 1.")
+    if offset < 0:
+        raise BadInputError(f"offset: given {offset}, allowed are whole numbers from 0.")
+    where, values = _condition(workload=workload, status=status, cluster=cluster, since=since)
+    # What has died since is told first, so that the filter is about the truth.
+    settle()
+    with _database() as database:
+        rows = database.execute(
+            f"SELECT * FROM run {where} ORDER BY created DESC, rowid DESC LIMIT ? OFFSET ?",
+            (*values, -1 if limit is None else limit, offset),
+        ).fetchall()
+    return tuple(_overlay(_run(row)) for row in rows)
+
+
+def count(*, workload: str | None = None, status: str | None = None) -> int:
+    """How many runs match."""
+    where, values = _condition(workload=workload, status=status)
+    with _database() as database:
+        (found,) = database.execute(f"SELECT COUNT(*) FROM run {where}", values).fetchone()
+    return int(found)
+
+
+def _condition(
+    *, workload: str | None, status: str | None, cluster: str | None = None, since: float | None = None
+) -> tuple[str, tuple[Any, ...]]:
     if status is not None and status not in (*ACTIVE, "done", "failed", "cancelled", "lost"):
         raise BadInputError(
             f"status: given '{status}', allowed are starting, running, done, failed, cancelled and lost."
         )
-    # What has died since is told first, so that the filter is about the truth.
-    settle()
     asked = {"workload = ?": workload, "status = ?": status, "cluster = ?": cluster, "created >= ?": since}
     conditions = {text: value for text, value in asked.items() if value is not None}
-    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    with _database() as database:
-        rows = database.execute(
-            f"SELECT * FROM run {where} ORDER BY created DESC, rowid DESC LIMIT ?",
-            (*conditions.values(), -1 if limit is None else limit),
-        ).fetchall()
-    return tuple(_overlay(_run(row)) for row in rows)
+    return f"WHERE {' AND '.join(conditions)}" if conditions else "", tuple(conditions.values())
 
 
 def find(text: str) -> Run:

@@ -115,7 +115,7 @@ def every(seconds: float) -> Callable[[Sight], float]:
 
 
 def _known() -> dict[str, Fragment]:
-    from workbench.server import compare_view, views
+    from workbench.server import compare_view, run_pages, views
 
     return {
         "hardware": Fragment(views.hardware, every(HARDWARE_FOR)),
@@ -124,6 +124,7 @@ def _known() -> dict[str, Fragment]:
         "code": Fragment(views.code),
         "logs": Fragment(views.logs, every(5.0)),
         "runs": Fragment(views.runs, views.pace_of_runs),
+        "older-runs": Fragment(run_pages.page),
         "run-log": Fragment(views.run_log, every(5.0)),
         "compare": Fragment(compare_view.compare, compare_view.pace),
     }

@@ -354,9 +354,9 @@ class Runs(Handler):
     @authorized
     async def get(self) -> None:
         limit = whole_number("limit", self.get_query_argument("limit", "50"), 1, 1000)
+        offset = whole_number("offset", self.get_query_argument("offset", "0"), 0, 2**31)
         filters = {name: self.get_query_argument(name, None) or None for name in ("workload", "status")}
-        found = await self.ask(lambda session: session.runs(limit=limit, **filters))
-        self.answer({"runs": [answers.run_in_list(run) for run in found]})
+        self.answer(await self.ask(lambda session: _page_of_runs(session, limit, offset, filters)))
 
     @authenticated
     @authorized
@@ -364,6 +364,11 @@ class Runs(Handler):
         body = self.body({"workload": str, "cluster": str}, {"parameters": dict, "force": bool})
         run = await self.ask(lambda session: _run(session, **body))
         self.answer(answers.run_answer(run), 202)
+
+
+def _page_of_runs(session: Session, limit: int, offset: int, filters: dict[str, str | None]) -> dict[str, Any]:
+    found = session.runs(limit=limit, offset=offset, **filters)
+    return {"runs": [answers.run_in_list(run) for run in found], "total": session.count_runs(**filters)}
 
 
 def _run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -26,11 +26,13 @@ from workbench.figures.markup import (
     paragraph,
     size,
     tag,
+    values_html,
     whole_duration,
 )
 from workbench.runs.forecasting.forecast import span
 from workbench.runs.store import Energy
-from workbench.server.answers import API
+from workbench.server import run_pages
+from workbench.server.answers import API, LATEST_RUNS
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory, NetworkCard
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from workbench.server.fragments import Sight
 
 _ACTIVE = ("starting", "running")
+
+_LONGEST_PART = 200
+"""Characters of one part of a result in a tooltip: the scatter plot of a PCA has thousands of points."""
 
 
 def hardware(sight: Sight, _: str) -> str:
@@ -186,6 +191,12 @@ def runs(sight: Sight, _: str) -> str:
     found = sight.state.get("runs", ())
     if not found:
         return paragraph("Nothing has been run yet.")
+    # With fewer there is no other page, and nothing to count.
+    return run_list(sight, found) + (run_pages.older(sight) if len(found) >= LATEST_RUNS else "")
+
+
+def run_list(sight: Sight, found: Sequence[dict[str, Any]]) -> str:
+    """Runs as the sidebar lists them."""
     titles = {template.name: template.title for template in sight.session.workloads()}
     there = {each["name"] for each in sight.state.get("clusters", ())}
     before = _before(found)
@@ -254,8 +265,21 @@ def _outcome(run: dict[str, Any]) -> str:
             title=check["what"],
             data_workbench="check-passed" if passed else "check-failed",
         )
-    answer = tag("span", escape(_answer(result)), title=json.dumps(result), data_workbench="result")
+    answer = tag("span", escape(_answer(result)), title=_in_short(result), data_workbench="result")
     return tag("p", verdict, answer, class_="wb-Run-result")
+
+
+def _in_short(result: Mapping[str, Any]) -> str:
+    """Result as JSON that can be read in a tooltip: of a long list or mapping only how long it is."""
+    return json.dumps({name: _cut(value) for name, value in result.items()})
+
+
+def _cut(value: object) -> object:
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_PART else f"{value[:_LONGEST_PART]}…"
+    if not isinstance(value, list | Mapping) or len(json.dumps(value)) <= _LONGEST_PART:
+        return value
+    return f"… ({len(value)} {'values' if isinstance(value, list) else 'parts'})"
 
 
 def _where(run: dict[str, Any]) -> str:
@@ -282,11 +306,12 @@ def _details(run: dict[str, Any], before: str | None) -> str:
         "Certificate": _sentence(result.get("certificate")),
     }
     known = {name: escape(text) for name, text in told.items() if text}
+    values = values_html(result)
     pages = "" if run["status"] in _ACTIVE else tag("div", *_pages(run, before), class_="wb-Row")
-    if not known and not pages:
+    if not known and not values and not pages:
         return ""
     shown = facts(known) if known else ""
-    return folded("Details", shown + pages, id=f"wb-details-{run['id']}", data_workbench="details")
+    return folded("Details", shown + values + pages, id=f"wb-details-{run['id']}", data_workbench="details")
 
 
 def _pages(run: dict[str, Any], before: str | None) -> Iterator[str]:
