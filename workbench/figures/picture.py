@@ -81,6 +81,7 @@ class Picture:
         self._timeline = Timeline()
         self._series: dict[str, Series] = {}
         self._gpus: dict[str, _Gpu] = {}
+        self._simulated = False
         self._counts: Mapping[str, Mapping[str, int]] = {}
         self._began: float | None = None
         self._latest = 0.0
@@ -97,6 +98,7 @@ class Picture:
                 self._series.setdefault(sample.worker, Series()).add(sample)
             for gpu in batch.gpus:
                 self._gpus.setdefault(gpu.uuid, _Gpu(f"GPU {gpu.index}")).add(gpu)
+                self._simulated = self._simulated or gpu.name.startswith("SIMULATED")
             if batch.samples:
                 latest = [series.latest for series in self._series.values() if series.latest is not None]
                 self._peak = max(self._peak, sum(sample.memory for sample in latest))
@@ -145,6 +147,8 @@ class Picture:
         """Progress, task stream, memory of the workers, and use and memory of GPUs where there are some."""
         begin, end = self._window()
         canvas = _Canvas(begin, end)
+        if self._simulated:
+            canvas.title("All of this on SIMULATED GPUs")
         self._draw_progress(canvas)
         self._draw_stream(canvas)
         self._draw_workers(canvas)
