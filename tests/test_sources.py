@@ -96,6 +96,20 @@ OWN = Task("add-1", "add", "tcp://a:1", 7, "compute", 10.0, 11.0, 80, "ok")
 THEIRS = Task("add-2", "add", "tcp://a:1", 8, "compute", 10.0, 11.0, 80, "ok", "Client-2")
 
 
+def test_a_legend_names_other_computations_only_where_there_are_some() -> None:
+    from workbench.figures.live import LiveFigure
+
+    def legend(*rows: Task) -> str:
+        figure = LiveFigure()
+        figure.feed([Batch(12.0, events.tasks(rows))])
+        figure.apply(figure.patches())
+        return str(figure.layout.kinds.text)
+
+    assert "transfer" in legend(OWN)
+    assert "other computations" not in legend(OWN)
+    assert "other computations" in legend(OWN, THEIRS)
+
+
 def test_a_record_keeps_whose_a_task_was(tmp_path: Path) -> None:
     with Recorder(tmp_path / "events.parquet") as recorder:
         recorder.write(Batch(11.0, events.tasks([OWN])))

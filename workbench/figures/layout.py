@@ -37,7 +37,7 @@ COLUMNS = {
     "progress": ("y", "foot", "done", "erred", "processing", "color", "name", "count"),
     "lanes": ("label", "height"),
     "limits": ("cpu", "memory", "cpu_top", "memory_top"),
-    "words": ("empty", "workers", "titles"),
+    "words": ("empty", "workers", "titles", "kinds"),
     "window": ("start", "end"),
     **replay.COLUMNS,
     **gpu_lines.COLUMNS,
@@ -74,6 +74,7 @@ _WORDS_CHANGED = """
     empty.visible = empty.text !== ''
     workers.text = words.data.workers?.[0] ?? ''
     workers.visible = workers.text !== ''
+    kinds.text = words.data.kinds?.[0] ?? kinds.text
     const mark = words.data.titles?.[0] ?? ''
     plots.forEach((plot, index) => { plot.title.text = titles[index] + mark })
 """
@@ -94,6 +95,7 @@ class Layout:
     memory: Any
     empty: Div
     workers: Div
+    kinds: Div
     gpus: GpuSection
     replay: ReplayBar
 
@@ -116,6 +118,7 @@ class Layout:
             case "words" if len(data["empty"]):
                 self.empty.update(text=data["empty"][0], visible=bool(data["empty"][0]))
                 self.workers.update(text=data["workers"][0], visible=bool(data["workers"][0]))
+                self.kinds.text = data["kinds"][0]
                 for plot, title in zip(self.titled, _TITLES, strict=True):
                     plot.title.text = title + data["titles"][0]
             case "replay":
@@ -162,11 +165,11 @@ def build(theme: Theme) -> Layout:
         memory=memory,
         empty=empty,
         workers=workers,
+        kinds=Div(text=kinds_words(theme), styles=words_style(theme), sizing_mode="stretch_width"),
         gpus=gpus,
         replay=replay_bar(theme, time, [stream, cpu, memory, *gpus.plots], [sources["replay"]], [sources["progress"]]),
     )
     layout.memory.xaxis.visible = True
-    kinds = Div(text=_kinds(theme), styles=words_style(theme), sizing_mode="stretch_width")
     # A source that nothing draws must be in the document all the same, to be found by its name.
     layout.root.tags = [sources["window"], sources["words"]]
     layout.root.children = [
@@ -174,7 +177,7 @@ def build(theme: Theme) -> Layout:
         layout.replay.root,
         layout.progress,
         layout.stream,
-        kinds,
+        layout.kinds,
         layout.gpus.root,
         layout.cpu,
         layout.memory,
@@ -198,7 +201,13 @@ def _react(layout: Layout) -> None:
         "limits": (_LIMITS_CHANGED, {"cpu": layout.cpu.y_range, "memory": layout.memory.y_range}),
         "words": (
             _WORDS_CHANGED,
-            {"empty": layout.empty, "workers": layout.workers, "plots": list(layout.titled), "titles": list(_TITLES)},
+            {
+                "empty": layout.empty,
+                "workers": layout.workers,
+                "kinds": layout.kinds,
+                "plots": list(layout.titled),
+                "titles": list(_TITLES),
+            },
         ),
     }
     for name, (code, models) in reactions.items():
@@ -269,12 +278,14 @@ def _lines(
     return plot
 
 
-def _kinds(theme: Theme) -> str:
+def kinds_words(theme: Theme, *, others: bool = False) -> str:
+    """What the colours of the stream mean that are of no task; `others` where some were computed for others."""
     kinds = {
         "transfer": theme.transfer,
         "spill to or from disk": theme.disk,
         "deserialize": theme.other,
         "failed": theme.erred,
-        "other computations": theme.theirs,
     }
+    if others:
+        kinds["other computations"] = theme.theirs
     return "".join(swatch(color, name) for name, color in kinds.items())

@@ -22,7 +22,7 @@ from workbench.figures.colors import (
 )
 from workbench.figures.follow import Follow
 from workbench.figures.gpu_lines import DRAWN, GpuLines
-from workbench.figures.layout import Layout, build, stream_height
+from workbench.figures.layout import Layout, build, kinds_words, stream_height
 from workbench.figures.patch import Patch
 from workbench.figures.replay import replay_columns
 from workbench.figures.samples import Series
@@ -76,6 +76,7 @@ class LiveFigure:
         self._counts: dict[str, Mapping[str, int]] = {}
         self._recorded = False
         self._simulated = False
+        self._others = False
         self._records: list[Tasks] = []
         self._pinned: tuple[float, float, int, int] | None = None
         self._lanes: list[int] = []
@@ -94,6 +95,7 @@ class LiveFigure:
             self._follow.feed(batch)
             self._gpus.feed(batch)
             self._simulated = self._simulated or any(gpu.name.startswith("SIMULATED") for gpu in batch.gpus)
+            self._others = self._others or not batch.tasks.own.all()
             for sample in batch.samples:
                 self._series.setdefault(sample.worker, Series()).add(sample)
             if batch.progress is not None:
@@ -440,8 +442,13 @@ class LiveFigure:
     def _words_patch(self) -> Patch:
         # Those of GPUs name their model, which says so itself.
         mark = " · SIMULATED GPUs" if self._simulated else ""
-        words = {"empty": [self._why_empty()], "workers": [self._worker_names()], "titles": [mark]}
-        return Patch("words", "replace", words)
+        words = {
+            "empty": self._why_empty(),
+            "workers": self._worker_names(),
+            "titles": mark,
+            "kinds": kinds_words(self.theme, others=self._others),
+        }
+        return Patch("words", "replace", {name: [text] for name, text in words.items()})
 
     def _why_empty(self) -> str:
         if len(self.timeline):
