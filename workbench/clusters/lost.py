@@ -9,15 +9,20 @@ from workbench.hardware.gauges import Gauge, Gauges
 from workbench.hardware.sources import Sources, UnreadableError
 from workbench.hardware.values import Gpu
 
+_REMEDY = "can't compute. Start a cluster on other devices."
+
 
 def gauges(devices: Sequence[str]) -> Gauges:
     """Readings of these devices, given by UUID; NVML is opened once."""
     return Gauges(tuple(Gpu(index=0, name=None, uuid=uuid, memory_total=None, memory_free=None) for uuid in devices))
 
 
-def names(devices: Sequence[str]) -> dict[str, str]:
-    """What to call these devices: 'GPU 3', or a slice by its UUID."""
-    numbers = _numbers()
+def names(devices: Sequence[str], numbers: Mapping[str, int] | None = None) -> dict[str, str]:
+    """What to call these devices: 'GPU 3 (GPU-...)', or a slice by its UUID.
+
+    Given NVML's `numbers` by UUID, as they were known before: one that was lost may not tell its own.
+    """
+    numbers = numbers or _numbers()
     return {uuid: f"GPU {numbers[uuid]} ({uuid})" if uuid in numbers else f"GPU {uuid}" for uuid in devices}
 
 
@@ -27,7 +32,12 @@ def warning(found: Mapping[str, Gauge], called: Mapping[str, str]) -> str | None
     if not lost:
         return None
     were, workers = ("was", "its worker") if len(lost) == 1 else ("were", "their workers")
-    return f"{', '.join(lost)} {were} lost; {workers} can't compute. Start a cluster on other devices."
+    return f"{', '.join(lost)} {were} lost; {workers} {_REMEDY}"
+
+
+def tells_of_loss(warning: str) -> bool:
+    """Whether the warning of a cluster is one of these, rather than one that it had from its start."""
+    return warning.endswith(_REMEDY)
 
 
 def _is_lost(gauge: Gauge) -> bool:

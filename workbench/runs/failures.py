@@ -7,7 +7,7 @@ from typing import Any
 
 from dask.utils import format_bytes, key_split
 
-from workbench.errors import WorkbenchError
+from workbench.errors import NotFoundError, WorkbenchError
 from workbench.runs.store import Run
 
 _LESS_MEMORY = "Use smaller chunks or a smaller size, or a cluster with more memory for each worker."
@@ -46,6 +46,24 @@ def _killed(error: Any, run: Run) -> str:
         f"A task of kind '{key_split(error.task)}' ended {workers}, most "
         f"likely because it needs more memory than a worker has{limit}. {_LESS_MEMORY}"
     )
+
+
+def lost_devices(run: Run) -> str | None:
+    """Sentence that names the GPUs of a run's cluster that were lost; None where none was."""
+    if run.spec is None or not run.spec.devices:
+        return None
+    from workbench.clusters import lost, records
+
+    try:
+        known = records.read(run.cluster).warning
+    except NotFoundError:
+        return None
+    if known is not None and lost.tells_of_loss(known):
+        return known
+    # The cluster looks every few seconds only.
+    gpus = (run.inventory or {}).get("gpus", ())
+    with lost.gauges(run.spec.devices) as gauges:
+        return lost.warning(gauges.read(), lost.names(run.spec.devices, {gpu["uuid"]: gpu["index"] for gpu in gpus}))
 
 
 def may_be_the_clusters_end(error: BaseException) -> bool:

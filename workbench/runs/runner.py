@@ -285,28 +285,11 @@ async def _executing(client: Client, worker: str) -> list[Any] | None:
 
 
 def _explain(error: Exception, run: Run) -> str:
-    from workbench.runs.failures import may_be_the_clusters_end, sentence
+    from workbench.runs.failures import lost_devices, may_be_the_clusters_end, sentence
 
     end = _end_of_cluster(run.cluster) if may_be_the_clusters_end(error) else None
     said = sentence(error, run, end)
-    return said if end else " ".join(filter(None, (_lost_devices(run), said)))
-
-
-def _lost_devices(run: Run) -> str | None:
-    """What became of the cluster's GPUs since the run began, which would not have on GPUs that can't compute."""
-    if run.spec is None or not run.spec.devices:
-        return None
-    from workbench.clusters import lost, records
-    from workbench.errors import NotFoundError
-
-    try:
-        known = records.read(run.cluster).warning
-    except NotFoundError:
-        return None
-    if known is not None:
-        return known
-    with lost.gauges(run.spec.devices) as gauges:
-        return lost.warning(gauges.read(), lost.names(run.spec.devices))
+    return said if end else " ".join(filter(None, (lost_devices(run), said)))
 
 
 def _end_of_cluster(name: str) -> str | None:

@@ -26,6 +26,7 @@ from workbench.errors import BadInputError, NotFoundError
 from workbench.monitor.events import KINDS
 from workbench.runs import store, transfers
 from workbench.runs.explaining import metrics
+from workbench.runs.failures import lost_devices
 from workbench.runs.recording import Recording, diagnose, sign_of_life, versions
 from workbench.runs.store import WATCHED, Count, Progress, Run, Status
 
@@ -155,6 +156,8 @@ class Watching:
         status, sentence = _outcome(error)
         if status == "done":
             self._keep_metrics()
+        elif status == "failed":
+            sentence = " ".join(filter(None, (self._lost_devices(), sentence)))
         self._end(status, sentence, seconds=self._seconds, energy=self._recording.energy())
 
     def _create(self) -> Run:
@@ -198,6 +201,12 @@ class Watching:
                 result=result,
                 **changes,
             )
+
+    def _lost_devices(self) -> str | None:
+        # Somebody may have deleted the run meanwhile.
+        with contextlib.suppress(NotFoundError):
+            return lost_devices(self.run)
+        return None
 
     def _keep_metrics(self) -> None:
         # Without a client there is nobody to ask, and somebody may have deleted the run meanwhile.
