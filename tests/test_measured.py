@@ -13,12 +13,14 @@ from tests.test_sweep import rows
 from tests.test_topology import DGX1
 from tests.test_transfers import both_ways
 from workbench.errors import MissingError
+from workbench.figures.markup import values_html
 from workbench.figures.measured import plain, sections
 from workbench.figures.protocols import protocols_figure
 from workbench.figures.report import report_html
 from workbench.figures.topology import topology_figure, topology_html
 from workbench.hardware import Topology, inventory
 from workbench.runs import sweep
+from workbench.runs.singular import values
 
 
 def dgx1() -> Topology:
@@ -73,6 +75,20 @@ def test_a_notebook_shows_the_topology() -> None:
 
     shown = topology(inventory().model_copy(update={"topology": dgx1()}))
     assert shown.object.name == "topology"
+
+
+def test_singular_values_have_the_digits_that_are_right() -> None:
+    bound = [1e-12, 2e-4, 0.3]
+    told = values({"singular_values": [12345.678901234, 2.5, 1.0], "certificate": {"bound": bound}})
+    assert told is not None
+    assert told.header == ("No.", "Singular value", "Relative error ≤")
+    assert told.rows == (("1", "12345.67890", "1.0e-12"), ("2", "2.5000", "2.0e-04"), ("3", "1.00", "3.0e-01"))
+    many = values({"singular_values": [1.0] * 30, "certificate": {"bound": [0.0] * 30}})
+    assert many is not None
+    assert (len(many.rows), many.left_out) == (20, 10)
+    assert "10 smaller ones" in values_html({"singular_values": [1.0] * 30, "certificate": {"bound": [0.0] * 30}})
+    assert values({"singular_values": [1.0]}) is None
+    assert values_html({"value": 1.0}) == ""
 
 
 def test_the_report_shows_the_bandwidth_and_keeps_it_out_of_the_answers() -> None:

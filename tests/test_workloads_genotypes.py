@@ -18,6 +18,7 @@ from tests.test_runs import start_cluster
 from workbench.cli import main
 from workbench.figures.report import report_html
 from workbench.genotypes import open_genotypes
+from workbench.runs.singular import values
 from workbench.session import Session
 from workbench.workloads import template
 from workbench.workloads.values import BadParameterError
@@ -86,6 +87,7 @@ def test_plinks_files_have_numpys_eigenvalues_from_the_command_line(
     assert main(["show", run["id"]]) == 0
     told = capsys.readouterr().out
     assert "Certificate" in told
+    assert f"{run['result']['certificate']['bound'][0]:.1e}" in told
     assert "scores" not in told
     asyncio.run(Session().stop("calm-otter"))
 
@@ -194,5 +196,10 @@ def test_the_report_draws_how_values_fall_and_where_samples_lie() -> None:
     page = report_html({"workload": "genotype_pca", "status": "done", "result": summary}, None)
     assert summary["certificate"]["sentence"] in page
     assert "Scree plot" in page
+    # A value has the digits that its bound leaves, beside that bound; the lists themselves are not told again.
+    first = values(summary)
+    assert first is not None
+    assert all(cell in page for row in first.rows for cell in row)
+    assert "<b>explained variance" not in page
     assert "60 samples" in page
     assert "population 3" in page

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Gpu, Inventory, NetworkCard, Profile, UcxTransports
+    from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.forecasting.calibration import Calibration
+    from workbench.runs.singular import Values
     from workbench.runs.store import Diagnosis, Run
     from workbench.session import Forecast
     from workbench.workloads.registry import Template
@@ -316,7 +318,31 @@ def stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None]]:
 @contextlib.contextmanager
 def progress(run: Run) -> Iterator[Callable[[Run], None]]:
     """Show the progress of a run on stderr until the block ends; call what is given with the run when it changes."""
-    bar = Progress(
+    with _bar() as bar:
+        shown = bar.add_task(f"{run.workload} on {run.cluster}", total=None, unit=run.progress.unit)
+
+        def on_change(changed: Run) -> None:
+            told = changed.progress
+            bar.update(shown, total=told.total or None, completed=told.done if told.total else 0, unit=told.unit)
+
+        yield on_change
+
+
+@contextlib.contextmanager
+def comparison_progress(comparison: Comparison) -> Iterator[Callable[[Comparison], None]]:
+    """Show how far a comparison is, as `progress` does for a run."""
+    with _bar() as bar:
+        shown = bar.add_task(comparison.workload, total=comparison.total, unit="runs")
+
+        def on_change(changed: Comparison) -> None:
+            words = changed.now or changed.stage or changed.workload
+            bar.update(shown, description=words, completed=changed.done, total=changed.total)
+
+        yield on_change
+
+
+def _bar() -> Progress:
+    return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -327,14 +353,6 @@ def progress(run: Run) -> Iterator[Callable[[Run], None]]:
         transient=True,
         expand=True,
     )
-    with bar:
-        shown = bar.add_task(f"{run.workload} on {run.cluster}", total=None, unit=run.progress.unit)
-
-        def on_change(changed: Run) -> None:
-            told = changed.progress
-            bar.update(shown, total=told.total or None, completed=told.done if told.total else 0, unit=told.unit)
-
-        yield on_change
 
 
 def allowed(about: dict[str, Any]) -> str:
@@ -499,13 +517,30 @@ def _speed(run: Run) -> str:
     return f"{run.bytes_per_second / size:.3g} {unit}/s"
 
 
-def _answers(result: dict[str, Any]) -> dict[str, str]:
+def _answers(result: dict[str, Any]) -> dict[str, Any]:
+    from workbench.runs import singular
+
     if "summary" in result:
         from workbench.runs.sweep import text
 
         return {"Answer": result["sentence"], "Measured": text(result)}
-    shown = {name: value for name, value in result.items() if name != "scatter"}
-    return {name.replace("_", " ").capitalize(): _answer(value) for name, value in shown.items()}
+    table = singular.values(result)
+    told = ("scatter",) if table is None else ("scatter", *singular.LISTS)
+    shown = {name: value for name, value in result.items() if name not in told}
+    about: dict[str, Any] = {} if table is None else {"Singular values": _values(table)}
+    if "dropped" in shown:
+        shown["dropped"] = singular.left_out(result)
+    return about | {name.replace("_", " ").capitalize(): _answer(value) for name, value in shown.items()}
+
+
+def _values(values: Values) -> Table:
+    """Numbered values with their bounds, as narrow as a terminal needs it."""
+    table = _table(*(f">{name}" for name in values.header))
+    for row in values.rows:
+        table.add_row(*row)
+    if values.left_out:
+        table.add_row("…", f"{values.left_out} more", *[""] * (len(values.header) - 2))
+    return table
 
 
 def _forecast(run: Run) -> dict[str, str]:

@@ -196,26 +196,9 @@ def _progress(comparison: Comparison) -> Iterator[Callable[[Comparison], None] |
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from workbench import terminal
 
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("runs"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        expand=True,
-    )
-    with bar:
-        shown = bar.add_task(comparison.workload, total=comparison.total)
-
-        def on_change(changed: Comparison) -> None:
-            words = changed.now or changed.stage or changed.workload
-            bar.update(shown, description=words, completed=changed.done, total=changed.total)
-
+    with terminal.comparison_progress(comparison) as on_change:
         yield on_change
 
 

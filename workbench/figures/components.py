@@ -16,9 +16,9 @@ _MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "plu
 """Labels that share a colour differ in their marker."""
 
 _COLORS = {
-    # Okabe and Ito's, dark enough for a white page or light enough for a dark one (3:1).
-    "light": ("#0072B2", "#D55E00", "#007A5A", "#A8497F", "#8A6D00", "#2F7FB0"),
-    "dark": ("#56B4E9", "#E69F00", "#2EC49A", "#CC79A7", "#F0E442", "#FF8A4C"),
+    # Okabe and Ito's but for a grey, dark enough for a white page or light enough for a dark one (3:1).
+    "light": ("#0072B2", "#D55E00", "#007A5A", "#A8497F", "#8A6D00", "#5A5A5A"),
+    "dark": ("#56B4E9", "#E69F00", "#2EC49A", "#CC79A7", "#F0E442", "#B0B0B0"),
 }
 
 

@@ -9,6 +9,10 @@ from typing import Any
 
 from dask.utils import format_bytes
 
+from workbench.runs import singular
+
+_NUMBERS = "border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 4px 0 12px"
+_CELL = "padding: 1px 12px 1px 0; text-align: right; white-space: nowrap"
 _FULL = 0.85
 """Share of a memory from which on it is shown as nearly full."""
 
@@ -49,6 +53,18 @@ def code(text: str, hook: str | None = None) -> str:
     """Program text or a log, with a button that copies it."""
     button = icon_button("copy", "Copy", data_copy=True)
     return tag("div", button, tag("pre", escape(text), tabindex=0, data_workbench=hook), class_="wb-Code")
+
+
+def values_html(result: Mapping[str, Any]) -> str:
+    """Singular values with how far each may be off, as a table; nothing where no certificate tells that."""
+    found = singular.values(result)
+    if found is None:
+        return ""
+    head = tag("tr", *(tag("th", escape(name), style=_CELL) for name in found.header))
+    rows = (tag("tr", *(tag("td", escape(cell), style=_CELL) for cell in row)) for row in found.rows)
+    table = tag("table", tag("thead", head), tag("tbody", *rows), style=_NUMBERS, data_workbench="values")
+    more = f"{found.left_out} smaller ones are in the record." if found.left_out else ""
+    return tag("div", table, style="overflow-x: auto") + paragraph(more)
 
 
 def folded(title: str, body: str, **attributes: Any) -> str:

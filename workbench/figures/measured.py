@@ -9,12 +9,24 @@ from typing import Any, NamedTuple
 
 from workbench.figures.bandwidth import bandwidth_figure
 from workbench.figures.components import scatter_figure, scree_figure
+from workbench.figures.markup import values_html
 from workbench.figures.protocols import protocols_figure
 from workbench.figures.topology import topology_figure
 from workbench.hardware.values import Topology
-from workbench.runs import sweep, transfers
+from workbench.runs import singular, sweep, transfers
 
-_OWN = ("bandwidth", "sentence", "summary", "left_out", "rows", "certificate", "scatter", "convention", "dropped")
+_OWN = (
+    "bandwidth",
+    "sentence",
+    "summary",
+    "left_out",
+    "rows",
+    "certificate",
+    "scatter",
+    "convention",
+    "dropped",
+    "kept",
+)
 """Parts of a result that have a section of their own."""
 
 _SCRIPT = """
@@ -46,7 +58,9 @@ class Section(NamedTuple):
 
 def plain(result: Mapping[str, Any] | None) -> dict[str, Any]:
     """Parts of a result that are shown as they are."""
-    return {name: value for name, value in (result or {}).items() if name not in _OWN}
+    result = result or {}
+    told = _OWN if singular.values(result) is None else (*_OWN, *singular.LISTS)
+    return {name: value for name, value in result.items() if name not in told}
 
 
 def sections(run: Mapping[str, Any]) -> list[Section]:
@@ -80,14 +94,15 @@ def _accuracy(result: Mapping[str, Any]) -> list[Section]:
     told = result.get("certificate")
     if not told:
         return []
-    return [Section("How accurate it is", _paragraph(told["sentence"]), lambda theme: scree_figure(result, theme))]
+    body = _paragraph(told["sentence"]) + values_html(result)
+    return [Section("How accurate it is", body, lambda theme: scree_figure(result, theme))]
 
 
 def _components(result: Mapping[str, Any]) -> list[Section]:
     told = result.get("scatter")
     if not told:
         return []
-    left_out = ", ".join(f"{count} {reason}" for reason, count in result["dropped"].items()) or "none"
+    left_out = singular.left_out(result)
     body = _paragraph(f"{result['convention']} Variants: {result['kept']} took part; left out: {left_out}.")
     figure = (lambda theme: scatter_figure(result, theme)) if len(told["scores"]) > 1 else None
     return [Section("Components", body, figure)]

@@ -11,6 +11,7 @@ import panel as pn
 from dask.utils import format_bytes
 
 from workbench.figures.diagnosis import diagnosis_html
+from workbench.figures.markup import values_html
 from workbench.panels.look import STYLE, Notice, bar, busy, button, card, code, folded, html, row, sentence, sentences
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _described(run: Run) -> str:
     if run.error:
         first, _, rest = run.error.partition("\n")
         return head + sentence(first, "bad") + (code(rest) if rest else "")
-    return head + _answer(run) + _check(run) + _where(run) + _details(run)
+    return head + _answer(run) + _check(run) + _accuracy(run) + _where(run) + _details(run)
 
 
 def _progress(run: Run) -> str:
@@ -144,6 +145,11 @@ def _check(run: Run) -> str:
     if run.check is None:
         return ""
     return sentence(("✓ " if run.check.passed else "✗ ") + run.check.what, "good" if run.check.passed else "bad")
+
+
+def _accuracy(run: Run) -> str:
+    table = values_html(run.result or {})
+    return folded("How accurate each value is", table) if table else ""
 
 
 def _where(run: Run) -> str:

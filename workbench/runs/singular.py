@@ -1,0 +1,55 @@
+"""Singular values of a run as a table: each with how far it may be off, and what variance it stands for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+MOST = 20
+"""Rows of a table; what falls behind it is seldom looked at one by one."""
+_DIGITS = (3, 10)
+
+
+class Values(NamedTuple):
+    """A table of words: its header, its rows, and how many values it leaves out."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left_out: int
+
+
+LISTS = ("singular_values", "explained_variance", "explained_variance_ratio")
+"""Parts of a result that the table shows."""
+
+
+def values(result: Mapping[str, Any]) -> Values | None:
+    """The table of a result; None where no certificate says how far its values may be off."""
+    certificate, singular = result.get("certificate") or {}, result.get("singular_values")
+    bounds = certificate.get("bound")
+    if not singular or not bounds:
+        return None
+    columns = {
+        "No.": [str(number) for number in range(1, len(singular) + 1)],
+        "Singular value": [_digits(value, bound) for value, bound in zip(singular, bounds, strict=True)],
+        "Relative error ≤": [f"{bound:.1e}" for bound in bounds],
+    }
+    variances, shares = (result.get(name) for name in LISTS[1:])
+    if variances and shares:
+        # A variance is a square, and may be off by twice as much.
+        columns["Variance"] = [_digits(value, 2 * bound) for value, bound in zip(variances, bounds, strict=True)]
+        columns["Share"] = [f"{100 * share:.2f} %" for share in shares]
+    rows = tuple(zip(*columns.values(), strict=True))
+    return Values(tuple(columns), rows[:MOST], len(rows[MOST:]))
+
+
+def left_out(result: Mapping[str, Any]) -> str:
+    """How many variants took no part in a PCA, and why, in words."""
+    return ", ".join(f"{count} {reason}" for reason, count in result["dropped"].items()) or "none"
+
+
+def _digits(value: float, bound: float) -> str:
+    """As many digits as are right, and one."""
+    least, most = _DIGITS
+    right = most if bound <= 0 else math.ceil(-math.log10(bound)) + 1
+    return f"{value:#.{min(most, max(least, right))}g}"
