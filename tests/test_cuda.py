@@ -27,6 +27,7 @@ from workbench.hardware import Gpu, GpuSlice, Inventory, profiles
 from workbench.hardware.sources import installed_version
 from workbench.runs import runner
 from workbench.runs.store import Run
+from workbench.runs.submit import submit
 
 __all__ = ["simulated_nvml"]
 
@@ -328,8 +329,21 @@ def test_chosen_devices_are_the_only_ones_used_and_nothing_computes_where_nothin
     assert "Its GPUs can't compute" in workbench("ls", gpus=4).stdout
     ran = workbench("run", "array_sum", "--cluster", told["name"], "-p", "size=16MiB", gpus=4)
     assert ran.returncode == 2
-    assert ran.stderr.startswith(f"workbench: Nothing can be run on {told['name']}. Its GPUs can't")
+    assert ran.stderr.startswith(
+        f"workbench: Nothing can be run on {told['name']}, which has workers without a device to compute on. Its GPUs"
+    )
     assert "Traceback" not in ran.stderr
+
+
+def test_a_warning_keeps_nobody_from_computing_while_every_worker_has_a_device(data_folder: Path) -> None:
+    spec = planned("gpus", gpu(0)).model_copy(update={"cupy": False})
+    warned = ClusterRecord(name="calm-otter", spec=spec, status="ready", warning="GPU 0 is hot.")
+    # It gets past that, to what it lacks next.
+    with pytest.raises(ConflictError, match="have no CuPy"):
+        submit("array_sum", {}, warned)
+    without = warned.model_copy(update={"can_compute": False})
+    with pytest.raises(ConflictError, match=r"without a device to compute on\. GPU 0 is hot\. Run it on a cpu"):
+        submit("array_sum", {}, without)
 
 
 @needs_dask_cuda

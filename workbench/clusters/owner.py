@@ -144,7 +144,8 @@ class _Owner:
             await asyncio.sleep(0.02)
             self._check_memory(cluster)
         self.ready_at = time.time()
-        self.update(status="ready", stage="ready", warning=await asyncio.to_thread(_idle_gpus, spec))
+        warning = await asyncio.to_thread(_idle_gpus, spec)
+        self.update(status="ready", stage="ready", warning=warning, can_compute=warning is None)
 
     def _check_memory(self, cluster: SpecCluster) -> None:
         """Workers that fill their limit by merely being there would be killed and started for ever."""
@@ -198,7 +199,7 @@ class _Owner:
             while True:
                 warning = lost.warning(await asyncio.to_thread(gauges.read), called)
                 if warning is not None:
-                    self.update(warning=warning)
+                    self.update(warning=warning, can_compute=False)
                 await asyncio.sleep(_DEVICES_INTERVAL)
 
     async def _beat(self) -> None:

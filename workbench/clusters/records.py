@@ -74,6 +74,8 @@ class ClusterRecord(BaseModel):
     """Why it failed or was lost, in one sentence, with the remedy."""
     warning: str | None = None
     """What it can't do though it is up, in one sentence."""
+    can_compute: bool = True
+    """Whether each of its workers has something to compute on; where not, `warning` says what is lacking."""
     log_tail: tuple[str, ...] = ()
     mark: str = ""
     """What its processes carry in their environment, where the host was there before the cluster had a name."""

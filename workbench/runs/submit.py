@@ -57,8 +57,11 @@ def submit(
             f"The cluster {record.name} is {record.status}, and only a ready one can run something."
             + (f" {record.message}" if record.message else "")
         )
-    if record.spec.devices and record.warning:
-        raise ConflictError(f"Nothing can be run on {record.name}. {record.warning} Run it on a cpu cluster.")
+    if not record.can_compute:
+        raise ConflictError(
+            f"Nothing can be run on {record.name}, which has workers without a device to compute on. "
+            f"{record.warning} Run it on a cpu cluster."
+        )
     if record.spec.devices and not record.spec.cupy:
         raise ConflictError(
             f"The workers of {record.name} have no CuPy, which makes and computes blocks on a GPU. Install it and "
