@@ -16,11 +16,22 @@ from workbench.genotypes.kernels import ROWS_IN_SINGLE
 COLUMNS = 16
 # Accumulators of sixteen numbers, of the 32 registers that AVX-512 has, or of AVX2's 16 that hold half as much each.
 PIECE = 12 if llvm.get_host_cpu_features().get("avx512f", False) else 6
-# Which 12 and 6 divide; of some thousand samples they stay in the second cache.
+# Bytes of a row that are decoded at a time, two of their planes after the other two.
+STRIP = 48
+HALF = 2 * STRIP
+# Rows of a tile, which 12 and 6 divide: two planes of a strip, their sums and the other factor stay in the first cache.
 TILE_ROWS = 48
 
 _FLOAT, _WORD = ir.FloatType(), ir.IntType(64)
 _LANES = ir.VectorType(_FLOAT, COLUMNS)
+
+
+def _spread(builder: Any, value: Any) -> Any:
+    """As many of the same value as a register has lanes."""
+    lanes = ir.VectorType(value.type, COLUMNS)
+    first = builder.insert_element(ir.Constant(lanes, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    same = ir.Constant(ir.VectorType(ir.IntType(32), COLUMNS), [0] * COLUMNS)
+    return builder.shuffle_vector(first, ir.Constant(lanes, ir.Undefined), same)
 
 
 def _multiplied(builder: Any, left: Any, step: Any, apart: Any, right: Any, count: Any) -> list[Any]:
@@ -43,10 +54,8 @@ def _multiplied(builder: Any, left: Any, step: Any, apart: Any, right: Any, coun
     for total, offset in zip(sums, offsets, strict=True):
         total.add_incoming(nothing, before)
         number = builder.load(builder.gep(left, [builder.add(here, offset)]))
-        first = builder.insert_element(ir.Constant(_LANES, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-        same = ir.Constant(ir.VectorType(ir.IntType(32), COLUMNS), [0] * COLUMNS)
-        spread = builder.shuffle_vector(first, ir.Constant(_LANES, ir.Undefined), same)
-        more.append(builder.fadd(total, builder.fmul(spread, lanes, flags=("contract",)), flags=("contract",)))
+        product = builder.fmul(_spread(builder, number), lanes, flags=("contract",))
+        more.append(builder.fadd(total, product, flags=("contract",)))
     following = builder.add(i, one)
     i.add_incoming(following, loop)
     for total, value in zip(sums, more, strict=True):
@@ -82,50 +91,84 @@ def _add_products(context, left, step, apart, right, count, out):  # type: ignor
     return signature, generated
 
 
-@numba.njit(nogil=True, cache=True)
-def _decode(packed, means, missing, last, x):  # type: ignore[no-untyped-def]
-    """Codes times their powers of four in float32, by planes, and means where a code is 3."""
-    height, n_bytes = packed.shape
-    for r in range(height):
-        row = packed[r]
-        for k in range(4):
-            plane, mask = x[r, k * n_bytes : (k + 1) * n_bytes], np.uint8(3 << 2 * k)
-            for b in range(n_bytes):
-                plane[b] = np.float32(np.int32(row[b] & mask))
-        if missing[r]:
-            for b in range(n_bytes):
-                bits = row[b] & (row[b] >> 1) & 0x55
-                if b == n_bytes - 1:
-                    bits &= last
-                if bits:
-                    for k in range(4):
-                        if bits >> 2 * k & 1:
-                            x[r, k * n_bytes + b] = means[r] * np.float32(1 << 2 * k)
+@intrinsic
+def _decode(context, source, out, mask, fill):  # type: ignore[no-untyped-def]
+    """Put the codes of STRIP bytes under `mask`, and then of the plane above, as floats at `out`; `fill` where it is 3.
+
+    `mask` and `fill` are those of the lower plane, powers of four among them.
+    """
+    signature = types.void(types.intp, types.intp, types.int32, types.float32)
+
+    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        source, out, mask, fill = arguments
+        source = builder.inttoptr(source, ir.IntType(8).as_pointer())
+        out = builder.inttoptr(out, _FLOAT.as_pointer())
+        planes = [(_spread(builder, mask), _spread(builder, fill))]
+        mask, fill = builder.shl(mask, ir.Constant(mask.type, 2)), builder.fmul(fill, ir.Constant(_FLOAT, 4.0))
+        planes.append((_spread(builder, mask), _spread(builder, fill)))
+        for start in range(0, STRIP, COLUMNS):
+            place = builder.gep(source, [ir.Constant(_WORD, start)])
+            octets = builder.load(builder.bitcast(place, ir.VectorType(ir.IntType(8), COLUMNS).as_pointer()))
+            octets.align = 1
+            wide = builder.zext(octets, ir.VectorType(ir.IntType(32), COLUMNS))
+            for k, (three, missing) in enumerate(planes):
+                code = builder.and_(wide, three)
+                known = builder.icmp_signed("!=", code, three)
+                number = builder.select(known, builder.sitofp(code, _LANES), missing)
+                place = builder.gep(out, [ir.Constant(_WORD, k * STRIP + start)])
+                builder.store(number, builder.bitcast(place, _LANES.as_pointer())).align = 4
+        return context.get_dummy_value()
+
+    return signature, generated
 
 
 @numba.njit(nogil=True, cache=True)
-def normal(packed, sites, q, ones, last, total, shift):  # type: ignore[no-untyped-def]
-    """Add ÃᵀÃ Q of a block to `total`, less what centring takes from every row, which is added to `shift`."""
-    height, (lanes, columns) = packed.shape[0], q.shape
-    x = np.zeros((TILE_ROWS, lanes), np.float32)
-    y = np.empty((TILE_ROWS, columns), np.float32)
-    few = np.zeros((lanes, columns), np.float32)
+def _address(array):  # type: ignore[no-untyped-def]
+    """Where an array begins, as a signed number: numba makes a float of the sum of an unsigned and a signed one."""
+    return np.intp(array.ctypes.data)
+
+
+@numba.njit(nogil=True, cache=True)
+def normal(packed, sites, q, ones, total, shift):  # type: ignore[no-untyped-def]
+    """Add ÃᵀÃ Q of a block to `total`, less what centring takes from every row, which is added to `shift`.
+
+    Rows of `q` and `total` are samples in the order of strips, planes, bytes. Strips are decoded for each of the two
+    products anew: that is quicker than to read what the first one left in the second cache.
+    """
+    (height, n_bytes), (lanes, columns) = packed.shape, q.shape
+    x, tail = np.zeros((TILE_ROWS, HALF), np.float32), np.zeros(TILE_ROWS * n_bytes + STRIP, np.uint8)
+    y, few = np.empty((TILE_ROWS, columns), np.float32), np.zeros((lanes, columns), np.float32)
+    fills = np.where(sites[:, 2] != 0, sites[:, 0], np.float32(3))
+    at_x, at_y, at_q, at_few, at_packed = _address(x), _address(y), _address(q), _address(few), _address(packed)
     row_bytes, pending = 4 * columns, 0
     for start in range(0, height, TILE_ROWS):
         rows = min(TILE_ROWS, height - start)
-        part = sites[start : start + rows]
-        _decode(packed[start : start + rows], part[:, 0], part[:, 2], last, x)
+        at_rows = at_packed + start * n_bytes
+        if (height - start - rows) * n_bytes < STRIP:
+            # A strip may end behind its row: there the factors are 0, but behind the block it isn't ours to read.
+            for r in range(rows):
+                tail[r * n_bytes : (r + 1) * n_bytes] = packed[start + r]
+            at_rows = _address(tail)
         y[:] = 0
-        for r in range(0, rows, PIECE):
-            left = x.ctypes.data + 4 * r * lanes
-            _add_products(left, 1, lanes, q.ctypes.data, lanes, y.ctypes.data + r * row_bytes)
+        for half in range(lanes // HALF):
+            at_strip, lower = at_rows + half // 2 * STRIP, half % 2 * 2
+            mask, scale = np.int32(3 << 2 * lower), np.float32(1 << 2 * lower)
+            for r in range(0, rows, PIECE):
+                for p in range(min(PIECE, rows - r)):
+                    _decode(at_strip + (r + p) * n_bytes, at_x + 4 * p * HALF, mask, fills[start + r + p] * scale)
+                _add_products(at_x, 1, HALF, at_q + half * HALF * row_bytes, HALF, at_y + r * row_bytes)
         for r in range(rows):
-            factor = part[r, 1] * part[r, 1]
+            mean, factor = sites[start + r, 0], sites[start + r, 1]
             for c in range(columns):
-                y[r, c] = (y[r, c] - part[r, 0] * ones[c]) * factor
-                shift[c] += part[r, 0] * y[r, c]
-        for j in range(0, lanes, PIECE):
-            _add_products(x.ctypes.data + 4 * j, lanes, 1, y.ctypes.data, rows, few.ctypes.data + j * row_bytes)
+                y[r, c] = (y[r, c] - mean * ones[c]) * factor * factor
+                shift[c] += mean * y[r, c]
+        for half in range(lanes // HALF):
+            at_strip, lower = at_rows + half // 2 * STRIP, half % 2 * 2
+            mask, scale = np.int32(3 << 2 * lower), np.float32(1 << 2 * lower)
+            for r in range(rows):
+                _decode(at_strip + r * n_bytes, at_x + 4 * r * HALF, mask, fills[start + r] * scale)
+            for j in range(0, HALF, PIECE):
+                _add_products(at_x + 4 * j, HALF, 1, at_y, rows, at_few + (half * HALF + j) * row_bytes)
         pending += rows
         if pending >= ROWS_IN_SINGLE or start + rows >= height:
             for j in range(lanes):

@@ -1,7 +1,8 @@
 """The products of `kernels` compiled by numba (the extra `fast`), with accumulators that stay in registers.
 
-Rows of a tile are decoded to float32 in the second-level cache. Both products go through it in pieces of a few rows, or
-a few samples, by sixteen columns, written in LLVM's own terms because a loop in Python leaves accumulators in memory.
+Some bytes of some rows at a time are decoded to float32 in the first-level cache. Both products go through it in pieces
+of a few rows, or a few samples, by sixteen columns, written in LLVM's own terms because a loop in Python leaves
+accumulators in memory.
 Columns are taken sixteen at a time, so widths that sixteen divides are used best. float64 is left to `kernels`.
 """
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from workbench.errors import MissingError
 from workbench.genotypes import kernels
-from workbench.genotypes.kernels import Narrow, last_byte
+from workbench.genotypes.kernels import Narrow
 from workbench.genotypes.packing import PER_BYTE
 from workbench.linalg import blocks
 
@@ -28,20 +29,20 @@ def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
     """ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
     if q.planes.dtype != np.float32 or blocks.on_device(packed):
         return kernels.normal(packed, sites, q)
-    compiled, width = _compiled(), q.planes.shape[2]
+    compiled, (_, n_bytes, width) = _compiled(), q.planes.shape
     numbers = np.ascontiguousarray(sites, dtype=np.float32)
-    lanes = -(-PER_BYTE * packed.shape[1] // compiled.piece) * compiled.piece
+    strips = -(-n_bytes // compiled.strip)
     found = np.empty((q.n_samples, width))
     for start in range(0, width, COLUMNS):
         part = slice(start, min(start + COLUMNS, width))
-        right, ones = np.zeros((lanes, COLUMNS), np.float32), np.zeros(COLUMNS, np.float32)
-        n = part.stop - part.start
-        right[: PER_BYTE * packed.shape[1], :n] = q.planes[:, :, part].reshape(-1, n)
-        ones[:n] = q.ones[part]
-        total, shift = np.zeros((lanes, COLUMNS)), np.zeros(COLUMNS)
-        compiled.normal(np.ascontiguousarray(packed), numbers, right, ones, last_byte(q.n_samples), total, shift)
-        planes = total[: PER_BYTE * packed.shape[1], :n].reshape(PER_BYTE, -1, n).transpose(0, 2, 1)
-        found[:, part] = kernels.from_planes(planes, q.n_samples) - shift[:n]
+        n = part.stop - start
+        right, ones = np.zeros((PER_BYTE, strips * compiled.strip, COLUMNS), np.float32), np.zeros(COLUMNS, np.float32)
+        right[:, :n_bytes, :n], ones[:n] = q.planes[:, :, part], q.ones[part]
+        right = right.reshape(PER_BYTE, strips, -1, COLUMNS).transpose(1, 0, 2, 3).reshape(-1, COLUMNS)
+        total, shift = np.zeros(right.shape), np.zeros(COLUMNS)
+        compiled.normal(np.ascontiguousarray(packed), numbers, right, ones, total, shift)
+        planes = total.reshape(strips, PER_BYTE, -1, COLUMNS).transpose(1, 3, 0, 2).reshape(PER_BYTE, COLUMNS, -1)
+        found[:, part] = kernels.from_planes(planes[:, :n, :n_bytes], q.n_samples) - shift[:n]
     return found
 
 
@@ -76,4 +77,4 @@ def _compiled() -> SimpleNamespace:
         raise MissingError("The fast kernel needs numba: pip install 'dask-workbench[fast]'.") from err
     from workbench.genotypes import _lanes
 
-    return SimpleNamespace(normal=_lanes.normal, piece=_lanes.PIECE, numba=numba.__version__)
+    return SimpleNamespace(normal=_lanes.normal, strip=_lanes.STRIP, numba=numba.__version__)

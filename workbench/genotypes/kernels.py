@@ -22,8 +22,9 @@ from workbench.linalg.blocks import beside, host, namespace
 
 Matrix = np.ndarray[Any, Any]
 
-# OpenBLAS multiplies without packing its operands first, and faster, up to this M·N·K on the machines that have it.
-SMALL = 1_000_000
+# OpenBLAS multiplies without packing its operands first, and faster, up to an M·N·K of a million on the machines that
+# have it; a little below, the narrow factor of some thousand samples stays in the first cache.
+SMALL = 800_000
 # Rows of a tile: with 64 both products stay below SMALL for some thousand samples, and the tile in the second cache.
 TILE_ROWS = 64
 TILE_BYTES = 1_500_000
@@ -146,86 +147,101 @@ class Narrow:
 
 def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
     """ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
-    xp, width = namespace(packed), q.planes.shape[2]
-    total = xp.zeros((PER_BYTE, width, packed.shape[1]), np.float64)
-    few = xp.zeros(total.shape, q.planes.dtype)
-    product = xp.empty(total.shape, q.planes.dtype)
-    shift, pending = xp.zeros(width, np.float64), 0
-    for x, y, mean, factor in _tiles(packed, sites, q):
-        y *= factor * factor
-        shift += mean[:, 0] @ y
-        for cut in _cuts(x, width):
-            xp.matmul(y.T, x[:, :, cut], out=product[:, :, cut])
+    xp, (height, n_bytes), width = namespace(packed), packed.shape, q.planes.shape[2]
+    means, factors = _numbers(packed, sites, q)
+    squared, left = factors * factors, xp.empty((height, width), q.planes.dtype)
+    total = few = product = None
+    pending = 0
+    for x, y, part in _tiles(packed, sites, q, left):
+        y *= squared[part]
+        if product is None:
+            shape = (*x.shape[:2], width, x.shape[3])
+            total, few, product = xp.zeros(shape, np.float64), xp.zeros(shape, x.dtype), xp.empty(shape, x.dtype)
+        xp.matmul(y.T, x, out=product)
         few += product
-        pending += x.shape[1]
+        pending += y.shape[0]
         if pending >= ROWS_IN_SINGLE:
             total += few
             few[...] = 0
             pending = 0
+    if total is None:
+        return np.zeros((q.n_samples, width))
     total += few
-    return from_planes(host(total), q.n_samples) - host(shift)
+    planes = total.transpose(0, 2, 1, 3).reshape(PER_BYTE, width, -1)[:, :, :n_bytes]
+    return from_planes(host(planes), q.n_samples) - host(means[:, 0].astype(np.float64) @ left)
 
 
 def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
     """Ã Q of a block in our codes."""
-    xp = namespace(packed)
-    found = xp.empty((packed.shape[0], q.planes.shape[2]), q.planes.dtype)
-    row = 0
-    for x, y, _, factor in _tiles(packed, sites, q):
-        found[row : row + x.shape[1]] = y * factor
-        row += x.shape[1]
+    found = namespace(packed).empty((packed.shape[0], q.planes.shape[2]), q.planes.dtype)
+    for _ in _tiles(packed, sites, q, found):
+        pass
+    found *= _numbers(packed, sites, q)[1]
     return found
 
 
-def _tiles(packed: Any, sites: Matrix, q: Narrow) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Some rows at a time: their planes, X Q − μ 1ᵀQ, means and factors. Buffers are used again for the next."""
+def _numbers(packed: Any, sites: Matrix, q: Narrow) -> tuple[Any, Any]:
+    """Means and factors as columns, where the block is and in the precision of Q."""
+    numbers = beside(sites[:, :2].astype(q.planes.dtype), packed)
+    return numbers[:, :1], numbers[:, 1:]
+
+
+def _tiles(packed: Any, sites: Matrix, q: Narrow, left: Any) -> Iterator[tuple[Any, Any, slice]]:
+    """Some rows at a time, whose X Q − μ 1ᵀQ is put into their rows of `left`, (rows, columns).
+
+    With that come their decoded planes by pieces, (4, pieces, rows, bytes), in a buffer that is used again. What is
+    small is done for the whole block or in one call for all planes: where two threads compute, each call of NumPy costs
+    them microseconds to pass Python's lock on.
+    """
     xp, dtype, width = namespace(packed), q.planes.dtype, q.planes.shape[2]
     height, n_bytes = packed.shape
-    row_bytes = PER_BYTE * n_bytes * dtype.itemsize
-    rows = max(16, DEVICE_TILE_BYTES // row_bytes) if blocks.on_device(packed) else _tile_rows(row_bytes)
-    rows = max(1, min(rows, height))
-    planes, partial = xp.empty((PER_BYTE, rows, n_bytes), dtype), xp.empty((PER_BYTE, rows, width), dtype)
-    right, ones = beside(q.planes, packed), beside(q.ones.astype(dtype), packed)
-    numbers = beside(sites[:, :2].astype(dtype), packed)
-    incomplete = bool(sites[:, 2].any())
+    rows, pieces = _cut(packed, dtype.itemsize, width)
+    step = -(-n_bytes // pieces)
+    planes = xp.zeros((PER_BYTE, rows, pieces * step), dtype)
+    partial = xp.empty((PER_BYTE, pieces, rows, width), dtype)
+    right = xp.zeros((PER_BYTE, pieces * step, width), dtype)
+    right[:, :n_bytes] = beside(q.planes, packed)
+    right = right.reshape(PER_BYTE, pieces, step, width)
+    masks = beside(_MASKS, packed)
+    means, _ = _numbers(packed, sites, q)
+    centres = means * beside(q.ones.astype(dtype), packed)
+    incomplete = sites[:, 2] != 0
+    between = xp.empty((rows if incomplete.any() else 0, n_bytes), dtype)
     for part in _parts(height, rows):
         p, n = packed[part], part.stop - part.start
-        x, partials = planes[:, :n], partial[:, :n]
-        for k in range(PER_BYTE):
-            xp.bitwise_and(p, np.uint8(3 << 2 * k), out=x[k])
-        mean, factor = numbers[part, :1], numbers[part, 1:]
-        if incomplete and sites[part, 2].any():
-            _fill_missing(x, p, mean[:, 0], q.n_samples)
-        y = mean * -ones
-        for cut in _cuts(x, width):
-            xp.matmul(x[:, :, cut], right[:, cut], out=partials)
-            for each in partials:
-                y += each
-        yield x, y, mean, factor
+        decoded = planes[:, :n, :n_bytes]
+        xp.bitwise_and(p, masks, out=decoded)
+        if incomplete[part].any():
+            _fill_missing(decoded, p, means[part], between[:n])
+        x = planes[:, :n].reshape(PER_BYTE, n, pieces, step).transpose(0, 2, 1, 3)
+        y, partials = left[part], partial[:, :, :n]
+        xp.matmul(x, right, out=partials)
+        xp.sum(partials, axis=(0, 1), out=y)
+        y -= centres[part]
+        yield x, y, part
 
 
-def _tile_rows(row_bytes: int) -> int:
-    return min(TILE_ROWS, max(16, TILE_BYTES // row_bytes))
+_MASKS = np.array([3 << 2 * k for k in range(PER_BYTE)], np.uint8).reshape(PER_BYTE, 1, 1)
 
 
-def _cuts(x: Any, width: int) -> list[slice]:
-    """Columns of a tile that are multiplied at a time."""
-    if blocks.on_device(x):
-        return [slice(None)]
-    n_bytes = x.shape[2]
-    pieces = -(-n_bytes * x.shape[1] * width // SMALL)
-    step = -(-n_bytes // pieces)
-    return [slice(start, start + step) for start in range(0, n_bytes, step)]
+def _cut(packed: Any, itemsize: int, width: int) -> tuple[int, int]:
+    """Rows of a tile, and into how many pieces its bytes are cut, each multiplied for itself."""
+    height, n_bytes = packed.shape
+    row_bytes = PER_BYTE * n_bytes * itemsize
+    if blocks.on_device(packed):
+        return max(1, min(max(16, DEVICE_TILE_BYTES // row_bytes), height)), 1
+    rows = max(1, min(TILE_ROWS, max(16, TILE_BYTES // row_bytes), height))
+    return rows, -(-n_bytes * rows * width // SMALL)
 
 
-def _fill_missing(x: Any, p: Any, mean: Any, n_samples: int) -> None:
-    """The site's mean where a code is 3, so that centring leaves 0 there."""
+def _fill_missing(decoded: Any, p: Any, mean: Any, plane: Any) -> None:
+    """The site's mean where a code is 3, so that centring leaves 0 there. `plane` is for what is computed between.
+
+    Every sample is touched: to look for those that are missing takes longer from one in a thousand on.
+    """
     xp = namespace(p)
     missing = p & p >> 1 & 0x55
-    missing[:, -1] &= last_byte(n_samples)
-    places = xp.flatnonzero(missing != 0)
-    row, column = places // p.shape[1], places % p.shape[1]
-    bits, values = missing[row, column], mean[row]
     for k in range(PER_BYTE):
-        here = (bits & np.uint8(1 << 2 * k)) != 0
-        x[k, row[here], column[here]] = values[here] * 4**k
+        xp.bitwise_and(missing, np.uint8(1 << 2 * k), out=plane)
+        plane *= mean - 3
+        decoded[k] += plane

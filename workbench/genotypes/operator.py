@@ -181,8 +181,11 @@ def _sent(parts: list[Matrix]) -> list[Any]:
 
 def _added(parts: Sequence[Sums]) -> Sums:
     triangles = [part.triangle for part in parts if part.triangle is not None]
+    product = parts[0].product.copy()
+    for part in parts[1:]:
+        product += part.product  # np.sum would join them first
     return Sums(
-        np.sum([part.product for part in parts], axis=0),
+        product,
         np.asarray(np.linalg.qr(np.concatenate(triangles), mode="r")) if triangles else None,
         tuple(counts for part in parts for counts in part.counts),
     )

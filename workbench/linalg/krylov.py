@@ -195,8 +195,9 @@ class _Search:
         columns = min(self.width, self.n - basis.columns)
         if u.shape[1] < columns:
             u = np.concatenate([u, self._random(columns - u.shape[1])], axis=1)
-        u = u[:, :columns]
-        return np.linalg.qr(basis.apart(_orthonormal(basis.apart(u))))[0]
+        # Each time K is taken off, what rounding leaves of it shrinks by how much the columns before were orthonormal.
+        u = _orthonormal(basis.apart(u[:, :columns]))
+        return np.linalg.qr(basis.apart(u))[0]
 
     # --- with A V itself -----------------------------------------------------------------------------------------
 
@@ -304,8 +305,7 @@ class _Basis:
         return replace(self, k=v, z=products, t=np.diag(values[: v.shape[1]]).astype(v.dtype))
 
     def apart(self, x: Matrix) -> Matrix:
-        """What K doesn't reach of x, twice over as one time leaves rounding behind."""
-        x = x - self.k @ (self.k.conj().T @ x)
+        """What K doesn't reach of x, but for the rounding."""
         return x - self.k @ (self.k.conj().T @ x)
 
 
