@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,12 @@ from workbench.clusters import cuda
 
 RESULTS = Path(__file__).parent / "results"
 _TIMEOUT = 3600.0  # seconds for one experiment
+
+PACKED = (10_000_000, 20_000)
+"""Variants and samples of the goal, 50 GB in two bits each."""
+_OF_CARD = 0.6
+"""Part of a card's memory that packed genotypes may take; the products need some, too."""
+_DRIFT = 0.1  # F_ST
 
 Measured = dict[str, Any]
 
@@ -120,6 +128,7 @@ def measured(part: float) -> Measured:
         os.environ.setdefault("DASK_WORKBENCH__DATA_FOLDER", folder)
         for profile in ("gpu", "gpus")[: min(2, len(gpus))]:
             found["experiments"] += on_cluster(profile, part, limits)
+    found["experiments"].append(on_the_card(part, found["memory_total"]))
     for each in found["experiments"]:
         if each["plain"] is not None and each["profile"] == "gpu":
             each["plain"] = in_a_process(each["plain"], each["parameters"])
@@ -174,6 +183,100 @@ def of_runs(each: Measured, runs: list[Any], limits: Measured) -> Measured:
         # QR with its Q takes 4 m n², and Q times the small U 2 m n² more.
         told["of_peak"] = 6 * rows * columns**2 / seconds / (n_gpus * limits["float64_per_second"])
     return told
+
+
+def on_the_card(part: float, memory: int | None) -> Measured:
+    """Components of genotypes that are packed to two bits on one card, as many of the goal's variants as fit there."""
+    shape = packed_shape(part, memory)
+    told = in_a_process("packed_components", {"shape": shape, "k": 10})
+    return {
+        "name": f"components of {shape[0]} × {shape[1]} genotypes in 2 bits",
+        "workload": None,
+        "parameters": {"shape": shape, "k": 10},
+        "post": {"200 GB of uint8 on sixteen V100 (DGX-2)": 15.0},
+        "plain": None,
+        "profile": "gpu",
+        "n_gpus": 1,
+        "check": None,
+        "warning": None,
+        **told,
+    }
+
+
+def packed_shape(part: float, memory: int | None) -> list[int]:
+    """Variants and samples that take at most so much of a card's memory when they are packed."""
+    n_variants, n_samples = PACKED
+    n_variants = max(1, int(n_variants * part))
+    if memory is not None:
+        n_variants = min(n_variants, int(_OF_CARD * memory) // (n_samples // 4))
+    return [n_variants, n_samples]
+
+
+def packed_components(shape: list[int], k: int, **_: Any) -> Measured:
+    """Return the seconds of `workbench.genotypes.pca` on the card, and how accurate the values are."""
+    import dask
+
+    from workbench.genotypes import pca
+
+    with dask.config.set(scheduler="threads", num_workers=4):
+        genotypes = packed_genotypes("cupy", *shape, n_populations=k + 1)
+        # Making them isn't part of the time: a file would be read, and the goal's posts held theirs in memory.
+        genotypes = replace(genotypes, packed=genotypes.packed.persist())
+        seconds = []
+        for _attempt in range(2):
+            began = time.perf_counter()
+            # The compiled kernel is one for the CPU. What comes back is in the host's memory, so the card is done.
+            found = pca(genotypes, k, keep=True, kernel="numpy")
+            seconds.append(time.perf_counter() - began)
+    told = found.certificate
+    return {
+        "seconds": min(seconds),
+        "all_seconds": seconds,
+        "packed_bytes": genotypes.packed.nbytes,
+        "singular_values": found.singular_values_.tolist(),
+        "certificate": told.sentence,
+        "reached": told.status != "not reached",
+        "passes": told.passes,
+    }
+
+
+def packed_genotypes(module: str, n_variants: int, n_samples: int, *, n_populations: int, seed: int = 0) -> Any:
+    """Genotypes of populations that drifted apart, drawn block by block with `cupy` or `numpy` where they then lie."""
+    import dask.array as da
+    import numpy as np
+
+    from workbench.genotypes import COUNTS, Genotypes
+    from workbench.genotypes.operator import blocked
+    from workbench.genotypes.packing import packed_width
+
+    samples, width = np.arange(n_samples).astype(str), packed_width(n_samples)
+    # In the blocks that the operator wants, or it would copy them all into others on the card.
+    heights = blocked(Genotypes(da.empty((n_variants, width), dtype=np.uint8, chunks=-1), COUNTS, samples)).chunks[0]
+    meta = importlib.import_module(module).asarray(np.empty((0, 0), np.uint8))
+    packed = da.map_blocks(
+        _drawn, module, heights, n_samples, n_populations, seed, dtype=np.uint8, chunks=(heights, (width,)), meta=meta
+    )
+    return Genotypes(packed, COUNTS, samples)
+
+
+def _drawn(
+    module: str, heights: Any, n_samples: int, n_populations: int, seed: int, block_id: tuple[int, int] = (0, 0)
+) -> Any:
+    """Packed rows; frequencies drift as in Balding and Nichols' model, but by a normal distribution of its variance."""
+    import numpy as np
+
+    from workbench.genotypes.packing import pack
+    from workbench.linalg.blocks import namespace
+
+    rs = importlib.import_module(module).random.RandomState(seed * 1_000_003 + block_id[0])
+    height = heights[block_id[0]]
+    ancestral = rs.uniform(0.05, 0.95, size=(height, 1))
+    xp = namespace(ancestral)
+    apart = rs.normal(size=(height, n_populations)) * xp.sqrt(_DRIFT * ancestral * (1 - ancestral))
+    levels = xp.clip(256 * (ancestral + apart), 0, 255).astype(np.uint8)
+    levels = levels[:, xp.asarray(np.arange(n_samples) * n_populations // n_samples)]
+    first, second = (rs.randint(0, 256, size=(height, n_samples), dtype="uint8") < levels for _ in range(2))
+    return pack(first.astype(np.uint8) + second.astype(np.uint8))
 
 
 def in_a_process(name: str, parameters: Measured) -> Measured:
@@ -285,6 +388,7 @@ def lines(found: Measured) -> list[str]:
 
 def lines_of(each: Measured) -> list[str]:
     """One experiment for a person."""
+    accuracy = each.get("certificate")
     head = f"{each['name']} on {each['n_gpus']} GPU{'s' if each['n_gpus'] > 1 else ''}: "
     if each["seconds"] is None:
         return [head + f"failed: {each['error']}"]
@@ -295,7 +399,7 @@ def lines_of(each: Measured) -> list[str]:
     shares = {"of_bandwidth": "of the bandwidth", "of_peak": "of the peak"}
     parts += [f"{100 * each[name]:.0f} % {words}" for name, words in shares.items() if name in each]
     check = "" if each["check"] is None or each["check"]["passed"] else f"  The check failed: {each['check']['what']}"
-    return [head + ", ".join(parts), *filter(None, (check, each["warning"]))]
+    return [head + ", ".join(parts), *filter(None, (check, each["warning"], accuracy and f"  {accuracy}"))]
 
 
 if __name__ == "__main__":

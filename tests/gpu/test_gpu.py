@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
 
+from tests.benchmarks import bench_gpu
+from workbench.genotypes import pca, unpack
 from workbench.runs import store
 from workbench.runs.submit import finish, submit
 from workbench.workloads import template
@@ -195,3 +199,20 @@ def _used() -> int:
     assert gpu.memory_total is not None
     assert gpu.memory_free is not None
     return gpu.memory_total - gpu.memory_free
+
+
+def test_components_of_packed_genotypes_are_those_of_numpy() -> None:
+    cupy = pytest.importorskip("cupy", reason="needs CuPy in the process of the tests")
+    with dask.config.set(scheduler="threads"):
+        genotypes = bench_gpu.packed_genotypes("cupy", 20_000, 1_000, n_populations=6)
+        genotypes = replace(genotypes, packed=genotypes.packed.persist())
+        assert isinstance(genotypes.packed.blocks[0].compute(), cupy.ndarray)
+        found = pca(genotypes, 5, keep=True, kernel="numpy")
+        packed = cupy.asnumpy(genotypes.packed.compute())
+    assert found.certificate.status != "not reached", found.certificate.sentence
+    counts = unpack(packed, 1_000).astype("float64")
+    frequency = counts.mean(axis=1, keepdims=True) / 2
+    varies = ((frequency > 0) & (frequency < 1))[:, 0]
+    scaled = (counts - 2 * frequency)[varies] / np.sqrt(frequency * (1 - frequency))[varies]
+    expected = np.sqrt(np.linalg.eigvalsh(scaled.T @ scaled)[:-6:-1])
+    np.testing.assert_allclose(found.singular_values_, expected, rtol=1e-3)

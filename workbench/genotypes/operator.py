@@ -18,7 +18,7 @@ from workbench.genotypes.coding import COUNTS
 from workbench.genotypes.kernels import Narrow
 from workbench.genotypes.scaling import Rule, squares
 from workbench.genotypes.values import Genotypes
-from workbench.linalg.blocks import host
+from workbench.linalg.blocks import beside, host
 from workbench.linalg.compressed import free_memory
 from workbench.linalg.passes import GRAPH_BYTES, cluster_client, reduced
 
@@ -217,7 +217,7 @@ class _Reading:
 def taking_part(packed: Any, sites: Matrix) -> tuple[Any, Matrix]:
     """The rows of a block that aren't left out."""
     stays = sites[:, 1] != 0
-    return (packed, sites) if stays.all() else (packed[np.flatnonzero(stays)], sites[stays])
+    return (packed, sites) if stays.all() else (packed[beside(np.flatnonzero(stays), packed)], sites[stays])
 
 
 def _triangle(projected: Callable[..., Any], packed: Any, sites: Matrix, q: Narrow) -> Matrix:
