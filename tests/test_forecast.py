@@ -13,6 +13,7 @@ from tests.test_calibration import example, small_pieces
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
+from workbench.hardware import rates
 from workbench.runs import store
 from workbench.runs.forecasting import calibration, machines
 from workbench.runs.forecasting.duration import duration, model_seconds, off_by
@@ -20,6 +21,7 @@ from workbench.runs.forecasting.forecast import span
 from workbench.runs.store import Run
 from workbench.runs.submit import submit
 from workbench.session import Session
+from workbench.workloads.estimates import expected_passes
 from workbench.workloads.registry import template, templates
 
 __all__ = ["small_pieces"]  # a fixture
@@ -208,6 +210,27 @@ def test_the_model_adds_what_is_stated():
     assert model_seconds(work, found, 2, 2) == pytest.approx(1 + 1 + 1 + 1 + 0.25)
     uneven = work.model_copy(update={"n_blocks": 3})
     assert model_seconds(uneven, found, 2, 2) == pytest.approx(4.25 + 1 / 3)
+
+
+def test_what_goes_on_beside_a_run_slows_down_what_lasts_long_enough():
+    found = example(rates=dict.fromkeys(rates.KINDS, 1e6), task_seconds=0.0, start_seconds=0.0, beside_seconds=0.5)
+    chosen = template("array_sum")
+    needs = chosen.needs(chosen.validate({"shape": [2000, 1000], "chunks": 1000, "generator": "tiles"}))
+    assert model_seconds(needs, found, 2, 2) == pytest.approx(2 + 0.5)
+    short = needs.model_copy(update={"work": {"tiles": 3e5}})
+    assert model_seconds(short, found, 2, 2) == pytest.approx(0.3 + 0.2)
+    shortest = needs.model_copy(update={"work": {"tiles": 5e4}})
+    assert model_seconds(shortest, found, 2, 2) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("tol", "rows", "columns", "passes"),
+    # As workbench.linalg.svd_compressed went through random numbers, with blocks of 20 columns.
+    [(0.01, 36651, 1831, 11), (0.01, 25910, 1295, 10), (0.003, 18335, 915, 13), (0.05, 18335, 915, 3),
+     (0.01, 3000, 3000, 12), (0.01, 200_000, 200, 3), (1e-3, 240_000, 100, 5), (1e-3, 200_000, 200, 7)],
+)  # fmt: skip
+def test_the_passes_that_an_accuracy_takes_are_foreseen_to_a_quarter(tol, rows, columns, passes):
+    assert expected_passes(tol, rows, columns, 20) == pytest.approx(passes, rel=0.25)
 
 
 def test_past_runs_correct_the_rates_and_narrow_the_range(data_folder):

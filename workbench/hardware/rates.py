@@ -1,7 +1,8 @@
 """How quickly this process does the kinds of work that array computations are made of, measured.
 
-Each kind is a small piece of NumPy code of the shape that it has in a Dask task: blocks of 16 MB, results written to
-fresh memory. Nothing here knows Dask; a calibration runs `measure` in every thread of every worker at once.
+Each kind is a small piece of array code of the shape that it has in a Dask task: blocks of 16 MB, results written to
+fresh memory, NumPy's or CuPy's. Nothing here knows Dask; a calibration runs `measure` in every thread of every worker
+at once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -31,12 +32,28 @@ Kind = Literal[
     "svd",
     "disk_write",
     "disk_read",
+    "tiles",
+    "fused_f64",
+    "fused_f32",
+    "fused_u8",
 ]
 """Kinds of work: random numbers drawn, bytes written to fresh memory or read, operations of square matrix products, of
 products with 20 columns on one side, of QR decompositions of so many columns and of small SVDs, bytes to and from the
-disk of spilled blocks."""
+disk of spilled blocks. Tiles are numbers drawn and added up in the processor's cache; fused are operations of a product
+with 20 columns and the transposed one, in float32, of tiles that are converted from what is stored."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
+ESSENTIAL: tuple[Kind, ...] = KINDS[: KINDS.index("disk_read") + 1]
+"""Kinds that every calibration has; the others came later, and one of them stands in for each (see `STAND_INS`)."""
+STAND_INS: Mapping[str, tuple[Kind, float]] = {
+    "tiles": ("normal", 2.0),
+    "fast": ("normal", 10.0),
+    "fused_f64": ("thin_f32", 0.5),
+    "fused_f32": ("thin_f32", 1.0),
+    "fused_u8": ("thin_f32", 0.6),
+}
+"""Kind that was measured instead of one that was not, and how many times as fast that one is, on two cores of a Xeon in
+November 2026. "fast" are tiles of numbers compiled by numba, which not every worker has."""
 SERIAL: tuple[Kind, ...] = ("qr_20", "qr_100", "qr_400", "svd")
 """Kinds that also occur in one thread while the others wait."""
 DISK: tuple[Kind, ...] = ("disk_write", "disk_read")
@@ -45,7 +62,7 @@ DISK: tuple[Kind, ...] = ("disk_write", "disk_read")
 _DRAWN, _BYTES, _OPERATIONS = "numbers", "bytes", "operations"
 UNITS: Mapping[str, str] = {
     kind: _DRAWN
-    if kind in ("normal", "uniform", "integers")
+    if kind in ("normal", "uniform", "integers", "tiles")
     else _BYTES
     if kind in ("write", "read", *DISK)
     else _OPERATIONS
@@ -59,15 +76,21 @@ Piece = Callable[[], tuple[float, float]]
 """Does one piece of work; the amount of it, and the seconds that it took."""
 
 
-def measure(kind: Kind, seconds: float, folder: str | Path = ".") -> float:
+def measure(kind: Kind, seconds: float, folder: str | Path = ".", *, on_gpu: bool = False) -> float:
     """Amount of this kind done in a second, over about `seconds` and at least one piece.
 
     Parameters
     ----------
     folder
         Where the disk is measured.
+    on_gpu
+        With CuPy, on this process's GPU. Disks and tiles, which stay in a processor's cache, are measured as ever.
     """
-    piece = _pieces(Path(folder))[kind]()
+    return repeated(_pieces(Path(folder), _gpu() if on_gpu else _cpu())[kind](), seconds)
+
+
+def repeated(piece: Piece, seconds: float) -> float:
+    """Amount in a second, of a piece that is done again and again for about `seconds`, once at least."""
     done = spent = 0.0
     ending = time.perf_counter() + seconds
     while True:
@@ -83,73 +106,149 @@ def qr_operations(rows: float, columns: float) -> float:
     return 4 * long * short**2 - 4 / 3 * short**3
 
 
-def _pieces(folder: Path) -> Mapping[Kind, Callable[[], Piece]]:
+class _Library(NamedTuple):
+    """NumPy, or what stands for it on a GPU."""
+
+    xp: Any
+    """Module of array functions."""
+    random_state: Callable[[int], Any]
+    elements: int
+    """Numbers in a block, enough to keep the device busy."""
+    finish: Callable[[], Any]
+    """Wait until all that was asked for is done."""
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.xp is not np
+
+
+def _cpu() -> _Library:
+    return _Library(np, np.random.RandomState, _ELEMENTS, lambda: None)
+
+
+def _gpu() -> _Library:
+    import cupy
+
+    # A GPU is handed work without waiting for it, and is idle in between where blocks are small.
+    return _Library(cupy, cupy.random.RandomState, 8 * _ELEMENTS, cupy.cuda.get_current_stream().synchronize)
+
+
+def _pieces(folder: Path, on: _Library) -> Mapping[Kind, Callable[[], Piece]]:
     """What prepares a piece of each kind."""
     return {
-        "normal": lambda: _drawing(lambda rs: rs.normal(10, 1, size=_ELEMENTS)),
-        "uniform": lambda: _drawing(lambda rs: rs.random_sample(_ELEMENTS)),
-        "integers": lambda: _drawing(lambda rs: rs.randint(0, 3, size=_ELEMENTS, dtype="uint8")),
-        "write": _write,
-        "read": _read,
-        "gemm_f64": lambda: _gemm("float64"),
-        "gemm_f32": lambda: _gemm("float32"),
-        "thin_f64": lambda: _thin("float64"),
-        "thin_f32": lambda: _thin("float32"),
-        "thin_u8": lambda: _thin("uint8"),
-        "qr_20": lambda: _qr(20),
-        "qr_100": lambda: _qr(100),
-        "qr_400": lambda: _qr(400),
-        "svd": _svd,
+        "normal": lambda: _drawing(on, lambda rs, count: rs.normal(10, 1, size=count)),
+        "uniform": lambda: _drawing(on, lambda rs, count: rs.random_sample(count)),
+        "integers": lambda: _drawing(on, lambda rs, count: rs.randint(0, 3, size=count, dtype="uint8")),
+        "write": lambda: _write(on),
+        "read": lambda: _read(on),
+        "gemm_f64": lambda: _gemm(on, "float64"),
+        "gemm_f32": lambda: _gemm(on, "float32"),
+        "thin_f64": lambda: _thin(on, "float64"),
+        "thin_f32": lambda: _thin(on, "float32"),
+        "thin_u8": lambda: _thin(on, "uint8"),
+        "qr_20": lambda: _qr(on, 20),
+        "qr_100": lambda: _qr(on, 100),
+        "qr_400": lambda: _qr(on, 400),
+        "svd": lambda: _svd(on),
         "disk_write": lambda: _disk(folder, reading=False),
         "disk_read": lambda: _disk(folder, reading=True),
+        "tiles": _tiles,
+        "fused_f64": lambda: _fused(on, "float64"),
+        "fused_f32": lambda: _fused(on, "float32"),
+        "fused_u8": lambda: _fused(on, "uint8"),
     }
 
 
-def _timed(amount: float, work: Callable[[], Any]) -> Piece:
+def _timed(amount: float, work: Callable[[], Any], finish: Callable[[], Any] = lambda: None) -> Piece:
     def piece() -> tuple[float, float]:
         began = time.perf_counter()
         work()
+        finish()
         return amount, time.perf_counter() - began
 
     return piece
 
 
-def _drawing(draw: Callable[[np.random.RandomState], Any]) -> Piece:
+def _drawing(on: _Library, draw: Callable[[Any, int], Any]) -> Piece:
     # Dask makes such a generator for each block.
-    return _timed(_ELEMENTS, lambda: draw(np.random.RandomState(0)))
+    return _timed(on.elements, lambda: draw(on.random_state(0), on.elements), on.finish)
 
 
-def _write() -> Piece:
-    x = np.ones(_ELEMENTS)
-    return _timed(x.nbytes, lambda: x + 1)
+def _tiles() -> Piece:
+    # As workloads.generators makes them: a generator for each tile of 256 × 256, of which every other number is added.
+    side = 256 if _ELEMENTS >= 2**18 else 32
+    count = max(1, _ELEMENTS // side**2)
+    tile = np.empty((side, side))
+
+    def work() -> float:
+        total = 0.0
+        for each in range(count):
+            bits = np.random.SFC64(np.random.SeedSequence(0, spawn_key=(each, 0)))
+            np.random.Generator(bits).standard_normal(out=tile)
+            np.add(tile, 10, out=tile)
+            np.add(tile, 1, out=tile)
+            total += float(tile[::2, ::2].sum())
+        return total
+
+    return _timed(count * side**2, work)
 
 
-def _read() -> Piece:
-    x = np.ones(_ELEMENTS)
-    return _timed(x.nbytes, x.sum)
+def _write(on: _Library) -> Piece:
+    x = on.xp.ones(on.elements)
+    return _timed(x.nbytes, lambda: x + 1, on.finish)
 
 
-def _gemm(dtype: str) -> Piece:
-    a = np.ones((768, 768), dtype)
-    return _timed(2.0 * len(a) ** 3, lambda: a @ a)
+def _read(on: _Library) -> Piece:
+    x = on.xp.ones(on.elements)
+    return _timed(x.nbytes, lambda: x.sum(), on.finish)
 
 
-def _thin(dtype: str) -> Piece:
-    rows, columns, width = 2000, _ELEMENTS // 2000, 20
-    a = np.ones((rows, columns), dtype)
-    right = np.ones((columns, width), "float32" if dtype == "float32" else "float64")
-    left = np.ones((rows, width), right.dtype)
-    return _timed(4.0 * a.size * width, lambda: (a.dot(right), a.T.dot(left)))
+def _gemm(on: _Library, dtype: str) -> Piece:
+    # A GPU is only busy with larger ones.
+    side = 3072 if on.on_gpu else 768
+    a = on.xp.ones((side, side), dtype)
+    return _timed(2.0 * side**3, lambda: a @ a, on.finish)
 
 
-def _qr(columns: int) -> Piece:
-    a = np.random.default_rng(0).random((_ELEMENTS // columns, columns))
-    return _timed(qr_operations(*a.shape), lambda: np.linalg.qr(a))
+def _thin(on: _Library, dtype: str) -> Piece:
+    rows, width = 2000, 20
+    columns = on.elements // rows
+    a = on.xp.ones((rows, columns), dtype)
+    right = on.xp.ones((columns, width), "float32" if dtype == "float32" else "float64")
+    left = on.xp.ones((rows, width), right.dtype)
+    return _timed(4.0 * rows * columns * width, lambda: (a.dot(right), a.T.dot(left)), on.finish)
 
 
-def _svd() -> Piece:
-    a = np.random.default_rng(0).random((150, 150))
-    return _timed(float(len(a)) ** 3, lambda: np.linalg.svd(a))
+def _fused(on: _Library, dtype: str) -> Piece:
+    # As linalg.passes goes through a block: tiles of 1.5 MB, each used for both products; on a GPU all at once.
+    rows, width = 2000, 20
+    columns = on.elements // rows
+    height = rows if on.on_gpu else max(16, 1_500_000 // (4 * columns))
+    a = on.xp.ones((rows, columns), dtype)
+    q = on.xp.ones((columns, width), "float32")
+
+    def work() -> Any:
+        buffer = on.xp.empty((height, columns), "float32")
+        total = on.xp.zeros((columns, width), "float32")
+        for start in range(0, rows, height):
+            tile = a[start : start + height]
+            if dtype != "float32":
+                buffer[: len(tile)] = tile
+                tile = buffer[: len(tile)]
+            total += tile.T @ (tile @ q)
+        return total
+
+    return _timed(4.0 * rows * columns * width, work, on.finish)
+
+
+def _qr(on: _Library, columns: int) -> Piece:
+    a = on.random_state(0).random_sample((on.elements // columns, columns))
+    return _timed(qr_operations(*a.shape), lambda: on.xp.linalg.qr(a), on.finish)
+
+
+def _svd(on: _Library) -> Piece:
+    a = on.random_state(0).random_sample((150, 150))
+    return _timed(float(len(a)) ** 3, lambda: on.xp.linalg.svd(a), on.finish)
 
 
 def _disk(folder: Path, *, reading: bool) -> Piece:

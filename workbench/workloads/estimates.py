@@ -23,10 +23,12 @@ from workbench.workloads.values import Needs
 
 Work = dict[str, float]
 
-_TILED = {"tiles": 3.0, "fast": 20.0}
-"""How many times as fast the sum in tiles is as RandomState alone: what `make bench` found on two threads."""
+_TILED = ("tiles", "fast")
+"""Generators that add up their numbers in the processor's cache; kinds of work as well."""
 
 _QR_COLUMNS = (20, 100, 400)
+_EXACT_COLUMNS = 64
+"""Up to so many columns workbench.linalg computes all at once (krylov.EXACT)."""
 _THIN_COLUMNS = 20
 _SQUARE_COLUMNS = 400
 
@@ -83,7 +85,7 @@ def streaming_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs
     x = _matrix(resolved)
     generator = resolved.get("generator", "RandomState")
     if generator in _TILED:
-        return _tiled_sum(x, _TILED[generator], threads_per_worker)
+        return _tiled_sum(x, generator, threads_per_worker)
     # A block and `x + 1`, or what the generator made, which is twice as large as a block of float32.
     held = (x.made + x.block) * threads_per_worker * 5 // 4
     return Needs(
@@ -102,7 +104,7 @@ def streaming_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs
     )
 
 
-def _tiled_sum(x: _Matrix, quicker: float, threads_per_worker: int) -> Needs:
+def _tiled_sum(x: _Matrix, generator: str, threads_per_worker: int) -> Needs:
     # The tile as it is made and as it is asked for, and what is added up of it.
     held = 5 * TILE**2 * 8 // 2 * threads_per_worker
     return Needs(
@@ -115,7 +117,7 @@ def _tiled_sum(x: _Matrix, quicker: float, threads_per_worker: int) -> Needs:
         kept=0,
         n_tasks=_several(1.2, x.n_blocks),
         n_blocks=x.n_blocks,
-        work={"normal": x.elements / quicker},
+        work={generator: x.elements},
         sentence=f"Makes {format_bytes(x.n_bytes)} in one pass, and never holds more of it than a tile: "
         f"{format_bytes(held)} in a worker at a time is enough.",
     )
@@ -294,9 +296,17 @@ def _orthonormalised(x: _Matrix, taken: int, work: Work, threads_per_worker: int
     )
 
 
-def expected_passes(tol: float) -> int:
-    """How often an array is gone through for an accuracy, as it was found for random numbers, the hardest case."""
-    return min(24, max(3, round(3 + 8 * math.log10(0.05 / tol))))
+def expected_passes(tol: float, rows: float = 20, columns: float = 1, width: float = 0) -> int:
+    """How often an array is gone through for an accuracy, as it was found for random numbers, the hardest case.
+
+    Singular values of random numbers lie the closer together, the less square the array is (Marchenko and Pastur,
+    1967), which leaves as little to find out as a larger `tol` does. Blocks of `width` columns fill the space of all
+    `columns` at last; 0 is for so many columns that they don't.
+    """
+    spread = math.sqrt(min(rows, columns) / max(rows, columns) * 20)
+    passes = max(3, round(3 + 8 * math.log10(0.05 * spread / tol)))
+    full = 1 + math.ceil(0.7 * min(rows, columns) / width) if width else 24
+    return min(24, passes, max(3, full))
 
 
 def _certified(
@@ -306,7 +316,7 @@ def _certified(
     long, short = max(x.rows, x.columns), min(x.rows, x.columns)
     height = x.block_columns if x.columns > x.rows else x.block_rows
     width = min(max(16, resolved["k"] + 10), short)
-    passes = expected_passes(resolved["tol"])
+    passes = 1 if short <= max(_EXACT_COLUMNS, width) else expected_passes(resolved["tol"], long, short, width)
     row_of_blocks = min(height * short * x.dtype.itemsize, 2**28)
     row_made = row_of_blocks * max(taken, x.block) // x.block
     # Tiles and narrow factors in floating point; the check turns sampled rows of blocks into floating point.
@@ -317,7 +327,9 @@ def _certified(
     stays = x.n_bytes if resolved["keep"] else 0
     gone_through = 1 if resolved["keep"] else passes + 1
     hold = "The array is held in memory" if resolved["keep"] else f"{verb} it again at each pass"
-    kind = {"u": "u8", "i": "u8"}.get(x.dtype.kind, "f32" if resolved["tol"] >= 1e-5 else "f64")
+    kind = "u8" if x.dtype.kind in "iu" else f"f{8 * x.dtype.itemsize}"
+    single = resolved["tol"] >= 1e-5
+    n_rows = -(-long // height)
     return Needs(
         input_bytes=x.n_bytes,
         output_bytes=resolved["k"] * (x.rows + x.columns + 1) * 8,
@@ -327,12 +339,12 @@ def _certified(
         held_total=held + products + stays,
         kept=products + stays,
         received=row_of_blocks,
-        n_tasks=_several(2.2 * passes + 6, -(-long // height)) + (x.n_blocks * gone_through),
+        n_tasks=_several(1.15 * passes + 6.5, n_rows) + 3 * passes + x.n_blocks * gone_through,
         n_rounds=passes + 2,
-        n_blocks=-(-long // height),
+        n_blocks=n_rows,
         work=_sum(
             {name: gone_through * amount for name, amount in work.items()},
-            _product(4 * passes * x.elements * width, width, kind),
+            _product(4 * passes * x.elements * width, width, kind, fused=single),
         ),
         moved=2 * width * 8 * short * passes,
         sentence=f"Goes through {format_bytes(x.n_bytes)} about {passes} times, until the accuracy of "
@@ -366,10 +378,14 @@ def _qr(rows: float, columns: int) -> Work:
     return {f"qr_{below}": operations * (1 - part), f"qr_{above}": operations * part}
 
 
-def _product(operations: float, width: int, kind: str) -> Work:
-    """Work of products one side of which has `width` columns: between a thin one and a square one."""
+def _product(operations: float, width: int, kind: str, *, fused: bool = False) -> Work:
+    """Work of products one side of which has `width` columns: between a thin one and a square one.
+
+    Fused ones, both products of a pass from the same tile, are made in float32 whatever is stored.
+    """
+    thin = f"{'fused' if fused else 'thin'}_{kind}"
     if width <= _THIN_COLUMNS:
-        return {f"thin_{kind}": operations * _THIN_COLUMNS / width}
+        return {thin: operations * _THIN_COLUMNS / width}
     part = min(1.0, math.log(width / _THIN_COLUMNS) / math.log(_SQUARE_COLUMNS / _THIN_COLUMNS))
-    square = "gemm_f32" if kind == "f32" else "gemm_f64"
-    return {f"thin_{kind}": operations * (1 - part), square: operations * part}
+    square = "gemm_f32" if kind == "f32" or fused else "gemm_f64"
+    return {thin: operations * (1 - part), square: operations * part}

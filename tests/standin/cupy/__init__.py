@@ -7,6 +7,7 @@ NumPy's is refused as CuPy refuses it, and numpy.asarray too.
 from __future__ import annotations
 
 import inspect
+import types
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,11 @@ def asarray(value: Any, dtype: Any = None) -> ndarray:
 
 def asnumpy(value: Any) -> Any:
     return value.get() if isinstance(value, ndarray) else np.asarray(value)
+
+
+_functions = _Namespace(np)
+ones, zeros, empty, linalg = _functions.ones, _functions.zeros, _functions.empty, _functions.linalg
+cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(synchronize=lambda: None))
 
 
 # Dask imports cupy while it is imported itself, and then wants the class above.

@@ -19,16 +19,20 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError
 from workbench.hardware import rates
+from workbench.runs.forecasting import devices
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from workbench.hardware import Cpu
 
-FORMAT = 1
+FORMAT = 2
+"""1 had fewer kinds of work, and didn't know what goes on beside a run."""
 
 _ROUNDS = 3
-_SECONDS_OF_A_KIND = 0.08
+_SECONDS_OF_A_KIND = 0.06
+_SECONDS_OF_A_RUN = 0.6
+_RUNS_MEASURED = 2
 _TRAVELLING = 4_000_000  # numbers, which is 32 MB: about what a block has
 _SMALL_GRAPH, _LARGE_GRAPH = 2, 16  # blocks along each side
 _BUSY = 0.25  # part of the cores from which a machine is called busy
@@ -61,6 +65,10 @@ class Calibration(BaseModel):
     """Time that one more task costs."""
     start_seconds: float
     """Time that the smallest computation takes."""
+    beside_seconds: float = 0.0
+    """What a run's recording and counting, and the scheduler, take from cores that are all at work."""
+    device: str = ""
+    """Name of the GPUs, where the workers have some."""
     spread: float
     """Median over the kinds of how far the rounds lay apart, as a part of the median."""
     load: float
@@ -78,13 +86,20 @@ class Calibration(BaseModel):
         """Threads of all workers together."""
         return self.n_workers * self.threads_per_worker
 
+    def rate(self, kind: str) -> float:
+        """Amount of a kind in a second; of one that was not measured, told by the one that stands in for it."""
+        if kind in self.rates or kind not in rates.STAND_INS:
+            return self.rates[kind]
+        other, factor = rates.STAND_INS[kind]
+        return factor * self.rates[other]
+
     def describe(self) -> str:
         """One line on what was measured, when, and what speaks against it."""
         day = time.strftime("%Y-%m-%d", time.localtime(self.when))
-        text = (
-            f"{self.machine}, {self.n_workers} × {self.threads_per_worker} thread"
-            f"{'s' if self.threads_per_worker > 1 else ''}, {self.protocol}, calibrated {day}"
-        )
+        each = f"{self.threads_per_worker} thread{'s' if self.threads_per_worker > 1 else ''}"
+        if self.device:
+            each = f"{self.device}, {each}"
+        text = f"{self.machine}, {self.n_workers} × {each}, {self.protocol}, calibrated {day}"
         return f"{text}; {self.doubt}" if self.doubt else text
 
     @property
@@ -103,18 +118,19 @@ def calibrate(record: ClusterRecord) -> Calibration:
     Raises
     ------
     ConflictError
-        It isn't ready, or computes on GPUs, whose rates a NumPy measurement doesn't tell.
+        It isn't ready, or its workers have GPUs and no CuPy.
     """
     from workbench.clusters.connect import connect
 
-    if record.spec.devices:
+    if record.spec.devices and not record.spec.cupy:
         raise ConflictError(
-            f"Cluster {record.name} computes on GPUs, and a calibration measures CPUs. Forecasts for it come from the "
-            "history of its runs."
+            f"The workers of {record.name} have no CuPy, with which its GPUs are measured. Install it and start the "
+            "cluster anew: pip install 'dask-workbench[cuda13]'."
         )
     with connect(record.name, client_name="calibration") as client:
         client.wait_for_workers(record.n_workers, timeout=30)
         found = measure(client, record.spec.model_copy(update={"n_workers": max(1, record.n_workers)}))
+    found = found.model_copy(update={"beside_seconds": _beside(record, found)})
     keep(found)
     return found
 
@@ -144,55 +160,116 @@ def measure(client: Client, spec: ClusterSpec) -> Calibration:
         protocol=spec.protocol,
         when=time.time(),
         rates=together,
-        one_thread=_alone(client),
-        moved=_travelling(client) if spec.n_workers > 1 else None,
+        one_thread=_alone(client, spec),
+        moved=_travelling(client, spec) if spec.n_workers > 1 else None,
         task_seconds=per_task,
         start_seconds=max(1e-3, small - _tasks(_SMALL_GRAPH) * per_task),
         spread=statistics.median(_apart([each[kind] for each in rounds]) for kind in together),
         load=load,
+        device=_device(spec),
     )
+
+
+def _beside(record: ClusterRecord, found: Calibration) -> float:
+    """Seconds that real runs take beside their work: of sums in tiles, whose work needs nothing but the processors.
+
+    0 where they can't be run, and on GPUs, which compute while the processors do the rest.
+    """
+    from workbench.runs import store, submit
+    from workbench.runs.forecasting.duration import model_seconds
+    from workbench.workloads.values import Needs
+
+    if record.spec.devices:
+        return 0.0
+    blocks = 4 * found.threads
+    side = max(256, round(math.sqrt(found.rate("tiles") * _SECONDS_OF_A_RUN / blocks) / 256) * 256)
+    missed = []
+    for _ in range(_RUNS_MEASURED):
+        run = submit.submit("array_sum", {"shape": [side, blocks * side], "chunks": side, "generator": "tiles"}, record)
+        run = submit.finish(run.id, timeout=60)
+        if run.seconds is not None:
+            told = model_seconds(Needs.model_validate(run.needs), found, found.n_workers, found.threads)
+            missed.append(run.seconds - (told or run.seconds))
+        if not run.active:
+            store.delete(run.id)
+    return max(0.0, statistics.median(missed)) if missed else 0.0
 
 
 def _round(client: Client, spec: ClusterSpec) -> dict[str, float]:
     """Rate of each kind, all threads of all workers together, which do the same at about the same time."""
     start = time.time() + 0.1
+    threads = 1 if spec.devices else spec.threads_per_worker
     futures = [
         client.submit(
             _do_each,
             rates.KINDS if thread == 0 else [kind for kind in rates.KINDS if kind not in rates.DISK],
             start,
+            on_gpu=bool(spec.devices),
+            fast=not spec.devices,
             workers=[address],
             allow_other_workers=False,
             pure=False,
         )
         for address in _addresses(client)
-        for thread in range(spec.threads_per_worker)
+        for thread in range(threads)
     ]
     found: list[Mapping[str, float]] = client.gather(futures)
-    return {kind: sum(each.get(kind, 0.0) for each in found) for kind in rates.KINDS}
+    together = {kind: sum(each.get(kind, 0.0) for each in found) for kind in (*rates.KINDS, "fast")}
+    return {kind: rate for kind, rate in together.items() if rate}
 
 
-def _alone(client: Client) -> dict[str, float]:
-    address = _addresses(client)[0]
-    return client.submit(_do_each, rates.SERIAL, time.time(), workers=[address], pure=False).result()
+def _alone(client: Client, spec: ClusterSpec) -> dict[str, float]:
+    address, on_gpu = _addresses(client)[0], bool(spec.devices)
+    futures = client.submit(_do_each, rates.SERIAL, time.time(), on_gpu=on_gpu, workers=[address], pure=False)
+    found: dict[str, float] = futures.result()
+    return found
 
 
-def _do_each(kinds: Sequence[rates.Kind], start: float) -> dict[str, float]:
+def _do_each(
+    kinds: Sequence[rates.Kind], start: float, *, on_gpu: bool = False, fast: bool = False
+) -> dict[str, float]:
     """Rates of these kinds in this thread; runs on a worker."""
     from distributed import get_worker
 
     folder = get_worker().local_directory
+    if fast:
+        _fast_tiles(0)  # compiles
     time.sleep(min(1.0, max(0.0, start - time.time())))
-    return {kind: rates.measure(kind, _SECONDS_OF_A_KIND, folder) for kind in kinds}
+    found = {str(kind): rates.measure(kind, _SECONDS_OF_A_KIND, folder, on_gpu=on_gpu) for kind in kinds}
+    return found | _fast_tiles(_SECONDS_OF_A_KIND) if fast else found
 
 
-def _travelling(client: Client) -> float:
+def _fast_tiles(seconds: float) -> dict[str, float]:
+    """Rate of tiles whose numbers numba makes; none on a worker without numba, or without this package."""
+    import numpy as np
+
+    try:
+        from workbench.workloads.fast_normal import fill_tile, sum_every_other
+    except ImportError:
+        return {}
+    side = 256
+    tile = np.empty((side, side))
+
+    def piece() -> tuple[float, float]:
+        began = time.perf_counter()
+        for each in range(8):
+            fill_tile(0, each, 0, 10.0, 1.0, tile, 0, 0, side)
+            sum_every_other(tile, side, side, 0, 0)
+        return 8.0 * side**2, time.perf_counter() - began
+
+    return {"fast": rates.repeated(piece, seconds)}
+
+
+def _travelling(client: Client, spec: ClusterSpec) -> float:
     """Bytes a second when each worker fetches a block of its neighbour, all at once."""
     addresses = _addresses(client)
     neighbours = [*addresses[1:], addresses[0]]
     found = []
     for _ in range(_ROUNDS):
-        held = [client.submit(_numbers, _TRAVELLING, workers=[address], pure=False) for address in addresses]
+        held = [
+            client.submit(_numbers, _TRAVELLING, bool(spec.devices), workers=[address], pure=False)
+            for address in addresses
+        ]
         _wait(held)
         began = time.perf_counter()
         _wait(
@@ -205,11 +282,21 @@ def _travelling(client: Client) -> float:
     return statistics.median(found)
 
 
-def _numbers(count: int) -> Any:
+def _numbers(count: int, on_gpu: bool) -> Any:
     """Numbers that no encoding makes shorter; runs on a worker."""
     import numpy as np
 
-    return np.random.default_rng().random(count)
+    made = np.random.default_rng().random(count)
+    if not on_gpu:
+        return made
+    import cupy
+
+    return cupy.asarray(made)
+
+
+def _device(spec: ClusterSpec) -> str:
+    """Name of the GPUs of a cluster; empty where it has none, 'GPU' where nobody can tell."""
+    return min(devices.names(spec), default="GPU") if spec.devices else ""
 
 
 def _graph_seconds(client: Client) -> tuple[float, float]:
@@ -283,7 +370,8 @@ def load(path: Path) -> Calibration:
 
 def _usable(found: Calibration) -> bool:
     """Whether all that a forecast divides by is a positive number."""
-    numbers = [found.rates.get(kind, 0.0) for kind in rates.KINDS]
+    numbers = [found.rates.get(kind, 0.0) for kind in rates.ESSENTIAL]
+    numbers += [rate for kind, rate in found.rates.items() if kind not in rates.ESSENTIAL]
     numbers += [found.one_thread.get(kind, 0.0) for kind in rates.SERIAL]
     numbers += [found.task_seconds, found.start_seconds, 1.0 if found.moved is None else found.moved]
     return all(math.isfinite(number) and number > 0 for number in numbers)
@@ -303,19 +391,26 @@ def kept(measured: Literal["here", "elsewhere"]) -> tuple[Calibration, ...]:
 
 
 def for_spec(spec: ClusterSpec) -> Calibration | None:
-    """Calibration of clusters of this shape here, else of the shape nearest to it; None for GPUs or where is none."""
-    if spec.devices:
-        return None
+    """Calibration of clusters of this shape here, else of the shape nearest to it; None where there is none."""
     # The data folder may be shared by several machines, and the name of a container's host changes each time.
     cpu = processor()
     here = (cpu.model or "unknown", cpu.usable)
-    alike = [one for one in kept("here") if one.profile == spec.profile and (one.processor, one.cores) == here]
+    alike = [
+        one
+        for one in kept("here")
+        if (one.processor, one.cores, bool(one.device)) == (*here, bool(spec.devices)) and _alike(one, spec)
+    ]
     return min(alike, key=lambda one: _distance(one, spec), default=None)
 
 
 def is_exact(found: Calibration, spec: ClusterSpec) -> bool:
     """Whether it was measured on clusters of just this shape."""
     return _distance(found, spec) == 0
+
+
+def _alike(one: Calibration, spec: ClusterSpec) -> bool:
+    """Whether its rates can tell of clusters of this spec: of the same GPUs, or else of the same profile."""
+    return one.device in devices.names(spec) if spec.devices else one.profile == spec.profile
 
 
 def _distance(one: Calibration, spec: ClusterSpec) -> float:

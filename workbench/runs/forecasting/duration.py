@@ -31,6 +31,8 @@ _LARGEST_STEP = 2.0
 
 _RUNS = 30
 """How many of the latest runs of a workload are looked at."""
+_ALONE = 0.1
+"""Seconds before a run is recorded and counted, which is when the shortest are over (recording._INTERVAL)."""
 _UNKNOWN_NETWORK = 3e8  # bytes a second, where one worker was calibrated and several are asked for
 
 
@@ -83,18 +85,28 @@ def model_seconds(needs: Needs, found: Calibration, n_workers: int, threads: int
     """Seconds by the rates alone: shared work, work of one thread, travel, tasks, and what goes to disk and back.
 
     Blocks that can't be shared evenly leave threads idle at the end. Where another number of threads was calibrated,
-    rates grow with the threads that have a core.
+    rates grow with the threads that have a core, or with the GPUs. What goes on beside a run slows it down no longer
+    than it lasts, and not from the start.
     """
     if not needs.work:
         return None
-    cores = max(found.cores, found.threads if found.measured == "elsewhere" else 1)
-    scale = min(threads, cores) / min(found.threads, cores)
-    share = threads * math.ceil(needs.n_blocks / threads) / needs.n_blocks
-    together = sum(amount / found.rates[kind] for kind, amount in needs.work.items()) * share / scale
+    scale, shared = _shares(found, n_workers, threads)
+    share = shared * math.ceil(needs.n_blocks / shared) / needs.n_blocks
+    together = sum(amount / found.rate(kind) for kind, amount in needs.work.items()) * share / scale
     alone = sum(amount / found.one_thread[kind] for kind, amount in needs.serial.items() if kind in found.one_thread)
     travel = needs.moved * (1 - 1 / n_workers) / (found.moved or _UNKNOWN_NETWORK)
-    disk = spilled / found.rates["disk_write"] + spilled / found.rates["disk_read"]
-    return together + alone + travel + disk + needs.n_tasks * found.task_seconds + needs.n_rounds * found.start_seconds
+    disk = spilled / found.rate("disk_write") + spilled / found.rate("disk_read")
+    dask = needs.n_tasks * found.task_seconds + needs.n_rounds * found.start_seconds
+    seconds = together + alone + travel + disk + dask
+    return seconds + min(max(0.0, seconds - _ALONE), found.beside_seconds)
+
+
+def _shares(found: Calibration, n_workers: int, threads: int) -> tuple[float, int]:
+    """How many times as fast as what was calibrated, and among how many blocks are shared: threads, or GPUs."""
+    if found.device:
+        return n_workers / found.n_workers, n_workers
+    cores = max(found.cores, found.threads if found.measured == "elsewhere" else 1)
+    return min(threads, cores) / min(found.threads, cores), threads
 
 
 def off_by(runs: Sequence[Run]) -> float | None:
