@@ -393,8 +393,8 @@ def test_a_run_keeps_the_energy_and_the_samples_of_the_gpus_that_it_saw(
         assert "by 2 GPUs in" in workbench("show", "last")
     finally:
         workbench("down", "--all")
-    # The simulated counters grow by 40 joules each second.
-    assert run["energy"]["joules"] == pytest.approx(2 * 40 * run["energy"]["seconds"], rel=0.2)
+    # The simulated counters grow by 40 joules each second; samples come late where others compute, too.
+    assert run["energy"]["joules"] == pytest.approx(2 * 40 * run["energy"]["seconds"], rel=0.4)
     assert (run["energy"]["n_gpus"], run["energy"]["source"]) == (2, "counters")
     recorded = read_events(data_folder / "runs" / run["id"] / "events.parquet")
     assert {sample.name for sample in recorded.gpus} == {"SIMULATED GPU 0", "SIMULATED GPU 1"}
