@@ -92,6 +92,10 @@ function addCommands(app: JupyterFrontEnd, model: Model, notebooks: INotebooks, 
       }
     }
   });
+  commands.addCommand(Commands.cell, {
+    label: 'Put a Text into a Cell',
+    execute: args => notebooks.insert(String(args['text'] ?? ''), { run: true, type: 'markdown' })
+  });
   const dependent = [Commands.connect, Commands.stopAll, Commands.watch];
   model.changed.connect(() => dependent.forEach(command => commands.notifyCommandChanged(command)));
 }

@@ -10,7 +10,7 @@ import { Widget } from '@lumino/widgets';
 import { isOn } from './model';
 import type { Model } from './model';
 import { Commands, IModel, INotebooks } from './tokens';
-import type { IOpenNotebook } from './tokens';
+import type { CellType, IOpenNotebook } from './tokens';
 
 export class Notebooks implements INotebooks {
   readonly changed: Signal<INotebooks, void> = new Signal(this);
@@ -43,13 +43,16 @@ export class Notebooks implements INotebooks {
     return found;
   }
 
-  async insert(code: string, options: { run: boolean }): Promise<void> {
+  async insert(source: string, options: { run: boolean; type?: CellType }): Promise<void> {
     const panel = this._tracker.currentWidget ?? (await this._create());
     await panel.context.ready;
     this._app.shell.activateById(panel.id);
-    fillCell(panel, code);
+    const type = options.type ?? 'code';
+    fillCell(panel, source, type);
     if (options.run) {
-      await panel.sessionContext.ready;
+      if (type === 'code') {
+        await panel.sessionContext.ready;
+      }
       await NotebookActions.run(panel.content, panel.sessionContext);
     }
     await NotebookActions.focusActiveCell(panel.content, { preventScroll: false, waitUntilReady: true });
@@ -57,15 +60,10 @@ export class Notebooks implements INotebooks {
 
   /** Put what a figure offers as a cell into the notebook; without one it stays with the figure. */
   offer(event: Event): void {
-    const panel = this._tracker.currentWidget;
-    const { type, source } = (event as CustomEvent<{ type: 'markdown'; source: string }>).detail;
-    if (panel) {
+    const { type, source } = (event as CustomEvent<{ type: CellType; source: string }>).detail;
+    if (this._tracker.currentWidget) {
       event.preventDefault();
-      const { content } = panel;
-      NotebookActions.insertBelow(content);
-      NotebookActions.changeCellType(content, type);
-      content.activeCell?.model.sharedModel.setSource(source);
-      void NotebookActions.run(content, panel.sessionContext);
+      void this.insert(source, { run: true, type });
     }
   }
 
@@ -76,15 +74,16 @@ export class Notebooks implements INotebooks {
   }
 }
 
-/** Put code into the active cell when it is an empty code cell, else into a new one below it. */
-function fillCell({ content }: NotebookPanel, code: string): void {
+/** Put text into the active cell when it is an empty code cell, else into a new one below it. */
+function fillCell({ content }: NotebookPanel, source: string, type: CellType): void {
+  content.deselectAll();
   const active = content.activeCell;
   const empty = active?.model.type === 'code' && active.model.sharedModel.getSource().trim() === '';
   if (!empty) {
     NotebookActions.insertBelow(content);
   }
-  content.activeCell?.model.sharedModel.setSource(code.trimEnd());
-  content.deselectAll();
+  NotebookActions.changeCellType(content, type);
+  content.activeCell?.model.sharedModel.setSource(source.trimEnd());
 }
 
 function kernelOf(panel: NotebookPanel): string | null {

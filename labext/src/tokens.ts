@@ -194,12 +194,14 @@ export interface IOpenNotebook {
   activate(): void;
 }
 
+export type CellType = 'code' | 'markdown';
+
 export interface INotebooks {
   readonly changed: ISignal<INotebooks, void>;
   /** Notebooks that are open, in the order of their tabs. */
   open(): IOpenNotebook[];
-  /** Add a cell that holds `code` to the active notebook, or to a new one, and run it when asked to. */
-  insert(code: string, options: { run: boolean }): Promise<void>;
+  /** Add a cell that holds `source` to the active notebook, or to a new one, and run it when asked to. */
+  insert(source: string, options: { run: boolean; type?: CellType }): Promise<void>;
 }
 
 /** Clusters, workloads and runs of this person, kept up to date. */
@@ -215,5 +217,6 @@ export const Commands = {
   start: 'dask-workbench:start-default',
   stopAll: 'dask-workbench:stop-all',
   watch: 'dask-workbench:watch',
-  connect: 'dask-workbench:connect'
+  connect: 'dask-workbench:connect',
+  cell: 'dask-workbench:cell'
 } as const;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.figures.markup import ago, folded, icon_button, joined, meter, paragraph, tag
 from workbench.runs.comparing.table import as_markdown, seconds_text
@@ -21,9 +21,6 @@ SHOWN = 5
 _WEAK = "Size grows with the workers swept"
 
 _WIDE = "grid-column: 1 / -1"
-
-_TO_CELL = ("notebook:insert-cell-below", "notebook:change-cell-to-markdown", "notebook:replace-selection")
-"""Lab's own commands that put a text into a cell of the notebook that is open."""
 
 
 def pace(sight: Sight) -> float:
@@ -201,14 +198,9 @@ def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
         yield icon_button(
             "copy",
             "Put the table into a cell",
-            data_command="apputils:run-all-enabled",
-            data_args=json.dumps(to_cell(as_markdown(summary))),
+            data_command="dask-workbench:cell",
+            data_args=json.dumps({"text": as_markdown(summary)}),
             data_workbench="comparison-cell",
         )
     if not comparison.active:
         yield confirmed("delete", "Delete this comparison", "Delete?", f"DELETE {path}", "delete-comparison")
-
-
-def to_cell(markdown: str) -> dict[str, Any]:
-    """Return the arguments with which Lab's command that runs others puts a text into a new Markdown cell."""
-    return {"commands": list(_TO_CELL), "args": {"text": markdown}}
