@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -44,12 +45,25 @@ class Kernel(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Sites:
+    """Of a block: what `Rule.sites` and `Rule.verdict` say, and what Ã adds to sums of squares.
+
+    There may be more sites than memory has room for a few numbers of each: nothing else is kept of them.
+    """
+
+    numbers: Matrix
+    reasons: Matrix
+    squares: float
+    uncentred: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """What one reading of some rows adds up to. `counts` are the sites' own, as `Rule` takes them, on a first pass."""
+    """What one reading of some rows adds up to, and on a first pass what it has learned of each block's sites."""
 
     product: Matrix
     triangle: Matrix | None
-    counts: tuple[Matrix, ...]
+    learned: tuple[Sites, ...] = ()
 
 
 class GenotypeOperator:
@@ -78,14 +92,14 @@ class GenotypeOperator:
         self.kept = packed.nbytes < free_memory() / 2 if keep is None else keep
         (self.packed,) = dask.persist(packed) if self.kept else dask.optimize(packed)
         self.passes = 0
-        self.squares, self.counts, self.sites = np.inf, np.zeros((0, 4), np.int64), np.zeros((0, 3))
-        self._uncentred = 0.0
+        self.squares, self._uncentred = np.inf, 0.0
+        self.reasons, self.kept_sites = np.zeros(0, np.uint8), np.zeros(0, bool)
         self._single_now = True
-        self._rows = [slice(*ends) for ends in pairwise(np.cumsum([0, *self.packed.chunks[0]]).tolist())]
-        self._more: list[Any] = [None] * len(self._rows)
+        rows = [slice(*ends) for ends in pairwise(np.cumsum([0, *self.packed.chunks[0]]).tolist())]
+        self._more: list[Any] = [None] * len(rows)
         if kept_rows is not None:
-            self._more = _sent([kept_rows[rows] for rows in self._rows])
-        self._kept_rows = kept_rows
+            self._more = _sent([kept_rows[part] for part in rows])
+        self._numbers: list[Matrix] = []
         self._token = tokenize(self.packed.name, rule)
 
     @property
@@ -129,31 +143,33 @@ class GenotypeOperator:
         name = f"genotypes-{self._token}-{self.passes}"
         sums: Sums = reduced(name, self.packed, task, narrow, _added, [(each,) for each in self._more])
         if first:
-            self._learn(np.concatenate(sums.counts))
+            self._learn(sums.learned)
         return sums
 
-    def _learn(self, counts: Matrix) -> None:
-        self.counts, self.sites = counts, self.rule.sites(counts, self._kept_rows)
-        left = int(np.count_nonzero(self.sites[:, 1]))
+    def _learn(self, blocks: Sequence[Sites]) -> None:
+        self._numbers = [block.numbers for block in blocks]
+        self.reasons = np.concatenate([block.reasons for block in blocks])
+        self.kept_sites = np.concatenate([numbers[:, 1] != 0 for numbers in self._numbers])
+        left = int(np.count_nonzero(self.kept_sites))
         if left < self.at_least:
             raise BadInputError(
-                f"Of {len(counts)} variants {left} can take part, and {self.at_least} components need as many: the "
+                f"Of {self.shape[0]} variants {left} can take part, and {self.at_least} components need as many: the "
                 "others are monomorphic, all missing or left out. Ask for fewer components or leave out less."
             )
-        self.squares = squares(counts, self.sites)
-        self._uncentred = self.shape[1] * float(((self.sites[:, 0] * self.sites[:, 1]) ** 2).sum())
-        self._more = _sent([self.sites[rows] for rows in self._rows])
+        self.squares = math.fsum(block.squares for block in blocks)
+        self._uncentred = math.fsum(block.uncentred for block in blocks)
+        self._more = _sent(self._numbers)
 
     def projected(self, v: Matrix) -> Any:
         """Ã v as a lazy Dask array, of the sites that take part: the blocks are gone through when it is computed."""
         narrow = Narrow.of(v, False)
         parts = [
             da.from_delayed(
-                dask.delayed(_projected)(self.kernel, block, self.sites[rows], narrow, pure=True),
-                (int(np.count_nonzero(self.sites[rows, 1])), v.shape[1]),
+                dask.delayed(_projected)(self.kernel, block, numbers, narrow, pure=True),
+                (int(np.count_nonzero(numbers[:, 1])), v.shape[1]),
                 meta=self.packed._meta.astype(np.float64),
             )
-            for rows, block in zip(self._rows, self.packed.to_delayed()[:, 0], strict=True)
+            for numbers, block in zip(self._numbers, self.packed.to_delayed()[:, 0], strict=True)
         ]
         return da.concatenate(parts)
 
@@ -187,7 +203,7 @@ def _added(parts: Sequence[Sums]) -> Sums:
     return Sums(
         product,
         np.asarray(np.linalg.qr(np.concatenate(triangles), mode="r")) if triangles else None,
-        tuple(counts for part in parts for counts in part.counts),
+        tuple(learned for part in parts for learned in part.learned),
     )
 
 
@@ -203,15 +219,21 @@ class _Reading:
 
     def __call__(self, panel: Sequence[Any], q: Narrow, of_sites: Matrix | None) -> Sums:
         packed, sites = panel[0], of_sites
-        counts: tuple[Matrix, ...] = ()
+        learned: tuple[Sites, ...] = ()
         if self.first:
-            found = kernels.counted(packed, self.n_samples)
-            counts, sites = (found,), self.rule.sites(found, of_sites)
+            learned = (self._learned(packed, of_sites),)
+            sites = learned[0].numbers
         assert sites is not None
         packed, sites = taking_part(packed, sites)
         product = self.kernel.normal(packed, sites, q)
         triangle = _triangle(self.kernel.projected, packed, sites, q) if self.with_triangle else None
-        return Sums(product, triangle, counts)
+        return Sums(product, triangle, learned)
+
+    def _learned(self, packed: Any, keep: Matrix | None) -> Sites:
+        counts = kernels.counted(packed, self.n_samples)
+        numbers = self.rule.sites(counts, keep)
+        uncentred = self.n_samples * float(((numbers[:, 0] * numbers[:, 1]) ** 2).sum())
+        return Sites(numbers, self.rule.verdict(counts), squares(counts, numbers), uncentred)
 
 
 def taking_part(packed: Any, sites: Matrix) -> tuple[Any, Matrix]:

@@ -207,7 +207,7 @@ def _result(
     genotypes: Genotypes, operator: GenotypeOperator, found: krylov.Leading, eligible: Matrix | None
 ) -> GenotypePCA:
     convention = CONVENTIONS[operator.rule.scaler]
-    kept = operator.sites[:, 1] != 0
+    kept = operator.kept_sites
     scale = 1 / np.sqrt(kept.sum()) if convention.by_variants else 1.0
     s, total = found.s * scale, operator.squares * scale**2
     v = found.v * _signs(found.v)
@@ -235,7 +235,7 @@ def _signs(v: Matrix) -> Matrix:
 
 
 def _dropped(operator: GenotypeOperator, kept: Matrix, eligible: Matrix | None) -> dict[str, int]:
-    reasons = operator.rule.verdict(operator.counts)
+    reasons = operator.reasons.copy()
     reasons[(reasons == 0) & ~kept] = REASONS.index("linked")
     if eligible is not None:
         reasons[~eligible] = REASONS.index("not asked for")
