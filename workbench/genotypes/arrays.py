@@ -15,7 +15,7 @@ from workbench.errors import BadInputError
 from workbench.genotypes import places
 from workbench.genotypes.coding import COUNTS
 from workbench.genotypes.packing import PER_BYTE, missing_codes, pack, packed_width
-from workbench.genotypes.rows import block_rows, packed_array
+from workbench.genotypes.rows import block_rows, in_blocks, packed_array, row_blocks
 from workbench.genotypes.values import Genotypes, Variants
 
 Rows = int | Literal["auto"]
@@ -170,14 +170,18 @@ def genotypes_of_array(
     variants: Variants | None = None,
     rows: Rows = "auto",
 ) -> Genotypes:
-    """Genotypes of an array of counts in memory (NumPy, CuPy) or of Dask, packed block by block."""
+    """Genotypes of an array of counts in memory (NumPy, CuPy) or of Dask, packed block by block.
+
+    What is in memory isn't copied, and has to stay as it is.
+    """
     transposed = is_transposed(array.shape, orientation, samples, "The array")
     refuse_words(array.dtype, "The array")
     if not isinstance(array, da.Array):
         n_variants, n_samples = array.shape[::-1] if transposed else array.shape
         height = block_rows(n_variants, n_samples, rows, bytes_each=packed_width(n_samples * array.dtype.itemsize))
-        array = da.from_array(array, (-1, height) if transposed else (height, -1), asarray=False)
-    x = array.T if transposed else array
+        x = in_blocks(array.T if transposed else array, row_blocks(n_variants, height))
+    else:
+        x = array.T if transposed else array
     if rows != "auto":
         x = x.rechunk({0: rows})
     if any(columns % PER_BYTE for columns in x.chunks[1][:-1]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain
 from typing import Any, Protocol
 
 import dask
@@ -17,6 +17,7 @@ from workbench.errors import BadInputError
 from workbench.genotypes import kernels
 from workbench.genotypes.coding import COUNTS
 from workbench.genotypes.kernels import Narrow
+from workbench.genotypes.rows import cut, row_blocks, slices
 from workbench.genotypes.scaling import Rule, squares
 from workbench.genotypes.values import Genotypes
 from workbench.linalg.blocks import beside, host
@@ -88,17 +89,17 @@ class GenotypeOperator:
     ) -> None:
         self.rule, self.kernel, self.at_least = rule, kernel, at_least
         self.shape = genotypes.shape
-        packed = blocked(genotypes)
-        self.kept = packed.nbytes < free_memory() / 2 if keep is None else keep
+        nbytes = genotypes.packed.nbytes
+        self.kept = nbytes < free_memory() / 2 if keep is None else keep
+        packed = blocked(genotypes, self.kept)
         (self.packed,) = dask.persist(packed) if self.kept else dask.optimize(packed)
         self.passes = 0
         self.squares, self._uncentred = np.inf, 0.0
         self.reasons, self.kept_sites = np.zeros(0, np.uint8), np.zeros(0, bool)
         self._single_now = True
-        rows = [slice(*ends) for ends in pairwise(np.cumsum([0, *self.packed.chunks[0]]).tolist())]
-        self._more: list[Any] = [None] * len(rows)
+        self._more: list[Any] = [None] * len(self.packed.chunks[0])
         if kept_rows is not None:
-            self._more = _sent([kept_rows[part] for part in rows])
+            self._more = _sent([kept_rows[part] for part in slices(self.packed.chunks[0])])
         self._numbers: list[Matrix] = []
         self._token = tokenize(self.packed.name, rule)
 
@@ -174,16 +175,19 @@ class GenotypeOperator:
         return da.concatenate(parts)
 
 
-def blocked(genotypes: Genotypes) -> Any:
-    """The packed blocks in our own codes, of sizes that keep several threads busy and fit beside each other."""
+def blocked(genotypes: Genotypes, kept: bool = False) -> Any:
+    """The packed blocks in our own codes, of sizes that keep several threads busy and fit beside each other.
+
+    Those to be `kept` are views of what is read or lies there at once; of others only the rows needed are read.
+    """
     packed = genotypes.packed
     if genotypes.coding != COUNTS:
         packed = packed.map_blocks(kernels.recoded, genotypes.coding, dtype=np.uint8, meta=packed._meta)
     row = max(1, packed.shape[1])
     rows = min(max(SMALLEST_BLOCK // row, -(-packed.shape[0] // BLOCKS)), LARGEST_BLOCK // row)
     rows = max(kernels.TILE_ROWS, -(-rows // kernels.TILE_ROWS) * kernels.TILE_ROWS)
-    cut = [min(rows, left) for height in packed.chunks[0] for left in range(height, 0, -rows)]
-    return packed.rechunk({0: tuple(cut) or (0,)})
+    heights = [row_blocks(height, rows) for height in packed.chunks[0]]
+    return cut(packed, heights) if kept else packed.rechunk({0: tuple(chain.from_iterable(heights)) or (0,)})
 
 
 def _sent(parts: list[Matrix]) -> list[Any]:

@@ -133,6 +133,11 @@ def _codes(counts: Any, missing: Sequence[float], first_row: int, first_column: 
     xp = namespace(counts)
     if counts.dtype.kind not in "biuf":
         raise BadInputError(f"Counts are whole numbers; these are {counts.dtype}.")
+    if counts.dtype.itemsize == 1 and counts.size:
+        # Mostly nothing is missing, or 3 says so: the largest byte, negative ones above all, shows it in one reading.
+        own = xp.ascontiguousarray(counts).view(np.uint8)
+        if int(own.max()) < 3 + (3 in missing):
+            return own
     unknown = _is_missing(counts, missing)
     if counts.dtype.itemsize == 1:  # any other byte than a count stays above 3
         codes = xp.where(unknown, np.uint8(3), xp.ascontiguousarray(counts).view(np.uint8))
