@@ -67,7 +67,7 @@ def counted(packed: Any, n_samples: int) -> Matrix:
         each = [_ones(xp, bits) for bits in (low, high, low & high)]
         one, two, both = (host(bits) for bits in each)
         found[part, 1], found[part, 2], found[part, 3] = one - both, two - both, both
-    found[:, 0] = n_samples - found[:, 1:].sum(axis=1)
+    found[:, 0] = n_samples - found[:, 1] - found[:, 2] - found[:, 3]
     return found
 
 

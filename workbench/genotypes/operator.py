@@ -235,9 +235,10 @@ class _Reading:
 
     def _learned(self, packed: Any, keep: Matrix | None) -> Sites:
         counts = kernels.counted(packed, self.n_samples)
-        numbers = self.rule.sites(counts, keep)
+        reasons = self.rule.verdict(counts)
+        numbers = self.rule.sites(counts, reasons == 0 if keep is None else (reasons == 0) & keep)
         uncentred = self.n_samples * float(((numbers[:, 0] * numbers[:, 1]) ** 2).sum())
-        return Sites(numbers, self.rule.verdict(counts), squares(counts, numbers), uncentred)
+        return Sites(numbers, reasons, squares(counts, numbers), uncentred)
 
 
 def taking_part(packed: Any, sites: Matrix) -> tuple[Any, Matrix]:

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from workbench.errors import BadInputError
+from workbench.linalg import asked
 
 Matrix = np.ndarray[Any, Any]
 Scaler = Literal["patterson", "hail", "plink", "standard", "center"]
@@ -41,43 +42,51 @@ class Rule:
         if self.scaler not in get_args(Scaler):
             known = ", ".join(get_args(Scaler))
             raise BadInputError(f"Unknown scaler {self.scaler!r}. Choose one of: {known}; None means center.")
-        if not 0 <= self.maf <= 0.5:
-            raise BadInputError(f"maf is the frequency of the rarer allele, from 0 to 0.5, not {self.maf}.")
-        if not 0 <= self.max_missing <= 1:
-            raise BadInputError(f"max_missing is a part of the samples, from 0 to 1, not {self.max_missing}.")
+        if not isinstance(self.maf, asked.REAL) or not 0 <= self.maf <= 0.5:
+            raise BadInputError(f"maf is the frequency of the rarer allele, from 0 to 0.5, not {self.maf!r}.")
+        if not isinstance(self.max_missing, asked.REAL) or not 0 <= self.max_missing <= 1:
+            raise BadInputError(f"max_missing is a part of the samples, from 0 to 1, not {self.max_missing!r}.")
 
     def verdict(self, counts: Matrix) -> Matrix:
         """For each site the place in `REASONS` of why it is left out, 0 for those that stay.
 
         `counts` holds the samples with 0, 1 and 2 copies and those that are missing, of shape (sites, 4).
         """
-        known = counts[:, :3].sum(axis=1)
+        known = _known(counts)
         p = _mean(counts) / 2
-        absent = counts[:, 3] > self.max_missing * counts.sum(axis=1)
+        absent = counts[:, 3] > self.max_missing * (known + counts[:, 3])
         constant = (counts[:, 1] == known) & (self.scaler == "standard")
         tests = (known == 0, (p == 0) | (p == 1), constant, np.minimum(p, 1 - p) < self.maf, absent)
         return np.select(tests, range(1, 1 + len(tests)), 0).astype(np.uint8)
 
-    def sites(self, counts: Matrix, keep: Matrix | None = None) -> Matrix:
-        """Each site's mean, factor and missing values, of shape (sites, 3); factor 0 means left out."""
+    def sites(self, counts: Matrix, stays: Matrix | None = None) -> Matrix:
+        """Each site's mean, factor and missing values, of shape (sites, 3); factor 0 means left out.
+
+        `stays` says which take part, by default those on which `verdict` says so.
+        """
         mean = _mean(counts)
         with np.errstate(divide="ignore", invalid="ignore"):
-            factor = _FACTORS[self.scaler](mean / 2, _squares(counts) / counts[:, :3].sum(axis=1))
-        stays = self.verdict(counts) == 0
-        if keep is not None:
-            stays &= keep
+            factor = _FACTORS[self.scaler](mean / 2, counts)
+        if stays is None:
+            stays = self.verdict(counts) == 0
         return np.stack([mean, np.where(stays, factor, 0.0), counts[:, 3].astype(float)], axis=1)
 
 
+def _known(counts: Matrix) -> Matrix:
+    known: Matrix = counts[:, 0] + counts[:, 1] + counts[:, 2]  # NumPy adds along so short an axis far slower
+    return known
+
+
 def _mean(counts: Matrix) -> Matrix:
-    known = counts[:, :3].sum(axis=1)
+    known = _known(counts)
     mean: Matrix = (counts[:, 1] + 2.0 * counts[:, 2]) / np.maximum(known, 1)
     return mean
 
 
 def _squares(counts: Matrix) -> Matrix:
     """Each site's Σ (x − μ)², without the cancellation of the shorter formula."""
-    squares: Matrix = (counts[:, :3] * (np.arange(3) - _mean(counts)[:, None]) ** 2).sum(axis=1)
+    mean = _mean(counts)
+    squares: Matrix = counts[:, 0] * mean**2 + counts[:, 1] * (1 - mean) ** 2 + counts[:, 2] * (2 - mean) ** 2
     return squares
 
 
@@ -87,11 +96,11 @@ def squares(counts: Matrix, sites: Matrix) -> float:
 
 
 _FACTORS: Mapping[Scaler, Callable[[Matrix, Matrix], Matrix]] = {
-    "patterson": lambda p, variance: 1 / np.sqrt(p * (1 - p)),
-    "hail": lambda p, variance: 1 / np.sqrt(2 * p * (1 - p)),
-    "plink": lambda p, variance: 1 / np.sqrt(2 * p * (1 - p)),
-    "standard": lambda p, variance: 1 / np.sqrt(variance),
-    "center": lambda p, variance: np.ones_like(p),
+    "patterson": lambda p, counts: 1 / np.sqrt(p * (1 - p)),
+    "hail": lambda p, counts: 1 / np.sqrt(2 * p * (1 - p)),
+    "plink": lambda p, counts: 1 / np.sqrt(2 * p * (1 - p)),
+    "standard": lambda p, counts: 1 / np.sqrt(_squares(counts) / _known(counts)),
+    "center": lambda p, counts: np.ones_like(p),
 }
 
 
