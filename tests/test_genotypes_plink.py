@@ -28,12 +28,12 @@ def _plink(program: str, folder: Path, *arguments: str) -> None:
 
 
 def _tiny(folder: Path) -> Path:
-    """The specification's layout by hand: 3 variants × 5 samples, the unused bits of the last byte all set."""
+    """The specification's layout by hand: 3 variants × 5 samples, the unused bits of the last byte zero."""
     rows = [
         # samples 1 to 4 from the low bits up: hom A1, missing, het, hom A2; sample 5: het
-        (0b11_10_01_00, 0b11_11_11_10),
-        (0b00_00_00_00, 0b11_11_11_00),
-        (0b01_01_01_01, 0b11_11_11_01),
+        (0b11_10_01_00, 0b00_00_00_10),
+        (0b00_00_00_00, 0b00_00_00_00),
+        (0b01_01_01_01, 0b00_00_00_01),
     ]
     bed = folder / "tiny.bed"
     bed.write_bytes(b"\x6c\x1b\x01" + b"".join(bytes(row) for row in rows))
@@ -145,7 +145,11 @@ def _rewrite(path: Path, change: Any) -> None:
         ("bim", lambda b: b.replace(b" 100 ", b" x "), "has a position that is no whole number"),
         ("bim", lambda b: b.replace(b" 100 ", b" "), "columns, expected 6: contig, id"),
         ("fam", lambda b: b + b"f4 f 0 0 1 1 1\n", "tiny.fam, line 6 has 7 columns, expected 6: family, sample"),
-        ("fam", lambda b: b + b"f4 f 0 0 1 1\n" * 4, "9 samples in the .fam"),
+        (
+            "fam",
+            lambda b: b + b"f4 f 0 0 1 1\n" * 4,
+            "9 samples in the .fam .* It would fit 2 variants, or 5 to 8 samples",
+        ),
     ],
 )
 def test_a_damaged_file_gives_one_sentence_with_its_path_and_what_was_expected(
@@ -157,6 +161,26 @@ def test_a_damaged_file_gives_one_sentence_with_its_path_and_what_was_expected(
         open_genotypes(bed)
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("short", [1, 2, 3])
+def test_a_fam_too_short_for_its_rows_is_seen_even_where_the_bytes_agree(tmp_path: Path, short: int) -> None:
+    _plink("plink1.9", tmp_path, "--dummy", "40", "300", "--seed", "5", "--out", "dummy")
+    fam = tmp_path / "dummy.fam"
+    fam.write_text("".join(fam.read_text().splitlines(keepends=True)[: 40 - short]))
+    expected = "40" if short == 1 else f"{41 - short} to 40"
+    sentence = rf"dummy.bed has genotypes of more samples than .*dummy.fam, which has {40 - short}: .*{expected} lines"
+    with pytest.raises(BadInputError, match=sentence):
+        read_plink(tmp_path / "dummy.bed")
+
+
+def test_a_row_that_goes_on_after_the_samples_is_seen_when_it_is_read(tmp_path: Path) -> None:
+    bed, rows = _tiny(tmp_path), 40_000
+    bed.write_bytes(b"\x6c\x1b\x01" + b"\0\0" * (rows - 1) + b"\0\x80")
+    bed.with_suffix(".bim").write_text("1 rs 0 1 G A\n" * rows)
+    genotypes = read_plink(bed)
+    with pytest.raises(BadInputError, match=r"which has 5: row 39999 goes on after them.* Expected 6 to 8 lines"):
+        genotypes.packed.compute()
 
 
 @pytest.mark.parametrize("suffix", [".bed", ".bim", ".fam"])

@@ -15,23 +15,31 @@ import numpy as np
 from workbench.errors import BadInputError
 from workbench.genotypes import places
 from workbench.genotypes.coding import PLINK
-from workbench.genotypes.packing import packed_width
+from workbench.genotypes.kernels import last_byte
+from workbench.genotypes.packing import PER_BYTE, packed_width
 from workbench.genotypes.rows import block_rows, packed_array
 from workbench.genotypes.values import Genotypes, Variants
 
 SUFFIXES = (".bed", ".bim", ".fam")
 _MAGIC = b"\x6c\x1b"
 _START = 3
+# What is looked at when a file is opened; the rest is looked at when it is read.
+_FIRST_BYTES = 2**16
 _THREE = "a PLINK .bed file with a .bim and a .fam of the same name beside it"
 _SEX = {"1": "male", "2": "female"}
 
 
 @dataclass(frozen=True)
 class _ReadBed:
-    """Reads rows of a .bed file as they lie there."""
+    """Reads rows of a .bed file as they lie there, and checks that they are of so many samples."""
 
     place: str
-    width: int
+    n_samples: int
+
+    @property
+    def width(self) -> int:
+        """Bytes of a row."""
+        return packed_width(self.n_samples)
 
     def __call__(self, start: int, stop: int) -> np.ndarray[Any, Any]:
         first, count = _START + start * self.width, (stop - start) * self.width
@@ -42,7 +50,28 @@ class _ReadBed:
                 found = np.fromfile(self.place, np.uint8, count, offset=first)
         if found.size != count:
             raise BadInputError(f"{self.place} ends before row {stop - 1}: it was cut short while it was in use.")
-        return found.reshape(stop - start, self.width)
+        packed = found.reshape(stop - start, self.width)
+        self._check_padding(packed, start)
+        return packed
+
+    def _check_padding(self, packed: np.ndarray[Any, Any], start: int) -> None:
+        """Refuse rows that go on after the last sample: there PLINK writes zeros, and the file's length tells nothing.
+
+        A .fam that is too long by one to three passes: who is homozygous for A1 everywhere is written as zeros, too.
+        """
+        if self.n_samples % PER_BYTE == 0:
+            return
+        (more,) = np.nonzero(packed[:, -1] & ~last_byte(self.n_samples))
+        if not more.size:
+            return
+        fam, n = self.place.removesuffix(".bed") + ".fam", self.n_samples
+        most = PER_BYTE * self.width
+        lines = f"{most}" if most == n + 1 else f"{n + 1} to {most}"
+        raise BadInputError(
+            f"{self.place} has genotypes of more samples than {fam}, which has {n}: row {start + int(more[0])} goes on "
+            f"after them, where PLINK writes zeros. Expected {lines} lines in the .fam: it was cut short, or belongs "
+            "to another. If it is right: plink1.9 --bfile NAME --make-bed --out NEW writes zeros there."
+        )
 
 
 def read_plink(path: str | Path, *, rows: int | Literal["auto"] = "auto") -> Genotypes:
@@ -72,7 +101,9 @@ def read_plink(path: str | Path, *, rows: int | Literal["auto"] = "auto") -> Gen
     assert variants.id is not None
     n_variants, n_samples = len(variants.id), len(samples)
     _check_size(bed, size, n_variants, n_samples)
-    read = _ReadBed(bed, packed_width(n_samples))
+    read = _ReadBed(bed, n_samples)
+    if n_variants and n_samples:
+        read(0, min(n_variants, max(1, _FIRST_BYTES // read.width)))
     packed = packed_array(read, n_variants, n_samples, block_rows(n_variants, n_samples, rows), _stamp(bed, size))
     return Genotypes(packed, PLINK, samples, variants, table, source=bed)
 
@@ -104,12 +135,15 @@ def _check_size(bed: str, size: int, n_variants: int, n_samples: int) -> None:
     if size == expected:
         return
     what = f"{n_variants} variants in the .bim × {width} bytes for {n_samples} samples in the .fam"
-    fits, rest = divmod(size - _START, width) if width else (0, 0)
     hint = "it was cut short, or one of the three belongs to another."
     if size > expected:
         hint = "one of the three files belongs to another."
-    if fits > 0 and not rest:
-        hint += f" It would fit {fits} variants."
+    fits, rest = divmod(size - _START, width) if width else (0, 1)
+    would = [f"{fits} variants"] if fits > 0 and not rest else []
+    fits, rest = divmod(size - _START, n_variants) if n_variants else (0, 1)
+    would += [f"{PER_BYTE * (fits - 1) + 1} to {PER_BYTE * fits} samples"] if fits > 0 and not rest else []
+    if would:
+        hint += f" It would fit {', or '.join(would)}."
     raise BadInputError(f"{bed} has {size} bytes, expected {expected} ({what} and 3 to start with): {hint}")
 
 
