@@ -14,7 +14,7 @@ from workbench.genotypes import fast, kernels
 from workbench.genotypes.operator import GenotypeOperator, Kernel
 from workbench.genotypes.scaling import CONVENTIONS, REASONS, Rule, Scaler
 from workbench.genotypes.values import Genotypes, Variants
-from workbench.linalg import asked, krylov
+from workbench.linalg import asked, blocks, krylov
 from workbench.linalg.certificate import Certificate
 from workbench.linalg.passes import cluster_client
 
@@ -121,7 +121,8 @@ def pca(
     keep
         Whether the packed blocks stay in memory between passes; None: where they take less than half of it.
     kernel
-        "numpy", "fast" (numba: `pip install 'dask-workbench[fast]'`), or "auto": "fast" where it is installed.
+        "numpy", "fast" (numba: `pip install 'dask-workbench[fast]'`), or "auto": "fast" where it is installed. Blocks
+        on a device are multiplied there, whichever is named.
 
     Returns
     -------
@@ -140,6 +141,11 @@ def pca(
     more = chosen.oversamples(k) if n_oversamples is None else asked.whole("n_oversamples", n_oversamples, least=0)
     start = asked.start(seed)
     found = krylov.leading(operator, k, oversample=more, tol=tol, max_passes=max_passes, seed=start)
+    if not operator.squares:
+        raise BadInputError(
+            f"All {genotypes.n_samples} samples are alike in the {int(operator.kept_sites.sum())} variants that take "
+            "part, and components tell how samples differ."
+        )
     return _result(genotypes, operator, found, eligible)
 
 
@@ -157,6 +163,8 @@ def _count(n_components: Any, genotypes: Genotypes) -> int:
     of = f"there are {genotypes.n_variants} variants of {genotypes.n_samples} samples."
     if not most:
         raise BadInputError(f"There is nothing to find components of: {of}")
+    if genotypes.n_samples == 1:
+        raise BadInputError("Components tell how samples differ, and there is one sample: give two or more.")
     whole = isinstance(n_components, (int, np.integer)) and not isinstance(n_components, bool)
     if not whole or not 1 <= n_components <= most:
         raise BadInputError(f"n_components={n_components!r} must be a whole number from 1 to {most}: {of}")
@@ -193,7 +201,8 @@ def _kernel(name: str, genotypes: Genotypes) -> Kernel:
     if name not in ("auto", "numpy", "fast"):
         raise BadInputError(f"Unknown kernel {name!r}. Choose one of: auto, numpy, fast.")
     large = genotypes.n_variants * genotypes.n_samples >= LARGE
-    if name == "numpy" or (name == "auto" and not (large and fast.installed())):
+    on_device = blocks.on_device(genotypes.packed._meta)
+    if name == "numpy" or on_device or (name == "auto" and not (large and fast.installed())):
         return kernels
     client = cluster_client()
     if client is None:
