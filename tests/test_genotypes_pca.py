@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
+from tests.peers import found_by_peers
 from workbench.errors import BadInputError
 from workbench.genotypes import COUNTS, MISSING, PLINK, Coding, Genotypes, kernels
 from workbench.genotypes.operator import GenotypeOperator
@@ -211,6 +214,8 @@ def test_our_own_packing_is_read() -> None:
         ({"ld_prune": 50}, "ld_prune is a window in variants and the r²"),
         ({"maf": 0.7}, "from 0 to 0.5"),
         ({"max_missing": 7}, "from 0 to 1"),
+        ({"maf": None}, "maf is the frequency of the rarer allele, from 0 to 0.5, not None"),
+        ({"max_missing": "a"}, "max_missing is a part of the samples, from 0 to 1, not 'a'"),
         ({"kernel": "gpu"}, "Choose one of: auto, numpy, fast"),
         ({"kept": np.ones(3, bool)}, "a mask of 600"),
         ({"kept": np.arange(ROWS) < 5}, "Of 600 variants 4 can take part, and 5 components need as many"),
@@ -219,6 +224,45 @@ def test_our_own_packing_is_read() -> None:
 def test_what_can_not_be_used_is_said(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInputError, match=sentence):
         run(genotypes(counts()), **given)
+
+
+@pytest.mark.parametrize(
+    ("x", "sentence"),
+    [
+        (np.arange(12).reshape(12, 1) % 3, "there is one sample: give two or more"),
+        (np.repeat(np.arange(12).reshape(12, 1) % 3, 5, axis=1), "All 5 samples are alike in the 4 variants"),
+    ],
+)
+def test_samples_that_do_not_differ_have_no_components(x: Matrix, sentence: str) -> None:
+    with pytest.raises(BadInputError, match=sentence):
+        run(x, 1)
+
+
+def test_blocks_on_a_device_are_multiplied_there_even_where_numba_is_installed() -> None:
+    code = """if True:
+        import cupy, dask, sys
+        import dask.array as da, numpy as np
+        from workbench.genotypes import COUNTS, Genotypes, fast, kernels
+        from workbench.genotypes.packing import pack
+        from workbench.genotypes.pca import LARGE, _kernel, pca
+
+        dask.config.set(scheduler="sync")
+        def there(packed):
+            meta = cupy.asarray(np.empty((0, 0), np.uint8))
+            return Genotypes(packed.map_blocks(cupy.asarray, meta=meta), COUNTS, np.arange(60))
+        small = da.from_array(pack(np.random.default_rng(0).binomial(2, 0.3, (500, 60))), chunks=(200, -1))
+        found = pca(there(small), 4, tol=1e-8)
+        here = pca(Genotypes(small, COUNTS, np.arange(60)), 4, tol=1e-8, kernel="numpy")
+        np.testing.assert_allclose(found.singular_values_, here.singular_values_, rtol=1e-7)
+        assert type(found.loadings.compute()) is cupy.ndarray
+        large = da.zeros((LARGE // 60 + 1, 15), dtype=np.uint8, chunks=(10**6, 15))
+        assert [_kernel(name, there(large)) for name in ("auto", "numpy", "fast")] == [kernels] * 3
+        if fast.installed():
+            assert _kernel("auto", Genotypes(large, COUNTS, np.arange(60))) is fast
+    """
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parent / "standin")}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_pass_reads_the_trace_from_the_counts() -> None:
@@ -269,26 +313,31 @@ def test_the_compiled_kernel_has_a_certificate_too(fast: Any, tol: float) -> Non
     assert result.certificate.bound.max() <= tol
 
 
-def test_scikit_allel_finds_the_same() -> None:
-    allel = pytest.importorskip("allel")
-    x = counts(missing=0)[21:]
-    result = run(genotypes(x), tol=1e-13)
-    # Whole numbers it would round to half precision.
-    coordinates, model = allel.pca(x[result.kept].astype(float), n_components=K, scaler="patterson")
-    np.testing.assert_allclose(result.scores, aligned(result.scores, coordinates), atol=1e-6)
-    np.testing.assert_allclose(result.explained_variance_, model.explained_variance_, rtol=1e-6)
-    np.testing.assert_allclose(result.explained_variance_ratio_, model.explained_variance_ratio_, rtol=1e-6)
+_ALLEL = """
+import allel
+# Whole numbers it would round to half precision.
+x, k = given["x"].astype(float), int(given["k"])
+found["scores"], model = allel.pca(x, n_components=k, scaler="patterson")
+found["variance"], found["share"] = model.explained_variance_, model.explained_variance_ratio_
+"""
+_SGKIT = """
+import sgkit, xarray
+x, k = given["x"].astype(float), int(given["k"])
+alleles = xarray.Dataset({"call_alternate_allele_count": (("variants", "samples"), x)})
+told = sgkit.pca(alleles, n_components=k, ploidy=2, merge=False).compute()
+found["scores"], found["variance"] = told.sample_pca_projection, told.sample_pca_explained_variance
+found["share"] = told.sample_pca_explained_variance_ratio
+"""
 
 
-def test_sgkit_finds_the_same() -> None:
-    sgkit, xarray = pytest.importorskip("sgkit"), pytest.importorskip("xarray")
+@pytest.mark.parametrize("code", [_ALLEL, _SGKIT], ids=["scikit-allel", "sgkit"])
+def test_the_peers_find_the_same_on_cleaned_data(tmp_path: Path, code: str) -> None:
     x = counts(missing=0)[21:]
     result = run(genotypes(x), tol=1e-13)
-    alleles = xarray.Dataset({"call_alternate_allele_count": (("variants", "samples"), x[result.kept].astype(float))})
-    found = sgkit.pca(alleles, n_components=K, ploidy=2, merge=False).compute()
-    scores = found.sample_pca_projection.values
-    np.testing.assert_allclose(result.scores, aligned(result.scores, scores), atol=1e-6)
-    np.testing.assert_allclose(result.explained_variance_, found.sample_pca_explained_variance, rtol=1e-6)
+    found = found_by_peers(tmp_path, code, x=x[result.kept], k=K)
+    np.testing.assert_allclose(result.scores, aligned(result.scores, found["scores"]), atol=1e-6)
+    np.testing.assert_allclose(result.explained_variance_, found["variance"], rtol=1e-6)
+    np.testing.assert_allclose(result.explained_variance_ratio_, found["share"], rtol=1e-6)
 
 
 def test_plink_2_finds_the_same_eigenvalues(tmp_path: Path) -> None:
