@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 SOURCE = Path(__file__).parent / "nvml" / "nvml.c"
+CUDA_SOURCE = SOURCE.parent / "cuda.c"
+STANDIN = Path(__file__).parent / "standin"
 GIB = 2**30
 
 # Host bridge, root port and switch, then who sits below that switch.
@@ -30,7 +32,7 @@ DGX1_BOARD = {
 }
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path, name: str = "libnvidia-ml.so.1", source: Path = SOURCE) -> Path:
     """Compile the simulated NVML into `folder`, which then belongs on LD_LIBRARY_PATH.
 
     Raises FileNotFoundError where there is no C compiler.
@@ -39,9 +41,15 @@ def build(folder: Path) -> Path:
     if compiler is None:
         raise FileNotFoundError("The simulated GPUs need a C compiler (cc, gcc or clang), and none was found.")
     folder.mkdir(parents=True, exist_ok=True)
-    library = folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-lm"], check=True)
+    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(folder / name), str(source), "-lm"]
+    subprocess.run(command, check=True)
     return folder
+
+
+def computing(env: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """`env` where the devices seem to compute too: a driver that agrees, built into `folder`, and CuPy's stand-in."""
+    build(folder, "libcuda.so.1", CUDA_SOURCE)
+    return {**env, "LD_LIBRARY_PATH": f"{folder}:{env['LD_LIBRARY_PATH']}", "PYTHONPATH": str(STANDIN)}
 
 
 def environment(folder: Path, gpus: int = 1, **settings: Any) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulated import SimulatedNvml, dgx1_sysfs, simulated_nvml
+from tests.simulated import SimulatedNvml, computing, dgx1_sysfs, simulated_nvml
 from tests.test_budget import machine
 from workbench.clusters import control, cuda, records
 from workbench.clusters.budget import check_budget
@@ -28,6 +28,7 @@ from workbench.hardware.sources import installed_version
 from workbench.runs import runner
 from workbench.runs.store import Run
 from workbench.runs.submit import submit
+from workbench.session import Session
 
 __all__ = ["simulated_nvml"]
 
@@ -362,6 +363,38 @@ def test_a_device_that_is_lost_is_named_and_nothing_runs_there_any_more(
     assert (ran.returncode, warning in ran.stderr, "Traceback" in ran.stderr) == (2, True, False)
     under_way = Run(id="a", workload="array_sum", cluster=told["name"], spec=records.read(told["name"]).spec)
     assert runner._explain(RuntimeError("cudaErrorDevicesUnavailable"), under_way).startswith(f"{warning} RuntimeError")
+
+
+@needs_dask_cuda
+@pytest.mark.skipif(cuda.problem() is None, reason="There is a real GPU here, with a driver and a CuPy of its own.")
+def test_a_run_whose_device_is_lost_ends_and_names_it_though_dask_waits_for_ever(
+    simulated_nvml: SimulatedNvml, data_folder: Path, tmp_path: Path
+) -> None:
+    lost, refused = tmp_path / "lost", tmp_path / "refused"
+    env = computing(simulated_nvml.environment(2, lost={1: lost}), tmp_path / "cuda")
+
+    def command(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        whole = [sys.executable, "-m", "workbench", *words]
+        return subprocess.run(whole, env=env | more, capture_output=True, text=True, timeout=120, check=False)
+
+    up = ("up", "gpus", "--memory", "1GiB", "--no-encrypt", "--name", "calm-otter")
+    assert command(*up, STANDIN_TAKES_NOTHING_IN=str(refused)).returncode == 0
+    try:
+        # A block that a worker can't take in is one that Dask lets the run wait for.
+        refused.touch()
+        work = [sys.executable, "-m", "workbench", "run", "array_sum", "--cluster", "calm-otter", "-p", "size=16MiB"]
+        with subprocess.Popen([*work, "-p", "chunks=256KiB"], env=env, stderr=subprocess.PIPE, text=True) as running:
+            assert running.stderr is not None
+            while "cudaErrorDevicesUnavailable" not in str(asyncio.run(Session().logs("calm-otter"))):
+                assert running.poll() is None, running.stderr.read()
+            lost.touch()
+            said = running.stderr.read()
+        device = records.read("calm-otter").spec.devices[1]
+        assert running.returncode == 1
+        assert f"failed: GPU 1 ({device}) was lost; its worker can't compute. Start a cluster on other devices." in said
+        assert "What lay there is gone, so the run was ended." in said
+    finally:
+        command("down", "--all")
 
 
 @needs_dask_cuda

@@ -14,12 +14,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import cloudpickle
 import psutil
 
+from workbench.errors import FailedError
 from workbench.runs import counting, places, store, transfers
 from workbench.runs.counting import (
     GroupCount,
@@ -45,6 +46,7 @@ cloudpickle.register_pickle_by_value(places)
 cloudpickle.register_pickle_by_value(metrics)
 
 _PROGRESS_INTERVAL = 0.2  # seconds
+_DEVICES_INTERVAL = 1.0  # seconds between two looks at what the cluster's host says of its GPUs
 _CANCEL_GRACE = 3.0  # seconds that a worker gets to finish the task it is in
 _WORKER_ANSWER = 2.0  # seconds that a worker gets to say what it executes
 
@@ -78,7 +80,8 @@ def _outcome(run: Run, recording: Recording) -> dict[str, Any]:
             raise Cancelled
         from workbench.workloads.registry import template
 
-        return _conducted(run) if template(run.workload).conducted else _compute(run, recording)
+        with _while_devices_last(run):
+            return _conducted(run) if template(run.workload).conducted else _compute(run, recording)
     except Cancelled:
         return {"status": "cancelled"}
     except Exception as err:  # noqa: BLE001  the one place where a runner turns what went wrong into a sentence
@@ -176,6 +179,42 @@ def _arrays(run: Run) -> contextlib.AbstractContextManager[None]:
 def _counted(run: Run, client: Client) -> contextlib.AbstractContextManager[None]:
     """Count the blocks that lie on GPUs, where there are some."""
     return places.counted(client, run.id) if _has_gpus(run) else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _while_devices_last(run: Run) -> Iterator[None]:
+    """Run the block, and raise FailedError in it as soon as the cluster's host says that a GPU was lost.
+
+    Dask may never tell: where a worker can't take in a block, because its GPU is gone, the tasks that wait for the
+    block wait for ever (dask/distributed#6705).
+    """
+    if not _has_gpus(run):
+        yield
+        return
+    from workbench.runs.failures import told_of_loss
+
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_DEVICES_INTERVAL):
+            if told_of_loss(run) is not None:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+                return
+
+    def give_up(*_: object) -> None:
+        if not over.is_set():
+            over.set()
+            raise FailedError("What lay there is gone, so the run was ended.")
+
+    before = signal.signal(signal.SIGUSR1, give_up)
+    watching = threading.Thread(target=watch, name="devices", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
+        signal.signal(signal.SIGUSR1, before)
 
 
 def _has_gpus(run: Run) -> bool:

@@ -7,7 +7,10 @@ NumPy's is refused as CuPy refuses it, and numpy.asarray too.
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,8 +77,10 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
         return _given(found) if isinstance(found, np.ndarray) else found
 
 
-# Dask, distributed and Dask-CUDA have code for arrays of a module called cupy, which ours is none of.
+# Dask, distributed and Dask-CUDA have code for arrays of a module called cupy, which ours is none of. Its name stands
+# for this one, or each worker would make a class of its own of what another sends it.
 ndarray.__module__ = "standin"
+sys.modules["standin"] = sys.modules[__name__]
 
 
 def _taken(value: Any) -> Any:
@@ -166,4 +171,7 @@ def _serialize(array: ndarray) -> Any:
 
 @dask_deserialize.register(ndarray)
 def _deserialize(header: Any, frames: Any) -> ndarray:
+    # As CuPy does where the device that the block is to lie on is gone.
+    if Path(os.environ.get("STANDIN_TAKES_NOTHING_IN", "")).is_file():
+        raise RuntimeError("cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable")
     return ndarray(deserialize_numpy_ndarray(header, frames))
