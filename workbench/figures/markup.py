@@ -12,7 +12,9 @@ from dask.utils import format_bytes
 from workbench.runs import singular
 
 _NUMBERS = "border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 4px 0 12px"
-_CELL = "padding: 1px 12px 1px 0; text-align: right; white-space: nowrap"
+# Headers may take two lines, so that all columns are seen in a narrow sidebar.
+_HEAD = "padding: 1px 0 1px 8px; text-align: right; vertical-align: bottom"
+_CELL = "padding: 1px 0 1px 8px; text-align: right; white-space: nowrap"
 _FULL = 0.85
 """Share of a memory from which on it is shown as nearly full."""
 
@@ -60,7 +62,7 @@ def values_html(result: Mapping[str, Any]) -> str:
     found = singular.values(result)
     if found is None:
         return ""
-    head = tag("tr", *(tag("th", escape(name), style=_CELL) for name in found.header))
+    head = tag("tr", *(tag("th", escape(name), style=_HEAD) for name in found.header))
     rows = (tag("tr", *(tag("td", escape(cell), style=_CELL) for cell in row)) for row in found.rows)
     table = tag("table", tag("thead", head), tag("tbody", *rows), style=_NUMBERS, data_workbench="values")
     more = f"{found.left_out} smaller ones are in the record." if found.left_out else ""

@@ -70,7 +70,7 @@ class _ReadBed:
         raise BadInputError(
             f"{self.place} has genotypes of more samples than {fam}, which has {n}: row {start + int(more[0])} goes on "
             f"after them, where PLINK writes zeros. Expected {lines} lines in the .fam: it was cut short, or belongs "
-            "to another. If it is right: plink1.9 --bfile NAME --make-bed --out NEW writes zeros there."
+            "to another. If the .fam is right: plink1.9 --bfile NAME --make-bed --out NEW writes zeros there."
         )
 
 
