@@ -87,6 +87,8 @@ def test_singular_values_have_the_digits_that_are_right() -> None:
     assert many is not None
     assert (len(many.rows), many.left_out) == (20, 10)
     assert "10 smaller ones" in values_html({"singular_values": [1.0] * 30, "certificate": {"bound": [0.0] * 30}})
+    # A header that can't take two lines pushes the bounds out of a narrow sidebar.
+    assert "nowrap" not in values_html({"singular_values": [1.0], "certificate": {"bound": [0.0]}}).split("<tbody>")[0]
     assert values({"singular_values": [1.0]}) is None
     assert values_html({"value": 1.0}) == ""
 

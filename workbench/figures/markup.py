@@ -13,8 +13,8 @@ from workbench.runs import singular
 
 _NUMBERS = "border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 4px 0 12px"
 # Headers may take two lines, so that all columns are seen in a narrow sidebar.
-_HEAD = "padding: 1px 0 1px 8px; text-align: right; vertical-align: bottom"
-_CELL = "padding: 1px 0 1px 8px; text-align: right; white-space: nowrap"
+_HEAD = "padding: 1px 10px 1px 0; text-align: right; vertical-align: bottom"
+_CELL = "padding: 1px 10px 1px 0; text-align: right; white-space: nowrap"
 _FULL = 0.85
 """Share of a memory from which on it is shown as nearly full."""
 
