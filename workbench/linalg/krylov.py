@@ -36,6 +36,8 @@ Matrix = np.ndarray[Any, Any]
 EXACT = 64
 # Single precision leaves at best 4 ε of θ₁ in doubt, so that smaller tolerances could only end in starting over.
 SINGLE = 5e-6
+# Values that are known this well hardly change any more.
+SETTLED = 0.05
 # The blocks and products that are kept take at most this; then the space is cut down to its best vectors.
 BASIS_BYTES = 2**30
 
@@ -150,7 +152,7 @@ class _Search:
             bounds = interval(ritz, self.k)
             if self._accepted(bounds):
                 return self._ended(bounds, ritz, v)
-            if self._too_coarse(ritz):
+            if self._too_coarse(ritz, bounds):
                 return _orthonormal(v[:, : self.width if self._rough else 2 * self.width])
             if self.operator.passes >= self.max_passes:
                 return self._ended(bounds, ritz, v)
@@ -181,11 +183,16 @@ class _Search:
         )
         return ritz, v, products
 
-    def _too_coarse(self, ritz: Ritz) -> bool:
-        """Whether rounding alone takes half of the tolerance of one of the k values."""
+    def _too_coarse(self, ritz: Ritz, bounds: Interval) -> bool:
+        """Whether rounding alone takes most of the tolerance of one of the k values.
+
+        The first passes find them too small, and rounding is the smaller the larger they are.
+        """
         theta = ritz.s[: self.k] ** 2
-        width = np.sqrt(theta + ritz.floor) - np.sqrt(np.maximum(theta - ritz.floor, 0)) + 2 * ritz.floor_s
-        return bool((width > self.tol * ritz.s[: self.k]).any() and ritz.s[0] > 0)
+        error = (np.sqrt(theta + ritz.floor) - np.sqrt(np.maximum(theta - ritz.floor, 0))) / 2 + ritz.floor_s
+        grown = (self._relative(bounds, bounds.upper) <= SETTLED).all()
+        most = 0.8 * self.tol if grown else 2 * self.tol
+        return bool((error > most * ritz.s[: self.k]).any() and ritz.s[0] > 0)
 
     def _next(self, basis: _Basis, noise: float) -> Matrix:
         """The directions that the last products add; where they add fewer than a block has, random ones."""
