@@ -66,6 +66,12 @@ def test_all_plots_of_a_figure_say_that_its_gpus_are_simulated():
     assert all("SIMULATED" in plot.title.text for plot in figure.layout.gpus.plots)
 
 
+def test_a_figure_that_is_told_of_simulated_gpus_says_so_before_anything_has_come():
+    figure = LiveFigure(simulated=True)
+    figure.item()
+    assert all(plot.title.text.endswith(" · SIMULATED GPUs") for plot in figure.layout.titled)
+
+
 def test_other_gpus_are_named_by_their_own_plots_alone():
     figure, titles = titled("NVIDIA H200")
     assert titles == ["Tasks", "Progress", "CPU, % of a core", "Memory, GiB"]

@@ -128,7 +128,7 @@ def test_a_choice_that_cannot_be_used_is_a_sentence_and_starts_nothing(
     hardware = Hardware(Session(), started.append)
     hardware.form.set(**choice)
     until(lambda: sentence in hardware.notice.text)
-    assert hardware.plan.object == ""
+    until(lambda: hardware.plan.object == "")
     click(hardware.start_button)
     until(lambda: not hardware.start_button.disabled)
     assert sentence in hardware.notice.text

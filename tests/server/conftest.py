@@ -207,8 +207,10 @@ class FakeSession:
             raise ConflictError(f"The run {run} is still going on.")
         del self.all_runs[run]
 
-    def compare(self, workload: str, **given: Any) -> Comparison:
+    def compare(self, workload: str, *, ask: Callable[[str], None], **given: Any) -> Comparison:
         request = read_request({"workload": workload, **given})
+        if "ucx --workers 2" in request.on:
+            ask("UCX listens on all network interfaces.")
         self.needs(workload, request.parameters)
         return self.add_comparison("compare-new", request=request, status="starting", rows=())
 
@@ -270,7 +272,7 @@ class FakePatch(NamedTuple):
 class FakeFigure:
     """Draws the times of the batches it was fed; a batch of a negative time takes a mebibyte to draw."""
 
-    def __init__(self, theme: str, name: str) -> None:
+    def __init__(self, theme: str, name: str, simulated: bool) -> None:
         self.fed: list[float] = []
 
     def feed(self, batches: list[Any]) -> None:

@@ -95,12 +95,14 @@ async def test_the_logs_of_a_cluster_stand_below_the_names_of_who_wrote_them(api
 def test_each_gpu_says_what_it_does_who_holds_it_and_whether_it_is_proposed() -> None:
     gauges = {
         "GPU-0": Gauge(uuid="GPU-0", use=83, memory_used=4 * GIB, memory_total=16 * GIB, power=231.4, temperature=61),
-        "GPU-1": Gauge(uuid="GPU-1", processes=(GpuProcess(pid=7, memory=GIB),), missing={"use": "not supported"}),
+        "GPU-1": Gauge(
+            uuid="GPU-1", processes=(GpuProcess(pid=2**31 - 1, memory=GIB),), missing={"use": "not supported"}
+        ),
     }
     html = gpu_list(machine(gpu(0), gpu(1)), gauges, place="here", choice=Choice(one=False, proposed={"GPU-0"}))
     assert text_of(
         html
-    ) == "0 · SIMULATED 231 W · 61 °C 83 % 12.00 GiB free 1 · SIMULATED process 7 holds 1.00 GiB " + (
+    ) == "0 · SIMULATED 231 W · 61 °C 83 % 12.00 GiB free 1 · SIMULATED process 2147483647 holds 1.00 GiB " + (
         "No use: not supported."
     )
     assert re.findall(r'value="(GPU-\d)"( checked)?', html) == [("GPU-0", " checked"), ("GPU-1", "")]

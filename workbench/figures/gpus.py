@@ -5,9 +5,10 @@ Those of this machine as its NVML tells, those of a cluster as its workers tell,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.figures.markup import joined, listed, meter, paragraph, size, tag
 from workbench.hardware import Gpu, GpuSlice, Inventory
@@ -35,7 +36,6 @@ def gpu_list(
     *,
     place: str,
     choice: Choice | None = None,
-    process_name: Callable[[int], str] = lambda pid: f"process {pid}",
 ) -> str:
     """Return a row for each GPU and each MIG slice.
 
@@ -47,11 +47,9 @@ def gpu_list(
         Word that tells this list from others on the page.
     choice
         Gives each GPU in sight a box, with which it is chosen for a cluster.
-    process_name
-        Name of a process that holds memory, by its pid.
     """
     rows = [
-        _row(device, gauges.get(device.uuid, _SILENT), place, choice, process_name)
+        _row(device, gauges.get(device.uuid, _SILENT), place, choice)
         for gpu in inventory.gpus
         for device in _devices(gpu)
     ]
@@ -94,6 +92,19 @@ def cluster_gpu_list(
         silence = ""
     order = dict.fromkeys((*planned, *rows))
     return _list([rows[uuid] for uuid in order], place) + paragraph(silence, data_workbench="gpus-silence")
+
+
+def gpu_names(inventory: Inventory) -> str:
+    """Names of the GPUs of a machine with how many of each there are; '' without any."""
+    # The number of a simulated device is part of its name.
+    names = Counter((gpu.name or "GPU").removesuffix(f" {gpu.index}") for gpu in inventory.gpus)
+    return ", ".join(f"{n} × {name}" if n > 1 else name for name, n in names.items())
+
+
+def was_simulated(run: Mapping[str, Any]) -> bool:
+    """Whether a run was on GPUs that are simulated, as its machine told."""
+    gpus = (run.get("inventory") or {}).get("gpus") or ()
+    return bool((run.get("spec") or {}).get("devices")) and any("SIMULATED" in (gpu["name"] or "") for gpu in gpus)
 
 
 def slice_number(sample: GpuSample, beside: Iterable[GpuSample]) -> int:
@@ -174,7 +185,6 @@ def _row(
     gauge: Gauge,
     place: str,
     choice: Choice | None = None,
-    process_name: Callable[[int], str] = str,
     *,
     more: Iterable[str] = (),
     where: str = "",
@@ -190,7 +200,7 @@ def _row(
             tag("span", _condition(gauge), class_="wb-Muted", title=_limit(device)),
         ),
         _bars(label, device, gauge),
-        *_notes(device, gauge, process_name),
+        *_notes(device, gauge),
         *map(paragraph, more),
         id=f"wb-{place}-{device.uuid or device.label}",
         class_="wb-Gpu" if device.visible else "wb-Gpu wb-mod-hidden",
@@ -238,17 +248,26 @@ def _bars(label: str, device: _Device, gauge: Gauge) -> str:
     return tag("div", *bars, class_="wb-Gpu-bars") if bars else ""
 
 
-def _notes(device: _Device, gauge: Gauge, process_name: Callable[[int], str]) -> Iterator[str]:
+def _notes(device: _Device, gauge: Gauge) -> Iterator[str]:
     if not device.visible:
         yield paragraph("Hidden by CUDA_VISIBLE_DEVICES.")
     holders = [
-        f"{process_name(each.pid)}{f' holds {size(each.memory)}' if each.memory else ''}"
+        f"{_process_name(each.pid)}{f' holds {size(each.memory)}' if each.memory else ''}"
         for each in gauge.processes or ()
     ]
     yield paragraph(", ".join(holders))
     # One that is cut up has its use and memory in its slices.
     if device.choosable:
         yield from map(paragraph, _absences(gauge))
+
+
+def _process_name(pid: int) -> str:
+    import psutil
+
+    try:
+        return f"{psutil.Process(pid).name()} ({pid})"
+    except psutil.Error:
+        return f"process {pid}"
 
 
 def _absences(gauge: Gauge) -> Iterator[str]:

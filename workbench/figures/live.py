@@ -62,9 +62,11 @@ class LiveFigure:
         'light' or 'dark'.
     name
         What the figure calls the cluster when it has nothing to show.
+    simulated
+        Whether its GPUs are known to be simulated, which every title says. Found out from their samples otherwise.
     """
 
-    def __init__(self, theme: str = "light", name: str = "this cluster") -> None:
+    def __init__(self, theme: str = "light", name: str = "this cluster", *, simulated: bool = False) -> None:
         if theme not in THEMES:
             raise BadInputError(f"Unknown theme {theme!r}. Choose one of: {', '.join(THEMES)}.")
         self.theme = THEMES[theme]
@@ -75,7 +77,7 @@ class LiveFigure:
         self._gpus = GpuLines(self.theme)
         self._counts: dict[str, Mapping[str, int]] = {}
         self._recorded = False
-        self._simulated = False
+        self._simulated = simulated
         self._others = False
         self._records: list[Tasks] = []
         self._pinned: tuple[float, float, int, int] | None = None

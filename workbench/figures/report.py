@@ -13,6 +13,7 @@ from workbench import config
 from workbench.errors import NotFoundError
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.diagnosis import diagnosis_html
+from workbench.figures.gpus import was_simulated
 from workbench.figures.live import LiveFigure, format_bytes, format_seconds
 from workbench.figures.measured import Section, plain, sections, sections_html, sections_script
 from workbench.monitor.events import Batch
@@ -237,9 +238,7 @@ def _heading(run: Mapping[str, Any]) -> str:
 
 def titled(run: Mapping[str, Any]) -> str:
     """Name of a run's workload, and that its GPUs were simulated where they were."""
-    gpus = (run.get("inventory") or {}).get("gpus") or ()
-    simulated = (run.get("spec") or {}).get("devices") and any("SIMULATED" in (gpu["name"] or "") for gpu in gpus)
-    return f"{'SIMULATED · ' if simulated else ''}{run.get('workload') or 'run'}"
+    return f"{'SIMULATED · ' if was_simulated(run) else ''}{run.get('workload') or 'run'}"
 
 
 def _imported(run: Mapping[str, Any]) -> str:

@@ -89,6 +89,8 @@ class Hardware:
             row(self.start_button, self.force, self.consent),
             self.notice.view,
         )
+        self.simulated = False
+        """Whether its GPUs are simulated, which every title says."""
         self._show_hardware()
         self.refresh()
 
@@ -155,7 +157,9 @@ class Hardware:
 
     def _show_hardware(self) -> None:
         try:
-            self._summary.object = _summary(self._session.hardware())
+            inventory = self._session.hardware()
+            self.simulated = inventory.simulated
+            self._summary.object = _summary(inventory)
             offered = self._session.profiles()
         except WorkbenchError as err:
             self._summary.object = sentence(str(err), "bad")
@@ -206,7 +210,7 @@ class GpuPicker:
         """Show these devices to choose from; none hides the boxes."""
         self.has_gpus, self._one = bool(inventory.gpus), one
         self._planned = []
-        self.boxes.param.update(value=[], options={device.label: device.uuid for device in devices})
+        self.boxes.param.update(value=[], options={f"GPU {device.label}": device.uuid for device in devices})
         self.boxes.visible = bool(devices)
         if self.has_gpus:
             self.show(_bars(inventory))
@@ -246,17 +250,15 @@ def _bars(inventory: Inventory) -> str:
 
 
 def _summary(inventory: Inventory) -> str:
+    from workbench.figures.gpus import gpu_names
+
     cpu, memory = inventory.cpu, inventory.memory
     parts = [
         cpu.model or "Processor unknown",
         f"{cpu.usable} of {cpu.threads} threads may be used" if cpu.threads else f"{cpu.usable} threads may be used",
         f"{format_bytes(memory.limit)} of memory",
     ]
-    parts += [
-        f"GPU {gpu.index}: {gpu.name}" + (f", {format_bytes(gpu.memory_total)}" if gpu.memory_total else "")
-        for gpu in inventory.gpus
-    ]
-    parts += [] if inventory.gpus else ["no GPU"]
+    parts += [gpu_names(inventory) or "no GPU"]
     unread = "".join(
         f"<li><code>{escape(name)}</code> {escape(reason)}</li>" for name, reason in inventory.missing.items()
     )

@@ -73,11 +73,20 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         "light" or "dark"; found out from the page by default.
     inline
         Take Panel's JavaScript from the installed package, so that it works without the internet.
+    simulated
+        Whether the GPUs are known to be simulated, which every title says.
     """
 
     parts: ClassVar[tuple[Part, ...]] = PARTS
 
-    def __init__(self, *, name: str = "this cluster", theme: str | None = None, inline: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        name: str = "this cluster",
+        theme: str | None = None,
+        inline: bool = True,
+        simulated: bool = False,
+    ) -> None:
         if theme is not None and theme not in THEMES:
             raise BadInputError(f"theme is {theme!r:.40}. Give 'light' or 'dark', or leave it out to follow the page.")
         super().__init__()
@@ -92,6 +101,7 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self._returning = False
         self._wanted: str | None = None
         self._name = name
+        self._simulated = simulated
         self._make(theme or "light")
         self._pane = pn.pane.Bokeh(self._figure.model, sizing_mode="stretch_width", margin=0, autodispatch=False)
         self._status = html()
@@ -148,7 +158,7 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
     def _make(self, theme: str) -> None:
         from workbench.figures.live import LiveFigure
 
-        figure = LiveFigure(theme=theme, name=self._name)
+        figure = LiveFigure(theme, self._name, simulated=self._simulated)
         _show_only(figure.layout, self.parts)
         figure.apply(figure.patches())
         self._range = figure.layout.time
@@ -307,7 +317,7 @@ class Watch(Figure):
                 f"{type(self).__name__} shows what the cluster of a Dask client does, and {client!r:.60} is none. "
                 "Give one, such as workbench.connect('calm-otter')."
             )
-        super().__init__(**options)
+        super().__init__(simulated=_simulated(client), **options)
         self.client = client
         self._feed: Feed | None = None
         self._said = ""
@@ -449,6 +459,17 @@ def _run(run: Run | str) -> Run:
     from workbench.runs import store
 
     return store.find(run) if isinstance(run, str) else run
+
+
+def _simulated(client: Client) -> bool:
+    """Whether GPUs of a cluster are simulated, as its scheduler knows before the first sample."""
+    if client.asynchronous or client.status != "running":
+        return False
+    try:
+        workers = client.scheduler_info(n_workers=1)["workers"].values()
+    except OSError:  # who can't be reached is told of in the figure
+        return False
+    return any((worker.get("gpu") or {}).get("name", "").startswith("SIMULATED") for worker in workers)
 
 
 def _show_only(layout: Layout, parts: tuple[Part, ...]) -> None:

@@ -79,7 +79,7 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self._awake = asyncio.Event()
         self._view = Shown(
             self.close,
-            html("<h2>Workbench</h2>"),
+            html(f"<h2>Workbench{' · SIMULATED GPUs' if self.hardware.simulated else ''}</h2>"),
             self.notice.view,
             pn.FlexBox(
                 _column(self.hardware.view, self.workloads.view),
@@ -183,7 +183,8 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
     def _show_figure(self, figure: Watch | Replay, title: str) -> None:
         self.watched = figure
         figure.toolbar.insert(0, button("Close", self._unwatch))
-        self._title.object = f"<h3>{escape(title)}</h3>"
+        mark = "SIMULATED · " if self.hardware.simulated else ""
+        self._title.object = f"<h3>{mark}{escape(title)}</h3>"
         self._figure.objects = [figure.__panel__()]
         self._watching.visible = True
 

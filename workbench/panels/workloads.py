@@ -59,7 +59,11 @@ class Workloads:
         )
         self._about = html()
         self._form = pn.Column(sizing_mode="stretch_width")
-        self.preset = pn.widgets.Select(label="Preset", options={"none": ""}, **shared | {"width": 488})
+        self.preset = pn.widgets.Select(
+            label="Preset",
+            options={"none": ""},
+            **shared | {"width": None, "max_width": 488, "sizing_mode": "stretch_width"},
+        )
         when_changed(self.workload, self._show_workload)
         when_changed(self.cluster, self.refresh)
         when_changed(self.preset, self._use_preset)

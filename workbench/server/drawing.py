@@ -14,10 +14,10 @@ SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js")
 """What the figure needs of BokehJS, in the order in which it must run."""
 
 
-def document(theme: str, name: str, base_url: str) -> dict[str, Any]:
+def document(theme: str, name: str, base_url: str, *, simulated: bool) -> dict[str, Any]:
     """Return an empty figure for a page to embed; `names` are what patches and the page find in it."""
     return {
-        "item": LiveFigure(theme, name).item(),
+        "item": LiveFigure(theme, name, simulated=simulated).item(),
         "names": {name: name for name in (*COLUMNS, "time", "empty")},
         "bokeh": scripts(base_url),
     }

@@ -455,10 +455,14 @@ def _document(session: Session, kind: str, name: str, theme: str, base_url: str)
         from workbench.server import comparisons
 
         return comparisons.document(session, name, theme, base_url)
-    cluster = session.cluster(name).name if kind == "cluster" else session.show(name).cluster
     from workbench.server.drawing import document
+    from workbench.server.recorded import of_simulated, on_simulated
 
-    return document(theme, cluster, base_url)
+    if kind == "cluster":
+        record = session.cluster(name)
+        return document(theme, record.name, base_url, simulated=on_simulated(session, record))
+    run = session.show(name)
+    return document(theme, run.cluster, base_url, simulated=of_simulated(run))
 
 
 class FigurePatches(Handler):

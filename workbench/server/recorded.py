@@ -8,8 +8,22 @@ from typing import TYPE_CHECKING
 from workbench.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
+    from workbench.clusters.records import ClusterRecord
     from workbench.monitor.events import Batch
     from workbench.runs.store import Run
+    from workbench.session import Session
+
+
+def on_simulated(session: Session, record: ClusterRecord) -> bool:
+    """Whether the GPUs of a cluster are simulated, as this machine tells before any worker has."""
+    return bool(record.spec.devices) and session.hardware().simulated
+
+
+def of_simulated(run: Run) -> bool:
+    """Whether the GPUs of a run were simulated."""
+    from workbench.figures.gpus import was_simulated
+
+    return was_simulated(run.model_dump(include={"spec", "inventory"}))
 
 
 def read_batches(run: Run) -> list[Batch]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.figures import markup
 from workbench.figures.diagnosis import diagnosis_html
-from workbench.figures.gpus import Choice, cluster_gpu_list, gpu_list
+from workbench.figures.gpus import Choice, cluster_gpu_list, gpu_list, gpu_names
 from workbench.figures.markup import (
     ago,
     duration,
@@ -86,16 +86,11 @@ def _memory(inventory: Inventory) -> str:
 
 
 def _gpu_names(inventory: Inventory) -> str:
-    from collections import Counter
-
-    # The number of a simulated device is part of its name.
-    names = Counter((gpu.name or "GPU").removesuffix(f" {gpu.index}") for gpu in inventory.gpus)
-    if not names:
+    if not inventory.gpus:
         return ""
     cuda = inventory.cuda
     about = joined((cuda.driver_version and f"driver {cuda.driver_version}", cuda.version and f"CUDA {cuda.version}"))
-    listed = ", ".join(f"{n} × {name}" if n > 1 else name for name, n in names.items())
-    return escape(listed) + (faint(f" · {about}") if about else "")
+    return escape(gpu_names(inventory)) + (faint(f" · {about}") if about else "")
 
 
 def _card(card: NetworkCard) -> str:
@@ -116,7 +111,6 @@ def gpus(sight: Sight, profile: str) -> str:
         gauges,
         place="machine",
         choice=_choice(profile, inventory),
-        process_name=_process_name,
     )
 
 
@@ -157,15 +151,6 @@ def code(sight: Sight, name: str) -> str:
         + paragraph("The same cluster without this package:")
         + markup.code(record["code"], "cluster-code")
     )
-
-
-def _process_name(pid: int) -> str:
-    import psutil
-
-    try:
-        return f"{psutil.Process(pid).name()} ({pid})"
-    except psutil.Error:
-        return f"process {pid}"
 
 
 def _record(sight: Sight, name: str) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from workbench.errors import ConflictError, FailedError, WorkbenchError
 from workbench.server.answers import patch_answer
 from workbench.server.fragments import Fragments
 from workbench.server.heard import Heard, WorkersGpus
+from workbench.server.recorded import on_simulated
 from workbench.server.state import StateWatcher
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ POLLED_FOR = 15.0
 """Seconds for which a figure that is polled is kept between two polls."""
 
 FeedOpener = Callable[[str, Callable[["Batch"], None]], AbstractAsyncContextManager[Any]]
-FigureMaker = Callable[[str, str], "LiveFigure"]
+FigureMaker = Callable[[str, str, bool], "LiveFigure"]
+"""Makes a figure in a theme, of a cluster of a name, and whether its GPUs are simulated."""
 
 
 class Watching:
@@ -81,7 +83,8 @@ class Watching:
         Raises a WorkbenchError when there is none of this name, or when it failed or was lost.
         """
         record = await self._alive(name)
-        figure = await asyncio.to_thread(self._make_figure, theme, name)
+        simulated = await asyncio.to_thread(on_simulated, self.session, record)
+        figure = await asyncio.to_thread(self._make_figure, theme, name, simulated)
         feed = self._feed_of(record)
         watch = Watch(figure, on_change, feed)
         feed.join(watch)
@@ -109,11 +112,11 @@ class Watching:
 
     async def watch_run(self, run_id: str, theme: str, on_change: Callable[[], None]) -> Watch:
         """Show what was recorded of a run, as one set of patches."""
-        from workbench.server.recorded import read_batches
+        from workbench.server.recorded import of_simulated, read_batches
 
         run = await asyncio.to_thread(self.session.show, run_id)
         batches = await asyncio.to_thread(read_batches, run)
-        figure = await asyncio.to_thread(self._make_figure, theme, run.cluster)
+        figure = await asyncio.to_thread(self._make_figure, theme, run.cluster, of_simulated(run))
         watch = Watch(figure, on_change)
         watch.add(batches)
         return watch
@@ -433,10 +436,10 @@ def _nothing() -> None:
     pass
 
 
-def _make_figure(theme: str, name: str) -> LiveFigure:
+def _make_figure(theme: str, name: str, simulated: bool) -> LiveFigure:
     from workbench.figures.live import LiveFigure
 
-    return LiveFigure(theme, name)
+    return LiveFigure(theme, name, simulated=simulated)
 
 
 @asynccontextmanager
