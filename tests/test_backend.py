@@ -34,7 +34,8 @@ def device_client() -> Iterator[Any]:
         "        print(cluster.scheduler_address, flush=True)\n"
         "        sys.stdin.read()\n"
     )
-    env = os.environ | {"PYTHONPATH": str(STANDIN)}
+    # As Dask's own workers have it: on a busy machine, threads of BLAS wait for each other.
+    env = os.environ | {"PYTHONPATH": str(STANDIN), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", code], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

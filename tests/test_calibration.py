@@ -1,10 +1,14 @@
 import pytest
 
+from tests.test_backend import device_client
+from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, NotFoundError
+from workbench.errors import BadInputError, ConflictError, NotFoundError
 from workbench.hardware import rates
 from workbench.runs.forecasting import calibration
 from workbench.runs.forecasting.calibration import Calibration
+
+__all__ = ["device_client"]  # a fixture
 
 
 def example(**changes):
@@ -38,6 +42,7 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(calibration, "_RUNS_MEASURED", 1)
     monkeypatch.setattr(calibration, "_LARGE_GRAPH", 4)
     monkeypatch.setattr(rates, "_ELEMENTS", 40_000)
+    monkeypatch.setattr(rates, "_SIDE", 64)
     monkeypatch.setattr(rates, "_FILE_BYTES", 10_000)
 
 
@@ -57,6 +62,38 @@ def test_a_cluster_is_measured_in_all_its_threads(quick_client, spec, small_piec
     assert 0 < found.task_seconds < 1
     assert found.load >= 0
     assert Calibration.model_validate_json(found.model_dump_json()) == found
+
+
+def test_gpus_are_measured_by_the_same_pieces_made_of_cupys_arrays(device_client, data_folder, small_pieces):
+    gpus = ClusterSpec(
+        profile="gpu", n_workers=1, threads_per_worker=2, memory_limit=2**30, devices=("GPU-0",), cupy=True
+    )
+    found = calibration.measure(device_client, gpus)
+    assert set(found.rates) == set(rates.KINDS)
+    assert all(rate > 0 for rate in (*found.rates.values(), *found.one_thread.values()))
+    assert found.device == "GPU"
+    assert "1 × GPU, 2 threads" in found.describe()
+    calibration.keep(found)
+    assert calibration.for_spec(gpus) == found
+    assert calibration.for_spec(ClusterSpec(n_workers=1, threads_per_worker=2, memory_limit=2**30)) is None
+
+
+def test_a_gpu_cluster_without_cupy_is_not_measured_and_the_remedy_is_named(data_folder):
+    spec = ClusterSpec(profile="gpu", n_workers=1, threads_per_worker=1, memory_limit=2**30, devices=("GPU-0",))
+    record = ClusterRecord(name="calm-otter", spec=spec, status="ready", n_workers=1)
+    with pytest.raises(ConflictError, match=r"have no CuPy, with which its GPUs are measured\. Install it"):
+        calibration.calibrate(record)
+
+
+def test_two_gpus_do_twice_as_much_as_one_and_more_threads_nothing_more():
+    from workbench.runs.forecasting.duration import model_seconds
+    from workbench.workloads.registry import template
+
+    found = example(profile="gpu", n_workers=1, device="A card", task_seconds=0.0, start_seconds=0.0)
+    chosen = template("array_sum")
+    needs = chosen.needs(chosen.validate({"shape": [8000, 8000], "chunks": 2000}, on_gpu=True))
+    one, threads, two = (model_seconds(needs, found, workers, many) for workers, many in ((1, 1), (1, 4), (2, 2)))
+    assert one == threads == pytest.approx(2 * two)
 
 
 def test_what_was_measured_is_found_again_for_clusters_of_that_shape(data_folder):

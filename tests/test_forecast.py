@@ -8,6 +8,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
+from dask.utils import format_bytes
 
 from tests.test_calibration import example, small_pieces
 from workbench.clusters.records import ClusterRecord
@@ -107,6 +108,81 @@ def test_what_wont_fit_is_not_started_unless_somebody_insists(data_folder, monke
     run = submit("array_sum", large, ready(data_folder), force=True)
     assert started == [run]
     assert store.get(run.id).forecast["verdict"] == "won't fit"
+
+
+ON_GPUS = """
+import json
+from workbench.clusters.devices import devices_of
+from workbench.clusters.spec import ClusterSpec
+from workbench.hardware import inventory
+from workbench.session import Session
+session, found = Session(), devices_of(inventory())
+def told(name, parameters, **changes):
+    spec = ClusterSpec(profile="gpus", n_workers=2, threads_per_worker=1, devices=tuple(each.uuid for each in found),
+                       **({"memory_limit": 32 * 2**30} | changes))
+    forecast = session.forecast(name, parameters, spec)
+    return [forecast.verdict, forecast.sentence, forecast.device_memory, forecast.memory_per_worker, forecast.chunks]
+svd = {"dtype": "float64", "method": "dask"}
+print(json.dumps({
+    "total": found[0].total,
+    "small": told("array_sum", {"size": "4GiB"}),
+    "limited": told("compressed_svd", {"size": "20GiB"} | svd, device_memory_limit=6 * 2**30),
+    "little host": told("compressed_svd", {"size": "20GiB"} | svd, device_memory_limit=6 * 2**30, memory_limit=2**31),
+    "pool": told("array_sum", {"size": "4GiB"}, rmm_pool_size=8 * 2**30),
+    "huge block": told("array_sum", {"shape": [400_000, 400_000], "chunks": 100_000}),
+    "huge block again": told("array_sum", {"shape": [400_000, 400_000], "chunks": "1GiB"}),
+    "genotypes": told("genotype_pca", {"n_variants": 100_000}),
+}))
+"""
+
+
+def test_on_gpus_it_is_the_cards_memory_that_must_hold_it_beside_the_workers(simulated_nvml, data_folder):
+    from workbench import config
+
+    told = json.loads(simulated_nvml.python(ON_GPUS, 2, env={"DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())}))
+    card = format_bytes(told["total"])
+    verdict, sentence, on_gpu, in_worker, _ = told["small"]
+    assert verdict == "fits"
+    assert f"on a GPU at most, which has {card}, and {format_bytes(in_worker)} in its worker" in sentence
+    assert on_gpu > 2**29 > in_worker
+    assert told["pool"] == told["small"]
+    verdict, sentence, *_ = told["limited"]
+    assert verdict == "will spill"
+    assert f"on a GPU of {card}, and from 6.00 GiB on its blocks move to the memory of its worker" in sentence
+    verdict, sentence, _, in_worker, _ = told["little host"]
+    assert (verdict, "go to disk" in sentence, f"what a GPU of {card}" in sentence) == ("will spill", True, True)
+    assert in_worker > 2**31
+    verdict, sentence, *_, chunks = told["huge block"]
+    assert (verdict, "on one GPU at once, and a GPU has" in sentence) == ("won't fit", True)
+    assert f"chunks={chunks}" in sentence
+    assert told["huge block again"][0] == "fits"
+    verdict, sentence, on_gpu, *_ = told["genotypes"]
+    assert ("in a worker at most" in sentence, on_gpu) == (True, None)
+
+
+AWAY = ClusterSpec(profile="gpu", n_workers=1, threads_per_worker=1, memory_limit=2**32, devices=("GPU-away",))
+
+
+def test_of_a_gpu_that_nobody_sees_here_the_spec_tells_the_memory_or_its_worker_is_judged(data_folder):
+    session = Session()
+    pool = AWAY.model_copy(update={"rmm_pool_size": 4 * 2**30})
+    found = session.forecast("array_sum", {"shape": [30_000, 30_000], "chunks": 30_000}, pool)
+    assert (found.verdict, "a GPU has 4.00 GiB" in found.sentence) == ("won't fit", True)
+    limit = AWAY.model_copy(update={"device_memory_limit": 8 * 2**30})
+    found = session.forecast("array_sum", {"size": "1GiB"}, limit)
+    assert (found.verdict, "which has 8.00 GiB" in found.sentence) == ("fits", True)
+    unknown = session.forecast("array_sum", {"size": "1GiB"}, AWAY)
+    assert (unknown.device_memory, "in a worker at most" in unknown.sentence) == (None, True)
+
+
+def test_what_is_read_for_a_gpu_passes_through_its_workers_memory(data_folder, tmp_path):
+    np.save(tmp_path / "m.npy", np.zeros((400_000, 100)))
+    given = {"path": str(tmp_path / "m.npy"), "chunks": [200_000, 100]}
+    limit = AWAY.model_copy(update={"device_memory_limit": 8 * 2**30})
+    found = Session().forecast("svd_of_file", given, limit)
+    assert found.memory_per_worker >= 2 * 160_000_000
+    found = Session().forecast("svd_of_file", given, limit.model_copy(update={"memory_limit": 2**28}))
+    assert (found.verdict, "in one worker at once" in found.sentence) == ("won't fit", True)
 
 
 # Sizes at which blocks outweigh what a process takes by itself. What starts clusters of its own is left out.

@@ -63,6 +63,8 @@ class Forecast(NamedTuple):
     """`low` and `high`, between which four in five lie; None where nothing is known of this hardware."""
     memory_per_worker: int | None = None
     """Bytes in the fullest worker."""
+    device_memory: int | None = None
+    """Bytes on the fullest GPU; None where no arrays lie on GPUs."""
     chunks: str | None = None
     """Size of blocks with which it would fit."""
     basis: Literal["measured here", "measured elsewhere", "history", "published"] | None = None
@@ -247,6 +249,12 @@ class Session:
         inventory = self.hardware().model_dump(mode="json")
         return submit(workload, parameters, record, inventory=inventory, force=force)
 
+    def consent(self, workload: str, parameters: Mapping[str, Any], cluster: ClusterRecord | ClusterSpec) -> str | None:
+        """Say what a person agrees to who runs this there; None where it is harmless. Nothing starts."""
+        from workbench.runs.submit import consent
+
+        return consent(workload, parameters, cluster, self.hardware())
+
     def runs(
         self, *, limit: int | None = 50, offset: int = 0, workload: str | None = None, status: str | None = None
     ) -> tuple[Run, ...]:
@@ -322,6 +330,7 @@ class Session:
         parameters: Mapping[str, Any] | str | None = None,
         *,
         on: Sequence[str] | str = ("cpu",),
+        ask: Callable[[str], None] | None = None,
         **options: Any,
     ) -> Comparison:
         """Start to compare architectures and return at once; `wait_comparison` tells how it goes on.
@@ -332,6 +341,9 @@ class Session:
             Those of the workload, by name or as a text such as 'size=2GiB seed=1'.
         on
             Lines such as 'cpu --workers 2 --threads 1', or '--cluster NAME' for one that runs; or all in one text.
+        ask
+            Hears what a person has to agree to before anything starts, such as UCX that listens on all network
+            interfaces; raises to refuse.
         options
             `sweep` (values by name), `weak`, `repeats` and `warmup`; see
             `workbench.runs.comparing.comparisons.Request`.
@@ -339,7 +351,7 @@ class Session:
         from workbench.runs.comparing.compare import read_request, submit
 
         given = {"workload": workload, "parameters": parameters or {}, "on": on, **options}
-        return submit(read_request(given), self.hardware())
+        return submit(read_request(given), self.hardware(), ask=ask)
 
     def compare_runs(self, runs: Sequence[str]) -> Comparison:
         """Put runs of the past beside one another, with that in which they differ."""

@@ -266,7 +266,10 @@ def show_forecast(forecast: Forecast, hardware: str) -> None:
         about["Verdict"] = Text(forecast.verdict, style)
     about[""] = forecast.sentence
     if forecast.memory_per_worker is not None:
-        about["Memory"] = f"{format_bytes(forecast.memory_per_worker)} in the fullest worker"
+        on_gpu = (
+            "" if forecast.device_memory is None else f"{format_bytes(forecast.device_memory)} on the fullest GPU, "
+        )
+        about["Memory"] = f"{on_gpu}{format_bytes(forecast.memory_per_worker)} in the fullest worker"
     for index, note in enumerate(forecast.notes):
         about["Notes" if index == 0 else " " * index] = note
     console.print(_pairs(about))

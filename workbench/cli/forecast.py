@@ -38,7 +38,8 @@ def _forecast(arguments: argparse.Namespace) -> int:
 
 def _would_help(found: Forecast, spec: ClusterSpec) -> bool:
     """Whether a calibration would tell how long it takes, where nothing else does and it can start at all."""
-    return found.seconds is None and bool(found.needs.get("work")) and not spec.devices and found.verdict != "won't fit"
+    measurable = spec.cupy or not spec.devices
+    return found.seconds is None and bool(found.needs.get("work")) and measurable and found.verdict != "won't fit"
 
 
 def _hardware_of(session: Session, arguments: argparse.Namespace) -> tuple[ClusterRecord | ClusterSpec, ClusterSpec]:

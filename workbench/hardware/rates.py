@@ -70,6 +70,8 @@ UNITS: Mapping[str, str] = {
 }
 
 _ELEMENTS = 2_000_000
+_SIDE = 768
+"""Of a square matrix."""
 _FILE_BYTES = 32_000_000
 
 Piece = Callable[[], tuple[float, float]]
@@ -205,7 +207,7 @@ def _read(on: _Library) -> Piece:
 
 def _gemm(on: _Library, dtype: str) -> Piece:
     # A GPU is only busy with larger ones.
-    side = 3072 if on.on_gpu else 768
+    side = 4 * _SIDE if on.on_gpu else _SIDE
     a = on.xp.ones((side, side), dtype)
     return _timed(2.0 * side**3, lambda: a @ a, on.finish)
 

@@ -189,6 +189,7 @@ def pca_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         work={"thin_f32": 4.0 * passes * n_variants * n_samples * width, "read": float(times * packed)}
         | ({"integers": float(times * n_variants * n_samples)} if resolved["path"] is None else {}),
         moved=2 * passes * width * n_samples * 8,
+        on_device=False,
         sentence=f"Goes through {format_bytes(packed)} of packed genotypes about {passes} times, {hold}: "
         f"{format_bytes(held)} in the hands of one worker at a time.",
     )
@@ -213,6 +214,7 @@ def packing_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs
         n_tasks=n_blocks,
         n_blocks=n_blocks,
         work={"read": 4.0 * packed, "write": 4.0 * packed},
+        on_device=False,
         sentence=f"Writes about {format_bytes(packed)} of packed genotypes block by block: "
         f"{format_bytes(held * threads_per_worker)} in a worker at a time is enough.",
     )

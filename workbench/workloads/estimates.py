@@ -169,7 +169,11 @@ def svd_of_file(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     x = _matrix(resolved)
     read = math.prod(resolved["blocks"]) * x.dtype.itemsize
     # A block as it is stored, which may be mapped into memory, and as it is worked on.
-    taken = 2 * max(read, x.block)
+    needs = _of_file(x, resolved, 2 * max(read, x.block), threads_per_worker)
+    return needs.model_copy(update={"on_host": 2 * read * threads_per_worker})
+
+
+def _of_file(x: _Matrix, resolved: Mapping[str, Any], taken: int, threads_per_worker: int) -> Needs:
     centred = x.n_bytes if resolved["center"] else 0
     work: Work = {"write": 2 * x.n_bytes + centred, "read": 2 * x.n_bytes + centred}
     ours = resolved["method"] == "workbench"

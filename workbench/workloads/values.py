@@ -85,6 +85,10 @@ class Needs(BaseModel):
     """Computations that wait for each other, each with what a small one takes."""
     moved: int = 0
     """Bytes that travel where each block meets another worker's."""
+    on_device: bool = True
+    """Whether it is on the GPUs that its arrays lie, where workers have some."""
+    on_host: int = 0
+    """Bytes of a worker's own memory in which blocks are read that then go to its GPU."""
 
     def peak(self, n_workers: int) -> int:
         """Bytes in the fullest of so many workers, over what its process takes by itself."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import platform
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -146,7 +147,7 @@ def measure(client: Client, spec: ClusterSpec) -> Calibration:
     cpu = processor()
     load = psutil.cpu_percent(0.3) / 100 * (psutil.cpu_count() or 1)
     rounds = [_round(client, spec) for _ in range(_ROUNDS)]
-    tasks = [_graph_seconds(client) for _ in range(_ROUNDS)]
+    tasks = [_graph_seconds(client, on_gpu=bool(spec.devices)) for _ in range(_ROUNDS)]
     small, large = (statistics.median(each[part] for each in tasks) for part in (0, 1))
     per_task = max(1e-5, (large - small) / (_tasks(_LARGE_GRAPH) - _tasks(_SMALL_GRAPH)))
     together = {kind: statistics.median(each[kind] for each in rounds) for kind in rounds[0]}
@@ -201,7 +202,7 @@ def _round(client: Client, spec: ClusterSpec) -> dict[str, float]:
     threads = 1 if spec.devices else spec.threads_per_worker
     futures = [
         client.submit(
-            _do_each,
+            _by_value(_do_each),
             rates.KINDS if thread == 0 else [kind for kind in rates.KINDS if kind not in rates.DISK],
             start,
             on_gpu=bool(spec.devices),
@@ -220,9 +221,14 @@ def _round(client: Client, spec: ClusterSpec) -> dict[str, float]:
 
 def _alone(client: Client, spec: ClusterSpec) -> dict[str, float]:
     address, on_gpu = _addresses(client)[0], bool(spec.devices)
-    futures = client.submit(_do_each, rates.SERIAL, time.time(), on_gpu=on_gpu, workers=[address], pure=False)
-    found: dict[str, float] = futures.result()
+    future = client.submit(_by_value(_do_each), rates.SERIAL, time.time(), on_gpu=on_gpu, workers=[address], pure=False)
+    found: dict[str, float] = future.result()
     return found
+
+
+def _by_value(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what does the same and can't be pickled by its name: then cloudpickle sends the registered modules."""
+    return lambda *args, **kwargs: function(*args, **kwargs)
 
 
 def _do_each(
@@ -267,7 +273,7 @@ def _travelling(client: Client, spec: ClusterSpec) -> float:
     found = []
     for _ in range(_ROUNDS):
         held = [
-            client.submit(_numbers, _TRAVELLING, bool(spec.devices), workers=[address], pure=False)
+            client.submit(_by_value(_numbers), _TRAVELLING, bool(spec.devices), workers=[address], pure=False)
             for address in addresses
         ]
         _wait(held)
@@ -299,17 +305,21 @@ def _device(spec: ClusterSpec) -> str:
     return min(devices.names(spec), default="GPU") if spec.devices else ""
 
 
-def _graph_seconds(client: Client) -> tuple[float, float]:
+def _graph_seconds(client: Client, *, on_gpu: bool) -> tuple[float, float]:
     """Seconds of a computation of few tasks and of one of many, which do nothing to speak of."""
     import dask.array as da
 
+    from workbench.linalg import backend
+
     found = []
-    for side in (_SMALL_GRAPH, _LARGE_GRAPH):
-        began = time.perf_counter()
-        x = da.random.default_rng().random((4 * side, 4 * side), chunks=4)
-        (total,) = client.persist([(x + x.T).sum()])
-        client.compute(total).result()
-        found.append(time.perf_counter() - began)
+    with backend.on_workers() if on_gpu else contextlib.nullcontext():
+        for side in (_SMALL_GRAPH, _LARGE_GRAPH):
+            began = time.perf_counter()
+            rs = da.random.RandomState(0) if on_gpu else da.random.default_rng()
+            x = rs.random(size=(4 * side, 4 * side), chunks=4)
+            (total,) = client.persist([(x + x.T).sum()])
+            client.compute(total.to_backend("numpy")).result()
+            found.append(time.perf_counter() - began)
     return found[0], found[1]
 
 
@@ -410,7 +420,7 @@ def is_exact(found: Calibration, spec: ClusterSpec) -> bool:
 
 def _alike(one: Calibration, spec: ClusterSpec) -> bool:
     """Whether its rates can tell of clusters of this spec: of the same GPUs, or else of the same profile."""
-    return one.device in devices.names(spec) if spec.devices else one.profile == spec.profile
+    return one.device in (devices.names(spec) or {"GPU"}) if spec.devices else one.profile == spec.profile
 
 
 def _distance(one: Calibration, spec: ClusterSpec) -> float:

@@ -1,7 +1,9 @@
 """Will it fit, how long will it take, what will it cost, and what would it take elsewhere? Asked before anything runs.
 
 Memory follows Dask's own thresholds: a worker spills to disk from 70 % of its limit on and is ended at 95 %. What tasks
-have in hand can't be spilled. All of it is computed from the parameters and a few small files, as quickly as one types.
+have in hand can't be spilled. On GPUs it is the card's memory that arrays must fit, and from `device_memory_limit` on
+Dask-CUDA moves their blocks to the host's. All of it is computed from the parameters and a few small files, as quickly
+as one types.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError
-from workbench.runs.forecasting import calibration, machines
+from workbench.runs.forecasting import calibration, devices, machines
 from workbench.runs.forecasting.duration import Duration, duration, duration_elsewhere
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ _PROCESS_SHARE = 0.25
 _MARGIN = 8 * 2**20
 """Bytes of messages, graphs and what the allocator doesn't give back."""
 _SMALLEST_CHUNK = 2**20
+
+_MOVES_TO_HOST = 0.8  # of a card, where no device_memory_limit is given: dask_cuda.LocalCUDACluster
+_CONTEXT = 512 * 2**20
+"""Bytes of a card that a CUDA context and the libraries' kernels take before there is any data."""
 
 
 class Elsewhere(BaseModel):
@@ -59,6 +65,8 @@ class Verdict(NamedTuple):
     """Bytes in the fullest worker, its process included."""
     spilled: int = 0
     """Bytes of all workers together that go to disk."""
+    device_memory: int | None = None
+    """Bytes on the fullest GPU, where the arrays lie on GPUs."""
     chunks: str | None = None
     """Size of blocks with which it would fit; None where it fits, or where smaller ones don't help."""
 
@@ -83,6 +91,7 @@ def forecast(
         "verdict": None if judged is None else judged.name,
         "seconds": None if lasting is None else _range(lasting.low, lasting.high),
         "memory_per_worker": None if judged is None else judged.memory_per_worker,
+        "device_memory": None if judged is None else judged.device_memory,
         "chunks": None if judged is None else judged.chunks,
         "basis": None if lasting is None else lasting.basis,
         "source": None if lasting is None else lasting.source,
@@ -119,7 +128,8 @@ def verdict(template: Template, parameters: Mapping[str, Any], needs: Needs, spe
     if not chunks and _may_recompute(template, parameters):
         remedies = ["With compute=true it is made or read again instead of held."]
     if not remedies:
-        remedies = ["Use a smaller size, or a cluster with more memory for each worker."]
+        more = "more or larger GPUs" if judged.device_memory else "a cluster with more memory for each worker"
+        remedies = [f"Use a smaller size, or {more}."]
     return judged._replace(sentence=" ".join((judged.sentence, *remedies)), chunks=chunks)
 
 
@@ -173,23 +183,29 @@ def _duration(template: Template, needs: Needs, spec: ClusterSpec, judged: Verdi
 
 
 def _judge(needs: Needs, spec: ClusterSpec) -> Verdict:
+    """Whether it fits a worker's memory, and where its arrays lie on GPUs, theirs."""
+    card = _card(spec) if needs.on_device else None
+    if card is not None:
+        return _judge_devices(needs, spec, card)
+    process, several = _process(spec), needs.received if spec.n_workers > 1 else 0
+    return _judge_workers(needs.held_per_worker + several + process, needs.peak(spec.n_workers) + process, spec)
+
+
+def _judge_workers(in_hand: int, peak: int, spec: ClusterSpec) -> Verdict:
+    """Verdict on so many bytes in the hands of one worker, and so many at most with what can be spilled."""
     limit, n_workers = spec.memory_limit, spec.n_workers
-    process = min(_PROCESS, int(limit * _PROCESS_SHARE)) + min(_MARGIN, limit // 32)
-    several = needs.received if n_workers > 1 else 0
-    in_hand, peak = needs.held_per_worker + several + process, needs.peak(n_workers) + process
-    together = f"{format_bytes(spec.memory)} together" if n_workers > 1 else format_bytes(limit)
-    has = f"{format_bytes(limit)} of memory"
     if in_hand > _ENDS * limit:
         return Verdict(
             "won't fit",
-            f"Won't fit: needs {format_bytes(in_hand)} in one worker at once, and a worker has {has}. Dask would end "
-            "and restart it until it gives up.",
+            f"Won't fit: needs {format_bytes(in_hand)} in one worker at once, and a worker has {format_bytes(limit)} "
+            "of memory. Dask would end and restart it until it gives up.",
             peak,
         )
     if peak <= _SPILLS * limit:
         return Verdict(
             "fits", f"Fits: {format_bytes(peak)} in a worker at most, which has {format_bytes(limit)}.", peak
         )
+    together = f"{format_bytes(spec.memory)} together" if n_workers > 1 else format_bytes(limit)
     spilled = int(peak - _SPILLS * limit) * n_workers
     if spilled > _free_disk():
         return Verdict(
@@ -209,6 +225,49 @@ def _judge(needs: Needs, spec: ClusterSpec) -> Verdict:
     )
 
 
+def _judge_devices(needs: Needs, spec: ClusterSpec, card: int) -> Verdict:
+    """Whether it fits GPUs of `card` bytes, and what they hand to their workers fits those."""
+    limit = min(spec.device_memory_limit or int(_MOVES_TO_HOST * card), card)
+    has = format_bytes(card)
+    several = needs.received if spec.n_workers > 1 else 0
+    in_hand, peak = needs.held_per_worker + several + _CONTEXT, needs.peak(spec.n_workers) + _CONTEXT
+    over, read = max(0, peak - limit), needs.on_host + _process(spec)
+    beside = _judge_workers(read, read + over, spec)._replace(device_memory=peak)
+    if in_hand > card:
+        return beside._replace(
+            name="won't fit",
+            sentence=f"Won't fit: needs {format_bytes(in_hand)} on one GPU at once, and a GPU has {has} of memory. "
+            "CuPy would find none left.",
+        )
+    if beside.name != "fits":
+        why = f" {format_bytes(over)} of it is what a GPU of {has} has no room for." if over else ""
+        return beside._replace(sentence=f"{beside.sentence}{why}")
+    if not over:
+        return beside._replace(
+            sentence=f"Fits: {format_bytes(peak)} on a GPU at most, which has {has}, and "
+            f"{format_bytes(beside.memory_per_worker)} in its worker, which has {format_bytes(spec.memory_limit)}.",
+        )
+    return beside._replace(
+        name="will spill",
+        sentence=f"Will spill: needs {format_bytes(peak)} on a GPU of {has}, and from {format_bytes(limit)} on its "
+        f"blocks move to the memory of its worker, which has {format_bytes(spec.memory_limit)}. About "
+        f"{format_bytes(over * spec.n_workers)} go there and come back, which takes long.",
+    )
+
+
+def _card(spec: ClusterSpec) -> int | None:
+    """Bytes of a worker's GPU; of one that isn't on this machine, what the spec says that it has at least."""
+    if not spec.devices:
+        return None
+    asked = max(spec.device_memory_limit or 0, spec.rmm_pool_size or 0)
+    return devices.memory(spec) or asked or None
+
+
+def _process(spec: ClusterSpec) -> int:
+    """Bytes that a worker's process takes by itself."""
+    return min(_PROCESS, int(spec.memory_limit * _PROCESS_SHARE)) + min(_MARGIN, spec.memory_limit // 32)
+
+
 def _free_disk() -> int:
     try:
         return shutil.disk_usage(dask.config.get("temporary-directory", None) or tempfile.gettempdir()).free
@@ -220,8 +279,9 @@ def _chunks_that_fit(template: Template, parameters: Mapping[str, Any], needs: N
     """Largest size of blocks, halved from what it is, with which the verdict is the best that blocks can make it."""
     if "chunks" not in template.schema()["properties"]:
         return None
-    # The workers' memory is the most that a block could fill.
-    size = 2 ** int(math.log2(max(_SMALLEST_CHUNK, min(needs.input_bytes, spec.memory_limit))))
+    # The memory of a worker, or of its GPU, is the most that a block could fill.
+    most = max(spec.memory_limit, _card(spec) or 0)
+    size = 2 ** int(math.log2(max(_SMALLEST_CHUNK, min(needs.input_bytes, most))))
     while size >= _SMALLEST_CHUNK:
         chunks = f"{size // 2**20}MiB"
         size //= 2
@@ -255,8 +315,8 @@ def _sentence(
 
 def _time(lasting: Duration | None, spec: ClusterSpec | None, price: float | None) -> str:
     if lasting is None:
-        if spec is not None and spec.devices:
-            return "How long is known after the first run on this hardware."
+        if spec is not None and spec.devices and not spec.cupy:
+            return "How long is known once its workers have CuPy."
         return "How long: calibrate this hardware first (workbench calibrate, a few seconds)."
     off = "" if lasting.off_by is None else f"; so far off by {100 * lasting.off_by:.0f} %"
     runs = f", {lasting.n_runs} run{'s' if lasting.n_runs > 1 else ''}" if lasting.n_runs else ""
