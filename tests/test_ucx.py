@@ -15,15 +15,19 @@ import pytest
 
 from tests.conftest import using_data_folder
 from tests.test_budget import machine
+from workbench.cli import main
 from workbench.cli.clusters import check_consent, up_options
 from workbench.clusters import connect as connecting
 from workbench.clusters import control, launch, records
-from workbench.clusters.plan import UCX_MEASURED, plan
+from workbench.clusters.plan import _UCX_OPEN, UCX_MEASURED, plan
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, MissingError
 from workbench.hardware import Inventory, Ucx
 from workbench.hardware.sources import installed_version
+from workbench.runs import submit
+from workbench.runs.comparing import comparisons
+from workbench.runs.comparing.compare import consent, plan_comparison, read_request
 
 needs_ucx = pytest.mark.skipif(
     not any(map(installed_version, launch.UCX_PACKAGES)),
@@ -127,9 +131,16 @@ def test_the_workers_can_be_restarted_and_scaled(running: ClusterRecord) -> None
 
 
 @needs_ucx
-def test_who_says_no_at_the_terminal_starts_nothing(data_folder: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("up", "ucx", "--workers", "2", "--memory", "2GiB"),
+        ("compare", "array_sum", "--on", "cpu --workers 1", "--on", "ucx --workers 2"),
+    ],
+)
+def test_who_says_no_at_the_terminal_starts_nothing(words: tuple[str, ...], data_folder: Path) -> None:
     ours, theirs = os.openpty()
-    command = [sys.executable, "-m", "workbench", "up", "ucx", "--workers", "2", "--memory", "2GiB"]
+    command = [sys.executable, "-m", "workbench", *words]
     with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
         os.close(theirs)
         said = _until(ours, "[y/N]")
@@ -139,7 +150,8 @@ def test_who_says_no_at_the_terminal_starts_nothing(data_folder: Path) -> None:
         assert (process.stdout.read(), process.wait(timeout=60)) == ("", 2)
     os.close(ours)
     assert "listens on all network interfaces" in said
-    assert "Nothing was started. Choose another profile, or agree with --yes." in said
+    assert "Nothing was started." in said
+    assert "or agree with --yes." in said
     assert records.names() == ()
 
 
@@ -156,6 +168,41 @@ def test_consent_is_asked_for_only_where_there_is_something_to_agree_to(capsys: 
     assert capsys.readouterr().err == ""
     check_consent(plan("ucx", with_ucx(), n_workers=2), up_options("ucx"))
     assert capsys.readouterr().err.startswith("workbench: Warning: no encryption")
+
+
+SWEEP = {"size": "8MiB"}
+
+
+def test_a_comparison_and_a_sweep_ask_where_they_start_ucx_that_nobody_agreed_to_yet() -> None:
+    def told(on: str) -> str | None:
+        return consent(plan_comparison(read_request({"workload": "array_sum", "on": on}), with_ucx(), ()).rows)
+
+    assert told("cpu --workers 1\nucx --workers 2") == _UCX_OPEN
+    assert told("cpu --workers 1\ncpu --workers 2") is None
+    cpu, ucx = (plan(name, with_ucx(), n_workers=2) for name in ("cpu", "ucx"))
+    running = ClusterRecord(name="calm-otter", spec=ucx, status="ready")
+    assert submit.consent("protocol_sweep", SWEEP, cpu, with_ucx()) == _UCX_OPEN
+    assert submit.consent("protocol_sweep", SWEEP, running, with_ucx()) is None
+    assert submit.consent("protocol_sweep", SWEEP, cpu, machine()) is None
+    assert submit.consent("protocol_sweep", SWEEP | {"protocols": "tcp,tls"}, cpu, with_ucx()) is None
+    assert submit.consent("array_sum", {}, cpu, with_ucx()) is None
+    with pytest.raises(BadInputError, match="protocol_sweep compares by itself"):
+        plan_comparison(read_request({"workload": "protocol_sweep"}), with_ucx(), ())
+
+
+@needs_ucx
+def test_where_nobody_can_answer_a_comparison_and_a_sweep_over_ucx_are_refused(
+    data_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (
+        ("compare", "array_sum", "--on", "ucx --workers 2", "-p", "size=8MiB"),
+        ("run", "protocol_sweep", "--on", "ucx --workers 2 --memory 2GiB", "-p", "size=8MiB"),
+    ):
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert "listens on all network interfaces" in said
+        assert "Nobody is here to be asked, so nothing was started. Agree with --yes." in said
+    assert (records.names(), comparisons.select()) == ((), ())
 
 
 @needs_ucx

@@ -36,7 +36,7 @@ async def test_the_sidebar_offers_a_form_and_lists_comparisons_with_bars_and_but
     assert 'data-request="POST comparisons"' in made
     assert 'data-request="POST comparisons/c2/cancel"' in made
     assert 'data-page="workbench/api/comparisons/c1/page"' in made
-    assert '"notebook:change-cell-to-markdown"' in html.unescape(made)
+    assert 'data-command="dask-workbench:cell"' in made
 
 
 async def test_an_empty_field_of_the_form_is_one_left_out(api: Any, session: Any) -> None:
@@ -48,9 +48,22 @@ async def test_an_empty_field_of_the_form_is_one_left_out(api: Any, session: Any
     assert answer.content["request"]["on"] == ["cpu", "ucx"]
 
 
+async def test_ucx_listens_only_where_a_person_agreed(api: Any, session: Any) -> None:
+    made = (await api("GET", "fragments/compare")).content["html"]
+    assert ('name="agreed" value="true"' in made) is session.hardware().ucx.installed
+    body = {"workload": "array_sum", "on": "cpu\nucx --workers 2"}
+    answer = await api("POST", "comparisons", body)
+    assert answer.status == 400
+    assert answer.content["message"] == (
+        "UCX listens on all network interfaces. Nothing was started. Agree, or leave UCX out."
+    )
+    answer = await api("POST", "comparisons", body | {"agreed": "true"})
+    assert answer.status == 202
+
+
 async def test_the_form_asks_for_weak_scaling(api: Any, session: Any) -> None:
     made = (await api("GET", "fragments/compare")).content["html"]
-    (box,) = re.findall(r'<input type="checkbox"[^>]*>', made)
+    (box,) = re.findall(r'<input type="checkbox" name="weak"[^>]*>', made)
     assert 'name="weak" value="true"' in box
     body = {"workload": "array_sum", "on": "cpu", "sweep": "workers=1,2", "weak": "true"}
     answer = await api("POST", "comparisons", body)

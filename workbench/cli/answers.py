@@ -20,9 +20,14 @@ def tell_json(value: Any) -> int:
     return 0
 
 
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal who can answer."""
+    return bool(sys.stdin and sys.stdin.isatty() and sys.stderr.isatty())
+
+
 def agreed(told: str) -> bool:
     """Whether a person at the terminal says yes to what they are told; without one it is said, and taken as yes."""
-    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         # A script can't answer, and what it was written to do is to go on.
         complain(told)
         return True

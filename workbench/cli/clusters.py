@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.answers import agreed, tell, tell_json
+from workbench.cli.answers import agreed, can_ask, tell, tell_json
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import FORCE, Parser, add_command, whole_number
 from workbench.errors import BadInputError
@@ -123,6 +123,20 @@ def check_consent(spec: ClusterSpec, arguments: argparse.Namespace) -> None:
     told = consent(spec)
     if told is not None and not arguments.yes and not agreed(told):
         raise BadInputError("Nothing was started. Choose another profile, or agree with --yes.")
+
+
+def check_agreed(told: str, *, yes: bool) -> None:
+    """Ask for consent to clusters that a command starts by the way, unless --yes was given.
+
+    Raises BadInputError where a person says no, and where nobody can answer: no script names such a cluster by chance,
+    but one may well compare all that there is.
+    """
+    if yes:
+        return
+    if not can_ask():
+        raise BadInputError(f"{told} Nobody is here to be asked, so nothing was started. Agree with --yes.")
+    if not agreed(told):
+        raise BadInputError("Nothing was started. Leave UCX out, or agree with --yes.")
 
 
 def start(session: Session, spec: ClusterSpec, *, name: str | None, force: bool) -> ClusterRecord:
@@ -261,4 +275,9 @@ def add_up_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="NAME", help="name of the cluster; one is made up otherwise")
     parser.add_argument("--python", metavar="PATH", help="Python of the environment that the cluster runs in")
     parser.add_argument("--force", action="store_true", help=FORCE)
+    add_yes(parser)
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    """Add the option that answers what would be asked."""
     parser.add_argument("--yes", action="store_true", help="don't ask: UCX may listen on all network interfaces")

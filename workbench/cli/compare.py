@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import complain, tell
-from workbench.cli.clusters import new_session
+from workbench.cli.clusters import add_yes, check_agreed, new_session
 from workbench.cli.runs import parameters_of
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import add_command, whole_number
@@ -54,6 +54,7 @@ def _conducted(session: Session, arguments: argparse.Namespace) -> Comparison:
                     weak=arguments.weak,
                     repeats=arguments.repeats,
                     warmup=arguments.warmup,
+                    ask=lambda told: check_agreed(told, yes=arguments.yes),
                 )
             with _progress(comparison) as on_change:
                 return asyncio.run(session.wait_comparison(comparison.id, on_change))
@@ -248,6 +249,7 @@ def add_compare_commands(commands: Any) -> None:
     compare.add_argument("--weak", action="store_true", help="let the size grow with the workers or threads swept")
     compare.add_argument("--repeats", metavar="N", type=whole_number, default=5, help="measured runs of each row (5)")
     compare.add_argument("--warmup", metavar="N", type=whole_number, default=1, help="runs before that (1)")
+    add_yes(compare)
     _add_formats(compare)
 
     listed = add_command(commands, "comparisons", _comparisons, "list the comparisons, or show one")

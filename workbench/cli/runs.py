@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import complain, tell, tell_json
-from workbench.cli.clusters import check_consent, new_session, own_cluster, spec_of, up_options
+from workbench.cli.clusters import (
+    add_yes,
+    check_agreed,
+    check_consent,
+    new_session,
+    own_cluster,
+    spec_of,
+    up_options,
+)
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import add_command, add_run_name, whole_number
 from workbench.errors import BadInputError, ConflictError, WorkbenchError
@@ -47,13 +55,22 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.preset is not None:
         parameters = with_preset(session.workload(arguments.workload).preset(arguments.preset), parameters)
     if arguments.cluster is not None:
-        run = run_on(session, arguments.workload, parameters, session.cluster(arguments.cluster), force=arguments.force)
+        record = session.cluster(arguments.cluster)
+        told = session.consent(arguments.workload, parameters, record)
+        if told is not None:
+            check_agreed(told, yes=arguments.yes)
+        run = run_on(session, arguments.workload, parameters, record, force=arguments.force)
     else:
         # Everything is checked before anything starts.
         on = up_options(arguments.on)
         spec = spec_of(session, on)
         refuse_what_wont_fit(session.needs(arguments.workload, parameters, spec), force=arguments.force)
-        check_consent(spec, on)
+        on.yes = on.yes or arguments.yes
+        told = session.consent(arguments.workload, parameters, spec)
+        if told is not None:
+            check_agreed(told, yes=on.yes)
+        else:
+            check_consent(spec, on)
         with own_cluster(session, spec, name=on.name, force=on.force) as record:
             run = run_on(session, arguments.workload, parameters, record, force=arguments.force)
     return tell_run(session.diagnosed(run), as_json=arguments.json)
@@ -240,6 +257,7 @@ def add_run_commands(commands: Any) -> None:
     )
     add_parameters(run)
     run.add_argument("--force", action="store_true", help="run it although the forecast says that it won't fit")
+    add_yes(run)
 
     runs = add_command(commands, "runs", _runs, "list the runs, the newest first")
     runs.add_argument("--limit", metavar="N", type=whole_number, default=20, help="how many (20)")

@@ -111,6 +111,8 @@ class Compare:
         self.sweep = pn.widgets.TextInput(label="Sweep", placeholder="workers=1,2,4", width=160, **shared)
         self.repeats = pn.widgets.IntInput(label="Repeats", value=5, start=1, width=80, **shared)
         self.weak = pn.widgets.Checkbox(label="Size grows with the workers swept", **shared)
+        self.agreed = pn.widgets.Checkbox(label="agreed: the network is trusted, for UCX", **shared)
+        self.agreed.visible = session.hardware().ucx.installed
         self.earlier = pn.widgets.Select(label="Earlier", options={"": ""}, width=240, **shared)
         self.compare_button = button("Compare", self.compare, primary=True)
         self.cancel_button = button("Cancel", self.cancel, visible=False)
@@ -121,7 +123,7 @@ class Compare:
             html(sentence("Each cluster is measured in turn, round after round.", "muted")),
             row(self.workload, self.parameters, self.sweep, self.repeats),
             self.on,
-            row(self.compare_button, self.cancel_button, self.weak, self.earlier),
+            row(self.compare_button, self.cancel_button, self.weak, self.agreed, self.earlier),
             self.notice.view,
             self._figure,
         )
@@ -143,7 +145,13 @@ class Compare:
         self, workload: str, parameters: Mapping[str, Any] | str | None = None, **options: Any
     ) -> Comparison:
         """Start a comparison and show it."""
-        started = await asyncio.to_thread(self._session.compare, workload, parameters, **options)
+        agreed = self.agreed.value
+
+        def ask(told: str) -> None:
+            if not agreed:
+                raise BadInputError(f"{told} Say that you agree, or leave UCX out.")
+
+        started = await asyncio.to_thread(self._session.compare, workload, parameters, ask=ask, **options)
         self.refresh()
         self.show(started.id)
         return started

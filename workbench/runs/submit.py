@@ -12,16 +12,20 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import config
 from workbench.clusters import processes, records
 from workbench.clusters.forking import start_warm
 from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
 from workbench.runs import store
 from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, size_of
 from workbench.runs.store import Run
+
+if TYPE_CHECKING:
+    from workbench.hardware import Inventory
 
 _RUNNER = "workbench.runs.runner"
 _POLL = 0.05  # seconds between two looks at a run that somebody waits for
@@ -87,6 +91,25 @@ def submit(
         )
     )
     return _start_runner(run, record.spec.python or sys.executable)
+
+
+def consent(
+    workload: str, parameters: Mapping[str, Any], cluster: ClusterRecord | ClusterSpec, inventory: Inventory
+) -> str | None:
+    """Return what a person has to agree to before this run starts clusters of its own; None where it is harmless.
+
+    Given a spec, its cluster is yet to be started, and nobody has agreed to anything.
+    """
+    from workbench.runs.sweep import consent as consent_to_sweep
+    from workbench.workloads.registry import template
+
+    chosen = template(workload)
+    if not chosen.conducted:
+        return None
+    running = actual_spec(cluster) if isinstance(cluster, ClusterRecord) else None
+    spec = running or cluster
+    assert isinstance(spec, ClusterSpec)
+    return consent_to_sweep(chosen.validate(parameters, **size_of(spec)).resolved, running, inventory)
 
 
 def cancel(run_id: str) -> Run:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from workbench.clusters import control, records
 from workbench.clusters.connect import security
 from workbench.clusters.launch import launch
+from workbench.clusters.plan import consent as consent_to_cluster
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError, WorkbenchError
@@ -30,6 +31,19 @@ _IDLE_TIMEOUT = 180.0
 """Seconds after which the clusters end by themselves, should this process be killed."""
 
 _PATIENCE = 10.0  # seconds for a connection to a scheduler
+
+
+def consent(resolved: Mapping[str, Any], running: ClusterSpec | None, inventory: Inventory) -> str | None:
+    """Return what a person has to agree to before a sweep with these parameters starts; None where it is harmless.
+
+    Whoever has a cluster `running` over UCX has agreed already, and where UCX isn't installed it is left out.
+    """
+    if "ucx" not in resolved.get("protocols", ()) or not inventory.ucx.installed:
+        return None
+    if running is not None and running.protocol == "ucx":
+        return None
+    lent = running or ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=1)
+    return consent_to_cluster(spec_for(lent, "ucx"))
 
 
 class Conducted(NamedTuple):

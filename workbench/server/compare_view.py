@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 SHOWN = 5
 
 _WEAK = "Size grows with the workers swept"
+_WEAK_TOLD = "Weak scaling: each worker has as much to do, however many there are. It needs a sweep of workers."
+
+_AGREED = "The network is trusted, for UCX"
+_AGREED_TOLD = "A cluster over UCX has no encryption and listens on all network interfaces: nothing else asks for this."
 
 _WIDE = "grid-column: 1 / -1"
 
@@ -63,7 +67,8 @@ def _form(sight: Sight) -> str:
             _field("Parameters", _text("parameters", "size=0.5GiB")),
             _field("Sweep", _text("sweep", "workers=1,2,4")),
             _field("Repeats", _text("repeats", "5")),
-            _weak(),
+            _box("weak", _WEAK, _WEAK_TOLD),
+            _box("agreed", _AGREED, _AGREED_TOLD) if sight.session.hardware().ucx.installed else "",
             class_="wb-Form",
         ),
         tag(
@@ -79,16 +84,10 @@ def _form(sight: Sight) -> str:
     )
 
 
-def _weak() -> str:
-    box = tag("input", type="checkbox", name="weak", value="true", id="wb-compare-weak", data_workbench="compare-weak")
-    return tag(
-        "label",
-        box,
-        _WEAK,
-        class_="wb-Check",
-        style=_WIDE,
-        title="Weak scaling: each worker has as much to do, however many there are. It needs a sweep of workers.",
-    )
+def _box(name: str, label: str, told: str) -> str:
+    hook = f"compare-{name}"
+    box = tag("input", type="checkbox", name=name, value="true", id=f"wb-{hook}", data_workbench=hook)
+    return tag("label", box, label, class_="wb-Check", style=_WIDE, title=told)
 
 
 def _field(label: str, control: str) -> str:

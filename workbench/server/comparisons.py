@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("markdown", "csv", "json")
 
-_KEYS = ("workload", "parameters", "on", "sweep", "weak", "repeats", "warmup")
+_KEYS = ("workload", "parameters", "on", "sweep", "weak", "repeats", "warmup", "agreed")
 _PERIOD = 0.5
 """Seconds between two looks at a comparison that a page shows."""
 
@@ -70,8 +70,14 @@ def _begin(session: Session, body: dict[str, Any]) -> Comparison:
     if not isinstance(body.get("workload"), str):
         raise BadInputError("workload is missing. Give the name of one.")
     # An empty field of a form is one that was left out.
-    given = {key: value for key, value in body.items() if value not in (None, "") and key != "workload"}
-    return session.compare(body["workload"], **given)
+    given = {key: value for key, value in body.items() if value not in (None, "") and key not in ("workload", "agreed")}
+    agreed = body.get("agreed") in (True, "true")
+
+    def ask(told: str) -> None:
+        if not agreed:
+            raise BadInputError(f"{told} Nothing was started. Agree, or leave UCX out.")
+
+    return session.compare(body["workload"], ask=ask, **given)
 
 
 class OneComparison(Handler):

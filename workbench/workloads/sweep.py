@@ -34,16 +34,20 @@ def resolved_sweep(values: dict[str, Any], given: Mapping[str, Any], around: Sur
         raise bad(_NAME, "shape", list(values["shape"]), "as many rows as columns, such as 10000, 10000")
     shape = shape_of(wish, values, given, around)
     blocks = {_block(wish, shape, text, around) for text in values["chunks"].split(",")}
+    protocols = _protocols(values["protocols"])
     n_workers = _WITHOUT_CLUSTER if around.threads is None else around.threads // around.threads_per_worker
     resolved = {
         "shape": shape,
         "n_workers": n_workers,
         "threads_per_worker": around.threads_per_worker,
         "chunks": [list(block) for block in sorted(blocks)],
-        "protocols": _protocols(values["protocols"]),
+        "protocols": protocols,
     }
     rest = {name: value for name, value in values.items() if name not in ("size", *resolved)}
-    return resolved | rest, ("Measured on clusters of its own, one for each protocol, which are gone afterwards.",)
+    notes = ["Measured on clusters of its own, one for each protocol, which are gone afterwards."]
+    if "ucx" in protocols:
+        notes.append("That over UCX has no encryption and listens on all network interfaces of this machine meanwhile.")
+    return resolved | rest, tuple(notes)
 
 
 def _block(wish: Wish, shape: tuple[int, int], text: str, around: Surroundings) -> tuple[int, int]:

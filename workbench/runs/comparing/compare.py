@@ -24,6 +24,7 @@ from workbench import config
 from workbench.clusters import processes, records
 from workbench.clusters.budget import MINIMUM_PER_WORKER, budget, most_workers, running, workers
 from workbench.clusters.lines import Line, read_line
+from workbench.clusters.plan import consent as consent_to_cluster
 from workbench.clusters.plan import plan
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
@@ -110,6 +111,10 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
     from workbench.workloads.registry import template
 
     chosen = template(request.workload)
+    if chosen.conducted:
+        raise BadInputError(
+            f"{chosen.name} compares by itself, on clusters of its own. Run it: workbench run {chosen.name} --on cpu"
+        )
     wishes, notes = _wishes(request, chosen)
     lines = list(dict.fromkeys(str(wish.line) for wish in wishes))
     parsed = {str(wish.line): wish.line for wish in wishes}
@@ -118,8 +123,19 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
     return Planned(rows, mode, (*notes, *memory_notes, *parameter_notes))
 
 
-def submit(request: Request, inventory: Inventory) -> Comparison:
+def consent(rows: Sequence[Row]) -> str | None:
+    """Return what a person has to agree to before these rows are measured; None where it is harmless."""
+    started = (row.spec for row in rows if row.spec is not None and row.reason is None and row.cluster is None)
+    return next(filter(None, map(consent_to_cluster, started)), None)
+
+
+def submit(request: Request, inventory: Inventory, *, ask: Callable[[str], None] | None = None) -> Comparison:
     """Start a comparison and return at once.
+
+    Parameters
+    ----------
+    ask
+        Hears what a person has to agree to before anything starts, where there is such a thing; raises to refuse.
 
     Raises
     ------
@@ -130,6 +146,9 @@ def submit(request: Request, inventory: Inventory) -> Comparison:
     if all(row.reason for row in planned.rows):
         reasons = dict.fromkeys(f"{row.on}: {row.reason}" for row in planned.rows)
         raise FailedError("\n".join(["None of these can be had.", *(f"    {reason}" for reason in reasons)]))
+    told = consent(planned.rows)
+    if ask is not None and told is not None:
+        ask(told)
     n_rows = sum(row.reason is None for row in planned.rows)
     warmed = request.warmup * (1 if planned.mode == "side by side" else request.repeats)
     comparison = comparisons.create(
