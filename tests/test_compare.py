@@ -23,7 +23,7 @@ from workbench.runs.comparing.agreement import Answer, agreement, difference
 from workbench.runs.comparing.compare import plan_comparison, read_request, submit
 from workbench.runs.comparing.comparisons import Comparison, Request, Row, Sample
 from workbench.runs.comparing.past import compare_runs
-from workbench.runs.comparing.table import as_markdown, export, summarise
+from workbench.runs.comparing.table import as_markdown, export, remarks, summarise
 from workbench.runs.statistics import amdahl, cores_for, efficiency, outliers, ratio, spread
 from workbench.runs.store import Check, Run
 
@@ -247,6 +247,50 @@ def test_the_same_data_say_how_many_cores_equal_a_gpu():
     assert found.sentence in summarise(comparison(*rows, gpu)).verdict
     (alone,) = summarise(comparison(rows[0], gpu)).cores_equal
     assert "if cores scaled perfectly, which they don't" in alone.sentence
+
+
+def asked_how_many(*rows, **fields):
+    """All that is said of the cores that equal GPUs, and where it stands: in the verdict and below the table."""
+    found = summarise(comparison(*rows, **fields))
+    said = f"{found.verdict} {' '.join(remarks(found))}"
+    assert all(said.count(each.sentence) == (found.agree is not False) for each in found.cores_equal)
+    return [(each.how, each.sentence) for each in found.cores_equal]
+
+
+def test_without_a_gpu_nobody_speaks_of_cores_that_equal_it():
+    assert asked_how_many(row("cpu 1", times(8)), row("cpu 2", times(4), threads=2)) == []
+
+
+def test_a_gpu_slower_than_the_cores_beside_it_equals_less_than_they_are():
+    gpu = row("gpu", times(12, noise=0), devices=("GPU-1",))
+    ((_, said),) = asked_how_many(row("cpu 1", times(6, noise=0)), gpu)
+    assert said == "gpu (1 GPU) took 2 times as long as 1 CPU core, so less than one core equals it."
+    two = [row(f"cpu {n}", times(6, noise=0), threads=n) for n in (2, 4)]
+    ((_, said),) = asked_how_many(*two, gpu)
+    assert said == "gpu (1 GPU) took 2 times as long as 2 CPU cores, so fewer than 2 cores equal it."
+
+
+def test_where_cores_that_equal_a_gpu_can_not_be_told_a_sentence_says_why():
+    gpu, cpu = row("gpu", times(3), devices=("GPU-1",)), row("cpu 1", times(6))
+    many = {"inventory": {"cpu": {"usable": 2}}}
+    cases = {
+        "it gave no time": (cpu, row("gpu --threads 1", [], reason="No GPU here.")),
+        "Add a line such as --on cpu": (gpu, row("gpus", times(2), devices=("GPU-2",))),
+        "no line on CPU cores was measured that did the same work": (gpu, row("cpu", times(6), resolved={"seed": 1})),
+        "with a core for each thread": (gpu, row("cpu 8", times(6), threads=8)),
+        "no line on CPU cores was measured": (gpu, row("cpu 1", [], reason="It failed.")),
+    }
+    for why, rows in cases.items():
+        told = asked_how_many(*rows, **many)
+        assert told
+        assert all((how, why in said) == ("unknown", True) for how, said in told)
+    assert asked_how_many(*cases["it gave no time"], status="running") == []
+    assert asked_how_many(row("gpu", [], reason="No GPU here.")) == []
+
+
+def test_of_answers_that_do_not_agree_no_cores_are_said_to_equal_a_gpu():
+    gpus = [row(f"gpu {n}", times(3), devices=(f"GPU-{n}",), result=2.5) for n in (1, 2)]
+    asked_how_many(row("cpu 1", times(6), passed=False), *gpus)
 
 
 # -- lines and plans

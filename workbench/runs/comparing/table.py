@@ -244,8 +244,8 @@ def remarks(summary: Summary) -> tuple[str, ...]:
         for each in row.outliers
     )
     ended = (f"{row.on} ended early: {row.reason}" for row in summary.rows if row.reason and row.seconds)
-    # The first is in the verdict.
-    equal = (each.sentence for each in summary.cores_equal[1:])
+    # The first is in the verdict. Of answers that don't agree the times say nothing.
+    equal = (each.sentence for each in summary.cores_equal[1:] if summary.agree is not False)
     found = (summary.error, summary.agreement, *strayed, *ended, *equal, *summary.notes)
     return tuple(" ".join(each.split()) for each in found if each)
 
@@ -258,7 +258,8 @@ def verdict(rows: Sequence[RowSummary], agree: bool | None, how: str, equal: Seq
     if agree is False:
         return f"The answers do not agree, so the times say nothing: {how}"
     if len(measured) == 1:
-        return f"{measured[0].on} took {_median(measured[0])}; there is nothing to compare it with."
+        alone = f"{measured[0].on} took {_median(measured[0])}; there is nothing to compare it with."
+        return " ".join([alone, *(each.sentence for each in equal[:1])])
     first = measured[0]
     fastest = min(measured, key=lambda row: row.seconds.median if row.seconds else 0.0)
     differing = [row for row in measured[1:] if row.difference in ("faster", "slower")]
@@ -450,6 +451,8 @@ def _scaling(what: str, rows: Sequence[Row], *, weak: bool) -> Scaling | None:
 
 def _cores_equal(comparison: Comparison) -> tuple[CoresEqual, ...]:
     """Return for each row on GPUs how many cores equal it, from the rows on cores that did the same work."""
+    if not any(row.seconds for row in comparison.rows):
+        return ()
     usable = ((comparison.inventory or {}).get("cpu") or {}).get("usable")
     cores = [
         row
@@ -458,33 +461,60 @@ def _cores_equal(comparison: Comparison) -> tuple[CoresEqual, ...]:
     ]
     found = []
     for row in comparison.rows:
-        if row.spec is not None and row.spec.devices and row.seconds:
-            same = [other for other in cores if other.resolved == row.resolved]
-            if same:
-                found.append(_equal(row, same))
+        if _on_gpus(row):
+            same = [other for other in cores if row.seconds and other.resolved == row.resolved]
+            if same or not comparison.active:
+                found.append(_equal(row, same) if same else _not_told(row, comparison))
     return tuple(found)
 
 
+def _on_gpus(row: Row) -> bool:
+    if row.spec is not None:
+        return bool(row.spec.devices)
+    return row.on.split(maxsplit=1)[:1] in (["gpu"], ["gpus"])
+
+
+def _not_told(row: Row, comparison: Comparison) -> CoresEqual:
+    """Say why nobody can tell how many cores equal a row on GPUs."""
+    if not row.seconds:
+        why = "it gave no time."
+    elif all(map(_on_gpus, comparison.rows)):
+        why = "no CPU cores were measured beside it. Add a line such as --on cpu."
+    else:
+        why = "no line on CPU cores was measured that did the same work, with a core for each thread."
+    sentence = f"How many CPU cores equal {row.label} can't be told: {why}"
+    return CoresEqual(on=row.label, cores=None, low=None, high=None, how="unknown", sentence=sentence)
+
+
 def _equal(row: Row, cores: Sequence[Row]) -> CoresEqual:
-    points = [(other.spec.threads, spread(other.seconds).median) for other in cores if other.spec is not None]
-    middle = cores_for(points, spread(row.seconds).median)
+    points = sorted((other.spec.threads, spread(other.seconds).median) for other in cores if other.spec is not None)
+    seconds = spread(row.seconds).median
+    middle = cores_for(points, seconds)
     by_round = [_equal_in(index, row, cores) for index in range(min(len(each.seconds) for each in (row, *cores)))]
     numbers = [each.cores for each in by_round if each.cores is not None]
     low, high = (min(numbers), max(numbers)) if len(numbers) > 1 and len(numbers) == len(by_round) else (None, None)
-    gpus = len(row.spec.devices) if row.spec else 1
+    who = f"{row.label} ({_count(len(row.spec.devices) if row.spec else 1, 'GPU')})"
+    fewest = points[0]
+    slower = seconds > max(each for _, each in points)
     return CoresEqual(
         on=row.label,
         cores=middle.cores,
         low=low,
         high=high,
         how=middle.how,
-        sentence=_equal_sentence(f"{row.label} ({_count(gpus, 'GPU')})", middle, low, high, sorted(points)),
+        sentence=_slower_sentence(who, fewest, seconds) if slower else _equal_sentence(who, middle, low, high, points),
     )
 
 
 def _equal_in(index: int, row: Row, cores: Sequence[Row]) -> CoresFor:
     points = [(other.spec.threads, other.seconds[index]) for other in cores if other.spec is not None]
     return cores_for(points, row.seconds[index])
+
+
+def _slower_sentence(who: str, fewest: tuple[int, float], seconds: float) -> str:
+    cores, took = fewest
+    fewer = "less than one core equals" if cores == 1 else f"fewer than {cores} cores equal"
+    return f"{who} took {seconds / took:.3g} times as long as {_count(cores, 'CPU core')}, so {fewer} it."
 
 
 def _equal_sentence(
