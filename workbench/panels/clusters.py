@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import panel as pn
 from dask.utils import format_bytes
 
-from workbench.panels.look import STYLE, Notice, bar, busy, button, card, code, folded, html, row, sentence
+from workbench.panels.look import STYLE, WIDGET, Notice, bar, busy, button, card, code, folded, html, row, sentence
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
@@ -72,7 +72,7 @@ class ClusterItem:
         self._clusters = clusters
         self._record: ClusterRecord | None = None
         self._text = html()
-        self.n_workers = pn.widgets.IntInput(value=None, width=64, margin=(2, 4), stylesheets=[STYLE])
+        self.n_workers = pn.widgets.IntInput(value=None, width=64, **WIDGET)
         self.scale_button = button("Scale", self._scale)
         self.watch_button = button("Watch", self._watch)
         self.stop_button = button("Stop", self._stop)

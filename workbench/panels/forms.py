@@ -8,7 +8,7 @@ from typing import Any
 
 import panel as pn
 
-from workbench.panels.look import STYLE, when_changed
+from workbench.panels.look import WIDGET, when_changed
 
 _YES_NO = {"as the settings say": "", "yes": True, "no": False}
 
@@ -74,9 +74,7 @@ def _widget(name: str, field: Mapping[str, Any]) -> Any:
         "label": field.get("title", name),
         "description": _help(field),
         "width": 200,
-        "margin": (2, 4),
-        "stylesheets": [STYLE],
-    }
+    } | WIDGET
     default = field.get("default")
     kind = field.get("type")
     if "enum" in field:

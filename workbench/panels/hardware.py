@@ -14,11 +14,13 @@ from workbench.errors import BadInputError, WorkbenchError
 from workbench.panels.forms import Form
 from workbench.panels.look import (
     STYLE,
+    WIDGET,
     Notice,
     busy,
     button,
     card,
     code,
+    consent,
     folded,
     html,
     row,
@@ -56,18 +58,13 @@ class Hardware:
             label="Name",
             placeholder="left out: one is found",
             width=200,
-            margin=(2, 4),
-            stylesheets=[STYLE],
+            **WIDGET,
         )
         self.plan = html()
         self.notice = Notice()
         self.start_button = button("Start", self.start, primary=True)
-        self.force = pn.widgets.Checkbox(
-            label="beyond the memory budget", value=False, margin=(8, 4), stylesheets=[STYLE]
-        )
-        self.consent = pn.widgets.Checkbox(
-            label="agreed: the network is trusted", value=False, visible=False, margin=(8, 4), stylesheets=[STYLE]
-        )
+        self.force = consent("beyond the memory budget")
+        self.consent = consent("agreed: the network is trusted", visible=False)
         self._summary = html()
         self._offered = pn.Column(sizing_mode="stretch_width")
         self.view = card(
@@ -111,7 +108,7 @@ class Hardware:
 
     def refresh(self) -> None:
         """Plan anew, and show what would start."""
-        from workbench.clusters.plan import consent
+        from workbench.clusters.plan import consent as asked
 
         text = ""
         # That no memory is left for another cluster is no fault of somebody who asked for nothing.
@@ -121,7 +118,7 @@ class Hardware:
             # A click may have come in between, and its own plan follows.
             if chosen == self.picker.values():
                 self.picker.mark(spec.devices)
-            self.consent.visible = consent(spec) is not None
+            self.consent.visible = asked(spec) is not None
             text = _explained(spec)
         if text != self.plan.object:
             self.plan.object = text
@@ -179,9 +176,9 @@ class Hardware:
 
 
 def _check_consent(spec: ClusterSpec, agreed: bool) -> None:
-    from workbench.clusters.plan import consent
+    from workbench.clusters.plan import consent as asked
 
-    told = consent(spec)
+    told = asked(spec)
     if told is not None and not agreed:
         raise BadInputError(f"{told} Say that you agree, or choose another profile.")
 

@@ -19,6 +19,9 @@ _log = logging.getLogger(__name__)
 
 STYLE = Path(__file__).with_name("style.css").read_text()
 
+WIDGET: dict[str, Any] = {"margin": (2, 4), "stylesheets": [STYLE]}
+"""How every widget looks that takes what a person gives."""
+
 Tone = Literal["plain", "muted", "good", "bad"]
 
 
@@ -71,12 +74,16 @@ def button(label: str, act: Callable[..., Any], *, primary: bool = False, **para
     made = pn.widgets.Button(
         label=label,
         color="primary" if primary else "default",
-        stylesheets=[STYLE],
-        margin=(2, 4),
+        **WIDGET,
         **params,
     )
     made.on_click(lambda _: _report(soon(act)))
     return made
+
+
+def consent(label: str, **params: Any) -> pn.widgets.Checkbox:
+    """Box in which a person agrees to what isn't done otherwise; not checked."""
+    return pn.widgets.Checkbox(label=label, value=False, margin=(8, 4), stylesheets=[STYLE], **params)
 
 
 def when_changed(widget: pn.widgets.Widget, act: Callable[..., Any]) -> None:

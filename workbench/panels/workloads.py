@@ -12,12 +12,13 @@ import panel as pn
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.panels.forms import Form
 from workbench.panels.look import (
-    STYLE,
+    WIDGET,
     Notice,
     busy,
     button,
     card,
     code,
+    consent,
     folded,
     html,
     row,
@@ -48,21 +49,17 @@ class Workloads:
         self.shown = ""
         """Name of the workload whose form is shown."""
         titles = {template.title: template.name for template in session.workloads()}
-        shared = {"width": 240, "margin": (2, 4), "stylesheets": [STYLE]}
+        shared = {"width": 240} | WIDGET
         self.workload = pn.widgets.Select(label="Workload", options=titles, **shared)
         self.cluster = pn.widgets.Select(label="On cluster", options=[], **shared)
         self.notice = Notice()
         self.needs = html()
         self.run_button = button("Run", self.run, primary=True, disabled=True)
-        self.force = pn.widgets.Checkbox(
-            label="Run it although it won't fit", value=False, visible=False, stylesheets=[STYLE]
-        )
+        self.force = consent("Run it although it won't fit", visible=False)
         self._about = html()
         self._form = pn.Column(sizing_mode="stretch_width")
         self.preset = pn.widgets.Select(
-            label="Preset",
-            options={"none": ""},
-            **shared | {"width": None, "max_width": 488, "sizing_mode": "stretch_width"},
+            label="Preset", options={"none": ""}, max_width=488, sizing_mode="stretch_width", **WIDGET
         )
         when_changed(self.workload, self._show_workload)
         when_changed(self.cluster, self.refresh)
