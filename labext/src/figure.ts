@@ -260,8 +260,8 @@ function figureTab(figure: Figure, model: Model): MainAreaWidget<Figure> {
   tab.title.icon = watchIcon;
   tab.title.closable = true;
   const [kind, name] = kindAndName(watched);
-  tab.title.label = titled(model, watched.run ? runLabel(model, name) : name);
-  tab.title.caption = watched.cluster ? `Tasks, CPU and memory of ${name}` : `The ${kind} ${name}`;
+  tab.title.label = titled(model, name);
+  tab.title.caption = watched.cluster ? `Tasks, CPU and memory of ${name}` : `What is kept of the ${kind} ${name}`;
   if (watched.cluster) {
     addLiveButtons(tab);
   } else {
@@ -313,11 +313,6 @@ function addLiveButtons({ content, toolbar }: MainAreaWidget<Figure>): void {
 /** A title, which says so where it is not of real GPUs. */
 function titled(model: Model, title: string): string {
   return model.hardware?.simulated ? `SIMULATED · ${title}` : title;
-}
-
-function runLabel(model: Model, id: string): string {
-  const run = model.run(id);
-  return run ? `${run.workload} (recorded)` : `run ${id.slice(0, 8)}`;
 }
 
 function tabId(watched: Watched): string {

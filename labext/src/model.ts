@@ -23,7 +23,7 @@ import type {
 /** Milliseconds after the last keystroke before the server is asked what a choice means. */
 const DEBOUNCE = 150;
 /** Runs the sidebar keeps. */
-const LATEST = 50;
+export const LATEST = 50;
 
 /** A sentence about what went wrong, and the field it belongs to. */
 export interface IProblem {

@@ -31,14 +31,8 @@ def hook(place: Page | Locator, name: str) -> Locator:
 
 def open_sidebar(page: Page) -> None:
     page.evaluate("async () => { await window.jupyterapp.commands.execute('dask-workbench:open') }")
-    # What was folded at an earlier visit is there for a moment before that is remembered.
-    page.wait_for_timeout(500)
     section(page, "hardware", opened=True)
-    try:
-        expect(hook(page, "profile-cpu")).to_be_visible()
-    except AssertionError:
-        section(page, "hardware", opened=True)
-        expect(hook(page, "profile-cpu")).to_be_visible()
+    expect(hook(page, "profile-cpu")).to_be_visible()
 
 
 def section(page: Page, name: str, *, opened: bool) -> Locator:
@@ -341,6 +335,32 @@ def test_the_watch_tab_is_there_again_after_a_reload(lab: Lab, open_lab: OpenLab
     page.reload()
     page.wait_for_function("() => window.jupyterapp !== undefined", timeout=MINUTE)
     expect(hook(page, "figure")).to_be_visible(timeout=MINUTE)
+
+
+def test_a_folded_section_is_drawn_folded_from_the_first_moment_on(lab: Lab, open_lab: OpenLab, page: Page) -> None:
+    opened = open_lab()
+    open_sidebar(opened)
+    kept = re.compile(r"dask-workbench:folded[^\]]*hardware")
+    with opened.expect_request_finished(lambda request: bool(kept.search(request.post_data or ""))):
+        section(opened, "hardware", opened=False)
+    opened.add_init_script(
+        """window.drawn = []
+        new MutationObserver(() => {
+            const header = document.querySelector('[data-workbench="section-hardware"] [aria-expanded]')
+            if (header) window.drawn.push(header.ariaExpanded)
+        }).observe(document, {childList: true, subtree: true, attributes: true})"""
+    )
+    # What is remembered comes late, as from a server far away.
+    opened.route(
+        re.compile("/lab/api/workspaces/"),
+        lambda route: (opened.wait_for_timeout(1_000), route.continue_()),
+        times=1,
+    )
+    opened.reload()
+    opened.wait_for_function("() => window.jupyterapp !== undefined", timeout=MINUTE)
+    opened.evaluate("() => { window.jupyterapp.commands.execute('dask-workbench:open') }")
+    section(opened, "clusters", opened=True)
+    assert set(opened.evaluate("() => window.drawn")) == {"false"}
 
 
 def test_nothing_is_fetched_from_elsewhere(lab: Lab, open_lab: OpenLab, page: Page) -> None:

@@ -4,7 +4,7 @@ import type { IStateDB } from '@jupyterlab/statedb';
 import type { Message } from '@lumino/messaging';
 
 import { workbenchIcon } from '../icons';
-import { isActive } from '../model';
+import { isActive, LATEST } from '../model';
 import type { Model } from '../model';
 import type { Connection, ICluster, INotebooks, Watched } from '../tokens';
 import { ClustersSection } from './clusters';
@@ -46,14 +46,16 @@ export class Sidebar extends ReactWidget {
     this.node.setAttribute('aria-label', 'Workbench');
     _model.changed.connect(this._refresh, this);
     _notebooks.changed.connect(this._refresh, this);
-    void this._recall();
+    this._recalled = this._recall();
   }
 
   /** Unfold a section and show its beginning. */
   reveal(section: string): void {
-    this._fold(section, false);
-    window.requestAnimationFrame(() => {
-      this.node.querySelector(`[data-workbench="section-${section}"]`)?.scrollIntoView({ block: 'start' });
+    void this._recalled.then(() => {
+      this._fold(section, false);
+      window.requestAnimationFrame(() => {
+        this.node.querySelector(`[data-workbench="section-${section}"]`)?.scrollIntoView({ block: 'start' });
+      });
     });
   }
 
@@ -70,19 +72,20 @@ export class Sidebar extends ReactWidget {
   protected render(): JSX.Element {
     const model = this._model;
     const now = Date.now() / 1000;
-    const state = (id: string): ISectionState => ({ open: !this._folded.has(id), onToggle: this._toggle });
+    const folded = this._folded;
+    const state = (id: string): ISectionState => ({ open: !folded?.has(id), onToggle: this._toggle });
     const shared = { model, notebooks: this._notebooks, actions: this._actions, now };
     this._tick();
     this.toggleClass('wb-mod-simulated', Boolean(model.hardware?.simulated));
     return (
       <>
         <Banner model={model} />
-        {model.connection !== 'missing' && (
+        {folded && model.connection !== 'missing' && (
           <>
             <HardwareSection {...shared} section={state('hardware')} />
             <ClustersSection {...shared} section={state('clusters')} />
             <WorkloadsSection {...shared} section={state('workloads')} />
-            <Section {...state('runs')} id="runs" title="Runs" note={model.runs.length || null}>
+            <Section {...state('runs')} id="runs" title="Runs" note={counted(model.runs.length)}>
               <Live name="runs" />
             </Section>
             {model.hardware?.sections.map(({ id, title }) => (
@@ -111,28 +114,36 @@ export class Sidebar extends ReactWidget {
     this._clock = window.setTimeout(() => this._refresh(), fast ? 1000 : 30000);
   }
 
-  private readonly _toggle = (id: string): void => this._fold(id, !this._folded.has(id));
+  private readonly _toggle = (id: string): void => this._fold(id, !this._folded?.has(id));
 
-  private _fold(id: string, folded: boolean): void {
-    if (folded) {
-      this._folded.add(id);
+  private _fold(id: string, fold: boolean): void {
+    const folded = new Set(this._folded);
+    if (fold) {
+      folded.add(id);
     } else {
-      this._folded.delete(id);
+      folded.delete(id);
     }
-    void this._memory?.save(FOLDED, [...this._folded]);
+    this._folded = folded;
+    void this._memory?.save(FOLDED, [...folded]);
     this.update();
   }
 
+  /** Not awaited by who makes the sidebar: Lab answers only when all extensions have started. */
   private async _recall(): Promise<void> {
-    const folded = await this._memory?.fetch(FOLDED);
-    if (Array.isArray(folded)) {
-      this._folded = new Set(folded.map(String));
-      this.update();
-    }
+    const folded = await this._memory?.fetch(FOLDED).catch(() => null);
+    this._folded = new Set(Array.isArray(folded) ? folded.map(String) : []);
+    this.update();
   }
 
   private _clock = 0;
-  private _folded = new Set<string>();
+  /** Sections that are folded; null, and none is drawn, until that is known. */
+  private _folded: Set<string> | null = null;
+  private readonly _recalled: Promise<void>;
+}
+
+/** How many runs there are, as far as the page knows: the server sends the latest. */
+function counted(runs: number): string {
+  return runs < LATEST ? `${runs || ''}` : `${LATEST}+`;
 }
 
 const BANNERS: Record<Connection, string | null> = {
