@@ -58,7 +58,7 @@ def prune(*given: Any, **more: Any) -> Matrix:
         return ld_prune(*given, **more)
 
 
-@pytest.mark.parametrize(("size", "step"), [(20, None), (20, 1), (20, 5), (1, None), (500, None)])
+@pytest.mark.parametrize(("size", "step"), [(20, None), (20, 1), (20, 5), (20, 50), (1, None), (500, None)])
 @pytest.mark.parametrize("rows", [7, 64, 300])
 def test_windows_of_variants_are_compared_pair_by_pair(size: int, step: int | None, rows: int) -> None:
     x = linked_counts()
@@ -99,6 +99,12 @@ def test_sgkit_keeps_the_same(tmp_path: Path) -> None:
     assert (prune(genotypes(x), 25, 0.2) == found["stays"]).all()
 
 
+def test_a_window_longer_than_any_genome_holds_all() -> None:
+    source = genotypes(linked_counts(), position=np.arange(ROWS))
+    assert (prune(source, 10**30, 0.2) == prune(source, ROWS, 0.2)).all()
+    assert (prune(source, 10**30, 0.2, unit="bp") == prune(source, ROWS, 0.2)).all()
+
+
 def test_what_takes_no_part_removes_nothing() -> None:
     x = linked_counts(missing=0)
     kept = np.arange(ROWS) % 2 == 0
@@ -127,6 +133,8 @@ def test_a_pca_of_what_was_pruned_says_how_much() -> None:
         ((10,), {"step": 0.5}, "step is a whole number"),
         ((10,), {"unit": "cM"}, "Choose one of: variants, bp"),
         ((10,), {"unit": "bp"}, "need positions, which these variants lack"),
+        ((10,), {"kept": np.ones(3, bool)}, "kept is a mask of 300 true or false values"),
+        ((10,), {"kept": np.arange(ROWS)}, "not int64 of shape"),
     ],
 )
 def test_what_can_not_be_used_is_said(given: Any, more: dict[str, Any], sentence: str) -> None:
@@ -156,5 +164,7 @@ def test_components_are_drawn_by_label() -> None:
         result.plot("sex")
     with pytest.raises(BadInputError, match="two numbers from 1 to 3"):
         result.plot(components=(1, 4))
+    with pytest.raises(BadInputError, match="two numbers from 1 to 3"):
+        result.plot(components=(1.0, 2.0))
     with pytest.raises(BadInputError, match="components=2 must be two numbers from 1 to 3"):
         result.plot(components=2)

@@ -132,7 +132,7 @@ def pca(
     rule = Rule("center" if scaler is None else scaler, maf, max_missing)
     k = _count(n_components, genotypes)
     tol, max_passes = asked.accuracy(tol, max_passes)
-    mask = _mask(kept, genotypes)
+    mask = as_mask(kept, genotypes)
     eligible = mask
     if ld_prune is not None:
         mask = _pruned(genotypes, ld_prune, rule, mask)
@@ -171,7 +171,8 @@ def _count(n_components: Any, genotypes: Genotypes) -> int:
     return int(n_components)
 
 
-def _mask(kept: Any, genotypes: Genotypes) -> Matrix | None:
+def as_mask(kept: Any, genotypes: Genotypes) -> Matrix | None:
+    """`kept` as a mask of the variants; None for all."""
     if kept is None:
         return None
     mask = np.asarray(kept)

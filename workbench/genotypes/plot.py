@@ -57,7 +57,7 @@ def scatter(result: GenotypePCA, color: Any, components: tuple[int, int]) -> Any
 def _checked(result: GenotypePCA, components: tuple[int, int]) -> tuple[int, int]:
     most = result.scores.shape[1]
     chosen = tuple(components) if isinstance(components, Sequence) else ()
-    if len(chosen) != 2 or not all(number in range(1, most + 1) for number in chosen):
+    if len(chosen) != 2 or not all(isinstance(number, (int, np.integer)) and 1 <= number <= most for number in chosen):
         raise BadInputError(f"components={components!r} must be two numbers from 1 to {most}.")
     across, up = chosen
     return across, up

@@ -27,6 +27,8 @@ Matrix = np.ndarray[Any, Any]
 ROWS = 256
 # Sums of products of counts are whole numbers, and exact in float32 up to 2²⁴.
 EXACT_SAMPLES = 2**22
+# Longer than any genome, and small enough that places can be added to it.
+_FAR = 2**60
 
 
 def ld_prune(
@@ -58,13 +60,14 @@ def ld_prune(
     kept, rule
         Variants that `kept` or `rule` leave out take no part and are not in the mask, but count towards windows.
     """
-    from workbench.genotypes.pca import as_genotypes
+    from workbench.genotypes.pca import as_genotypes, as_mask
 
     genotypes = as_genotypes(source)
     reach = _reach(genotypes, window, window if step is None else step, unit)
     if not isinstance(r2, asked.REAL) or not 0 < r2 <= 1:
         raise BadInputError(f"r2 is a squared correlation above 0 and up to 1, not {r2!r}.")
-    allowed = np.ones(genotypes.n_variants, bool) if kept is None else np.array(kept, bool)
+    mask = as_mask(kept, genotypes)
+    allowed = np.ones(genotypes.n_variants, bool) if mask is None else mask
     with one_thread():
         found = dask.compute(*_tasks(genotypes, reach, r2, allowed, rule))
     stays = np.concatenate([allowed[:0], *(mask for mask, _ in found)])
@@ -84,7 +87,7 @@ def _lost(pairs: Matrix, n: int) -> Matrix:
 
 def _reach(genotypes: Genotypes, window: int, step: int, unit: str) -> Matrix:
     """For each variant the end of the rows that it is compared with: of the last window that has begun there."""
-    window, step = asked.whole("window", window, unit), asked.whole("step", step, unit)
+    window, step = (min(asked.whole(name, n, str(unit)), _FAR) for name, n in (("window", window), ("step", step)))
     contigs, positions = genotypes.variants.contig, genotypes.variants.position
     if unit not in ("variants", "bp"):
         raise BadInputError(f"Unknown unit {unit!r}. Choose one of: variants, bp.")
@@ -100,7 +103,8 @@ def _reach(genotypes: Genotypes, window: int, step: int, unit: str) -> Matrix:
             reach[start:stop] = np.minimum(start + begun + window, stop)
         elif stop > start:
             reach[start:stop] = start + _reach_in_base_pairs(np.asarray(positions[start:stop]), window, step)
-    return reach
+    # What lies between windows is compared with none.
+    return np.maximum(reach, np.arange(1, n + 1))
 
 
 def _reach_in_base_pairs(places: Matrix, window: int, step: int) -> Matrix:
