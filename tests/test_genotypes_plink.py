@@ -144,6 +144,12 @@ def _rewrite(path: Path, change: Any) -> None:
         ("bim", lambda b: b[: b.index(b"\n") + 1], "has 9 bytes, expected 5 .1 variants in the .bim .* fit 3 variants"),
         ("bim", lambda b: b.replace(b" 100 ", b" x "), "has a position that is no whole number"),
         ("bim", lambda b: b.replace(b" 100 ", b" "), "columns, expected 6: contig, id"),
+        (
+            "fam",
+            lambda b: b"#FID IID PAT MAT SEX PHENO\n" + b,
+            "tiny.fam starts with a header, '#FID IID .*expected none",
+        ),
+        ("bim", lambda b: b"#CHROM ID CM POS A1 A2\n" + b, "tiny.bim starts with a header, '#CHROM .*expected none"),
         ("fam", lambda b: b + b"f4 f 0 0 1 1 1\n", "tiny.fam, line 6 has 7 columns, expected 6: family, sample"),
         (
             "fam",

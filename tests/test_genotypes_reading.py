@@ -145,6 +145,40 @@ def test_a_vcf_zarr_group_without_the_expected_arrays_gives_a_sentence(
     assert str(path) in str(caught.value)
 
 
+def test_calls_that_are_damaged_give_a_sentence_when_they_are_read(tmp_path: Path) -> None:
+    path = _vcf_zarr(tmp_path / "hurt.vcz", _calls(_COUNTS), 2)
+    next(path.glob("call_genotype/[0-9]*")).write_bytes(b"rubbish")
+    with pytest.raises(BadInputError, match=r"hurt.vcz, variants \d+ to \d+ can't be read .* Expected call_genotype"):
+        open_genotypes(path).packed.compute()
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"orientation": 3}, "Unknown orientation 3. Choose one of: variants×samples"),
+        ({"missing": "a"}, "missing is a number, or several, that stand for a value not known; not"),
+        ({"missing": object()}, "missing is a number"),
+        ({"samples": "ab"}, "samples are names, one for each sample, not 'ab'"),
+        ({"samples": 5}, "samples are names"),
+        ({"variants": "v"}, "variants are told of as workbench.genotypes.Variants, not as str"),
+        ({"variants": Variants(id=np.array(["v"]))}, "variants.id has 1 values for 4 variants"),
+        ({"labels": {"sex": 5}}, "The column 'sex' has 1 values for 2 samples"),
+        ({"labels": 5}, "A path or URL is needed, not 5"),
+    ],
+)
+def test_what_is_told_of_an_array_is_checked_before_it_is_read(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInputError, match=sentence):
+        open_genotypes(np.zeros((4, 2), int), **given)
+
+
+def test_lists_and_blocks_of_unknown_length_are_refused() -> None:
+    with pytest.raises(BadInputError, match="These lists are no array of variants × samples"):
+        open_genotypes([[1, 2], [1]])
+    x = da.ones((6, 2), dtype=int, chunks=3)
+    with pytest.raises(BadInputError, match=r"call its compute_chunk_sizes\(\) first"):
+        open_genotypes(x[x[:, 0] > 0])
+
+
 def _stored(folder: Path, kind: str, counts: Any) -> Path:
     path = folder / f"counts.{kind}"
     if kind == "npy":

@@ -262,6 +262,21 @@ def test_a_store_that_lost_a_block_is_not_read_as_zeros(tmp_path: Path) -> None:
         open_genotypes(path)
 
 
+def test_a_block_that_was_cut_short_gives_a_sentence_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "s.zarr"
+    pack_to_zarr(_genotypes(), path)
+    block = path / "packed" / "c.3.0"
+    block.write_bytes(block.read_bytes()[:-7])
+    with pytest.raises(BadInputError, match=r"s.zarr, variants 384 to 511 can't be read .* as pack_to_zarr writes it"):
+        open_genotypes(path).packed.compute()
+
+
+def test_where_to_pack_has_to_be_told() -> None:
+    for to in (None, "", 5):
+        with pytest.raises(BadInputError, match=r"A path or URL is needed, not"):
+            pack_to_zarr(_genotypes(), to)  # type: ignore[arg-type]
+
+
 def test_an_unknown_codec_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"Unknown codec 'zip'. Choose one of: 2-bit, blosc"):
         pack_to_zarr(_genotypes(), tmp_path / "s.zarr", codec="zip")  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ def with_labels(genotypes: Genotypes, labels: str | Path | Mapping[str, Sequence
         The table knows none of the samples, or a column has another length.
     """
     if isinstance(labels, Mapping):
-        columns = {name: np.asarray(column) for name, column in labels.items()}
+        columns = {name: np.atleast_1d(np.asarray(column)) for name, column in labels.items()}
     else:
         columns = _read(places.full(labels), genotypes.samples)
     return replace(genotypes, sample_table={**genotypes.sample_table, **columns})

@@ -129,7 +129,7 @@ def read_store(group: Any, place: str) -> Genotypes:
             identity=identity,
         )
         return Genotypes(found.packed, found.coding, samples, variants, table, source=place)
-    read = _ReadPacked(group[name])
+    read = _ReadPacked(group[name], place)
     packed = packed_array(read, said.n_variants, said.n_samples, said.rows, *identity)
     return Genotypes(packed, Coding(cast("Any", said.coding)), samples, variants, table, source=place)
 
@@ -137,9 +137,13 @@ def read_store(group: Any, place: str) -> Genotypes:
 @dataclass(frozen=True)
 class _ReadPacked:
     array: Any
+    place: str
 
     def __call__(self, start: int, stop: int) -> np.ndarray[Any, Any]:
-        return np.asarray(self.array[start:stop])
+        with places.sentences_about(
+            f"{self.place}, variants {start} to {stop - 1}", "a block as pack_to_zarr writes it"
+        ):
+            return np.asarray(self.array[start:stop])
 
 
 def _column(array: Any) -> np.ndarray[Any, Any]:

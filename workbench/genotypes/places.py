@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from workbench.errors import BadInputError, FailedError, MissingError, Workbench
 
 def full(path: str | Path) -> str:
     """Absolute path, or the URL as it is."""
+    if not isinstance(path, (str, PathLike)) or not str(path):
+        raise BadInputError(f"A path or URL is needed, not {path!r}.")
     place = str(path).removeprefix("file://")
     return place.rstrip("/") if is_url(place) else str(Path(place).expanduser().absolute())
 

@@ -180,10 +180,14 @@ def _phenotype(column: Sequence[str]) -> np.ndarray[Any, Any]:
 def _columns(place: str, widths: Sequence[int], what: str) -> list[list[str]]:
     """Columns of a text file without a header, separated by spaces or tabs."""
     with places.sentences_about(place, f"{_THREE}; this one has the columns {what}"):
-        text = places.read(place).decode()
+        text = places.read(place).decode("utf-8-sig")
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return [[] for _ in range(widths[0])]
+    if lines[0].startswith("#") or lines[0].upper().split()[:2] == ["FID", "IID"]:
+        raise BadInputError(
+            f"{place} starts with a header, {lines[0][:40]!r}, expected none: {what}. Remove that line."
+        )
     width = len(lines[0].split())
     words = text.split()
     if width not in widths or len(words) != width * len(lines):

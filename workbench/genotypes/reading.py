@@ -27,6 +27,7 @@ from workbench.genotypes.layout import is_store, read_store
 from workbench.genotypes.plink import SUFFIXES, read_plink
 from workbench.genotypes.values import Genotypes, Variants
 from workbench.genotypes.vcfzarr import Multiallelic, read_vcf_zarr
+from workbench.linalg import asked
 
 _EXPECTED = (
     "a PLINK .bed file with its .bim and .fam, VCF Zarr, a store that pack_to_zarr wrote, "
@@ -88,6 +89,8 @@ def open_genotypes(
     BadInputError
         It can't be read; one sentence says what it is and what was expected.
     """
+    missing = tuple(missing) if isinstance(missing, Iterable) else missing
+    _check_told(orientation, missing, samples, variants)
     told = {"array": array, "orientation": orientation, "missing": missing, "samples": samples, "variants": variants}
     if isinstance(source, Genotypes):
         found = _self_describing(source, told, "Genotypes")
@@ -96,6 +99,18 @@ def open_genotypes(
     else:
         found = _of_array(source, told, rows)
     return found if labels is None else with_labels(found, labels)
+
+
+def _check_told(orientation: Any, missing: Any, samples: Any, variants: Any) -> None:
+    if orientation is not None and not isinstance(orientation, str):
+        raise BadInputError(f"Unknown orientation {orientation!r}. Choose one of: {', '.join(ORIENTATIONS)}.")
+    codes = missing if isinstance(missing, tuple) else (missing,)
+    if missing is not None and not all(isinstance(code, asked.REAL) for code in codes):
+        raise BadInputError(f"missing is a number, or several, that stand for a value not known; not {missing!r}.")
+    if samples is not None and (isinstance(samples, str) or np.ndim(samples) != 1):
+        raise BadInputError(f"samples are names, one for each sample, not {samples!r}.")
+    if variants is not None and not isinstance(variants, Variants):
+        raise BadInputError(f"variants are told of as workbench.genotypes.Variants, not as {type(variants).__name__}.")
 
 
 def _self_describing(found: Genotypes, told: Mapping[str, Any], what: str) -> Genotypes:
@@ -112,9 +127,16 @@ def _of_array(source: Any, told: Mapping[str, Any], rows: Rows) -> Genotypes:
     if type(source).__module__.startswith("zarr."):
         return _opened_zarr(source, str(source.store_path), told, "any", rows)
     if isinstance(source, (list, tuple)):
-        source = np.asarray(source)
+        try:
+            source = np.asarray(source)
+        except ValueError as err:
+            raise BadInputError(
+                f"These lists are no array of variants × samples: their lengths differ ({err})."
+            ) from err
     if not hasattr(source, "shape") or not hasattr(source, "dtype"):
         raise BadInputError(f"Genotypes can't be read from {type(source).__name__}. Expected {_EXPECTED}; or an array.")
+    if any(length != length for length in source.shape):  # NaN is how Dask says that it doesn't know
+        raise BadInputError("The array doesn't know how long its blocks are: call its compute_chunk_sizes() first.")
     return genotypes_of_array(source, rows=rows, **given)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from workbench.errors import BadInputError
+from workbench.genotypes import places
 from workbench.genotypes.arrays import Rows, genotypes_of_counts
 from workbench.genotypes.values import Genotypes, Variants, as_text
 
@@ -41,7 +42,8 @@ class _Calls:
         return int(rows), int(columns)
 
     def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
-        calls = np.asarray(self.array[rows, columns])
+        with places.sentences_about(f"{self.place}, variants {rows.start} to {rows.stop - 1}", "call_genotype whole"):
+            calls = np.asarray(self.array[rows, columns])
         if calls.size and calls.min() <= _FILL:
             row, column = (int(i[0]) for i in np.nonzero((calls <= _FILL).any(axis=2)))
             raise BadInputError(
