@@ -10,7 +10,7 @@ from workbench.figures.colors import DARK, GPUS, LIGHT, contrast, gpu_color
 from workbench.figures.gpu_lines import COLUMNS, PLOTS
 from workbench.figures.live import LiveFigure
 from workbench.figures.report import report_html
-from workbench.monitor.events import Batch, GpuSample, NoGpus
+from workbench.monitor.events import Batch, GpuSample, NoGpus, WorkerSample
 
 START = 1_700_000_000.0
 LOST = "the GPU has fallen off the bus"
@@ -70,6 +70,22 @@ def test_a_figure_that_is_told_of_simulated_gpus_says_so_before_anything_has_com
     figure = LiveFigure(simulated=True)
     figure.item()
     assert all(plot.title.text.endswith(" · SIMULATED GPUs") for plot in figure.layout.titled)
+
+
+def test_the_tasks_of_a_worker_with_a_gpu_of_its_own_are_named_after_it():
+    figure = LiveFigure()
+    told = WorkerSample("tls://a:1", "GPU-1", START, cpu=10.0, memory=1, memory_limit=2, spilled=0, n_executing=0)
+    figure.feed([replace(batch(sample(0, 0), sample(0, 1)), samples=(told,))])
+    figure.apply(figure.patches())
+    assert "worker GPU 1" in figure.layout.workers.text
+
+
+def test_memory_that_nobody_can_tell_has_a_reason_and_no_empty_plot():
+    shared = {"memory_used": None, "memory_total": None, "memory_ours": 0}
+    unified = sample(0, **shared, absent={"memory_used": "the GPU shares the memory of its machine"})
+    page = shown(batch(unified))
+    assert page.sources["gpu_axes"]["shown"][1] is False
+    assert "No memory: the GPU shares" in page.sources["gpu_words"]["text"][0]
 
 
 def test_other_gpus_are_named_by_their_own_plots_alone():

@@ -178,7 +178,7 @@ class GpuLines:
     def _columns(self, parts: Mapping[str, Sequence[_Part]]) -> dict[str, dict[str, list[object]]]:
         rows: dict[str, list[tuple[object, ...]]] = {source: [] for source in DRAWN}
         for place, uuid in enumerate(self._order()):
-            label, color = self._label(uuid), gpu_color(place, self._theme)
+            label, color = self.label(uuid), gpu_color(place, self._theme)
             for part in parts.get(uuid, ()):
                 rows["gpu_use"].extend(self._bars(part, place, color, label))
                 for quantity in QUANTITIES:
@@ -201,20 +201,23 @@ class GpuLines:
         order = self._order()
         height = lanes_height(len(order))
         lost = {uuid for uuid in order if self._series[uuid].gone}
-        labels = [f"{self._label(uuid)} lost" if uuid in lost else self._label(uuid) for uuid in order]
+        labels = [f"{self.label(uuid)} lost" if uuid in lost else self.label(uuid) for uuid in order]
         feet = [place + _FOOT for place in range(len(order))]
         return Patch("gpu_lanes", "replace", {"label": labels, "foot": feet, "height": [height] * len(order)})
 
     def _axes(self) -> Patch:
-        latest = [series.latest for series in self._series.values()]
+        all_series = self._series.values()
+        latest = [series.latest for series in all_series]
         model = _model([sample.name for sample in latest])
         tops, shown = [], []
         for quantity in PLOTS:
-            values = [series.most(field) for series in self._series.values() for field in quantity.fields]
+            values = [series.most(field) for series in all_series for field in quantity.fields]
             known = [value for value in values if value is not None]
             limits = [getattr(sample, quantity.limit) or 0.0 for sample in latest] if quantity.limit else []
             tops.append(round(1.1 * max([quantity.top, *(value / quantity.scale for value in (*known, *limits))]), 3))
-            shown.append(bool(known))
+            first = next(iter(quantity.fields))
+            # What is drawn pale says nothing alone while it is 0, as our workers' memory on chips with unified memory.
+            shown.append(any(known) or any(series.most(first) is not None for series in all_series))
         titles = [f"{quantity.title} · {model}" if model else quantity.title for quantity in PLOTS]
         return Patch("gpu_axes", "replace", {"title": titles, "shown": shown, "top": tops})
 
@@ -235,7 +238,10 @@ class GpuLines:
     def _order(self) -> list[str]:
         return sorted(self._series, key=lambda uuid: (self._series[uuid].latest.host, self._series[uuid].place))
 
-    def _label(self, uuid: str) -> str:
+    def label(self, uuid: str) -> str:
+        """What a GPU is called in the figure; '' where nothing has come from it."""
+        if uuid not in self._series:
+            return ""
         sample = self._series[uuid].latest
         several = len({series.latest.host for series in self._series.values()}) > 1
         name = f"GPU {sample.index}"
@@ -254,7 +260,7 @@ class GpuLines:
             names = f"{len(order)} GPUs. Point at a line to see whose it is. "
         else:
             names = "".join(
-                swatch(gpu_color(place, self._theme), escape(self._label(uuid))) for place, uuid in enumerate(order)
+                swatch(gpu_color(place, self._theme), escape(self.label(uuid))) for place, uuid in enumerate(order)
             )
         return f"{names}dashed: limit · pale: {_pale_words(self._has('memory_ours'))}" + (
             f" · {swatch(self._theme.limit, 'clock held back')}" if self._held_back() else ""
@@ -275,14 +281,14 @@ class GpuLines:
             if uuid in gone:
                 continue
             for name, reason in _absent(self._series[uuid].latest).items():
-                whose[name, reason].append(self._label(uuid))
+                whose[name, reason].append(self.label(uuid))
         names: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
         for (name, reason), labels in whose.items():
             names[reason, tuple(labels)].append(name)
         alone = len(self._series) == 1
         for uuid in gone:
             reason = next(iter(self._series[uuid].latest.absent.values()))
-            yield f"{self._label(uuid)}: {reason}{'' if alone else '; the others go on'}."
+            yield f"{self.label(uuid)}: {reason}{'' if alone else '; the others go on'}."
         for (reason, whom), absent in names.items():
             all_of_them = len(whom) == len(self._series) - len(gone)
             place = "" if all_of_them else f" ({', '.join(whom)})"

@@ -343,17 +343,23 @@ class LiveFigure:
     def _workers(self) -> list[str]:
         return sorted(self._series, key=lambda worker: _natural(self._short(worker)))
 
-    def _short(self, worker: str) -> str:
+    def _name(self, worker: str) -> str:
         series = self._series.get(worker)
-        name = series.latest.name if series is not None and series.latest is not None else worker
-        return _shortened(name.rpartition("://")[2], 24)
+        return series.latest.name if series is not None and series.latest is not None else worker
+
+    def _short(self, worker: str) -> str:
+        name = self._name(worker)
+        # A worker with a GPU of its own is named after it, and no lane has room for a UUID.
+        return self._gpus.label(name) or _shortened(name.rpartition("://")[2], 24)
 
     def _label(self, worker: str) -> str:
         short = self._short(worker)
         if len(short) <= 3:
             return f"worker {short}"
+        if self._gpus.label(self._name(worker)):
+            return short
         host, colon, port = short.rpartition(":")
-        return f"…:{port}" if colon and host else _shortened(short, 12)
+        return f"…:{port}" if colon and host else _shortened(short, 11)
 
     def _sample_patches(self) -> Iterator[Patch]:
         known = self._sent.n_samples

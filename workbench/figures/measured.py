@@ -11,7 +11,7 @@ from workbench.figures.bandwidth import bandwidth_figure
 from workbench.figures.components import scatter_figure, scree_figure
 from workbench.figures.markup import values_html
 from workbench.figures.protocols import protocols_figure
-from workbench.figures.topology import topology_figure
+from workbench.figures.topology import has_ways, topology_figure
 from workbench.hardware.values import Topology
 from workbench.runs import singular, sweep, transfers
 
@@ -133,6 +133,8 @@ def _topology(run: Mapping[str, Any]) -> list[Section]:
     if not told or not (run.get("spec") or {}).get("devices"):
         return []
     topology = Topology.model_validate(told)
+    if not has_ways(topology):
+        return []
     return [Section("Between the GPUs", "", lambda theme: topology_figure(topology, theme))]
 
 

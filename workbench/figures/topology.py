@@ -22,6 +22,11 @@ _SHADES = {"NV#": 17, "PIX": 13, "PXB": 11, "PHB": 8, "NODE": 5, "SYS": 2}
 _ONE_LINK = 15
 
 
+def has_ways(topology: Topology) -> bool:
+    """Whether there is anything between anything: a GPU alone has no ways to tell of."""
+    return len(topology.gpus) + len(topology.cards) > 1
+
+
 def topology_figure(
     topology: Topology, theme: str = "light", *, title: str = "Between GPUs and network cards"
 ) -> Column:

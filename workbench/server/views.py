@@ -61,9 +61,10 @@ def hardware(sight: Sight, _: str) -> str:
     if inventory.network:
         pairs["Network"] = "<br>".join(_card(card) for card in inventory.network)
     about = facts(pairs, data_workbench="inventory")
-    if inventory.topology is None:
+    from workbench.figures.topology import has_ways, topology_html
+
+    if inventory.topology is None or not has_ways(inventory.topology):
         return about
-    from workbench.figures.topology import topology_html
 
     return about + folded("What lies between the GPUs", topology_html(inventory.topology), data_workbench="topology")
 
@@ -314,7 +315,8 @@ def _forecast(run: dict[str, Any]) -> str | None:
         return None
     lasting = forecast.get("seconds")
     took = f"took {duration(run['seconds'])}" if run["seconds"] is not None and run["status"] == "done" else None
-    return joined((forecast.get("verdict"), span(lasting["low"], lasting["high"]) if lasting else None, took))
+    cost = None if run["cost"] is None else f"cost {run['cost']:.3g}"
+    return joined((forecast.get("verdict"), span(lasting["low"], lasting["high"]) if lasting else None, took, cost))
 
 
 def _sentence(part: object) -> str | None:
@@ -344,7 +346,8 @@ def _foot(run: dict[str, Any], *, live: bool, given: str) -> str:
     past = None if active or not ended else ago(ended, time.time())
     return tag(
         "div",
-        tag("span", escape(joined((run["cluster"], _origin(run), past))), class_="wb-Muted", title=given or None),
+        tag("span", escape(joined((run["cluster"], _origin(run)))), class_="wb-Muted", title=given or None),
+        tag("span", escape(past), class_="wb-Muted") if past else "",
         tag("span", *_buttons(run, live=live), class_="wb-Icons"),
         class_="wb-Run-foot",
     ) + tag(
