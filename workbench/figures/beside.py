@@ -16,8 +16,11 @@ from workbench.figures.plots import FONT, LEFT
 from workbench.figures.replay import ReplayBar, replay_bar
 from workbench.monitor.events import Batch
 
-ORIGIN = 1_000_000_000.0
-"""When the first task of every record begins here; the time axis shows what has passed since."""
+ORIGIN = 11_574 * 86_400.0
+"""When the first task of every record begins here; the time axis shows what has passed since.
+
+The beginning of a day, or the ticks of a time axis would stand at 5 s, 20 s, 35 s.
+"""
 
 _ELAPSED = """
     const step = ticks.length > 1 ? Math.abs(ticks[1] - ticks[0]) / 1000 : 1
@@ -79,11 +82,13 @@ class BesideFigure:
                 for index, (record, layout) in enumerate(zip(records, layouts, strict=True))
                 for part in (self._heading(record, _letter(index)), layout.stream)
             ),
+            layouts[0].kinds,
             *(
                 _named(getattr(layout, part), record.title, _letter(index))
                 for part in ("progress", "cpu", "memory")
                 for index, (record, layout) in enumerate(zip(records, layouts, strict=True))
             ),
+            max((layout.workers for layout in layouts), key=lambda words: len(words.text)),
             sizing_mode="stretch_width",
             styles={"background": self.theme.background},
         )

@@ -45,6 +45,9 @@ COLUMNS = {
 """Columns of each source. `window` holds the stretch of time to show while one follows, in ms since the epoch."""
 
 _PROGRESS_ROW = 22
+_BAR_ALPHA = {"light": (0.2, 0.3), "dark": (0.12, 0.22)}
+"""Opacity of what is being computed, and on top of it of what is done: words on every colour keep 4.5:1."""
+
 _LANE_ROOM = 62
 """Pixels of the task stream beside its lanes: title and time axis."""
 
@@ -242,9 +245,10 @@ def _progress(theme: Theme, source: ColumnDataSource) -> Any:
     plot.axis.visible = False
     plot.grid.visible = False
     bar: dict[str, Any] = {"y": "y", "height": 0.82, "source": source}
+    processing, done = _BAR_ALPHA[theme.name]
     plot.hbar(left=0, right=1, fill_color=theme.track, line_color=None, **bar)
-    plot.hbar(left=0, right="processing", fill_color="color", fill_alpha=0.2, line_color=None, **bar)
-    plot.hbar(left=0, right="done", fill_color="color", fill_alpha=0.45, line_color=None, **bar)
+    plot.hbar(left=0, right="processing", fill_color="color", fill_alpha=processing, line_color=None, **bar)
+    plot.hbar(left=0, right="done", fill_color="color", fill_alpha=done, line_color=None, **bar)
     # At the foot of the bar, where it is in nobody's way.
     bar |= {"y": "foot", "height": 0.2}
     plot.hbar(left="done", right="erred", fill_color=theme.erred, line_color=None, **bar)

@@ -176,6 +176,8 @@ def replay_bar(
         value=1,
         step=0.001,
         show_value=False,
+        # The clock says it, and over the handle it would hide the buttons of a narrow page.
+        tooltips=False,
         title="",
         name="head",
         bar_color=theme.muted,

@@ -45,6 +45,9 @@ pre { overflow-x: auto; font-size: 12.5px; margin: 6px 0; }
 _GOOD = {"light": "#1b7a34", "dark": "#6fcf87"}
 _BAD = {"light": "#b3261e", "dark": "#ff8a80"}
 
+_SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
+"""Parts of a specification that are bytes."""
+
 _EMBED = """
 (function () {
   const dark = matchMedia('(prefers-color-scheme: dark)');
@@ -179,7 +182,10 @@ def _compared(facts: Sequence[Mapping[str, Any]]) -> str:
         ratio = seconds[1] / seconds[0]
         said = f"<p>B took {format_seconds(seconds[1])}, {ratio:.3g} times the {format_seconds(seconds[0])} of A.</p>"
     rows = [
-        (name.replace("_", " "), [_text(value) for value in values])
+        (
+            name.replace("_", " "),
+            [format_bytes(value) if name in _SIZES and value else _text(value) for value in values],
+        )
         for part in ("resolved", "spec")
         for name in dict.fromkeys(key for each in facts for key in each.get(part) or {} if key != "why")
         for values in [[(each.get(part) or {}).get(name) for each in facts]]

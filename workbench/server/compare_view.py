@@ -52,7 +52,7 @@ def _form(sight: Sight) -> str:
         spellcheck="false",
         style="width: 100%; box-sizing: border-box; resize: vertical; white-space: pre; overflow-x: auto; "
         "font: var(--jp-code-font-size) var(--jp-code-font-family); color: var(--jp-ui-font-color0); "
-        "background: var(--jp-layout-color0); border: 1px solid var(--jp-border-color1)",
+        "background: var(--jp-input-background, var(--jp-layout-color0)); border: 1px solid var(--jp-border-color1)",
         class_=styled,
         id="wb-compare-on",
         data_workbench="compare-on",
