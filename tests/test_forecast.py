@@ -199,6 +199,9 @@ CASES = [
     ("compressed_svd", {"size": "256MiB", "n_power_iter": 0, "tolerance": 1.0, "method": "dask", "dtype": "float64"}),
     ("svd_of_file", {"path": "m.npy", "method": "dask"}),
     ("genotype_pca", {"n_variants": 400_000, "tol": 0.05}),
+    ("pack_genotypes", {"path": "x.bed", "to": "x.zarr"}),
+    ("svd_of_file", {"path": "m.npy"}),
+    ("svd_of_file", {"path": "m.npy", "k": 10, "tol": 0.05}),
     ("svd_of_file", {"path": "m.npy", "k": 10, "n_power_iter": 1, "tolerance": 1.0, "method": "dask"}),
     ("svd_of_file", {"path": "m.npy", "k": 10, "n_power_iter": 1, "tolerance": 1.0, "method": "dask", "compute": True}),
 ]
@@ -206,11 +209,12 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory):
-    """Two workers as processes, their client, and a folder with an array of 192 MB."""
+    """Two workers as processes, their client, and a folder with an array of 192 MB and 270 million genotypes."""
     from distributed import Client, LocalCluster
 
     folder = tmp_path_factory.mktemp("arrays")
     np.save(folder / "m.npy", np.random.default_rng(0).random((240_000, 100)))
+    _write_bed(folder / "x.bed", n_variants=27_000, n_samples=10_000)
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, memory_limit="4GiB", dashboard_address="127.0.0.1:0") as made,
         Client(made) as client,
@@ -221,12 +225,18 @@ def workers(tmp_path_factory):
         yield client, folder
 
 
+def _write_bed(path, n_variants, n_samples):
+    drawn = np.random.default_rng(0).integers(0, 256, n_variants * n_samples // 4, dtype=np.uint8)
+    path.write_bytes(b"\x6c\x1b\x01" + drawn.tobytes())
+    path.with_suffix(".bim").write_text("".join(f"1\tv{i}\t0\t{i + 1}\tA\tG\n" for i in range(n_variants)))
+    path.with_suffix(".fam").write_text("".join(f"f s{i} 0 0 0 -9\n" for i in range(n_samples)))
+
+
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks of processes are read from Linux' /proc")
 @pytest.mark.parametrize(("name", "given"), CASES)
 def test_no_worker_needs_more_memory_than_is_said_and_none_half_of_it(workers, name, given):
     client, folder = workers
-    if "path" in given:
-        given = given | {"path": str(folder / given["path"])}
+    given = given | {each: str(folder / given[each]) for each in ("path", "to") if each in given}
     chosen = template(name)
     parameters = chosen.validate(given, threads=2, threads_per_worker=1)
     pids = list(client.run(_own_pid).values())
@@ -397,6 +407,44 @@ def test_a_price_of_an_hour_gives_the_cost_of_a_forecast_and_of_a_run(data_folde
     assert run.cost == pytest.approx(0.5)
     assert json.loads(run.model_dump_json())["cost"] == pytest.approx(0.5)
     assert past_run(2, 50.0).cost is None
+
+
+def test_a_machine_has_a_price_of_its_own_which_goes_before_its_profiles(data_folder, capsys):
+    from workbench.cli import main
+
+    calibration.keep(example())
+    calibration.keep(example(machine="bigbox", measured="elsewhere"))
+    prices = {"cpu": 36.0, calibration.host(): 72.0, "bigbox": 7.2, "one V100 (2019)": 3.6}
+    with dask.config.set({"workbench.prices": prices}):
+        found = Session().forecast("array_sum", {"size": "1GiB"}, SPEC)
+        on = ["--on", "cpu --workers 2 --threads 1 --memory 2GiB --force"]
+        assert main(["forecast", "array_sum", "-p", "size=1GiB", *on, "--no-calibrate"]) == 0
+    assert found.cost == pytest.approx(math.sqrt(found.seconds["low"] * found.seconds["high"]) / 50)
+    there = {one["machine"]: one for one in found.elsewhere}
+    for machine, of_a_second in (("bigbox", 1 / 500), ("one V100 (2019)", 1 / 1000)):
+        middle = math.sqrt(there[machine]["seconds"]["low"] * there[machine]["seconds"]["high"])
+        assert there[machine]["cost"] == pytest.approx(middle * of_a_second)
+    assert there["eight V100 (2019)"]["cost"] is None
+    told = capsys.readouterr().out
+    assert "cost" in told
+    assert next(line for line in told.splitlines() if "one V100" in line).count(
+        f"{there['one V100 (2019)']['cost']:.2g}"
+    )
+
+
+def test_the_cost_of_a_run_stands_in_the_terminals_tables_and_no_column_without_a_price(data_folder, capsys):
+    from workbench.cli import main
+
+    past_run(1, 50.0)
+    assert main(["runs"]) == 0
+    assert "COST" not in capsys.readouterr().out
+    past_run(2, 50.0, forecast={"price_per_hour": 36.0})
+    assert main(["runs"]) == 0
+    told = capsys.readouterr().out
+    assert "COST" in told
+    assert " 0.5 " in next(line for line in told.splitlines() if "array_sum-2" in line)
+    assert main(["show", "array_sum-2"]) == 0
+    assert "Cost" in capsys.readouterr().out
 
 
 def test_a_file_of_runs_from_before_forecasts_gets_the_new_column(data_folder):

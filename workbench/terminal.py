@@ -183,7 +183,8 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0) -> None:
     if not runs:
         console.print("There is no run. Start one with: workbench run array_sum --on cpu -p size=1GiB")
         return
-    table = _table("RUN", "STATUS", "CLUSTER", ">TIME", ">SPEED", ">AGE")
+    priced = any(run.cost is not None for run in runs)
+    table = _table("RUN", "STATUS", "CLUSTER", ">TIME", ">SPEED", *([">COST"] if priced else []), ">AGE")
     for run in runs:
         table.add_row(
             Text(run.id, "bold"),
@@ -191,6 +192,7 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0) -> None:
             run.cluster if run.imported is None else f"{run.cluster} on {run.imported.machine} (imported)",
             "" if run.seconds is None else f"{run.seconds:.3g} s",
             _speed(run),
+            *(["" if run.cost is None else f"{run.cost:.3g}"] if priced else []),
             duration(time.time() - run.created),
         )
     console.print(table)

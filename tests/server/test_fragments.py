@@ -63,17 +63,18 @@ async def test_a_run_says_what_was_forecast_what_it_took_and_what_it_cost_in_ene
         seconds=3.9,
         created=time.time(),
         result={"value": 1.0, "bandwidth": {"sentence": "Over tls."}, "certificate": {"sentence": "Within <0.1 %."}},
-        forecast={"verdict": "fits", "seconds": {"low": 3.1, "high": 4.5}},
+        forecast={"verdict": "fits", "seconds": {"low": 3.1, "high": 4.5}, "price_per_hour": 1800},
         energy={"joules": 1500.0, "seconds": 4.0, "n_gpus": 2, "source": "counters"},
         on_gpu=dict.fromkeys(("blocks", "on_gpu", "bytes", "bytes_on_gpu", "share", "share_of_bytes"), 1)
         | {"sentence": "Half of it.", "warning": "Half of the blocks were on the CPU."},
     )
     html = (await api("GET", "fragments/runs")).content["html"]
     told = text_of(html)
-    assert "Details Forecast fits · 3.1 to 4.5 s · took 3.90 s Energy 1.5 kJ by 2 GPUs in 4 s" in told
+    assert "Details Forecast fits · 3.1 to 4.5 s · took 3.90 s · cost 1.95 Energy 1.5 kJ by 2 GPUs in 4 s" in told
     assert "On the GPU? Half of it. Bandwidth Over tls. Certificate Within &lt;0.1 %." in told
     assert "Half of the blocks were on the CPU." in told
     assert html.count("report?beside=") == 1
+    assert (await api("GET", "runs/r2")).content["cost"] == pytest.approx(1.95)
 
 
 async def test_a_view_that_there_is_not_names_those_that_there_are(open_page: Any, api: Any) -> None:

@@ -31,6 +31,8 @@ _LABELS = 20
 _BLOCK_BYTES = 8 * 2**20
 _TILES = 12_000_000
 """Bytes of tiles and narrow factors in floating point that a thread has beside its block, as measured."""
+_STORES = 30_000_000
+"""Bytes of what reads and writes stores, which a worker loads once."""
 _COMPILED = 215_000_000
 """Bytes that numba takes in a worker that has to compile; about 80 MB less where an earlier process has."""
 
@@ -197,26 +199,28 @@ def pca_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
 
 def packing_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """One pass, in which a block is read, packed and written."""
+    from workbench.genotypes.rows import block_rows
+
     n_variants, n_samples = resolved["shape"]
     packed = n_variants * -(-n_samples // 4)
-    block = min(_BLOCK_BYTES, packed)
-    # A block unpacked, as most sources have it, and packed.
-    held = (6 * block if resolved["path"].endswith(".bed") and resolved["codec"] == "2-bit" else 12 * block) + 10**7
-    n_blocks = max(1, -(-packed // _BLOCK_BYTES))
+    rows = block_rows(n_variants, n_samples)
+    # The check has a block of the source and one of the store in a byte for each genotype, and where they differ.
+    held = 13 * rows * -(-n_samples // 4) * threads_per_worker + _STORES
+    n_blocks = -(-n_variants // rows)
     return Needs(
         input_bytes=packed,
         output_bytes=0,
         bytes_processed=packed,
         passes=1,
-        held_per_worker=held * threads_per_worker,
-        held_total=held * threads_per_worker,
+        held_per_worker=held,
+        held_total=held,
         kept=0,
         n_tasks=n_blocks,
         n_blocks=n_blocks,
         work={"read": 4.0 * packed, "write": 4.0 * packed},
         on_device=False,
         sentence=f"Writes about {format_bytes(packed)} of packed genotypes block by block: "
-        f"{format_bytes(held * threads_per_worker)} in a worker at a time is enough.",
+        f"{format_bytes(held)} in a worker at a time is enough.",
     )
 
 
