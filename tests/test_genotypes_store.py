@@ -262,12 +262,21 @@ def test_a_store_that_lost_a_block_is_not_read_as_zeros(tmp_path: Path) -> None:
         open_genotypes(path)
 
 
-def test_a_block_that_was_cut_short_gives_a_sentence_when_it_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("codec", "array", "sentence"),
+    [
+        ("2-bit", "packed", r"s.zarr, variants 384 to 511 can't be read .* as pack_to_zarr writes it"),
+        ("blosc", "counts", r"s.zarr, rows 384 to 511 can't be read .* a Zarr array of counts, whole"),
+    ],
+)
+def test_a_block_that_was_cut_short_gives_a_sentence_when_it_is_read(
+    tmp_path: Path, codec: Any, array: str, sentence: str
+) -> None:
     path = tmp_path / "s.zarr"
-    pack_to_zarr(_genotypes(), path)
-    block = path / "packed" / "c.3.0"
+    pack_to_zarr(_genotypes(), path, codec=codec)
+    block = path / array / "c.3.0"
     block.write_bytes(block.read_bytes()[:-7])
-    with pytest.raises(BadInputError, match=r"s.zarr, variants 384 to 511 can't be read .* as pack_to_zarr writes it"):
+    with pytest.raises(BadInputError, match=sentence):
         open_genotypes(path).packed.compute()
 
 

@@ -22,6 +22,7 @@ Rows = int | Literal["auto"]
 ORIENTATIONS = ("variants×samples", "samples×variants")
 NPY = "a .npy file of counts"
 _READ_BYTES = 32 * 2**20
+ZARR = "a Zarr array of counts, whole"
 HDF5 = "an HDF5 file with a dataset of counts"
 
 
@@ -49,6 +50,7 @@ class ZarrCounts:
     """Counts in a Zarr array."""
 
     array: Any
+    place: str
 
     @property
     def shape(self) -> tuple[int, ...]:  # noqa: D102  as in Counts, here and below
@@ -64,7 +66,8 @@ class ZarrCounts:
         return int(rows), int(columns)
 
     def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:  # noqa: D102
-        return np.asarray(self.array[rows, columns])
+        with places.sentences_about(f"{self.place}, rows {rows.start} to {rows.stop - 1}", ZARR):
+            return np.asarray(self.array[rows, columns])
 
 
 @dataclass(frozen=True)

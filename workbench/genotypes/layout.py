@@ -117,7 +117,7 @@ def read_store(group: Any, place: str) -> Genotypes:
     variants = Variants(**{key: _column(array) for key, array in kept if key in known})
     identity = (place, said.content)
     if said.codec == "blosc":
-        counts = ZarrCounts(group[name])
+        counts = ZarrCounts(group[name], place)
         found = genotypes_of_counts(
             counts,
             orientation="variants×samples",

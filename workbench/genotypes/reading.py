@@ -249,7 +249,7 @@ def _zarr_array(array: Any, place: str, told: Mapping[str, Any], rows: Rows) -> 
             f"{place} says that it is {declared}, which contradicts orientation={orientation!r}: leave it out."
         )
     told = {**told, "orientation": declared or orientation}
-    return _of_counts(ZarrCounts(array), np.dtype(array.dtype), told, rows, place, None)
+    return _of_counts(ZarrCounts(array, place), np.dtype(array.dtype), told, rows, place, None)
 
 
 def _declared(array: Any) -> str | None:
