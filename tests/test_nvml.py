@@ -277,3 +277,19 @@ def test_without_a_compiler_there_is_a_sentence(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(os.environ, "PATH", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="need a C compiler"):
         build(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("errors", "answered"),
+    [
+        ({}, True),
+        ({"nvmlDeviceGetUtilizationRates": 3}, True),
+        ({"nvmlDeviceGetUtilizationRates": 4}, False),
+        ({"nvmlInitWithFlags": 4}, False),
+    ],
+)
+def test_dask_asks_nothing_of_a_driver_that_refuses_an_account(
+    simulated_nvml: SimulatedNvml, errors: dict[str, int], answered: bool
+) -> None:
+    told = simulated_nvml.python("from workbench.clusters import metrics; print(metrics.answered())", errors=errors)
+    assert told.strip() == str(answered)

@@ -23,7 +23,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.scheduler import Scheduler
 
 from workbench import __version__, config
-from workbench.clusters import cuda, dashboard, lost, processes, records, security
+from workbench.clusters import cuda, dashboard, lost, metrics, processes, records, security
 from workbench.clusters.forking import forking
 from workbench.clusters.launch import LAUNCHERS
 from workbench.clusters.records import ClusterRecord
@@ -43,7 +43,10 @@ def own(name: str, *, worker_start: str = "spawn") -> int:
     logging.basicConfig(format="%(asctime)s - %(name)s - %(levelname)s - %(message)s", level=logging.INFO)
     # Dask's own way of telling its forkserver what to import, which would import pandas here: ours runs already.
     distributed.utils._forkserver_preload_set = True
-    with dask.config.set({"distributed.worker.multiprocessing-method": worker_start}):
+    settings: dict[str, Any] = {"distributed.worker.multiprocessing-method": worker_start}
+    if not metrics.answered():
+        settings["distributed.diagnostics.nvml"] = False
+    with dask.config.set(settings):
         # Not asyncio.run: at its end it waits for all that was left undone, and this process ends with it anyway.
         return asyncio.new_event_loop().run_until_complete(_own(name))
 
