@@ -44,6 +44,16 @@ def created(pid: int) -> float | None:
         return None
 
 
+def lives(pid: int, pid_created: float | None) -> bool:
+    """Whether the process that was given this pid at this time is there; an entry that nobody asks for is none."""
+    try:
+        process = psutil.Process(pid)
+        same = pid_created is None or abs(process.create_time() - pid_created) < _CLOCK_TOLERANCE
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
 def find(pid: int | None, pid_created: float | None, mark: str) -> psutil.Process | None:
     """The living process that was given this pid at this time, None when it has ended or the pid is another's."""
     if pid is None:

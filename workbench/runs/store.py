@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
 from pydantic import BaseModel, ConfigDict, computed_field
 
 from workbench import config
@@ -34,7 +33,6 @@ WATCHED = "watched"
 """Workload of a run that a notebook or script of the person's computed, while `workbench.watch` recorded it."""
 
 _BUSY_TIMEOUT = 20.0  # seconds that a writer waits for another one
-_CLOCK_TOLERANCE = 2.0  # the time of boot, from which starts are reckoned, moves when the clock is set
 _START_GRACE = 60.0  # seconds in which a run must have got a runner
 HEARTBEAT = 10.0
 """Seconds between two signs of life of a runner, for readers on other machines, who can't see its process."""
@@ -435,14 +433,7 @@ def settle() -> tuple[str, ...]:
 
 def alive(run: Run) -> bool:
     """Whether the run's own process is there; a pid alone may have been given to another one since."""
-    if run.pid is None:
-        return False
-    try:
-        process = psutil.Process(run.pid)
-        same = run.pid_created is None or abs(process.create_time() - run.pid_created) < _CLOCK_TOLERANCE
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
+    return run.pid is not None and processes.lives(run.pid, run.pid_created)
 
 
 def write_progress(run: Run, progress: Progress) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 import os
 import signal
 import subprocess
@@ -20,7 +18,7 @@ from workbench.clusters.forking import start_warm
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
-from workbench.runs import store
+from workbench.runs import store, waiting
 from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, size_of
 from workbench.runs.store import Run
 
@@ -135,26 +133,12 @@ async def wait(
     timeout: float | None = None,
 ) -> Run:
     """Run when it has ended, or as it is after `timeout` seconds. `on_change` hears of every change meanwhile."""
-    deadline = None if timeout is None else time.monotonic() + timeout
-    seen: Run | None = None
-    while True:
-        run = await asyncio.to_thread(store.get, run_id)
-        if run != seen and on_change is not None:
-            heard = on_change(run)
-            if heard is not None:
-                await heard
-        seen = run
-        if not run.active or (deadline is not None and time.monotonic() >= deadline):
-            return run
-        await asyncio.sleep(_POLL)
+    return await waiting.wait(lambda: store.get(run_id), on_change, timeout=timeout, poll=_POLL)
 
 
 def finish(run_id: str, *, timeout: float | None = None) -> Run:
     """Wait as `wait` does, where there is no event loop or another one is running, as in a notebook."""
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
-    while (run := store.get(run_id)).active and time.monotonic() < deadline:
-        time.sleep(_POLL)
-    return run
+    return waiting.finish(lambda: store.get(run_id), timeout=timeout, poll=_POLL)
 
 
 def _start_runner(run: Run, python: str) -> Run:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
-import math
 import os
 import shlex
 import signal
@@ -29,6 +27,7 @@ from workbench.clusters.plan import plan
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError
+from workbench.runs import waiting
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
 from workbench.runs.forecasting.forecast import actual_spec, size_of
@@ -187,26 +186,12 @@ async def wait(
     timeout: float | None = None,
 ) -> Comparison:
     """Comparison when it has ended, or as it is after `timeout` seconds. `on_change` hears of changes meanwhile."""
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
-    seen: Comparison | None = None
-    while True:
-        found = await asyncio.to_thread(comparisons.get, comparison_id)
-        if found != seen and on_change is not None:
-            heard = on_change(found)
-            if heard is not None:
-                await heard
-        seen = found
-        if not found.active or time.monotonic() >= deadline:
-            return found
-        await asyncio.sleep(_POLL)
+    return await waiting.wait(lambda: comparisons.get(comparison_id), on_change, timeout=timeout, poll=_POLL)
 
 
 def finish(comparison_id: str, *, timeout: float | None = None) -> Comparison:
     """Wait as `wait` does, where there is no event loop or another one is running, as in a notebook."""
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
-    while (found := comparisons.get(comparison_id)).active and time.monotonic() < deadline:
-        time.sleep(_POLL)
-    return found
+    return waiting.finish(lambda: comparisons.get(comparison_id), timeout=timeout, poll=_POLL)
 
 
 # -- from text

@@ -33,7 +33,6 @@ MOST_ROWS = 64
 
 _FILE = "comparison.json"
 _START_GRACE = 60.0  # seconds in which a comparison must have got a process
-_CLOCK_TOLERANCE = 2.0  # the time of boot, from which starts are reckoned, moves when the clock is set
 
 
 class Request(BaseModel):
@@ -234,13 +233,7 @@ def alive(comparison: Comparison) -> bool:
     """Whether its process is there."""
     if comparison.pid is None or comparison.place != processes.place():
         return False
-    try:
-        process = psutil.Process(comparison.pid)
-        created = comparison.pid_created
-        same = created is None or abs(process.create_time() - created) < _CLOCK_TOLERANCE
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
+    return processes.lives(comparison.pid, comparison.pid_created)
 
 
 def _all() -> Path:
