@@ -19,6 +19,7 @@ from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 
+from workbench.errors import FailedError
 from workbench.server.handlers import Handler, addresses
 
 
@@ -350,6 +351,21 @@ async def test_requests_at_the_same_time_make_one_session(jp_serverapp: Any) -> 
     first, second = await asyncio.gather(shared.session(), shared.session())
     assert first is second
     assert made == [1]
+
+
+async def test_a_server_that_stops_begins_to_watch_nothing_more(jp_serverapp: Any, data_folder: Path) -> None:
+    from workbench.server.app import Shared, _make_session, _make_watching
+
+    shared = Shared("/", jp_serverapp.log, _make_session, _make_watching)
+    state = (await shared.watching()).state
+    state.subscribe(lambda: None)
+    assert state.watching
+    await shared.close()
+    state.subscribe(lambda: None)
+    assert not state.watching
+    # A page that asks meanwhile would else begin a watch whose thread keeps the process from ending.
+    with pytest.raises(FailedError, match="The Jupyter server is stopping"):
+        await shared.watching()
 
 
 def test_every_address_answers_errors_in_one_way() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_server.extension.application import ExtensionApp
 
-from workbench.errors import WorkbenchError
+from workbench.errors import FailedError, WorkbenchError
 from workbench.server.handlers import addresses
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Shared:
         self._lock = asyncio.Lock()
         self._actions: set[asyncio.Task[Any]] = set()
         self._warming: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def session(self) -> Session:
         """Return the session, made by the first who asks: in a thread, because that imports Dask."""
@@ -77,8 +78,14 @@ class Shared:
         return self._session
 
     async def watching(self) -> Watching:
-        """Return what watches clusters and runs for all pages and sockets."""
+        """Return what watches clusters and runs for all pages and sockets.
+
+        Raises FailedError when the server is stopping: it still answers then, and a watch that began would never end,
+        nor would the server with its thread.
+        """
         session = await self.session()
+        if self._closed:
+            raise FailedError("The Jupyter server is stopping.")
         if self._watching is None:
             self._watching = self._make_watching(session, self.base_url, self.log)
         return self._watching
@@ -119,7 +126,8 @@ class Shared:
             self._watching.tell(str(error) or type(error).__name__)
 
     async def close(self) -> None:
-        """Cancel what still runs in this server."""
+        """Cancel what still runs in this server, and begin nothing more."""
+        self._closed = True
         tasks = (*self._actions, *([self._warming] if self._warming is not None else []))
         for task in tasks:
             task.cancel()

@@ -37,11 +37,12 @@ class StateWatcher:
         self._changed = asyncio.Event()
         self._reading = asyncio.Lock()
         self._tasks: tuple[asyncio.Task[None], ...] = ()
+        self._closed = False
 
     def subscribe(self, on_change: Callable[[], None]) -> None:
         """Call `on_change` after each change. Watching starts with the first subscriber."""
         self._subscribers.append(on_change)
-        if not self._tasks:
+        if not self._tasks and not self._closed:
             self._tasks = (asyncio.create_task(self._follow()), asyncio.create_task(self._keep_reading()))
 
     def unsubscribe(self, on_change: Callable[[], None]) -> None:
@@ -85,7 +86,8 @@ class StateWatcher:
             self.unsubscribe(look)
 
     async def close(self) -> None:
-        """End watching, whoever still listens."""
+        """End watching for good, whoever still listens or comes yet."""
+        self._closed = True
         self._subscribers.clear()
         tasks = self._tasks
         self._cancel()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.auth.decorator import authorized, ws_authenticated
 from jupyter_server.base.handlers import JupyterHandler
 from jupyter_server.base.websocket import WebSocketMixin
+from tornado.web import HTTPError
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from workbench.errors import BadInputError, WorkbenchError
@@ -47,7 +48,10 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Open the connection."""
         shared: Shared = self.settings["workbench_shared"]
-        self._watching = await shared.watching()
+        try:
+            self._watching = await shared.watching()
+        except WorkbenchError as err:
+            raise HTTPError(503, str(err)) from err
         await shared.keep_warm()
         shared.warm_up()
         await super().get(*args, **kwargs)
