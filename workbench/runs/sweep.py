@@ -143,7 +143,7 @@ def _among(fastest: str, others: Sequence[str], found: Mapping[str, Ratio], over
     unsure = any(found[name].difference == "unsure" for name in alike)
     verdict = "there were too few rounds to tell a difference" if unsure else "no difference shows"
     same = ", ".join(f"{name} takes {_times(found[name])} as long" for name in alike)
-    between = f"Between {fastest} and {' and '.join(alike)} {verdict}: {same}"
+    between = f"Between {', '.join((fastest, *alike[:-1]))} and {alike[-1]} {verdict}: {same}"
     rest = f"; {' and '.join(words)} as {fastest}" if words else ""
     return f"{between}{rest} ({over})."
 
