@@ -339,6 +339,14 @@ def test_all_rows_get_the_same_shape_and_blocks_and_a_share_of_the_memory():
     assert any("once for all rows" in note for note in planned.notes)
 
 
+def test_a_row_that_wont_fit_is_named_with_the_blocks_that_would():
+    large = {"shape": [50_000, 50_000], "chunks": 40_000, "generator": "RandomState"}
+    found = plan(on=("cpu --workers 1 --threads 1 --memory 2GiB",), parameters=large)
+    (said,) = (note for note in found.notes if "Won't fit" in note)
+    assert said.startswith("cpu --workers 1 --threads 1 --memory 2GiB: Won't fit: needs ")
+    assert "chunks=" in said
+
+
 def test_a_row_that_can_not_be_had_does_not_take_the_others_along():
     planned = plan(on=["cpu", "gpu"])
     assert [row.reason is None for row in planned.rows] == [True, False]

@@ -30,7 +30,7 @@ from workbench.errors import BadInputError, ConflictError, FailedError, MissingE
 from workbench.runs import waiting
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
-from workbench.runs.forecasting.forecast import actual_spec, size_of
+from workbench.runs.forecasting.forecast import actual_spec, size_of, verdict
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
@@ -406,8 +406,9 @@ def _rows(
         checked = chosen.validate(pinned, **size_of(spec))
         needs = chosen.needs(checked)
         notes += chosen_notes
-        if needs.held_per_worker > spec.memory_limit:
-            notes.append(f"{label} needs {format_bytes(needs.held_per_worker)} in one worker, more than it has.")
+        judged = verdict(chosen, pinned, needs, spec)
+        if judged.name == "won't fit":
+            notes.append(f"{label}: {judged.sentence}")
         resolved_by.append(checked.resolved)
         rows.append(
             Row(**common, spec=spec, cluster=wish.line.cluster, parameters=pinned, resolved=dict(checked.resolved))
