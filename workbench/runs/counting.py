@@ -3,6 +3,9 @@
 The scheduler keeps the states of its tasks by group (one group for each collection in the graph). The groups of what
 one client wants, and those they depend on, are one run's tasks, whatever else runs on the cluster. Counting them costs
 the scheduler a look at a few dictionaries, however many tasks there are.
+
+Tasks whose key is a string, such as those that bring a result together, are in one group for all clients: of these only
+the client's own are counted, each for itself.
 """
 
 from __future__ import annotations
@@ -21,16 +24,40 @@ GroupCount = tuple[str, str, int, int]
 def group_counts(client_id: str, dask_scheduler: Any = None) -> list[GroupCount]:
     """Count the tasks that this client wants and all that they depend on; runs on the scheduler."""
     client = dask_scheduler.clients.get(client_id)
-    groups = {task.group for task in client.wants_what} if client is not None else set()
-    waiting = list(groups)
-    while waiting:
-        new = waiting.pop().dependencies - groups
-        groups |= new
-        waiting.extend(new)
+    if client is None:
+        return []
+    groups, tasks = wanted(client, dask_scheduler)
+    own: dict[Any, list[bool]] = {}
+    for task in tasks:
+        own.setdefault(task.group, []).append(task.state in _DONE)
     return [
         (group.name, group.prefix.name, sum(group.states[state] for state in _DONE), sum(group.states.values()))
         for group in groups
-    ]
+    ] + [(group.name, group.prefix.name, sum(done), len(done)) for group, done in own.items()]
+
+
+def wanted(client: Any, scheduler: Any) -> tuple[set[Any], set[Any]]:
+    """The groups that hold what a client wants, and what that depends on; and its tasks in groups of all clients."""
+    look, tasks, groups = list(client.wants_what), set(client.wants_what), set()
+    while look:
+        task = look.pop()
+        if task.group.name == task.group.prefix.name:
+            new = task.dependencies - tasks
+            tasks |= new
+            look.extend(new)
+        else:
+            groups.add(task.group)
+    # Which tasks of all clients' groups a collection needs isn't known by group: all of them, or none beside others.
+    alone = not any(other.wants_what for other in scheduler.clients.values() if other is not client)
+    waiting = list(groups)
+    while waiting:
+        for group in waiting.pop().dependencies - groups:
+            # A group of all clients goes on depending on those of clients that left, which the scheduler has forgotten.
+            live = scheduler.task_groups.get(group.name) is group
+            if live and (alone or group.name != group.prefix.name):
+                groups.add(group)
+                waiting.append(group)
+    return groups, {task for task in tasks if task.group not in groups}
 
 
 def worker_addresses(dask_scheduler: Any = None) -> list[str]:

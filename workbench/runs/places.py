@@ -19,6 +19,8 @@ import numpy as np
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.utils import key_split, key_split_group
 
+from workbench.runs.counting import wanted
+
 if TYPE_CHECKING:
     from distributed import Client
 
@@ -141,16 +143,11 @@ def told(name: str, dask_worker: Any) -> dict[str, Any] | None:
 
 def groups_of_others(client_id: str, dask_scheduler: Any = None) -> list[str]:
     """Names of the groups of tasks that other clients want and this one doesn't; runs on the scheduler."""
-    wanted: dict[bool, set[Any]] = {True: set(), False: set()}
+    of: dict[bool, set[str]] = {True: set(), False: set()}
     for name, client in dask_scheduler.clients.items():
-        waiting = {task.group for task in client.wants_what}
-        found = wanted[name == client_id]
-        while waiting:
-            group = waiting.pop()
-            if group not in found:
-                found.add(group)
-                waiting |= group.dependencies
-    return [group.name for group in wanted[False] - wanted[True]]
+        groups, tasks = wanted(client, dask_scheduler)
+        of[name == client_id] |= {group.name for group in groups} | {task.group.name for task in tasks}
+    return list(of[False] - of[True])
 
 
 def summary(answers: Iterable[Mapping[str, Any] | None], without: Iterable[str] = ()) -> dict[str, Any]:
