@@ -84,7 +84,25 @@ def net_devices(card: str | None) -> dict[str, str]:
 
 async def ucx_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
     """One of the two over UCX: with GPUs where the spec names some."""
-    return await (cuda_cluster if spec.devices else local_cluster)(spec, security)
+    cluster = await (cuda_cluster if spec.devices else local_cluster)(spec, security)
+    cluster.new_spec = {**cluster.new_spec, "cls": _tcp_nanny_class()}
+    return cluster
+
+
+def _tcp_nanny_class() -> Any:
+    """Return a nanny that listens over TCP, on this machine alone, to a worker over UCX.
+
+    UCX 1.21 crashes the whole process, scheduler and all, where a listener is closed while somebody connects to it
+    (in ucp_cm_server_conn_request_cb), as a worker does to its nanny while both end.
+    """
+    from distributed import Nanny
+
+    class TcpNanny(Nanny):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._protocol, self._start_host = "tcp", "127.0.0.1"
+
+    return TcpNanny
 
 
 LAUNCHERS: dict[ProfileName, Launcher] = {
