@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dask.array as da
-from distributed import Client, LocalCluster, wait
+from distributed import Client, LocalCluster
 
 from workbench.runs.counting import group_counts, progress_of
 
@@ -16,7 +16,9 @@ def _counted(client: Client) -> tuple[int, int]:
 
 
 def _sum(client: Client, blocks: int) -> Any:
-    return wait([client.compute(da.ones(blocks, chunks=1).sum())]).done
+    future = client.compute(da.ones(blocks, chunks=1).sum())
+    assert future.result() == blocks
+    return future
 
 
 def test_tasks_of_one_name_are_counted_for_the_client_that_wants_them() -> None:
@@ -25,16 +27,13 @@ def test_tasks_of_one_name_are_counted_for_the_client_that_wants_them() -> None:
         Client(cluster, set_as_default=False) as one,
         Client(cluster, set_as_default=False) as other,
     ):
-        _few = _sum(one, 3)
+        few = _sum(one, 3)
         alone = _counted(one)
         assert alone[0] == alone[1] > 3
         many = _sum(other, 20)
         assert _counted(one) == alone
-        beside = _counted(other)
-        assert beside[1] > 20
-        del _few
-        assert beside == _counted(other)
-        del many
+        assert _counted(other)[1] > 20
+        assert few.status == many.status == "finished"
 
 
 def test_who_has_computed_nothing_has_no_tasks() -> None:
