@@ -191,11 +191,12 @@ def test_several_runs_at_once_on_one_cluster_each_count_their_own_tasks(cluster)
     ],
 )
 def test_bad_parameters_start_nothing_and_leave_nothing(cluster, workload, parameters, error):
-    before = store.select(limit=None)
+    # By name: the diagnosis of a run before this comes after its end.
+    before = {run.id for run in store.select(limit=None)}
     processes = psutil.pids()
     with pytest.raises(error):
         submit(workload, parameters, cluster)
-    assert store.select(limit=None) == before
+    assert {run.id for run in store.select(limit=None)} == before
     assert not [pid for pid in set(psutil.pids()) - set(processes) if _is_runner(pid)]
 
 
