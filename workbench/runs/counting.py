@@ -41,7 +41,7 @@ def wanted(client: Any, scheduler: Any) -> tuple[set[Any], set[Any]]:
     look, tasks, groups = list(client.wants_what), set(client.wants_what), set()
     while look:
         task = look.pop()
-        if task.group.name == task.group.prefix.name:
+        if _has_tasks_of_all(task.group):
             new = task.dependencies - tasks
             tasks |= new
             look.extend(new)
@@ -54,10 +54,15 @@ def wanted(client: Any, scheduler: Any) -> tuple[set[Any], set[Any]]:
         for group in waiting.pop().dependencies - groups:
             # A group of all clients goes on depending on those of clients that left, which the scheduler has forgotten.
             live = scheduler.task_groups.get(group.name) is group
-            if live and (alone or group.name != group.prefix.name):
+            if live and (alone or not _has_tasks_of_all(group)):
                 groups.add(group)
                 waiting.append(group)
     return groups, {task for task in tasks if task.group not in groups}
+
+
+def _has_tasks_of_all(group: Any) -> bool:
+    """Whether a group holds tasks of all clients: those with keys that are strings, by what these begin with."""
+    return bool(group.name == group.prefix.name)
 
 
 def worker_addresses(dask_scheduler: Any = None) -> list[str]:
