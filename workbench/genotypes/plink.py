@@ -5,6 +5,7 @@ Source of the format: "PLINK binary biallelic genotype table", PLINK 1.9's file 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ _MAGIC = b"\x6c\x1b"
 _START = 3
 # What is looked at when a file is opened; the rest is looked at when it is read.
 _FIRST_BYTES = 2**16
+# Variants whose last samples are looked at; of fewer than the least, somebody may well be homozygous in all.
+_LOOKED_AT, _LOOKED_AT_LEAST = 512, 64
 _THREE = "a PLINK .bed file with a .bim and a .fam of the same name beside it"
 _SEX = {"1": "male", "2": "female"}
 
@@ -54,11 +57,16 @@ class _ReadBed:
         self._check_padding(packed, start)
         return packed
 
-    def _check_padding(self, packed: np.ndarray[Any, Any], start: int) -> None:
-        """Refuse rows that go on after the last sample: there PLINK writes zeros, and the file's length tells nothing.
+    def last_bytes(self, n_variants: int, most: int) -> np.ndarray[Any, Any]:
+        """The last byte of rows all over the file, or of the first ones where each reading is a request."""
+        if places.is_url(self.place):
+            return self(0, min(n_variants, max(1, _FIRST_BYTES // self.width)))[:, -1]
+        rows = np.unique(np.linspace(0, n_variants - 1, min(n_variants, most)).astype(np.int64))
+        file = np.memmap(self.place, np.uint8, "r", _START, (n_variants, self.width))
+        return np.array(file[rows, -1])
 
-        A .fam that is too long by one to three passes: who is homozygous for A1 everywhere is written as zeros, too.
-        """
+    def _check_padding(self, packed: np.ndarray[Any, Any], start: int) -> None:
+        """Refuse rows that go on after the last sample, where PLINK writes zeros: the length tells nothing of them."""
         if self.n_samples % PER_BYTE == 0:
             return
         (more,) = np.nonzero(packed[:, -1] & ~last_byte(self.n_samples))
@@ -88,6 +96,11 @@ def read_plink(path: str | Path, *, rows: int | Literal["auto"] = "auto") -> Gen
     ------
     BadInputError
         One of the three files is missing, damaged, or doesn't belong to the others.
+
+    Warns
+    -----
+    UserWarning
+        The last samples look like what fills a row's last byte: the .fam may be too long.
     """
     stem = places.full(path)
     for suffix in SUFFIXES:
@@ -102,10 +115,35 @@ def read_plink(path: str | Path, *, rows: int | Literal["auto"] = "auto") -> Gen
     n_variants, n_samples = len(variants.id), len(samples)
     _check_size(bed, size, n_variants, n_samples)
     read = _ReadBed(bed, n_samples)
+    remarks: tuple[str, ...] = ()
     if n_variants and n_samples:
         read(0, min(n_variants, max(1, _FIRST_BYTES // read.width)))
+        remarks = _on_padding(read, n_variants, fam)
+        for remark in remarks:
+            warnings.warn(remark, stacklevel=2)
     packed = packed_array(read, n_variants, n_samples, block_rows(n_variants, n_samples, rows), _stamp(bed, size))
-    return Genotypes(packed, PLINK, samples, variants, table, source=bed)
+    return Genotypes(packed, PLINK, samples, variants, table, source=bed, remarks=remarks)
+
+
+def _on_padding(read: _ReadBed, n_variants: int, fam: str) -> tuple[str, ...]:
+    """Name samples at the end that look like what PLINK fills a row's last byte with.
+
+    A .fam that is too long by one to three lines fits the file's length, and zeros stand for homozygous for A1. Where
+    somebody else varies, nobody is that in each of many variants.
+    """
+    tail = PER_BYTE - (-read.n_samples) % PER_BYTE
+    last = read.last_bytes(n_variants, _LOOKED_AT)
+    if tail == 1 or last.size < _LOOKED_AT_LEAST:
+        return ()
+    varies = [place for place in range(tail) if (last >> 2 * place & 3).any()]
+    ghosts = tail - 1 - max(varies) if varies else 0
+    if not ghosts:
+        return ()
+    who, lines = ("sample", "a line") if ghosts == 1 else (f"{ghosts} samples", f"{ghosts} lines")
+    return (
+        f"The last {who} in {fam} would be homozygous for A1 in each of {last.size} variants looked at, and with such "
+        f"zeros PLINK fills the last byte of a row: the .fam may have {lines} too many.",
+    )
 
 
 def _stamp(bed: str, size: int) -> tuple[int, int]:

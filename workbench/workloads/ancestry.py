@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from dask.utils import format_bytes
@@ -71,8 +71,8 @@ def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surro
             )
         where, notes = where | {"path": None}, ("Without a path, populations are simulated.",)
     else:
-        where, shape, _ = _found("genotype_pca", values)
-        notes = _needless(given)
+        where, (shape, _, remarks) = _found("genotype_pca", values)
+        notes = (*_needless(given), *remarks)
     if not min(shape):
         raise BadParameterError(
             f"path of genotype_pca: {where['path']} has {shape[0]} variants of {shape[1]} samples, expected some.",
@@ -97,15 +97,23 @@ def resolved_packing(values: dict[str, Any], given: Mapping[str, Any], around: S
     """What is in the file, and an absolute path to write to."""
     from workbench.genotypes import places
 
-    where, shape, n_bytes = _found("pack_genotypes", values)
+    where, (shape, n_bytes, remarks) = _found("pack_genotypes", values)
     to = places.full(values["to"])
     if to == where["path"]:
         raise BadParameterError(f"to of pack_genotypes is {to}, what is read from. Give another path.", "to")
-    return values | where | {"to": to, "shape": shape, "bytes_before": n_bytes}, ()
+    return values | where | {"to": to, "shape": shape, "bytes_before": n_bytes}, remarks
 
 
-def _found(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, int], int]:
-    """Absolute paths, variants and samples, and bytes of what is there."""
+class _There(NamedTuple):
+    """Variants and samples, bytes, and what the reader remarked."""
+
+    shape: tuple[int, int]
+    n_bytes: int
+    remarks: tuple[str, ...]
+
+
+def _found(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], _There]:
+    """Absolute paths, and what is there."""
     from workbench.genotypes import places
 
     path = places.full(values["path"])
@@ -113,20 +121,20 @@ def _found(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], tu
     options = (values["array"], values["orientation"], values["missing"])
     for parameter, table in (("path", None), ("labels", labels)):
         try:
-            shape, n_bytes = _opened(path, table, options, _stamp(path), _stamp(table))
+            there = _opened(path, table, options, _stamp(path), _stamp(table))
         except BadInputError as err:
             raise BadParameterError(f"{parameter} of {workload}: {err}", parameter) from err
-    return {"path": path, "labels": labels}, shape, n_bytes
+    return {"path": path, "labels": labels}, there
 
 
 @lru_cache(maxsize=16)
-def _opened(path: str, labels: str | None, options: tuple[Any, ...], *_: Any) -> tuple[tuple[int, int], int]:
-    """Variants, samples and bytes. A form asks for them at each key, and a .bim file may have millions of lines."""
+def _opened(path: str, labels: str | None, options: tuple[Any, ...], *_: Any) -> _There:
+    """What is there. A form asks for it at each key, and a .bim file may have millions of lines."""
     from workbench.genotypes import open_genotypes
 
     array, orientation, missing = options
     found = open_genotypes(path, array=array, orientation=orientation, missing=missing, labels=labels)
-    return found.shape, size_of_genotypes(found.source or path)
+    return _There(found.shape, size_of_genotypes(found.source or path), found.remarks)
 
 
 def _stamp(path: str | None) -> Any:
