@@ -15,9 +15,10 @@ export UV_PYTHON_DOWNLOADS := never
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/dev/null) \
-	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/yarn.lock labext/install.json)
+	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/yarn.lock labext/install.json \
+	labext/.yarnrc.yml workbench/figures/*.raw.css)
 
-.PHONY: lab demo-gpus test check bench bench-svd bench-gpu gpu-bundle clean install
+.PHONY: lab demo-gpus test check bench bench-svd bench-views bench-gpu gpu-bundle clean install
 
 lab: install
 	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)

@@ -1,3 +1,6 @@
-import href from './workbench.raw.css';
+import gpus from '../../workbench/figures/gpus.raw.css';
+import own from './workbench.raw.css';
 
-document.head.append(Object.assign(document.createElement('link'), { rel: 'stylesheet', href }));
+for (const href of [gpus, own]) {
+  document.head.append(Object.assign(document.createElement('link'), { rel: 'stylesheet', href }));
+}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.figures.markup import joined, listed, meter, paragraph, size, tag
@@ -16,6 +17,9 @@ from workbench.hardware.gauges import Gauge
 
 if TYPE_CHECKING:
     from workbench.monitor.events import GpuSample
+
+STYLE = Path(__file__).with_name("gpus.raw.css").read_text()
+"""How rows and bars look, for a page that has not the extension's style sheet, which takes the same file."""
 
 HELD_BACK = ("power cap", "hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 """Reasons for a lower clock that cost speed; the others are no trouble."""

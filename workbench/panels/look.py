@@ -13,11 +13,12 @@ from typing import Any, Literal
 import panel as pn
 
 from workbench.errors import WorkbenchError
+from workbench.figures import gpus
 from workbench.panels.thread import soon
 
 _log = logging.getLogger(__name__)
 
-STYLE = Path(__file__).with_name("style.css").read_text()
+STYLE = Path(__file__).with_name("style.css").read_text() + gpus.STYLE
 
 WIDGET: dict[str, Any] = {"margin": (2, 4), "stylesheets": [STYLE]}
 """How every widget looks that takes what a person gives."""
