@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import subprocess
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import psutil
@@ -34,6 +36,26 @@ def place() -> str:
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return platform.node()
+
+
+def start_apart(python: str, module: str, argument: str, *, log: Path, environment: Mapping[str, str]) -> int:
+    """Start a module with one argument in a session of its own, where it outlives who starts it; its pid.
+
+    Raises OSError where `python` can't be started.
+    """
+    with log.open("ab") as output:
+        # -P: a file of the user's called, say, random.py must not stand in for Python's own.
+        process = subprocess.Popen(
+            [python, "-P", "-m", module, argument],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+    # Waiting for it in a thread takes the ended process out of the process table at once.
+    threading.Thread(target=process.wait, name=f"reap {argument}", daemon=True).start()
+    return process.pid
 
 
 def created(pid: int) -> float | None:

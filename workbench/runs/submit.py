@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import config
@@ -147,7 +144,7 @@ def _start_runner(run: Run, python: str) -> Run:
     environment = {"DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())}
     pid = start_warm(records.folder(run.cluster), _RUNNER, [run.id], log=log, environment=environment)
     try:
-        pid = pid or _start_cold(run, python, log, environment)
+        pid = pid or processes.start_apart(python, _RUNNER, run.id, log=log, environment=environment)
     except OSError as err:
         return store.update(
             run.id,
@@ -156,19 +153,3 @@ def _start_runner(run: Run, python: str) -> Run:
             error=f"The Python of the cluster, {python}, can't be started ({err.strerror}).",
         )
     return store.claim(run.id, pid, processes.created(pid) or time.time()) or store.get(run.id)
-
-
-def _start_cold(run: Run, python: str, log: Path, environment: dict[str, str]) -> int:
-    with log.open("ab") as output:
-        # -P: a file of the user's called, say, random.py must not stand in for Python's own.
-        process = subprocess.Popen(
-            [python, "-P", "-m", _RUNNER, run.id],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
-            start_new_session=True,
-        )
-    # Waiting for it in a thread takes the ended process out of the process table at once.
-    threading.Thread(target=process.wait, name=f"reap {run.id}", daemon=True).start()
-    return process.pid

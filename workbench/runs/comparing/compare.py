@@ -7,14 +7,11 @@ import itertools
 import os
 import shlex
 import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import psutil
 from dask.utils import format_bytes, parse_bytes
 from pydantic import ValidationError
 
@@ -249,7 +246,7 @@ def _wishes(request: Request, chosen: Template) -> tuple[list[_Wish], tuple[str,
             f"{', '.join([*fields, 'workers', 'threads', 'memory'])}."
         )
     if request.weak and not {"n_workers", "threads_per_worker"} & set(options.values()):
-        raise BadInputError("weak needs a sweep of workers or threads, such as --sweep workers=1,2,4.")
+        raise BadInputError("weak needs a sweep of workers or threads, such as workers=1,2,4.")
     wishes = []
     notes: list[str] = []
     for text, values in itertools.product(request.on, itertools.product(*request.sweep.values())):
@@ -488,23 +485,15 @@ def with_lease(spec: ClusterSpec) -> ClusterSpec:
 
 
 def _start_conductor(comparison: Comparison) -> Comparison:
-    log = comparisons.folder(comparison.id) / "log.txt"
-    with log.open("ab") as output:
-        # -P: a file of the user's called, say, random.py must not stand in for Python's own.
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", _CONDUCTOR, comparison.id],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())},
-            start_new_session=True,
-        )
-    # Waiting for it in a thread takes the ended process out of the process table at once.
-    threading.Thread(target=process.wait, name=f"reap {comparison.id}", daemon=True).start()
-    with contextlib.suppress(psutil.Error):
-        # Written by it as well when it begins: it is the writer from here on, unless it was too quick for us.
-        known = comparisons.get(comparison.id)
-        if known.pid is None:
-            created = psutil.Process(process.pid).create_time()
-            return comparisons.write(known.model_copy(update={"pid": process.pid, "pid_created": created}))
+    pid = processes.start_apart(
+        sys.executable,
+        _CONDUCTOR,
+        comparison.id,
+        log=comparisons.folder(comparison.id) / "log.txt",
+        environment={"DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())},
+    )
+    # Written by it as well when it begins: it is the writer from here on, unless it was too quick for us.
+    known = comparisons.get(comparison.id)
+    if known.pid is None and (created := processes.created(pid)) is not None:
+        return comparisons.write(known.model_copy(update={"pid": pid, "pid_created": created}))
     return comparisons.get(comparison.id)
