@@ -182,6 +182,17 @@ def test_a_price_in_the_settings_gives_the_cost_of_a_run():
     assert "| cost |" not in export(found, "markdown")
 
 
+def test_a_run_costs_what_it_did_when_it_began_and_not_what_it_would_today():
+    then = row("one", [100.0] * 4)
+    then = then.model_copy(
+        update={"samples": tuple(each.model_copy(update={"price_per_hour": 72.0}) for each in then.samples)}
+    )
+    with dask.config.set({"workbench.prices": {"cpu": 36}}):
+        assert [each.cost for each in summarise(comparison(then, row("two", [100.0] * 4))).rows] == pytest.approx(
+            [2, 1]
+        )
+
+
 def test_times_within_their_spread_are_no_difference():
     assert summarise(comparison(row("one", times(6)), row("two", times(6, seed=5)))).verdict.startswith("No difference")
 

@@ -66,6 +66,8 @@ class Sample(BaseModel):
     check: Check | None = None
     energy: float | None = None
     """Joules that the GPUs took, where they were measured."""
+    price_per_hour: float | None = None
+    """Of the hardware when the run began, in whatever currency workbench.prices is."""
     error: str | None = None
 
 

@@ -240,6 +240,7 @@ def sample_of(run: Run, round_: int = 0) -> Sample:
         result=run.result,
         check=run.check,
         energy=None if run.energy is None else run.energy.joules,
+        price_per_hour=(run.forecast or {}).get("price_per_hour"),
         error=run.error,
     )
 

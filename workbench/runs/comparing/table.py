@@ -11,7 +11,6 @@ from typing import Any, Literal
 from dask.utils import format_bytes
 from pydantic import BaseModel, ConfigDict
 
-from workbench.clusters.spec import ClusterSpec
 from workbench.runs import statistics
 from workbench.runs.comparing.agreement import Answer, agreement, data_of
 from workbench.runs.comparing.compare import SWEPT_OPTIONS
@@ -70,7 +69,7 @@ class RowSummary(BaseModel):
     """Whether the ratio can be told from 1; None for the first row."""
     bytes_per_second: float | None
     cost: float | None
-    """Price of the median time, where workbench.prices names this hardware's."""
+    """Price of the median time at the price of an hour when the runs began, or today's where there was none."""
     energy: float | None
     """Joules that the GPUs took, median of the runs."""
     check: Check | None
@@ -342,7 +341,7 @@ def _row(row: Row, first: Row | None) -> RowSummary:
         confidence=None if is_first else compared and compared.confidence,
         difference=None if is_first else compared and compared.difference,
         bytes_per_second=spread(speeds).median if speeds else None,
-        cost=None if times is None or row.spec is None else _cost(row.spec, times.median),
+        cost=None if times is None else machines.cost(times.median, _price_per_hour(row)),
         energy=spread(energies).median if energies else None,
         check=_check(row),
         outliers=_outliers(row),
@@ -380,8 +379,12 @@ def _check(row: Row) -> Check | None:
     return failed[0] if failed else checks[0] if checks else None
 
 
-def _cost(spec: ClusterSpec, seconds: float) -> float | None:
-    return machines.cost(seconds, machines.price_per_hour(spec, calibration.host()))
+def _price_per_hour(row: Row) -> float | None:
+    """What it was when the runs began; today's where it was not in the settings yet."""
+    for sample in row.samples:
+        if sample.price_per_hour is not None:
+            return sample.price_per_hour
+    return None if row.spec is None else machines.price_per_hour(row.spec, calibration.host())
 
 
 # -- answers
