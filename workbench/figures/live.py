@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -84,6 +85,14 @@ class LiveFigure:
         self._lanes: list[int] = []
         self._sent = _Sent()
         self._layout: Layout | None = None
+
+    def in_theme(self, theme: str) -> Self:
+        """Return what takes this one's place where the page turns light or dark: it has all that was fed so far."""
+        other = copy.copy(self)
+        other.theme = THEMES[theme]
+        other._gpus = self._gpus.in_theme(other.theme)
+        other._sent, other._layout = _Sent(), None
+        return other
 
     # -- what comes in
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import panel as pn
 
@@ -16,7 +16,7 @@ from workbench.panels.look import STYLE, Notice, busy, button, card, html, row, 
 from workbench.panels.thread import soon
 
 if TYPE_CHECKING:
-    from workbench.figures.live import Patch
+    from workbench.figures.live import LiveFigure, Patch
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.session import Session
 
@@ -81,12 +81,14 @@ class Compared(Figure):
         self._waiting.append(comparison)  # type: ignore[arg-type]
         self._redraw.wake()
 
-    def _make(self, theme: str) -> None:
+    def _first(self, theme: str) -> LiveFigure:
         from workbench.figures.comparison import ComparisonFigure
 
-        figure = ComparisonFigure(theme, self.comparison)
+        return cast("LiveFigure", ComparisonFigure(theme, self.comparison))
+
+    def _begin(self, figure: LiveFigure) -> None:
         figure.apply(figure.patches())
-        self._figure, self.theme = figure, theme  # type: ignore[assignment]
+        self._figure, self.theme = figure, figure.theme.name
         self._meet_page()
 
     def _apply(self, patches: list[Patch]) -> None:

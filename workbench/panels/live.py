@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from workbench.figures.layout import Layout
-    from workbench.figures.live import Patch
+    from workbench.figures.live import LiveFigure, Patch
     from workbench.monitor.events import Batch
     from workbench.monitor.feed import Feed
     from workbench.runs.store import Run
@@ -37,9 +37,6 @@ THEMES = ("light", "dark")
 
 _KEPT = 36_000
 """Batches kept while nothing is drawn: an hour of them."""
-
-_REMEMBERED = 300
-"""Batches that are drawn again when the page turns out to be dark: half a minute of them."""
 
 _WIDTH = 1000
 """Pixels of the time axis before the browser has said how wide it is."""
@@ -54,10 +51,16 @@ for (const root of cb_obj.document.roots()) {
     root.workbench = true
   }
 }
-const light = document.body.dataset.jpThemeLight
-const theme = light === "false" ? "dark" : "light"
-if (page.tags[0] !== theme) {
-  page.tags = [theme]
+const tell = () => {
+  const theme = document.body.dataset.jpThemeLight === "false" ? "dark" : "light"
+  if (page.tags[0] !== theme) {
+    page.tags = [theme]
+  }
+}
+tell()
+if (!page.workbench) {
+  page.workbench = new MutationObserver(() => page.document ? tell() : page.workbench.disconnect())
+  page.workbench.observe(document.body, {attributes: true, attributeFilter: ["data-jp-theme-light"]})
 }
 """
 
@@ -70,7 +73,7 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
     name
         What the figure calls the cluster when it has nothing to show.
     theme
-        "light" or "dark"; found out from the page by default.
+        "light" or "dark"; follows the page by default.
     inline
         Take Panel's JavaScript from the installed package, so that it works without the internet.
     simulated
@@ -95,14 +98,14 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         """Whether the time axis moves on."""
         self.paused = False
         self._waiting: deque[Batch] = deque(maxlen=_KEPT)
-        self._remembered: list[Batch] | None = [] if theme is None else None
+        self._follows_page, self._asks_page = theme is None, theme is None
         self._moved: tuple[float, float] | None = None
         self._ours = False
         self._returning = False
         self._wanted: str | None = None
         self._name = name
         self._simulated = simulated
-        self._make(theme or "light")
+        self._begin(self._first(theme or "light"))
         self._pane = pn.pane.Bokeh(self._figure.model, sizing_mode="stretch_width", margin=0, autodispatch=False)
         self._status = html()
         self._pause_button = button("Pause", self._toggle)
@@ -155,17 +158,21 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
     ) -> None:
         self.close()
 
-    def _make(self, theme: str) -> None:
+    def _first(self, theme: str) -> LiveFigure:
+        """Figure that nothing was fed to."""
         from workbench.figures.live import LiveFigure
 
-        figure = LiveFigure(theme, self._name, simulated=self._simulated)
+        return LiveFigure(theme, self._name, simulated=self._simulated)
+
+    def _begin(self, figure: LiveFigure) -> None:
+        """Let this be what is fed and shown from now on."""
         _show_only(figure.layout, self.parts)
         figure.apply(figure.patches())
         self._range = figure.layout.time
         self._range.on_change("start", self._on_range)
         self._range.on_change("end", self._on_range)
         # Only now, for whoever looks at it in another thread: its layout is made when first asked for.
-        self._figure, self.theme = figure, theme
+        self._figure, self.theme = figure, figure.theme.name
         self._meet_page()
 
     def _meet_page(self) -> None:
@@ -183,11 +190,13 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
             self._redraw.wake()
 
     def _change_theme(self, theme: str) -> None:
-        remembered, self._remembered = self._remembered, None
-        if remembered is None or theme == self.theme:
+        self._asks_page = False
+        if not self._follows_page or theme == self.theme:
             return
-        self._make(theme)
-        self._waiting.extendleft(reversed(remembered or []))
+        before = None if self.following else (self._range.start, self._range.end)
+        self._begin(self._figure.in_theme(theme))
+        if before is not None:
+            self._move_to(*before)
         self._pane.object = self._figure.model
 
     def _on_range(self, attr: str, old: float, new: float) -> None:
@@ -219,7 +228,7 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         if self._wanted is not None:
             theme, self._wanted = self._wanted, None
             self._change_theme(theme)
-        if self._remembered is not None and self._pane._models:
+        if self._asks_page and self._pane._models:
             self._page.tags = [f"asked {time.monotonic():.0f}"]
         self._tell()
         self._label()
@@ -236,8 +245,6 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         pn.io.push_notebook(self._pane)
 
     def _take(self, batches: list[Batch]) -> None:
-        if self._remembered is not None:
-            self._remembered = [*self._remembered, *batches][-_REMEMBERED:]
         self._figure.feed(batches)
         self._apply(self._figure.patches())
 
@@ -391,8 +398,8 @@ class GpuMonitor(Watch):
 
     parts = ("gpus",)
 
-    def _make(self, theme: str) -> None:
-        super()._make(theme)
+    def _begin(self, figure: LiveFigure) -> None:
+        super()._begin(figure)
         layout = self._figure.layout
         layout.gpus.show(range(len(layout.gpus.plots)))
 
