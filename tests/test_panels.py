@@ -212,6 +212,19 @@ def choose(bench: Workbench, workload: str) -> None:
     until(lambda: bench.workloads.shown == workload)
 
 
+def test_a_sweep_over_ucx_asks_before_it_runs(bench: Workbench) -> None:
+    choose(bench, "protocol_sweep")
+    asks = inventory().ucx.installed
+    until(lambda: bench.workloads.agreed.visible is asks)
+    assert ("no encryption and no password over UCX" in shown(bench.workloads.view)) is asks
+    if asks:
+        click(bench.workloads.run_button)
+        until(lambda: "Say that you agree" in bench.workloads.notice.text)
+        assert Session().runs(workload="protocol_sweep") == ()
+    bench.workloads.form.set(protocols="tcp,tls")
+    until(lambda: not bench.workloads.agreed.visible)
+
+
 def run_to_its_end(bench: Workbench, workload: str, **parameters: Any) -> Any:
     before = set(bench.runs.items)
     choose(bench, workload)
@@ -438,6 +451,15 @@ def test_a_dark_page_gets_a_dark_figure_with_all_that_was_seen(quick_client: Any
         stream._on_theme("dark")
         until(lambda: stream.theme == "dark")
         until(lambda: len(stream.source("tasks").data["left"]) > 0)
+        # And back, long after it began: a person may change the theme at any time, and what is in view stays.
+        start = stream._range.start
+        stream._range.update(start=start, end=start + 1)
+        until(lambda: stream._pause_button.label == "Follow")
+        stream._range.update(start=start, end=start + 1)
+        stream._on_theme("light")
+        until(lambda: stream.theme == "light")
+        until(lambda: len(stream.source("tasks").data["left"]) > 0)
+        until(lambda: (stream._range.start, stream._range.end) == (start, start + 1))
     with TaskStream(quick_client, theme="light") as stream:
         stream._on_theme("dark")
         time.sleep(0.3)

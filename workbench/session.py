@@ -77,6 +77,8 @@ class Forecast(NamedTuple):
     """At the price of an hour in workbench.prices."""
     elsewhere: tuple[dict[str, Any], ...] = ()
     """Machines that aren't here: machine, seconds, basis, source, cost."""
+    consent: str | None = None
+    """What a person agrees to who runs it; None where it is harmless."""
 
 
 class Session:
@@ -213,7 +215,9 @@ class Session:
         """Say what the workload would need with these parameters, on this cluster if one is given. Nothing starts."""
         from workbench.runs.forecasting.forecast import forecast
 
-        return Forecast(**forecast(self.workload(workload), parameters, self._cluster_of(cluster)))
+        on = self._cluster_of(cluster)
+        found = Forecast(**forecast(self.workload(workload), parameters, on))
+        return found if on is None else found._replace(consent=self.consent(workload, parameters, on))
 
     def forecast(
         self, workload: str, parameters: Mapping[str, Any], cluster: str | ClusterRecord | ClusterSpec | None = None
@@ -253,7 +257,8 @@ class Session:
         """Say what a person agrees to who runs this there; None where it is harmless. Nothing starts."""
         from workbench.runs.submit import consent
 
-        return consent(workload, parameters, cluster, self.hardware())
+        # What a machine has takes a moment to find out, and a form asks at each key.
+        return consent(workload, parameters, cluster, self.hardware()) if self.workload(workload).conducted else None
 
     def runs(
         self, *, limit: int | None = 50, offset: int = 0, workload: str | None = None, status: str | None = None

@@ -100,8 +100,8 @@ export class Api {
     });
   }
 
-  run(workload: string, parameters: FormValues, cluster: string, force: boolean): Promise<IRun> {
-    return this._json('POST', ['runs'], { workload, parameters, cluster, force });
+  run(workload: string, parameters: FormValues, cluster: string, force: boolean, agreed: boolean): Promise<IRun> {
+    return this._json('POST', ['runs'], { workload, parameters, cluster, force, agreed });
   }
 
   /** A request as a fragment words it: 'POST runs/x/cancel'. */

@@ -239,14 +239,15 @@ export class Model {
     this.changed.emit();
   }
 
-  /** Run the selected workload on the target cluster. What won't fit only with `force`. */
-  async submit(force: boolean): Promise<IRun | null> {
-    const { workload, target } = this;
+  /** Run the selected workload on the target cluster, past the warnings that are shown of it if there are any. */
+  async submit(): Promise<IRun | null> {
+    const { workload, target, needs } = this;
     if (!workload || !target) {
       return null;
     }
     return this._do('run', async () => {
-      const run = await this.api.run(workload, this.parameters, target.name, force);
+      const tooBig = needs?.verdict === "won't fit";
+      const run = await this.api.run(workload, this.parameters, target.name, tooBig, Boolean(needs?.consent));
       this._upsertRun(run);
       return run;
     });

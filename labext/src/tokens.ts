@@ -133,6 +133,8 @@ export interface INeeds {
   sentence: string;
   /** Code for a notebook; null without a cluster. */
   cell: string | null;
+  /** What a person agrees to who runs it. */
+  consent: string | null;
 }
 
 export type RunStatus = 'starting' | 'running' | 'done' | 'failed' | 'cancelled' | 'lost';

@@ -60,6 +60,8 @@ class FakeSession:
         self.reads = 0
         self.listening = 0
         self.delay = 0.0
+        self.told: str | None = None
+        """What a person agrees to who runs something."""
         self.failure: Exception | None = None
         self._touched: deque[asyncio.Event] = deque()
 
@@ -164,9 +166,11 @@ class FakeSession:
         if parameters.keys() - {"size"}:
             raise BadInputError("Unknown parameter. Allowed: size.")
         fits = None if cluster is None else True
-        return Forecast(
-            {"size": "1GiB", **parameters}, ("Chunks of 128 MiB.",), {"input_bytes": 2**30}, fits, "1 GiB.", None
-        )
+        given = {"size": "1GiB", **parameters}
+        return Forecast(given, ("Chunks of 128 MiB.",), {"input_bytes": 2**30}, fits, "1 GiB.", None, consent=self.told)
+
+    def consent(self, workload: str, parameters: dict[str, Any], cluster: ClusterRecord) -> str | None:
+        return self.told
 
     def run(self, workload: str, parameters: dict[str, Any], cluster: str, *, force: bool = False) -> Run:
         self.cluster(cluster)

@@ -56,6 +56,7 @@ class Workloads:
         self.needs = html()
         self.run_button = button("Run", self.run, primary=True, disabled=True)
         self.force = consent("Run it although it won't fit", visible=False)
+        self.agreed = consent("agreed: the network is trusted", visible=False)
         self._about = html()
         self._form = pn.Column(sizing_mode="stretch_width")
         self.preset = pn.widgets.Select(
@@ -70,7 +71,7 @@ class Workloads:
             self._about,
             self._form,
             self.needs,
-            row(self.run_button, self.force),
+            row(self.run_button, self.force, self.agreed),
             self.notice.view,
         )
         if titles:
@@ -103,11 +104,12 @@ class Workloads:
             missing = not self.form.values()
             self.notice.say(str(err), "muted" if missing else "bad")
             return
-        self._ask_first(asks=found.verdict == "won't fit")
+        self._ask_first(too_big=found.verdict == "won't fit", consent=found.consent)
         where = "" if self.cluster.value else sentence("No cluster is ready: start one to run this.", "muted")
         self.needs.object = (
             sentence(found.sentence, "bad" if found.fits is False else "muted" if found.fits is None else "good")
             + sentences(*found.notes, tone="muted")
+            + sentence(found.consent or "", "bad")
             + (folded("Show code", code(found.cell)) if found.cell else "")
             + where
         )
@@ -118,14 +120,16 @@ class Workloads:
             if self.cluster.value is None:
                 raise BadInputError("No cluster is ready. Start one first.")
             values = self.form.values()
+            if self.agreed.visible and not self.agreed.value:
+                raise BadInputError("Nothing was started. Say that you agree, or leave UCX out.")
             force = self.force.value
             run = await asyncio.to_thread(self._session.run, self.shown, values, self.cluster.value, force=force)
             self._on_run(run)
 
-    def _ask_first(self, *, asks: bool) -> None:
-        """Offer to run what won't fit; a consent to one choice of parameters is none to the next."""
-        self.force.visible = asks
-        self.force.value = False
+    def _ask_first(self, *, too_big: bool, consent: str | None) -> None:
+        """Offer to run what won't fit or needs agreement; a yes to one choice of parameters is none to the next."""
+        self.force.visible, self.agreed.visible = too_big, consent is not None
+        self.force.value = self.agreed.value = False
 
     def _use_preset(self) -> None:
         """Fill the form with what somebody has used before; with none, leave it as it is."""

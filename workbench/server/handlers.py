@@ -361,7 +361,7 @@ class Runs(Handler):
     @authenticated
     @authorized
     async def post(self) -> None:
-        body = self.body({"workload": str, "cluster": str}, {"parameters": dict, "force": bool})
+        body = self.body({"workload": str, "cluster": str}, {"parameters": dict, "force": bool, "agreed": bool})
         run = await self.ask(lambda session: _run(session, **body))
         self.answer(answers.run_answer(run), 202)
 
@@ -377,7 +377,11 @@ def _run(
     cluster: str,
     parameters: dict[str, Any] | None = None,
     force: bool = False,
+    agreed: bool = False,
 ) -> Any:
+    told = session.consent(workload, parameters or {}, session.cluster(cluster))
+    if told is not None and not agreed:
+        raise BadInputError(f"{told} Nothing was started. Agree, or leave UCX out.")
     return session.run(workload, parameters or {}, cluster, force=force)
 
 

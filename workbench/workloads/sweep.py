@@ -44,10 +44,7 @@ def resolved_sweep(values: dict[str, Any], given: Mapping[str, Any], around: Sur
         "protocols": protocols,
     }
     rest = {name: value for name, value in values.items() if name not in ("size", *resolved)}
-    notes = ["Measured on clusters of its own, one for each protocol, which are gone afterwards."]
-    if "ucx" in protocols:
-        notes.append("That over UCX has no encryption and listens on all network interfaces of this machine meanwhile.")
-    return resolved | rest, tuple(notes)
+    return resolved | rest, ("Measured on clusters of its own, one for each protocol, which are gone afterwards.",)
 
 
 def _block(wish: Wish, shape: tuple[int, int], text: str, around: Surroundings) -> tuple[int, int]:

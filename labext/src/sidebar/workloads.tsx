@@ -60,7 +60,7 @@ function Selected({ model, workload, actions }: IWorkloadProps): JSX.Element {
   const wrong = model.problem('needs') ?? model.problem('run');
   const fields = Object.keys(workload.schema.properties ?? {});
   const elsewhere = wrong && !fields.includes(wrong.parameter ?? '') ? wrong : null;
-  const tooBig = needs?.verdict === "won't fit";
+  const past = needs && (needs.verdict === "won't fit" ? needs.sentence : needs.consent);
   return (
     <>
       <p className="wb-Summary">
@@ -89,12 +89,12 @@ function Selected({ model, workload, actions }: IWorkloadProps): JSX.Element {
           onClick={() => needs?.cell && actions.insert(needs.cell)}
         />
         <Button
-          kind={tooBig ? 'warn' : 'accept'}
-          label={tooBig ? 'Run anyway' : 'Run'}
+          kind={past ? 'warn' : 'accept'}
+          label={past ? 'Run anyway' : 'Run'}
           hook="run-button"
-          title={!target ? 'Start a cluster first' : tooBig ? needs.sentence : `Run on ${target.name}`}
+          title={target ? (past ?? `Run on ${target.name}`) : 'Start a cluster first'}
           disabled={!target || model.problem('needs') !== null || model.busy('run')}
-          onClick={() => void model.submit(tooBig)}
+          onClick={() => void model.submit()}
         />
       </div>
     </>
@@ -176,6 +176,7 @@ function Needs({ needs }: { needs: INeeds }): JSX.Element {
       {needs.notes.map(note => (
         <Note key={note}>{note}</Note>
       ))}
+      {needs.consent && <Problem problem={{ message: needs.consent, parameter: null }} hook="run-consent" />}
     </div>
   );
 }
