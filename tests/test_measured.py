@@ -34,7 +34,7 @@ def finished(**changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_topology_of_a_dgx1_is_drawn_with_its_legend_in_words(theme: str) -> None:
-    from bokeh.models import ColumnDataSource, Div
+    from bokeh.models import ColumnDataSource
 
     drawn = topology_figure(dgx1(), theme)
     columns = drawn.select_one({"type": ColumnDataSource}).data
@@ -43,7 +43,7 @@ def test_the_topology_of_a_dgx1_is_drawn_with_its_legend_in_words(theme: str) ->
     assert (columns["letters"][cell], columns["meaning"][cell]) == ("NV2", "2 NVLinks")
     colors = dict(zip(columns["letters"], columns["color"], strict=True))
     assert len({colors[letters] for letters in ("NV1", "NV2", "PIX", "PHB", "SYS")}) == 5
-    assert "SYS: the link between NUMA nodes" in drawn.select_one({"type": Div}).text
+    assert "SYS: the link between NUMA nodes" in drawn.select_one({"name": "legend"}).text
 
 
 def test_simulated_gpus_are_drawn_as_they_are_linked(simulated_nvml: SimulatedNvml) -> None:

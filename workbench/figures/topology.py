@@ -43,7 +43,6 @@ def topology_figure(
     names = [*topology.gpus, *topology.cards]
     source = ColumnDataSource(_columns(topology, look))
     plot = figure(
-        title=title,
         x_range=names,
         y_range=list(reversed(topology.gpus)),
         x_axis_location="above",
@@ -70,15 +69,23 @@ def topology_figure(
         source=source,
     )
     plot.add_tools(HoverTool(renderers=[cells], tooltips=[("", "@row to @column"), ("", "@meaning")]))
-    plot.title.text_color = look.text
     plot.grid.grid_line_color = None
     for axis in plot.axis:
         axis.major_label_text_color = look.text
         axis.axis_line_color = axis.major_tick_line_color = None
     if topology.cards:
         _part_from_cards(plot, len(topology.gpus), look)
-    words = Div(text=_legend(topology), styles={"color": look.text, "font-size": "12px"}, margin=(2, 5, 10, _LEFT))
-    return column(plot, words, styles={"background": look.background}, name="topology")
+    # Not the plot's own title, which is cut where there are two GPUs.
+    head = Div(
+        text=escape(title), styles={"color": look.text, "font-size": "13px", "font-weight": "bold"}, margin=(5, 5, 0, 5)
+    )
+    words = Div(
+        name="legend",
+        text=_legend(topology),
+        styles={"color": look.text, "font-size": "12px"},
+        margin=(2, 5, 10, _LEFT),
+    )
+    return column(head, plot, words, styles={"background": look.background}, name="topology")
 
 
 def topology_html(topology: Topology) -> str:
