@@ -73,6 +73,8 @@ export class Figure extends Widget {
     this._unwatch();
     this._say('Loading …');
     const theme = this._theme();
+    const range = this._range;
+    const kept = range && !this._following ? { start: range.start, end: range.end } : null;
     try {
       const figure = await this._model.api.figure(this.watched, theme);
       if (round !== this._round || this.isDisposed) {
@@ -94,6 +96,10 @@ export class Figure extends Widget {
     this._say('');
     this._listen();
     this._watch();
+    if (kept) {
+      // As a pan does: the server is asked for the detail of what is in view.
+      this._range?.setv(kept);
+    }
   }
 
   dispose(): void {
