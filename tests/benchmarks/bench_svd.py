@@ -3,7 +3,7 @@
 `make bench-svd`, or `python -m tests.benchmarks.bench_svd` with `--quick` (a few seconds a case), `--rounds N`,
 `--minutes N` (rounds after the first end when a case has had its share), `--threads N`, `--only WORD` (cases whose
 name holds it), `--large` (400 000 × 5 000 genotypes too, which takes an hour), `--certificate` (that alone) and
-`--write` (keep results/svd-<date>.md and .json).
+`--write` (keep results/svd-<date>.md and .json; with --only those cases of them, measured anew).
 
 Each measurement is a process of its own: it brings the data to memory, or drops them from the page cache, runs the
 method on a small piece as a warm-up, and then once in full, until u, s and vh are there; of genotypes only s and vh,
@@ -95,8 +95,9 @@ def summary(runs: list[Row]) -> Row:
 def main() -> None:
     given = _arguments()
     rows: list[Row] = []
-    shown = [f"# SVD, PCA and sums on {datetime.date.today()}", "", _circumstances(given), "", tables.NOTE, ""]
-    print("\n".join(shown), flush=True)
+    took: dict[str, str] = {}
+    told = _circumstances(given)
+    print("\n".join(_head(told)), flush=True)
     chosen = [] if given.certificate else [c for c in cases(given.quick, given.large) if given.only in c.name]
     with tempfile.TemporaryDirectory() as folder:
         data = Data(Path(folder))
@@ -106,20 +107,17 @@ def main() -> None:
             made = time.monotonic() - began
             seconds = given.minutes * 60 * case.share
             rows += measure(case, place, given.rounds, seconds, given.threads, given.quick)
-            took = f"{time.monotonic() - began:.0f} s, {made:.0f} of them to make the data"
-            part = tables.table(f"{case.name}, {case.size} ({took})", [row for row in rows if row["case"] == case.name])
-            print(part, "\n", flush=True)
-            shown += [part, ""]
+            took[case.name] = f"{time.monotonic() - began:.0f} s, {made:.0f} of them to make the data"
+            print(_part(case.name, rows, took), "\n", flush=True)
     counted = None
     if given.certificate or not given.only:
         counted = certificate.intervals(4 if given.quick else certificate.SEEDS, given.threads)
-        shown += [certificate.sentence(counted), ""]
-        print(shown[-2], "\n", flush=True)
+        print(certificate.sentence(counted), "\n", flush=True)
     if rows:
-        shown.append(targets.table(rows, counted))
-        print(shown[-1], flush=True)
+        print(targets.table(rows, counted), flush=True)
     if given.write:
-        _write("\n".join(shown), {"circumstances": _circumstances(given), "rows": rows, "certificate": counted})
+        numbers = {"circumstances": told, "took": took, "rows": rows, "certificate": counted}
+        _write(numbers, only=given.only)
 
 
 def _arguments() -> argparse.Namespace:
@@ -133,10 +131,39 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _write(shown: str, numbers: dict[str, Any]) -> None:
+def _head(circumstances: str) -> list[str]:
+    return [f"# SVD, PCA and sums on {datetime.date.today()}", "", circumstances, "", tables.NOTE, ""]
+
+
+def _part(case: str, rows: list[Row], took: dict[str, str]) -> str:
+    """Table of one case."""
+    its = [row for row in rows if row["case"] == case]
+    return tables.table(f"{case}, {its[0]['size']} ({took[case]})", its)
+
+
+def _write(numbers: dict[str, Any], *, only: str) -> None:
     stem = RESULTS / f"svd-{datetime.date.today()}"
-    stem.with_suffix(".md").write_text(shown + "\n")
+    if only and stem.with_suffix(".json").exists():
+        numbers = _renewed(json.loads(stem.with_suffix(".json").read_text()), numbers)
+    rows, counted = numbers["rows"], numbers["certificate"]
+    shown = _head(numbers["circumstances"])
+    for case in dict.fromkeys(row["case"] for row in rows):
+        shown += [_part(case, rows, numbers["took"]), ""]
+    if counted is not None:
+        shown += [certificate.sentence(counted), ""]
+    shown.append(targets.table(rows, counted))
+    stem.with_suffix(".md").write_text("\n".join(shown) + "\n")
     stem.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n")
+
+
+def _renewed(before: dict[str, Any], numbers: dict[str, Any]) -> dict[str, Any]:
+    """What was written this day, with the cases that were measured anew in the place of the earlier ones."""
+    rows, took = list(before["rows"]), {case: f"{each}, anew" for case, each in numbers["took"].items()}
+    for case in took:
+        at = next((place for place, row in enumerate(rows) if row["case"] == case), len(rows))
+        rows = [row for row in rows if row["case"] != case]
+        rows[at:at] = [row for row in numbers["rows"] if row["case"] == case]
+    return before | {"rows": rows, "took": before["took"] | took}
 
 
 def _circumstances(given: argparse.Namespace) -> str:

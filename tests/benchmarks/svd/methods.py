@@ -283,8 +283,15 @@ def tiled_sum(engine: Any, fused: bool = True) -> Callable[[int], Found]:
         import dask.array as da
 
         from workbench.workloads import generators
+        from workbench.workloads.registry import template
 
-        chunks = da.core.normalize_chunks((2048, 2048), (n, n), dtype="f8")
+        chunks: Any = (2048, 2048)
+        if fused:
+            # The blocks that the template chooses for two threads.
+            given = {"shape": (n, n), "generator": "fast" if engine == "fast" else "tiles"}
+            checked = template("array_sum").validate(given, memory=2**34, threads=2, threads_per_worker=2)
+            chunks = checked.resolved["chunks"]
+        chunks = da.core.normalize_chunks(chunks, (n, n), dtype="f8")
         if fused:
             return _deviation(generators.sum_every_other(10, 1, chunks=chunks, engine=engine), n)
         return _deviation((generators.normal(10, 1, chunks=chunks, engine=engine) + 1)[::2, ::2].sum(), n)
