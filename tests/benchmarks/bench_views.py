@@ -20,9 +20,13 @@ from secrets import token_hex
 from typing import Any
 
 import numpy as np
+from playwright.sync_api import Page, sync_playwright
 
+from tests.ui.conftest import BROWSERS, running_lab
 from workbench.monitor.events import KINDS, Batch, Labels, Progress, Tasks, WorkerSample
 from workbench.monitor.record import Recorder, read_events
+from workbench.runs import store
+from workbench.runs.store import Run
 
 WORKERS = tuple(f"tcp://10.0.0.{number}:40{number:03}" for number in range(1, 9))
 THREADS = 4
@@ -113,8 +117,15 @@ def measure_record(folder: Path, n_tasks: int) -> None:
     print(f"  opening: {wall:.2f} s, {cpu_seconds:.2f} s CPU, of which reading {read:.2f} s (goal: at most 2 s)")
 
 
+REPORT = "Bokeh.documents.at(-1)"
+LAB = """[...jupyterapp.shell.widgets('main')]
+  .filter(each => each.id.startsWith('dask-workbench'))
+  .flatMap(each => Object.values(each.content))
+  .find(each => each?.document?.get_model_by_name)?.document"""
+"""Where the document of the figure is, in a report and in JupyterLab's page."""
+
 PAN = """async ([zoom, frames]) => {
-  const document = Bokeh.documents.at(-1), time = document.get_model_by_name('time')
+  const document = DOCUMENT, time = document.get_model_by_name('time')
   const {start: [start], end: [end]} = document.get_model_by_name('replay').data
   const width = (end - start) / zoom
   let left = start + (end - start - width) / 2
@@ -134,9 +145,7 @@ PAN = """async ([zoom, frames]) => {
 
 
 def measure_frames(folder: Path) -> None:
-    """Print the frames per second while the report of a run is panned in Chromium, at several zooms."""
-    from playwright.sync_api import sync_playwright
-
+    """Print the frames per second while a run is panned in Chromium, at several zooms: its report, and Lab's tab."""
     from workbench.figures.report import report_html
 
     page = folder / "report.html"
@@ -144,7 +153,7 @@ def measure_frames(folder: Path) -> None:
     page.write_text(report_html({"id": "a", "workload": "made up"}, read_events(folder / "events.parquet")))
     took = time.process_time() - began
     print(f"  report: {page.stat().st_size / 2**20:.1f} MiB with every task, written in {took:.1f} s CPU")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         print("  panning: Chromium isn't here. Debian and Ubuntu: apt install chromium")
         return
@@ -154,12 +163,36 @@ def measure_frames(folder: Path) -> None:
         )
         shown = browser.new_page(viewport={"width": 1400, "height": 900})
         shown.goto(page.as_uri())
-        shown.wait_for_function("globalThis.Bokeh?.documents.at(-1)?.get_model_by_name('head')", timeout=120_000)
-        shown.wait_for_timeout(3000)
-        for zoom in (1, 4, 16, 256, 4096):
-            rate, n_rectangles = shown.evaluate(PAN, [zoom, 60])
-            print(f"  panning at zoom {zoom:4}: {rate:5.1f} frames/s, {n_rectangles} rectangles (goal: at least 20)")
+        _pan(shown, REPORT, "report")
+        shown.close()
+        with running_lab(folder) as lab:
+            run = store.create(Run(id="array_sum-million", workload="array_sum", cluster="a", status="done"))
+            store.folder(run.id).mkdir(parents=True, exist_ok=True)
+            shutil.copy(folder / "events.parquet", store.folder(run.id))
+            shown = browser.new_page(viewport={"width": 1400, "height": 900})
+            shown.goto(lab.url)
+            shown.wait_for_function("globalThis.jupyterapp !== undefined", timeout=120_000)
+            shown.evaluate("jupyterapp.restored.then(() => jupyterapp.shell.collapseLeft())")
+            for said in ("first", "second"):
+                began = time.perf_counter()
+                shown.evaluate("id => jupyterapp.commands.execute('dask-workbench:watch', {run: id})", run.id)
+                shown.wait_for_function(f"{LAB}?.get_model_by_name('tasks')?.data.left.length", timeout=120_000)
+                took = time.perf_counter() - began
+                print(f"  Lab tab: {took:.2f} s to show it, {said} time (goal: at most 2 s)")
+                if said == "first":
+                    shown.evaluate("jupyterapp.shell.currentWidget.dispose()")
+            _pan(shown, LAB, "Lab tab")
         browser.close()
+
+
+def _pan(shown: Page, document: str, place: str) -> None:
+    shown.wait_for_function(
+        f"{document.replace('Bokeh.', 'globalThis.Bokeh?.')}?.get_model_by_name('head')", timeout=120_000
+    )
+    shown.wait_for_timeout(3000)
+    for zoom in (1, 4, 16, 256, 4096):
+        rate, n_rectangles = shown.evaluate(PAN.replace("DOCUMENT", document), [zoom, 60])
+        print(f"  panning the {place} at zoom {zoom:4}: {rate:5.1f} frames/s, {n_rectangles} rectangles (goal: 20)")
 
 
 def measure_server(folder: Path) -> None:
@@ -185,8 +218,6 @@ def measure_history(folder: Path, n_runs: int) -> None:
     import dask
 
     from workbench.hardware import inventory
-    from workbench.runs import store
-    from workbench.runs.store import Run
 
     with dask.config.set({"workbench.data-folder": str(folder / "data")}):
         machine = inventory().model_dump(mode="json")
