@@ -40,8 +40,9 @@ Samples of GPUs are in a file of their own: `gpu_record`. `workbench.runs.exchan
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -252,11 +253,17 @@ def read_events(path: Path) -> Batch:
     NotFoundError
         Where nothing was recorded.
     """
-    events = _read(path, STREAM_SCHEMA)
-    if events is None:
-        raise NotFoundError(f"No events were recorded at {path}.")
+    with contextlib.ExitStack() as opened:
+        if path.exists():
+            file = opened.enter_context(_parquet(path, STREAM_SCHEMA))
+            found = _batch(file.schema_arrow.names, file.read)
+        elif (stream := _stream_path(path)).exists():
+            table = pa.Table.from_batches(_read_stream(stream), STREAM_SCHEMA)
+            found = _batch(table.column_names, table.select)
+        else:
+            raise NotFoundError(f"No events were recorded at {path}.")
     gpus = _read(gpu_path(path), GPU_SCHEMA)
-    return _batch(events) if gpus is None else with_gpus(_batch(events), gpus)
+    return found if gpus is None else with_gpus(found, gpus)
 
 
 def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
@@ -290,12 +297,16 @@ def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
 
 def _read(path: Path, schema: pa.Schema) -> pa.Table | None:
     if path.exists():
-        repeated = [field.name for field in schema if pa.types.is_string(field.type)]
-        # Not read_table: that imports pyarrow's datasets and pandas with them, for half a second.
-        with pyarrow.parquet.ParquetFile(path, read_dictionary=repeated) as file:
+        with _parquet(path, schema) as file:
             return file.read()
     stream = _stream_path(path)
     return pa.Table.from_batches(_read_stream(stream), schema) if stream.exists() else None
+
+
+def _parquet(path: Path, schema: pa.Schema) -> pyarrow.parquet.ParquetFile:
+    repeated = [field.name for field in schema if pa.types.is_string(field.type)]
+    # Not read_table: that imports pyarrow's datasets and pandas with them, for half a second.
+    return pyarrow.parquet.ParquetFile(path, read_dictionary=repeated)
 
 
 def _stream_path(path: Path) -> Path:
@@ -318,6 +329,16 @@ def _completed(batch: pa.RecordBatch) -> pa.RecordBatch:
         if "event" in batch.schema.names and name not in batch.schema.names:
             batch = batch.append_column(name, pa.nulls(len(batch), STREAM_SCHEMA.field(name).type))
     return batch
+
+
+_COLUMNS_OF = {
+    "task": (
+        *("name", "worker", "thread", "kind", "start", "stop", "duration", "nbytes", "status", "source"),
+        *(field.name for field in KEY_FIELDS),
+    ),
+    "worker": WorkerSample.__slots__,
+    "progress": ("name", "time", "total", "done", "erred", "processing"),
+}
 
 
 def _tables(batch: Batch) -> Iterable[pa.Table]:
@@ -376,13 +397,18 @@ def _texts_or_null(column: Labels) -> pa.Array:
     return values.take(pa.array(column.codes))
 
 
-def _batch(table: pa.Table) -> Batch:
+def _batch(names: Sequence[str], read: Callable[[list[str]], pa.Table]) -> Batch:
+    """All events, of columns of these names that `read` gives some of."""
     import pyarrow.compute as pc
 
-    def rows(event: str) -> pa.Table:
-        return table.filter(pc.equal(table["event"], event))
+    told = read(["event", "time"])
+    times = _seconds(told["time"])
 
-    times = _seconds(table["time"])
+    def rows(event: str) -> pa.Table:
+        """Rows of one event, in its own columns: each that isn't looked at costs what memory costs at its first use."""
+        table = read([name for name in _COLUMNS_OF[event] if name in names])
+        return table.filter(pc.equal(told["event"], event))
+
     return Batch(
         time=float(times.max()) if len(times) else 0.0,
         tasks=_tasks(rows("task")),
