@@ -75,6 +75,9 @@ export class Figure extends Widget {
     const theme = this._theme();
     const range = this._range;
     const kept = range && !this._following ? { start: range.start, end: range.end } : null;
+    // The server finds out what there is to see while the page gets ready to show it.
+    this._ready = false;
+    this._watch();
     try {
       const figure = await this._model.api.figure(this.watched, theme);
       if (round !== this._round || this.isDisposed) {
@@ -89,13 +92,15 @@ export class Figure extends Widget {
       this._embedded = embedded;
     } catch (error) {
       if (round === this._round) {
+        this._unwatch();
         this._say((error as Error).message);
       }
       return;
     }
-    this._say('');
+    this._ready = true;
+    this._say(this._message);
     this._listen();
-    this._watch();
+    this._drain();
     if (kept) {
       // As a pan does: the server is asked for the detail of what is in view.
       this._range?.setv(kept);
@@ -129,6 +134,7 @@ export class Figure extends Widget {
     this._id = `figure-${++figures}`;
     this._queue = [];
     this._window = null;
+    this._message = '';
     this._model.stream.watch(this._id, { ...this.watched, theme: this._theme() });
   }
 
@@ -148,6 +154,7 @@ export class Figure extends Widget {
       this._show(message.status ?? null);
       this._drain();
     } else {
+      this._message = message.message;
       this._say(message.message);
       if (message.type === 'gone') {
         this._unwatch();
@@ -158,14 +165,17 @@ export class Figure extends Widget {
   private _show(status: IWatchStatus | null): void {
     if (status) {
       this.summary = status.summary ?? '';
-      this._say(status.message ?? '');
+      this._message = status.message ?? '';
+      if (this._ready) {
+        this._say(this._message);
+      }
       this.changed.emit();
     }
   }
 
   /** Apply what has come, unless nobody sees it. */
   private _drain(): void {
-    if (this._paused || !this.isVisible || !this._embedded) {
+    if (this._paused || !this.isVisible || !this._ready) {
       if (this._queue.length > QUEUE) {
         this._missed = true;
         this._queue = [];
@@ -248,11 +258,13 @@ export class Figure extends Widget {
   private _following = true;
   private readonly _host = document.createElement('div');
   private _id = '';
+  private _message = '';
   private _missed = false;
   private readonly _note = document.createElement('div');
   private _ours = false;
   private _paused = false;
   private _queue: IPatch[][] = [];
+  private _ready = false;
   private _round = 0;
   private _settle = 0;
   private _window: { start: number; end: number } | null = null;

@@ -45,7 +45,7 @@ def test_after_warming_up_the_first_record_is_opened_without_an_import_of_what_i
         "import sys, pathlib; from workbench.server.drawing import document, warm_up\n"
         "warm_up(); before = set(sys.modules)\n"
         "from workbench.monitor.record import read_events\n"
-        "document('light', 'a', '/', simulated=False); read_events(pathlib.Path(sys.argv[1]) / 'events.parquet')\n"
+        "document('light', '/', simulated=False); read_events(pathlib.Path(sys.argv[1]) / 'events.parquet')\n"
         "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
         "print(*sorted({'bokeh', 'pyarrow', 'pandas', 'numpy'} & new))"
     )

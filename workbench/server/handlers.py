@@ -463,10 +463,8 @@ def _document(session: Session, kind: str, name: str, theme: str, base_url: str)
     from workbench.server.recorded import of_simulated, on_simulated
 
     if kind == "cluster":
-        record = session.cluster(name)
-        return document(theme, record.name, base_url, simulated=on_simulated(session, record))
-    run = session.show(name)
-    return document(theme, run.cluster, base_url, simulated=of_simulated(run))
+        return document(theme, base_url, simulated=on_simulated(session, session.cluster(name)))
+    return document(theme, base_url, simulated=of_simulated(session.show(name)))
 
 
 class FigurePatches(Handler):
