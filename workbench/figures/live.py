@@ -245,7 +245,7 @@ class LiveFigure:
             beside = width / 2
             views = [
                 *_outside(views[0], pinned_start - beside, pinned_end + beside),
-                self.timeline.view(pinned_start - beside, pinned_end + beside, 2 * pixels, limit=limit),
+                self._part(pinned_start - beside, pinned_end + beside, 2 * pixels, limit),
             ]
         view = join(views)
         self._arrange_lanes(view)
@@ -254,6 +254,15 @@ class LiveFigure:
         self._sent.seconds = end - start
         yield self._lanes_patch()
         yield Patch("tasks", "replace", self._task_columns(view, width))
+
+    def _part(self, start: float, end: float, pixels: int, limit: int) -> View:
+        """Rectangles of a stretch of time; where tasks fill a part of it alone, that has only its share of the limit."""
+        first, last = self._follow.edges()
+        begin, stop = max(start, first), min(end, last)
+        if not start < end or not begin < stop:
+            return self.timeline.view(start, end, pixels, limit=limit)
+        share = (stop - begin) / (end - start)
+        return self.timeline.view(begin, stop, max(1, round(share * pixels)), limit=max(1, round(share * limit)))
 
     def _arrange_lanes(self, view: View) -> None:
         seen = set(np.unique(view.lane).tolist())
