@@ -1,6 +1,8 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -168,3 +170,17 @@ def test_a_task_of_a_large_record_takes_few_bytes(tmp_path):
     assert read.tasks[-1].key == given[-1].tasks[-1].key
     assert read.tasks[-1].stop == pytest.approx(given[-1].tasks[-1].stop, abs=1e-6)
     assert len(read.tasks) == sum(len(batch.tasks) for batch in given)
+
+
+def test_a_process_of_ours_records_without_pandas_which_others_find_all_the_same(tmp_path):
+    code = (
+        "import sys, pathlib; from workbench.monitor import record; from workbench.monitor.events import *\n"
+        "record.leave_pandas_out()\n"
+        "path = pathlib.Path(sys.argv[1]) / 'events.parquet'\n"
+        "with record.Recorder(path) as recorder:\n"
+        "    recorder.write(Batch(1.0, NO_TASKS, (), Progress(1.0, {'sum': {'total': 1, 'done': 1, 'erred': 0}})))\n"
+        "assert record.read_events(path).progress.counts['sum']['done'] == 1\n"
+        "print('pandas' in sys.modules); import pandas; print(pandas.DataFrame({'a': [1]}).shape)"
+    )
+    found = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+    assert found.stdout.split("\n")[:2] == ["False", "(1, 1)"]

@@ -256,7 +256,7 @@ class LiveFigure:
         yield Patch("tasks", "replace", self._task_columns(view, width))
 
     def _part(self, start: float, end: float, pixels: int, limit: int) -> View:
-        """Rectangles of a stretch of time; where tasks fill a part of it alone, that has only its share of the limit."""
+        """Rectangles of a stretch of time; where tasks fill a part of it alone, that has its share of the limit."""
         first, last = self._follow.edges()
         begin, stop = max(start, first), min(end, last)
         if not start < end or not begin < stop:

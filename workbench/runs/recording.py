@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
 _INTERVAL = 0.1  # seconds
 
+_BEFORE_WRITING = 2.0
+"""Seconds until what writes is loaded: that takes a core for as long as a small run."""
+
 
 class Recording:
     """Records the cluster's events beside a run, from `start` to `stop`; the file is whole at the end of the block.
 
-    The writing is done in a thread, and what writes is loaded there, since that takes as long as a small run.
+    The writing is done in a thread, and begins when a small run is over, which so has the processors for itself.
 
     Parameters
     ----------
@@ -34,10 +37,13 @@ class Recording:
         The file of events.
     on_batch
         Called with each batch as well, in the client's event loop: it must be quick.
+    alone
+        Whether this process does nothing else, so that pyarrow may do without pandas for good.
     """
 
-    def __init__(self, path: Path, on_batch: Callable[[Batch], None] | None = None) -> None:
+    def __init__(self, path: Path, on_batch: Callable[[Batch], None] | None = None, *, alone: bool = False) -> None:
         self._path = path
+        self._alone = alone
         self._on_batch = on_batch
         self._feed: Feed | None = None
         self._meter = Meter()
@@ -70,9 +76,11 @@ class Recording:
             self._on_batch(batch)
 
     def _record(self) -> None:
-        ended = self._ended.wait(_INTERVAL)
-        from workbench.monitor.record import Recorder
+        ended = self._ended.wait(_BEFORE_WRITING)
+        from workbench.monitor.record import Recorder, leave_pandas_out
 
+        if self._alone:
+            leave_pandas_out()
         with Recorder(self._path) as recorder:
             while True:
                 while self._waiting:

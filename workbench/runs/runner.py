@@ -63,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = store.claim(run_id, os.getpid(), psutil.Process().create_time())
     if run is None:
         return 1
-    with sign_of_life(run_id), Recording(store.folder(run_id) / "events.parquet") as recording:
+    events = store.folder(run_id) / "events.parquet"
+    with sign_of_life(run_id), Recording(events, alone=True) as recording:
         changes = _outcome(run, recording)
         _ignore_cancellation()
         counted = store.get(run_id).progress.model_copy(update={"stage": None})
