@@ -246,6 +246,8 @@ def test_a_sweep_over_workers_gives_a_scaling_curve():
     assert [point.efficiency for point in curve.points] == pytest.approx([1, 10 / 12, 10 / 16])
     assert curve.serial_share == pytest.approx(0.2)
     assert "Strong scaling, cpu --threads 1" in export(comparison(*rows, request=request), "markdown")
+    growing = summarise(comparison(*rows, request=request.model_copy(update={"weak": True})))
+    assert growing.verdict == "4 cores did 4 times the work of 1 in 0.4 times the time: efficiency 250 %."
 
 
 def test_the_same_data_say_how_many_cores_equal_a_gpu():
@@ -400,6 +402,8 @@ def test_weak_scaling_lets_the_size_grow_and_not_the_blocks():
     one, four = (row.resolved for row in planned.rows)
     assert four["shape"][0] == pytest.approx(2 * one["shape"][0], abs=2)
     assert one["chunks"] == four["chunks"]
+    (why,) = (note for note in planned.notes if "same numbers" in note)
+    assert why == "Not all rows work on the same numbers, since the size grows with the workers or threads."
 
 
 @pytest.mark.parametrize(
@@ -410,7 +414,7 @@ def test_weak_scaling_lets_the_size_grow_and_not_the_blocks():
         ({"warmup": "x"}, "warmup is 'x'"),
         ({"sweep": {"chunks": []}}, "sweep of chunks is empty"),
         ({"sweep": {"frob": [1]}}, "'frob' is no parameter of array_sum"),
-        ({"weak": True}, "weak needs a sweep of workers"),
+        ({"weak": True}, "only with a sweep of workers"),
         ({"weak": True, "sweep": {"workers": [1, 2]}, "parameters": {"shape": [9, 9]}}, "Give a size in bytes"),
         ({"sweep": {"seed": list(range(65))}}, "65 rows"),
         ({"parameters": {"size": "lots"}}, "size of array_sum is 'lots'"),

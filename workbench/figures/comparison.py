@@ -24,8 +24,8 @@ COLUMNS = {
     "rows": ("y", "foot", "median", "low", "high", "color", "text"),
     "samples": ("x", "y", "fill", "color", "text"),
     "curves": ("xs", "ys", "color", "dash"),
-    "points": ("x", "y", "color", "text"),
-    "words": ("head", "table", "below", "markdown", "top", "height", "cores", "speedup"),
+    "points": ("x", "y", "color", "text", "label"),
+    "words": ("head", "table", "below", "markdown", "top", "height", "cores", "speedup", "curve"),
 }
 """Columns of each source. `words` has one row: HTML above and below the bars, and how far the axes go."""
 
@@ -50,7 +50,7 @@ COPY = f"""
 
 _WORDS_CHANGED = """
     const {head: [above], table: [rows], below: [under], top: [top]} = words.data
-    const {height: [height], cores: [cores], speedup: [speedup]} = words.data
+    const {height: [height], cores: [cores], speedup: [speedup], curve: [curve]} = words.data
     head.text = above
     table.text = rows
     below.text = under
@@ -59,6 +59,7 @@ _WORDS_CHANGED = """
     bars.x_range.end = top
     bars.y_range.start = Math.max((height - room) / row, 1) - 0.5
     scaling.visible = cores > 0
+    scaling.title.text = curve
     scaling.x_range.end = cores
     scaling.y_range.end = speedup
 """
@@ -157,7 +158,7 @@ class ComparisonFigure:
         self._bars.update(height=max(words["height"], 1), visible=words["height"] > 0)
         self._bars.x_range.end = words["top"]
         self._bars.y_range.start = max((words["height"] - _ROOM) / _ROW, 1) - 0.5
-        self._scaling.visible = words["cores"] > 0
+        self._scaling.visible, self._scaling.title.text = words["cores"] > 0, words["curve"]
         self._scaling.x_range.end, self._scaling.y_range.end = words["cores"], words["speedup"]
 
 
@@ -303,6 +304,7 @@ def _curves(summary: Summary, theme: Theme) -> dict[str, dict[str, list[Any]]]:
                 f"{each.what}: {point.cores} cores, {seconds_text(point.seconds)}, {point.speedup:.2f} times, "
                 f"efficiency {100 * point.efficiency:.0f} %"
             )
+            points["label"].append(f"{100 * point.efficiency:.0f} %")
     return {"curves": curves, "points": points}
 
 
@@ -319,8 +321,14 @@ def _words(comparison: Comparison, summary: Summary, measured: Sequence[Any], th
         "top": [1.06 * longest],
         "height": [_ROOM + _ROW * len(measured) if measured else 0],
         "cores": [1.08 * most],
-        "speedup": [1.1 * max(gain, best)],
+        "speedup": [1.2 * max(gain, best)],
+        "curve": [_curve_title(summary)],
     }
+
+
+def _curve_title(summary: Summary) -> str:
+    what = "Work done in a second, of a size that grows" if any(each.weak for each in summary.scaling) else "Speed-up"
+    return f"{what}, over cores, with efficiency (dashed: ideal)"
 
 
 def _head(comparison: Comparison, summary: Summary, theme: Theme) -> str:
@@ -394,11 +402,23 @@ def _bars(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
 
 
 def _scaling(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
-    plot = _plot(theme, "Speed-up over cores (dashed: ideal)", _SCALING_HEIGHT)
+    plot = _plot(theme, "", _SCALING_HEIGHT)
     plot.y_range = Range1d(start=0, end=1)
     plot.visible = False
     plot.multi_line(xs="xs", ys="ys", line_color="color", line_dash="dash", line_width=1.8, source=sources["curves"])
     dots = plot.scatter(x="x", y="y", size=8, fill_color="color", line_color=None, source=sources["points"])
+    plot.text(
+        x="x",
+        y="y",
+        text="label",
+        y_offset=-9,
+        text_color=theme.text,
+        text_align="center",
+        text_baseline="bottom",
+        text_font=value(FONT),
+        text_font_size="12px",
+        source=sources["points"],
+    )
     plot.add_tools(_hover(theme, dots))
     plot.xaxis.axis_label = "cores"
     plot.xaxis.ticker = FixedTicker(ticks=[1, 2, 4, 8, 16, 32, 64, 128, 256])

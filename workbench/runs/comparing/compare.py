@@ -246,7 +246,7 @@ def _wishes(request: Request, chosen: Template) -> tuple[list[_Wish], tuple[str,
             f"{', '.join([*fields, 'workers', 'threads', 'memory'])}."
         )
     if request.weak and not {"n_workers", "threads_per_worker"} & set(options.values()):
-        raise BadInputError("weak needs a sweep of workers or threads, such as workers=1,2,4.")
+        raise BadInputError("The size can grow only with a sweep of workers or threads, such as workers=1,2,4.")
     wishes = []
     notes: list[str] = []
     for text, values in itertools.product(request.on, itertools.product(*request.sweep.values())):
@@ -412,10 +412,12 @@ def _rows(
         )
     if not had:
         chosen.validate(wishes[0].parameters, memory=2**30)
-    if len(had) > 1 and notes:
+    same = len({repr(_numbers_of(each)) for each in resolved_by}) <= 1
+    if same and len(had) > 1 and notes:
         notes.insert(0, "Shape and blocks were chosen once for all rows, so that all work on the same numbers.")
-    if len({repr(_numbers_of(each)) for each in resolved_by}) > 1:
-        notes.append("Not all rows work on the same numbers, since a swept parameter changes them.")
+    if not same:
+        swept = "the size grows with the workers or threads" if request.weak else "a swept parameter changes them"
+        notes.append(f"Not all rows work on the same numbers, since {swept}.")
     return tuple(rows), tuple(dict.fromkeys(notes))
 
 
@@ -465,8 +467,8 @@ def _grown(chosen: Template, parameters: Mapping[str, Any], factor: float) -> di
         n_bytes = None
     if parameters.get("shape") is not None or not isinstance(n_bytes, int) or n_bytes < 2:
         raise BadInputError(
-            f"weak scaling lets the size grow, and size is {size!r:.40}. Give a size in bytes such as size=512MiB, and "
-            "no shape."
+            f"The size is to grow with the workers or threads, and size is {size!r:.40}. Give a size in bytes such as "
+            "size=512MiB, and no shape."
         )
     return {**parameters, "size": round(n_bytes * factor)}
 

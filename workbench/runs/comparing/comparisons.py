@@ -142,7 +142,8 @@ class Comparison(BaseModel):
 
 def folder(comparison_id: str) -> Path:
     """Folder of this comparison: comparison.json, log.txt."""
-    if not comparison_id or comparison_id != Path(comparison_id).name or comparison_id.startswith("."):
+    unsafe = comparison_id != Path(comparison_id).name or comparison_id.startswith(".") or "\0" in comparison_id
+    if not comparison_id or unsafe:
         raise BadInputError(f"'{comparison_id:.80}' is not the id of a comparison. See: workbench comparisons")
     return _all() / comparison_id
 
@@ -193,6 +194,8 @@ def find(text: str) -> Comparison:
 
 def select(*, limit: int | None = 50) -> tuple[Comparison, ...]:
     """Return the comparisons, the newest first."""
+    if limit is not None and limit < 1:
+        raise BadInputError(f"limit: given {limit}, allowed are whole numbers from 1.")
     found = [_read(path) for path in _all().iterdir() if not path.name.startswith(".")]
     ordered = sorted((each for each in found if each is not None), key=lambda each: each.created, reverse=True)
     return tuple(ordered[:limit])

@@ -156,6 +156,7 @@ def summarise(comparison: Comparison) -> Summary:
     rows = tuple(_row(row, _first(comparison)) for row in comparison.rows)
     found = agreement(_answers(comparison))
     equal = _cores_equal(comparison)
+    scaling = _scalings(comparison)
     return Summary(
         id=comparison.id,
         workload=comparison.workload,
@@ -163,8 +164,8 @@ def summarise(comparison: Comparison) -> Summary:
         rows=rows,
         agree=found.agree,
         agreement=found.how,
-        verdict=verdict(rows, found.agree, found.how, equal),
-        scaling=_scalings(comparison),
+        verdict=verdict(rows, found.agree, found.how, equal, scaling),
+        scaling=scaling,
         cores_equal=equal,
         differences=_differences(comparison) if comparison.mode == "past" else (),
         notes=comparison.notes,
@@ -245,11 +246,19 @@ def remarks(summary: Summary) -> tuple[str, ...]:
     ended = (f"{row.on} ended early: {row.reason}" for row in summary.rows if row.reason and row.seconds)
     # The first is in the verdict. Of answers that don't agree the times say nothing.
     equal = (each.sentence for each in summary.cores_equal[1:] if summary.agree is not False)
-    found = (summary.error, summary.agreement, *strayed, *ended, *equal, *summary.notes)
+    several = sum(row.seconds is not None for row in summary.rows) > 1
+    agreed = summary.agreement if several or summary.agree is not None else None
+    found = (summary.error, agreed, *strayed, *ended, *equal, *summary.notes)
     return tuple(" ".join(each.split()) for each in found if each)
 
 
-def verdict(rows: Sequence[RowSummary], agree: bool | None, how: str, equal: Sequence[CoresEqual] = ()) -> str:
+def verdict(
+    rows: Sequence[RowSummary],
+    agree: bool | None,
+    how: str,
+    equal: Sequence[CoresEqual] = (),
+    scaling: Sequence[Scaling] = (),
+) -> str:
     """Return the comparison in one or two sentences."""
     measured = [row for row in rows if row.seconds is not None]
     if not measured:
@@ -263,8 +272,12 @@ def verdict(rows: Sequence[RowSummary], agree: bool | None, how: str, equal: Seq
     fastest = min(measured, key=lambda row: row.seconds.median if row.seconds else 0.0)
     differing = [row for row in measured[1:] if row.difference in ("faster", "slower")]
     unsure = [row for row in measured[1:] if row.difference == "unsure"]
-    sentences = []
-    if not differing and not unsure:
+    # Rows of weak scaling do different amounts of work: none of them is the fastest.
+    grown = [_grown(each, alone=len(scaling) == 1) for each in scaling if each.weak]
+    sentences = list(grown)
+    if grown:
+        pass
+    elif not differing and not unsure:
         sentences.append(f"No difference: the spread of {_count(len(first.runs), 'repeat')} covers it.")
     elif not differing:
         sentences.append(f"{fastest.on} was the fastest ({_median(fastest)}).")
@@ -275,7 +288,7 @@ def verdict(rows: Sequence[RowSummary], agree: bool | None, how: str, equal: Seq
         known = "" if fastest.difference == "faster" else ", though the spread covers that"
         sentences.append(f"{fastest.on} is the fastest ({_median(fastest)}), {times}{known}.")
     same = [row.on for row in measured[1:] if row.difference == "none"]
-    if differing and same:
+    if differing and same and not grown:
         sentences.append(f"No difference between {first.on} and {', '.join(same)}.")
     if unsure and all(len(row.runs) == 1 for row in measured):
         sentences.append("One time each can't be told from chance.")
@@ -284,6 +297,16 @@ def verdict(rows: Sequence[RowSummary], agree: bool | None, how: str, equal: Seq
     elif unsure:
         sentences.append(f"Too few repeats to tell a difference from chance at 95 %: give {FEWEST_REPEATS} or more.")
     return " ".join([*sentences, *(each.sentence for each in equal[:1])])
+
+
+def _grown(curve: Scaling, *, alone: bool) -> str:
+    """What more cores won where the size grows with them."""
+    first, last = curve.points[0], curve.points[-1]
+    where = "" if alone else f"{curve.what}: "
+    return (
+        f"{where}{last.cores} cores did {last.cores / first.cores:.3g} times the work of {first.cores} in "
+        f"{last.seconds / first.seconds:.3g} times the time: efficiency {100 * last.efficiency:.0f} %."
+    )
 
 
 def ratio_text(row: RowSummary) -> str:
