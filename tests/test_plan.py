@@ -162,6 +162,11 @@ def test_a_count_that_is_none_is_refused_by_name(name: str, given: Any) -> None:
     assert str(refused.value).startswith(f"{name} is {given!r}. Give a whole number")
 
 
+def test_more_threads_than_a_system_bears_are_refused() -> None:
+    with pytest.raises(BadInputError, match=r"threads_per_worker is 100000\. Give a whole number .* from 1 to 1024"):
+        plan("cpu", machine(), threads_per_worker=100_000)
+
+
 @pytest.mark.parametrize("given", [0, -1, "-1GiB", "lots", "8 bananas", float("nan"), "1e999", True, [1], "nanGiB"])
 def test_a_memory_that_is_none_is_refused_as_it_was_given(given: Any) -> None:
     with pytest.raises(BadInputError) as refused:

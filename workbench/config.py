@@ -53,14 +53,34 @@ def size(key: str) -> int:
         ) from err
 
 
+def path(key: str) -> Path | None:
+    """Path at `workbench.<key>`, None where none is given."""
+    value = get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str | Path) or not str(value).strip():
+        raise BadInputError(f"The setting workbench.{key} is {value!r:.80}. Give the path of a folder.")
+    try:
+        return Path(value).expanduser()
+    except RuntimeError as err:  # ~somebody, whom this machine doesn't know
+        raise BadInputError(f"The setting workbench.{key} is {value!r:.80}. {err}. Give a path without ~.") from err
+
+
+def switch(key: str) -> bool:
+    """Whether `workbench.<key>` is on."""
+    value = get(key)
+    if value not in (True, False):  # a variable of the environment may well say 0 or 1
+        raise BadInputError(f"The setting workbench.{key} is {value!r:.80}. Give true or false.")
+    return bool(value)
+
+
 def data_folder() -> Path:
     """Folder of this person's clusters and runs, made with mode 0700 when it is missing."""
-    chosen = get("data-folder")
-    if chosen is None:
+    folder = path("data-folder")
+    if folder is None:
         import platformdirs
 
-        chosen = platformdirs.user_data_path("dask-workbench")
-    folder = Path(chosen).expanduser()
+        folder = platformdirs.user_data_path("dask-workbench")
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if folder.stat().st_mode & 0o077:

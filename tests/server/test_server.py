@@ -93,6 +93,7 @@ BAD_BODIES = [
     ("POST", "clusters", "{", "This is not JSON"),
     ("POST", "clusters", b"\xff\xfe", "This is not JSON"),
     ("POST", "clusters", "[" * 100_000, "This is not JSON"),
+    ("POST", "plan", '{"profile": "cpu", "choices": {"memory": "\\ud800"}}', "half of a character"),
     ("POST", "clusters", [1, 2], "Send a JSON object such as {}, not [1, 2]."),
     ("POST", "clusters", {}, "profile is missing. Give text."),
     ("POST", "clusters", {"profile": 3}, "profile is 3. Give text."),

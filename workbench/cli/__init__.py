@@ -21,7 +21,7 @@ from workbench.cli.machine import add_hardware, add_lab, lab
 from workbench.cli.records import add_record_commands
 from workbench.cli.runs import add_run_commands
 from workbench.cli.words import Parser
-from workbench.errors import FailedError, WorkbenchError
+from workbench.errors import BadInputError, FailedError, WorkbenchError
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -53,12 +53,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
-    arguments, unknown = parser.parse_known_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    _check_text(given)
+    arguments, unknown = parser.parse_known_args(given)
     if arguments.command is lab:
         arguments.passed_on = unknown
     elif unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return arguments
+
+
+def _check_text(given: Sequence[str]) -> None:
+    for each in given:
+        try:
+            each.encode()
+        except UnicodeEncodeError as err:
+            raise BadInputError(f"{each!a} is not in UTF-8. Give text and names of files that are.") from err
 
 
 def _parser() -> argparse.ArgumentParser:

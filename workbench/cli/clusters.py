@@ -51,7 +51,7 @@ def _ls(arguments: argparse.Namespace) -> int:
 def _scale(arguments: argparse.Namespace) -> int:
     session = new_session()
     if (arguments.workers is None) == (arguments.adapt is None):
-        raise BadInputError("workbench scale: give either a number of workers, or --adapt MIN MAX.")
+        raise BadInputError("Give either a number of workers, or --adapt MIN MAX.")
     if arguments.adapt is None:
         asyncio.run(session.scale(arguments.name, arguments.workers, force=arguments.force))
         record = _until_scaled(session, arguments.name, arguments.workers)
@@ -80,7 +80,7 @@ def _logs(arguments: argparse.Namespace) -> int:
 def _down(arguments: argparse.Namespace) -> int:
     session = new_session()
     if (arguments.name is None) != arguments.all:
-        raise BadInputError("workbench down: give either the name of a cluster, or --all.")
+        raise BadInputError("Give either the name of a cluster, or --all.")
     if arguments.all:
         stopped = asyncio.run(session.stop_all())
     else:
@@ -206,9 +206,13 @@ def up_options(text: str) -> argparse.Namespace:
         words = shlex.split(text)
     except ValueError as err:
         raise BadInputError(f"--on: given '{text}' ({err}). Give a profile and options of `workbench up`.") from err
-    parser = Parser(prog="workbench run --on", add_help=False)
+    # The options are those of `up`, and so is their help.
+    parser = Parser(prog="workbench up", add_help=False)
     add_up_options(parser)
-    return parser.parse_args(words)
+    try:
+        return parser.parse_args(words)
+    except BadInputError as err:
+        raise BadInputError(f"--on: {err}") from err
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from workbench.cli.answers import complain, tell
 from workbench.cli.clusters import add_yes, check_agreed, new_session
 from workbench.cli.runs import parameters_of
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import add_command, whole_number
+from workbench.cli.words import add_command, check_writable, whole_number
 from workbench.errors import BadInputError, WorkbenchError
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def _compare(arguments: argparse.Namespace) -> int:
     form = _form(arguments)
     session = new_session()
     if (arguments.workload is None) == (arguments.runs is None):
-        raise BadInputError("workbench compare: give either a workload, or --runs with runs of the past.")
+        raise BadInputError("Give either a workload, or --runs with runs of the past.")
     if arguments.runs is not None:
         if arguments.on or arguments.parameters or arguments.sweep:
-            raise BadInputError("workbench compare --runs: --on, --cluster, -p and --sweep belong to new runs.")
+            raise BadInputError("Given --runs: --on, --cluster, -p and --sweep belong to new runs. Leave them out.")
         return _tell(session.compare_runs(arguments.runs), form, arguments.save)
     comparison = _conducted(session, arguments)
     return _tell(comparison, form, arguments.save)
@@ -73,6 +73,8 @@ def _comparisons(arguments: argparse.Namespace) -> int:
     session = new_session()
     if arguments.name is not None:
         return _tell(session.comparison(arguments.name), _form(arguments), arguments.save)
+    if _form(arguments) in ("markdown", "csv") or arguments.save is not None:
+        raise BadInputError("A list has no table: name the comparison to print or save, such as: last.")
     found = session.comparisons(limit=arguments.limit)
     if arguments.json:
         from workbench.cli.answers import tell_json
@@ -108,6 +110,7 @@ def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
 def _form(arguments: argparse.Namespace) -> str | None:
     if arguments.save is not None:
         _of_file(Path(arguments.save))
+        check_writable(Path(arguments.save))
     return next((form for form in ("markdown", "csv", "json") if getattr(arguments, form)), None)
 
 
@@ -126,7 +129,7 @@ def _page(comparison: Comparison) -> str:
 def _sweep(given: list[str]) -> dict[str, tuple[str, ...]]:
     from workbench.runs.comparing.compare import read_values
 
-    return {name: read_values(text) for name, text in parameters_of(given).items()}
+    return {name: read_values(text) for name, text in parameters_of(given, "--sweep", "workers=1,2,4").items()}
 
 
 def _show(comparison: Comparison) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.answers import complain, tell, tell_json
 from workbench.cli.clusters import check_consent, new_session, own_cluster, spec_of, up_options
 from workbench.cli.runs import add_parameters, parameters_of
-from workbench.cli.words import add_command
+from workbench.cli.words import add_command, check_writable
 from workbench.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -55,9 +55,11 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     session = new_session()
     if arguments.load is not None:
         if arguments.on is not None or arguments.cluster is not None or arguments.save is not None:
-            raise BadInputError("workbench calibrate: --load reads a file and measures nothing; give it alone.")
+            raise BadInputError("--load reads a file and measures nothing. Give it alone.")
         found = session.load_calibration(arguments.load)
     else:
+        if arguments.save is not None:
+            check_writable(arguments.save)
         found = _measured(session, arguments)
     if arguments.save is not None:
         arguments.save.write_text(found.model_dump_json(indent=2) + "\n")

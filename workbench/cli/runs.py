@@ -199,13 +199,13 @@ def with_preset(preset: Any, given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in preset.parameters.items() if name not in left_out} | given
 
 
-def parameters_of(given: Sequence[str]) -> dict[str, str]:
-    """Parameters as given by `-p KEY=VALUE`."""
+def parameters_of(given: Sequence[str], option: str = "-p", example: str = "size=2GiB") -> dict[str, str]:
+    """Parameters as given by `-p KEY=VALUE`, or by another option."""
     parameters = {}
     for item in given:
         name, equals, value = item.partition("=")
         if not equals or not name.strip():
-            raise BadInputError(f"-p: given '{item}', allowed is KEY=VALUE, such as -p size=2GiB.")
+            raise BadInputError(f"{option}: given '{item}', allowed is KEY=VALUE, such as {option} {example}.")
         parameters[name.strip()] = value
     return parameters
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from workbench.errors import BadInputError
@@ -16,7 +17,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise it, for `main` to print."""
-        raise BadInputError(f"{message}. See: {self.prog.removesuffix(' --on')} --help")
+        raise BadInputError(f"{message}. See: {self.prog} --help")
 
 
 def whole_number(text: str) -> int:
@@ -25,6 +26,13 @@ def whole_number(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"given '{text}', allowed are whole numbers") from None
+
+
+def check_writable(path: Path) -> None:
+    """Raise BadInputError where no file of this name can be: better before the work of minutes than after it."""
+    if path.is_dir() or not path.parent.is_dir():
+        why = "is a folder" if path.is_dir() else f"would lie in {path.parent}, which is no folder"
+        raise BadInputError(f"--save: given '{path}', which {why}. Give the name of a file in a folder that is there.")
 
 
 def add_command(

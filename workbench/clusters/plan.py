@@ -83,7 +83,14 @@ def _path(value: Any) -> Any:
 
 # Beyond that no sentence could be written with it.
 _Positive = Annotated[int, Field(ge=1, lt=2**63)]
+_MOST_AT_ALL = 1024
+"""Threads of one worker: each is a thread of the system, of which a machine has some ten thousand for everybody."""
 _Count = Annotated[_Positive | None, BeforeValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 1})]
+_Threads = Annotated[
+    Annotated[int, Field(ge=1, le=_MOST_AT_ALL)] | None,
+    BeforeValidator(_whole_number),
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": _MOST_AT_ALL}),
+]
 _Size = Annotated[
     _Positive | None,
     BeforeValidator(_bytes),
@@ -117,7 +124,7 @@ class ClusterChoices(BaseModel):
     n_workers: _Count = Field(
         None, title="Workers", description="Worker processes. Left out: follows from the threads and the cores."
     )
-    threads_per_worker: _Count = Field(
+    threads_per_worker: _Threads = Field(
         None, title="Threads per worker", description="Left out: the cores shared out among the workers."
     )
     memory: _Size = Field(
@@ -185,7 +192,7 @@ def choices_of(profile: str, inventory: Inventory) -> type[ClusterChoices]:
 
 _ALLOWED = {
     "n_workers": "a whole number of worker processes, 1 or more",
-    "threads_per_worker": "a whole number of threads for each worker, 1 or more",
+    "threads_per_worker": f"a whole number of threads for each worker, from 1 to {_MOST_AT_ALL}",
     "memory": "the memory of all workers together, in bytes or as a size such as '8GiB'",
     "encrypt": "true or false",
     "python": "the path of a Python interpreter",
@@ -400,7 +407,7 @@ def _protocol(profile: str, encrypt: bool | None) -> Protocol:
                 "encrypt is True, and there is no TLS over UCX. Leave it out, or choose another profile than ucx."
             )
         return "ucx"
-    encrypted = config.get("encrypt") if encrypt is None else encrypt
+    encrypted = config.switch("encrypt") if encrypt is None else encrypt
     return "tls" if encrypted else "tcp"
 
 

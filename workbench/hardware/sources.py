@@ -69,7 +69,7 @@ class Sources:
     """Folders and functions that an inventory is read from; the defaults are those of this machine."""
 
     proc: Path = Path("/proc")
-    sys: Path = field(default_factory=lambda: Path(config.get("sysfs")))
+    sys: Path = field(default_factory=lambda: config.path("sysfs") or Path("/sys"))
     system: str = platform.system()
     affinity: Callable[[], int] = _affinity
     virtual_memory: Callable[[], _VirtualMemory] = psutil.virtual_memory

@@ -111,8 +111,8 @@ def import_run(path: Path | IO[bytes], *, new_id: bool = False, name: str | None
         Where a run of its id is there already.
     """
     name = name or (str(path) if isinstance(path, Path) else "The file")
-    if isinstance(path, Path) and not path.is_file():
-        raise NotFoundError(f"There is no file {path}.")
+    if isinstance(path, Path) and not _is_file(path):
+        raise NotFoundError(f"There is no file '{path}'. Give one that workbench export wrote.")
     parent = config.data_folder()
     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(dir=parent, prefix=".import-") as place:
@@ -121,6 +121,13 @@ def import_run(path: Path | IO[bytes], *, new_id: bool = False, name: str | None
         run = _read_run(folder, name)
         _check_tables(folder, name)
         return _keep(run, folder, new_id=new_id)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long for a file
+        return False
 
 
 def _description(run: Run) -> dict[str, Any]:

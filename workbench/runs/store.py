@@ -37,6 +37,7 @@ _START_GRACE = 60.0  # seconds in which a run must have got a runner
 HEARTBEAT = 10.0
 """Seconds between two signs of life of a runner, for readers on other machines, who can't see its process."""
 _SILENCE = 6 * HEARTBEAT
+_MOST = 2**63 - 1  # what SQLite can count to
 
 
 class Count(BaseModel):
@@ -356,10 +357,10 @@ def select(
     since: float | None = None,
 ) -> tuple[Run, ...]:
     """Return the runs that match, the newest first, from that on which comes after `offset` others."""
-    if limit is not None and limit < 1:
-        raise BadInputError(f"limit: given {limit}, allowed are whole numbers from 1.")
-    if offset < 0:
-        raise BadInputError(f"offset: given {offset}, allowed are whole numbers from 0.")
+    if limit is not None and not 1 <= limit <= _MOST:
+        raise BadInputError(f"limit: given {limit}, allowed are whole numbers from 1 to {_MOST}.")
+    if not 0 <= offset <= _MOST:
+        raise BadInputError(f"offset: given {offset}, allowed are whole numbers from 0 to {_MOST}.")
     where, values = _condition(workload=workload, status=status, cluster=cluster, since=since)
     # What has died since is told first, so that the filter is about the truth.
     settle()

@@ -16,6 +16,10 @@ def parse_object(body: bytes) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(body)
+        # Half of a character passes as JSON, but no answer, record or file name could hold it.
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as err:
+        raise BadInputError("This holds half of a character (a lone surrogate). Send whole ones.") from err
     except (ValueError, RecursionError) as err:
         raise BadInputError(f"This is not JSON: {err}. Send an object such as {{}}.") from err
     if not isinstance(value, dict):
