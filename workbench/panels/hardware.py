@@ -193,8 +193,9 @@ class GpuPicker:
     """
 
     def __init__(self, on_change: Callable[[], Any]) -> None:
+        # As wide as its card, or a row of eight would run out of it.
         self.boxes = pn.widgets.CheckBoxGroup(
-            options={}, inline=True, visible=False, margin=(2, 8), stylesheets=[STYLE]
+            options={}, inline=True, visible=False, margin=(2, 8), sizing_mode="stretch_width", stylesheets=[STYLE]
         )
         self._bars = html()
         self.has_gpus = False
@@ -265,9 +266,10 @@ def _summary(inventory: Inventory) -> str:
 
 
 def _explained(spec: ClusterSpec) -> str:
+    warnings = [why for why in spec.why if why.startswith("Warning")]
     return (
         f'<p class="name">{escape(spec.describe())}</p>'
-        + folded("Why", sentences(*spec.why, tone="muted"))
-        + "".join(sentence(why, "bad") for why in spec.why if why.startswith("Warning"))
+        + folded("Why", sentences(*(why for why in spec.why if why not in warnings), tone="muted"))
+        + sentences(*warnings, tone="bad")
         + folded("Show code", code(spec.code()))
     )

@@ -135,9 +135,7 @@ function Plan({ plan }: { plan: IPlan }): JSX.Element {
   return (
     <div className="wb-Plan" aria-live="polite" data-workbench="plan">
       <p className="wb-Plan-description">{plan.description}</p>
-      {plan.spec.why.map(sentence => (
-        <Note key={sentence}>{sentence}</Note>
-      ))}
+      {plan.spec.why.map(sentence => sentence !== plan.consent && <Note key={sentence}>{sentence}</Note>)}
       {[plan.problem, plan.consent].map(
         message => message && <Problem key={message} problem={{ message, parameter: null }} hook="plan-problem" />
       )}
