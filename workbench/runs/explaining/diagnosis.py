@@ -17,7 +17,7 @@ from workbench.monitor.events import KINDS
 from workbench.runs import store
 from workbench.runs.explaining import metrics
 from workbench.runs.explaining.rules import WORTH_WHILE, Facts, percent, suggestions
-from workbench.runs.explaining.shares import shares_of
+from workbench.runs.explaining.shares import reading_seconds, shares_of
 from workbench.runs.store import Diagnosis, Suggestion
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from workbench.runs.store import Run
 
 _MOSTLY_WAITING = 0.3
+_WAITED = 0.2  # share of the workers' time
 _PATIENCE = 2.0  # seconds
 _INTERVAL = 0.02  # seconds
 _CLOCKS = 0.5  # seconds by which the clock of the runner may be off that of the scheduler
@@ -155,4 +156,16 @@ def _sentence(facts: Facts, found: tuple[Suggestion, ...]) -> str:
         )
         return f"Nothing avoidable was found: the workers computed for {percent(computing)} of their time{rest}."
     rest = f"; the largest other share is {name}, {percent(share)}" if share >= WORTH_WHILE else ""
+    waited = _waited(facts)
+    if waited >= _WAITED:
+        rest += f". For {percent(waited)} tasks held a thread and waited: for a core that was busy, a file or a network"
     return f"Nothing avoidable was found: the workers computed for {percent(computing)} of their time{rest}."
+
+
+def _waited(facts: Facts) -> float:
+    """Share of the time in which tasks waited in their threads, where that is told and no GPU worked for them."""
+    if facts.measured is None or (facts.run.spec is not None and facts.run.spec.devices):
+        return 0.0
+    cpu = facts.measured.seconds("execute", "thread-cpu")
+    off_cpu = max(0.0, facts.measured.seconds("execute", "thread-noncpu") - reading_seconds(facts.measured))
+    return facts.shares["computing"] * off_cpu / (cpu + off_cpu) if cpu + off_cpu else 0.0

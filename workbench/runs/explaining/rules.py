@@ -27,6 +27,7 @@ WORTH_WHILE = 0.05
 """Share of the workers' time below which nothing is said."""
 
 _GOOD_BLOCK = 128_000_000  # bytes; Dask's own advice is about 100 MB
+_SMALL_BLOCK = 24_000_000  # bytes; templates choose about 32 MB where blocks are large enough
 _BLOCKS_PER_THREAD = 2
 _SHORT_TASK = 0.05  # seconds: Dask advises against tasks much shorter than 100 ms
 _MANY_TASKS = 200  # of which a scheduler hands out some hundred a second; fewer are slow for other reasons
@@ -100,9 +101,24 @@ class Facts:
     @property
     def block_bytes(self) -> int | None:
         """Bytes of a whole block, in the type in which it is worked on."""
+        return None if self.block_elements is None else self.block_elements * self._worked
+
+    @property
+    def _worked(self) -> int:
         # Integers are worked on as float64, and a type that isn't told is float64, too.
-        size = 4 if self.run.resolved.get("dtype") == "float32" else 8
-        return None if self.block_elements is None else self.block_elements * size
+        return 4 if self.run.resolved.get("dtype") == "float32" else 8
+
+    @property
+    def _stored(self) -> int:
+        try:
+            return np.dtype(self.run.resolved.get("dtype") or float).itemsize
+        except TypeError:
+            return 8
+
+    def blocks_of(self, size: float) -> str:
+        """How to ask for blocks that are worked on in so many bytes: `chunks` counts them as they are stored."""
+        asked = size / self._worked * self._stored
+        return f"chunks={asked / 1e6:.0f}MB" if asked >= 2e6 else f"chunks={max(1, round(asked / 1e3))}kB"
 
 
 class Computed(NamedTuple):
@@ -134,7 +150,7 @@ def tiny_blocks(facts: Facts) -> Suggestion | None:
         return None
     share, each = facts.shares["scheduler"], float(facts.computed.seconds.mean())
     larger = min(_GOOD_BLOCK, size * n_blocks / (_BLOCKS_PER_THREAD * facts.n_threads), _held(facts))
-    if share < _NOTICEABLE or each > _SHORT_TASK or larger < 2 * size:
+    if share < _NOTICEABLE or each > _SHORT_TASK or size > _SMALL_BLOCK or larger < 2 * size:
         return None
     fewer = max(1, round(n_tasks * size / larger))
     return Suggestion(
@@ -144,13 +160,8 @@ def tiny_blocks(facts: Facts) -> Suggestion | None:
             f"blocks of {megabytes(size)} make {whole(n_tasks)} tasks of {milliseconds(each)} each, "
             f"and handing them out takes {percent(share)} of the workers' time"
         ),
-        change=f"blocks of {megabytes(larger)} would make about {whole(fewer)}: {_option(larger)}",
+        change=f"blocks of {megabytes(larger)} would make about {whole(fewer)}: {facts.blocks_of(larger)}",
     )
-
-
-def _option(size: float) -> str:
-    """How to ask for blocks of this size."""
-    return f"chunks={size / 1e6:.0f}MB" if size >= 2e6 else f"chunks={max(1, round(size / 1e3))}kB"
 
 
 def _held(facts: Facts) -> float:
@@ -173,7 +184,7 @@ def huge_block(facts: Facts) -> Suggestion | None:
             f"{blocks} of {megabytes(size)} for {facts.n_threads} threads left them idle for "
             f"{percent(facts.shares['idle'])} of their time"
         ),
-        change=f"blocks of {megabytes(better)} would give each thread {_BLOCKS_PER_THREAD}: {_option(better)}",
+        change=f"blocks of {megabytes(better)} would give each thread {_BLOCKS_PER_THREAD}: {facts.blocks_of(better)}",
     )
 
 
@@ -196,7 +207,8 @@ def spilling(facts: Facts) -> Suggestion | None:
             f"blocks that did not fit in memory went to the disk, {gigabytes(written)} in all, "
             f"which took {percent(share)} of the workers' time"
         ),
-        change=f"{more}, and so may blocks that are forgotten once they are used",
+        change=more
+        + (", and compute=true makes them again instead" if facts.run.resolved.get("compute") is False else ""),
     )
 
 
@@ -240,7 +252,7 @@ def _without_transfers(facts: Facts, protocol: str) -> str:
     if facts.run.spec is not None and facts.run.spec.devices:
         return "one GPU that holds it all needs no transfers; between GPUs the profile ucx uses the links there are"
     if len(hosts) == 1:
-        return f"one worker with {facts.n_threads} threads shares its memory and moves nothing: --workers 1"
+        return f"one worker with {facts.n_threads} threads shares its memory and moves nothing"
     return (
         f"fewer workers with more threads each move less, larger blocks in fewer pieces; over {protocol} try the "
         "profile ucx where the network has RDMA"
@@ -265,11 +277,7 @@ def slow_worker(facts: Facts) -> Suggestion | None:
         rule="one slow worker",
         share=share,
         found=f"the worker {_name_of(facts, address)} took {ratio:.1f} times as long as the others for the same tasks",
-        change=(
-            f"look what else runs on its cores, or leave it out: --workers {left}"
-            if left > 0
-            else "look what else runs on its cores"
-        ),
+        change=(f"look what else runs on its cores, or start the cluster with {left} worker{'s' if left > 1 else ''}"),
     )
 
 
@@ -334,7 +342,7 @@ def _blas_by_settings(facts: Facts) -> Suggestion | None:
             f"{blas} BLAS threads in each of {sum(each.threads for each in hosts[host])} tasks make {wanted} on "
             f"{there} cores, and tasks waited for a core in {percent(share)} of the workers' time"
         ),
-        change="let Dask's threads fill the cores: OPENBLAS_NUM_THREADS=1, MKL_NUM_THREADS=1 and OMP_NUM_THREADS=1",
+        change=_ONE_BLAS_THREAD,
     )
 
 
@@ -349,8 +357,14 @@ def _blas_by_cpu(facts: Facts) -> Suggestion | None:
         rule="too many BLAS threads",
         share=share,
         found=f"workers kept {ratio:.1f} cores busy for each of their threads: tasks start threads of their own",
-        change="let Dask's threads fill the cores: OPENBLAS_NUM_THREADS=1, MKL_NUM_THREADS=1 and OMP_NUM_THREADS=1",
+        change=_ONE_BLAS_THREAD,
     )
+
+
+_ONE_BLAS_THREAD = (
+    "let Dask's threads fill the cores: start the workers with OPENBLAS_NUM_THREADS=1, MKL_NUM_THREADS=1 and "
+    "OMP_NUM_THREADS=1 in their environment, as Dask does unless it is told otherwise"
+)
 
 
 def idle_workers(facts: Facts) -> Suggestion | None:

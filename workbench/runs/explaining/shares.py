@@ -8,6 +8,7 @@ worked. Where nobody does anything, all wait for the scheduler, or for a worker 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,10 @@ SHARES = ("computing", "transferring", "serialising", "spilling", "disk", "sched
 _HAND_OVER = 0.05  # seconds
 _SERVED = 0.002  # seconds a thread
 
-_READING = ("read", "from-zarr", "from-npy", "from_zarr", "getter", "open_", "load", "store", "write")
-"""Parts of the names of tasks that read or write files."""
+_READING = re.compile(
+    r"(?:^|[-_ ])(?:read|load|open|getter|from[-_](?:zarr|npy)|to[-_]zarr|store|save|write)(?:$|[-_ ])"
+)
+"""Names of tasks that read or write files."""
 
 _SPILLING = ("execute", "gather-dep", "get-data", "memory-monitor")
 _PACKING = ("serialize", "deserialize", "compress", "decompress")
@@ -192,9 +195,7 @@ def reading_seconds(measured: Measured) -> float:
     return sum(
         metric.value
         for metric in measured.metrics
-        if metric.context == "execute"
-        and metric.activity == "thread-noncpu"
-        and any(part in metric.name for part in _READING)
+        if metric.context == "execute" and metric.activity == "thread-noncpu" and _READING.search(metric.name)
     )
 
 
