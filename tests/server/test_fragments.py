@@ -119,6 +119,19 @@ def test_a_gpu_that_is_cut_up_is_chosen_by_its_slices_and_one_out_of_sight_not_a
     assert "Hidden by CUDA_VISIBLE_DEVICES." in html
 
 
+def test_what_is_absent_from_all_slices_is_said_once_below_them() -> None:
+    part = GpuSlice(uuid="MIG-0", name="1g.10gb", memory_total=GIB, memory_free=GIB)
+    cut = gpu(0, mig=True, slices=tuple(part.model_copy(update={"uuid": f"MIG-{n}"}) for n in range(3)))
+    told = {f"MIG-{n}": Gauge(uuid=f"MIG-{n}", missing={"use": "whole only", "power": "whole only"}) for n in range(3)}
+    html = gpu_list(machine(cut, gpu(1)), told | {"GPU-1": Gauge(uuid="GPU-1")}, place="here")
+    assert text_of(html).count("whole only") == 1
+    assert text_of(html).endswith("No use and power of any slice: whole only.")
+    told["MIG-1"] = Gauge(uuid="MIG-1", missing={"all": "it is lost"})
+    html = gpu_list(machine(cut, gpu(1)), told, place="here")
+    assert text_of(html).count("No use and power: whole only.") == 2
+    assert "No reading: it is lost." in html
+
+
 @pytest.mark.parametrize(
     ("given", "said"), [(0.123, "0.12 s"), (12.34, "12.3 s"), (245, "4 min 5 s"), (7380, "2 h 3 min")]
 )

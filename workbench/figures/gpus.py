@@ -52,12 +52,8 @@ def gpu_list(
     choice
         Gives each GPU in sight a box, with which it is chosen for a cluster.
     """
-    rows = [
-        _row(device, gauges.get(device.uuid, _SILENT), place, choice)
-        for gpu in inventory.gpus
-        for device in _devices(gpu)
-    ]
-    return _list(rows, place)
+    rows = [_Row(device, gauges.get(device.uuid, _SILENT)) for gpu in inventory.gpus for device in _devices(gpu)]
+    return _list(rows, place, choice)
 
 
 def cluster_gpu_list(
@@ -83,13 +79,13 @@ def cluster_gpu_list(
     silence
         Why nothing is known of a GPU of which neither tells.
     """
-    rows = {uuid: _row_as_told(sample, heard.values(), place) for uuid, sample in heard.items()}
+    rows = {uuid: _row_as_told(sample, heard.values()) for uuid, sample in heard.items()}
     unheard = [uuid for uuid in planned if uuid not in heard]
     if unheard:
         inventory, gauges = here()
         known = {device.uuid: device for gpu in inventory.gpus for device in _devices(gpu)}
-        rows |= {uuid: _row(known[uuid], gauges.get(uuid, _SILENT), place) for uuid in unheard if uuid in known}
-        nowhere = {uuid: _row(_unknown(uuid), Gauge(uuid=uuid), place) for uuid in unheard if uuid not in known}
+        rows |= {uuid: _Row(known[uuid], gauges.get(uuid, _SILENT)) for uuid in unheard if uuid in known}
+        nowhere = {uuid: _Row(_unknown(uuid), Gauge(uuid=uuid)) for uuid in unheard if uuid not in known}
         rows |= nowhere
         silence = silence if nowhere else ""
     else:
@@ -117,10 +113,6 @@ def slice_number(sample: GpuSample, beside: Iterable[GpuSample]) -> int:
     return sorted(same).index(sample.uuid)
 
 
-def _list(rows: Sequence[str], place: str) -> str:
-    return tag("ul", *rows, class_="wb-Gpus", data_workbench=f"gpus-{place}") if rows else ""
-
-
 class _Device(NamedTuple):
     label: str
     name: str
@@ -129,6 +121,53 @@ class _Device(NamedTuple):
     power_limit: float | None
     visible: bool
     choosable: bool
+
+    @property
+    def kind(self) -> str:
+        return "slice" if self.uuid.startswith("MIG-") else "GPU"
+
+
+class _Absence(NamedTuple):
+    """What can't be had of a device, nothing for all of it, and why."""
+
+    names: tuple[str, ...]
+    reason: str
+    kind: str
+
+    def sentence(self, of: str = "") -> str:
+        if not self.names and self.reason.endswith("."):
+            return self.reason
+        return f"No {listed(self.names or ('reading',))}{of}: {self.reason}."
+
+
+class _Row(NamedTuple):
+    device: _Device
+    gauge: Gauge
+    more: tuple[str, ...] = ()
+    where: str = ""
+
+    def absences(self) -> tuple[_Absence, ...]:
+        # One that is cut up has its use and memory in its slices.
+        return tuple(_absences(self.gauge, self.device.kind)) if self.device.choosable else ()
+
+
+def _list(rows: Sequence[_Row], place: str, choice: Choice | None = None) -> str:
+    """Rows, and below them once what would be said in each."""
+    if not rows:
+        return ""
+    shared = _shared(rows)
+    below = "".join(paragraph(each.sentence(f" of any {each.kind}")) for each in shared)
+    items = [_item(row, place, choice, said=shared) for row in rows]
+    if below:
+        items.append(tag("li", below, class_="wb-Gpu", style="grid-column: 1 / -1"))
+    return tag("ul", *items, class_="wb-Gpus", data_workbench=f"gpus-{place}")
+
+
+def _shared(rows: Sequence[_Row]) -> list[_Absence]:
+    """What is absent, for the same reason, from all of several GPUs or slices."""
+    devices = Counter(row.device.kind for row in rows if row.device.choosable)
+    absent = Counter(absence for row in rows for absence in row.absences())
+    return [each for each, count in absent.items() if 1 < count == devices[each.kind]]
 
 
 def _devices(gpu: Gpu) -> Iterator[_Device]:
@@ -147,7 +186,7 @@ def _unknown(uuid: str) -> _Device:
     return _Device(uuid, uuid, uuid, None, None, visible=True, choosable=True)
 
 
-def _row_as_told(sample: GpuSample, beside: Iterable[GpuSample], place: str) -> str:
+def _row_as_told(sample: GpuSample, beside: Iterable[GpuSample]) -> _Row:
     """Row of a GPU as a worker tells of it."""
     label = str(sample.index)
     if sample.uuid.startswith("MIG-"):
@@ -167,7 +206,7 @@ def _row_as_told(sample: GpuSample, beside: Iterable[GpuSample], place: str) -> 
         f"Our workers hold {size(sample.memory_ours)}." if sample.memory_ours else "",
         f"Its clock is held back: {', '.join(held)}." if held else "",
     )
-    return _row(device, _gauge(sample), place, more=more, where=f", on {sample.host} as its worker tells")
+    return _Row(device, _gauge(sample), more, where=f", on {sample.host} as its worker tells")
 
 
 def _gauge(sample: GpuSample) -> Gauge:
@@ -184,15 +223,8 @@ def _gauge(sample: GpuSample) -> Gauge:
     )
 
 
-def _row(
-    device: _Device,
-    gauge: Gauge,
-    place: str,
-    choice: Choice | None = None,
-    *,
-    more: Iterable[str] = (),
-    where: str = "",
-) -> str:
+def _item(row: _Row, place: str, choice: Choice | None, *, said: Container[_Absence]) -> str:
+    device, gauge = row.device, row.gauge
     # The name of a simulated device ends with its number.
     label = device.name if f" {device.name}".endswith(f" {device.label}") else f"{device.label} · {device.name}"
     return tag(
@@ -200,12 +232,13 @@ def _row(
         tag(
             "label",
             _box(device, choice),
-            tag("span", escape(label), class_="wb-Gpu-name", title=f"{device.name}, {device.uuid}{where}"),
+            tag("span", escape(label), class_="wb-Gpu-name", title=f"{device.name}, {device.uuid}{row.where}"),
             tag("span", _condition(gauge), class_="wb-Muted", title=_limit(device)),
         ),
         _bars(label, device, gauge),
         *_notes(device, gauge),
-        *map(paragraph, more),
+        *(paragraph(each.sentence()) for each in row.absences() if each not in said),
+        *map(paragraph, row.more),
         id=f"wb-{place}-{device.uuid or device.label}",
         class_="wb-Gpu" if device.visible else "wb-Gpu wb-mod-hidden",
         data_workbench=f"gpu-{device.label}",
@@ -260,9 +293,6 @@ def _notes(device: _Device, gauge: Gauge) -> Iterator[str]:
         for each in gauge.processes or ()
     ]
     yield paragraph(", ".join(holders))
-    # One that is cut up has its use and memory in its slices.
-    if device.choosable:
-        yield from map(paragraph, _absences(gauge))
 
 
 def _process_name(pid: int) -> str:
@@ -274,14 +304,13 @@ def _process_name(pid: int) -> str:
         return f"process {pid}"
 
 
-def _absences(gauge: Gauge) -> Iterator[str]:
+def _absences(gauge: Gauge, kind: str) -> Iterator[_Absence]:
     """What can't be had, and why: what has the same reason together."""
     if "all" in gauge.missing:
-        reason = gauge.missing["all"]
-        yield reason if reason.endswith(".") else f"No reading: {reason}."
+        yield _Absence((), gauge.missing["all"], kind)
         return
-    names: dict[str, list[str]] = {}
+    names: dict[str, tuple[str, ...]] = {}
     for name in ("use", "memory", "power", "temperature"):
         if name in gauge.missing:
-            names.setdefault(gauge.missing[name], []).append(name)
-    yield from (f"No {listed(absent)}: {reason}." for reason, absent in names.items())
+            names[gauge.missing[name]] = (*names.get(gauge.missing[name], ()), name)
+    yield from (_Absence(absent, reason, kind) for reason, absent in names.items())

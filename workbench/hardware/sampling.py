@@ -46,7 +46,7 @@ SLOW = 2.0
 """Seconds between two readings of what takes long or hardly changes. One PCIe counter takes 20 ms."""
 
 LOST = "the GPU has fallen off the bus"
-SLICE = "NVML tells this of whole GPUs only, and this one is cut into slices (MIG)"
+SLICE = "NVML tells this of whole GPUs only, not where one is cut into slices (MIG)"
 UNIFIED = "the GPU shares the memory of its machine"
 NOT_YET = "not read yet"
 
