@@ -161,7 +161,7 @@ def _show(comparison: Comparison) -> None:
                 f"efficiency {100 * point.efficiency:.0f} %"
             )
     for each in summary.differences:
-        console.print(f"differs, {each.kind}: {each.name}: {' | '.join(map(str, each.values))}")
+        console.print(f"differs, {each.kind}: {each.name}: {' | '.join(each.texts)}")
     for sentence in remarks(summary):
         console.print(sentence, style="dim")
 

@@ -363,7 +363,7 @@ def _differences(summary: Summary, theme: Theme) -> str:
     header = "".join(f'<th style="{edge}">{escape(each)}</th>' for each in ("differs", *(r.on for r in summary.rows)))
     lines = "".join(
         f'<tr><td style="{edge}">{escape(f"{each.kind}: {each.name}")}</td>'
-        + "".join(f'<td style="{edge}">{escape(str(value))}</td>' for value in each.values)
+        + "".join(f'<td style="{edge}">{escape(text)}</td>' for text in each.texts)
         + "</tr>"
         for each in summary.differences
     )

@@ -184,7 +184,7 @@ def _compared(facts: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         (
             name.replace("_", " "),
-            [format_bytes(value) if name in _SIZES and value else _text(value) for value in values],
+            [_shown(name, value) for value in values],
         )
         for part in ("resolved", "spec")
         for name in dict.fromkeys(key for each in facts for key in each.get(part) or {} if key != "why")
@@ -323,11 +323,17 @@ def _details(run: Mapping[str, Any]) -> str:
 
 def _list(values: Mapping[str, Any] | None) -> str:
     rows = "".join(
-        f"<dt>{escape(str(name))}</dt><dd>{escape(_text(value))}</dd>"
+        f"<dt>{escape(str(name))}</dt><dd>{escape(_shown(name, value))}</dd>"
         for name, value in (values or {}).items()
         if value is not None
     )
     return f"<dl>{rows}</dl>" if rows else ""
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    return format_bytes(value) if name in _SIZES and value else _text(value)
 
 
 def _text(value: Any) -> str:

@@ -127,6 +127,14 @@ class Differing(BaseModel):
     name: str
     values: tuple[Any, ...]
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The values as they are shown: sizes of memory in a unit that suits them, what isn't there as a dash."""
+        return tuple(format_bytes(each) if self.name in _SIZES and each else _value_text(each) for each in self.values)
+
+
+_SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size", "memory")
+
 
 class Summary(BaseModel):
     """All that a comparison says."""
@@ -194,7 +202,7 @@ def as_markdown(summary: Summary) -> str:
         lines += ["", f"{kind} scaling, {curve.what}:", "", *_markdown_table(header, body)]
     if summary.differences:
         header = ["differs", *(row.on for row in summary.rows)]
-        body = [[f"{each.kind}: {each.name}", *map(_value_text, each.values)] for each in summary.differences]
+        body = [[f"{each.kind}: {each.name}", *each.texts] for each in summary.differences]
         lines += ["", *_markdown_table(header, body)]
     return "\n".join([*lines, "", *(f"- {_escaped(remark)}" for remark in remarks(summary))]).rstrip() + "\n"
 
