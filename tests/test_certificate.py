@@ -116,6 +116,24 @@ def test_pure_noise_is_honestly_not_reached() -> None:
     assert "max_passes" in certificate.sentence
 
 
+@pytest.mark.parametrize(("columns", "members", "width"), [(10, 60, 1e-6), (16, 60, 1e-4), (16, 100, 1e-4)])
+def test_the_bound_holds_in_a_cluster_of_more_values_than_a_block_has_columns(
+    columns: int, members: int, width: float
+) -> None:
+    for seed in range(3):
+        inside = np.sort(1 - width * np.random.default_rng(seed).random(members))[::-1]
+        true = np.r_[inside, np.linspace(0.5, 0.49, COLUMNS - members)]
+        result = svd_compressed(da.from_array(spectrum(true, seed), chunks=(100, -1)), columns, tol=width, seed=seed)
+        assert (abs(result.s.compute() / true[:columns] - 1) <= result.certificate.bound + 2e-14).all()
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_what_ends_before_two_passes_agree_has_a_bound_that_is_proved(case: str) -> None:
+    for seed in range(2):
+        _, certificate, error = found(CASES[case](seed), seed, 1e-9, max_passes=1)
+        assert (error <= certificate.bound + 2e-14).all(), (seed, certificate.sentence)
+
+
 def test_the_first_pass_alone_is_not_believed() -> None:
     x = spectrum(np.r_[np.ones(K), np.full(COLUMNS - K, 1e-3)], 0)
     assert found(x, 0, 0.05)[1].passes > 1

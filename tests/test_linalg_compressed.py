@@ -136,6 +136,34 @@ def test_no_scale_loses_accuracy(scale: float) -> None:
     np.testing.assert_allclose(s / scale, np.linalg.svd(x, compute_uv=False)[:4], rtol=1e-3)
 
 
+@pytest.mark.parametrize("unit", [1e-300, 1e-120, 1e120, 1e300])
+@pytest.mark.parametrize("center", [0, 1])
+def test_what_is_divided_by_its_deviation_has_no_unit_left(unit: float, center: int) -> None:
+    x = decaying(300, 90) + 3
+    x[:, 4] = x[17] = 0.1
+    centred = x - x.mean(axis=center, keepdims=True)
+    deviation = np.where(x.std(axis=center) > 1e-12, x.std(axis=center), 1 / unit)
+    result = svd_compressed(da.from_array(x * unit, chunks=(100, 90)), 3, center=center, scale=True)
+    check(centred / np.expand_dims(np.where(deviation == 1 / unit, 1, deviation), center), result, 3)
+    assert abs(result.shares.sum() - (result.s.compute() ** 2).sum() / result.squares) < 1e-12
+    if center == 0:
+        assert result.mean is not None
+        assert result.factor is not None
+        np.testing.assert_allclose(result.mean, x.mean(axis=0) * unit)
+        np.testing.assert_allclose(result.factor, 1 / (deviation * unit))
+
+
+@pytest.mark.parametrize("shape", [(300, 90), (90, 300)])
+@pytest.mark.parametrize("power", [40, 60])
+def test_single_precision_is_not_used_where_it_has_no_room_for_what_is_scaled(
+    shape: tuple[int, int], power: int
+) -> None:
+    x = decaying(*shape) + 3
+    columns = x * 10.0 ** np.linspace(-power, power, shape[1])
+    centred = x - x.mean(axis=0)
+    check(centred / x.std(axis=0), svd_compressed(da.from_array(columns, chunks=50), 3, center=0, scale=True), 3)
+
+
 @pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, "Infinity")])
 def test_what_is_not_finite_is_named_with_its_place(value: float, word: str) -> None:
     x = np.ones((200, 90))

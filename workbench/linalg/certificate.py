@@ -3,11 +3,13 @@
 With B = AᴴA, Ritz values θ₁ ≥ θ₂ ≥ … and residuals R = B V − V Θ:
 
 - Cauchy: λᵢ ≥ θᵢ. What was found is never too large, but for rounding.
-- Weyl: λᵢ ≤ θᵢ + ‖R_k‖; and σᵢ ≤ sᵢ + ‖R_i / S_i‖.
+- Weyl: λᵢ ≤ max(θᵢ, c) + ‖R_k‖ where c is above all that V's first k columns don't reach; and if s_i² ≥ c,
+  σᵢ ≤ sᵢ + ‖R_i / S_i‖. In a cluster c may well be above θᵢ.
 - Kato–Temple, as a matrix (Mathias 1998): where the part of B that V's first b columns don't reach has no eigenvalue
   above c < θᵢ, λᵢ ≤ λᵢ(Θ_b + R_bᴴR_b / (θᵢ − c)), the square of the i-th singular value of [Θ_b^½ ; R_b / (θᵢ − c)^½]
   stacked. That c is taken as θ_{b+1} + ‖r_{b+1}‖, which holds unless the iteration has missed a direction altogether;
   or as ‖A‖²_F − Σ_{j ≤ b} θⱼ, which always holds: then the bound is a proof.
+- Trace: as no θⱼ is too large, λᵢ − θᵢ ≤ ‖A‖²_F − Σ_j θⱼ over all of V. A proof, too, if seldom a sharp one.
 - Davis–Kahan: the sine of the largest angle between the found and the true subspace is ≤ ‖R_k‖ / (θ_k − c).
 
 Rounding adds `floor`. Of products with B, the asymmetry of VᴴBV measures it for free.
@@ -32,6 +34,9 @@ Status = Literal["proved", "very likely", "not reached"]
 
 # Above so many values one gap serves for all of them: a singular value decomposition for each would cost too much.
 MANY = 24
+# A gap of fewer residuals than this may lie within a cluster of which only a part was found: then nothing is built on
+# it. Of clusters of 60 to 130 values, in spaces of 60 to 100 columns, some have shown gaps of up to 2.5 residuals.
+CLEAR = 4.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,18 +140,33 @@ def interval(ritz: Ritz, k: int) -> Interval:
         return Interval(ritz.s[:k], lower, upper, upper, _angle_by_rounding(ritz, k))
     b = _split(ritz, k)
     beyond = theta[b] + ritz.norms[b] if b < len(theta) else np.inf
-    weyl = theta[:k] + np.linalg.norm(ritz.triangle[:, :k], 2)
-    upper = np.minimum(weyl, _temple(ritz, k, b, float(beyond)))
+    highest = np.maximum(theta[:k], _next(ritz, k))
+    clear = CLEAR * float(np.linalg.norm(ritz.triangle[:, :b], 2))
+    upper = np.minimum(highest + np.linalg.norm(ritz.triangle[:, :k], 2), _temple(ritz, k, b, float(beyond), clear))
     if not ritz.floor:
-        upper = np.minimum(upper, _dilated(ritz, k))
+        upper = np.minimum(upper, _dilated(ritz, highest))
     whole = len(ritz.norms)
     tail = max(ritz.squares - float(theta[:whole].sum()), 0.0) + ritz.squares_error
-    proved = _temple(ritz, k, whole, tail)
+    proved = np.minimum(_temple(ritz, k, whole, tail), theta[:k] + _trace_left(ritz))
     return Interval(ritz.s[:k], lower, _widened(upper, ritz), _widened(proved, ritz), _angle(ritz, k))
 
 
 def _widened(theta: Matrix, ritz: Ritz) -> Matrix:
     return np.sqrt(theta + ritz.floor) + ritz.floor_s
+
+
+def _next(ritz: Ritz, k: int) -> float:
+    """What the largest eigenvalue beyond the first k may be."""
+    if not len(ritz.norms):
+        return 0.0
+    after = min(k, len(ritz.s) - 1)
+    return float(ritz.s[after] ** 2 + (ritz.norms[after] if after < len(ritz.norms) else ritz.norms.max()))
+
+
+def _trace_left(ritz: Ritz) -> float:
+    """What ‖A‖²_F leaves for all that was not found, each Ritz value being too large by no more than its rounding."""
+    rounding = ritz.squares_error + len(ritz.s) * ritz.floor + 2 * float(ritz.s.sum()) * ritz.floor_s
+    return max(ritz.squares - float((ritz.s**2).sum()), 0.0) + rounding
 
 
 def _split(ritz: Ritz, k: int) -> int:
@@ -162,10 +182,14 @@ def _split(ritz: Ritz, k: int) -> int:
     return best
 
 
-def _temple(ritz: Ritz, k: int, b: int, beyond: float) -> Matrix:
-    """Upper bounds of the first k eigenvalues where none outside of the first b Ritz vectors is above `beyond`."""
+def _temple(ritz: Ritz, k: int, b: int, beyond: float, clear: float = 0.0) -> Matrix:
+    """Upper bounds of the first k eigenvalues where none outside of the first b Ritz vectors is above `beyond`.
+
+    Infinite where the gap is not larger than `clear`.
+    """
     theta, upper = ritz.s**2, np.full(k, np.inf)
     gaps = theta[:k] - beyond
+    gaps = np.where(gaps > clear, gaps, 0.0)
     if k > MANY:
         gaps = np.minimum(gaps, gaps[gaps > 0].min(initial=np.inf))
     found: dict[float, Matrix] = {}
@@ -178,12 +202,13 @@ def _temple(ritz: Ritz, k: int, b: int, beyond: float) -> Matrix:
     return upper
 
 
-def _dilated(ritz: Ritz, k: int) -> Matrix:
+def _dilated(ritz: Ritz, highest: Matrix) -> Matrix:
     """Weyl's bound for [0 A; Aᴴ 0], whose residuals are R / s: the one that is of use where s is next to nothing."""
+    k = len(highest)
     safe = np.where(ritz.s[:k] > 0, ritz.s[:k], np.inf)
     scaled = ritz.triangle[:, :k] / safe
     reach = [np.linalg.norm(scaled[:, : i + 1], 2) for i in range(k)]
-    return (ritz.s[:k] + np.array(reach)) ** 2
+    return (np.sqrt(highest) + np.array(reach)) ** 2
 
 
 def _angle(ritz: Ritz, k: int) -> float:

@@ -29,12 +29,15 @@ class _Factors(NamedTuple):
 class SVD(_Factors):
     """`u, s, vh` as Dask arrays, with the `certificate` of their accuracy.
 
-    `squares` is ‖A‖²_F of the array as it was centred and scaled: the sum of all its squared singular values. `mean`
-    and `factor` are what its columns (`center=0`) were centred by and multiplied with, or None.
+    `squares` is ‖A‖²_F of the array as it was centred and scaled: the sum of all its squared singular values (infinite
+    or 0 where a square is out of range), and `shares` the part of it that each value's square is (NaN where it is 0).
+    `mean` and `factor` are what each column (row, if M < N) was centred by and multiplied with, or None: known where
+    means are taken along the longer axis.
     """
 
     certificate: Certificate
     squares: float
+    shares: Matrix
     mean: Matrix | None
     factor: Matrix | None
 
@@ -167,13 +170,15 @@ def _factors(a: Any, operator: DaskOperator, found: krylov.Leading, wide: bool, 
         v = v * np.where(v.sum(axis=0).real >= 0, 1.0, -1.0)
     left, _ = tall.orthonormal(operator.projected(v * inverse))
     right = _array(v.conj().T, a, dtype)
-    values = _array(np.ldexp(s, exponent), a, np.finfo(dtype).dtype)
+    # What is divided by its deviation has no unit left.
+    unit = 0 if operator.view.scale else exponent
+    values = _array(np.ldexp(s, unit), a, np.finfo(dtype).dtype)
     result = SVD(right.T, values, left.T) if wide else SVD(left, values, right)
     result.certificate = found.certificate
-    view = operator.view
-    result.squares = float(np.ldexp(operator.squares, 2 * exponent)) if abs(exponent) < 500 else np.inf
-    result.mean = None if view.mean is None else view.mean * 2.0**exponent
-    result.factor = view.factor
+    result.shares = s**2 / operator.squares if operator.squares else np.full_like(s, np.nan)
+    with np.errstate(over="ignore", under="ignore"):
+        result.squares = float(np.ldexp(operator.squares, 2 * unit))
+        result.mean, result.factor = operator.view.as_given()
     return result
 
 
@@ -189,5 +194,5 @@ def _nothing(a: Any, tol: float) -> SVD:
     result = SVD(u, s, vh)
     none = np.zeros(0)
     result.certificate = Certificate(tol, none, "proved", 0.0, none, 0, 0, "float64")
-    result.squares, result.mean, result.factor = 0.0, None, None
+    result.squares, result.shares, result.mean, result.factor = 0.0, none, None, None
     return result

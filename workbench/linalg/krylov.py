@@ -262,16 +262,20 @@ class _Search:
     def _status(self, bounds: Interval) -> Status:
         if self._met(bounds, bounds.proved):
             return "proved"
+        return "very likely" if self._agrees(bounds) and self._met(bounds, bounds.upper) else "not reached"
+
+    def _agrees(self, bounds: Interval) -> bool:
+        """Whether the pass before had bounds that contain what this one has found."""
         slack = self._rounding(bounds.s[0])
-        agrees = self.before is not None and bool((bounds.s <= self.before.upper + slack).all())
-        return "very likely" if agrees and self._met(bounds, bounds.upper) else "not reached"
+        return self.before is not None and bool((bounds.s <= self.before.upper + slack).all())
 
     def _ended(self, bounds: Interval, ritz: Ritz, v: Matrix, dtype: str | None = None) -> Leading:
         status = self._status(bounds)
         largest = float(bounds.s[0]) ** 2 or 1.0
+        likely = status != "proved" and self._agrees(bounds)
         certificate = Certificate(
             tol=self.tol,
-            bound=self._relative(bounds, bounds.proved if status == "proved" else bounds.upper),
+            bound=self._relative(bounds, bounds.upper if likely else bounds.proved),
             status=status,
             angle=bounds.angle,
             residuals=np.resize(ritz.norms, self.k) / largest if len(ritz.norms) >= self.k else np.zeros(self.k),

@@ -56,12 +56,20 @@ class View:
         """Whether nothing has to be learned from a first pass."""
         return self.along != "columns" or self.mean is not None
 
+    def as_given(self) -> tuple[Matrix | None, Matrix | None]:
+        """`mean` and `factor` in the unit of the array itself; what is constant has the factor 1 in any unit."""
+        if self.mean is None or self.factor is None:
+            return None, None
+        constant = self.factor == 1
+        return _shifted(self.mean, -self.exponent), np.where(constant, 1.0, _shifted(self.factor, self.exponent))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
     """What one reading of some rows adds up to. `mean` and `deviations` (Σ|x − mean|²) are each column's.
 
-    `squares` is ‖Ã‖²_F, `means` what centring has taken from it.
+    `squares` is ‖Ã‖²_F, `means` what centring has taken from it, `factors` the least and the largest by which rows were
+    multiplied.
     """
 
     product: Matrix
@@ -71,6 +79,7 @@ class Sums:
     means: float = 0.0
     mean: Matrix | None = None
     deviations: Matrix | None = None
+    factors: tuple[float, float] = (1.0, 1.0)
 
 
 class DaskOperator:
@@ -134,8 +143,15 @@ class DaskOperator:
             sums = self._learned(sums, q)
             self.squares, self._uncentred = sums.squares, sums.squares + sums.means
             self.squares_error = 16 * float(np.finfo(np.float32 if single else float).eps) * sums.squares
-            self.single = self.single or 1e-30 < sums.squares / max(1, self.a.size) < sums.squares < 1e30
+            self.single = self.single or self._suits_single(sums)
         return sums
+
+    def _suits_single(self, sums: Sums) -> bool:
+        """Whether float32 has room for the numbers as they are read, and for all that is made of them."""
+        least, most = sums.factors if self.view.factor is None else (self.view.factor.min(), self.view.factor.max())
+        return bool(
+            sums.squares / max(1, self.a.size) > 1e-30 and self._uncentred < 1e30 and least > 1e-15 and most < 1e15
+        )
 
     def _learned(self, sums: Sums, q: Matrix) -> Sums:
         """After a first pass over columns to be centred: their means, and the product as if they had been known."""
@@ -240,10 +256,12 @@ def _added(parts: Sequence[Sums]) -> Sums:
     mean, deviations = None, None
     known = [(p.mean, p.deviations, p.rows) for p in parts if p.mean is not None and p.deviations is not None]
     if known:
-        mean = np.sum([each * (n / rows) for each, _, n in known], axis=0)
-        deviations = np.sum([within + n * np.abs(each - mean) ** 2 for each, within, n in known], axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = np.sum([each * (n / rows) for each, _, n in known], axis=0)
+            deviations = np.sum([within + n * np.abs(each - mean) ** 2 for each, within, n in known], axis=0)
     squares, means = sum(part.squares for part in parts), sum(part.means for part in parts)
-    return Sums(product, triangle, squares, rows, means, mean, deviations)
+    factors = min(part.factors[0] for part in parts), max(part.factors[1] for part in parts)
+    return Sums(product, triangle, squares, rows, means, mean, deviations, factors)
 
 
 # --- the work on a row of blocks ---------------------------------------------------------------------------------
@@ -379,7 +397,7 @@ class _Reading:
         total = xp.zeros(q.shape, work)
         few, pending = xp.zeros(q.shape, dtype), 0
         shift = xp.zeros(q.shape[1], work)
-        squares, means, triangle = 0.0, 0.0, None
+        squares, means, triangle, factors = 0.0, 0.0, None, (1.0, 1.0)
         learn = self.first and not view.known
         columns: list[Sums] = []
         for x in _tiles(panel, view, dtype):
@@ -401,12 +419,15 @@ class _Reading:
             if self.first and mean is not None:
                 taken = mean if factor is None else mean * factor
                 means += x.shape[1] * float((abs(taken) ** 2).sum(dtype=np.float64))
+            if self.first and factor is not None:
+                factors = min(factors[0], float(factor.min())), max(factors[1], float(factor.max()))
             if learn:
                 columns.append(_columns_of(x, work))
         product = host(total + few) - self._subtracted(host(shift))
         if view.factor is not None:
             product = view.factor[:, None] * product
-        sums = Sums(product, None if triangle is None else host(triangle), squares, panel[0].shape[0], means)
+        found = None if triangle is None else host(triangle)
+        sums = Sums(product, found, squares, panel[0].shape[0], means, factors=factors)
         if not columns:
             return sums
         learned = _added(columns)

@@ -121,11 +121,12 @@ class PCA:
         largest = np.abs(components).argmax(axis=1)
         self.components_ = components * np.sign(components[np.arange(len(s)), largest])[:, None]
         self.singular_values_ = s
-        self.explained_variance_ = s**2 / (rows - 1)
+        with np.errstate(over="ignore", under="ignore"):
+            self.explained_variance_ = s**2 / (rows - 1)
         total = found.squares / (rows - 1)
-        self.explained_variance_ratio_ = self.explained_variance_ / total if total else np.full_like(s, np.nan)
+        self.explained_variance_ratio_ = found.shares.astype(s.dtype)
         left = min(rows, columns) - k
-        self.noise_variance_ = max(0.0, total - float(self.explained_variance_.sum())) / left if left else 0.0
+        self.noise_variance_ = total * max(0.0, 1 - float(found.shares.sum())) / left if left and total else 0.0
         self.mean_ = np.asarray(mean)
         self.scale_ = None if not self.scale or factor is None else 1 / factor
         self.certificate_: Certificate = found.certificate
