@@ -183,6 +183,8 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0) -> None:
     if not runs:
         console.print("There is no run. Start one with: workbench run array_sum --on cpu -p size=1GiB")
         return
+    from workbench.runs.forecasting.machines import cost_text
+
     priced = any(run.cost is not None for run in runs)
     table = _table("RUN", "STATUS", "CLUSTER", ">TIME", ">SPEED", *([">COST"] if priced else []), ">AGE")
     for run in runs:
@@ -192,7 +194,7 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0) -> None:
             run.cluster if run.imported is None else f"{run.cluster} on {run.imported.machine} (imported)",
             "" if run.seconds is None else f"{run.seconds:.3g} s",
             _speed(run),
-            *(["" if run.cost is None else f"{run.cost:.3g}"] if priced else []),
+            *(["" if run.cost is None else cost_text(run.cost)] if priced else []),
             duration(time.time() - run.created),
         )
     console.print(table)
@@ -260,6 +262,7 @@ def _diagnosis(found: Diagnosis) -> dict[str, Any]:
 def show_forecast(forecast: Forecast, hardware: str) -> None:
     """Print whether it fits and how long it takes on the hardware that was asked for, and on other machines."""
     from workbench.runs.forecasting.forecast import span
+    from workbench.runs.forecasting.machines import cost_text
 
     console = _console()
     about: dict[str, Any] = {"Hardware": hardware}
@@ -280,7 +283,7 @@ def show_forecast(forecast: Forecast, hardware: str) -> None:
     if rows:
         table = _table("what it would take", "time", "cost", "known from", "source")
         for row in rows:
-            cost = "" if row["cost"] is None else f"{row['cost']:.2g}"
+            cost = "" if row["cost"] is None else cost_text(row["cost"], 2)
             table.add_row(row["machine"], span(**row["seconds"]), cost, row["basis"], row["source"])
         console.print()
         console.print(table)
@@ -559,7 +562,9 @@ def _forecast(run: Run) -> dict[str, str]:
         missed = 100 * abs(told / run.seconds - 1)
         about["Forecast"] = f"{span(**run.forecast['seconds'])}, {run.forecast['basis']}; off by {missed:.0f} %"
     if run.cost is not None:
-        about["Cost"] = f"{run.cost:.3g}"
+        from workbench.runs.forecasting.machines import cost_text
+
+        about["Cost"] = cost_text(run.cost)
     return about
 
 

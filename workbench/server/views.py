@@ -30,6 +30,7 @@ from workbench.figures.markup import (
     whole_duration,
 )
 from workbench.runs.forecasting.forecast import span
+from workbench.runs.forecasting.machines import cost_text
 from workbench.runs.store import Energy
 from workbench.server import run_pages
 from workbench.server.answers import API, LATEST_RUNS
@@ -315,7 +316,7 @@ def _forecast(run: dict[str, Any]) -> str | None:
         return None
     lasting = forecast.get("seconds")
     took = f"took {duration(run['seconds'])}" if run["seconds"] is not None and run["status"] == "done" else None
-    cost = None if run["cost"] is None else f"cost {run['cost']:.3g}"
+    cost = None if run["cost"] is None else f"cost {cost_text(run['cost'])}"
     return joined((forecast.get("verdict"), span(lasting["low"], lasting["high"]) if lasting else None, took, cost))
 
 

@@ -233,7 +233,7 @@ def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
             "" if row.seconds is None or len(row.seconds.all) == 1 else _range(row.seconds.min, row.seconds.max),
             ratio_text(row),
             "" if row.bytes_per_second is None else f"{format_bytes(int(row.bytes_per_second))}/s",
-            "" if row.cost is None else f"{row.cost:.3g}",
+            "" if row.cost is None else machines.cost_text(row.cost),
             "" if row.energy is None else f"{row.energy:.3g} J",
             row.reason or "" if row.seconds is None else check_text(row),
         ]

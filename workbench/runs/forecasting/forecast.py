@@ -322,7 +322,7 @@ def _time(lasting: Duration | None, spec: ClusterSpec | None, price: float | Non
     runs = f", {lasting.n_runs} run{'s' if lasting.n_runs > 1 else ''}" if lasting.n_runs else ""
     doubt = "; calibrate again when this machine is quiet" if "busy" in lasting.source else ""
     costing = machines.cost(lasting.middle, price)
-    costs = "" if costing is None else f", at a cost of about {costing:.2g}"
+    costs = "" if costing is None else f", at a cost of about {machines.cost_text(costing, 2)}"
     return f"Takes {span(lasting.low, lasting.high)}{costs} ({lasting.basis}{runs}{off}{doubt})."
 
 

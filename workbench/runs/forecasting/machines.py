@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -71,6 +72,11 @@ def price_per_hour(spec: ClusterSpec | None, machine: str | None = None) -> floa
 def cost(seconds: float, per_hour: float | None) -> float | None:
     """Price of so many seconds; None without a price."""
     return None if per_hour is None else seconds / 3600 * per_hour
+
+
+def cost_text(cost: float, digits: int = 3) -> str:
+    """Return a cost with so many digits that tell something and no exponent: '0.0000473', '12.5'."""
+    return f"{cost:.{max(0, digits - 1 - math.floor(math.log10(cost)))}f}" if cost > 0 else "0"
 
 
 def _price(name: str, value: Any) -> float:
