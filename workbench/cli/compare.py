@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import complain, tell
 from workbench.cli.clusters import add_yes, check_agreed, new_session
-from workbench.cli.runs import parameters_of
+from workbench.cli.runs import add_parameters, parameters_of
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import add_command, check_writable, whole_number
 from workbench.errors import BadInputError, WorkbenchError
@@ -232,15 +232,7 @@ def add_compare_commands(commands: Any) -> None:
         help="a cluster that is up; may be given again for others",
     )
     compare.add_argument("--runs", metavar="RUN", nargs="+", help="compare runs of the past instead")
-    compare.add_argument(
-        "-p",
-        "--parameter",
-        dest="parameters",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="a parameter of the workload; may be given again for others",
-    )
+    add_parameters(compare)
     compare.add_argument(
         "--sweep",
         metavar="KEY=V,V,…",
