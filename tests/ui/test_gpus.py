@@ -46,6 +46,17 @@ def simulated_sys(folder: Path) -> Path:
     return folder
 
 
+def overflowing(place: Locator) -> list[str]:
+    """What is wider than the room it has, where it doesn't scroll by itself: text that is cut, or a bar across."""
+    found: list[str] = place.evaluate(
+        """root => [root, ...root.querySelectorAll('*:not(.wb-hidden, pre, input, textarea, select)')]
+            .filter(each => each.clientWidth && !each.closest('details:not([open])'))
+            .filter(each => getComputedStyle(each).display !== 'inline' && each.scrollWidth > each.clientWidth + 1)
+            .map(each => `${each.tagName} ${each.className}: ${each.textContent.slice(0, 40)}`)"""
+    )
+    return found
+
+
 def chosen(page: Page) -> list[int]:
     return [gpu for gpu in range(8) if hook(page, f"choose-{gpu}").is_checked()]
 
@@ -75,6 +86,9 @@ def test_the_idle_gpus_are_proposed_and_a_person_chooses_which(lab: Lab, open_la
     expect(hook(page, "plan")).to_contain_text("the idle ones of 8")
     expect(hook(page, "choose-0")).to_be_checked()
     assert chosen(page) == [0, 1, 3, 4, 6, 7]
+    sidebar = page.locator("#dask-workbench")
+    sidebar.evaluate("node => { node.style.maxWidth = '240px' }")
+    assert overflowing(sidebar) == []
     expect(hook(page, "gpu-2")).to_contain_text("holds 12.00 GiB")
     for gpu in (1, 3, 6, 7):
         hook(page, f"choose-{gpu}").uncheck()

@@ -32,7 +32,7 @@ def hook(place: Page | Locator, name: str) -> Locator:
 def open_sidebar(page: Page) -> None:
     page.evaluate("async () => { await window.jupyterapp.commands.execute('dask-workbench:open') }")
     section(page, "hardware", opened=True)
-    expect(hook(page, "profile-cpu")).to_be_visible()
+    expect(hook(page, "profile-cpu")).to_be_visible(timeout=MINUTE)
 
 
 def section(page: Page, name: str, *, opened: bool) -> Locator:
