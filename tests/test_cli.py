@@ -179,6 +179,12 @@ def test_without_clusters_and_runs_the_lists_are_empty(capsys):
     assert "workbench up cpu" in capsys.readouterr().out
 
 
+def test_a_filter_that_fits_no_run_does_not_say_that_there_are_none(capsys):
+    a_kept_run()
+    assert main(["runs", "--workload", "transpose_sum"]) == 0
+    assert capsys.readouterr().out == "No run fits. See all of them with: workbench runs\n"
+
+
 def test_stopping_everything_when_nothing_runs_is_fine(capsys):
     assert answer(capsys, "down", "--all") == {"stopped": []}
 

@@ -174,11 +174,14 @@ def show_workload(template: Template) -> None:
         console.print(f"Run one: workbench run {template.name} --preset {template.presets[0].name} --on gpus")
 
 
-def show_runs(runs: Sequence[Run], total: int, offset: int = 0) -> None:
+def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: bool = False) -> None:
     """Print a table of runs, and how to see those before them."""
     console = _console()
     if total and not runs:
         console.print(f"There are {total} runs, so none comes after {offset} others. Give a smaller --offset.")
+        return
+    if not runs and filtered:
+        console.print("No run fits. See all of them with: workbench runs")
         return
     if not runs:
         console.print("There is no run. Start one with: workbench run array_sum --on cpu -p size=1GiB")

@@ -84,7 +84,8 @@ def _runs(arguments: argparse.Namespace) -> int:
         return tell_json([run.model_dump(mode="json") for run in runs])
     from workbench import terminal
 
-    terminal.show_runs(runs, session.count_runs(**filters), arguments.offset)
+    filtered = any(value is not None for value in filters.values())
+    terminal.show_runs(runs, session.count_runs(**filters), arguments.offset, filtered=filtered)
     return 0
 
 
