@@ -154,6 +154,16 @@ def test_an_angle_without_a_gap_is_not_told_as_a_bound() -> None:
     )
 
 
+@pytest.mark.parametrize("columns", [1, 8, 80])
+def test_where_all_values_are_asked_for_no_gap_is_spoken_of(columns: int) -> None:
+    x = noise(0, 100, columns)
+    certificate = svd_compressed(da.from_array(x, chunks=(40, -1)), columns).certificate
+    assert certificate.angle == 0
+    assert certificate.sentence.endswith(
+        "span all there is along the shorter side, so that there is no gap to look for."
+    )
+
+
 def test_values_that_squaring_would_lose_are_found_by_a_qr_factorization() -> None:
     s = 10.0 ** -np.arange(COLUMNS)
     s, certificate, error = found(spectrum(s, 0), 0, 1e-3)

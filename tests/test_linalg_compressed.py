@@ -196,6 +196,7 @@ def test_an_empty_array_has_no_singular_values(shape: tuple[int, int]) -> None:
         ({"tol": 0}, "between 0 and 1"),
         ({"max_passes": 0}, "at least 1"),
         ({"center": 2}, "axis"),
+        ({"center": False}, "axis along which means are taken, 0, 1 or None, not False"),
         ({"scale": True}, "needs center"),
         ({"iterator": "qr"}, "Choose one of: power, QR"),
     ],

@@ -69,6 +69,20 @@ def test_whole_numbers_are_centred_and_scaled_without_being_copied() -> None:
     assert ours.certificate_.status != "not reached"
 
 
+@pytest.mark.parametrize("shape", [(60, 300), (300, 60)])
+@pytest.mark.parametrize("scale", [False, True])
+def test_half_precision_and_numbers_without_squares_lose_no_accuracy(shape: tuple[int, int], scale: bool) -> None:
+    x = samples(*shape, 50).astype(np.float16)
+    double = x.astype(np.float64)
+    theirs = double - double.mean(axis=0)
+    theirs = theirs / theirs.std(axis=0) if scale else theirs
+    for given, unit in ((x, 1.0), (double * 1e160, 1e160), (double * 1e-300, 1e-300)):
+        ours = pca(da.from_array(given, chunks=(50, 60)), 3, scale=scale, tol=1e-6)
+        np.testing.assert_allclose(ours.mean_ / unit, double.mean(axis=0), rtol=1e-12)
+        scores = theirs @ ours.components_.T * (1 if scale else unit)
+        np.testing.assert_allclose(ours.transform(given), scores, rtol=2e-3, atol=2e-3 * abs(scores).max())
+
+
 @pytest.mark.parametrize("mean", [1e3, 1e6])
 def test_a_mean_far_above_the_spread_costs_no_accuracy(mean: float) -> None:
     x = samples(2000, 100, mean)

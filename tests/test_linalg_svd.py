@@ -252,7 +252,9 @@ def test_sparse_blocks_are_written_out_tile_by_tile() -> None:
     x = np.random.default_rng(0).random((60, 4))
     x[x < 0.5] = 0
     a = da.from_array(x, chunks=(20, 4))
-    check(x, *computed(a.map_blocks(sparse.csr_array, meta=a._meta)))
+    for each in (a.map_blocks(sparse.csr_array, meta=a._meta), a.map_blocks(sparse.csr_matrix)):
+        check(x, *computed(each))
+        assert isinstance(svd(each)[0]._meta, np.ndarray)
 
 
 def test_masked_arrays_are_refused_with_the_remedy() -> None:

@@ -66,6 +66,9 @@ def as_matrix(a: Any) -> Any:
     if a.ndim != 2:
         raise ArrayError(f"Array must be 2D. This one has {a.ndim} dimension(s), shape {a.shape}.")
     result_dtype(a.dtype)
+    if not isinstance(a._meta, np.ndarray) and not on_device(a._meta):
+        # What is made of sparse blocks is dense.
+        a = da.Array(a.dask, a.name, a.chunks, meta=np.empty((0, 0), a.dtype))
     return a
 
 

@@ -55,7 +55,8 @@ class Certificate:
         a start that is orthogonal to a singular vector could deceive. "not reached": the bounds don't meet `tol`.
     angle
         Estimated upper bound of the sine of the largest angle between the found and the true space of singular vectors.
-        1 where the next singular value is as large as the last one found, so that there is no such space.
+        1 where the next singular value is as large as the last one found, so that there is no such space. 0 where all
+        min(M, N) were asked for, so that there is no next one: then any space is the whole.
     residuals
         ‖AᴴA v − σ² v‖ / σ₁² of each.
     passes, bytes_read
@@ -92,6 +93,8 @@ class Certificate:
 
     @property
     def _vectors(self) -> str:
+        if self.angle == 0:
+            return "the vectors span all there is along the shorter side, so that there is no gap to look for"
         if self.angle >= 1:
             return "the next value is too near to the last to bound the angle to the true vectors"
         return f"the sine of the angle to the true vectors is at most about {self.angle:.1e}"

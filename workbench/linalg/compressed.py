@@ -32,7 +32,8 @@ class SVD(_Factors):
     `squares` is ‖A‖²_F of the array as it was centred and scaled: the sum of all its squared singular values (infinite
     or 0 where a square is out of range), and `shares` the part of it that each value's square is (NaN where it is 0).
     `mean` and `factor` are what each column (row, if M < N) was centred by and multiplied with, or None: known where
-    means are taken along the longer axis.
+    means are taken along the longer axis. `exponent` is that of the power of two by which numbers were divided
+    when they were read, as their squares are out of range; 0 for all others.
     """
 
     certificate: Certificate
@@ -40,6 +41,7 @@ class SVD(_Factors):
     shares: Matrix
     mean: Matrix | None
     factor: Matrix | None
+    exponent: int
 
 
 def svd_compressed(
@@ -126,7 +128,7 @@ def svd_compressed(
 
 
 def _check_centring(center: int | None, scale: bool) -> None:
-    if center not in (None, 0, 1):
+    if center not in (None, 0, 1) or isinstance(center, bool):
         raise ArrayError(f"center is the axis along which means are taken, 0, 1 or None, not {center!r}.")
     if scale and center is None:
         raise ArrayError("scale divides by the deviation from the mean, so it needs center=0 or center=1.")
@@ -179,6 +181,7 @@ def _factors(a: Any, operator: DaskOperator, found: krylov.Leading, wide: bool, 
     with np.errstate(over="ignore", under="ignore"):
         result.squares = float(np.ldexp(operator.squares, 2 * unit))
         result.mean, result.factor = operator.view.as_given()
+    result.exponent = exponent
     return result
 
 
@@ -194,5 +197,5 @@ def _nothing(a: Any, tol: float) -> SVD:
     result = SVD(u, s, vh)
     none = np.zeros(0)
     result.certificate = Certificate(tol, none, "proved", 0.0, none, 0, 0, "float64")
-    result.squares, result.shares, result.mean, result.factor = 0.0, none, None, None
+    result.squares, result.shares, result.mean, result.factor, result.exponent = 0.0, none, None, None, 0
     return result

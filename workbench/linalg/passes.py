@@ -61,7 +61,7 @@ class View:
         if self.mean is None or self.factor is None:
             return None, None
         constant = self.factor == 1
-        return _shifted(self.mean, -self.exponent), np.where(constant, 1.0, _shifted(self.factor, self.exponent))
+        return shifted(self.mean, -self.exponent), np.where(constant, 1.0, shifted(self.factor, self.exponent))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -300,13 +300,13 @@ def _tiles(panel: Sequence[Any], view: View, dtype: np.dtype[Any]) -> Iterator[A
         for block, end in zip(panel, ends, strict=True):
             part = tile[:, end - block.shape[1] : end]
             if view.exponent:
-                part[...] = _shifted(block[start:stop], view.exponent)
+                part[...] = shifted(block[start:stop], view.exponent)
             else:
                 part[...] = block[start:stop]
         yield tile
 
 
-def _shifted(x: Any, exponent: int) -> Any:
+def shifted(x: Any, exponent: int) -> Any:
     """X times 2^-exponent, in two steps as one may be out of range."""
     half = exponent // 2
     return x * 2.0**-half * 2.0 ** (half - exponent)

@@ -13,7 +13,7 @@ from workbench.linalg import blocks
 from workbench.linalg.blocks import ArrayError, ArrayTypeError
 from workbench.linalg.certificate import Certificate
 from workbench.linalg.compressed import svd_compressed
-from workbench.linalg.passes import DaskOperator, View
+from workbench.linalg.passes import DaskOperator, View, shifted
 
 Matrix = np.ndarray[Any, Any]
 
@@ -116,7 +116,9 @@ class PCA:
             scale=self.scale,
             keep=self.keep,
         )
-        mean, factor = (found.mean, found.factor) if found.mean is not None else _columns_of(a, self.scale)
+        mean, factor = (
+            (found.mean, found.factor) if found.mean is not None else _columns_of(a, self.scale, found.exponent)
+        )
         s, components = (np.asarray(x, dtype=x.dtype) for x in map(blocks.host, dask.compute(found.s, found.vh)))
         largest = np.abs(components).argmax(axis=1)
         self.components_ = components * np.sign(components[np.arange(len(s)), largest])[:, None]
@@ -244,6 +246,8 @@ def _samples(x: Any) -> Any:
             raise ArrayError("Complex data not supported: take the SVD, with svd_compressed(a, k, center=0).")
         a = da.from_array(values, chunks=-1)
     a = blocks.as_matrix(a)
+    if np.isnan(a.shape).any():
+        raise ArrayError("Blocks of unknown size: call a.compute_chunk_sizes() first.")
     if not a.shape[0]:
         raise ArrayError(f"Found array with 0 sample(s) (shape={a.shape}) while a minimum of 1 is required.")
     if not a.shape[1]:
@@ -251,15 +255,17 @@ def _samples(x: Any) -> Any:
     return a
 
 
-def _columns_of(a: Any, scale: bool) -> tuple[Matrix, Matrix | None]:
+def _columns_of(a: Any, scale: bool, exponent: int) -> tuple[Matrix | None, Matrix | None]:
     """Mean and factor of each feature where there are more features than samples: the passes only saw samples'."""
-    mean, deviation = dask.compute(a.mean(axis=0), a.std(axis=0) if scale else 0)
+    wide = shifted(a.astype(blocks.working_dtype(a.dtype)), exponent)
+    mean, deviation = dask.compute(wide.mean(axis=0), wide.std(axis=0) if scale else 0)
     mean = blocks.host(mean)
     if not scale:
-        return mean, None
+        return shifted(mean, -exponent), None
     deviation = blocks.host(deviation)
     constant = deviation <= 10 * np.finfo(deviation.dtype).eps * np.abs(mean) * np.sqrt(a.shape[0])
-    return mean, 1 / np.where(constant, 1, deviation)
+    factor = 1 / np.where(constant, 1, deviation)
+    return View("columns", True, exponent, mean, factor).as_given()
 
 
 def _feature_names(x: Any) -> Matrix | None:
