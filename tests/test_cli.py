@@ -122,6 +122,14 @@ def test_bad_input_is_one_line_with_exit_code_2_and_starts_nothing(capsys, data_
     assert not list((data_folder / "runs").glob("*"))
 
 
+def test_a_time_out_that_is_none_starts_nothing(capsys, data_folder):
+    with dask.config.set({"workbench.start-timeout": "soon"}):
+        code, line = complaint(capsys, "up", "cpu", "--workers", "1")
+    assert code == 2
+    assert "The setting workbench.start-timeout is 'soon'. Give a duration" in line
+    assert not list((data_folder / "clusters").glob("[!.]*"))
+
+
 def test_a_process_says_bad_input_in_one_line_too():
     result = workbench("up", "cpu", "--workers", "many")
     assert result.returncode == 2

@@ -131,7 +131,7 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False) -
     Raises
     ------
     BadInputError
-        The name can't be used.
+        The name, or the setting of the start's time-out, can't be used.
     ConflictError
         The name is taken, or the memory budget is exceeded and `force` isn't given.
     MissingError
@@ -139,6 +139,8 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False) -
     """
     if name is not None:
         names.check_name(name)
+    # The host reads it too, but what is refused there comes back as a cluster that failed.
+    config.seconds("start-timeout")
     _check_environment(spec)
     if spec.devices:
         _check_devices(spec)
