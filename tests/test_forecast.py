@@ -429,7 +429,7 @@ def test_a_machine_has_a_price_of_its_own_which_goes_before_its_profiles(data_fo
     told = capsys.readouterr().out
     assert "cost" in told
     assert next(line for line in told.splitlines() if "one V100" in line).count(
-        f"{there['one V100 (2019)']['cost']:.2g}"
+        machines.cost_text(there["one V100 (2019)"]["cost"], 2)
     )
 
 
