@@ -407,7 +407,7 @@ def test_a_price_of_an_hour_gives_the_cost_of_a_forecast_and_of_a_run(data_folde
     assert run.cost == pytest.approx(0.5)
     assert json.loads(run.model_dump_json())["cost"] == pytest.approx(0.5)
     assert past_run(2, 50.0).cost is None
-    assert [machines.cost_text(each) for each in (0.0, 4.73e-5, 0.5, 1234.5)] == ["0", "0.0000473", "0.500", "1234"]
+    assert [machines.cost_text(each) for each in (0.0, 4.73e-5, 0.5, 1234.5)] == ["0", "0.0000473", "0.5", "1234"]
 
 
 def test_a_machine_has_a_price_of_its_own_which_goes_before_its_profiles(data_folder, capsys):

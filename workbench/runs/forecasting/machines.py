@@ -76,7 +76,10 @@ def cost(seconds: float, per_hour: float | None) -> float | None:
 
 def cost_text(cost: float, digits: int = 3) -> str:
     """Return a cost with so many digits that tell something and no exponent: '0.0000473', '12.5'."""
-    return f"{cost:.{max(0, digits - 1 - math.floor(math.log10(cost)))}f}" if cost > 0 else "0"
+    if cost <= 0:
+        return "0"
+    text = f"{cost:.{max(0, digits - 1 - math.floor(math.log10(cost)))}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _price(name: str, value: Any) -> float:
