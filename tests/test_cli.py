@@ -94,6 +94,7 @@ def a_kept_run(run_id="array_sum-aaaaaa", **changes):
         (["up", "cpu", "--threads", "100000"], "from 1 to 1024"),
         (["up", "cpu", "--memory", "\udcff"], "'\\udcff' is not in UTF-8"),
         (["run", "svd_of_file", "--on", "cpu", "-p", "path=\udcff.npy"], "is not in UTF-8"),
+        (["run", "genotype_pca", "--on", "cpu", "-p", f"path=/{'x' * 400}.bed"], "path of genotype_pca: "),
         (["import", ""], "There is no file"),
         (["import", "x" * 5000], "Give one that workbench export wrote"),
         (["runs", "--limit", "9" * 30], "limit"),

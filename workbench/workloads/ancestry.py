@@ -143,7 +143,10 @@ def _stamp(path: str | None) -> Any:
         return None
     stem = path.removesuffix(".bed").removesuffix(".bim").removesuffix(".fam")
     there = [Path(name) for name in (path, *(f"{stem}{suffix}" for suffix in (".bed", ".bim", ".fam")))]
-    stamps = tuple((each.stat().st_mtime_ns, each.stat().st_size) for each in there if each.is_file())
+    try:
+        stamps = tuple((each.stat().st_mtime_ns, each.stat().st_size) for each in there if each.is_file())
+    except OSError:  # a folder that may not be looked into, or a name too long for a file: who opens it says so
+        return time.monotonic()
     return stamps or time.monotonic()
 
 
