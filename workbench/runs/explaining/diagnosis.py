@@ -149,13 +149,12 @@ def _sentence(facts: Facts, found: tuple[Suggestion, ...]) -> str:
     name, share = max(
         ((name, share) for name, share in facts.shares.items() if name != "computing"), key=lambda x: x[1]
     )
+    rest = f"; the largest other share is {name}, {percent(share)}" if share >= WORTH_WHILE else ""
     if name == "scheduler" and share > _MOSTLY_WAITING:
         rest = (
             f"; for {percent(share)} they waited for the graph, the next task or the answer's way back, "
             "which a second run or a larger one has less of"
         )
-        return f"Nothing avoidable was found: the workers computed for {percent(computing)} of their time{rest}."
-    rest = f"; the largest other share is {name}, {percent(share)}" if share >= WORTH_WHILE else ""
     waited = _waited(facts)
     if waited >= _WAITED:
         rest += f". For {percent(waited)} tasks held a thread and waited: for a core that was busy, a file or a network"
