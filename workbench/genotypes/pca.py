@@ -127,6 +127,16 @@ def pca(
     Returns
     -------
     GenotypePCA
+        With `scores` of samples × components.
+
+    Raises
+    ------
+    BadInputError
+        The source can't be read, a parameter is out of its bounds, or the samples don't differ in what takes part.
+
+    References
+    ----------
+    Patterson, Price, Reich: Population structure and eigenanalysis. PLoS Genetics 2, 2006.
     """
     genotypes = as_genotypes(source)
     rule = Rule("center" if scaler is None else scaler, maf, max_missing)

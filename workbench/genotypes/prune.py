@@ -52,6 +52,8 @@ def ld_prune(
         As `pca` takes it.
     window
         Its size, in variants or in base pairs. No window reaches into another contig.
+    r2
+        Squared correlation from which on two variants count as linked, above 0 and up to 1.
     step
         From one window's start to the next; None is `window`: windows side by side. With 1 every pair that is closer
         than `window` is compared.
@@ -59,6 +61,15 @@ def ld_prune(
         "variants", or "bp", for which variants need positions.
     kept, rule
         Variants that `kept` or `rule` leave out take no part and are not in the mask, but count towards windows.
+
+    Returns
+    -------
+    (n_variants,) array of bool
+
+    Raises
+    ------
+    BadInputError
+        A parameter is out of its bounds, or positions are needed and are missing or out of order.
     """
     from workbench.genotypes.pca import as_genotypes, as_mask
 

@@ -100,7 +100,15 @@ def svd_compressed(
     Returns
     -------
     SVD
-        Unpacks as `u, s, vh`; `.certificate` has bounds, and a `sentence`.
+        Unpacks as `u, s, vh`, of (M, k), (k,) and (k, N); `.certificate` has bounds, and a `sentence`.
+
+    Raises
+    ------
+    ArrayError
+        A ValueError: not two-dimensional, blocks of unknown size, a parameter out of bounds, or NaN or infinity, with
+        their place.
+    ArrayTypeError
+        A TypeError: no array, or not of numbers of at most 64 bits (128 if complex).
 
     Notes
     -----

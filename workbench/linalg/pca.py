@@ -33,7 +33,20 @@ def pca(
     random_state: Any = None,
     keep: bool | None = None,
 ) -> PCA:
-    """The principal components of samples × features: `PCA(n_components, …)`, fitted to `a`."""
+    """The principal components of samples × features: `PCA(n_components, …)`, fitted to `a`.
+
+    Parameters
+    ----------
+    a : (n_samples, n_features) array
+        Of Dask, NumPy or CuPy; the passes over it are made now.
+    n_components, scale, whiten, tol, max_passes, random_state, keep
+        As `PCA` has them.
+
+    Raises
+    ------
+    ArrayError
+        A ValueError: fewer than two samples, a parameter out of its bounds, or NaN or infinity, with their place.
+    """
     found = PCA(
         n_components,
         scale=scale,
