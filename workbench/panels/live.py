@@ -105,6 +105,11 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self._wanted: str | None = None
         self._name = name
         self._simulated = simulated
+        # One for all figures that take one another's place: what the page says of one that has gone would have Panel
+        # drop all that comes with it.
+        page = self._page = ColumnDataSource(name="page")
+        page.on_change("tags", lambda attr, old, new: self._on_theme(new[0]))
+        page.js_on_change("tags", CustomJS(args={"page": page}, code=_MEET))
         self._begin(self._first(theme or "light"))
         self._pane = pn.pane.Bokeh(self._figure.model, sizing_mode="stretch_width", margin=0, autodispatch=False)
         self._status = html()
@@ -177,11 +182,8 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
 
     def _meet_page(self) -> None:
         """Have the page say whether it is dark when it is asked, and keep what came from here."""
-        page = self._page = ColumnDataSource(name="page")
-        page.on_change("tags", lambda attr, old, new: self._on_theme(new[0]))
-        page.js_on_change("tags", CustomJS(args={"page": page}, code=_MEET))
         for plot in self._figure.model.select({"type": Plot}):
-            plot.js_on_change("inner_width", CustomJS(args={"page": page}, code=_MEET))
+            plot.js_on_change("inner_width", CustomJS(args={"page": self._page}, code=_MEET))
 
     def _on_theme(self, theme: str) -> None:
         # Not here: Panel drops what changes while it takes in a message of the page.
