@@ -338,6 +338,8 @@ def test_runs_alone_give_a_forecast_where_nothing_was_calibrated(data_folder):
     found = Session().forecast("array_sum", {"size": "1GiB"}, SPEC)
     assert found.basis == "history"
     assert found.seconds["low"] < 4.0 < found.seconds["high"]
+    # Of a second most may be what any size takes: a thousand times the bytes would be hours.
+    assert Session().forecast("array_sum", {"size": "64GiB"}, SPEC).seconds is None
 
 
 def test_how_far_earlier_forecasts_missed_is_told(data_folder):

@@ -28,11 +28,14 @@ _WEIGHT_OF_MODEL = 0.3
 _RANGE = 1.28
 """Standard deviations on each side, between which four in five lie."""
 _LARGEST_STEP = 2.0
+_LARGEST_STRETCH = 8.0
+"""Times the bytes of a run, or as small a part of them, beyond which its time alone tells nothing: what is the same for
+all sizes can't be told from what grows."""
 
 _RUNS = 30
 """How many of the latest runs of a workload are looked at."""
 _ALONE = 0.1
-"""Seconds before a run is recorded and counted, which is when the shortest are over (recording._INTERVAL)."""
+"""Seconds before what goes on beside a run slows it down, which is when the shortest are over."""
 _UNKNOWN_NETWORK = 3e8  # bytes a second, where one worker was calibrated and several are asked for
 
 
@@ -160,6 +163,8 @@ def _from_history(needs: Needs, spec: ClusterSpec, past: Sequence[_Past]) -> Dur
     middle = statistics.median(logs)
     # Times don't quite grow with the size, so a size that never ran is less sure.
     stretch = min(abs(math.log(one.needs.bytes_processed / needs.bytes_processed)) for one in alike)
+    if stretch > math.log(_LARGEST_STRETCH):
+        return None
     spread = statistics.median([abs(log - middle) for log in logs]) * 1.48 + 0.1 + 0.1 * stretch
     return _around(
         needs.bytes_processed * math.exp(middle),
