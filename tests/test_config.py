@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import dask.config
@@ -34,6 +35,18 @@ def test_a_setting_that_can_not_be_is_named(read: Callable[[str], Any], key: str
 def test_a_blank_data_folder_never_means_the_working_folder() -> None:
     with dask.config.set({"workbench.data-folder": ""}), pytest.raises(BadInputError, match="data-folder"):
         config.data_folder()
+
+
+def test_a_folder_with_other_files_keeps_its_rights_and_is_no_data_folder(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    with dask.config.set({"workbench.data-folder": str(shared)}):
+        (shared / "letter.txt").touch()
+        with pytest.raises(BadInputError, match=r"holds other files \('letter.txt'\)"):
+            config.data_folder()
+        assert shared.stat().st_mode & 0o777 == 0o755
+        (shared / "letter.txt").unlink()
+        assert config.data_folder().stat().st_mode & 0o777 == 0o700
 
 
 def test_a_switch_in_the_environment_may_be_a_number() -> None:

@@ -74,6 +74,10 @@ def switch(key: str) -> bool:
     return bool(value)
 
 
+_OURS = {"clusters", "runs", "runs.db", "comparisons", "calibrations", "machines"}
+"""Names of which a data folder has some, once it was used."""
+
+
 def data_folder() -> Path:
     """Folder of this person's clusters and runs, made with mode 0700 when it is missing."""
     folder = path("data-folder")
@@ -84,6 +88,7 @@ def data_folder() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if folder.stat().st_mode & 0o077:
+            _check_ours(folder)
             folder.chmod(0o700)
     except OSError as err:
         raise BadInputError(
@@ -91,6 +96,17 @@ def data_folder() -> Path:
             "DASK_WORKBENCH__DATA_FOLDER, to a folder that you may write to."
         ) from err
     return folder
+
+
+def _check_ours(folder: Path) -> None:
+    """Raise BadInputError where a folder is somebody's already, whose rights must stay: /tmp, or a home."""
+    there = {each.name for each in folder.iterdir()}
+    if there and not there & _OURS:
+        raise BadInputError(
+            f"The data folder {folder} holds other files ({min(there)!r}) and others may read it. Set "
+            "workbench.data-folder, or the variable DASK_WORKBENCH__DATA_FOLDER, to a folder of its own, which is made "
+            "if it is missing."
+        )
 
 
 def write_atomically(path: Path, text: str) -> None:
