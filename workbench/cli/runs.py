@@ -36,7 +36,9 @@ def _workloads(arguments: argparse.Namespace) -> int:
     session = new_session()
     chosen = session.workloads() if arguments.name is None else (session.workload(arguments.name),)
     if arguments.json:
-        told = [_workload_json(template) for template in chosen]
+        from workbench.workloads.registry import described
+
+        told = [described(template) for template in chosen]
         return tell_json(told if arguments.name is None else told[0])
     from workbench import terminal
 
@@ -180,18 +182,6 @@ def tell_run(run: Run, *, as_json: bool) -> int:
 def _ending(run: Run) -> str:
     how = {"failed": "failed", "lost": "was lost", "cancelled": "was cancelled"}.get(run.status, f"is {run.status}")
     return f"{how}: {run.error}" if run.error else f"{how}."
-
-
-def _workload_json(template: Any) -> dict[str, Any]:
-    return {
-        "name": template.name,
-        "title": template.title,
-        "summary": template.summary,
-        "help": template.help,
-        "schema": template.schema(),
-        "source": template.source,
-        "presets": [preset.model_dump() for preset in template.presets],
-    }
 
 
 def with_preset(preset: Any, given: dict[str, Any]) -> dict[str, Any]:

@@ -320,20 +320,9 @@ class Workloads(Handler):
 
 
 def _workloads(session: Session) -> dict[str, Any]:
-    return {
-        "workloads": [
-            {
-                "name": template.name,
-                "title": template.title,
-                "summary": template.summary,
-                "help": template.help,
-                "schema": template.schema(),
-                "source": template.source,
-                "presets": [preset.model_dump() for preset in template.presets],
-            }
-            for template in session.workloads()
-        ]
-    }
+    from workbench.workloads.registry import described
+
+    return {"workloads": [described(template) for template in session.workloads()]}
 
 
 class Needs(Handler):

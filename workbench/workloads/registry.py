@@ -193,6 +193,19 @@ class Template:
         return forms.form(self.function, self.extra)
 
 
+def described(template: Template) -> dict[str, Any]:
+    """What whoever offers a workload is told of it, as JSON."""
+    return {
+        "name": template.name,
+        "title": template.title,
+        "summary": template.summary,
+        "help": template.help,
+        "schema": template.schema(),
+        "source": template.source,
+        "presets": [preset.model_dump() for preset in template.presets],
+    }
+
+
 def templates() -> tuple[Template, ...]:
     """All workloads, in the order in which they are shown."""
     from workbench.workloads.catalogue import TEMPLATES
