@@ -36,7 +36,6 @@ _EXPECTED = (
 _NPY = b"\x93NUMPY"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _ZARR = (".zgroup", ".zarray", "zarr.json")
-_BGZF = b"\x1f\x8b"
 # What else people have, and how to make something of it that can be read here.
 _REMEDIES = (
     ((".vcf", ".vcf.gz", ".vcf.bgz", ".bcf"), "a VCF", "plink2 --vcf NAME --make-bed, or bio2zarr's vcf2zarr convert"),
