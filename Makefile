@@ -3,7 +3,7 @@
 # make test    set up and run every test, browser tests included
 # make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier
 # make bench   print the figures of this machine beside those of plain Dask
-# make bench-svd   SVD, PCA and sums beside Dask, scikit-learn, SciPy, scikit-allel, sgkit and PLINK 2; 15 minutes
+# make bench-svd   SVD, PCA and sums beside Dask, scikit-learn, SciPy, scikit-allel, sgkit and PLINK 2; half an hour
 # make bench-gpu   the posts' experiments on a GPU, beside the posts' times and plain CuPy's
 # make gpu-bundle  wheels for a GPU host without a network, see tests/gpu/offline.sh
 # make bench-views  a run of a million tasks: bytes on disk, seconds to open, frames per second; 10 000 runs listed

@@ -3,7 +3,7 @@
 `make bench-svd`, or `python -m tests.benchmarks.bench_svd` with `--quick` (a few seconds a case), `--rounds N`,
 `--minutes N` (rounds after the first end when a case has had its share), `--threads N`, `--only WORD` (cases whose
 name holds it), `--large` (400 000 × 5 000 genotypes too, which takes an hour), `--certificate` (that alone) and
-`--write` (keep results/svd-<date>.md and .json; with --only those cases of them, measured anew).
+`--write` (keep results/svd-<date>.md and .json; with --only or --certificate that part of them, measured anew).
 
 Each measurement is a process of its own: it brings the data to memory, or drops them from the page cache, runs the
 method on a small piece as a warm-up, and then once in full, until u, s and vh are there; of genotypes only s and vh,
@@ -117,7 +117,7 @@ def main() -> None:
         print(targets.table(rows, counted), flush=True)
     if given.write:
         numbers = {"circumstances": told, "took": took, "rows": rows, "certificate": counted}
-        _write(numbers, only=given.only)
+        _write(numbers, part=bool(given.only or given.certificate))
 
 
 def _arguments() -> argparse.Namespace:
@@ -125,7 +125,7 @@ def _arguments() -> argparse.Namespace:
     for flag in ("--quick", "--large", "--write", "--certificate"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--minutes", type=float, default=12.0)
+    parser.add_argument("--minutes", type=float, default=32.0)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", default="")
     return parser.parse_args()
@@ -141,9 +141,9 @@ def _part(case: str, rows: list[Row], took: dict[str, str]) -> str:
     return tables.table(f"{case}, {its[0]['size']} ({took[case]})", its)
 
 
-def _write(numbers: dict[str, Any], *, only: str) -> None:
+def _write(numbers: dict[str, Any], *, part: bool) -> None:
     stem = RESULTS / f"svd-{datetime.date.today()}"
-    if only and stem.with_suffix(".json").exists():
+    if part and stem.with_suffix(".json").exists():
         numbers = _renewed(json.loads(stem.with_suffix(".json").read_text()), numbers)
     rows, counted = numbers["rows"], numbers["certificate"]
     shown = _head(numbers["circumstances"])
@@ -163,7 +163,8 @@ def _renewed(before: dict[str, Any], numbers: dict[str, Any]) -> dict[str, Any]:
         at = next((place for place, row in enumerate(rows) if row["case"] == case), len(rows))
         rows = [row for row in rows if row["case"] != case]
         rows[at:at] = [row for row in numbers["rows"] if row["case"] == case]
-    return before | {"rows": rows, "took": before["took"] | took}
+    counted = numbers["certificate"] or before["certificate"]
+    return before | {"rows": rows, "took": before["took"] | took, "certificate": counted}
 
 
 def _circumstances(given: argparse.Namespace) -> str:
