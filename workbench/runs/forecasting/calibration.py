@@ -360,8 +360,9 @@ def load(path: Path) -> Calibration:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as err:
+        why = err.strerror if isinstance(err, OSError) else "it is no text"
         raise BadInputError(
-            f"{path} can't be read ({err}). Give a file that `workbench calibrate --save` wrote."
+            f"{path} can't be read ({why}). Give a file that `workbench calibrate --save` wrote."
         ) from err
     try:
         found = Calibration.model_validate_json(text).model_copy(update={"measured": "elsewhere"})
