@@ -16,6 +16,9 @@ Protocol = Literal["tcp", "tls", "ucx"]
 
 PROFILE_NAMES: tuple[ProfileName, ...] = get_args(ProfileName)
 
+SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
+"""Fields of a spec that are bytes."""
+
 
 class ClusterSpec(BaseModel):
     """A cluster before it exists: profile, workers, threads, memory, protocol. Frozen, JSON both ways.

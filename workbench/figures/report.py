@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import config
+from workbench.clusters.spec import SIZES
 from workbench.errors import NotFoundError
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.diagnosis import diagnosis_html
@@ -44,9 +45,6 @@ pre { overflow-x: auto; font-size: 12.5px; margin: 6px 0; }
 
 _GOOD = {"light": "#1b7a34", "dark": "#6fcf87"}
 _BAD = {"light": "#b3261e", "dark": "#ff8a80"}
-
-_SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
-"""Parts of a specification that are bytes."""
 
 _EMBED = """
 (function () {
@@ -333,7 +331,7 @@ def _list(values: Mapping[str, Any] | None) -> str:
 def _shown(name: str, value: Any) -> str:
     if value is None:
         return "–"
-    return format_bytes(value) if name in _SIZES and value else _text(value)
+    return format_bytes(value) if name in SIZES and value else _text(value)
 
 
 def _text(value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from dask.utils import format_bytes
 from pydantic import BaseModel, ConfigDict
 
+from workbench.clusters.spec import SIZES
 from workbench.runs import statistics
 from workbench.runs.comparing.agreement import Answer, agreement, data_of
 from workbench.runs.comparing.compare import SWEPT_OPTIONS
@@ -133,7 +134,7 @@ class Differing(BaseModel):
         return tuple(format_bytes(each) if self.name in _SIZES and each else _value_text(each) for each in self.values)
 
 
-_SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size", "memory")
+_SIZES = (*SIZES, "memory")
 
 
 class Summary(BaseModel):
