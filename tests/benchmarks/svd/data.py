@@ -30,20 +30,21 @@ def simulated(rows: int, columns: int, structure: str) -> Any:
 
 
 def genotypes(folder: Path, rows: int, columns: int, structure: str, files: bool = False) -> None:
-    """Counts of alleles, the references for two ways of scaling, and `files` that hold the same."""
+    """Counts of alleles and the reference for centred ones; `files` that hold the same, with Patterson's scaling."""
     g = simulated(rows, columns, structure)
     x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.uint8, (rows, columns))
     g.counts().store(x, lock=False)
-    centred, scaled = np.zeros((2, columns, columns))
+    grams = {name: np.zeros((columns, columns)) for name in ("", "_patterson")[: 1 + files]}
     for start in range(0, rows, 2000):
         part = x[start : start + 2000].astype(float)
         p = part.mean(axis=1, keepdims=True) / 2
         part -= 2 * p
-        centred += part.T @ part
-        part /= np.sqrt(p * (1 - p))
-        scaled += part.T @ part
+        for name, gram in grams.items():
+            if name:
+                part /= np.sqrt(p * (1 - p))
+            gram += part.T @ part
     found = {}
-    for name, gram in (("", centred), ("_patterson", scaled)):
+    for name, gram in grams.items():
         values, vectors = np.linalg.eigh(gram)
         found[f"s{name}"] = np.sqrt(values[::-1][:K])
         found[f"v{name}"] = vectors[:, ::-1][:, :K]

@@ -45,8 +45,6 @@ class Method:
     ours: bool = False
     blas: bool = False
     """Whether BLAS has all threads, as where Dask has none."""
-    rounds: int = 99
-    """At most so many, since it is slow."""
     python: Path = Path(sys.executable)
     program: bool = False
     """Whether another program does the work, whose memory is then what counts."""
