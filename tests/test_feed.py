@@ -98,6 +98,16 @@ def test_progress_ends_with_all_tasks_done(client):
     assert counts(batches, "progress") == {"total": 50, "done": 50, "erred": 0, "processing": 0}
 
 
+def test_what_a_client_scatters_is_no_task(client):
+    with Feed(client) as feed:
+        data = client.scatter(list(range(5)), hash=False)
+        collect(feed, lambda batches: False, timeout=0.5)
+        client.gather(client.map(increment, [*data, *client.scatter([5, 6], hash=False)], key="of data"))
+        batches = collect(feed, all_done("of data", 7))
+    progress = [batch.progress.counts for batch in batches if batch.progress]
+    assert set(progress[-1]) == {"of data"}
+
+
 def test_progress_stays_when_the_scheduler_has_forgotten_the_tasks(client):
     with Feed(client) as feed:
         futures = client.map(increment, range(30), key="forgotten")

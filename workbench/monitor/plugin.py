@@ -250,7 +250,9 @@ class Monitor(SchedulerPlugin):
         self._groups = known
         for group in alive.values():
             added = len(group) - known.get(group, 0)
-            if added > 0:
+            if added > 0 and _is_data(group):
+                known[group] = len(group)
+            elif added > 0:
                 name = group.prefix.name
                 count = self._counts.setdefault(name, {"total": 0, "done": 0, "erred": 0})
                 count["total"] += added
@@ -486,6 +488,12 @@ class Gpus:
         await starting
         with contextlib.suppress(Exception):
             await self._scheduler.unregister_worker_plugin(None, f"workbench-gpus-{self.watch}")
+
+
+def _is_data(group: Any) -> bool:
+    """Whether nothing was ever computed in a group whose tasks are in memory: what a client has scattered."""
+    states = group.states
+    return bool(not group.start and states["memory"] and states["memory"] + states["forgotten"] == len(group))
 
 
 def _thread(reported: dict[str, Any]) -> int:
