@@ -182,8 +182,8 @@ def replay_bar(
         name="head",
         bar_color=theme.muted,
         sizing_mode="stretch_width",
-        min_width=150,
-        stylesheets=style,
+        # One of a few pixels could not be moved; a tab may be narrower still.
+        stylesheets=[*style, InlineStyleSheet(css=":host { min-width: min(150px, calc(100% - 16px)); }")],
         margin=(4, 8, 0, 8),
     )
     clock = Div(
@@ -201,7 +201,6 @@ def replay_bar(
             visible=False,
             sizing_mode="stretch_width",
             margin=(4, 12, 6, LEFT),
-            # A slider of a few pixels could not be moved.
             stylesheets=[InlineStyleSheet(css=":host { flex-wrap: wrap; row-gap: 6px; }")],
         ),
         slider=slider,
