@@ -225,6 +225,13 @@ def test_a_sweep_over_ucx_asks_before_it_runs(bench: Workbench) -> None:
     until(lambda: not bench.workloads.agreed.visible)
 
 
+def test_code_in_a_summary_looks_like_code(bench: Workbench) -> None:
+    choose(bench, "array_sum")
+    about = bench.workloads._about
+    until(lambda: "<code>x + 1</code>" in about.object)
+    assert "`" not in about.object.partition("<details>")[0]
+
+
 def run_to_its_end(bench: Workbench, workload: str, **parameters: Any) -> Any:
     before = set(bench.runs.items)
     choose(bench, workload)

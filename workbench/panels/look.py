@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -47,6 +48,12 @@ def html(body: str = "", **params: Any) -> pn.pane.HTML:
 def sentence(text: str, tone: Tone = "plain") -> str:
     """One paragraph of plain text, as HTML."""
     return f'<p class="{tone}">{escape(text)}</p>' if text else ""
+
+
+def prose(text: str) -> str:
+    """One paragraph of a docstring, as HTML: `code` in it looks like code."""
+    marked = re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
+    return f"<p>{marked}</p>"
 
 
 def sentences(*texts: str, tone: Tone = "plain") -> str:

@@ -21,6 +21,7 @@ from workbench.panels.look import (
     consent,
     folded,
     html,
+    prose,
     row,
     sentence,
     sentences,
@@ -146,7 +147,7 @@ class Workloads:
             self._forms[template.name] = Form(template.schema(), self.refresh)
         self.shown = template.name
         self._about.object = (
-            sentence(template.summary)
+            prose(template.summary)
             + folded("About it", f'<pre class="help">{escape(template.help)}</pre>')
             + folded("Source", code(template.source))
         )
