@@ -57,6 +57,9 @@ def certificate_json(found: Certificate) -> dict[str, Any]:
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 
+_SIMULATED = ("n_variants", "n_samples", "n_populations", "fst", "missing_rate")
+
+
 def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     """What is in the file, or is simulated, and whether its packed blocks are held between the passes."""
     where: dict[str, Any] = {}
@@ -73,6 +76,7 @@ def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surro
     else:
         where, (shape, _, remarks) = _found("genotype_pca", values)
         notes = (*_needless(given), *remarks)
+        values = {name: value for name, value in values.items() if name not in _SIMULATED}
     if not min(shape):
         raise BadParameterError(
             f"path of genotype_pca: {where['path']} has {shape[0]} variants of {shape[1]} samples, expected some.",
@@ -162,8 +166,7 @@ def size_of_genotypes(place: str) -> int:
 
 
 def _needless(given: Mapping[str, Any]) -> tuple[str, ...]:
-    simulated = ("n_variants", "n_samples", "n_populations", "fst", "missing_rate")
-    names = ", ".join(name for name in simulated if name in given)
+    names = ", ".join(name for name in _SIMULATED if name in given)
     return (f"{names}: of simulated populations only, without effect on a file.",) if names else ()
 
 
