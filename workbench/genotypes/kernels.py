@@ -84,7 +84,13 @@ def _ones(xp: Any, words: Any) -> Any:
         found = few * np.uint64(0x0101_0101_0101_0101) >> np.uint64(56)
     # A product adds along rows faster than NumPy's sum; in float32 it is exact up to 16 million samples.
     dtype = np.float32 if 64 * words.shape[1] < 2**24 else np.float64
-    return (found.astype(dtype) @ xp.ones(words.shape[1], dtype)).astype(np.int64)
+    with quiet():
+        return (found.astype(dtype) @ xp.ones(words.shape[1], dtype)).astype(np.int64)
+
+
+def quiet() -> Any:
+    """Where only finite numbers are multiplied: OpenBLAS now and then raises the processor's flags all the same."""
+    return np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore")
 
 
 def last_byte(n_samples: int) -> Any:
@@ -181,9 +187,17 @@ def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
 
 
 def _numbers(packed: Any, sites: Matrix, q: Narrow) -> tuple[Any, Any]:
-    """Means and factors as columns, where the block is and in the precision of Q."""
-    numbers = beside(sites[:, :2].astype(q.planes.dtype), packed)
+    """Means and factors as columns, where the block is and in the precision of Q.
+
+    Means are rounded to what 3 can be taken from, and added to, without rounding again.
+    """
+    numbers = (sites[:, :2] - _THREE).astype(q.planes.dtype)
+    numbers += _THREE.astype(numbers.dtype)
+    numbers = beside(numbers, packed)
     return numbers[:, :1], numbers[:, 1:]
+
+
+_THREE = np.array([3.0, 0.0])
 
 
 def _tiles(packed: Any, sites: Matrix, q: Narrow, left: Any) -> Iterator[tuple[Any, Any, slice]]:

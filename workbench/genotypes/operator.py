@@ -49,13 +49,15 @@ class Kernel(Protocol):
 class Sites:
     """Of a block: what `Rule.sites` and `Rule.verdict` say, and what Ã adds to sums of squares.
 
-    There may be more sites than memory has room for a few numbers of each: nothing else is kept of them.
+    `entries` is Σ f² over all genotypes, `imputed` that over those missing, for which their site's mean stands. There
+    may be more sites than memory has room for a few numbers of each: nothing else is kept of them.
     """
 
     numbers: Matrix
     reasons: Matrix
     squares: float
-    uncentred: float
+    entries: float
+    imputed: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +96,7 @@ class GenotypeOperator:
         packed = blocked(genotypes, self.kept)
         (self.packed,) = dask.persist(packed) if self.kept else dask.optimize(packed)
         self.passes = 0
-        self.squares, self._uncentred = np.inf, 0.0
+        self.squares, self._entries, self._imputed = np.inf, 0.0, 0.0
         self.reasons, self.kept_sites = np.zeros(0, np.uint8), np.zeros(0, bool)
         self._single_now = True
         self._more: list[Any] = [None] * len(self.packed.chunks[0])
@@ -117,13 +119,20 @@ class GenotypeOperator:
         """Packed bytes read where they come from."""
         return int(self.packed.nbytes * (min(self.passes, 1) if self.kept else self.passes))
 
-    def input_error(self, single: bool) -> float:
-        """How far a singular value can be off because means and factors were rounded; counts never are.
+    def input_error(self, s: Matrix, single: bool) -> Matrix:
+        """How far singular values can be off because means and factors were rounded; counts never are.
 
-        A factor that is off by ε/2 of itself changes each singular value by at most as much; a mean, its whole row.
+        Factors, and their squares, that are off by at most 2 ε of themselves change each singular value by at most as
+        much of itself (Ostrowski). Means are off by some δ of at most ε, as they are at most 2. That makes Ã + δ 1ᵀ of
+        Ã, but for the missing values, which stay 0: those entries, of norm ε √imputed, change no singular value by
+        more than that. As Ã 1 = 0, δ 1ᵀ is to Ã what a column √n δ more is: no σ² falls, none rises by more than
+        n ‖δ‖².
         """
         eps = float(np.finfo(np.float32 if single else np.float64).eps)
-        return eps / 2 * float(np.sqrt(self.squares) + np.sqrt(self._uncentred))
+        column = eps * math.sqrt(self._entries)
+        # Twice what follows from σ² for σ, as s itself is only near the true value.
+        risen = np.minimum(column, 2 * column**2 / np.maximum(s, np.finfo(float).tiny))
+        return 2 * eps * s + eps * math.sqrt(self._imputed) + risen
 
     def normal(self, q: Matrix, single: bool) -> Matrix:
         """ÃᵀÃ q."""
@@ -158,7 +167,8 @@ class GenotypeOperator:
                 "others are monomorphic, all missing or left out. Ask for fewer components or leave out less."
             )
         self.squares = math.fsum(block.squares for block in blocks)
-        self._uncentred = math.fsum(block.uncentred for block in blocks)
+        self._entries = math.fsum(block.entries for block in blocks)
+        self._imputed = math.fsum(block.imputed for block in blocks)
         self._more = _sent(self._numbers)
 
     def projected(self, v: Matrix) -> Any:
@@ -229,16 +239,18 @@ class _Reading:
             sites = learned[0].numbers
         assert sites is not None
         packed, sites = taking_part(packed, sites)
-        product = self.kernel.normal(packed, sites, q)
-        triangle = _triangle(self.kernel.projected, packed, sites, q) if self.with_triangle else None
+        with kernels.quiet():
+            product = self.kernel.normal(packed, sites, q)
+            triangle = _triangle(self.kernel.projected, packed, sites, q) if self.with_triangle else None
         return Sums(product, triangle, learned)
 
     def _learned(self, packed: Any, keep: Matrix | None) -> Sites:
         counts = kernels.counted(packed, self.n_samples)
         reasons = self.rule.verdict(counts)
         numbers = self.rule.sites(counts, reasons == 0 if keep is None else (reasons == 0) & keep)
-        uncentred = self.n_samples * float(((numbers[:, 0] * numbers[:, 1]) ** 2).sum())
-        return Sites(numbers, reasons, squares(counts, numbers), uncentred)
+        _, factor, missing = numbers.T
+        entries, imputed = self.n_samples * float(factor @ factor), float(factor**2 @ missing)
+        return Sites(numbers, reasons, squares(counts, numbers), entries, imputed)
 
 
 def taking_part(packed: Any, sites: Matrix) -> tuple[Any, Matrix]:
@@ -258,4 +270,5 @@ def _triangle(projected: Callable[..., Any], packed: Any, sites: Matrix, q: Narr
 
 
 def _projected(kernel: Kernel, packed: Any, sites: Matrix, q: Narrow) -> Any:
-    return kernel.projected(*taking_part(packed, sites), q)
+    with kernels.quiet():
+        return kernel.projected(*taking_part(packed, sites), q)

@@ -106,14 +106,14 @@ class Ritz:
 
     `s` are √θ, descending; `norms` the residuals' norms; `triangle` the R factor of the residuals, so that the norm of
     any combination of them is that of the same combination of `triangle`'s columns. `floor` is the rounding error in θ,
-    `floor_s` that in s. `squares` is ‖A‖²_F, `complete` whether V spans everything.
+    `floor_s` that in each of s. `squares` is ‖A‖²_F, `complete` whether V spans everything.
     """
 
     s: Matrix
     norms: Matrix
     triangle: Matrix
     floor: float
-    floor_s: float
+    floor_s: Matrix
     squares: float
     squares_error: float
     complete: bool
@@ -137,7 +137,7 @@ class Interval:
 def interval(ritz: Ritz, k: int) -> Interval:
     """Bounds of the first k singular values."""
     theta = ritz.s**2
-    lower = np.sqrt(np.maximum(theta[:k] - ritz.floor, 0)) - ritz.floor_s
+    lower = np.sqrt(np.maximum(theta[:k] - ritz.floor, 0)) - ritz.floor_s[:k]
     if ritz.complete:
         upper = _widened(theta[:k], ritz)
         return Interval(ritz.s[:k], lower, upper, upper, _angle_by_rounding(ritz, k))
@@ -155,7 +155,7 @@ def interval(ritz: Ritz, k: int) -> Interval:
 
 
 def _widened(theta: Matrix, ritz: Ritz) -> Matrix:
-    return np.sqrt(theta + ritz.floor) + ritz.floor_s
+    return np.sqrt(theta + ritz.floor) + ritz.floor_s[: len(theta)]
 
 
 def _next(ritz: Ritz, k: int) -> float:
@@ -168,7 +168,7 @@ def _next(ritz: Ritz, k: int) -> float:
 
 def _trace_left(ritz: Ritz) -> float:
     """What ‖A‖²_F leaves for all that was not found, each Ritz value being too large by no more than its rounding."""
-    rounding = ritz.squares_error + len(ritz.s) * ritz.floor + 2 * float(ritz.s.sum()) * ritz.floor_s
+    rounding = ritz.squares_error + len(ritz.s) * ritz.floor + 2 * float(ritz.s @ ritz.floor_s)
     return max(ritz.squares - float((ritz.s**2).sum()), 0.0) + rounding
 
 
@@ -227,4 +227,4 @@ def _angle_by_rounding(ritz: Ritz, k: int) -> float:
     if k == len(ritz.s):
         return 0.0
     gap, together = ritz.s[k - 1] - ritz.s[k], ritz.s[k - 1] + ritz.s[k]
-    return min(1.0, float((ritz.floor_s + ritz.floor / together) / gap)) if gap > 0 else 1.0
+    return min(1.0, float((ritz.floor_s[k - 1 : k + 1].max() + ritz.floor / together) / gap)) if gap > 0 else 1.0

@@ -63,8 +63,8 @@ class Operator(Protocol):
     def start_only(self) -> bool:
         """Whether the first pass is still to come and must learn columns' means: its product is only a good start."""
 
-    def input_error(self, single: bool) -> float:
-        """How far a singular value can be off as A is rounded when it is read, which its products can't show."""
+    def input_error(self, s: Matrix, single: bool) -> Matrix:
+        """How far values near `s` can be off because A is rounded when it is read, which its products can't show."""
 
     def normal(self, q: Matrix, single: bool) -> Matrix:
         """AᴴA q."""
@@ -122,7 +122,7 @@ class _Search:
         s, v = np.concatenate([s, np.zeros(self.n - len(s))]), vh.conj().T
         if v.shape[1] < self.n:
             v = np.linalg.svd(r)[2].conj().T
-        none, rounding = np.zeros(self.n), self._rounding(s[0]) + self.operator.input_error(False)
+        none, rounding = np.zeros(self.n), self._rounding(s[0]) + self.operator.input_error(s, False)
         ritz = Ritz(s, none, np.zeros((1, self.n)), 0.0, rounding, 0.0, 0.0, True)
         return self._ended(interval(ritz, self.k), ritz, v, "float64, with a QR factorization")
 
@@ -171,12 +171,13 @@ class _Search:
         skew = basis.t - basis.t.conj().T
         rough = np.linalg.norm(skew, 2) if len(skew) <= 256 else np.linalg.norm(skew, 1)
         floor = 4 * eps * float(values[0]) + float(rough)
+        s = np.sqrt(values)
         ritz = Ritz(
-            np.sqrt(values),
+            s,
             np.linalg.norm(residuals, axis=0),
             np.asarray(np.linalg.qr(residuals, mode="r")),
             floor,
-            self.operator.input_error(self._rough),
+            self.operator.input_error(s, self._rough),
             self.operator.squares,
             self.operator.squares_error + floor,
             basis.columns == self.n,
@@ -189,7 +190,7 @@ class _Search:
         The first passes find them too small, and rounding is the smaller the larger they are.
         """
         theta = ritz.s[: self.k] ** 2
-        error = (np.sqrt(theta + ritz.floor) - np.sqrt(np.maximum(theta - ritz.floor, 0))) / 2 + ritz.floor_s
+        error = (np.sqrt(theta + ritz.floor) - np.sqrt(np.maximum(theta - ritz.floor, 0))) / 2 + ritz.floor_s[: self.k]
         grown = (self._relative(bounds, bounds.upper) <= SETTLED).all()
         most = 0.8 * self.tol if grown else 2 * self.tol
         return bool((error > most * ritz.s[: self.k]).any() and ritz.s[0] > 0)
@@ -222,7 +223,7 @@ class _Search:
                 np.linalg.norm(apart[:, :some], axis=0),
                 np.asarray(np.linalg.qr(apart[:, :some], mode="r")),
                 0.0,
-                self._rounding(s[0]) + self.operator.input_error(False),
+                self._rounding(s[0]) + self.operator.input_error(s, False),
                 self.operator.squares,
                 self.operator.squares_error,
                 v.shape[1] == self.n,

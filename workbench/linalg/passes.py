@@ -101,8 +101,8 @@ class DaskOperator:
         """Whether the first pass still has to find the columns' means."""
         return not self.view.known
 
-    def input_error(self, single: bool) -> float:
-        """How far a singular value can be off because the numbers, or their means, were rounded when they were read.
+    def input_error(self, s: Matrix, single: bool) -> Matrix:
+        """How far singular values can be off because the numbers, or their means, were rounded when they were read.
 
         Both products of a pass use the same rounded numbers, so that nothing computed from them could show it.
         """
@@ -111,9 +111,9 @@ class DaskOperator:
             not single or (kind in "biu" and size <= 2) or (kind == "f" and size <= 4) or (kind == "c" and size <= 8)
         )
         if exact and self.view.along is None:
-            return 0.0
+            return np.zeros_like(s)
         eps = float(np.finfo(np.float32 if single else float).eps)
-        return eps / 2 * float(np.sqrt(self._uncentred))
+        return np.full_like(s, eps / 2 * float(np.sqrt(self._uncentred)))
 
     @property
     def bytes_read(self) -> int:
