@@ -98,6 +98,18 @@ def test_progress_ends_with_all_tasks_done(client):
     assert counts(batches, "progress") == {"total": 50, "done": 50, "erred": 0, "processing": 0}
 
 
+def test_tasks_that_are_being_forgotten_as_watching_begins_are_done(client, cluster):
+    futures = client.map(increment, range(20), key="leaving")
+    client.gather(futures)
+    kept = futures[:5]
+    del futures
+    assert eventually(lambda: sum(task.startswith("leaving") for task in cluster.scheduler.tasks) == 5)
+    with Feed(client) as feed:
+        batches = collect(feed, lambda batches: counts(batches, "leaving"), timeout=2)
+    assert counts(batches, "leaving") == {"total": 20, "done": 20, "erred": 0, "processing": 0}
+    del kept
+
+
 def test_what_a_client_scatters_is_no_task(client):
     with Feed(client) as feed:
         data = client.scatter(list(range(5)), hash=False)

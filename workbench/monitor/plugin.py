@@ -65,10 +65,11 @@ class Monitor(SchedulerPlugin):
         """Start counting from the tasks that are there now."""
         self._owners.begin()
         self._count_new_tasks()
-        for name, count in self._counts.items():
-            states = self._scheduler.task_prefixes[name].states
-            count["done"] = states["memory"] + states["released"]
-            count["erred"] = states["erred"]
+        for group in self._groups:
+            count = self._counts.get(group.prefix.name)
+            if count is not None and not _is_data(group):
+                count["done"] += _ended_well(group)
+                count["erred"] += group.states["erred"]
         self._callback.start()
         self._gpus.begin()
 
@@ -333,7 +334,7 @@ class Owners:
         count = self._count_of(client or self._of_group[group], group.prefix.name)
         count["total"] += added
         if not client:
-            count["done"] += group.states["memory"] + group.states["released"]
+            count["done"] += _ended_well(group)
             count["erred"] += group.states["erred"]
 
     def take(self, client: str, tasks: Any) -> None:
@@ -488,6 +489,12 @@ class Gpus:
         await starting
         with contextlib.suppress(Exception):
             await self._scheduler.unregister_worker_plugin(None, f"workbench-gpus-{self.watch}")
+
+
+def _ended_well(group: Any) -> int:
+    """Tasks whose results are there or were let go of, those among them that only the group still counts."""
+    states = group.states
+    return int(states["memory"] + states["released"] + states["forgotten"])
 
 
 def _is_data(group: Any) -> bool:
