@@ -49,15 +49,12 @@ class Kernel(Protocol):
 class Sites:
     """Of a block: what `Rule.sites` and `Rule.verdict` say, and what Ã adds to sums of squares.
 
-    `entries` is Σ f² over all genotypes, `imputed` that over those missing, for which their site's mean stands. There
-    may be more sites than memory has room for a few numbers of each: nothing else is kept of them.
+    There may be more sites than memory has room for a few numbers of each: nothing else is kept of them.
     """
 
     numbers: Matrix
     reasons: Matrix
     squares: float
-    entries: float
-    imputed: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +93,9 @@ class GenotypeOperator:
         packed = blocked(genotypes, self.kept)
         (self.packed,) = dask.persist(packed) if self.kept else dask.optimize(packed)
         self.passes = 0
-        self.squares, self._entries, self._imputed = np.inf, 0.0, 0.0
+        self.squares = np.inf
+        # Σ f² over all genotypes, and over those missing, for which their site's mean stands.
+        self._entries, self._imputed = 0.0, 0.0
         self.reasons, self.kept_sites = np.zeros(0, np.uint8), np.zeros(0, bool)
         self._single_now = True
         self._more: list[Any] = [None] * len(self.packed.chunks[0])
@@ -167,8 +166,8 @@ class GenotypeOperator:
                 "others are monomorphic, all missing or left out. Ask for fewer components or leave out less."
             )
         self.squares = math.fsum(block.squares for block in blocks)
-        self._entries = math.fsum(block.entries for block in blocks)
-        self._imputed = math.fsum(block.imputed for block in blocks)
+        self._entries = self.shape[1] * math.fsum(numbers[:, 1] @ numbers[:, 1] for numbers in self._numbers)
+        self._imputed = math.fsum(numbers[:, 1] ** 2 @ numbers[:, 2] for numbers in self._numbers)
         self._more = _sent(self._numbers)
 
     def projected(self, v: Matrix) -> Any:
@@ -248,9 +247,7 @@ class _Reading:
         counts = kernels.counted(packed, self.n_samples)
         reasons = self.rule.verdict(counts)
         numbers = self.rule.sites(counts, reasons == 0 if keep is None else (reasons == 0) & keep)
-        _, factor, missing = numbers.T
-        entries, imputed = self.n_samples * float(factor @ factor), float(factor**2 @ missing)
-        return Sites(numbers, reasons, squares(counts, numbers), entries, imputed)
+        return Sites(numbers, reasons, squares(counts, numbers))
 
 
 def taking_part(packed: Any, sites: Matrix) -> tuple[Any, Matrix]:
