@@ -66,8 +66,8 @@ class Monitor(SchedulerPlugin):
         self._owners.begin()
         self._count_new_tasks()
         for group in self._groups:
-            count = self._counts.get(group.prefix.name)
-            if count is not None and not _is_data(group):
+            if not _is_data(group):
+                count = self._counts[group.prefix.name]
                 count["done"] += _ended_well(group)
                 count["erred"] += group.states["erred"]
         self._callback.start()
