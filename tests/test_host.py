@@ -303,6 +303,30 @@ def test_a_worker_that_is_killed_comes_back(running: ClusterRecord) -> None:
     assert len(after & before) == 1
 
 
+def test_a_worker_that_is_slow_to_come_back_is_waited_for(
+    data_folder: Path, spec: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DASK_DISTRIBUTED__DEPLOY__LOST_WORKER_TIMEOUT", "60ms")
+    record = started(spec)
+    os.kill(min(worker_pids(record)), signal.SIGKILL)
+    assert until(lambda: records.read(record.name).n_workers == 1)
+    assert until(lambda: records.read(record.name).n_workers == 2)
+    time.sleep(1)  # Dask's cluster ended it as it had just come
+    assert records.read(record.name).n_workers == 2
+
+
+def test_a_worker_that_a_client_retired_returns_when_asked_for(running: ClusterRecord) -> None:
+    with connect(running.name) as client:
+        client.retire_workers(workers=list(client.scheduler_info()["workers"])[:1], close_workers=True)
+    assert until(lambda: records.read(running.name).n_workers == 1)
+
+    def asked() -> bool:
+        asyncio.run(control.scale(running, 2))
+        return records.read(running.name).n_workers == 2
+
+    assert until(asked)  # a worker's nanny ends some time after it
+
+
 def test_restarting_gives_new_workers(running: ClusterRecord) -> None:
     before = worker_pids(running)
     asyncio.run(control.restart_workers(running))

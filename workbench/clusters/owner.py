@@ -17,6 +17,7 @@ import dask.config
 import distributed
 import distributed.utils
 import psutil
+from distributed.core import Status
 from distributed.deploy.adaptive import Adaptive
 from distributed.deploy.spec import SpecCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -35,6 +36,7 @@ logger = logging.getLogger("workbench.host")
 # What Dask gets to close workers in order; they hold nothing that is worth a longer wait.
 _CLOSE_PATIENCE = 1.5
 _WATCH_INTERVAL = 1.0
+_NEVER = 1e9  # seconds
 _DEVICES_INTERVAL = 3.0
 
 
@@ -43,7 +45,12 @@ def own(name: str, *, worker_start: str = "spawn") -> int:
     logging.basicConfig(format="%(asctime)s - %(name)s - %(levelname)s - %(message)s", level=logging.INFO)
     # Dask's own way of telling its forkserver what to import, which would import pandas here: ours runs already.
     distributed.utils._forkserver_preload_set = True
-    settings: dict[str, Any] = {"distributed.worker.multiprocessing-method": worker_start}
+    settings: dict[str, Any] = {
+        "distributed.worker.multiprocessing-method": worker_start,
+        # So long after a worker left, Dask's cluster looks whether it is back, and if not ends what would have brought
+        # it back: one that restarts for the second time just then never returned.
+        "distributed.deploy.lost-worker-timeout": _NEVER,
+    }
     if not metrics.answered():
         settings["distributed.diagnostics.nvml"] = False
     with dask.config.set(settings):
@@ -182,6 +189,7 @@ class _Owner:
         devices.cancel()
 
     def _look(self, scheduler: Scheduler, timeout: float | None) -> None:
+        self._forget_ended()
         if self.adaptive is not None and self.cluster is not None:
             self.update(n_workers_expected=len(self.cluster.plan))
         if timeout is None:
@@ -191,6 +199,13 @@ class _Owner:
         self.update(expires_at=expires_at)
         if expires_at is not None and time.time() > expires_at:
             self.end(f"nothing to do for {timeout:g} s")
+
+    def _forget_ended(self) -> None:
+        """Have the cluster start a worker anew, when next it is to have more, where nothing would bring it back."""
+        assert self.cluster is not None
+        for name, nanny in list(self.cluster.workers.items()):
+            if nanny.status in (Status.closed, Status.failed):
+                del self.cluster.workers[name]
 
     async def _watch_devices(self) -> None:
         """Until the cluster ends: say which of its GPUs were lost."""
@@ -227,6 +242,7 @@ class _Owner:
             leaving = [ws.name for ws in workers[:surplus]]
             await self.cluster.scheduler.retire_workers(names=leaving, close_workers=True, remove=True)
             await self.cluster.scale_down(leaving)
+        self._forget_ended()
         # Also drops workers that were asked for and have not come.
         self.cluster.scale(n)
 
