@@ -9,14 +9,29 @@ import dask.array as da
 import numpy as np
 import pytest
 
+import workbench.genotypes.packing
 from workbench.errors import BadInputError
-from workbench.genotypes import COUNTS, MISSING_CODES, PLINK, Coding, Genotypes, pack, unpack
+from workbench.genotypes import COUNTS, MISSING_CODES, PLINK, Coding, Genotypes, fast, pack, unpack
 
 
 def _counts(rows: int, columns: int, dtype: str, seed: int = 0) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).integers(0, 3, (rows, columns)).astype(dtype)
 
 
+@pytest.fixture(params=["numpy", "compiled"])
+def packing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """By which of the two ways bytes are packed."""
+    way: str = request.param
+    if way == "compiled":
+        pytest.importorskip("numba")
+        fast.warm_up()
+        assert workbench.genotypes.packing.compiled is not None
+    else:
+        monkeypatch.setattr(workbench.genotypes.packing, "compiled", None)
+    return way
+
+
+@pytest.mark.usefixtures("packing")
 @pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u4", "i8", "f4", "f8"])
 def test_what_is_packed_comes_back_with_every_missing_code_and_number_of_columns(dtype: str) -> None:
     rng = np.random.default_rng(1)
@@ -58,12 +73,14 @@ def test_every_coding_and_number_for_missing_is_looked_up_as_a_table_would(codin
     np.testing.assert_array_equal(unpack(packed, 298, coding, missing=missing), coding.table(missing)[codes])
 
 
+@pytest.mark.usefixtures("packing")
 def test_blocks_larger_than_a_tile_are_packed_whole() -> None:
     counts = _counts(2000, 1003, "u1")
     np.testing.assert_array_equal(unpack(pack(counts), 1003), counts)
     np.testing.assert_array_equal(unpack(pack(counts.T), 2000), counts.T)
 
 
+@pytest.mark.usefixtures("packing")
 @pytest.mark.parametrize(
     ("value", "missing", "hint"),
     [

@@ -337,6 +337,13 @@ def test_compiled_code_takes_blocks_of_any_height(fast: Any) -> None:
         np.testing.assert_allclose(fast.normal(packed[:rows], sites[:rows], q), exact, atol=1e-2, rtol=1e-4)
 
 
+@pytest.mark.parametrize("samples", [1, 3, 4, 31, 32, 33, 64, 203, 1004])
+def test_compiled_code_counts_what_numpy_counts(fast: Any, samples: int) -> None:
+    packed = np.random.default_rng(samples).integers(0, 256, (60, -(-samples // 4))).astype(np.uint8)
+    for block in (packed, packed[:0], packed[::3]):
+        np.testing.assert_array_equal(fast.counted(block, samples), kernels.counted(block, samples))
+
+
 @pytest.mark.parametrize("tol", [1e-3, 1e-8])
 def test_the_compiled_kernel_has_a_certificate_too(fast: Any, tol: float) -> None:
     x = counts(missing=0.05)

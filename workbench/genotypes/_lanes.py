@@ -122,6 +122,24 @@ def _decode(context, source, out, mask, fill):  # type: ignore[no-untyped-def]
     return signature, generated
 
 
+@intrinsic
+def _eight(context, address):  # type: ignore[no-untyped-def]
+    """The eight bytes at an address."""
+
+    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        word = builder.load(builder.inttoptr(arguments[0], _WORD.as_pointer()))
+        word.align = 1
+        return word
+
+    return types.uint64(types.intp), generated
+
+
+@intrinsic
+def _ones(context, word):  # type: ignore[no-untyped-def]
+    """How many bits are set."""
+    return types.int64(types.uint64), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
+
+
 @numba.njit(nogil=True, cache=True)
 def _address(array):  # type: ignore[no-untyped-def]
     """Where an array begins, as a signed number: numba makes a float of the sum of an unsigned and a signed one."""
@@ -176,3 +194,41 @@ def normal(packed, sites, q, ones, total, shift):  # type: ignore[no-untyped-def
                     total[j, c] += few[j, c]
                     few[j, c] = 0
             pending = 0
+
+
+@numba.njit(nogil=True, cache=True)
+def counted(packed, last, found):  # type: ignore[no-untyped-def]
+    """Put the samples with 0, 1, 2 copies and with none known into the columns of `found`, the first less padding.
+
+    `last` are the bits of a row's last byte that belong to samples.
+    """
+    height, n_bytes = packed.shape
+    words, at_packed, tail = (n_bytes - 1) // 8, _address(packed), np.zeros(8, np.uint8)
+    lows = np.uint64(0x5555555555555555)
+    for row in range(height):
+        one, two, both, at_row = 0, 0, 0, at_packed + row * n_bytes
+        for i in range(words + 1):
+            if i < words:
+                word = _eight(at_row + 8 * i)
+            else:
+                tail[: n_bytes - 8 * words] = packed[row, 8 * words :]
+                tail[n_bytes - 8 * words - 1] &= last
+                word = _eight(_address(tail))
+            low, high = word & lows, word >> np.uint64(1) & lows
+            one, two, both = one + _ones(low), two + _ones(high), both + _ones(low & high)
+        found[row, 0], found[row, 1], found[row, 2], found[row, 3] = -one - two + both, one - both, two - both, both
+
+
+@numba.njit(nogil=True, cache=True)
+def packed_bytes(four, gather, out):  # type: ignore[no-untyped-def]
+    """Put codes, four as the bytes of each integer, into bytes of `out` by the product `gather`.
+
+    The answer is the bits that any of them has, and by an odd bit of its byte whether one has two side by side.
+    """
+    seen, threes = np.uint32(0), np.uint32(0)
+    for i in range(four.size):
+        codes = four[i]
+        seen |= codes
+        threes |= codes & codes >> np.uint32(1)
+        out[i] = np.uint8(codes * gather >> np.uint32(24))
+    return seen, threes

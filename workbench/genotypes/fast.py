@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import MissingError
-from workbench.genotypes import kernels
+from workbench.genotypes import kernels, packing
 from workbench.genotypes.kernels import Narrow
 from workbench.genotypes.packing import PER_BYTE
 from workbench.linalg import blocks
@@ -46,6 +46,16 @@ def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
     return found
 
 
+def counted(packed: Any, n_samples: int) -> Matrix:
+    """Samples with 0, 1, 2 copies and with none known, of shape (rows, 4), for a block in our codes."""
+    if blocks.on_device(packed):
+        return kernels.counted(packed, n_samples)
+    found = np.empty((packed.shape[0], 4), np.int64)
+    _compiled().counted(np.ascontiguousarray(packed), kernels.last_byte(n_samples), found)
+    found[:, 0] += n_samples
+    return found
+
+
 def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
     """Ã Q of a block in our codes, as `kernels` computes it: it is needed once, and in float64."""
     return kernels.projected(packed, sites, q)
@@ -67,6 +77,9 @@ def warm_up() -> None:
     """Compile now, or read what an earlier process has compiled, so that no pass has to wait for it."""
     packed, sites = np.zeros((1, 1), np.uint8), np.ones((1, 3))
     normal(packed, sites, Narrow.of(np.ones((4, 1)), True))
+    counted(packed, 4)
+    packing.compiled = _compiled().packed_bytes
+    packing.pack(np.zeros((1, 4), np.uint8))
 
 
 @cache
@@ -77,4 +90,10 @@ def _compiled() -> SimpleNamespace:
         raise MissingError("The fast kernel needs numba: pip install 'dask-workbench[fast]'.") from err
     from workbench.genotypes import _lanes
 
-    return SimpleNamespace(normal=_lanes.normal, strip=_lanes.STRIP, numba=numba.__version__)
+    return SimpleNamespace(
+        normal=_lanes.normal,
+        counted=_lanes.counted,
+        packed_bytes=_lanes.packed_bytes,
+        strip=_lanes.STRIP,
+        numba=numba.__version__,
+    )

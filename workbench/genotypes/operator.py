@@ -38,6 +38,9 @@ class Kernel(Protocol):
     def normal(self, packed: Any, sites: Matrix, q: Narrow) -> Matrix:
         """ÃᵀÃ Q in float64."""
 
+    def counted(self, packed: Any, n_samples: int) -> Matrix:
+        """Samples with 0, 1, 2 copies and with none known, of shape (rows, 4)."""
+
     def projected(self, packed: Any, sites: Matrix, q: Narrow) -> Any:
         """Ã Q in the precision of Q."""
 
@@ -244,7 +247,7 @@ class _Reading:
         return Sums(product, triangle, learned)
 
     def _learned(self, packed: Any, keep: Matrix | None) -> Sites:
-        counts = kernels.counted(packed, self.n_samples)
+        counts = self.kernel.counted(packed, self.n_samples)
         reasons = self.rule.verdict(counts)
         numbers = self.rule.sites(counts, reasons == 0 if keep is None else (reasons == 0) & keep)
         return Sites(numbers, reasons, squares(counts, numbers))
