@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from tests.simulated import simulated_nvml
 from workbench.clusters.spec import ClusterSpec
 
 __all__ = ["simulated_nvml"]  # a fixture, for every test
+
+# A shell has what it starts in the background ignore Ctrl-C, and all that starts in turn: `make test &` would fail.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextlib.contextmanager

@@ -121,7 +121,10 @@ def to_planes(q: Matrix, dtype: Any) -> Matrix:
 
 def from_planes(z: Matrix, n_samples: int) -> Matrix:
     """What `to_planes` undoes, from shape (4, columns, bytes): (n_samples, columns)."""
-    return (z / _POWERS).transpose(2, 0, 1).reshape(-1, z.shape[1])[:n_samples]
+    _, columns, n_bytes = z.shape
+    found = np.empty((n_bytes, PER_BYTE, columns))
+    np.divide(z.transpose(2, 0, 1), _POWERS[:, 0], out=found)
+    return found.reshape(-1, columns)[:n_samples]
 
 
 _POWERS = 4.0 ** np.arange(PER_BYTE).reshape(PER_BYTE, 1, 1)
@@ -154,8 +157,8 @@ class Narrow:
 def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
     """ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
     xp, (height, n_bytes), width = namespace(packed), packed.shape, q.planes.shape[2]
-    means, factors = _numbers(packed, sites, q)
-    squared, left = factors * factors, xp.empty((height, width), q.planes.dtype)
+    factors, left = _numbers(packed, sites, q)[1], xp.empty((height, width), q.planes.dtype)
+    squared = factors * factors
     total = few = product = None
     pending = 0
     for x, y, part in _tiles(packed, sites, q, left):
@@ -173,8 +176,10 @@ def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
     if total is None:
         return np.zeros((q.n_samples, width))
     total += few
-    planes = total.transpose(0, 2, 1, 3).reshape(PER_BYTE, width, -1)[:, :, :n_bytes]
-    return from_planes(host(planes), q.n_samples) - host(means[:, 0].astype(np.float64) @ left)
+    planes = total[:, 0] if total.shape[1] == 1 else total.transpose(0, 2, 1, 3).reshape(PER_BYTE, width, -1)
+    found = from_planes(host(planes[:, :, :n_bytes]), q.n_samples)
+    found -= host(planes[0, :, n_bytes])
+    return found
 
 
 def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
@@ -203,35 +208,40 @@ _THREE = np.array([3.0, 0.0])
 def _tiles(packed: Any, sites: Matrix, q: Narrow, left: Any) -> Iterator[tuple[Any, Any, slice]]:
     """Some rows at a time, whose X Q − μ 1ᵀQ is put into their rows of `left`, (rows, columns).
 
-    With that come their decoded planes by pieces, (4, pieces, rows, bytes), in a buffer that is used again. What is
-    small is done for the whole block or in one call for all planes: where two threads compute, each call of NumPy costs
-    them microseconds to pass Python's lock on.
+    With that come their decoded planes by pieces, (4, pieces, rows, bytes), in a buffer that is used again. Behind the
+    samples of its first plane stand the means, and behind Q's −1ᵀQ: so products centre, and sum what centring takes.
+
+    Little is left to Python between one large product and the next: where two threads compute, one waits for the other
+    to pass Python's lock on whenever they meet there, and a processor that waited takes its time to go on.
     """
     xp, dtype, width = namespace(packed), q.planes.dtype, q.planes.shape[2]
     height, n_bytes = packed.shape
     rows, pieces = _cut(packed, dtype.itemsize, width)
-    step = -(-n_bytes // pieces)
+    step = -(-(n_bytes + 1) // pieces)
     planes = xp.zeros((PER_BYTE, rows, pieces * step), dtype)
     partial = xp.empty((PER_BYTE, pieces, rows, width), dtype)
     right = xp.zeros((PER_BYTE, pieces * step, width), dtype)
     right[:, :n_bytes] = beside(q.planes, packed)
+    right[0, n_bytes] = beside(-q.ones.astype(dtype), packed)
     right = right.reshape(PER_BYTE, pieces, step, width)
     masks = beside(_MASKS, packed)
-    means, _ = _numbers(packed, sites, q)
-    centres = means * beside(q.ones.astype(dtype), packed)
-    incomplete = sites[:, 2] != 0
-    between = xp.empty((rows if incomplete.any() else 0, n_bytes), dtype)
-    for part in _parts(height, rows):
-        p, n = packed[part], part.stop - part.start
-        decoded = planes[:, :n, :n_bytes]
+    means = _numbers(packed, sites, q)[0]
+    unknown = sites[:, 2] != 0
+    incomplete = [bool(unknown[part].any()) for part in _parts(height, rows)]
+    between = xp.empty((rows if any(incomplete) else 0, n_bytes), dtype)
+    decoded, x, partials, n = planes, planes, partial, -1
+    for part, fill in zip(_parts(height, rows), incomplete, strict=True):
+        p, mean, y = packed[part], means[part], left[part]
+        if len(p) != n:
+            n = len(p)
+            decoded, partials = planes[:, :n, :n_bytes], partial[:, :, :n]
+            x = planes[:, :n].reshape(PER_BYTE, n, pieces, step).transpose(0, 2, 1, 3)
         xp.bitwise_and(p, masks, out=decoded)
-        if incomplete[part].any():
-            _fill_missing(decoded, p, means[part], between[:n])
-        x = planes[:, :n].reshape(PER_BYTE, n, pieces, step).transpose(0, 2, 1, 3)
-        y, partials = left[part], partial[:, :, :n]
+        planes[0, :n, n_bytes] = mean[:, 0]
+        if fill:
+            _fill_missing(decoded, p, mean, between[:n])
         xp.matmul(x, right, out=partials)
-        xp.sum(partials, axis=(0, 1), out=y)
-        y -= centres[part]
+        partials.sum(axis=(0, 1), out=y)
         yield x, y, part
 
 
