@@ -13,6 +13,7 @@ from workbench.figures.gpus import Choice, gpu_list
 from workbench.figures.markup import duration, number, tag, whole_duration
 from workbench.hardware import Gpu, GpuProcess, GpuSlice, Inventory, inventory
 from workbench.hardware.gauges import Gauge
+from workbench.hardware.sampling import NO_DRIVER
 
 __all__ = ["open_page"]
 
@@ -75,6 +76,20 @@ async def test_a_run_says_what_was_forecast_what_it_took_and_what_it_cost_in_ene
     assert "Half of the blocks were on the CPU." in told
     assert html.count("report?beside=") == 1
     assert (await api("GET", "runs/r2")).content["cost"] == pytest.approx(1.95)
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [(NO_DRIVER, "none"), ("This account may not use the NVIDIA driver (NVML: No permission).", "unknown")],
+)
+async def test_gpus_that_nobody_can_ask_for_are_unknown_and_not_none(
+    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch, why: str, said: str
+) -> None:
+    found = machine().model_copy(update={"missing": {"gpus": why}})
+    monkeypatch.setattr(session, "hardware", lambda: found)
+    html = (await api("GET", "fragments/hardware")).content["html"]
+    assert f"GPU {said}" in text_of(html)
+    assert f'title="{why}"' in html
 
 
 async def test_a_view_that_there_is_not_names_those_that_there_are(open_page: Any, api: Any) -> None:

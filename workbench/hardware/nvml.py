@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from workbench.hardware.sampling import CAUSES
+from workbench.hardware.sampling import CAUSES, NO_DRIVER
 from workbench.hardware.sources import Sources, UnreadableError
 
 
@@ -28,7 +28,7 @@ def _initialise(library: Any) -> None:
     try:
         library.nvmlInit()
     except library.NVMLError_LibraryNotFound as err:
-        raise UnreadableError("No NVIDIA driver was found (NVML: library not found).") from err
+        raise UnreadableError(NO_DRIVER) from err
     except (library.NVMLError, OSError) as err:
         cause = CAUSES.get(type(err).__name__, "The NVIDIA driver doesn't answer")
         raise UnreadableError(f"{cause} (NVML: {str(err).rstrip('.')}).") from err

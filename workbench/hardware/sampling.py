@@ -23,6 +23,8 @@ CAUSES = {
 }
 """What NVML's errors at its start mean."""
 
+NO_DRIVER = "No NVIDIA driver was found (NVML: library not found)."
+
 QUANTITIES = (
     "utilisation",
     "memory_used",
@@ -273,7 +275,7 @@ def _initialise(library: Any) -> None:
     try:
         library.nvmlInit()
     except library.NVMLError_LibraryNotFound as err:
-        raise NoGpusError("No NVIDIA driver was found (NVML: library not found).", expected=_has_nodes()) from err
+        raise NoGpusError(NO_DRIVER, expected=_has_nodes()) from err
     except (library.NVMLError, OSError) as err:
         cause = CAUSES.get(type(err).__name__, "The NVIDIA driver doesn't answer")
         raise NoGpusError(f"{cause} (NVML: {str(err).rstrip('.')}).", expected=True) from err

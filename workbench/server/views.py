@@ -29,6 +29,7 @@ from workbench.figures.markup import (
     values_html,
     whole_duration,
 )
+from workbench.hardware.sampling import NO_DRIVER
 from workbench.runs.forecasting.forecast import span
 from workbench.runs.forecasting.machines import cost_text
 from workbench.runs.store import Energy
@@ -55,7 +56,9 @@ def hardware(sight: Sight, _: str) -> str:
         most = budget["limit"] - budget["reserve"]
         text = f"{size(budget['promised'])} of {size(most)}"
         pairs["Promised"] = meter("Memory promised to clusters", budget["promised"], most, text, memory=True)
-    pairs["GPU"] = _gpu_names(inventory) or tag("span", "none", class_="wb-Muted", title=missing.get("gpus"))
+    why = missing.get("gpus")
+    no_names = tag("span", "none" if why in (None, NO_DRIVER) else "unknown", class_="wb-Muted", title=why)
+    pairs["GPU"] = _gpu_names(inventory) or no_names
     shown = inventory.cuda.visible_devices
     if inventory.gpus and shown is not None:
         pairs["Visible"] = escape(f"CUDA_VISIBLE_DEVICES={shown}")
