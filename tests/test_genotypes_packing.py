@@ -65,6 +65,16 @@ def test_the_first_sample_sits_in_the_lowest_bits() -> None:
     assert pack(np.array([[1, 2, 0, 255, 2]], "u1")).tolist() == [[0b11_00_10_01, 0b10]]
 
 
+@pytest.mark.usefixtures("packing")
+def test_counts_are_packed_wherever_they_lie() -> None:
+    bytes_ = np.random.default_rng(0).integers(0, 3, 8 * 12 + 3).astype("u1")
+    for start in range(4):
+        counts = bytes_[start : start + 96].reshape(8, 12)
+        counts.flags.writeable = False
+        for part in (counts, counts[::2], counts[:, 4:], counts[:0], np.asfortranarray(counts)):
+            np.testing.assert_array_equal(unpack(pack(part), part.shape[1]), part)
+
+
 @pytest.mark.parametrize("coding", [COUNTS, PLINK, Coding((1, 0, None, 2)), Coding((0, None, 1, 2))])
 @pytest.mark.parametrize("missing", [255, 3, 0, 9])
 def test_every_coding_and_number_for_missing_is_looked_up_as_a_table_would(coding: Coding, missing: int) -> None:

@@ -126,7 +126,7 @@ def _arguments() -> argparse.Namespace:
     for flag in ("--quick", "--large", "--write", "--certificate"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--minutes", type=float, default=45.0)
+    parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", default="")
     return parser.parse_args()

@@ -146,7 +146,14 @@ def _address(array):  # type: ignore[no-untyped-def]
     return np.intp(array.ctypes.data)
 
 
-@numba.njit(nogil=True, cache=True)
+# Blocks may be read-only, as those of a mapped file are; with a type that says so all are taken by the same code.
+_BLOCK = types.Array(types.uint8, 2, "C", readonly=True)
+_FACTOR, _TOTAL = types.float32[:, ::1], types.float64[:, ::1]
+
+
+@numba.njit(
+    types.void(_BLOCK, _FACTOR, _FACTOR, types.float32[::1], _TOTAL, types.float64[::1]), nogil=True, cache=True
+)
 def normal(packed, sites, q, ones, total, shift):  # type: ignore[no-untyped-def]
     """Add ÃᵀÃ Q of a block to `total`, less what centring takes from every row, which is added to `shift`.
 
@@ -196,7 +203,7 @@ def normal(packed, sites, q, ones, total, shift):  # type: ignore[no-untyped-def
             pending = 0
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(types.void(_BLOCK, types.uint8, types.int64[:, ::1]), nogil=True, cache=True)
 def counted(packed, last, found):  # type: ignore[no-untyped-def]
     """Put the samples with 0, 1, 2 copies and with none known into the columns of `found`, the first less padding.
 
@@ -219,7 +226,11 @@ def counted(packed, last, found):  # type: ignore[no-untyped-def]
         found[row, 0], found[row, 1], found[row, 2], found[row, 3] = -one - two + both, one - both, two - both, both
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(
+    types.UniTuple(types.uint32, 2)(types.Array(types.uint32, 1, "C", readonly=True), types.uint32, types.uint8[::1]),
+    nogil=True,
+    cache=True,
+)
 def packed_bytes(four, gather, out):  # type: ignore[no-untyped-def]
     """Put codes, four as the bytes of each integer, into bytes of `out` by the product `gather`.
 

@@ -88,7 +88,10 @@ def _packed_by_compiled(counts: Any, packed: Any, three_is_missing: bool) -> boo
     whole = counts.dtype.kind in "iu" and counts.dtype.itemsize == 1 and counts.shape[1] == PER_BYTE * packed.shape[1]
     if compiled is None or not whole or not isinstance(counts, np.ndarray) or not counts.flags.c_contiguous:
         return False
-    seen, both = compiled(counts.reshape(-1).view(_FOUR), np.uint32(_GATHER), packed.reshape(-1))
+    four = counts.reshape(-1).view(_FOUR)
+    if not four.flags.aligned:
+        return False
+    seen, both = compiled(four, np.uint32(_GATHER), packed.reshape(-1))
     return not seen & ~_CODES and (three_is_missing or not both & _LOW)
 
 
