@@ -62,7 +62,7 @@ def measure(case: Case, folder: Path, rounds: int, seconds: float, threads: int,
     missing = {name: method.missing() for name, method in case.methods.items()}
     runs: dict[str, list[Row]] = {name: [] for name, why in missing.items() if not why}
     began, longest = time.monotonic(), 0.0
-    for turn in range(rounds):
+    for turn in range(2 * rounds if case.doubled else rounds):
         start = time.monotonic()
         if turn and start + longest - began > seconds:
             break
@@ -177,8 +177,8 @@ def _circumstances(given: argparse.Namespace) -> str:
     versions = ", ".join(f"{module.__name__} {module.__version__}" for module in (numpy, dask, scipy, sklearn))
     load = os.getloadavg()[0]
     return (
-        f"At most {given.rounds} rounds in turn, {given.threads} threads of {os.cpu_count()} processors, "
-        f"load {load:.1f} at the start, Python {sys.version.split()[0]}, {versions}."
+        f"At most {given.rounds} rounds in turn, of tall matrices {2 * given.rounds}, {given.threads} threads of "
+        f"{os.cpu_count()} processors, load {load:.1f} at the start, Python {sys.version.split()[0]}, {versions}."
     )
 
 
