@@ -175,6 +175,9 @@ async def test_a_verb_that_is_not_possible_is_told_which_are(api: Any) -> None:
     answer = await api("PUT", "clusters", {})
     assert answer.status == 405
     assert answer.content == {"message": "PUT is not possible here. Possible: GET, POST, DELETE."}
+    answer = await api("POST", "stream", {})
+    assert answer.status == 405
+    assert answer.content == {"message": "POST is not possible here. Possible: GET."}
 
 
 async def test_an_error_that_nobody_foresaw_is_a_500_without_its_insides(api: Any, session: Any) -> None:

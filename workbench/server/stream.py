@@ -18,7 +18,7 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.server.answers import to_json
 from workbench.server.bodies import parse_object, pick
-from workbench.server.handlers import AUTH_RESOURCE, check_range, check_theme
+from workbench.server.handlers import AUTH_RESOURCE, check_range, check_theme, refusal
 
 if TYPE_CHECKING:
     from workbench.server.app import Shared
@@ -55,6 +55,12 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
         await shared.keep_warm()
         shared.warm_up()
         await super().get(*args, **kwargs)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer with one sentence what is refused before the connection is open."""
+        error = kwargs["exc_info"][1] if "exc_info" in kwargs else None
+        self.set_header("Content-Type", "application/json; charset=UTF-8")
+        self.finish(to_json({"message": refusal(self.request.method, status_code, error, ["GET"])}))
 
     def open(self, *args: Any, **kwargs: Any) -> None:
         """Begin to send and to listen."""
