@@ -239,15 +239,26 @@ def test_no_worker_needs_more_memory_than_is_said_and_none_half_of_it(workers, n
     given = given | {each: str(folder / given[each]) for each in ("path", "to") if each in given}
     chosen = template(name)
     parameters = chosen.validate(given, threads=2, threads_per_worker=1)
+    said = chosen.needs(parameters).peak(2) + 8 * 2**20
+    most = 0
+    for _ in range(3):  # which worker gets which blocks when differs from run to run, and the most is what counts
+        measured = _grown(client, lambda: chosen.compute(parameters, client))
+        assert measured <= said, f"{measured / 1e6:.0f} MB measured, {said / 1e6:.0f} MB said"
+        most = max(most, measured)
+        if said <= 2 * most:
+            break
+    assert said <= 2 * most, f"{most / 1e6:.0f} MB measured, {said / 1e6:.0f} MB said"
+
+
+def _grown(client, compute):
+    """Bytes by which the worker that grows most does, by its peak."""
     pids = list(client.run(_own_pid).values())
-    client.run(gc.collect)
+    client.run(_trimmed)
     before = [_memory(pid, "VmRSS") for pid in pids]
     for pid in pids:
         Path(f"/proc/{pid}/clear_refs").write_text("5")
-    chosen.compute(parameters, client)
-    measured = max(_memory(pid, "VmHWM") - held for pid, held in zip(pids, before, strict=True))
-    said = chosen.needs(parameters).peak(2) + 8 * 2**20
-    assert measured <= said <= 2 * measured, f"{measured / 1e6:.0f} MB measured, {said / 1e6:.0f} MB said"
+    compute()
+    return max(_memory(pid, "VmHWM") - held for pid, held in zip(pids, before, strict=True))
 
 
 def test_each_template_of_the_catalogue_states_its_memory_and_work():
@@ -257,6 +268,14 @@ def test_each_template_of_the_catalogue_states_its_memory_and_work():
         needs = chosen.needs(chosen.validate({"size": "256MiB"}))
         assert needs.peak(1) > 0
         assert name not in tried or needs.work
+
+
+def _trimmed():
+    """Give back what earlier computations left, as what is taken again of it would not be seen."""
+    import ctypes
+
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def _own_pid():
