@@ -27,6 +27,7 @@ demo-gpus: install
 	exec python -m tests.simulated sh -c 'cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)'
 
 test: install .venv/.browser .venv/.plink
+	-@$(MAKE) --no-print-directory .venv-other/.installed
 	python -m pytest $(ARGS)
 
 check: install .venv/.labext-tools
@@ -56,7 +57,7 @@ gpu-bundle: install
 install: .venv/.installed
 
 clean:
-	rm -rf .venv .venv-peers build dist workbench/labextension labext/lib labext/node_modules labext/.yarn
+	rm -rf .venv .venv-peers .venv-other build dist workbench/labextension labext/lib labext/node_modules labext/.yarn
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.python:
@@ -84,6 +85,13 @@ clean:
 .venv-peers/.installed: tests/benchmarks/svd/peers.txt .venv/.python
 	$(PYTHON) -m venv --without-pip .venv-peers
 	$(BIN)/uv pip install --quiet --python .venv-peers/bin/python -r tests/benchmarks/svd/peers.txt
+	touch $@
+
+# Clusters under another Python are tested with this one; those tests are skipped, with a sentence, where none is found.
+.venv-other/.installed: constraints.txt tests/other_python.py .venv/.installed
+	rm -rf .venv-other
+	$(BIN)/uv venv --quiet --python "$$(python -m tests.other_python)" .venv-other
+	$(BIN)/uv pip install --quiet --python .venv-other/bin/python -c constraints.txt dask distributed numpy
 	touch $@
 
 # Some tests compare with PLINK and are skipped, with a sentence, where it can't be had.

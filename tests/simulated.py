@@ -49,7 +49,8 @@ def build(folder: Path, name: str = "libnvidia-ml.so.1", source: Path = SOURCE) 
 def computing(env: Mapping[str, str], folder: Path) -> dict[str, str]:
     """`env` where the devices seem to compute too: a driver that agrees, built into `folder`, and CuPy's stand-in."""
     build(folder, "libcuda.so.1", CUDA_SOURCE)
-    return {**env, "LD_LIBRARY_PATH": f"{folder}:{env['LD_LIBRARY_PATH']}", "PYTHONPATH": str(STANDIN)}
+    path = os.pathsep.join(filter(None, (str(STANDIN), env.get("PYTHONPATH"))))
+    return {**env, "LD_LIBRARY_PATH": f"{folder}:{env['LD_LIBRARY_PATH']}", "PYTHONPATH": path}
 
 
 def environment(folder: Path, gpus: int = 1, **settings: Any) -> dict[str, str]:
@@ -162,13 +163,13 @@ def _titled(folder: Path) -> Path:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a command that sees the eight GPUs of a simulated DGX-1, with a data folder of its own."""
+    """Run a command that sees the eight GPUs of a simulated DGX-1 and a CuPy, with a data folder of its own."""
     folder = Path(sys.prefix) / "simulated-gpus"
     try:
         build(folder)
+        env = computing(environment(folder, preset="dgx1", memory=16 * GIB, load="wave"), folder)
     except FileNotFoundError as err:
         sys.exit(str(err))
-    env = environment(folder, preset="dgx1", memory=16 * GIB, load="wave")
     env["DASK_WORKBENCH__DATA_FOLDER"] = str(folder / "data")
     env["DASK_WORKBENCH__SYSFS"] = str(_sysfs(folder / "sys"))
     paths = (str(_titled(folder / "jupyter")), env.get("JUPYTER_CONFIG_PATH"))

@@ -1,6 +1,9 @@
+import platform
+
 import pytest
 
 from tests.test_backend import device_client
+from workbench import remote
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError
@@ -62,6 +65,18 @@ def test_a_cluster_is_measured_in_all_its_threads(quick_client, spec, small_piec
     assert 0 < found.task_seconds < 1
     assert found.load >= 0
     assert Calibration.model_validate_json(found.model_dump_json()) == found
+
+
+def test_a_cluster_elsewhere_teaches_nothing_about_this_machine(quick_client, spec, data_folder, monkeypatch):
+    # To those who ask, all workers are on another machine than this one.
+    monkeypatch.setattr(remote, "place", lambda: "here")
+    monkeypatch.setattr(calibration, "_rates", lambda *_, **__: [dict.fromkeys(rates.KINDS, 1e9)])
+    found = calibration.measure(quick_client, spec)
+    assert found.measured == "elsewhere"
+    assert found.machine == platform.node()
+    calibration.keep(found)
+    assert calibration.for_spec(spec) is None
+    assert calibration.kept("elsewhere") == (found,)
 
 
 def test_gpus_are_measured_by_the_same_pieces_made_of_cupys_arrays(device_client, data_folder, small_pieces):

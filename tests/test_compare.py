@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+import re
 import warnings
 
 import dask.config
@@ -24,8 +25,9 @@ from workbench.runs.comparing.compare import plan_comparison, read_request, subm
 from workbench.runs.comparing.comparisons import Comparison, Request, Row, Sample
 from workbench.runs.comparing.past import compare_runs
 from workbench.runs.comparing.table import as_markdown, export, remarks, summarise
-from workbench.runs.statistics import amdahl, cores_for, efficiency, outliers, ratio, spread
+from workbench.runs.statistics import amdahl, cores_for, outliers, ratio, spread
 from workbench.runs.store import Check, Run
+from workbench.server.compare_view import _bars
 
 GIB = 2**30
 
@@ -102,7 +104,7 @@ def test_the_interval_of_few_times_holds_what_it_says(count, confidence):
 
 def test_three_times_are_too_few_to_be_sure_and_many_are_judged_by_the_normal_law():
     assert ratio(times(2, 3), times(1, 3)).difference == "unsure"
-    assert ratio([2.0], [1.0, 1.1]) == (2.0 / 1.05, None, None, 0.0, "unsure")
+    assert ratio([2.0], [1.0, 1.1]) == (pytest.approx(2.0 / 1.1**0.5), None, None, 0.0, "unsure")
     assert ratio(times(0.5, 30), times(1, 30)).difference == "faster"
 
 
@@ -128,12 +130,6 @@ def test_cores_that_equal_a_time_are_interpolated_extrapolated_or_none_at_all():
     assert cores_for(measured, 3.0) == (pytest.approx(8), "extrapolated")
     assert cores_for(measured, 1.9) == (None, "never")
     assert cores_for([(2, 6.0)], 1.0) == (12, "proportional")
-
-
-def test_efficiency_is_one_where_scaling_is_ideal():
-    assert efficiency((1, 8.0), (4, 2.0)) == 1
-    assert efficiency((1, 8.0), (4, 4.0)) == 0.5
-    assert efficiency((1, 8.0), (4, 10.0), weak=True) == 0.8
 
 
 # -- agreement
@@ -167,7 +163,7 @@ def test_the_table_says_which_is_faster_and_by_how_much():
     found = summarise(comparison(row("one", times(6)), row("two", times(3, seed=1)), row("same", times(6, seed=2))))
     assert found.agree is True
     assert "two is the fastest" in found.verdict
-    assert "1.97 times as fast as one" in found.verdict
+    assert "1.98 times as fast as one" in found.verdict
     assert "No difference between one and same." in found.verdict
     assert found.rows[1].ratio == pytest.approx(0.5, rel=0.05)
     assert [each.difference for each in found.rows] == [None, "faster", "none"]
@@ -494,6 +490,29 @@ def test_runs_of_the_past_show_in_what_they_differ(data_folder, capsys):
         compare_runs(["aaaaaa"])
 
 
+def test_runs_that_kept_no_answer_are_not_said_to_have_the_same(data_folder, capsys):
+    # One returned 9 000 000 and the other 18 000 000; what is kept of both is that they had nine tasks.
+    about = {"workload": store.WATCHED, "cluster": "calm-otter", "status": "done", "result": {"tasks": 9}}
+    for name, given in (("watched-aaaaaa", {"name": "nine"}), ("watched-bbbbbb", {"name": "eighteen"})):
+        store.create(Run(id=name, seconds=2.0, parameters=given, **about))
+    found = summarise(compare_runs(["aaaaaa", "bbbbbb"]))
+    assert found.agree is None
+    assert found.agreement == (
+        "watched-aaaaaa (nine) on calm-otter and watched-bbbbbb (eighteen) on calm-otter kept no answer, "
+        "so there is none to compare."
+    )
+    assert main(["compare", "--runs", "aaaaaa", "bbbbbb"]) == 0
+    said = capsys.readouterr().out
+    assert "kept no answer" in said
+    assert "the same" not in said
+
+
+def test_answers_are_compared_where_some_are_kept_and_the_others_named():
+    one = Answer("a", "x", {"value": 1.0}, "float64", None)
+    found = agreement([one, one._replace(who="b"), one._replace(who="c", result=None)])
+    assert found == (True, "All answers are the same. c kept no answer, so there is none to compare.")
+
+
 def test_the_command_line_shows_saves_and_lists(data_folder, capsys, tmp_path):
     comparisons.create(comparison(row("one", times(6)), row("two", times(3, seed=1))))
     assert main(["comparisons"]) == 0
@@ -536,3 +555,16 @@ def test_the_page_refers_to_nothing_outside_of_itself():
     text = page(comparison(row("one", times(6)), row("two", times(3, seed=1))))
     assert "<script src" not in text
     assert "<link" not in text
+
+
+def test_a_page_that_stands_alone_has_no_button_that_nobody_hears():
+    found = comparison(row("one", times(6)), row("two", times(3, seed=1)))
+    assert "Put the table into a cell" not in page(found)
+    assert "Put the table into a cell" in json.dumps(ComparisonFigure("light", found).item())
+
+
+def test_bars_in_the_sidebar_are_drawn_to_one_scale():
+    bars = _bars(summarise(comparison(row("one", times(6)), row("two", times(3, seed=1)))))
+    assert [float(share) for share in re.findall(r"width: ([\d.]+)%", bars)] == pytest.approx([100, 50], abs=2)
+    # A number beside a bar takes its room, and not the same of each.
+    assert re.findall(r'wb-Meter-text">([^<]*)<', bars) == ["", ""]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 import subprocess
 import sys
 import time
@@ -15,8 +16,9 @@ import pytest
 
 import workbench
 from tests.conftest import using_data_folder
+from workbench.cli import main
 from workbench.clusters import control, processes, records
-from workbench.clusters.connect import connect, security
+from workbench.clusters.connect import _compare_versions, connect, security
 from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
@@ -89,6 +91,23 @@ def test_a_scheduler_that_does_not_answer_says_how_to_stop_it(
         connect("bold-heron")
 
 
+@pytest.mark.parametrize("verb", ["scale bold-heron 1", "scale bold-heron --adapt 0 1", "restart bold-heron"])
+def test_a_verb_that_nobody_hears_is_an_error(
+    verb: str, data_folder: Path, spec: ClusterSpec, asleep: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = spec.model_copy(update={"protocol": "tcp"})
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=None
+    ) as others:
+        address = others.scheduler_address
+        record = ClusterRecord(name="bold-heron", spec=plain, status="ready", scheduler_address=address, **asleep)
+        records.create(record)
+        assert main(verb.split()) != 0
+    said = capsys.readouterr().err
+    assert "Nothing was done: the scheduler of bold-heron" in said
+    assert address in said
+
+
 def test_a_cluster_whose_keys_are_gone_says_so(data_folder: Path, spec: ClusterSpec, asleep: dict[str, Any]) -> None:
     records.create(ClusterRecord(name="bold-heron", spec=spec, status="ready", **asleep))
     with pytest.raises(MissingError, match="keys of bold-heron are gone"):
@@ -101,8 +120,18 @@ def test_a_cluster_without_encryption_needs_no_keys(spec: ClusterSpec) -> None:
 
 def test_another_dask_is_warned_of(running: ClusterRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask, "__version__", "2020.1.0")
-    with pytest.warns(UserWarning, match=r"calm-otter runs dask .* this Python has dask 2020.1.0"):
+    with pytest.warns(UserWarning, match=r"calm-otter runs dask .* this process has dask 2020.1.0"):
         connect("calm-otter").close()
+
+
+def test_another_python_is_warned_of(spec: ClusterSpec) -> None:
+    record = ClusterRecord(name="calm-otter", spec=spec, versions={"python": "3.99.1", "dask": dask.__version__})
+    with pytest.warns(UserWarning, match=r"calm-otter runs python 3\.99\.1, this process has python 3\..*may end"):
+        _compare_versions(record)
+    same = record.model_copy(update={"versions": {"python": platform.python_version()}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _compare_versions(same)
 
 
 def test_the_same_dask_is_not_warned_of(running: ClusterRecord) -> None:

@@ -7,7 +7,11 @@ from typing import Any
 import dask.array as da
 from distributed import Client, LocalCluster
 
-from workbench.runs.counting import group_counts, progress_of
+from workbench import remote
+from workbench.runs.counting import progress_of
+from workbench.travelling import Travelling
+
+group_counts = Travelling(remote.group_counts)
 
 
 def _counted(client: Client) -> tuple[int, int]:

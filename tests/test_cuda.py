@@ -22,7 +22,7 @@ from workbench.clusters.devices import check, devices_of
 from workbench.clusters.plan import ClusterChoices, GpuChoices, choices_of, plan
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, MissingError
+from workbench.errors import BadInputError, ConflictError, MissingError, install
 from workbench.hardware import Gpu, GpuSlice, Inventory, profiles
 from workbench.hardware.sources import installed_version
 from workbench.runs import runner
@@ -118,7 +118,8 @@ def test_the_form_has_fields_for_gpus_only_where_they_mean_something() -> None:
     more = set(GpuChoices.model_fields) - set(ClusterChoices.model_fields)
     assert more == {"devices", "device_memory_limit", "rmm_pool_size"}
     assert choices_of("gpus", machine()) is GpuChoices
-    assert choices_of("cpu", with_gpus(gpu(0))) is choices_of("ucx", machine()) is ClusterChoices
+    assert choices_of("cpu", with_gpus(gpu(0))) is ClusterChoices
+    assert set(choices_of("ucx", machine()).model_fields) - set(ClusterChoices.model_fields) == {"ucx_tls", "interface"}
 
 
 # What is refused
@@ -184,7 +185,8 @@ def test_the_package_that_fits_the_driver_is_named(driver: str | None, extra: st
     there = with_gpus(gpu(0))
     there = there.model_copy(update={"cuda": there.cuda.model_copy(update={"version": driver})})
     reasons = {profile.name: profile.reason for profile in profiles(there, version={}.get)}
-    assert reasons["gpu"] == reasons["gpus"] == f"Needs dask-cuda: pip install 'dask-workbench[{extra}]'."
+    assert reasons["gpu"] == reasons["gpus"] == f"Needs dask-cuda: {install(extra)}."
+    assert f"'dask-cuda[cu{extra[-2:]}]==" in install(extra)
 
 
 def test_with_a_gpu_and_the_packages_its_profiles_are_there() -> None:
@@ -276,7 +278,17 @@ def test_over_infiniband_each_worker_has_the_card_nearest_to_its_gpu(
         spec.why
     )
     assert f"# UCX_NET_DEVICES={' '.join(near)}" in spec.code()
-    assert plan("ucx", dgx1, version=PACKAGES.get, infiniband=lambda: False).network_cards == ()
+    for spec, why in (
+        (plan("ucx", dgx1, version=PACKAGES.get, infiniband=lambda: False), "left out: UCX has no transport for them"),
+        (plan("ucx", dgx1, version=PACKAGES.get, interface="ib0"), "are not shared out among the GPUs: all use ib0"),
+        (plan("ucx", simulated_nvml.inventory(), version=PACKAGES.get), "this machine has no InfiniBand or RoCE card"),
+        (
+            plan("ucx", dgx1.model_copy(update={"topology": None}), version=PACKAGES.get, infiniband=lambda: True),
+            "not every GPU has one near it that is up",
+        ),
+    ):
+        assert spec.network_cards == ()
+        assert why in " ".join(spec.why)
 
 
 SPECS = """

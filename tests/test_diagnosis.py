@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,10 @@ def test_tiny_blocks_are_named_with_the_number_of_tasks_and_a_better_size(client
     stored = run.model_copy(update={"resolved": {**run.resolved, "dtype": "uint8"}})
     found = diagnose(stored, recorded, measured)
     assert found is not None
-    assert "blocks of 8 MB would make about 5: chunks=1000kB" in found.sentence
+    assert (
+        "blocks of 8 MB would make about 5: chunks=1000kB, which counts uint8 as it is stored; as float64 it takes 8 "
+        "times as much" in found.sentence
+    )
 
 
 def test_fewer_blocks_than_threads_leave_threads_without_work(client: Client, record: Any) -> None:
@@ -345,7 +349,10 @@ def test_waiting_is_for_the_disk_where_a_task_reads_or_writes_and_for_a_core_els
         assert told(name).shares["disk"] == pytest.approx(0.75), name
     for name in ("spread", "thread-sum", "multiply", "restore"):
         assert told(name).shares["disk"] == 0, name
-        assert "For 75 % tasks held a thread and waited: for a core that was busy" in told(name).sentence
+        assert told(name).sentence == (
+            "For 75 % of the time tasks held a thread and waited: for a core that was busy, a file or a network; for "
+            "25 % they computed. Look what else uses these cores, disks and links."
+        )
 
 
 def test_shares_add_up_to_one_for_whatever_was_recorded() -> None:
@@ -397,3 +404,46 @@ def test_terminal_report_and_panels_show_the_shares_and_the_sentence(capsys: Any
     assert "Where the time went" in page
     assert diagnosis_html(found.model_dump()) in page
     assert "Of the workers&#x27; time: computing 56 %" in page
+
+
+def with_memory(*samples: tuple[float, int, float]) -> Diagnosis:
+    """Diagnosis of two workers in good order that held so many MB of 1074: (time, worker, MB)."""
+    told = [
+        WorkerSample(f"tcp://h:{worker}", str(worker), at, 100.0, round(held * 1e6), 1_074_000_000, 0, 1, 1)
+        for at, worker, held in samples
+    ]
+    rows = [
+        task("dot" if at < 20 else "join", f"tcp://h:{worker}", at / 10 + 0.002, at / 10 + 0.1)
+        for worker in (1, 2)
+        for at in range(1, 40)
+    ]
+    run = Run(id="good", workload="w", cluster="c", started=0.0, seconds=4.0)
+    found = diagnose(run, replace(batch(*rows), samples=tuple(told)))
+    assert found is not None
+    return found
+
+
+def test_the_most_memory_is_kept_with_the_worker_and_the_task_that_it_computed() -> None:
+    found = with_memory((0.5, 1, 300), (2.55, 2, 500), (2.56, 1, 400), (-5.0, 1, 1000))
+    assert found.peak is not None
+    assert (found.peak.worker, found.peak.task, found.peak.bytes) == ("2", "join", 500_000_000)
+    assert found.sentence.startswith("Nothing avoidable was found")
+    said = "500 of 1074 MB (47 %) by worker 2, in 'join'"
+    assert found.peak.text() == said
+    assert said in diagnosis_html(found.model_dump(mode="json")).replace("&#x27;", "'")
+
+
+def test_memory_that_is_nearly_used_up_is_said_before_all_else() -> None:
+    found = with_memory((0.5, 1, 300), (1.55, 1, 820))
+    assert found.sentence.startswith(
+        "There was little memory left: 820 of 1074 MB (76 %) by worker 1, in 'dot'. "
+        "Dask pauses a worker at 80 % and ends it at 95 %. Try: smaller chunks, or more memory for each worker. "
+    )
+    assert "Nothing avoidable" not in found.sentence
+    assert "Of the time nothing avoidable was found" in found.sentence
+
+
+def test_the_terminal_says_how_much_memory_a_run_took(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(id="a-1", workload="w", cluster="c", seconds=4.0, diagnosis=with_memory((1.55, 1, 500)))
+    terminal.show_run(run)
+    assert "500 of 1074 MB (47 %)" in " ".join(capsys.readouterr().out.split())

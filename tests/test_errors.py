@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
-from workbench.errors import BadInputError, NotFoundError
+from workbench.errors import PACKAGES, BadInputError, NotFoundError, install
 from workbench.workloads.registry import template
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_a_name_of_thousands_of_characters_is_repeated_in_part_only() -> None:
@@ -23,3 +28,20 @@ def test_a_path_is_told_whole_and_an_error_travels_between_processes() -> None:
     path = "/somebody/s/very/long/path" * 8
     error = pickle.loads(pickle.dumps(BadInputError(f"{path} is missing.")))
     assert str(error) == f"{path} is missing."
+
+
+def test_nobody_is_told_to_install_a_name_or_clone_an_address_that_somebody_else_could_take() -> None:
+    told = re.compile(r"dask-workbench\[|pip install [^\n`”]*dask-workbench|github\.com/dask-workbench|git clone")
+    kinds = {".py", ".ts", ".tsx", ".md", ".ipynb", ".toml", ".yaml", ".yml", ".json", ".sh", ".txt"}
+    places = [path for name in ("workbench", "labext/src", "notebooks", "binder") for path in (ROOT / name).rglob("*")]
+    files = [path for path in (*places, *ROOT.glob("*")) if path.suffix in kinds and path.is_file()]
+    files = [path for path in files if "labextension" not in path.parts]
+    assert len(files) > 100
+    assert [str(path) for path in files if told.search(path.read_text())] == []
+
+
+def test_hints_name_what_the_extras_bring() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {name: list(packages) for name, packages in PACKAGES.items()} == {name: extras[name] for name in PACKAGES}
+    assert set(extras) - set(PACKAGES) == {"test"}
+    assert install("cuda13") == "pip install 'dask-cuda[cu13]==26.10.*' 'cupy-cuda13x[ctk]>=14.2'"

@@ -11,6 +11,7 @@ import pytest
 from dask.utils import format_bytes
 
 from tests.test_calibration import example, small_pieces
+from workbench.cli.runs import refuse_what_wont_fit
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
@@ -119,7 +120,7 @@ from workbench.session import Session
 session, found = Session(), devices_of(inventory())
 def told(name, parameters, **changes):
     spec = ClusterSpec(profile="gpus", n_workers=2, threads_per_worker=1, devices=tuple(each.uuid for each in found),
-                       **({"memory_limit": 32 * 2**30} | changes))
+                       cupy=True, **({"memory_limit": 32 * 2**30} | changes))
     forecast = session.forecast(name, parameters, spec)
     return [forecast.verdict, forecast.sentence, forecast.device_memory, forecast.memory_per_worker, forecast.chunks]
 svd = {"dtype": "float64", "method": "dask"}
@@ -160,7 +161,29 @@ def test_on_gpus_it_is_the_cards_memory_that_must_hold_it_beside_the_workers(sim
     assert ("in a worker at most" in sentence, on_gpu) == (True, None)
 
 
-AWAY = ClusterSpec(profile="gpu", n_workers=1, threads_per_worker=1, memory_limit=2**32, devices=("GPU-away",))
+AWAY = ClusterSpec(
+    profile="gpu", n_workers=1, threads_per_worker=1, memory_limit=2**32, devices=("GPU-away",), cupy=True
+)
+
+
+def test_what_can_not_run_is_refused_before_in_the_words_of_the_run(data_folder):
+    without = AWAY.model_copy(update={"cupy": False})
+    lost = {"can_compute": False, "warning": "GPU 0 is hot."}
+    on = ready(data_folder, AWAY)
+    for record in (
+        ready(data_folder, without),
+        on.model_copy(update=lost),
+        on.model_copy(update={"status": "starting", "message": None}),
+    ):
+        found = Session().forecast("array_sum", {"size": "1MiB"}, record)
+        with pytest.raises(ConflictError) as refused:
+            submit("array_sum", {"size": "1MiB"}, record, force=True)
+        assert (found.verdict, found.fits, found.sentence) == ("can't run", False, str(refused.value))
+    assert Session().forecast("array_sum", {"size": "1MiB"}, on).verdict == "fits"
+    before_any_start = Session().forecast("array_sum", {"size": "1MiB"}, without)
+    assert (before_any_start.verdict, before_any_start.fits) == ("can't run", False)
+    with pytest.raises(ConflictError, match="Its workers have no CuPy"):
+        refuse_what_wont_fit(before_any_start, force=True)
 
 
 def test_of_a_gpu_that_nobody_sees_here_the_spec_tells_the_memory_or_its_worker_is_judged(data_folder):
@@ -295,7 +318,7 @@ def _memory(pid, name):
 def test_hardware_that_was_never_measured_has_no_time_and_the_remedy_is_named(data_folder):
     found = Session().forecast("array_sum", {"size": "1GiB"}, SPEC)
     assert found.seconds is None
-    assert "workbench calibrate" in found.sentence
+    assert "calibrate this hardware first" in found.sentence
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in CASES} & set(RANDOM)))
@@ -407,7 +430,10 @@ def test_what_was_published_for_one_workload_is_not_told_for_another():
     names = {
         name: [one.name for one, _ in machines.comparable(name, {"dtype": "uint8"}, 400 * 10**9)] for name in RANDOM
     }
-    assert names["compressed_svd"] == ["a DGX-2 with sixteen V100 (2020)"]
+    assert names["compressed_svd"] == [
+        "a laptop (2020), if its numbers had one byte",
+        "a DGX-2 with sixteen V100 (2020)",
+    ]
     assert names["array_sum"] == names["transpose_sum"] == []
 
 

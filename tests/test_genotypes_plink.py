@@ -7,6 +7,7 @@ import http.server
 import shutil
 import subprocess
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInputError
-from workbench.genotypes import PLINK, open_genotypes, read_plink
+from workbench.genotypes import PLINK, open_genotypes, pack_to_zarr, read_plink
 
 _NEEDS = "needs Debian's {0}: sh tests/apt-install.sh {0}"
 
@@ -239,3 +240,28 @@ def test_samples_of_equal_names_are_told_apart_by_their_families(tmp_path: Path)
 def test_a_bed_file_says_itself_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"says itself what is in it: leave out missing"):
         open_genotypes(_tiny(tmp_path), missing=3)
+
+
+def test_a_long_allele_takes_the_room_of_one_long_allele(tmp_path: Path) -> None:
+    bed, rows, long = _tiny(tmp_path), 20_000, "A" * 5000
+    bed.write_bytes(b"\x6c\x1b\x01" + b"\0\0" * rows)
+    bed.with_suffix(".bim").write_text("1 rs1 0 1 G A\n" * (rows - 1) + f"1 {long} 0 1 {long} C\n")
+    bed.with_suffix(".fam").write_text("f a 0 0 1 2\n" * 4 + f"f {long} 0 0 1 2\n")
+    tracemalloc.start()
+    genotypes = read_plink(bed)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # With the room of the longest for each, the alleles alone would take 800 MB.
+    assert most < 60e6
+    variants = genotypes.variants
+    assert variants.alleles is not None
+    assert variants.alleles[-1].tolist() == ["C", long]
+    assert variants.alleles[0].tolist() == ["A", "G"]
+    assert genotypes.samples[-1] == f"f_{long}"
+    tracemalloc.start()
+    stored = pack_to_zarr(genotypes, tmp_path / "s.zarr")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 120e6
+    assert stored.variants.alleles is not None
+    assert stored.variants.alleles[-1].tolist() == ["C", long]

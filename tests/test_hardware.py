@@ -352,7 +352,7 @@ def test_all_four_profiles_are_offered_and_one_that_cannot_be_had_says_why_and_w
     assert reasons["cpu"] is None
     for name in ("gpu", "gpus"):
         assert str(reasons[name]).startswith("No NVIDIA driver was found (NVML: library not found): install")
-    assert str(reasons["ucx"]).startswith("Needs distributed-ucxx: pip install 'dask-workbench[ucx]'")
+    assert str(reasons["ucx"]).startswith("Needs distributed-ucxx: pip install 'distributed-ucxx-cu13==")
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_the_remedy_fits_the_cause(tmp_path: Path, nvml: Any, reason: str) -> No
 
 def test_with_a_gpu_the_missing_package_is_named_with_its_command(tmp_path: Path) -> None:
     reasons = offered(inventory(machine(tmp_path, nvml=lambda: FakeNvml(1))))
-    assert str(reasons["gpu"]).startswith("Needs dask-cuda: pip install 'dask-workbench[cuda13]'")
+    assert str(reasons["gpu"]).startswith("Needs dask-cuda: pip install 'dask-cuda[cu13]==")
 
 
 def test_an_inventory_is_json_both_ways_and_frozen(tmp_path: Path) -> None:

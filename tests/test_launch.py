@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
+import re
 import sys
 from pathlib import Path
 from typing import get_args
@@ -9,7 +11,9 @@ from typing import get_args
 import dask
 import pytest
 
+import workbench
 from workbench.clusters import control, launch, records
+from workbench.clusters.plan import GpuChoices
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec, ProfileName
 from workbench.errors import BadInputError, ConflictError, MissingError
@@ -107,3 +111,27 @@ def test_this_python_given_by_its_path_is_the_same(data_folder: Path, spec: Clus
     record = launch.launch(spec.model_copy(update={"python": sys.executable}), force=True)
     assert os.getsid(int(record.pid or 0)) == record.pid
     asyncio.run(control.stop(record))
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("workers", "n_workers"),
+        ("n_worker", "n_workers"),
+        ("memory_limit", "memory, which is that of all workers together"),
+        ("threads", "threads_per_worker"),
+        ("idle_time_out", "idle_timeout"),
+    ],
+)
+def test_a_word_that_start_does_not_have_is_answered_with_the_one_that_was_meant(given: str, meant: str) -> None:
+    with pytest.raises(BadInputError, match=rf"^start\(\) has no '{given}'; did you mean {meant}\? Choose from: "):
+        workbench.start("cpu", **{given: 1})
+    with pytest.raises(BadInputError, match=f"did you mean {meant}"):
+        workbench.Session().plan("cpu", **{given: 1})
+
+
+def test_start_names_all_that_can_be_chosen_with_its_type_and_says_what_it_is() -> None:
+    signature = inspect.signature(workbench.start)
+    assert set(GpuChoices.model_fields) <= set(signature.parameters)
+    assert all(each.annotation is not each.empty for each in signature.parameters.values())
+    assert all(re.search(rf"\b{name}\b", workbench.start.__doc__ or "") for name in signature.parameters)

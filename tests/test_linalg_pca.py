@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import warnings
 from typing import Any
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
-from sklearn import decomposition
+from scipy.sparse import coo_array, csc_array, csr_array
+from sklearn import config_context, decomposition
+from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import estimator_checks_generator
+from sklearn.utils.estimator_checks import check_dataframe_column_names_consistency, estimator_checks_generator
 
-from workbench.linalg import PCA, pca
+from workbench.linalg import PCA, pca, svd, svd_compressed
+from workbench.linalg.blocks import ArrayError, ArrayTypeError
 from workbench.linalg.pca import NotFittedError
 
 Matrix = np.ndarray[Any, Any]
@@ -78,7 +84,7 @@ def test_half_precision_and_numbers_without_squares_lose_no_accuracy(shape: tupl
     theirs = theirs / theirs.std(axis=0) if scale else theirs
     for given, unit in ((x, 1.0), (double * 1e160, 1e160), (double * 1e-300, 1e-300)):
         ours = pca(da.from_array(given, chunks=(50, 60)), 3, scale=scale, tol=1e-6)
-        np.testing.assert_allclose(ours.mean_ / unit, double.mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(ours.mean_ / unit, double.mean(axis=0), rtol=1e-12 if given is not x else 1e-7)
         scores = theirs @ ours.components_.T * (1 if scale else unit)
         np.testing.assert_allclose(ours.transform(given), scores, rtol=2e-3, atol=2e-3 * abs(scores).max())
 
@@ -119,7 +125,7 @@ def test_single_precision_stays() -> None:
 
 def test_it_says_what_is_wrong() -> None:
     x = da.from_array(samples(20, 10), chunks=(5, 10))
-    with pytest.raises(ValueError, match=r"n_components=11 must be a whole number between 1 and .*=10"):
+    with pytest.raises(ValueError, match=r"n_components=11 must be between 0 and .*=10; or None for all"):
         PCA(11).fit(x)
     with pytest.raises(NotFittedError, match="Call fit"):
         PCA(2).transform(x)
@@ -153,3 +159,179 @@ def checks() -> list[Any]:
 @pytest.mark.parametrize(("estimator", "check"), checks())
 def test_it_is_an_estimator_to_scikit_learn(estimator: PCA, check: Any) -> None:
     check(estimator)
+
+
+# --- the numbers' own habits -------------------------------------------------------------------------------------
+
+
+def test_single_precision_stays_single_in_all_that_is_learned_and_given() -> None:
+    x = samples(300, 20).astype(np.float32)
+    ours = PCA(3, scale=True).fit(da.from_array(x, chunks=(100, 20)))
+    learned = ("components_", "singular_values_", "explained_variance_", "explained_variance_ratio_", "mean_", "scale_")
+    scores = ours.transform(x)
+    given = [ours.inverse_transform(scores), ours.score_samples(x), ours.get_covariance(), ours.get_precision()]
+    assert {getattr(ours, name).dtype for name in learned} | {each.dtype for each in given} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize("count", [0, 4, 12])
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("whiten", [False, True])
+def test_covariance_and_likelihood_are_those_of_the_data_whatever_was_scaled(
+    count: int, scale: bool, whiten: bool
+) -> None:
+    x = samples(400, 12)
+    unit = x.std(axis=0) if scale else np.ones(12)
+    theirs = decomposition.PCA(count, svd_solver="full").fit(x / unit)
+    ours = PCA(count, scale=scale, whiten=whiten, tol=1e-10).fit(x)
+    covariance = unit[:, None] * theirs.get_covariance() * unit
+    np.testing.assert_allclose(ours.get_covariance(), covariance, rtol=1e-8)
+    np.testing.assert_allclose(ours.get_precision() @ covariance, np.eye(12), atol=1e-8)
+    expected = theirs.score_samples(x / unit) - np.log(unit).sum()
+    lazy = ours.score_samples(da.from_array(x, chunks=(90, 5)))
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-8)
+    assert ours.score(x) == pytest.approx(expected.mean())
+
+
+def test_likelihood_is_a_number_where_no_variance_is_left() -> None:
+    x = samples(5, 30)
+    ours = PCA().fit(x)
+    assert np.isfinite(ours.score_samples(x)).all()
+    assert ours.score(x) > ours.score(x + 1)
+    with pytest.raises(ValueError, match="NaN at row 3, column 7"):
+        ours.score_samples(np.where(np.arange(150).reshape(5, 30) == 97, np.nan, x))
+
+
+def test_a_share_of_the_variance_takes_no_more_components_than_it_needs() -> None:
+    x = samples(600, 200)
+    shares = decomposition.PCA(svd_solver="full").fit(x).explained_variance_ratio_.cumsum()
+    a = da.from_array(x, chunks=(200, 200))
+    for count in (1, 4, 6, 150):
+        ours = PCA(float(shares[count - 1]) - 1e-9, tol=1e-7).fit(a)
+        assert ours.n_components_ == count == len(ours.components_) == len(ours.certificate_.bound)
+        assert (abs(ours.explained_variance_ratio_.cumsum() - shares[:count]) < 1e-6).all()
+    few = PCA(0.9, keep=False).fit(a)
+    assert few.certificate_.angle < 0.1
+    assert few.n_components_ < 6
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_likeliest_number_of_components_is_the_one_scikit_learn_finds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, columns = int(rng.integers(20, 300)), int(rng.integers(2, 15))
+    x = rng.standard_normal((rows, columns)) * np.where(np.arange(columns) < columns // 2, 3, 1) * 100.0 ** (seed % 3)
+    if seed % 2:
+        x[:, -1] = x[:, 0]
+    expected = decomposition.PCA("mle", svd_solver="full").fit(x).n_components_
+    assert PCA("mle", tol=1e-8).fit(x).n_components_ == expected
+
+
+@pytest.mark.parametrize("shape", [(200_000, 40), (40, 200_000)])
+def test_an_array_in_memory_is_not_copied(shape: tuple[int, int]) -> None:
+    x = np.random.default_rng(0).standard_normal(shape)
+    tracemalloc.start()
+    try:
+        scores = PCA(2, tol=0.5, max_passes=2).fit(x).transform(x)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert scores.shape == (shape[0], 2)
+    assert peak < x.nbytes / 2
+
+
+# --- DataFrames --------------------------------------------------------------------------------------------------
+
+
+def frame(rows: int = 60) -> Any:
+    return pd.DataFrame(samples(rows, 4), columns=["tall", "heavy", "old", "quick"])
+
+
+def test_columns_are_known_by_their_names() -> None:
+    x = frame()
+    ours = PCA(2).fit(x)
+    assert list(ours.feature_names_in_) == list(x.columns)
+    for call in (ours.transform, ours.score_samples, ours.score):
+        with pytest.raises(ValueError, match="must be in the same order"):
+            call(x[["old", "tall", "heavy", "quick"]])
+        with pytest.raises(ValueError, match=r"unseen at fit time:\n- slow\n.*now missing:\n- quick\n"):
+            call(x.rename(columns={"quick": "slow"}))
+        with pytest.warns(UserWarning, match="does not have valid feature names"):
+            call(x.to_numpy())
+    with pytest.warns(UserWarning, match="fitted without feature names"):
+        PCA(2).fit(x.to_numpy()).transform(x)
+
+
+def test_scikit_learn_finds_the_names_of_features_looked_after() -> None:
+    check_dataframe_column_names_consistency("PCA", PCA(1))
+
+
+def test_scores_come_as_the_frame_that_was_asked_for() -> None:
+    x = frame().set_index(pd.Index(range(100, 160), name="person"))
+    ours = PCA(2).set_output(transform="pandas").fit(x)
+    scores = clone(ours).fit_transform(x)
+    assert list(scores.columns) == ["pca0", "pca1"]
+    pd.testing.assert_index_equal(scores.index, x.index)
+    parts = dd.from_pandas(x, npartitions=3)
+    lazy = ours.transform(parts)
+    assert isinstance(lazy, dd.DataFrame)
+    pd.testing.assert_frame_equal(lazy.compute(), scores)
+    assert isinstance(ours.set_output(transform="default").transform(parts), da.Array)
+    with config_context(transform_output="pandas"):
+        pd.testing.assert_frame_equal(PCA(2).fit_transform(x), scores)
+    with pytest.raises(ValueError, match=r"transform='csv' is unknown. Choose one of: default, pandas, polars"):
+        ours.set_output(transform="csv")
+
+
+# --- what can't be used is refused, wherever it comes from -------------------------------------------------------
+
+TAKERS: dict[str, Any] = {
+    "svd": svd,
+    "svd_compressed": lambda x: svd_compressed(x, 2),
+    "fit": PCA(2).fit,
+    "transform": lambda x: PCA(2).fit(samples(60, 4)).transform(x),
+    "score": lambda x: PCA(2).fit(samples(60, 4)).score(x),
+    "inverse_transform": lambda x: PCA(4).fit(samples(60, 4)).inverse_transform(x),
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+def test_masked_values_are_refused_by_all(taker: str) -> None:
+    x = np.ma.masked_greater(samples(60, 4), 20)
+    for given in (x, da.from_array(x, chunks=(20, 4))):
+        with pytest.raises(ArrayTypeError, match="A masked array has to be filled first"):
+            TAKERS[taker](given)
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+def test_all_take_frames_lists_and_sparse_matrices(taker: str) -> None:
+    x = frame().round()
+
+    def numbers(found: Any) -> Any:
+        found = found.singular_values_ if isinstance(found, PCA) else found
+        return dask.compute(found[1] if isinstance(found, tuple) else found)[0]
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X has feature names")
+        expected = numbers(TAKERS[taker](x.to_numpy()))
+        frames = [x, dd.from_pandas(x, npartitions=3), x.astype({"old": "Int64", "quick": "float32"})]
+        for given in (*frames, x.to_numpy().tolist(), csr_array(x), csc_array(x), coo_array(x), csr_array(x.T).T):
+            np.testing.assert_allclose(numbers(TAKERS[taker](given)), expected, rtol=1e-6)
+        for words in (x.assign(old="many"), [["a", "b"], ["c", "d"]]):
+            with pytest.raises(ArrayTypeError, match=r"read as numbers|needs numbers"):
+                TAKERS[taker](words)
+
+
+def test_complex_numbers_are_refused_of_numpy_and_of_dask() -> None:
+    x = samples(60, 4) * (1 + 2j)
+    for given in (x, da.from_array(x, chunks=(20, 4))):
+        with pytest.raises(ValueError, match="Complex data not supported"):
+            PCA(2).fit(given)
+
+
+@pytest.mark.parametrize("name", ["keep", "whiten", "scale", "n_components", "tol", "max_passes", "random_state"])
+def test_a_parameter_that_means_nothing_is_refused(name: str) -> None:
+    with pytest.raises(ArrayError, match=rf"^{name}.*'x'"):
+        PCA(**{"n_components": 2, name: "x"}).fit(samples(60, 4))
+    for value in (1.5, -1, True, 5) if name == "n_components" else ():
+        with pytest.raises(ArrayError, match=r"n_components=.* must be between 0 and"):
+            PCA(value).fit(samples(60, 4))

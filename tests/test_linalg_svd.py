@@ -143,6 +143,12 @@ def test_full_matrices_are_refused() -> None:
         svd(da.ones((10, 10)), full_matrices=True)
 
 
+@pytest.mark.parametrize("name", ["coerce_signs", "full_matrices"])
+def test_flags_are_true_or_false(name: str) -> None:
+    with pytest.raises(ArrayError, match=f"{name} is True or False, not 'no'"):
+        svd(da.ones((10, 10)), **{name: "no"})
+
+
 @pytest.mark.parametrize("thing", [3, "a", None])
 def test_what_is_no_array_is_refused(thing: Any) -> None:
     with pytest.raises(ArrayTypeError, match="An array is needed"):
@@ -189,6 +195,63 @@ def test_zero_and_equal_columns_still_give_orthonormal_factors() -> None:
     x[:, 3] = 0
     x[:, 5] = x[:, 1]
     check(x, *computed(da.from_array(x, chunks=(500, 8))))
+
+
+@pytest.mark.parametrize("fan_in", [2, 16])
+def test_columns_without_rank_need_no_second_way(fan_in: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tall, "FAN_IN", fan_in)
+    rng, taken = np.random.default_rng(0), routes(monkeypatch)
+    full = rng.standard_normal((3000, 40))
+    zeros, equal, nothing, square = full.copy(), full.copy(), np.zeros((500, 8)), rng.standard_normal((40, 40))
+    zeros[:, [3, 17]] = square[:, 5] = 0
+    equal[:, 5] = equal[:, 1]
+    for x in (zeros, equal, nothing, square, zeros + 1j * zeros[::-1], full[:, :30] @ full[:30]):
+        check(x, *computed(da.from_array(x, chunks=(130, -1))))
+        check(x.T, *computed(da.from_array(x.T, chunks=(-1, 130))))
+    assert set(taken) == {"done"}
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-6, 1e-13])
+def test_what_the_sketch_does_not_see_is_seen_in_the_array(size: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Rows that meet in one bucket with other signs leave nothing of themselves there.
+    taken, first, buckets = routes(monkeypatch), tall._first, tall._buckets(20)
+
+    def blind(sketch: tall.Total) -> tall.Step:
+        matrix = sketch.matrix.copy()
+        matrix[:, 19] = 0
+        return first(tall.Total(matrix, sketch.sums, sketch.rows))
+
+    x = np.random.default_rng(0).standard_normal((3 * buckets, 20))
+    x[:, 19] = 0
+    x[[5, buckets + 5], 19] = size
+    monkeypatch.setattr(tall, "_first", blind)
+    check(x, *computed(da.from_array(x, chunks=(300, 20))))
+    assert taken == ["tsqr" if size > 1e-12 else "done"]
+
+
+def test_small_factors_are_joined_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tall, "_second", lambda step, gram: tall._given_up(step))
+    monkeypatch.setattr(tall, "FAN_IN", 3)
+    joined: list[int] = []
+    join = tall._joined_triangles
+    monkeypatch.setattr(tall, "_joined_triangles", lambda parts: (joined.append(len(parts)), join(parts))[1])
+    x = conditioned(3000, 12, 1e9)
+    x[:, 4] = 0
+    check(x, *computed(da.from_array(x, chunks=(71, 12))))
+    assert max(joined) == 3
+    assert len(joined) > 43 / 3
+
+
+def test_a_sketch_takes_no_more_than_the_rows_that_are_in_it() -> None:
+    block = np.random.default_rng(0).standard_normal((100, 2000))
+    assert tall._sketch(block, 0, 0.0, tall._buckets(2000), "row").matrix.nbytes == block.nbytes
+
+
+def test_an_exact_svd_that_no_worker_can_hold_is_refused_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(da.PerformanceWarning, match=r"one task needs about 3\.2 GiB for it.*svd_compressed\(a, k\)"):
+        svd(da.zeros((10**6, 6000), chunks=(1000, 6000)))
+    with pytest.raises(ValueError, match=r"matrices of 400000 × 400000: .* and the largest worker has"):
+        svd(da.zeros((10**6, 400_000), chunks=(100, 400_000)))
 
 
 def test_rows_that_all_meet_in_one_bucket_of_the_sketch_are_caught() -> None:

@@ -83,6 +83,11 @@ def test_singular_values_have_the_digits_that_are_right() -> None:
     assert told is not None
     assert told.header == ("No.", "Singular value", "Relative error ≤")
     assert told.rows == (("1", "12345.67890", "1.0e-12"), ("2", "2.5000", "2.0e-04"), ("3", "1.00", "3.0e-01"))
+    small = values(
+        {"singular_values": [2.5, 1e-17], "certificate": {"bound": [1e-3, None], "of_largest": [1e-3, 3e-15]}}
+    )
+    assert small is not None
+    assert [row[2] for row in small.rows] == ["1.0e-03", "of the largest: 3.0e-15"]
     many = values({"singular_values": [1.0] * 30, "certificate": {"bound": [0.0] * 30}})
     assert many is not None
     assert (len(many.rows), many.left_out) == (20, 10)

@@ -8,12 +8,14 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import panel as pn
 import pytest
 from bokeh.document import Document
 from bokeh.models import ImportedStyleSheet, UIElement
@@ -21,8 +23,10 @@ from bokeh.models import ImportedStyleSheet, UIElement
 from tests.conftest import using_data_folder
 from workbench.clusters.plan import ClusterChoices
 from workbench.errors import BadInputError
+from workbench.figures import samples
 from workbench.hardware import Gpu, Inventory, inventory
 from workbench.hardware.sources import installed_version
+from workbench.monitor.events import WorkerSample
 from workbench.panels import GpuMonitor, Progress, TaskStream, Watch, Workbench, Workers, cells
 from workbench.panels.forms import Form
 from workbench.panels.hardware import Hardware
@@ -178,12 +182,18 @@ def test_a_preset_fills_the_form_and_leaves_no_other_parameter(data_folder: Path
     assert workloads.shown == "array_sum"
     workloads.form.set(seed=3)
     workloads.preset.value = next(name for name in workloads.preset.options.values() if name)
-    until(lambda: workloads.form.values().get("shape") == "500000, 500000")
-    assert workloads.form.values() == {
-        "shape": "500000, 500000",
-        "chunks": "10000, 10000",
-        "generator": "RandomState",
-    }
+    until(lambda: workloads.values() == {"preset": "post"})
+    assert workloads.form.widgets["generator"].value == "RandomState"
+    assert [workloads.form.widgets[name].value for name in ("size", "shape", "chunks")] == ["", "", ""]
+    workloads.form.set(size="16MiB", generator="tiles")
+    assert workloads.values() == {"preset": "post", "size": "16MiB", "generator": "tiles"}
+    until(lambda: "16.00 MiB" in workloads.needs.object)
+    workloads.form.set(size="", scale=0.01)
+    until(lambda: "18.63 GiB" in workloads.needs.object)
+    assert workloads.notice.view.object == ""
+    workloads.preset.value = ""
+    until(lambda: workloads.values() == {})
+    assert workloads.form.widgets["size"].value == "2GiB"
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +229,7 @@ def test_a_sweep_over_ucx_asks_before_it_runs(bench: Workbench) -> None:
     assert ("no encryption and no password over UCX" in shown(bench.workloads.view)) is asks
     if asks:
         click(bench.workloads.run_button)
-        until(lambda: "Say that you agree" in bench.workloads.notice.text)
+        until(lambda: "Nothing was started. Leave UCX out" in bench.workloads.notice.text)
         assert Session().runs(workload="protocol_sweep") == ()
     bench.workloads.form.set(protocols="tcp,tls")
     until(lambda: not bench.workloads.agreed.visible)
@@ -326,7 +336,6 @@ def test_what_another_face_does_is_seen(bench: Workbench) -> None:
 
 def test_all_that_is_shown_comes_from_this_machine(bench: Workbench) -> None:
     """Panel turns addresses into text when it is displayed; what changes afterwards must bring none of its own."""
-    import panel as pn
     from panel.io.notebook import patch_inline_stylesheets
     from pyviz_comms import Comm
 
@@ -417,6 +426,38 @@ def test_a_monitor_of_gpus_says_why_there_are_none(quick_client: Any) -> None:
         until(lambda: "NVIDIA driver" in monitor._status.object or " GPU" in monitor._status.object)
         assert [plot.name for plot in monitor._figure.layout.gpus.plots][:2] == ["gpu_use_plot", "gpu_memory_plot"]
         assert monitor._figure.layout.gpus.choice.active == list(range(7))
+
+
+def test_closing_shows_what_came_until_then_once_the_page_listens(quick_client: Any) -> None:
+    # As Run All does: the cell that closes it has ended before the page can say that it listens.
+    stream = TaskStream(quick_client)
+    shown = SimpleNamespace(_comm=None)
+    view = pn.state._views["a-page"] = (None, None, None, shown)
+    try:
+        stream._view._models["a-page"] = (None, None)
+        compute(quick_client)
+        stream.close()
+        time.sleep(0.2)
+        assert list(stream.source("tasks").data["left"]) == []
+        view[3]._comm = shown
+        until(lambda: len(stream.source("tasks").data["left"]) > 0)
+    finally:
+        del pn.state._views["a-page"], stream._view._models["a-page"]
+    until(lambda: stream._redraw._task.done())
+    assert not stream._pause_button.visible
+
+
+def test_workers_that_said_nothing_new_are_counted_and_those_that_left_are_not() -> None:
+    workers = samples.Workers()
+    a, b = (WorkerSample(name, name, 1.0, 50.0, 10, 100, 0, 1) for name in "ab")
+    workers.feed([a, b])
+    workers.feed([replace(a, time=2.0, memory=30)])
+    assert workers.status()["summary"] == "2 workers · 100 % CPU · 40 B of 200 B"
+    workers.feed([])
+    workers.feed([a])
+    assert (workers.status()["memory"], workers.status()["executing"]) == (40, 2)
+    workers.feed([replace(a, time=1.5 + samples.GAP)])
+    assert workers.status()["summary"] == "1 worker · 50 % CPU · 10 B of 100 B"
 
 
 def test_an_empty_figure_says_why(quick_client: Any) -> None:

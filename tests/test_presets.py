@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import argparse
 import asyncio
+import html
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +13,14 @@ import pytest
 
 from tests.test_runs import finish, start_cluster, submit
 from workbench.cli import main
-from workbench.cli.runs import with_preset
+from workbench.cli.runs import where
+from workbench.clusters.spec import ClusterSpec
 from workbench.errors import NotFoundError
+from workbench.runs.forecasting import machines
+from workbench.runs.forecasting.forecast import elsewhere
+from workbench.runs.store import Run
 from workbench.session import Session
-from workbench.workloads import template, templates
+from workbench.workloads import BadParameterError, template, templates
 
 ALL = [(found.name, preset.name) for found in templates() for preset in found.presets]
 
@@ -42,11 +50,155 @@ def test_an_unknown_preset_lists_those_there_are() -> None:
         template("svd_of_file").preset("x")
 
 
+def resolved(workload: str, **given: Any) -> dict[str, Any]:
+    return template(workload).validate(given, threads=2).resolved
+
+
+def n_blocks(found: dict[str, Any]) -> int:
+    return math.prod(math.ceil(a / b) for a, b in zip(found["shape"], found["chunks"], strict=True))
+
+
 def test_what_is_given_beside_a_preset_takes_its_place() -> None:
-    preset = template("array_sum").preset("post")
-    assert with_preset(preset, {"chunks": "5000"}) == {**preset.parameters, "chunks": "5000"}
-    sized = with_preset(preset, {"size": "1GiB"})
-    assert sized == {"size": "1GiB", "chunks": [10_000, 10_000], "generator": "RandomState"}
+    post = resolved("array_sum", preset="post")
+    assert post == resolved("array_sum", **template("array_sum").preset("post").parameters)
+    assert resolved("array_sum", preset="post", chunks="5000") == {**post, "chunks": [5000, 5000]}
+    assert resolved("array_sum", preset="post", shape="", dtype="float32") == {**post, "dtype": "float32"}
+
+
+@pytest.mark.parametrize(("workload", "name"), ALL)
+def test_a_size_beside_a_preset_takes_the_place_of_its_shape_and_blocks(workload: str, name: str) -> None:
+    found = resolved(workload, preset=name, size="16MiB")
+    plain = resolved(workload, size="16MiB", dtype=found["dtype"])
+    assert found["shape"] == plain["shape"]
+    preset = template(workload).preset(name).parameters
+    assert {key: found[key] for key in preset if key not in ("shape", "chunks")} == {
+        key: value for key, value in preset.items() if key not in ("shape", "chunks")
+    }
+
+
+@pytest.mark.parametrize(("workload", "name"), ALL)
+@pytest.mark.parametrize("scale", [0.0001, 0.01, 0.5, 1, 4])
+def test_a_preset_is_scaled_in_bytes_and_keeps_its_form_and_its_number_of_blocks(
+    workload: str, name: str, scale: float
+) -> None:
+    whole, part = resolved(workload, preset=name), resolved(workload, preset=name, scale=scale)
+    assert math.prod(part["shape"]) / math.prod(whole["shape"]) == pytest.approx(scale, rel=0.02)
+    assert n_blocks(part) == pytest.approx(n_blocks(whole), rel=0.05)
+    aspect = [max(each["shape"]) / min(each["shape"]) for each in (whole, part)]
+    # Not where the shorter side would be less than 20, which the longer one then makes up for.
+    if min(whole["shape"]) * math.sqrt(scale) >= 20:
+        assert aspect[1] == pytest.approx(aspect[0], rel=0.02)
+    else:
+        assert min(part["shape"]) == 20
+    if whole["shape"][0] == whole["shape"][1]:
+        assert part["shape"][0] == part["shape"][1]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"scale": 0.1}, "scale of array_sum is 0.1, of no preset"),
+        ({"preset": "post", "scale": 0.1, "size": "1GiB"}, r"both scale \(0.1\) and size \('1GiB'\)"),
+        ({"preset": "post", "scale": "0.1", "shape": [9, 9]}, r"both scale \(0.1\) and shape"),
+        ({"preset": "post", "scale": 0}, "Give a number greater than 0 and at most 1000"),
+        ({"preset": "pots"}, "preset of array_sum is 'pots'. Give post"),
+    ],
+)
+def test_a_scale_or_preset_that_means_nothing_is_refused(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadParameterError, match=sentence):
+        template("array_sum").validate(given)
+
+
+def test_what_is_no_random_array_has_no_preset_and_no_scale() -> None:
+    for found in templates():
+        assert ("preset" in found.schema()["properties"]) == ("scale" in found.schema()["properties"])
+        assert ("preset" in found.schema()["properties"]) == bool(found.presets)
+
+
+@pytest.mark.parametrize(("workload", "name"), ALL)
+def test_each_time_that_a_title_promises_is_in_the_forecast_and_beside_the_run(workload: str, name: str) -> None:
+    chosen = template(workload)
+    checked = chosen.validate({"preset": name})
+    listed = {one.machine: one.seconds for one in elsewhere(chosen, checked, chosen.needs(checked))}
+    told = {figure.machine: figure.seconds for figure in machines.text(chosen, checked, {}).figures}
+    for machine, seconds in told.items():
+        assert tuple(listed[machine].values()) == pytest.approx(seconds)
+    title = chosen.preset(name).title
+    promised = [60 * int(a) + int(b) for a, b in re.findall(r"(\d+) min (\d+) s", title)]
+    promised += [int(b) for a, b in re.findall(r"(\d+ to )?(\d+) s on", title) if "min" not in title]
+    assert all(any(seconds == high for _, high in told.values()) for seconds in promised)
+    assert bool(promised) == bool(told)
+
+
+def test_the_laptop_is_offered_in_both_ways_of_reading_the_post() -> None:
+    laptop, bytes_ = (template("compressed_svd").preset(name) for name in ("laptop", "laptop_uint8"))
+    assert {**laptop.parameters, "dtype": "uint8"} == bytes_.parameters
+    assert laptop.parameters["dtype"] == "float64"
+    for preset, size in ((laptop, "160 GB"), (bytes_, "20 GB")):
+        assert size in preset.title
+        checked = template("compressed_svd").validate({"preset": preset.name})
+        assert template("compressed_svd").needs(checked).input_bytes == int(size.split()[0]) * 10**9
+
+
+def test_the_mean_is_not_called_the_sum() -> None:
+    assert "sum" not in template("array_mean").preset("post").title
+
+
+def test_in_what_a_run_differs_from_the_text_is_said() -> None:
+    chosen = template("array_sum")
+    given = {"preset": "post", "scale": 0.01, "generator": "tiles", "dtype": "float32", "chunks": 5000}
+    text = machines.text(chosen, chosen.validate(given), {})
+    assert text.differs == (
+        "0.01 of its numbers, 50000 × 50000",
+        "100 blocks, not 2500",
+        "dtype float32, not float64",
+        "generator tiles, not RandomState",
+    )
+    assert machines.text(chosen, chosen.validate({"preset": "post"}), {}).differs == ()
+    spec = ClusterSpec(n_workers=1, threads_per_worker=2, memory_limit=2**30)
+    run = Run(id="a", workload="array_sum", cluster="c", status="done", seconds=142.3, spec=spec, text=text)
+    assert run.beside_text == (
+        "GPU Dask Arrays, first steps (2019): 9540 s on one CPU core (2019), 690 s on forty CPU cores (2019), "
+        "97 s on one V100 (2019), 19 s on eight V100 (2019); here: 142 s on 2 CPU threads. Here differ: "
+        "0.01 of its numbers, 50000 × 50000; 100 blocks, not 2500; dtype float32, not float64; "
+        "generator tiles, not RandomState."
+    )
+    assert Run(id="a", workload="array_sum", cluster="c").beside_text is None
+
+
+def test_a_run_keeps_its_preset_and_what_the_text_says(data_folder: Path, capsys: Any) -> None:
+    start_cluster("calm-otter")
+    scaled = ["--preset", "tall", "--scale", "0.0005", "--cluster", "calm-otter"]
+    assert main(["run", "tall_skinny_svd", "--json", *scaled]) == 0
+    run = json.loads(capsys.readouterr().out)
+    assert run["preset"] == "tall"
+    assert run["text"]["source"] == "Large SVDs (2020)"
+    assert run["text"]["differs"] == ["0.0005 of its numbers, 5000 × 20"]
+    assert run["beside_text"].startswith("Large SVDs (2020): gives no time; here: ")
+    assert run["resolved"]["shape"] == [5000, 20]
+    assert n_blocks(run["resolved"]) == 16
+    assert run["check"]["passed"]
+    assert main(["show", run["id"]]) == 0
+    assert "gives no time; here: " in " ".join(capsys.readouterr().out.split())
+    from workbench.figures.report import report_html
+    from workbench.panels.runs import _described
+
+    kept = Session().show(run["id"])
+    assert kept.beside_text in html.unescape(report_html(kept, None))
+    assert str(kept.beside_text) in html.unescape(_described(kept))
+    assert main(["forecast", "tall_skinny_svd", "--json", "--no-calibrate", *scaled]) == 0
+    assert json.loads(capsys.readouterr().out)["parameters"]["shape"] == [5000, 20]
+    asyncio.run(Session().stop("calm-otter"))
+
+
+def test_a_preset_picks_the_profile_that_its_text_is_about(capsys: Any) -> None:
+    assert template("tall_skinny_svd").preset("ucx").profile == "ucx"
+    session = Session()
+    named = argparse.Namespace(workload="tall_skinny_svd", on=None, preset="ucx", scale=None, parameters=[])
+    assert where(session, named) == "ucx"
+    assert where(session, argparse.Namespace(**{**vars(named), "on": "cpu --workers 1"})) == "cpu --workers 1"
+    assert main(["run", "tall_skinny_svd", "--preset", "tall"]) == 2
+    assert "Where? Give --cluster NAME, or --on with a profile" in capsys.readouterr().err
 
 
 def test_the_presets_are_listed(capsys: Any) -> None:

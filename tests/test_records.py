@@ -1,22 +1,29 @@
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from workbench.clusters import processes, records
+from workbench.cli import main as cli
+from workbench.clusters import control, processes, records
+from workbench.clusters.connect import connect
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, NotFoundError
+from workbench.panels.clusters import _described
+from workbench.server.answers import cluster_answer
 
 
 @pytest.fixture
@@ -167,14 +174,48 @@ def test_a_start_without_a_process_is_given_a_moment(data_folder: Path, spec: Cl
     assert records.read("calm-otter").status == "failed"
 
 
-def test_a_cluster_on_another_machine_is_neither_shown_nor_touched(data_folder: Path, spec: ClusterSpec) -> None:
-    far = record(spec, status="ready", place="elsewhere", **dead_process())
-    records.create(far)
+def test_a_cluster_on_another_machine_is_shown_with_its_name_and_not_touched(
+    data_folder: Path, spec: ClusterSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records.create(record(spec, status="ready", place="elsewhere", node="node-7", **dead_process()))
     before = (records.folder("calm-otter") / "record.json").read_bytes()
-    assert records.read_all() == ()
+    assert_untouchable("It is on node-7, which shares this data folder", capsys)
     assert (records.folder("calm-otter") / "record.json").read_bytes() == before
-    with pytest.raises(ConflictError, match="another machine"):
+    with pytest.raises(ConflictError, match=r"'calm-otter' already .unknown.*node-7"):
         records.create(record(spec))
+
+
+def test_a_cluster_with_a_profile_of_another_version_is_shown_and_not_touched(
+    data_folder: Path, spec: ClusterSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records.create(record(spec, status="ready", node="login-1", **dead_process()))
+    path = records.folder("calm-otter") / "record.json"
+    path.write_text(path.read_text().replace('"profile":"cpu"', '"profile":"slurm"'))
+    before = path.read_bytes()
+    assert_untouchable("on login-1 with the profile 'slurm' by another version", capsys)
+    assert path.read_bytes() == before
+
+
+def assert_untouchable(says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every face shows the only cluster as unknown and says this, and no verb does anything to it."""
+    (found,) = records.read_all()
+    assert (found.status, found.is_over) == ("unknown", False)
+    assert says in str(found.message)
+    for verb in (control.stop(found), control.scale(found, 1, force=True), control.restart_workers(found)):
+        with pytest.raises(ConflictError, match=r"unknown|left as it is"):
+            asyncio.run(verb)
+    with pytest.raises(ConflictError, match=re.escape(says)):
+        connect("calm-otter")
+    assert cli(["ls"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "unknown" in shown
+    assert says in shown
+    assert cli(["down", "calm-otter"]) != 0
+    assert says in capsys.readouterr().err
+    assert cli(["down", "--all"]) == 0
+    assert f"Left as it is: calm-otter. {found.message}" in capsys.readouterr().out
+    assert cluster_answer(found, "/")["status"] == "unknown"
+    assert says in unescape(_described(found))
 
 
 def test_a_cluster_on_another_machine_that_gives_no_sign_of_life_is_lost(data_folder: Path, spec: ClusterSpec) -> None:

@@ -252,7 +252,7 @@ def test_the_form_says_bounds_units_and_choices() -> None:
     assert fields["dtype"]["enum"] == ["float64", "float32", "uint8"]
     assert fields["size"]["unit"] == "bytes or fraction"
     assert fields["tolerance"]["exclusiveMinimum"] == 0
-    assert list(fields)[:2] == ["size", "shape"]
+    assert list(fields)[:4] == ["preset", "scale", "size", "shape"]
 
 
 @pytest.mark.parametrize("name", NAMES)

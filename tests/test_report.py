@@ -139,12 +139,8 @@ def test_a_run_that_left_no_events_is_reported_all_the_same(tmp_path):
 
 
 def test_the_title_says_where_the_gpus_were_simulated() -> None:
-    run = {
-        "workload": "array_sum",
-        "spec": {"devices": ["GPU-0"]},
-        "inventory": {"gpus": [{"name": "SIMULATED GPU 0"}]},
-    }
+    run = {"workload": "array_sum", "simulated": True}
     page = report_html(run, None)
     assert "<title>SIMULATED · array_sum</title>" in page
     assert "<h1>SIMULATED · array_sum<" in page
-    assert "SIMULATED ·" not in report_html({**run, "spec": {"devices": []}}, None)
+    assert "SIMULATED ·" not in report_html({**run, "simulated": False}, None)

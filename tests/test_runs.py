@@ -1,7 +1,9 @@
 import asyncio
 import contextlib
+import math
 import os
 import signal
+import sqlite3
 import time
 
 import dask.config
@@ -12,8 +14,10 @@ from workbench.clusters import records
 from workbench.clusters.connect import connect
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.remote import executing_keys
 from workbench.runs import runner, store
-from workbench.runs.counting import executing_keys
+from workbench.runs import submit as submit_module
+from workbench.runs.store import Progress, Run
 from workbench.runs.submit import cancel, finish, submit, wait
 from workbench.session import Session
 
@@ -290,3 +294,18 @@ def test_a_task_that_takes_more_memory_than_there_is_fails_with_a_remedy(mortal)
     assert run.status == "failed"
     assert "smaller chunks" in run.error
     assert "Traceback" in log_of(run)
+
+
+def test_who_waits_for_a_run_reads_what_is_written_beside_its_row(data_folder):
+    run = store.create(Run(id="a", workload="array_sum", cluster="c", created=time.time(), pid=os.getpid(), place="x"))
+    read = submit_module._Reader("a", every=math.inf)
+    assert read().status == "starting"
+    # Written past everybody, so that only who opens the row would see it.
+    with contextlib.closing(sqlite3.connect(data_folder / "runs.db")) as database, database:
+        database.execute("UPDATE run SET status = 'failed'")
+    assert [read().status for _ in range(3)] == ["starting"] * 3
+    store.write_progress(run.model_copy(update={"status": "running"}), Progress(done=3, total=9))
+    assert (read().status, read().progress.done) == ("running", 3)
+    store.update("a", status="done", seconds=1.5)
+    assert (read().status, read().seconds) == ("done", 1.5)
+    assert submit_module._Reader("a", every=0)().status == "done"

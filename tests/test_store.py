@@ -1,4 +1,5 @@
 import contextlib
+import json
 import multiprocessing
 import os
 import sqlite3
@@ -12,7 +13,7 @@ import pytest
 
 from workbench.clusters import processes
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError
 from workbench.runs import store
 from workbench.runs.store import Check, Count, Progress, Run
 
@@ -279,3 +280,73 @@ def test_several_processes_write_at_once_and_nothing_is_lost(data_folder):
         writer.join(60)
         assert writer.exitcode == 0
     assert [run.status for run in store.select(limit=None)] == ["done"] * 45
+
+
+@contextlib.contextmanager
+def locked(data_folder, how):
+    """Another program that holds the database."""
+    with contextlib.closing(sqlite3.connect(data_folder / "runs.db", isolation_level=None)) as other:
+        other.execute(how)
+        yield
+
+
+def test_an_answer_is_kept_while_another_program_locks_the_database(data_folder):
+    run = store.create(a_run(status="running", **this_process()))
+    with locked(data_folder, "BEGIN IMMEDIATE"):
+        assert store.keep(run.id, status="done", seconds=1.5, result={"value": 3})
+        assert store.get(run.id).status == "done"
+    # The process that found it is gone, and whoever reads next takes it in.
+    store.update(run.id, **an_ended_process())
+    (found,) = store.select()
+    assert (found.status, found.seconds, found.result) == ("done", 1.5, {"value": 3})
+    assert not (store.folder(run.id) / "answer.json").exists()
+
+
+def test_a_run_that_was_seen_to_end_does_not_run_again_for_who_reads_between_two_writes(data_folder, monkeypatch):
+    run = store.create(a_run(status="running", **this_process()))
+    answer = store.folder(run.id) / "answer.json"
+    answer.write_text(json.dumps({"changes": {"status": "done", "seconds": 2.0, "result": {"value": 5}}}))
+    row_of = store._one
+
+    def row_as_it_was(database, run_id):
+        """The row just before its runner changes it, and takes the answer away."""
+        found = row_of(database, run_id)
+        answer.unlink()
+        return found
+
+    monkeypatch.setattr(store, "_one", row_as_it_was)
+    assert store.get(run.id).status == "done"
+
+
+def test_a_run_whose_process_ended_with_its_answer_in_the_folder_is_not_lost(data_folder):
+    run = store.create(a_run(status="running", **an_ended_process()))
+    answer = {"changes": {"status": "done", "seconds": 2.0, "result": {"value": 5}}}
+    (store.folder(run.id) / "answer.json").write_text(json.dumps(answer))
+    assert (store.get(run.id).status, store.get(run.id).result) == ("done", {"value": 5})
+    assert store.select(status="done")[0].seconds == 2.0
+
+
+def test_a_database_that_is_locked_is_to_be_tried_again_and_not_moved_away(data_folder):
+    store.create(a_run())
+    with locked(data_folder, "BEGIN IMMEDIATE"), pytest.raises(StorageError, match="locked") as caught:
+        store.update("array_sum-aaaaaa", status="done")
+    assert "Try again" in str(caught.value)
+    assert "ove it away" not in str(caught.value)
+
+
+def test_a_watched_run_has_the_name_that_it_was_given_in_every_list_and_report(data_folder, capsys):
+    from workbench.cli import main
+    from workbench.figures.report import beside_html, report_html
+    from workbench.monitor.events import Batch
+    from workbench.panels.runs import _described
+
+    about = {"workload": store.WATCHED, "parameters": {"name": "sum of a transpose", "source": "x.sum()"}}
+    run = store.create(a_run("watched-aaaaaa", status="done", seconds=1.0, result={"tasks": 9}, **about))
+    other = a_run("watched-bbbbbb", status="done", workload=store.WATCHED)
+    assert (run.title, other.title, a_run().title) == ("sum of a transpose", "watched", "array_sum")
+    for command in (["runs"], ["show", "last"], ["runs", "--json"]):
+        assert main(command) == 0
+        assert "sum of a transpose" in capsys.readouterr().out
+    assert "<h1>sum of a transpose<" in report_html(run, Batch(time=0.0))
+    assert "<h1>sum of a transpose beside watched</h1>" in beside_html([run, other], [Batch(time=0.0)] * 2)
+    assert "sum of a transpose" in _described(run)

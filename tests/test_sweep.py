@@ -127,7 +127,7 @@ def idle_cluster(tmp_path_factory: pytest.TempPathFactory, spec: ClusterSpec) ->
 @needs_ucx
 def test_a_sweep_measures_all_protocols_and_leaves_no_cluster(idle_cluster: str) -> None:
     session = Session()
-    run = asyncio.run(session.wait_run(session.run("protocol_sweep", SMALL, idle_cluster).id, timeout=120))
+    run = asyncio.run(session.wait_run(session.run("protocol_sweep", SMALL, idle_cluster, agreed=True).id, timeout=120))
     assert (run.status, run.error) == ("done", None)
     assert run.check is not None
     assert run.check.passed, run.check.what

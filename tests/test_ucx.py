@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import os
@@ -19,15 +20,18 @@ from workbench.cli import main
 from workbench.cli.clusters import check_consent, up_options
 from workbench.clusters import connect as connecting
 from workbench.clusters import control, launch, records
+from workbench.clusters.lines import read_line
 from workbench.clusters.plan import _UCX_OPEN, UCX_MEASURED, plan
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
+from workbench.clusters.start import start_spec
 from workbench.errors import BadInputError, MissingError
 from workbench.hardware import Inventory, Ucx
 from workbench.hardware.sources import installed_version
 from workbench.runs import submit
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.compare import consent, plan_comparison, read_request
+from workbench.session import Session
 
 needs_ucx = pytest.mark.skipif(
     not any(map(installed_version, launch.UCX_PACKAGES)),
@@ -41,9 +45,17 @@ def with_ucx() -> Inventory:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterRecord]:
-    wanted = ClusterSpec(profile="ucx", protocol="ucx", n_workers=2, threads_per_worker=1, memory_limit=2**30)
+    wanted = ClusterSpec(
+        profile="ucx",
+        protocol="ucx",
+        n_workers=2,
+        threads_per_worker=1,
+        memory_limit=2**30,
+        ucx_tls="tcp",
+        interface="lo",
+    )
     with using_data_folder(tmp_path_factory.mktemp("data")):
-        record = launch.launch(wanted, name="calm-otter", force=True)
+        record = launch.launch(wanted, name="calm-otter", force=True, agreed=True)
         yield asyncio.run(control.wait(record.name, timeout=60))
 
 
@@ -80,15 +92,18 @@ def test_a_context_on_a_gpu_is_not_asked_for_where_there_is_none(
     assert environment["DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT"] == "False"
     assert environment["UCX_NET_DEVICES"] == "lo"
     monkeypatch.setenv("UCX_NET_DEVICES", "eth0")
-    assert launch._environment(ClusterRecord(name="calm-otter", spec=spec))["UCX_NET_DEVICES"] == "eth0"
+    eth0 = plan("ucx", with_ucx())
+    assert launch._environment(ClusterRecord(name="calm-otter", spec=eth0))["UCX_NET_DEVICES"] == "eth0"
+    # What was planned holds, whatever the environment says when it is started.
+    assert launch._environment(ClusterRecord(name="calm-otter", spec=spec))["UCX_NET_DEVICES"] == "lo"
     plain = launch._environment(ClusterRecord(name="calm-otter", spec=plan("cpu", machine())))
     assert "DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT" not in plain
 
 
 def test_an_environment_without_ucx_starts_nothing(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "UCX_PACKAGES", ("surely-not-installed",))
-    with pytest.raises(MissingError, match=r"The ucx profile needs surely-not-installed in .*dask-workbench\[ucx\]"):
-        launch.launch(plan("ucx", with_ucx()), force=True)
+    with pytest.raises(MissingError, match=r"The ucx profile needs surely-not-installed in .*distributed-ucxx-cu1"):
+        launch.launch(plan("ucx", with_ucx()), force=True, agreed=True)
     assert records.names() == ()
 
 
@@ -97,6 +112,49 @@ def test_a_client_without_ucx_is_told_what_it_lacks(data_folder: Path, monkeypat
     record = ClusterRecord(name="calm-otter", spec=plan("ucx", with_ucx()))
     with pytest.raises(MissingError, match=r"calm-otter speaks UCX, and .* lacks distributed-ucxx: pip install"):
         connecting._prepare_ucx(record)
+
+
+def test_what_ucx_speaks_over_is_chosen_seen_and_in_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UCX_TLS", raising=False)
+    monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
+    line = read_line("ucx --workers 2 --ucx-tls tcp,sm --interface eth0")
+    spec = plan("ucx", with_ucx(), **line.choices)
+    assert (spec.ucx_tls, spec.interface) == ("tcp,sm", "eth0")
+    assert "UCX is given UCX_TLS=tcp,sm, and UCX_NET_DEVICES=eth0." in spec.why
+    told = ast.unparse(ast.parse(spec.code()))
+    assert "os.environ['UCX_TLS'] = 'tcp,sm'\nos.environ['UCX_NET_DEVICES'] = 'eth0'\nif __name__" in told
+    assert (
+        "UCX is given no UCX_TLS, so that UCX chooses its transports, and UCX_NET_DEVICES=lo."
+        in plan("ucx", with_ucx()).why
+    )
+    assert "environ" not in plan("cpu", machine()).code()
+    given = up_options("ucx --ucx-tls tcp --interface lo")
+    assert (given.ucx_tls, given.interface) == ("tcp", "lo")
+
+
+@pytest.mark.parametrize(
+    ("profile", "choice", "sentence"),
+    [
+        ("ucx", {"ucx_tls": "tcp; rm"}, "ucx_tls is 'tcp; rm'. Give names of UCX transports"),
+        ("ucx", {"interface": "two words"}, "interface is 'two words'. Give names of network interfaces"),
+        ("cpu", {"ucx_tls": "tcp"}, "ucx_tls is 'tcp', and the cpu profile speaks no UCX"),
+        ("cpu", {"interface": "lo"}, "interface is 'lo', and the cpu profile speaks no UCX"),
+    ],
+)
+def test_what_ucx_cannot_be_told_is_refused(profile: str, choice: dict[str, str], sentence: str) -> None:
+    with pytest.raises(BadInputError, match=sentence):
+        plan(profile, with_ucx(), **choice)
+
+
+@needs_ucx
+def test_workers_and_clients_have_what_was_chosen_for_ucx(running: ClusterRecord) -> None:
+    code = (
+        "import os, workbench\nwith workbench.connect('calm-otter') as client:\n"
+        "    print(sorted(client.run(os.getenv, 'UCX_TLS').values()), os.getenv('UCX_TLS'), "
+        "client.submit(os.getenv, 'UCX_NET_DEVICES').result())"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.strip() == "['tcp', 'tcp'] tcp lo"
 
 
 @needs_ucx
@@ -151,7 +209,7 @@ def test_who_says_no_at_the_terminal_starts_nothing(words: tuple[str, ...], data
     os.close(ours)
     assert "listens on all network interfaces" in said
     assert "Nothing was started." in said
-    assert "or agree with --yes." in said
+    assert "or agree (--yes" in said
     assert records.names() == ()
 
 
@@ -166,8 +224,18 @@ def test_consent_is_asked_for_only_where_there_is_something_to_agree_to(capsys: 
     check_consent(plan("cpu", machine(), n_workers=2), up_options("cpu"))
     check_consent(plan("ucx", with_ucx(), n_workers=2), up_options("ucx --yes"))
     assert capsys.readouterr().err == ""
-    check_consent(plan("ucx", with_ucx(), n_workers=2), up_options("ucx"))
-    assert capsys.readouterr().err.startswith("workbench: Warning: no encryption")
+    with pytest.raises(
+        BadInputError, match=r"Warning: no encryption.* Nothing was started\. Leave UCX out, or agree \(--yes"
+    ):
+        check_consent(plan("ucx", with_ucx(), n_workers=2), up_options("ucx"))
+
+
+def test_no_way_to_start_a_cluster_over_ucx_goes_without_a_yes(data_folder: Path) -> None:
+    spec = plan("ucx", with_ucx(), n_workers=2)
+    for begin in (launch.launch, start_spec, Session().start):
+        with pytest.raises(BadInputError, match=r"Nothing was started\. Leave UCX out"):
+            begin(spec, force=True)
+    assert records.names() == ()
 
 
 SWEEP = {"size": "8MiB"}
@@ -191,30 +259,28 @@ def test_a_comparison_and_a_sweep_ask_where_they_start_ucx_that_nobody_agreed_to
 
 
 @needs_ucx
-def test_where_nobody_can_answer_a_comparison_and_a_sweep_over_ucx_are_refused(
+def test_where_nobody_can_answer_nothing_over_ucx_is_started(
     data_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words in (
+        ("up", "ucx", "--workers", "2", "--memory", "2GiB"),
         ("compare", "array_sum", "--on", "ucx --workers 2", "-p", "size=8MiB"),
         ("run", "protocol_sweep", "--on", "ucx --workers 2 --memory 2GiB", "-p", "size=8MiB"),
     ):
         assert main(words) == 2
         said = capsys.readouterr().err
         assert "listens on all network interfaces" in said
-        assert "Nobody is here to be asked, so nothing was started. Agree with --yes." in said
+        assert "Nothing was started. Leave UCX out, or agree (--yes" in said
     assert (records.names(), comparisons.select()) == ((), ())
 
 
 @needs_ucx
 def test_a_run_over_ucx_from_the_command_line(data_folder: Path) -> None:
-    up = workbench("up", "ucx", "--workers", "2", "--memory", "2GiB", "--json")
+    up = workbench("up", "ucx", "--workers", "2", "--memory", "2GiB", "--json", "--yes")
     assert up.returncode == 0, up.stderr
     cluster: dict[str, Any] = json.loads(up.stdout)
     assert (cluster["n_workers"], cluster["protocol"]) == (2, "ucx")
     assert cluster["scheduler_address"].startswith("ucx://")
-    # Nobody sits there who could answer.
-    assert up.stderr.startswith("workbench: Warning: no encryption and no password over UCX")
-    assert up.stderr.count("\n") == 1
     ran = workbench("run", "transpose_sum", "--cluster", cluster["name"], "-p", "size=64MiB", "--json")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["check"]["passed"]

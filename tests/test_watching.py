@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 import time
@@ -11,13 +12,16 @@ from typing import Any
 import dask
 import dask.array as da
 import pytest
+from dask.system import CPU_COUNT
 from distributed import Client, span
 
 import workbench
+from workbench import remote
 from workbench.errors import BadInputError, ConflictError
 from workbench.monitor.record import read_events
 from workbench.runs import store
 from workbench.runs.explaining import metrics
+from workbench.travelling import About, machine_elsewhere
 
 
 def one_more(number: int) -> int:
@@ -61,6 +65,30 @@ def test_what_is_computed_in_the_block_becomes_a_run(quick_client: Client) -> No
     assert kept.cluster == quick_client.scheduler.address
     assert kept.versions["dask"] == dask.__version__
     assert kept.diagnosis is not None
+
+
+def test_a_run_keeps_what_its_workers_run_on(quick_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with workbench.watch() as here:
+        pass
+    assert here.inventory is not None
+    assert here.inventory["topology"] is None or here.inventory["gpus"] is not None
+    # To those who ask, the workers are on another machine than this one, whatever their address.
+    monkeypatch.setattr(remote, "place", lambda: "here")
+    with workbench.watch() as far:
+        pass
+    assert far.inventory is not None
+    assert (far.inventory["host"], far.inventory["cpu"]["usable"]) == (platform.node(), CPU_COUNT)
+    assert "gpus" not in far.inventory
+
+
+def test_workers_of_two_machines_are_described_together() -> None:
+    about = About("workers", "3.12.1", None, "node-1", "boot-1", "Xeon", 8, 2**34, 0.5)
+    other = about._replace(host="node-2", place="boot-2", processor="EPYC", cores=16)
+    found = machine_elsewhere([about._replace(role="scheduler"), about, about, other])
+    assert found is not None
+    assert (found["host"], found["cpu"]) == ("node-1, node-2", {"model": "EPYC and Xeon", "usable": 24})
+    beside = about._replace(place=remote.place())
+    assert machine_elsewhere([about, beside, beside]) is None
 
 
 def test_its_diagnosis_rests_on_what_dask_measured_and_no_task_is_another_for_it(quick_client: Client) -> None:

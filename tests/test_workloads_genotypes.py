@@ -150,7 +150,7 @@ def test_simulated_populations_are_found_and_said_to_be_apart(quick_client: Any)
     assert len(json.dumps(summary)) < 20_000
     there: dict[str, Any] = {}
     exec(PCA.cell(parameters), there)
-    np.testing.assert_allclose(there["components"].singular_values_, summary["singular_values"], rtol=1e-6)
+    np.testing.assert_allclose(there["components"].singular_values, summary["singular_values"], rtol=1e-6)
 
 
 def test_components_of_noise_that_are_not_certain_fail_the_check() -> None:
@@ -163,6 +163,10 @@ def test_components_of_noise_that_are_not_certain_fail_the_check() -> None:
     assert check.what == doubtful.sentence
     skewed = dataclasses.replace(found, scores=found.scores + found.scores[:, :1])
     assert not PCA.check(PCA.validate(given), {"components": skewed}).passed
+    other = np.linalg.qr(np.random.default_rng(0).normal(size=found._vectors.shape))[0]
+    check = PCA.check(PCA.validate(given), {"components": dataclasses.replace(found, _vectors=other)})
+    assert not check.passed
+    assert "One more pass" in check.what
 
 
 @pytest.mark.parametrize("codec", ["2-bit", "blosc"])

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import dask.config
 import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, StorageError
 
+T = TypeVar("T")
+
+_AGAIN = 0.5  # seconds until what couldn't be written is tried again
 _DEFAULTS = Path(__file__).with_name("workbench.yaml")
 
 
@@ -109,10 +116,67 @@ def _check_ours(folder: Path) -> None:
         )
 
 
+_LITTLE_ROOM = 2**16  # bytes: as much as a record and what a database needs beside it
+
+
+def trouble() -> str | None:
+    """Why the data folder can't be written to now, and what to do; None where it can."""
+    folder = data_folder()
+    if not os.access(folder, os.W_OK):
+        return f"{folder} can't be written to now: it is read-only, or not yours. {_ALL_GO_ON}"
+    if shutil.disk_usage(folder).free < _LITTLE_ROOM:
+        return f"The disk that holds {folder} is full. Make room there. {_ALL_GO_ON}"
+    return None
+
+
+_ALL_GO_ON = "Clusters and runs go on, but what is shown of them may be old until it can be written again."
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in a StorageError why what the block writes at `path` can't be written. A folder that is gone is no such."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as err:
+        raise StorageError(
+            f"{path} can't be written ({err.strerror or err}). Make room on that disk, or let yourself write there; "
+            "then try again."
+        ) from err
+
+
+def patiently(write: Callable[[], T], patience: float) -> T:
+    """Return what `write` does, which is tried again for `patience` seconds while a StorageError keeps it from it."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return write()
+        except StorageError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_AGAIN)
+
+
 def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` by `text` so that a reader sees either the old file or the new one, never half of one."""
+    """Replace `path` by `text` so that a reader sees either the old file or the new one, never half of one.
+
+    Raises
+    ------
+    FileNotFoundError
+        Its folder is gone.
+    StorageError
+        The disk is full, or may not be written to; what was there before is as it was.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    temporary.replace(path)
+    with writing(path):
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+            temporary.replace(path)
+        except OSError:
+            # A reader of a folder that may not be written to gets another error from this, which says less.
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise

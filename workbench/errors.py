@@ -6,10 +6,43 @@ a line of text, the command line into an exit code and one line on stderr.
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _LONGEST_WORD = 300
 """Characters: as long as a path is in earnest. A name of thousands of them is repeated in part only."""
+
+PACKAGES = {
+    "cloud": ("s3fs", "gcsfs", "aiohttp"),
+    "fast": ("numba>=0.61",),
+    "cuda12": ("dask-cuda[cu12]==26.10.*", "cupy-cuda12x[ctk]>=14.2"),
+    "cuda13": ("dask-cuda[cu13]==26.10.*", "cupy-cuda13x[ctk]>=14.2"),
+    "ucx": ("distributed-ucxx-cu13==0.52.*",),
+    "ucx12": ("distributed-ucxx-cu12==0.52.*",),
+}
+"""What each extra of pyproject.toml brings; a test compares the two."""
+
+
+def install(extra: str) -> str:
+    """Command that installs what an extra brings, by the packages' own names: nobody owns ours on PyPI yet."""
+    return f"pip install {' '.join(map(shlex.quote, PACKAGES[extra]))}"
+
+
+def whole(text: str, most: int = 500) -> str:
+    """`text` on one line, and of a longer one the whole sentences that so many characters hold."""
+    line = " ".join(text.split())
+    if len(line) <= most:
+        return line
+    end = line.rfind(". ", 0, most)
+    return line[: end + 1] if end > 0 else f"{line[:most]}…"
 
 
 class WorkbenchError(Exception):
@@ -35,6 +68,10 @@ class NotFoundError(WorkbenchError):
     status = 404
 
 
+class DamagedError(NotFoundError):
+    """A file that is there, and can't be read: what was in it is gone."""
+
+
 class ConflictError(WorkbenchError):
     """A request that is well formed but clashes with what is running, such as a name in use."""
 
@@ -52,6 +89,42 @@ class FailedError(WorkbenchError):
 
     status = 409
     exit_code = 1
+
+
+class StorageError(FailedError):
+    """A file of ours that can't be written or read now: the disk is full, it may not be written to, it is locked.
+
+    It passes. Whoever holds something that matters tries again.
+    """
+
+    status = 507
+
+
+def spelled(also: Mapping[str, str]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Have a function answer a keyword that it doesn't have with the one that was meant.
+
+    Parameters
+    ----------
+    also
+        Other people's words for its parameters.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        known = [name for name in inspect.signature(function).parameters if name != "self"]
+        name_of = function.__qualname__
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name in kwargs:
+                if name not in known:
+                    meant = also.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), None)
+                    hint = f"; did you mean {meant}?" if meant else "."
+                    raise BadInputError(f"{name_of}() has no {name!r}{hint} Choose from: {', '.join(known)}.")
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
 
 
 def _shortened(text: str) -> str:

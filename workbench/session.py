@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 from workbench import config
+from workbench.threads import in_thread
 
 if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
@@ -58,7 +61,7 @@ class Forecast(NamedTuple):
     sentence: str
     cell: str | None
     """Notebook cell that does the same; None without a cluster."""
-    verdict: Literal["fits", "will spill", "won't fit"] | None = None
+    verdict: Literal["fits", "will spill", "won't fit", "can't run"] | None = None
     seconds: dict[str, float] | None = None
     """`low` and `high`, between which four in five lie; None where nothing is known of this hardware."""
     memory_per_worker: int | None = None
@@ -79,6 +82,8 @@ class Forecast(NamedTuple):
     """Machines that aren't here: machine, seconds, basis, source, cost."""
     consent: str | None = None
     """What a person agrees to who runs it; None where it is harmless."""
+    calibrate: bool = False
+    """Whether measuring this cluster, which `Session.calibrate` does, would tell how long it takes."""
 
 
 class Session:
@@ -90,11 +95,11 @@ class Session:
 
         return inventory()
 
-    def profiles(self) -> tuple[Profile, ...]:
-        """All four profiles; those that can't be had say why."""
-        from workbench.hardware import inventory, profiles
+    def profiles(self, inventory: Inventory | None = None) -> tuple[Profile, ...]:
+        """All four profiles; those that can't be had say why. `inventory` saves a reading of the machine."""
+        from workbench.hardware import profiles
 
-        return profiles(inventory())
+        return profiles(inventory or self.hardware())
 
     def environments(self) -> tuple[Environment, ...]:
         """Pythons that a cluster can run in."""
@@ -102,29 +107,31 @@ class Session:
 
         return environments()
 
-    def budget(self) -> Budget:
+    def budget(self, inventory: Inventory | None = None) -> Budget:
         """Memory that is left to promise."""
         from workbench.clusters.budget import budget
         from workbench.clusters.records import read_all
 
-        return budget(self.hardware(), read_all())
+        return budget(inventory or self.hardware(), read_all())
 
-    def plan(self, profile: str, **choices: Any) -> ClusterSpec:
+    def plan(self, profile: str, inventory: Inventory | None = None, /, **choices: Any) -> ClusterSpec:
         """Spec of a cluster; see `workbench.clusters.plan.plan` for the choices. Nothing starts."""
         from workbench.clusters.budget import budget
         from workbench.clusters.plan import plan
         from workbench.clusters.records import read_all
 
-        inventory = self.hardware()
+        inventory = inventory or self.hardware()
         measured = self._ucx_measured(inventory) if profile == "ucx" else None
         promised = budget(inventory, read_all()).promised
         return plan(profile, inventory, promised=promised, ucx_measured=measured, **choices)
 
-    def start(self, spec: ClusterSpec, *, name: str | None = None, force: bool = False) -> ClusterRecord:
+    def start(
+        self, spec: ClusterSpec, *, name: str | None = None, force: bool = False, agreed: bool = False
+    ) -> ClusterRecord:
         """Start a cluster and return at once, with its status "starting"."""
         from workbench.clusters.launch import launch
 
-        return launch(spec, name=name, force=force)
+        return launch(spec, name=name, force=force, agreed=agreed)
 
     def keep_warm(self) -> None:
         """Have a process ready for the next cluster, for a face that lives long and has somebody looking at it."""
@@ -192,8 +199,8 @@ class Session:
         await stop(self.cluster(name))
 
     async def stop_all(self) -> tuple[str, ...]:
-        """Stop every cluster; their names."""
-        names = tuple(record.name for record in self.clusters())
+        """Stop every cluster that is known here; their names."""
+        names = tuple(record.name for record in self.clusters() if record.status != "unknown")
         await asyncio.gather(*(self.stop(name) for name in names))
         return names
 
@@ -231,6 +238,27 @@ class Session:
 
         return calibrate(self.cluster(cluster) if isinstance(cluster, str) else cluster)
 
+    async def calibrate_apart(self, cluster: str) -> Calibration:
+        """Do the same in a process of its own, for a face in whose process other clients of Dask live."""
+        from workbench.errors import FailedError
+        from workbench.runs.forecasting.calibration import Calibration
+
+        command = ("-P", "-m", "workbench", "calibrate", "--cluster", self.cluster(cluster).name, "--json")
+        environment = os.environ | {"DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())}
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, env=environment, stdout=pipe, stderr=pipe
+        )
+        try:
+            told, said = await process.communicate()
+        except asyncio.CancelledError:
+            process.terminate()
+            raise
+        if process.returncode:
+            why = said.decode(errors="replace").strip().rpartition("workbench: ")[2]
+            raise FailedError(f"{cluster} could not be calibrated. {why}".strip())
+        return Calibration.model_validate_json(told)
+
     def calibrations(self) -> tuple[Calibration, ...]:
         """Hardware that was measured, here and elsewhere."""
         from workbench.runs.forecasting.calibration import kept
@@ -244,14 +272,25 @@ class Session:
         return load(path)
 
     def run(
-        self, workload: str, parameters: Mapping[str, Any], cluster: str | ClusterRecord, *, force: bool = False
+        self,
+        workload: str,
+        parameters: Mapping[str, Any],
+        cluster: str | ClusterRecord,
+        *,
+        force: bool = False,
+        agreed: bool = False,
     ) -> Run:
-        """Start a workload on a cluster and return at once; `force` starts it also where it won't fit."""
-        from workbench.runs.submit import submit
+        """Start a workload on a cluster and return at once.
+
+        `force` starts it also where it won't fit; `agreed` says that a person agreed to its `consent`.
+        """
+        from workbench.clusters.plan import check_agreed
+        from workbench.runs.submit import consent, submit
 
         record = self.cluster(cluster) if isinstance(cluster, str) else cluster
-        inventory = self.hardware().model_dump(mode="json")
-        return submit(workload, parameters, record, inventory=inventory, force=force)
+        inventory = self.hardware()
+        check_agreed(consent(workload, parameters, record, inventory), agreed)
+        return submit(workload, parameters, record, inventory=inventory.model_dump(mode="json"), force=force)
 
     def consent(self, workload: str, parameters: Mapping[str, Any], cluster: ClusterRecord | ClusterSpec) -> str | None:
         """Say what a person agrees to who runs this there; None where it is harmless. Nothing starts."""
@@ -297,7 +336,7 @@ class Session:
         """Ask a run to end; it has ended when `wait_run` returns."""
         from workbench.runs.submit import cancel
 
-        return await asyncio.to_thread(cancel, run)
+        return await in_thread(cancel, run)
 
     async def wait_run(
         self,
@@ -335,7 +374,7 @@ class Session:
         parameters: Mapping[str, Any] | str | None = None,
         *,
         on: Sequence[str] | str = ("cpu",),
-        ask: Callable[[str], None] | None = None,
+        agreed: bool | Callable[[str], bool] = False,
         **options: Any,
     ) -> Comparison:
         """Start to compare architectures and return at once; `wait_comparison` tells how it goes on.
@@ -346,9 +385,9 @@ class Session:
             Those of the workload, by name or as a text such as 'size=2GiB seed=1'.
         on
             Lines such as 'cpu --workers 2 --threads 1', or '--cluster NAME' for one that runs; or all in one text.
-        ask
-            Hears what a person has to agree to before anything starts, such as UCX that listens on all network
-            interfaces; raises to refuse.
+        agreed
+            Whether a person agrees to what starts, such as UCX that listens on all network interfaces, or a function
+            that asks.
         options
             `sweep` (values by name), `weak`, `repeats` and `warmup`; see
             `workbench.runs.comparing.comparisons.Request`.
@@ -356,7 +395,7 @@ class Session:
         from workbench.runs.comparing.compare import read_request, submit
 
         given = {"workload": workload, "parameters": parameters or {}, "on": on, **options}
-        return submit(read_request(given), self.hardware(), ask=ask)
+        return submit(read_request(given), self.hardware(), agreed=agreed)
 
     def compare_runs(self, runs: Sequence[str]) -> Comparison:
         """Put runs of the past beside one another, with that in which they differ."""
@@ -386,8 +425,8 @@ class Session:
         """Ask a comparison to end: what it started is stopped, what it measured is kept."""
         from workbench.runs.comparing.compare import cancel
 
-        found = await asyncio.to_thread(self.comparison, name)
-        return await asyncio.to_thread(cancel, found.id)
+        found = await in_thread(self.comparison, name)
+        return await in_thread(cancel, found.id)
 
     async def wait_comparison(
         self,
@@ -443,8 +482,10 @@ class Session:
         return self.cluster(cluster) if isinstance(cluster, str) else cluster
 
 
-def run(workload: str, cluster: str, /, **parameters: Any) -> Run:
+def run(workload: str, cluster: str, /, *, agreed: bool = False, **parameters: Any) -> Run:
     """Run a workload on a cluster of this name and wait for the answer; an interrupt cancels it.
+
+    `agreed` says that you agree to what `Session.consent` tells of it.
 
     Examples
     --------
@@ -453,7 +494,7 @@ def run(workload: str, cluster: str, /, **parameters: Any) -> Run:
     """
     from workbench.runs.submit import cancel, finish
 
-    started = Session().run(workload, parameters, cluster)
+    started = Session().run(workload, parameters, cluster, agreed=agreed)
     try:
         return finish(started.id)
     except KeyboardInterrupt:
@@ -505,7 +546,7 @@ def change_at(folder: Path, path: Path) -> Change | None:
 async def _keep_true() -> None:
     """Look now and then whether hosts and runners are alive; what died is written down, and so noticed."""
     while True:
-        await asyncio.to_thread(_settle)
+        await in_thread(_settle)
         await asyncio.sleep(_LIVENESS_INTERVAL)
 
 

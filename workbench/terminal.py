@@ -111,6 +111,8 @@ def show_cluster(record: ClusterRecord, spec: ClusterSpec) -> None:
 
 def show_clusters(records: Sequence[ClusterRecord]) -> None:
     """Print a table of clusters."""
+    from workbench.clusters.records import memory_words
+
     console = _console()
     if not records:
         console.print("No cluster is running. Start one with: workbench up cpu")
@@ -118,6 +120,10 @@ def show_clusters(records: Sequence[ClusterRecord]) -> None:
     table = _table("NAME", "STATUS", "PROFILE", ">WORKERS", ">THREADS", ">MEMORY", "PROTOCOL", ">AGE")
     for record in records:
         spec = record.spec
+        age = duration(time.time() - record.created)
+        if record.status == "unknown":
+            table.add_row(Text(record.name, "bold"), Text("unknown", "dim"), *["–"] * 5, age)
+            continue
         workers = f"{record.n_workers}"
         if record.n_workers != record.n_workers_expected:
             workers += f"/{record.n_workers_expected}"
@@ -127,14 +133,14 @@ def show_clusters(records: Sequence[ClusterRecord]) -> None:
             spec.profile,
             workers,
             str(record.n_workers * spec.threads_per_worker),
-            format_bytes(record.n_workers * spec.memory_limit),
+            memory_words(record),
             spec.protocol,
-            duration(time.time() - record.created),
+            age,
         )
     console.print(table)
     for record in records:
         if record.message:
-            console.print(f"{record.name}: {record.message}", style="red")
+            console.print(f"{record.name}: {record.message}", style="dim" if record.status == "unknown" else "red")
         elif record.warning:
             console.print(f"{record.name}: {record.warning}", style="red")
         elif record.expires_at is not None and record.expires_at - time.time() < _IDLE_WARNING:
@@ -171,7 +177,9 @@ def show_workload(template: Template) -> None:
         for preset in template.presets:
             presets.add_row(Text(preset.name, "bold"), preset.title, preset.source)
         console.print(presets)
-        console.print(f"Run one: workbench run {template.name} --preset {template.presets[0].name} --on gpus")
+        console.print(
+            f"Run one: workbench run {template.name} --preset {template.presets[0].name} --scale 0.01 --on cpu"
+        )
 
 
 def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: bool = False) -> None:
@@ -187,12 +195,14 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: boo
         console.print("There is no run. Start one with: workbench run array_sum --on cpu -p size=1GiB")
         return
     from workbench.runs.forecasting.machines import cost_text
+    from workbench.runs.store import SIMULATED
 
     priced = any(run.cost is not None for run in runs)
     table = _table("RUN", "STATUS", "CLUSTER", ">TIME", ">SPEED", *([">COST"] if priced else []), ">AGE")
     for run in runs:
         table.add_row(
-            Text(run.id, "bold"),
+            Text(f"{SIMULATED if run.simulated else ''}{run.id}", "bold")
+            + Text(f" {run.title}" if run.title != run.workload else "", "not bold"),
             Text(run.status, _STATUS_STYLES.get(run.status, "")) + _check_mark(run),
             run.cluster if run.imported is None else f"{run.cluster} on {run.imported.machine} (imported)",
             "" if run.seconds is None else f"{run.seconds:.3g} s",
@@ -211,6 +221,10 @@ def show_run(run: Run) -> None:
     from workbench.runs.store import WATCHED
 
     about: dict[str, Any] = {run.id: Text(run.status, _STATUS_STYLES.get(run.status, ""))}
+    if run.simulated:
+        about["SIMULATED"] = Text("computed by processors for GPUs that aren't there: time and energy are of no GPU")
+    if run.title != run.workload:
+        about["Name"] = run.title
     if run.error:
         about["Error"] = Text(run.error, "red")
     about |= _answers(run.result or {})
@@ -224,7 +238,9 @@ def show_run(run: Run) -> None:
     if run.seconds is not None:
         about["Time"] = ", ".join(filter(None, (f"{run.seconds:.3g} s", _speed(run))))
         about |= _forecast(run)
-    elif run.progress.total:
+    if run.beside_text is not None:
+        about["Text"] = run.beside_text
+    if run.seconds is None and run.progress.total:
         about[run.progress.unit.capitalize()] = f"{run.progress.done} of {run.progress.total}"
     if run.diagnosis is not None:
         about |= _diagnosis(run.diagnosis)
@@ -256,6 +272,8 @@ def _diagnosis(found: Diagnosis) -> dict[str, Any]:
         "": Columns(legend, padding=(0, 2)),
         "Diagnosis": Text(found.sentence),
     }
+    if found.peak is not None:
+        about["Most memory"] = found.peak.text()
     for index, each in enumerate(found.suggestions[1:]):
         what = f"{each.found[:1].upper()}{each.found[1:]}. Try: {each.change}."
         about["Also" if index == 0 else " " * (20 + index)] = Text(what, "dim")

@@ -64,13 +64,18 @@ export class Api {
     return this._json('GET', ['profiles', profile, 'schema']);
   }
 
-  plan(profile: string, choices: FormValues): Promise<IPlan> {
-    return this._json('POST', ['plan'], { profile, choices });
+  plan(profile: string, choices: FormValues, signal: AbortSignal): Promise<IPlan> {
+    return this._json('POST', ['plan'], { profile, choices }, undefined, signal);
   }
 
-  startCluster(profile: string, choices: FormValues, name: string, force: boolean): Promise<ICluster> {
-    const body = { profile, choices, ...(name ? { name } : {}), ...(force ? { force } : {}) };
+  startCluster(profile: string, choices: FormValues, name: string, force: boolean, agreed: boolean): Promise<ICluster> {
+    const body = { profile, choices, force, agreed, ...(name ? { name } : {}) };
     return this._json('POST', ['clusters'], body);
+  }
+
+  /** The cell that connects a notebook to a cluster. */
+  async cell(cluster: string): Promise<string> {
+    return (await this._json<{ cell: string }>('GET', ['clusters', cluster])).cell;
   }
 
   async stopCluster(name: string): Promise<void> {
@@ -89,15 +94,18 @@ export class Api {
     await this._request('POST', ['clusters', name, 'restart'], {});
   }
 
+  /** Measure a cluster, which takes some seconds, and what was found. */
+  async calibrate(name: string): Promise<string> {
+    return (await this._json<{ sentence: string }>('POST', ['clusters', name, 'calibrate'], {})).sentence;
+  }
+
   async workloads(): Promise<IWorkload[]> {
     return (await this._json<{ workloads: IWorkload[] }>('GET', ['workloads'])).workloads;
   }
 
-  needs(workload: string, parameters: FormValues, cluster: string | null): Promise<INeeds> {
-    return this._json('POST', ['workloads', workload, 'needs'], {
-      parameters,
-      ...(cluster ? { cluster } : {})
-    });
+  needs(workload: string, parameters: FormValues, cluster: string | null, signal: AbortSignal): Promise<INeeds> {
+    const body = { parameters, ...(cluster ? { cluster } : {}) };
+    return this._json('POST', ['workloads', workload, 'needs'], body, undefined, signal);
   }
 
   run(workload: string, parameters: FormValues, cluster: string, force: boolean, agreed: boolean): Promise<IRun> {
@@ -121,6 +129,10 @@ export class Api {
       return url;
     }
     return this._withToken(url.startsWith('/') ? url : URLExt.join(this.settings.baseUrl, url));
+  }
+
+  dashboardUrl(cluster: string): string {
+    return this._withToken(this._url(['dashboard', cluster, 'status']));
   }
 
   /** All that changes by itself; the answer is held back, up to `wait` seconds, until there is more than at `since`. */
@@ -168,17 +180,24 @@ export class Api {
     return token ? `${url}${url.includes('?') ? '&' : '?'}token=${encodeURIComponent(token)}` : url;
   }
 
-  private async _json<T>(method: string, path: string[], body?: unknown, query?: Record<string, string>): Promise<T> {
-    return (await (await this._request(method, path, body, query)).json()) as T;
+  private async _json<T>(
+    method: string,
+    path: string[],
+    body?: unknown,
+    query?: Record<string, string>,
+    signal?: AbortSignal
+  ): Promise<T> {
+    return (await (await this._request(method, path, body, query, signal)).json()) as T;
   }
 
   private async _request(
     method: string,
     path: string[],
     body?: unknown,
-    query?: Record<string, string>
+    query?: Record<string, string>,
+    signal?: AbortSignal
   ): Promise<Response> {
-    const init: RequestInit = { method, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
+    const init: RequestInit = { method, signal, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
     let response: Response;
     try {
       response = await ServerConnection.makeRequest(this._url(path, query), init, this.settings);

@@ -37,7 +37,7 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
     shell: ILabShell | null
   ) => {
     defineLive(model, (command, args) => void app.commands.execute(command, { ...args }));
-    const sidebar = new Sidebar(model, notebooks, actions(app, notebooks), memory);
+    const sidebar = new Sidebar(model, notebooks, actions(app, model, notebooks), memory);
     app.shell.add(sidebar, 'left', { rank: 150, type: 'Workbench' });
     restorer?.add(sidebar, sidebar.id);
     addCommands(app, model, notebooks, sidebar);
@@ -50,12 +50,16 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
   }
 };
 
-function actions(app: JupyterFrontEnd, notebooks: INotebooks): IActions {
+function actions(app: JupyterFrontEnd, model: Model, notebooks: INotebooks): IActions {
   return {
-    connect: cluster => void notebooks.insert(cluster.cell, { run: true }),
+    connect: cluster => void connect(model, notebooks, cluster),
     insert: code => void notebooks.insert(code, { run: false }),
     watch: watched => void app.commands.execute(Commands.watch, { ...watched })
   };
+}
+
+async function connect(model: Model, notebooks: INotebooks, cluster: ICluster): Promise<void> {
+  await notebooks.insert(await model.api.cell(cluster.name), { run: true });
 }
 
 function addCommands(app: JupyterFrontEnd, model: Model, notebooks: INotebooks, sidebar: Sidebar): void {
@@ -81,7 +85,7 @@ function addCommands(app: JupyterFrontEnd, model: Model, notebooks: INotebooks, 
   commands.addCommand(Commands.connect, {
     label: 'Connect This Notebook to the Cluster',
     isEnabled: () => model.target !== null,
-    execute: () => model.target && notebooks.insert(model.target.cell, { run: true })
+    execute: () => model.target && connect(model, notebooks, model.target)
   });
   commands.addCommand(Commands.stopAll, {
     label: 'Stop All Clusters',

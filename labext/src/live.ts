@@ -148,6 +148,10 @@ function morph(here: Element, next: Element | DocumentFragment): void {
     }
     if (child instanceof Element) {
       const old = there as Element;
+      // The server knows that this page has it.
+      if (child.hasAttribute('data-same')) {
+        return;
+      }
       for (const { name } of [...old.attributes]) {
         if (name !== 'open' && !child.hasAttribute(name)) {
           old.removeAttribute(name);

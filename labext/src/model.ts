@@ -14,6 +14,7 @@ import type {
   IHardware,
   INeeds,
   IPlan,
+  IPreset,
   IRun,
   ISchema,
   IWorkload,
@@ -22,6 +23,15 @@ import type {
 
 /** Milliseconds after the last keystroke before the server is asked what a choice means. */
 const DEBOUNCE = 150;
+/** What the server leaves out of a cluster that has none of it. */
+const EMPTY = {
+  stage: 'ready' as const,
+  adaptive: null,
+  expires_at: null,
+  clients: [],
+  message: null,
+  memory_used: null
+};
 /** Runs the sidebar keeps. */
 export const LATEST = 50;
 
@@ -49,6 +59,8 @@ export class Model {
   plan: IPlan | null = null;
   workload: string | null = null;
   needs: INeeds | null = null;
+  /** What the last calibration found. */
+  calibrated: { name: string; found: string } | null = null;
 
   get connection(): Connection {
     return this.stream.connection;
@@ -172,7 +184,13 @@ export class Model {
       // The GPUs that are seen to be proposed, though others may be idler by now.
       const devices = this.plan?.spec.devices.join();
       const choices = { ...(devices ? { devices } : {}), ...this.choices };
-      const cluster = await this.api.startCluster(this.profile, choices, this.name.trim(), force);
+      const cluster = await this.api.startCluster(
+        this.profile,
+        choices,
+        this.name.trim(),
+        force,
+        Boolean(this.plan?.consent)
+      );
       this.name = '';
       this._upsertCluster(cluster);
       return cluster;
@@ -182,7 +200,7 @@ export class Model {
   /** Start a cluster of a profile as the server plans it by default. */
   async startDefault(profile = 'cpu'): Promise<ICluster | null> {
     return this._do('start', async () => {
-      const cluster = await this.api.startCluster(profile, {}, '', false);
+      const cluster = await this.api.startCluster(profile, {}, '', false, false);
       this._upsertCluster(cluster);
       return cluster;
     });
@@ -209,6 +227,15 @@ export class Model {
     await this._do(`cluster ${name}`, () => this.api.restartWorkers(name));
   }
 
+  /** Measure a cluster, and ask again how long the workload would take there. */
+  async calibrate(name: string): Promise<void> {
+    const found = await this._do(`calibrate ${name}`, () => this.api.calibrate(name));
+    if (found) {
+      this.calibrated = { name, found };
+      this._review(0);
+    }
+  }
+
   selectWorkload(name: string | null): void {
     this.workload = name;
     this.needs = null;
@@ -227,9 +254,19 @@ export class Model {
     }
   }
 
-  /** Fill the form with what somebody has used before, or empty it. */
-  usePreset(parameters: FormValues = {}): void {
-    this._parameters.set(this.workload ?? '', parameters);
+  /** The experiment of a text that the parameters begin from. */
+  get preset(): IPreset | null {
+    return this.selectedWorkload?.presets.find(each => each.name === this.parameters.preset) ?? null;
+  }
+
+  /** Begin from what somebody has used before, on such a cluster if that is known, or from the defaults. */
+  usePreset(name: string): void {
+    this._parameters.set(this.workload ?? '', name ? { preset: name } : {});
+    const profile = this.preset?.profile;
+    if (profile && this.hardware?.profiles.some(each => each.name === profile && each.available)) {
+      this._target = this.ready.find(each => each.spec.profile === profile)?.name ?? this._target;
+      void this.selectProfile(profile);
+    }
     this.selectWorkload(this.workload);
   }
 
@@ -261,7 +298,7 @@ export class Model {
   private _receive(message: StreamMessage): void {
     if (message.type === 'state') {
       const before = fingerprint(this.clusters);
-      this.clusters = message.clusters;
+      this.clusters = message.clusters.map(each => ({ ...EMPTY, ...each }));
       this.runs = message.runs.slice(0, LATEST);
       this.budget = message.budget ?? this.budget;
       if (fingerprint(this.clusters) !== before) {
@@ -304,9 +341,10 @@ export class Model {
       return;
     }
     const { profile, choices } = this;
-    const asked = ++this._planAsked;
-    const answer = await settled(this.api.plan(profile, choices));
-    if (asked !== this._planAsked) {
+    this._planAsked.abort();
+    const { signal } = (this._planAsked = new AbortController());
+    const answer = await settled(this.api.plan(profile, choices, signal));
+    if (signal.aborted) {
       return;
     }
     this.plan = answer.value ?? this.plan;
@@ -325,9 +363,10 @@ export class Model {
     if (!workload) {
       return;
     }
-    const asked = ++this._needsAsked;
-    const answer = await settled(this.api.needs(workload, this.parameters, this.target?.name ?? null));
-    if (asked !== this._needsAsked) {
+    this._needsAsked.abort();
+    const { signal } = (this._needsAsked = new AbortController());
+    const answer = await settled(this.api.needs(workload, this.parameters, this.target?.name ?? null, signal));
+    if (signal.aborted) {
       return;
     }
     this.needs = answer.value;
@@ -360,9 +399,9 @@ export class Model {
   private readonly _parameters = new Map<string, FormValues>();
   private readonly _problems = new Map<string, IProblem>();
   private readonly _schemas = new Map<string, ISchema>();
-  private _needsAsked = 0;
+  private _needsAsked = new AbortController();
   private _needsTimer = 0;
-  private _planAsked = 0;
+  private _planAsked = new AbortController();
   private _planTimer = 0;
   private _target: string | null = null;
 }

@@ -59,7 +59,7 @@ export interface IPlan {
   consent: string | null;
 }
 
-export type ClusterStatus = 'starting' | 'ready' | 'stopping' | 'failed' | 'lost';
+export type ClusterStatus = 'starting' | 'ready' | 'stopping' | 'failed' | 'lost' | 'unknown';
 
 export interface ICluster {
   name: string;
@@ -74,13 +74,8 @@ export interface ICluster {
   expires_at: number | null;
   clients: string[];
   message: string | null;
-  log_tail: string[];
   description: string;
   memory_used: number | null;
-  dashboard_url: string | null;
-  cell: string;
-  /** Dask code that starts the same cluster without this package. */
-  code: string;
 }
 
 /** The part of JSON Schema that our forms draw. */
@@ -122,6 +117,8 @@ export interface IPreset {
   title: string;
   source: string;
   parameters: FormValues;
+  /** Kind of cluster that the text is about. */
+  profile: string | null;
 }
 
 export interface INeeds {
@@ -129,12 +126,14 @@ export interface INeeds {
   notes: string[];
   needs: Record<string, unknown>;
   fits: boolean | null;
-  verdict: 'fits' | 'will spill' | "won't fit" | null;
+  verdict: 'fits' | 'will spill' | "won't fit" | "can't run" | null;
   sentence: string;
   /** Code for a notebook; null without a cluster. */
   cell: string | null;
   /** What a person agrees to who runs it. */
   consent: string | null;
+  /** Whether measuring the cluster would tell how long it takes. */
+  calibrate?: boolean;
 }
 
 export type RunStatus = 'starting' | 'running' | 'done' | 'failed' | 'cancelled' | 'lost';

@@ -36,7 +36,7 @@ def measured(seconds: float) -> dict[str, float]:
     def log_event(topic: str, message: dict[str, Any]) -> None:
         sent.append(len(packb(message)))
 
-    sampler = GpuSampler(vars(sampling), f"bench-{os.getpid()}", INTERVAL)
+    sampler = GpuSampler(sampling, f"bench-{os.getpid()}", INTERVAL)
     sampler.setup(SimpleNamespace(log_event=log_event))
     time.sleep(1)
     cpu, began = time.process_time(), time.monotonic()

@@ -21,6 +21,7 @@ from typing import Any
 import dask
 import dask.array as da
 import distributed
+import numpy as np
 import psutil
 from distributed import Client, LocalCluster
 from distributed.security import Security
@@ -65,15 +66,19 @@ def splits(cores: int) -> list[Split]:
 def measure(chosen: list[Split], repeats: int, scale: float) -> Times:
     """Seconds of each work on each split; one warm-up each, then turns in alternating order."""
     times: Times = {name: {split: [] for split in chosen} for name in WORK}
+    answers: dict[str, Any] = {}
     with ExitStack() as stack:
         clients = {split: _client(stack, split) for split in chosen}
         for repeat in range(repeats + 1):
             for name, work in WORK.items():
                 for split in chosen if repeat % 2 else chosen[::-1]:
                     start = time.perf_counter()
-                    clients[split].compute(work(scale), optimize_graph=True).result()
+                    answer = clients[split].compute(work(scale), optimize_graph=True).result()
+                    seconds = time.perf_counter() - start
+                    # Rounding differs with the order in which parts are added.
+                    np.testing.assert_allclose(answer, answers.setdefault(name, answer), rtol=1e-10, err_msg=name)
                     if repeat:
-                        times[name][split].append(time.perf_counter() - start)
+                        times[name][split].append(seconds)
     return times
 
 

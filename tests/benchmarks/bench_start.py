@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
+import math
 import statistics
 import subprocess
 import sys
@@ -18,6 +20,9 @@ import time
 from workbench.session import Session
 
 _GET_READY = 5.0  # seconds that a spare gets before somebody clicks
+
+_PARAMETERS = {"shape": [1000, 1000], "chunks": [500, 500], "generator": "RandomState"}
+"""Those of the script."""
 
 _SCRIPT = """
 import dask.array as da
@@ -35,21 +40,21 @@ if __name__ == "__main__":
 """
 
 
-def plain() -> float:
-    """Seconds from exec to the answer of a plain script."""
+def plain() -> tuple[float, float]:
+    """Seconds from exec to the answer of a plain script, and the answer."""
     began = time.perf_counter()
     with subprocess.Popen(
         [sys.executable, "-c", _SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
         assert process.stdout is not None
-        process.stdout.readline()
+        answer = float(process.stdout.readline())
         seconds = time.perf_counter() - began
         process.communicate(b"\n")
-    return seconds
+    return seconds, answer
 
 
-async def ours(session: Session, *, warm: bool) -> tuple[float, float]:
-    """Seconds until the cluster was ready, and until the answer was in the record."""
+async def ours(session: Session, *, warm: bool, answer: float) -> tuple[float, float]:
+    """Seconds until the cluster was ready, and until the script's answer was in the record."""
     if warm:
         session.keep_warm()
         await asyncio.sleep(_GET_READY)
@@ -58,13 +63,15 @@ async def ours(session: Session, *, warm: bool) -> tuple[float, float]:
     name = session.start(spec).name
     await session.wait(name)
     ready = time.perf_counter() - began
-    run = session.run("array_sum", {"shape": [1000, 1000], "chunks": [500, 500]}, name)
+    run = session.run("array_sum", _PARAMETERS, name)
     run = await session.wait_run(run.id)
     seconds = time.perf_counter() - began
     await session.stop(name)
     session.let_go()
     if run.status != "done":
         raise SystemExit(f"The run {run.id} is {run.status}: {run.error}")
+    assert run.result is not None
+    assert math.isclose(run.result["value"], answer, rel_tol=1e-12), f"{run.result}, the script says {answer}"
     return ready, seconds
 
 
@@ -76,10 +83,13 @@ def main() -> None:
     kinds = ("plain script, first result", "cold, ready", "cold, first result", "warm, ready", "warm, first result")
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
     for repeat in range(chosen.repeats + 1):
-        measured = (plain(), *asyncio.run(ours(session, warm=False)), *asyncio.run(ours(session, warm=True)))
+        alone, answer = plain()
+        both = (asyncio.run(ours(session, warm=warm, answer=answer)) for warm in (False, True))
+        measured = (alone, *itertools.chain.from_iterable(both))
         for kind, seconds in zip(kinds, measured, strict=True):
             if repeat:
                 times[kind].append(seconds)
+    print(f"array_sum with {_PARAMETERS}, which answered {answer!r} each time")
     print(f"two processes, {chosen.repeats} interleaved repeats, median (least to most)")
     for kind, values in times.items():
         print(f"  {kind:28} {statistics.median(values):5.2f} s ({min(values):.2f} to {max(values):.2f})")

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -21,7 +22,7 @@ from traitlets.config import Config
 
 from workbench.clusters.budget import Budget
 from workbench.clusters.environments import Environment
-from workbench.clusters.plan import plan
+from workbench.clusters.plan import check_agreed, plan
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
@@ -31,6 +32,7 @@ from workbench.runs.comparing.compare import read_request
 from workbench.runs.comparing.comparisons import Comparison, Row, Sample
 from workbench.runs.comparing.table import summarise
 from workbench.runs.store import Run
+from workbench.server.looking import Here
 from workbench.server.watching import Watching
 from workbench.session import Change, Forecast
 
@@ -58,6 +60,8 @@ class FakeSession:
         self.all_comparisons: dict[str, Comparison] = {}
         self.calls: list[tuple[Any, ...]] = []
         self.reads = 0
+        self.readings = 0
+        """How often the machine was read."""
         self.listening = 0
         self.delay = 0.0
         self.told: str | None = None
@@ -76,7 +80,7 @@ class FakeSession:
         self.touch()
 
     def add_run(self, run_id: str, **fields: Any) -> Run:
-        self.all_runs[run_id] = Run(id=run_id, workload="array_sum", cluster="calm-otter", **fields)
+        self.all_runs[run_id] = Run(**{"id": run_id, "workload": "array_sum", "cluster": "calm-otter"} | fields)
         return self.all_runs[run_id]
 
     def touch(self) -> None:
@@ -84,23 +88,31 @@ class FakeSession:
             event.set()
 
     def hardware(self) -> Any:
+        self.readings += 1
         return _INVENTORY
 
-    def profiles(self) -> Any:
-        return profiles(_INVENTORY)
+    def profiles(self, inventory: Any) -> Any:
+        return profiles(inventory)
 
     def environments(self) -> tuple[Environment, ...]:
         return (Environment(python="/usr/bin/python3", name="python3", title="Python 3"),)
 
-    def budget(self) -> Budget:
+    def budget(self, inventory: Any = None) -> Budget:
+        if inventory is None:
+            self.hardware()
         promised = sum(record.spec.memory for record in self.records.values())
         return Budget(limit=8 * 2**30, reserve=2**30, promised=promised, left=7 * 2**30 - promised)
 
-    def plan(self, profile: str, **choices: Any) -> ClusterSpec:
+    def plan(self, profile: str, inventory: Any = None, /, **choices: Any) -> ClusterSpec:
+        if inventory is None:
+            self.hardware()
         return plan(profile, _INVENTORY, **choices)
 
-    def start(self, spec: ClusterSpec, *, name: str | None = None, force: bool = False) -> ClusterRecord:
+    def start(
+        self, spec: ClusterSpec, *, name: str | None = None, force: bool = False, agreed: bool = False
+    ) -> ClusterRecord:
         self.calls.append(("start", name, force))
+        check_agreed(self.told, agreed)
         if name in self.records:
             raise ConflictError(f"There is a cluster {name!r} already.")
         self.records[name or "calm-otter"] = ClusterRecord(name=name or "calm-otter", spec=spec, created=time.time())
@@ -134,6 +146,10 @@ class FakeSession:
     async def adapt(self, name: str, minimum: int, maximum: int) -> ClusterRecord:
         self.change(name, adaptive=(minimum, maximum))
         return self.records[name]
+
+    async def calibrate_apart(self, cluster: str) -> Any:
+        self.calls.append(("calibrate", cluster))
+        return SimpleNamespace(describe=lambda: "here, 2 × 1 thread, tls, calibrated today")
 
     async def restart_workers(self, name: str) -> ClusterRecord:
         self.calls.append(("restart", name))
@@ -169,11 +185,11 @@ class FakeSession:
         given = {"size": "1GiB", **parameters}
         return Forecast(given, ("Chunks of 128 MiB.",), {"input_bytes": 2**30}, fits, "1 GiB.", None, consent=self.told)
 
-    def consent(self, workload: str, parameters: dict[str, Any], cluster: ClusterRecord) -> str | None:
-        return self.told
-
-    def run(self, workload: str, parameters: dict[str, Any], cluster: str, *, force: bool = False) -> Run:
+    def run(
+        self, workload: str, parameters: dict[str, Any], cluster: str, *, force: bool = False, agreed: bool = False
+    ) -> Run:
         self.cluster(cluster)
+        check_agreed(self.told, agreed)
         self.needs(workload, parameters)
         return self.add_run(f"run-{len(self.all_runs)}", parameters=parameters)
 
@@ -211,10 +227,9 @@ class FakeSession:
             raise ConflictError(f"The run {run} is still going on.")
         del self.all_runs[run]
 
-    def compare(self, workload: str, *, ask: Callable[[str], None], **given: Any) -> Comparison:
+    def compare(self, workload: str, *, agreed: bool, **given: Any) -> Comparison:
         request = read_request({"workload": workload, **given})
-        if "ucx --workers 2" in request.on:
-            ask("UCX listens on all network interfaces.")
+        check_agreed("UCX listens on all network interfaces." if "ucx --workers 2" in request.on else None, agreed)
         self.needs(workload, request.parameters)
         return self.add_comparison("compare-new", request=request, status="starting", rows=())
 
@@ -339,6 +354,7 @@ def jp_server_config(session: FakeSession, make_watching: Callable[..., Watching
                 "tornado_settings": {
                     "workbench_session": lambda: session,
                     "workbench_watching": make_watching,
+                    "workbench_looking": Here,
                 },
             }
         }

@@ -55,7 +55,7 @@ async def test_ucx_listens_only_where_a_person_agreed(api: Any, session: Any) ->
     answer = await api("POST", "comparisons", body)
     assert answer.status == 400
     assert answer.content["message"] == (
-        "UCX listens on all network interfaces. Nothing was started. Agree, or leave UCX out."
+        "UCX listens on all network interfaces. Nothing was started. Leave UCX out, or agree (--yes, agreed=True)."
     )
     answer = await api("POST", "comparisons", body | {"agreed": "true"})
     assert answer.status == 202

@@ -14,6 +14,7 @@ from workbench.figures.markup import duration, number, tag, whole_duration
 from workbench.hardware import Gpu, GpuProcess, GpuSlice, Inventory, inventory
 from workbench.hardware.gauges import Gauge
 from workbench.hardware.sampling import NO_DRIVER
+from workbench.server.answers import to_json
 
 __all__ = ["open_page"]
 
@@ -48,6 +49,11 @@ async def test_a_page_is_pushed_a_fragment_and_again_when_it_is_no_longer_the_sa
     assert "Sum of an array 1.50 s 42.5" in text_of(second["html"])
 
 
+async def test_a_watched_run_has_the_name_that_it_was_given(api: Any, session: Any) -> None:
+    session.add_run("r1", workload="watched", status="done", seconds=1.5, parameters={"name": "sum of a transpose"})
+    assert "sum of a transpose 1.50 s" in text_of((await api("GET", "fragments/runs")).content["html"])
+
+
 async def test_what_comes_from_elsewhere_does_not_become_markup(api: Any, session: Any) -> None:
     session.add_run("r1", status="failed", error="<script>alert(1)</script>", parameters={"x": '"><b>'})
     html = (await api("GET", "fragments/runs")).content["html"]
@@ -71,10 +77,12 @@ async def test_a_run_says_what_was_forecast_what_it_took_and_what_it_cost_in_ene
     )
     html = (await api("GET", "fragments/runs")).content["html"]
     told = text_of(html)
-    assert "Details Forecast fits · 3.1 to 4.5 s · took 3.90 s · cost 1.95 Energy 1.5 kJ by 2 GPUs in 4 s" in told
-    assert "On the GPU? Half of it. Bandwidth Over tls. Certificate Within &lt;0.1 %." in told
+    details = (await api("GET", "fragments/run-details:r2:r1")).content["html"]
     assert "Half of the blocks were on the CPU." in told
-    assert html.count("report?beside=") == 1
+    told = text_of(details)
+    assert "Forecast fits · 3.1 to 4.5 s · took 3.90 s · cost 1.95 Energy 1.5 kJ by 2 GPUs in 4 s" in told
+    assert "On the GPU? Half of it. Bandwidth Over tls. Certificate Within &lt;0.1 %." in told
+    assert details.count("report?beside=r1") == 1
     assert (await api("GET", "runs/r2")).content["cost"] == pytest.approx(1.95)
 
 
@@ -162,3 +170,47 @@ def test_numbers_are_short_enough_for_a_line(given: float, said: str) -> None:
 
 def test_attributes_are_escaped_and_left_out_where_there_is_nothing_to_say() -> None:
     assert tag("p", "x", title='"<', hidden=False, data_x=None, open=True) == '<p title="&quot;&lt;" open>x</p>'
+
+
+async def test_a_page_gets_only_what_changed_of_a_list(open_page: Any, session: Any) -> None:
+    for name in range(20):
+        session.add_run(f"r{name}", status="done", seconds=1.0, result={"value": 1.0}, created=1.0, stopped=2.0)
+    session.add_run("now", status="starting")
+    async with open_page() as page:
+        await page.send(type="watch", watch="w", fragment="runs")
+        first = (await page.next("patches"))["html"]
+        session.add_run("now", status="failed", error="It failed.")
+        session.touch()
+        second = (await page.next("patches"))["html"]
+    assert "data-same" not in first
+    assert second.count("data-same") == 20
+    assert "It failed." in second
+    assert len(second) < len(first) / 4
+
+
+async def test_a_state_is_small_however_long_the_history_and_whatever_a_run_found(open_page: Any, session: Any) -> None:
+    much = {"components": [[0.5] * 20] * 100, "sentence": "σ = 3.4, 2.1"}
+    for place in range(300):
+        session.add_run(f"genotype_pca-{place:06x}", status="done", seconds=1.0, result=much)
+    for place in range(50):
+        session.add(f"calm-otter-{place}", clients=("Client-a", "b-kernel-c"), created=time.time(), place="x" * 80)
+    async with open_page() as page:
+        state = await page.next("state")
+        await page.send(type="watch", watch="w", fragment="runs")
+        html = (await page.next("patches"))["html"]
+    assert (len(state["runs"]), len(state["clusters"])) == (50, 50)
+    assert len(to_json(state).encode()) <= 20_000
+    assert len(html.encode()) <= 150_000
+    assert "run-details:genotype_pca-000000" in html
+
+
+async def test_the_machine_is_read_once_for_a_request(api: Any, session: Any) -> None:
+    for verb, path, body in (
+        ("POST", "plan", {"profile": "cpu"}),
+        ("GET", "hardware", None),
+        ("GET", "profiles/cpu/schema", None),
+        ("POST", "clusters", {"profile": "cpu"}),
+    ):
+        session.readings = 0
+        assert (await api(verb, path, body)).status in (200, 202)
+        assert session.readings == 1, path

@@ -102,7 +102,7 @@ async def test_gpus_that_only_the_workers_see_have_bars_and_one_that_is_lost_in_
         html = await shown("cluster:calm-otter", named, LOST)
         assert "SIMULATED GPU 0 140 W" in text_of(html)
         assert f"SIMULATED GPU 1 No use, memory, power and temperature: {LOST}." in text_of(html)
-        html = await shown("runs", "watched failed", named)
+        html = await shown("runs", "sums failed", named)
         (run,) = re.findall(r'data-workbench="run-(watched-[^"]*)" data-status="failed"', html)
         assert " ".join((await python("-m", "workbench", "show", run)).split()).count(named) == 1
         report = (await api("GET", f"runs/{run}/report")).content.decode()

@@ -39,6 +39,7 @@ GOOD = [
     ("PATCH", "/clusters/calm-otter", {"n_workers": 3}, 202),
     ("PATCH", "/clusters/calm-otter", {"minimum": 1, "maximum": 2}, 202),
     ("POST", "/clusters/calm-otter/restart", {}, 202),
+    ("POST", "/clusters/calm-otter/calibrate", {}, 200),
     ("GET", "/clusters/calm-otter/logs", None, 200),
     ("GET", "/workloads", None, 200),
     ("POST", "/workloads/array_sum/needs", {"parameters": {"size": "1GiB"}, "cluster": "calm-otter"}, 200),

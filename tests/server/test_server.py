@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from jupyter_server.utils import JupyterServerAuthWarning
 from tornado.httpserver import HTTPServer
-from tornado.testing import bind_unused_port
+from tornado.netutil import bind_unix_socket
 from tornado.web import Application, RequestHandler
 
+from workbench.clusters.forking import short
 from workbench.errors import FailedError
 from workbench.server.handlers import Handler, addresses
 
@@ -98,7 +99,12 @@ BAD_BODIES = [
     ("POST", "clusters", {}, "profile is missing. Give text."),
     ("POST", "clusters", {"profile": 3}, "profile is 3. Give text."),
     ("POST", "clusters", {"profile": "tpu"}, "tpu"),
-    ("POST", "clusters", {"profile": "cpu", "spin": 1}, 'Unknown key "spin". Allowed: profile, choices, name, force.'),
+    (
+        "POST",
+        "clusters",
+        {"profile": "cpu", "spin": 1},
+        'Unknown key "spin". Allowed: profile, choices, name, force, agreed.',
+    ),
     ("POST", "clusters", {"profile": "cpu", "choices": {"promised": 1}}, "Unknown choice 'promised'. Choose among: "),
     ("POST", "clusters", {"profile": "cpu", "choices": {"n_workers": -2}}, "n_workers"),
     ("POST", "clusters", {"profile": "cpu", "choices": {"n_workers": "x"}}, "n_workers"),
@@ -144,6 +150,7 @@ UNKNOWN = [
     ("DELETE", "clusters/nobody"),
     ("PATCH", "clusters/nobody"),
     ("POST", "clusters/nobody/restart"),
+    ("POST", "clusters/nobody/calibrate"),
     ("GET", "clusters/nobody/logs"),
     ("GET", "figures/cluster/nobody"),
     ("GET", "figures/cluster/nobody/patches"),
@@ -256,7 +263,10 @@ async def test_what_a_person_must_agree_to_is_told_and_a_run_waits_for_it(api: A
     body = {"workload": "array_sum", "cluster": "calm-otter"}
     refused = await api("POST", "runs", body | {"force": True})
     assert refused.status == 400
-    assert refused.content["message"] == f"{session.told} Nothing was started. Agree, or leave UCX out."
+    assert (
+        refused.content["message"]
+        == f"{session.told} Nothing was started. Leave UCX out, or agree (--yes, agreed=True)."
+    )
     assert session.all_runs == {}
     assert (await api("POST", "runs", body | {"agreed": True})).status == 202
 
@@ -270,8 +280,8 @@ async def test_a_list_of_runs_leaves_out_what_is_long_and_a_run_has_it(api: Any,
 
 
 async def test_the_dashboard_address_lies_below_the_base_url(api: Any, session: Any, jp_base_url: str) -> None:
-    session.add("calm-otter", dashboard_address="http://127.0.0.1:8787")
-    session.add("bold-heron", status="lost", dashboard_address="http://127.0.0.1:8787")
+    session.add("calm-otter", dashboard_address="unix:/tmp/nothing.sock")
+    session.add("bold-heron", status="lost", dashboard_address="unix:/tmp/nothing.sock")
     first, second = (await api("GET", "clusters")).content["clusters"]
     assert first["dashboard_url"] == f"{jp_base_url}workbench/api/dashboard/calm-otter/status"
     assert second["dashboard_url"] is None
@@ -318,22 +328,23 @@ class Echo(RequestHandler):
 
 
 @asynccontextmanager
-async def dashboard() -> AsyncIterator[str]:
+async def dashboard(folder: Path) -> AsyncIterator[str]:
     server = HTTPServer(Application([("/(.*)", Echo)]))
-    listener, port = bind_unused_port(address="127.0.0.1")
-    server.add_socket(listener)
+    path = folder / "dashboard.sock"
+    with short(folder) as there:
+        server.add_socket(bind_unix_socket(f"{there}/dashboard.sock"))
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"unix:{path}"
     finally:
         server.stop()
         await server.close_all_connections()
 
 
 async def test_a_registered_dashboard_is_shown_without_jupyters_secrets(
-    api: Any, session: Any, jp_serverapp: Any
+    api: Any, session: Any, jp_serverapp: Any, tmp_path: Path
 ) -> None:
     token = jp_serverapp.identity_provider.token
-    async with dashboard() as address:
+    async with dashboard(tmp_path) as address:
         session.add("calm-otter", dashboard_address=address)
         page = await api("GET", "dashboard/calm-otter/status", params={"token": token, "x": "1"})
         moved = await api("GET", "dashboard/calm-otter/old")
@@ -347,8 +358,8 @@ async def test_a_registered_dashboard_is_shown_without_jupyters_secrets(
 
 
 async def test_only_registered_clusters_have_a_dashboard(api: Any, session: Any) -> None:
-    session.add("calm-otter", status="starting", dashboard_address="http://127.0.0.1:1")
-    session.add("bold-heron", dashboard_address="http://127.0.0.1:1")
+    session.add("calm-otter", status="starting", dashboard_address="unix:/tmp/nothing.sock")
+    session.add("bold-heron", dashboard_address="unix:/tmp/nothing.sock")
     unknown = await api("GET", "dashboard/localhost:22/status")
     starting = await api("GET", "dashboard/calm-otter/status")
     posted = await api("POST", "dashboard/calm-otter/status", {})
@@ -358,6 +369,7 @@ async def test_only_registered_clusters_have_a_dashboard(api: Any, session: Any)
     assert unknown.content["message"] == "There is no cluster 'localhost:22'. There are: calm-otter, bold-heron."
     assert starting.content["message"] == "Cluster calm-otter has no dashboard now: it is starting."
     assert posted.content["message"] == "POST is not possible here. Possible: GET, HEAD."
+    assert posted.headers["Allow"] == "GET, HEAD"
 
 
 async def test_requests_at_the_same_time_make_one_session(jp_serverapp: Any) -> None:

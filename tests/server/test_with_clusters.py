@@ -72,7 +72,8 @@ async def test_a_cluster_is_started_watched_used_and_stopped(api: Any, jp_ws_fet
             and any(r["id"] == run["id"] and r["status"] not in ("starting", "running") for r in m["runs"])
         ),
     )
-    (finished,) = done["runs"]
+    assert [each["id"] for each in done["runs"]] == [run["id"]]
+    finished = (await api("GET", f"runs/{run['id']}")).content
     assert (finished["status"], finished["error"]) == ("done", None)
     assert finished["check"]["passed"]
 
@@ -109,8 +110,9 @@ async def test_a_watched_cluster_whose_host_is_killed_is_gone_and_lost(
     page = await jp_ws_fetch("workbench", "api", "stream")
     await api("POST", "clusters", {**TWO, "name": "calm-otter"})
     await page.write_message(json.dumps({"type": "watch", "watch": "w", "cluster": "calm-otter"}))
-    ready = cluster_of(await hear(page, lambda m: cluster_of(m, "calm-otter").get("status") == "ready"), "calm-otter")
+    await hear(page, lambda m: cluster_of(m, "calm-otter").get("status") == "ready")
     await hear(page, lambda m: m["type"] == "patches" and m["status"].get("workers") == 2)
+    ready = (await api("GET", "clusters/calm-otter")).content
 
     assert ready["dashboard_url"] == f"{jp_base_url}workbench/api/dashboard/calm-otter/status"
     status = await opened(api, "dashboard/calm-otter/status")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +20,9 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.conftest import Lab
+from workbench.clusters import records
+from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec
 
 MINUTE = 60_000  # milliseconds
 OpenLab = Callable[[], Page]
@@ -229,6 +233,27 @@ def test_a_workload_goes_into_a_notebook_as_plain_dask_code_that_runs(lab: Lab, 
     expect(page.locator(".jp-OutputArea-output").filter(has_text=re.compile(r"288\d{4}"))).to_be_visible(timeout=MINUTE)
 
 
+def test_a_cluster_of_another_machine_is_shown_and_cannot_be_stopped_here(
+    lab: Lab, open_lab: OpenLab, spec: ClusterSpec, screenshot: Screenshot
+) -> None:
+    record = ClusterRecord(
+        name="far-otter", spec=spec, status="ready", node="node-7", place="there", created=time.time()
+    )
+    records.create(record)
+    heartbeat = records.folder("far-otter") / "heartbeat"
+    heartbeat.touch()
+    os.utime(heartbeat, (time.time() + 3600,) * 2)
+    page = open_lab()
+    open_sidebar(page)
+    section(page, "hardware", opened=False)
+    cluster = hook(page, "cluster-far-otter")
+    expect(hook(cluster, "stage")).to_have_text("unknown", timeout=MINUTE)
+    expect(cluster).to_contain_text("It is on node-7, which shares this data folder")
+    expect(cluster.get_by_role("button")).to_have_count(0)
+    screenshot("unknown-cluster")
+    records.remove("far-otter")
+
+
 def test_workers_restart_and_everything_stops_from_the_sidebar(lab: Lab, open_lab: OpenLab) -> None:
     page = open_lab()
     first = start_cluster(page, "one-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
@@ -279,12 +304,32 @@ def test_what_wont_fit_asks_first_and_a_preset_fills_the_form(lab: Lab, open_lab
     section(page, "workloads", opened=True)
     hook(page, "workload-array_sum").click()
     expect(hook(page, "run-button")).to_have_text("Run")
+    expect(hook(page, "field-scale")).to_have_count(0)
     hook(page, "preset").select_option("post")
-    expect(hook(page, "field-shape")).to_have_value("500000, 500000")
+    expect(hook(page, "field-shape")).to_have_attribute("placeholder", "500000, 500000")
+    expect(hook(page, "field-generator")).to_have_value("RandomState")
     expect(hook(page, "needs")).to_contain_text("Won't fit")
     expect(hook(page, "run-button")).to_have_text("Run anyway")
+    hook(page, "field-size").fill("32MiB")
+    expect(hook(page, "field-shape")).to_have_attribute("placeholder", "2048, 2048")
+    expect(hook(page, "run-button")).to_have_text("Run")
+    hook(page, "field-size").fill("")
+    hook(page, "field-scale").fill("0.00001")
+    expect(hook(page, "field-shape")).to_have_attribute("placeholder", "1581, 1581")
+    expect(hook(page, "field-chunks")).to_have_attribute("placeholder", "32, 32")
+    expect(hook(page, "run-button")).to_have_text("Run")
+    page.screenshot(path="tests/ui/screenshots/preset.png")
+    hook(page, "field-chunks").fill("400")
+    expect(hook(page, "field-chunks-problem")).to_have_count(0)
+    before = {run["id"] for run in lab.get("workbench/api/runs")["runs"]}
+    hook(page, "run-button").click()
+    (new,) = wait_for_new(lab, before)
+    run = lab.get(f"workbench/api/runs/{new}")
+    assert run["preset"] == "post"
+    assert run["beside_text"].startswith("GPU Dask Arrays, first steps (2019): 9540 s on one CPU core")
     hook(page, "preset").select_option("")
-    expect(hook(page, "field-shape")).to_have_value("")
+    expect(hook(page, "field-scale")).to_have_count(0)
+    expect(hook(page, "field-shape")).to_have_attribute("placeholder", "e.g. 10000, 10000")
     expect(hook(page, "run-button")).to_have_text("Run")
 
 

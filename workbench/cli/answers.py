@@ -26,11 +26,9 @@ def can_ask() -> bool:
 
 
 def agreed(told: str) -> bool:
-    """Whether a person at the terminal says yes to what they are told; without one it is said, and taken as yes."""
+    """Whether a person at the terminal says yes to what they are told; where nobody can answer, nobody does."""
     if not can_ask():
-        # A script can't answer, and what it was written to do is to go on.
-        complain(told)
-        return True
+        return False
     print(f"{told}\nGo on? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

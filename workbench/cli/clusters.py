@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.answers import agreed, can_ask, tell, tell_json
+from workbench.cli.answers import agreed, tell, tell_json
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import FORCE, Parser, add_command, whole_number
 from workbench.errors import BadInputError
@@ -88,7 +88,9 @@ def _down(arguments: argparse.Namespace) -> int:
         stopped = (arguments.name,)
     if arguments.json:
         return tell_json({"stopped": list(stopped)})
-    return tell(f"Stopped: {', '.join(stopped)}" if stopped else "No cluster is running.")
+    left = [f"Left as it is: {one.name}. {one.message}" for one in session.clusters() if one.status == "unknown"]
+    done = f"Stopped: {', '.join(stopped)}" if stopped else "No cluster is running."
+    return tell("\n".join([done, *(left if arguments.all else ())]))
 
 
 def new_session() -> Session:
@@ -108,35 +110,28 @@ def spec_of(session: Session, arguments: argparse.Namespace) -> ClusterSpec:
         "device_memory_limit": arguments.device_memory,
         "rmm_pool_size": arguments.rmm_pool,
         "encrypt": False if arguments.no_encrypt else None,
+        "ucx_tls": arguments.ucx_tls,
+        "interface": arguments.interface,
         "python": arguments.python,
     }
     return session.plan(arguments.profile, **{name: value for name, value in choices.items() if value is not None})
 
 
-def check_consent(spec: ClusterSpec, arguments: argparse.Namespace) -> None:
-    """Ask for what the sidebar and the panels ask for too, before such a cluster is started, unless --yes was given.
+def check_agreed(told: str | None, *, yes: bool) -> None:
+    """Ask for consent where there is something to agree to, unless --yes was given.
 
-    Raises BadInputError where a person says no.
+    Raises BadInputError where a person says no, and where nobody can answer.
     """
+    from workbench.clusters import plan
+
+    plan.check_agreed(told, yes or agreed)
+
+
+def check_consent(spec: ClusterSpec, arguments: argparse.Namespace) -> None:
+    """Ask for consent to this cluster, as `check_agreed` does."""
     from workbench.clusters.plan import consent
 
-    told = consent(spec)
-    if told is not None and not arguments.yes and not agreed(told):
-        raise BadInputError("Nothing was started. Choose another profile, or agree with --yes.")
-
-
-def check_agreed(told: str, *, yes: bool) -> None:
-    """Ask for consent to clusters that a command starts by the way, unless --yes was given.
-
-    Raises BadInputError where a person says no, and where nobody can answer: no script names such a cluster by chance,
-    but one may well compare all that there is.
-    """
-    if yes:
-        return
-    if not can_ask():
-        raise BadInputError(f"{told} Nobody is here to be asked, so nothing was started. Agree with --yes.")
-    if not agreed(told):
-        raise BadInputError("Nothing was started. Leave UCX out, or agree with --yes.")
+    check_agreed(consent(spec), yes=arguments.yes)
 
 
 def start(session: Session, spec: ClusterSpec, *, name: str | None, force: bool) -> ClusterRecord:
@@ -144,7 +139,8 @@ def start(session: Session, spec: ClusterSpec, *, name: str | None, force: bool)
     record = None
     try:
         with holding_back_signals():
-            record = session.start(spec, name=name, force=force)
+            # Asked for before.
+            record = session.start(spec, name=name, force=force, agreed=True)
         with _stages(record) as on_change:
             return asyncio.run(session.wait(record.name, on_change))
     except (KeyboardInterrupt, SystemExit):
@@ -174,7 +170,9 @@ def _until_scaled(session: Session, name: str, n_workers: int, patience: float =
 
 
 def cluster_json(record: ClusterRecord) -> dict[str, Any]:
-    """Cluster as `up --json` and `ls --json` print it; `memory_limit` is bytes for each worker."""
+    """Cluster as `up --json` and `ls --json` print it; bytes: `memory_limit` of each worker, `memory_used` by all."""
+    from workbench.clusters.records import memory_used
+
     spec = record.spec
     return {
         "name": record.name,
@@ -185,6 +183,7 @@ def cluster_json(record: ClusterRecord) -> dict[str, Any]:
         "threads_per_worker": spec.threads_per_worker,
         "memory_limit": spec.memory_limit,
         "protocol": spec.protocol,
+        "memory_used": memory_used(record),
         "stage": record.stage,
         "n_workers_expected": record.n_workers_expected,
         "adaptive": record.adaptive,
@@ -275,6 +274,8 @@ def add_up_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", metavar="LIST", help="GPUs by index or UUID, such as 0,2")
     parser.add_argument("--device-memory", metavar="SIZE", help="memory of a GPU beyond which blocks move to the host")
     parser.add_argument("--rmm-pool", metavar="SIZE", help="memory of each GPU that RMM takes at the start")
+    parser.add_argument("--ucx-tls", metavar="LIST", help="transports that UCX may use, such as tcp,cuda_copy,cuda_ipc")
+    parser.add_argument("--interface", metavar="NAME", help="network interface for UCX, such as ib0, or mlx5_0:1")
     parser.add_argument("--no-encrypt", action="store_true", help="speak plain TCP instead of TLS")
     parser.add_argument("--name", metavar="NAME", help="name of the cluster; one is made up otherwise")
     parser.add_argument("--python", metavar="PATH", help="Python of the environment that the cluster runs in")

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.answers import complain, tell
-from workbench.cli.clusters import add_yes, check_agreed, new_session
-from workbench.cli.runs import add_parameters, parameters_of
+from workbench import config
+from workbench.cli.answers import agreed, complain, tell
+from workbench.cli.clusters import add_yes, new_session
+from workbench.cli.runs import add_parameters, parameters_of, profile_of_preset, workload_parameters
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import add_command, check_writable, whole_number
 from workbench.errors import BadInputError, WorkbenchError
@@ -33,8 +34,10 @@ def _compare(arguments: argparse.Namespace) -> int:
     if (arguments.workload is None) == (arguments.runs is None):
         raise BadInputError("Give either a workload, or --runs with runs of the past.")
     if arguments.runs is not None:
-        if arguments.on or arguments.parameters or arguments.sweep:
-            raise BadInputError("Given --runs: --on, --cluster, -p and --sweep belong to new runs. Leave them out.")
+        if arguments.on or workload_parameters(arguments) or arguments.sweep:
+            raise BadInputError(
+                "Given --runs: --on, --cluster, -p, --preset, --scale and --sweep belong to new runs. Leave them out."
+            )
         return _tell(session.compare_runs(arguments.runs), form, arguments.save)
     comparison = _conducted(session, arguments)
     return _tell(comparison, form, arguments.save)
@@ -48,13 +51,13 @@ def _conducted(session: Session, arguments: argparse.Namespace) -> Comparison:
             with holding_back_signals():
                 comparison = session.compare(
                     arguments.workload,
-                    parameters_of(arguments.parameters),
-                    on=arguments.on or ("cpu",),
+                    workload_parameters(arguments),
+                    on=arguments.on or (profile_of_preset(session, arguments) or "cpu",),
                     sweep=_sweep(arguments.sweep),
                     weak=arguments.weak,
                     repeats=arguments.repeats,
                     warmup=arguments.warmup,
-                    ask=lambda told: check_agreed(told, yes=arguments.yes),
+                    agreed=arguments.yes or agreed,
                 )
             with _progress(comparison) as on_change:
                 return asyncio.run(session.wait_comparison(comparison.id, on_change))
@@ -89,7 +92,9 @@ def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
 
     if save is not None:
         path = Path(save)
-        path.write_text(_page(comparison) if _of_file(path) == "html" else export(comparison, _of_file(path)))
+        text = _page(comparison) if _of_file(path) == "html" else export(comparison, _of_file(path))
+        with config.writing(path):
+            path.write_text(text)
         complain(f"wrote {path}")
     if form is None:
         _show(comparison)
@@ -137,11 +142,11 @@ def _show(comparison: Comparison) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from workbench.runs.comparing.table import cells, remarks, seconds_text, summarise
+    from workbench.runs.comparing.table import cells, efficiency_text, remarks, seconds_text, summarise
 
     console = Console(highlight=False, markup=False, emoji=False)
     summary = summarise(comparison)
-    console.print(Text(f"{comparison.id}: ", "bold") + Text(summary.verdict))
+    console.print(Text(f"{comparison.title}, {comparison.id}: ", "bold") + Text(summary.verdict))
     console.print()
     header, body = cells(summary)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -158,7 +163,7 @@ def _show(comparison: Comparison) -> None:
         for point in curve.points:
             console.print(
                 f"  on {point.cores:>3}  {seconds_text(point.seconds):>10}  {point.speedup:.2f} times, "
-                f"efficiency {100 * point.efficiency:.0f} %"
+                f"efficiency {efficiency_text(point)}"
             )
     for each in summary.differences:
         console.print(f"differs, {each.kind}: {each.name}: {' | '.join(each.texts)}")

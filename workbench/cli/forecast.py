@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench import config
 from workbench.cli.answers import complain, tell, tell_json
 from workbench.cli.clusters import check_consent, new_session, own_cluster, spec_of, up_options
-from workbench.cli.runs import add_parameters, parameters_of
+from workbench.cli.runs import add_parameters, add_where, where, workload_parameters
 from workbench.cli.words import add_command, check_writable
 from workbench.errors import BadInputError
 
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 def _forecast(arguments: argparse.Namespace) -> int:
     session = new_session()
     cluster, spec = _hardware_of(session, arguments)
-    parameters = parameters_of(arguments.parameters)
+    parameters = workload_parameters(arguments)
     found = session.forecast(arguments.workload, parameters, cluster)
-    if _would_help(found, spec) and not arguments.no_calibrate:
+    if _would_help(found) and not arguments.no_calibrate:
         complain("This hardware was never measured: that is done now, once, and takes some seconds.")
         _measured(session, arguments)
         found = session.forecast(arguments.workload, parameters, cluster)
@@ -36,10 +37,10 @@ def _forecast(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _would_help(found: Forecast, spec: ClusterSpec) -> bool:
+def _would_help(found: Forecast) -> bool:
     """Whether a calibration would tell how long it takes, where nothing else does and it can start at all."""
-    measurable = spec.cupy or not spec.devices
-    return found.seconds is None and bool(found.needs.get("work")) and measurable and found.verdict != "won't fit"
+    possible = found.verdict not in ("won't fit", "can't run")
+    return found.seconds is None and bool(found.needs.get("work")) and possible
 
 
 def _hardware_of(session: Session, arguments: argparse.Namespace) -> tuple[ClusterRecord | ClusterSpec, ClusterSpec]:
@@ -47,6 +48,7 @@ def _hardware_of(session: Session, arguments: argparse.Namespace) -> tuple[Clust
     if arguments.cluster is not None:
         record = session.cluster(arguments.cluster)
         return record, record.spec
+    arguments.on = where(session, arguments)
     spec = spec_of(session, up_options(arguments.on))
     return spec, spec
 
@@ -62,7 +64,8 @@ def _calibrate(arguments: argparse.Namespace) -> int:
             check_writable(arguments.save)
         found = _measured(session, arguments)
     if arguments.save is not None:
-        arguments.save.write_text(found.model_dump_json(indent=2) + "\n")
+        with config.writing(arguments.save):
+            arguments.save.write_text(found.model_dump_json(indent=2) + "\n")
     if arguments.json:
         return tell_json(found.model_dump(mode="json"))
     from workbench import terminal
@@ -91,7 +94,7 @@ def add_forecast_commands(commands: Any) -> None:
         epilog='Example: workbench forecast array_sum --on "cpu --workers 2" -p size=100GiB',
     )
     forecast.add_argument("workload", metavar="WORKLOAD", help="see: workbench workloads")
-    _add_where(forecast, required=True, on_help="hardware as the options of up name it")
+    add_where(forecast, "hardware as the options of up name it")
     add_parameters(forecast)
     forecast.add_argument(
         "--no-calibrate",
@@ -106,14 +109,8 @@ def add_forecast_commands(commands: Any) -> None:
         "measure hardware for a few seconds, so that forecasts know it",
         epilog='Example: workbench calibrate --on "cpu --workers 2" --save laptop.json',
     )
-    _add_where(calibrate, required=False, on_help='start such a cluster, measure it and stop it ("cpu")')
+    add_where(calibrate, 'start such a cluster, measure it and stop it ("cpu")')
     calibrate.add_argument("--save", metavar="FILE", type=Path, help="write it to a file as well, for somebody else")
     calibrate.add_argument(
         "--load", metavar="FILE", type=Path, help="measure nothing; keep a colleague's file as a reference machine"
     )
-
-
-def _add_where(parser: argparse.ArgumentParser, *, required: bool, on_help: str) -> None:
-    where = parser.add_mutually_exclusive_group(required=required)
-    where.add_argument("--cluster", metavar="NAME", help="a cluster that is up")
-    where.add_argument("--on", metavar='"PROFILE …"', help=on_help)

@@ -14,7 +14,6 @@ from workbench.cli.answers import complain, tell, tell_json
 from workbench.cli.clusters import (
     add_yes,
     check_agreed,
-    check_consent,
     new_session,
     own_cluster,
     spec_of,
@@ -53,26 +52,20 @@ def _workloads(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     session = new_session()
-    parameters = parameters_of(arguments.parameters)
-    if arguments.preset is not None:
-        parameters = with_preset(session.workload(arguments.workload).preset(arguments.preset), parameters)
+    parameters = workload_parameters(arguments)
     if arguments.cluster is not None:
         record = session.cluster(arguments.cluster)
-        told = session.consent(arguments.workload, parameters, record)
-        if told is not None:
-            check_agreed(told, yes=arguments.yes)
+        check_agreed(session.consent(arguments.workload, parameters, record), yes=arguments.yes)
         run = run_on(session, arguments.workload, parameters, record, force=arguments.force)
     else:
         # Everything is checked before anything starts.
-        on = up_options(arguments.on)
+        on = up_options(where(session, arguments))
         spec = spec_of(session, on)
         refuse_what_wont_fit(session.needs(arguments.workload, parameters, spec), force=arguments.force)
         on.yes = on.yes or arguments.yes
-        told = session.consent(arguments.workload, parameters, spec)
-        if told is not None:
-            check_agreed(told, yes=on.yes)
-        else:
-            check_consent(spec, on)
+        from workbench.clusters.plan import consent
+
+        check_agreed(session.consent(arguments.workload, parameters, spec) or consent(spec), yes=on.yes)
         with own_cluster(session, spec, name=on.name, force=on.force) as record:
             run = run_on(session, arguments.workload, parameters, record, force=arguments.force)
     return tell_run(session.diagnosed(run), as_json=arguments.json)
@@ -138,7 +131,9 @@ def _open(arguments: argparse.Namespace) -> int:
 
 
 def refuse_what_wont_fit(forecast: Forecast, *, force: bool) -> None:
-    """Raise ConflictError where a workload won't fit and nobody insists."""
+    """Raise ConflictError where a workload can't run, or won't fit and nobody insists."""
+    if forecast.verdict == "can't run":
+        raise ConflictError(forecast.sentence)
     if forecast.verdict == "won't fit" and not force:
         raise ConflictError(f"{forecast.sentence} To run it all the same: --force")
 
@@ -151,7 +146,8 @@ def run_on(
     try:
         with ending_on(signal.SIGTERM):
             with holding_back_signals():
-                run = session.run(workload, parameters, record, force=force)
+                # Asked for before.
+                run = session.run(workload, parameters, record, force=force, agreed=True)
             with _progress(run) as on_change:
                 return asyncio.run(session.wait_run(run.id, on_change))
     except (KeyboardInterrupt, SystemExit):
@@ -184,10 +180,24 @@ def _ending(run: Run) -> str:
     return f"{how}: {run.error}" if run.error else f"{how}."
 
 
-def with_preset(preset: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of a preset, with those in their place that were given; a size takes the place of a shape."""
-    left_out = {"shape"} if "size" in given else set()
-    return {name: value for name, value in preset.parameters.items() if name not in left_out} | given
+def workload_parameters(arguments: argparse.Namespace) -> dict[str, str]:
+    """Parameters of a workload that the options of `add_parameters` give."""
+    chosen = {"preset": arguments.preset, "scale": arguments.scale}
+    return parameters_of(arguments.parameters) | {name: text for name, text in chosen.items() if text is not None}
+
+
+def where(session: Session, arguments: argparse.Namespace) -> str:
+    """Cluster to be started: as --on says, else of the profile that the preset's text is about."""
+    profile = profile_of_preset(session, arguments) if arguments.on is None else arguments.on
+    if profile is None:
+        raise BadInputError("Where? Give --cluster NAME, or --on with a profile, such as --on cpu.")
+    return str(profile)
+
+
+def profile_of_preset(session: Session, arguments: argparse.Namespace) -> str | None:
+    """Profile that the text of the chosen preset is about, if there is one."""
+    preset = workload_parameters(arguments).get("preset")
+    return None if preset is None else session.workload(arguments.workload).preset(preset).profile
 
 
 def parameters_of(given: Sequence[str], option: str = "-p", example: str = "size=2GiB") -> dict[str, str]:
@@ -214,7 +224,9 @@ def _progress(run: Run) -> Iterator[Callable[[Run], None] | None]:
 
 
 def add_parameters(parser: argparse.ArgumentParser) -> None:
-    """Add the option that gives a workload's parameters."""
+    """Add the options that give a workload's parameters."""
+    parser.add_argument("--preset", metavar="NAME", help="parameters of a text's experiment; -p changes some of them")
+    parser.add_argument("--scale", metavar="F", help="how many times as large as the preset, such as 0.01")
     parser.add_argument(
         "-p",
         "--parameter",
@@ -224,6 +236,13 @@ def add_parameters(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a parameter of the workload; may be given again for others",
     )
+
+
+def add_where(parser: argparse.ArgumentParser, on_help: str) -> None:
+    """Add the options that name a cluster: one that is up, or one to be started."""
+    named = parser.add_mutually_exclusive_group()
+    named.add_argument("--cluster", metavar="NAME", help="a cluster that is up")
+    named.add_argument("--on", metavar='"PROFILE …"', help=on_help)
 
 
 def add_run_commands(commands: Any) -> None:
@@ -240,12 +259,7 @@ def add_run_commands(commands: Any) -> None:
         epilog='Example: workbench run array_sum --on "cpu --workers 2" -p size=1GiB -p chunks=64MiB',
     )
     run.add_argument("workload", metavar="WORKLOAD", help="see: workbench workloads")
-    run.add_argument("--preset", metavar="NAME", help="parameters of a text's experiment; -p changes some of them")
-    where = run.add_mutually_exclusive_group(required=True)
-    where.add_argument("--cluster", metavar="NAME", help="a cluster that is up")
-    where.add_argument(
-        "--on", metavar='"PROFILE …"', help="start a cluster for this run, with the options of up, and stop it"
-    )
+    add_where(run, "start a cluster for this run, with the options of up, and stop it")
     add_parameters(run)
     run.add_argument("--force", action="store_true", help="run it although the forecast says that it won't fit")
     add_yes(run)

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ import dask
 from workbench.clusters import cuda, records
 from workbench.clusters import security as keys
 from workbench.clusters.records import ClusterRecord
-from workbench.errors import ConflictError, FailedError, MissingError
+from workbench.errors import ConflictError, FailedError, MissingError, install
+from workbench.travelling import minor
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -72,10 +74,11 @@ def _prepare_ucx(record: ClusterRecord) -> None:
     if importlib.util.find_spec("distributed_ucxx") is None:
         raise MissingError(
             f"Cluster {record.name} speaks UCX, and {sys.executable} lacks distributed-ucxx: "
-            "pip install 'dask-workbench[ucx]', or work in the cluster's environment."
+            f"{install('ucx')}, or work in the cluster's environment."
         )
     # UCX initialises once in a process, at the first connection; blocks on a GPU arrive on one.
     dask.config.set({"distributed-ucxx.create-cuda-context": bool(record.spec.devices)})
+    os.environ.update(record.spec.ucx_variables())
     # ucxx sets a variable that its own UCX then complains of.
     os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
 
@@ -98,6 +101,8 @@ def _check_ready(record: ClusterRecord) -> None:
             f"Cluster {record.name} is still starting ({record.stage}, {record.n_workers} of "
             f"{record.n_workers_expected} workers). Try again in a moment."
         )
+    if record.status == "unknown":
+        raise ConflictError(f"Cluster {record.name} can't be connected to. {record.message}")
     if record.status == "stopping":
         raise ConflictError(f"Cluster {record.name} is being stopped.")
     if record.status == "failed":
@@ -107,13 +112,18 @@ def _check_ready(record: ClusterRecord) -> None:
 
 
 def _compare_versions(record: ClusterRecord) -> None:
-    theirs = record.versions.get("dask")
-    if theirs is not None and theirs != dask.__version__:
+    python = ".".join(map(str, sys.version_info[:3]))
+    _warn_of_another("dask", record, dask.__version__, str, "Results may fail to travel between them.")
+    _warn_of_another("python", record, python, minor, "Functions that you send from here may end its workers.")
+
+
+def _warn_of_another(what: str, record: ClusterRecord, ours: str, part: Callable[[str], str], risk: str) -> None:
+    theirs = record.versions.get(what)
+    if theirs is not None and part(theirs) != part(ours):
         warnings.warn(
-            f"Cluster {record.name} runs dask {theirs}, this Python has dask {dask.__version__}. Results may "
-            "fail to travel between them. Work in the cluster's environment, or start the cluster with "
-            f"python={sys.executable!r}.",
-            stacklevel=3,
+            f"Cluster {record.name} runs {what} {theirs}, this process has {what} {ours}. {risk} Work in the cluster's "
+            f"environment, or start the cluster with python={sys.executable!r}.",
+            stacklevel=4,
         )
 
 

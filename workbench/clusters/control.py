@@ -12,6 +12,10 @@ from typing import Any
 from workbench.clusters import records, security
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
+from workbench.threads import in_thread
+
+DONE = "done"
+"""Answer of a cluster's host that has done what it was asked for."""
 
 _RPC_PATIENCE = 5.0
 _POLL = 0.03
@@ -27,7 +31,7 @@ async def scale(record: ClusterRecord, n: int, *, force: bool = False) -> None:
     if not force:
         _check_budget(record, n)
     async with _scheduler(record) as scheduler:
-        await scheduler.workbench_scale(n=n)
+        _check_done(record, await scheduler.workbench_scale(n=n))
 
 
 async def adapt(record: ClusterRecord, minimum: int, maximum: int, *, force: bool = False) -> None:
@@ -38,18 +42,18 @@ async def adapt(record: ClusterRecord, minimum: int, maximum: int, *, force: boo
     if not force:
         _check_budget(record, maximum)
     async with _scheduler(record) as scheduler:
-        await scheduler.workbench_adapt(minimum=minimum, maximum=maximum)
+        _check_done(record, await scheduler.workbench_adapt(minimum=minimum, maximum=maximum))
 
 
 async def restart_workers(record: ClusterRecord) -> None:
     """Start all workers anew: what they compute and hold is forgotten. Returns when they are back."""
     async with _scheduler(record) as scheduler:
-        await scheduler.workbench_restart()
+        _check_done(record, await scheduler.workbench_restart())
 
 
 async def logs(record: ClusterRecord) -> dict[str, str]:
     """Logs of 'host', 'scheduler' and each worker (by address); the host's alone when the cluster isn't up."""
-    found = {"host": await asyncio.to_thread(records.log, record.name)}
+    found = {"host": await in_thread(records.log, record.name)}
     if record.status != "ready":
         return found
     with contextlib.suppress(FailedError):
@@ -65,7 +69,9 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
 
     Asks the host, then sends it SIGTERM, then SIGKILL; returns when no process and no record is left.
     """
-    record = await asyncio.to_thread(_reread, record)
+    record = await in_thread(_reread, record)
+    if record.status == "unknown":
+        raise ConflictError(f"Cluster {record.name} is left as it is. {record.message}")
     if record.status == "ready":
         with contextlib.suppress(WorkbenchError, TimeoutError):
             async with asyncio.timeout(min(_RPC_PATIENCE, timeout)), _scheduler(record) as scheduler:
@@ -76,7 +82,7 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
         with contextlib.suppress(ProcessLookupError, _no_such_process()):
             host.terminate()
         await _ended(record, timeout)
-    await asyncio.to_thread(_clear, record)
+    await in_thread(_clear, record)
 
 
 async def wait(
@@ -114,7 +120,7 @@ def _with_log(record: ClusterRecord) -> str:
     return "\n".join([sentence, *(f"    {line}" for line in record.log_tail)])
 
 
-_WHAT = {"failed": "failed to start", "lost": "was lost", "stopping": "is being stopped"}
+_WHAT = {"failed": "failed to start", "lost": "was lost", "stopping": "is being stopped", "unknown": "is unknown here"}
 
 
 def _check_count(parameter: str, value: object, *, least: int) -> None:
@@ -157,6 +163,15 @@ async def _scheduler(record: ClusterRecord) -> AsyncIterator[Any]:
             yield scheduler
     except OSError as err:
         raise FailedError(f"The scheduler of {record.name} does not answer at {record.contact} ({err}).") from err
+
+
+def _check_done(record: ClusterRecord, answer: object) -> None:
+    """Raise FailedError where no host did what was asked: a scheduler says nothing to a question it doesn't know."""
+    if answer != DONE:
+        raise FailedError(
+            f"Nothing was done: the scheduler of {record.name} at {record.contact} was not started by this version of "
+            "dask-workbench, so nobody there changes its workers. Change them where it was started."
+        )
 
 
 def _text(lines: list[tuple[str, str]]) -> str:

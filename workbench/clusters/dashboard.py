@@ -1,12 +1,38 @@
-"""Dask's own dashboard, loaded when somebody first looks at it."""
+"""Dask's own dashboard, loaded when somebody first looks at it, at a socket that only its owner may open."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
+from pathlib import Path
 
 from distributed.scheduler import Scheduler
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_unix_socket
 from tornado.web import Application, RequestHandler
+
+from workbench.clusters.forking import short
+
+_SOCKET = "dashboard.sock"
+
+
+def hide(scheduler: Scheduler, folder: Path) -> str | None:
+    """Take the scheduler's pages from their port, which any user of this machine can ask, to a socket in `folder`.
+
+    Their address, 'unix:<path>'; None where there can be no socket, and then there are no pages.
+    """
+    scheduler.http_server.stop()
+    # What it says of itself to clients: nobody listens there any more.
+    scheduler.http_server.port = 0
+    try:
+        with short(folder) as path:
+            listening = bind_unix_socket(f"{path}/{_SOCKET}", mode=0o600)
+    except (OSError, ValueError) as err:
+        logging.getLogger("workbench.host").warning("No dashboard: a socket in %s is not possible (%s)", folder, err)
+        return None
+    HTTPServer(scheduler.http_application).add_socket(listening)
+    return f"unix:{folder / _SOCKET}"
 
 
 def connect_when_asked(scheduler: Scheduler) -> None:
@@ -34,5 +60,5 @@ class _Loader(RequestHandler):
             importlib.import_module("distributed.dashboard.scheduler").connect(
                 application, self.scheduler.http_server, self.scheduler, prefix="/"
             )
-        # Relative, for the browser may know this page by a proxy's address.
-        self.redirect((self.request.uri or "").rsplit("/", 1)[-1] or "./")
+        # Relative, for the browser may know this page by a proxy's address; with './', or 'x:y' were another server.
+        self.redirect("./" + (self.request.uri or "").rsplit("/", 1)[-1])

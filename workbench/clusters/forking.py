@@ -121,9 +121,9 @@ def _become(request: dict[str, Any]) -> None:
 
 def _listening(folder: Path) -> socket.socket:
     server = socket.socket(socket.AF_UNIX)
-    with _short(folder) as short:
+    with short(folder) as path:
         (folder / _SOCKET).unlink(missing_ok=True)
-        server.bind(f"{short}/{_SOCKET}")
+        server.bind(f"{path}/{_SOCKET}")
     server.listen()
     server.setblocking(False)
     return server
@@ -133,8 +133,8 @@ def _connected(folder: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(_PATIENCE)
     try:
-        with _short(folder) as short:
-            connection.connect(f"{short}/{_SOCKET}")
+        with short(folder) as path:
+            connection.connect(f"{path}/{_SOCKET}")
     except OSError:
         connection.close()
         raise
@@ -142,8 +142,12 @@ def _connected(folder: Path) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _short(folder: Path) -> Iterator[str]:
+def short(folder: Path) -> Iterator[str]:
     """A short path to the folder: a socket's may have a hundred characters only."""
+    # Elsewhere there is no such thing, and a long path is refused.
+    if sys.platform != "linux":
+        yield str(folder)
+        return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}"

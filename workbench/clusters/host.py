@@ -9,12 +9,17 @@ from which the workers are then forked. Two workers are up in two thirds of the 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib
 import json
 import multiprocessing
+import multiprocessing.util
 import os
 import select
+import shutil
 import sys
+import tempfile
 import traceback
 from collections.abc import Sequence
 from multiprocessing import forkserver
@@ -22,6 +27,9 @@ from pathlib import Path
 from typing import NoReturn
 
 _PRELOAD = ["distributed", "dask.array"]
+
+_LONGEST_FOLDER = 40
+"""Characters, for the path of a socket may have a hundred."""
 
 
 def main(name: str) -> NoReturn:
@@ -38,9 +46,12 @@ def main(name: str) -> NoReturn:
 
         code = own(name, worker_start=method)
     except BaseException:  # noqa: BLE001  The log is the only one left to tell.
-        traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+    with contextlib.suppress(OSError):  # of a log on a full disk
+        sys.stdout.flush()
+        sys.stderr.flush()
+    _remove_folder()
     # At once: threads of tasks that were abandoned must not keep the process.
     os._exit(code)
 
@@ -54,6 +65,7 @@ def wait(patience: float, log: Path, preload: Sequence[str]) -> NoReturn:
         order = sys.stdin.readline() if readable else ""
         if not order:
             log.unlink(missing_ok=True)
+            _remove_folder()
             os._exit(0)
         chosen = json.loads(order)
         os.chdir(chosen["cwd"])
@@ -69,8 +81,41 @@ def _warm_up_workers(preload: Sequence[str] = ()) -> str:
     if sys.platform != "linux":
         return "spawn"
     multiprocessing.get_context("forkserver").set_forkserver_preload([*_PRELOAD, *preload])
+    with contextlib.suppress(OSError):
+        _make_folder()
     forkserver.ensure_running()
     return "forkserver"
+
+
+_folder: list[str] = []
+
+
+def _make_folder() -> None:
+    """Have multiprocessing keep its sockets in a folder that tells whether its host is alive, and remove dead hosts'.
+
+    Its own would stay for ever, since this process ends at once, and a killed host's is like any other program's.
+    """
+    prefix = f"workbench-{os.getuid()}-"
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*/lock"):
+        with contextlib.suppress(OSError), left.open() as lock:
+            # Held by the host for as long as it lives.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left.parent, ignore_errors=True)
+    if _folder or len(tempfile.gettempdir()) > _LONGEST_FOLDER:
+        return
+    made = Path(tempfile.mkdtemp(prefix=prefix))
+    _folder.append(str(made))
+    fcntl.flock(os.open(made / "new", os.O_CREAT | os.O_RDWR, 0o600), fcntl.LOCK_EX)
+    # Only now can other hosts see it.
+    (made / "new").rename(made / "lock")
+    tempfile.tempdir = str(made)
+    multiprocessing.util.get_temp_dir()
+    tempfile.tempdir = None
+
+
+def _remove_folder() -> None:
+    for folder in _folder:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from workbench import config
 from workbench.clusters import names, processes, records, spare
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec, ProfileName
-from workbench.errors import BadInputError, MissingError
+from workbench.errors import BadInputError, MissingError, install
 
 if TYPE_CHECKING:
     from distributed.deploy.spec import SpecCluster
@@ -116,7 +117,7 @@ LAUNCHERS: dict[ProfileName, Launcher] = {
 UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-ucxx")
 
 
-def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False) -> ClusterRecord:
+def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, agreed: bool = False) -> ClusterRecord:
     """Start the host process of a cluster and return at once, with a record whose status is 'starting'.
 
     Parameters
@@ -127,16 +128,21 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False) -
         The cluster's name, a readable one by default.
     force
         Start it even though it promises more memory than is left.
+    agreed
+        A person agreed to what `workbench.clusters.plan.consent` says of it.
 
     Raises
     ------
     BadInputError
-        The name, or the setting of the start's time-out, can't be used.
+        The name, or the setting of the start's time-out, can't be used, or nobody agreed.
     ConflictError
         The name is taken, or the memory budget is exceeded and `force` isn't given.
     MissingError
         The environment `spec.python` lacks what is needed.
     """
+    from workbench.clusters.plan import check_agreed, consent
+
+    check_agreed(consent(spec), agreed)
     if name is not None:
         names.check_name(name)
     # The host reads it too, but what is refused there comes back as a cluster that failed.
@@ -152,6 +158,7 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False) -
         spec=spec,
         n_workers_expected=spec.n_workers,
         created=time.time(),
+        node=platform.node(),
         place=processes.place(),
         mark=waiting.mark if waiting else "",
     )
@@ -196,8 +203,7 @@ def _check_package(spec: ClusterSpec, names: tuple[str, ...], kind: Literal["cud
 
         extra = extra_for(kind, inventory())
         raise MissingError(
-            f"The {spec.profile} profile needs {names[0]} in {spec.python or sys.executable}: "
-            f"pip install 'dask-workbench[{extra}]'."
+            f"The {spec.profile} profile needs {names[0]} in {spec.python or sys.executable}: {install(extra)}."
         )
 
 
@@ -271,7 +277,8 @@ def _marked_environment(mark: str, spec: ClusterSpec | None = None) -> dict[str,
         "SPT_NOENV": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    return {**_worker_environment(), **(_ucx_environment(spec) if spec else {}), **os.environ, **settings}
+    chosen = spec.ucx_variables() if spec else {}
+    return {**_worker_environment(), **(_ucx_environment(spec) if spec else {}), **os.environ, **chosen, **settings}
 
 
 def _ucx_environment(spec: ClusterSpec) -> dict[str, str]:

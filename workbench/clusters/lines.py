@@ -14,6 +14,8 @@ OPTIONS = {
     "--devices": "devices",
     "--device-memory": "device_memory_limit",
     "--rmm-pool": "rmm_pool_size",
+    "--ucx-tls": "ucx_tls",
+    "--interface": "interface",
     "--python": "python",
 }
 """Options that take a value, and the choice of `workbench.plan` that each is."""

@@ -25,11 +25,12 @@ from distributed.scheduler import Scheduler
 
 from workbench import __version__, config
 from workbench.clusters import cuda, dashboard, lost, metrics, processes, records, security
+from workbench.clusters.control import DONE
 from workbench.clusters.forking import forking
 from workbench.clusters.launch import LAUNCHERS
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import FailedError, WorkbenchError
+from workbench.errors import FailedError, StorageError, WorkbenchError, whole
 
 logger = logging.getLogger("workbench.host")
 
@@ -50,6 +51,8 @@ def own(name: str, *, worker_start: str = "spawn") -> int:
         # So long after a worker left, Dask's cluster looks whether it is back, and if not ends what would have brought
         # it back: one that restarts for the second time just then never returned.
         "distributed.deploy.lost-worker-timeout": _NEVER,
+        # Each worker has a port for its pages too, which any user of this machine can ask: without any page.
+        "distributed.worker.http.routes": [],
     }
     if not metrics.answered():
         settings["distributed.diagnostics.nvml"] = False
@@ -72,6 +75,7 @@ class _Owner:
         self.ready_at = time.time()
         self.ended = asyncio.Event()
         self.why_ended = ""
+        self.unwritten: str | None = None
 
     async def run(self) -> int:
         pid = os.getpid()
@@ -94,15 +98,23 @@ class _Owner:
         return 0
 
     def update(self, **changes: Any) -> None:
-        """Change the record, here and on disk. The folder having gone means that the cluster was dismissed."""
+        """Change the record, here and on disk, or there as soon as it can be written.
+
+        The folder having gone means that the cluster was dismissed.
+        """
         record = self.record.model_copy(update=changes)
-        if record == self.record:
+        if record == self.record and not self.unwritten:
             return
         self.record = record
         try:
             records.write(record)
+            self.unwritten = None
         except FileNotFoundError:
             self.end("its folder was removed")
+        except StorageError as err:
+            if not self.unwritten:
+                logger.warning("The cluster goes on without its record: %s", err)
+            self.unwritten = str(err)
 
     def end(self, why: str) -> None:
         """End the cluster soon. May be called at any time, and twice."""
@@ -125,7 +137,11 @@ class _Owner:
         if error is None:
             return None
         logger.error("The cluster did not start", exc_info=error)
-        return str(error) if isinstance(error, WorkbenchError) else f"The cluster did not start: {_innermost(error)}."
+        return (
+            str(error)
+            if isinstance(error, WorkbenchError)
+            else f"The cluster did not start: {whole(_innermost(error))}."
+        )
 
     async def _start_scheduler_and_workers(self) -> None:
         spec = self.record.spec
@@ -139,12 +155,13 @@ class _Owner:
             workbench_stop=self.stop,
             workbench_restart=self.restart,
         )
+        pages = dashboard.hide(scheduler, records.folder(self.record.name))
         dashboard.connect_when_asked(scheduler)
         self.update(
             stage="scheduler",
             scheduler_address=scheduler.address,
             contact_address=await _side_entrance(scheduler) if spec.protocol == "ucx" else None,
-            dashboard_address=f"http://127.0.0.1:{scheduler.http_server.port}",
+            dashboard_address=pages,
         )
         self.update(stage="workers")
         cluster.scale(spec.n_workers)
@@ -155,7 +172,9 @@ class _Owner:
             self._check_memory(cluster)
         self.ready_at = time.time()
         warning = await asyncio.to_thread(_idle_gpus, spec)
-        self.update(status="ready", stage="ready", warning=warning, can_compute=warning is None)
+        self.update(
+            status="ready", stage="ready", warning=warning, can_compute=warning is None, worker_pids=self._worker_pids()
+        )
 
     def _check_memory(self, cluster: SpecCluster) -> None:
         """Workers that fill their limit by merely being there would be killed and started for ever."""
@@ -190,6 +209,7 @@ class _Owner:
 
     def _look(self, scheduler: Scheduler, timeout: float | None) -> None:
         self._forget_ended()
+        self.update(worker_pids=self._worker_pids())
         if self.adaptive is not None and self.cluster is not None:
             self.update(n_workers_expected=len(self.cluster.plan))
         if timeout is None:
@@ -199,6 +219,10 @@ class _Owner:
         self.update(expires_at=expires_at)
         if expires_at is not None and time.time() > expires_at:
             self.end(f"nothing to do for {timeout:g} s")
+
+    def _worker_pids(self) -> tuple[int, ...]:
+        nannies = self.cluster.workers.values() if self.cluster is not None else ()
+        return tuple(sorted(nanny.pid for nanny in nannies if nanny.pid))
 
     def _forget_ended(self) -> None:
         """Have the cluster start a worker anew, when next it is to have more, where nothing would bring it back."""
@@ -227,11 +251,13 @@ class _Owner:
                 path.touch(mode=0o600)
             except FileNotFoundError:
                 self.end("its folder was removed")
+            except OSError:  # a full disk, or one that may not be written to: no reason to end
+                pass
             await asyncio.sleep(records.HEARTBEAT)
 
     # What clients ask for over Dask's RPC.
 
-    async def scale(self, n: int) -> None:
+    async def scale(self, n: int) -> str:
         """Have `n` workers, and end adapting. Workers that leave hand their data to the others first."""
         self._stop_adapting()
         assert self.cluster is not None
@@ -245,18 +271,21 @@ class _Owner:
         self._forget_ended()
         # Also drops workers that were asked for and have not come.
         self.cluster.scale(n)
+        return DONE
 
-    async def adapt(self, minimum: int, maximum: int) -> None:
+    async def adapt(self, minimum: int, maximum: int) -> str:
         """Follow the load between two numbers of workers."""
         self._stop_adapting()
         assert self.cluster is not None
         self.adaptive = self.cluster.adapt(minimum=minimum, maximum=maximum)
         self.update(adaptive=(minimum, maximum))
+        return DONE
 
-    async def restart(self) -> None:
+    async def restart(self) -> str:
         """Start all workers anew; what they computed or hold is forgotten."""
         assert self.cluster is not None
         await self.cluster.scheduler.restart(stimulus_id=f"workbench-restart-{time.time()}")
+        return DONE
 
     async def stop(self) -> None:
         """End the cluster."""
@@ -273,6 +302,7 @@ class _Owner:
         spilled: set[str] = set()
         if self.cluster is not None:
             spilled = {nanny.worker_dir for nanny in self.cluster.workers.values() if nanny.worker_dir}
+            spilled.add(self.cluster.scheduler.local_directory)
             close = asyncio.ensure_future(self.cluster.close())
             await asyncio.wait({close}, timeout=_CLOSE_PATIENCE)
             error = close.exception() if close.done() and not close.cancelled() else None

@@ -17,7 +17,7 @@ from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after, 
 from workbench.clusters.devices import Device, near_cards, pick
 from workbench.clusters.devices import check as check_devices
 from workbench.clusters.spec import PROFILE_NAMES, ClusterSpec, Protocol
-from workbench.errors import BadInputError, ConflictError, MissingError
+from workbench.errors import BadInputError, ConflictError, MissingError, spelled
 from workbench.hardware import Cpu, Inventory, profiles, ucx_transports
 from workbench.hardware.sources import installed_version
 
@@ -110,6 +110,16 @@ def consent(spec: ClusterSpec) -> str | None:
     return _UCX_OPEN if spec.protocol == "ucx" else None
 
 
+def check_agreed(told: str | None, agreed: bool | Callable[[str], bool]) -> None:
+    """Raise BadInputError where there is something to agree to (see `consent`) and nobody did.
+
+    The one place that judges it, whoever asks for a cluster, a run or a comparison. `agreed` may be a function that
+    asks a person.
+    """
+    if told is not None and not (agreed(told) if callable(agreed) else agreed):
+        raise BadInputError(f"{told} Nothing was started. Leave UCX out, or agree (--yes, agreed=True).")
+
+
 def _without_defaults(schema: dict[str, Any]) -> None:
     """Leave out `default: null`: a form shows an empty field, whose meaning is in the description."""
     for properties in schema["properties"].values():
@@ -185,8 +195,42 @@ class GpuChoices(ClusterChoices):
     )
 
 
+_Transports = Annotated[
+    Annotated[str, Field(pattern=r"^\^?\\?\w+(,\\?\w+)*$")] | None,
+    BeforeValidator(_blank_is_none),
+    WithJsonSchema({"type": "string", "examples": ["tcp,cuda_copy,cuda_ipc", "all"]}),
+]
+_Interface = Annotated[
+    Annotated[str, Field(pattern=r"^[\w.:@-]+(,[\w.:@-]+)*$")] | None,
+    BeforeValidator(_blank_is_none),
+    WithJsonSchema({"type": "string", "examples": ["ib0", "mlx5_0:1"]}),
+]
+
+
+class UcxChoices(ClusterChoices):
+    """What a person may choose about a cluster that speaks UCX."""
+
+    ucx_tls: _Transports = Field(
+        None,
+        title="UCX transports",
+        description="UCX_TLS: transports that UCX may use, with commas between them. Left out: UCX chooses.",
+    )
+    interface: _Interface = Field(
+        None,
+        title="Interface",
+        description="UCX_NET_DEVICES: the network interface or port of a card that data travel over. Left out: lo, "
+        "or with GPUs the card nearest to each.",
+    )
+
+
+class AllChoices(GpuChoices, UcxChoices):
+    """What a person may choose of any cluster."""
+
+
 def choices_of(profile: str, inventory: Inventory) -> type[ClusterChoices]:
     """Return the choices that a profile has on this machine; their JSON Schema draws the form."""
+    if profile == "ucx":
+        return AllChoices if has_gpus(profile, inventory) else UcxChoices
     return GpuChoices if has_gpus(profile, inventory) else ClusterChoices
 
 
@@ -200,6 +244,8 @@ _ALLOWED = {
     "devices": "indices or UUIDs of GPUs with commas between them, such as '0,2'",
     "device_memory_limit": "the memory of each GPU beyond which blocks move to the host, such as '8GiB'",
     "rmm_pool_size": "the memory of each GPU that RMM takes at the start, such as '8GiB'",
+    "ucx_tls": "names of UCX transports with commas between them, such as 'tcp,cuda_copy,cuda_ipc' (see: ucx_info -d)",
+    "interface": "names of network interfaces or ports of cards with commas between them, such as 'ib0' or 'mlx5_0:1'",
 }
 
 
@@ -213,6 +259,18 @@ class _Split(NamedTuple):
     why: str
 
 
+OTHER_WORDS = {
+    "workers": "n_workers",
+    "memory_limit": "memory, which is that of all workers together",
+    "threads": "threads_per_worker",
+    "nthreads": "threads_per_worker",
+    "gpus": "devices",
+    "CUDA_VISIBLE_DEVICES": "devices",
+}
+"""What Dask, Dask-CUDA and the terminal call what is chosen here."""
+
+
+@spelled(OTHER_WORDS)
 def plan(
     profile: str,
     inventory: Inventory,
@@ -226,6 +284,8 @@ def plan(
     devices: str | int | Sequence[str | int] | None = None,
     device_memory_limit: int | str | None = None,
     rmm_pool_size: int | str | None = None,
+    ucx_tls: str | None = None,
+    interface: str | None = None,
     promised: int = 0,
     ucx_measured: str | None = None,
     version: Callable[[str], str | None] = installed_version,
@@ -242,6 +302,8 @@ def plan(
         `memory` is that of all workers together. `idle_timeout="never"` keeps an idle cluster.
     devices, device_memory_limit, rmm_pool_size
         As in `GpuChoices`, for clusters with GPUs only.
+    ucx_tls, interface
+        As in `UcxChoices`, for the profile ucx only; None is what UCX_TLS and UCX_NET_DEVICES say in the environment.
     promised
         Bytes that running clusters were promised.
     ucx_measured
@@ -272,9 +334,13 @@ def plan(
         devices=devices,
         device_memory_limit=device_memory_limit,
         rmm_pool_size=rmm_pool_size,
+        ucx_tls=ucx_tls,
+        interface=interface,
     )
+    over = _over(profile, chosen)
     if has_gpus(profile, inventory, version):
-        return _on_devices(profile, inventory, chosen, promised, infiniband)
+        return _on_devices(profile, inventory, chosen, over, promised, infiniband)
+    over = over._replace(interface=over.interface or "lo") if profile == "ucx" else over
     _check_no_gpu_choices(profile, chosen)
     split = _split(inventory.cpu, chosen.n_workers, chosen.threads_per_worker)
     left = budget_after(inventory, promised)
@@ -286,6 +352,8 @@ def plan(
         threads_per_worker=split.threads,
         memory_limit=limit,
         protocol=protocol,
+        ucx_tls=over.tls,
+        interface=over.interface,
         python=None if chosen.python is None else _absolute(chosen.python),
         idle_timeout=_idle_timeout(chosen.idle_timeout),
         why=(
@@ -294,7 +362,7 @@ def plan(
             *_balance(inventory.cpu.usable, split),
             memory_why,
             *_available(inventory, limit * split.n_workers),
-            *((ucx_measured or UCX_MEASURED, _UCX_OPEN) if protocol == "ucx" else ()),
+            *((_told(over), ucx_measured or UCX_MEASURED, _UCX_OPEN) if protocol == "ucx" else ()),
         ),
     )
 
@@ -308,14 +376,19 @@ def has_gpus(profile: str, inventory: Inventory, version: Callable[[str], str | 
 
 
 def _on_devices(
-    profile: str, inventory: Inventory, chosen: GpuChoices, promised: int, infiniband: Callable[[], bool]
+    profile: str,
+    inventory: Inventory,
+    chosen: AllChoices,
+    over: _Over,
+    promised: int,
+    infiniband: Callable[[], bool],
 ) -> ClusterSpec:
     picked, picked_why = pick(profile, inventory, chosen.devices, chosen.n_workers)
     threads = chosen.threads_per_worker or 1
     left = budget_after(inventory, promised)
     limit, memory_why = _memory(len(picked), chosen.memory, left, most_workers(inventory))
     protocol = _protocol(profile, chosen.encrypt)
-    cards = near_cards(picked, inventory) if protocol == "ucx" and inventory.network and infiniband() else ()
+    cards, cards_why = _cards(picked, inventory, over, infiniband) if protocol == "ucx" else ((), ())
     spec = ClusterSpec(
         profile="gpu" if profile == "gpu" else "gpus" if profile == "gpus" else "ucx",
         n_workers=len(picked),
@@ -328,6 +401,8 @@ def _on_devices(
         device_memory_limit=chosen.device_memory_limit,
         rmm_pool_size=chosen.rmm_pool_size,
         network_cards=cards,
+        ucx_tls=over.tls,
+        interface=over.interface,
         cupy=find_spec("cupy") is not None,
         why=(
             picked_why,
@@ -335,9 +410,9 @@ def _on_devices(
             memory_why,
             *_available(inventory, limit * len(picked)),
             _device_memory(chosen),
-            *_cards(picked, cards),
+            *cards_why,
             *_without_cupy(),
-            *((_UCX_OPEN,) if protocol == "ucx" else ()),
+            *((_told(over), _UCX_OPEN) if protocol == "ucx" else ()),
         ),
     )
     check_devices(spec, inventory)
@@ -359,11 +434,53 @@ def _device_memory(chosen: GpuChoices) -> str:
     return f"Blocks move from a GPU to the host's memory beyond {what}.{pool}"
 
 
-def _cards(picked: Sequence[Device], cards: tuple[str, ...]) -> tuple[str, ...]:
+class _Over(NamedTuple):
+    """What UCX is told to speak over."""
+
+    tls: str | None = None
+    interface: str | None = None
+
+
+def _over(profile: str, chosen: AllChoices) -> _Over:
+    """What was chosen for UCX, or what the environment tells it."""
+    if profile == "ucx":
+        environ = os.environ
+        return _Over(chosen.ucx_tls or environ.get("UCX_TLS"), chosen.interface or environ.get("UCX_NET_DEVICES"))
+    for name in ("ucx_tls", "interface"):
+        if getattr(chosen, name) is not None:
+            raise BadInputError(
+                f"{name} is {getattr(chosen, name)!r:.80}, and the {profile} profile speaks no UCX. Leave it out, or "
+                "choose ucx."
+            )
+    return _Over()
+
+
+def _told(over: _Over) -> str:
+    transports = f"UCX_TLS={over.tls}" if over.tls else "no UCX_TLS, so that UCX chooses its transports"
+    return (
+        f"UCX is given {transports}, and {f'UCX_NET_DEVICES={over.interface}' if over.interface else 'no interface'}."
+    )
+
+
+def _cards(
+    picked: Sequence[Device], inventory: Inventory, over: _Over, infiniband: Callable[[], bool]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Network card for each GPU, and which they are or why they are left out."""
+    if not inventory.network:
+        return (), ("No network card for each GPU: this machine has no InfiniBand or RoCE card.",)
+    names = ", ".join(card.label for card in inventory.network)
+    if over.interface:
+        return (), (
+            f"The network cards {names} are not shared out among the GPUs: all use {over.interface}, as chosen.",
+        )
+    if not infiniband():
+        why = "ucx_info -d lists neither rc nor ud, and the wheels from PyPI have no InfiniBand; conda-forge's UCX has"
+        return (), (f"The network cards {names} are left out: UCX has no transport for them here ({why}).",)
+    cards = near_cards(picked, inventory)
     if not cards:
-        return ()
+        return (), (f"The network cards {names} are left out: not every GPU has one near it that is up.",)
     pairs = ", ".join(f"{device.label} over {card}" for device, card in zip(picked, cards, strict=True))
-    return (f"UCX uses the network card nearest to each GPU: {pairs}.",)
+    return cards, (f"UCX uses the network card nearest to each GPU: {pairs}.",)
 
 
 def _without_cupy() -> tuple[str, ...]:
@@ -372,7 +489,7 @@ def _without_cupy() -> tuple[str, ...]:
     return ("Warning: CuPy isn't installed, so arrays are NumPy's and nothing is computed on the GPUs.",)
 
 
-def _check_no_gpu_choices(profile: str, chosen: GpuChoices) -> None:
+def _check_no_gpu_choices(profile: str, chosen: AllChoices) -> None:
     for name in ("devices", "device_memory_limit", "rmm_pool_size"):
         if getattr(chosen, name) is not None:
             raise BadInputError(
@@ -381,10 +498,10 @@ def _check_no_gpu_choices(profile: str, chosen: GpuChoices) -> None:
             )
 
 
-def choices(**given: Any) -> GpuChoices:
+def choices(**given: Any) -> AllChoices:
     """Return the choices, validated. Raises BadInputError naming the first that can't be used."""
     try:
-        return GpuChoices.model_validate(given)
+        return AllChoices.model_validate(given)
     except ValidationError as err:
         name = str(err.errors()[0]["loc"][0])
         if name not in _ALLOWED:

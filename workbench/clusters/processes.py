@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import subprocess
 import threading
 import time
@@ -12,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import psutil
+
+from workbench.remote import place as place
 
 MARKER = "WORKBENCH_CLUSTER"
 """Environment variable of a host process and all it starts: the cluster's folder and when it was asked for."""
@@ -24,18 +25,6 @@ _CLOCK_TOLERANCE = 2.0
 def marker(folder: Path, created: float) -> str:
     """Value of MARKER for one cluster, never used twice."""
     return f"{folder.resolve()}#{created!r}"
-
-
-def place() -> str:
-    """Where a pid means something: this boot of this machine and its pid namespace.
-
-    A data folder may be on a disk that many machines or containers share.
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return platform.node()
 
 
 def start_apart(python: str, module: str, argument: str, *, log: Path, environment: Mapping[str, str]) -> int:
@@ -61,7 +50,7 @@ def start_apart(python: str, module: str, argument: str, *, log: Path, environme
 def created(pid: int) -> float | None:
     """Start of the process by the system's clock, None when there is no such process."""
     try:
-        return psutil.Process(pid).create_time()
+        return _process(pid).create_time()
     except psutil.Error:
         return None
 
@@ -69,8 +58,8 @@ def created(pid: int) -> float | None:
 def lives(pid: int, pid_created: float | None) -> bool:
     """Whether the process that was given this pid at this time is there; an entry that nobody asks for is none."""
     try:
-        process = psutil.Process(pid)
-        same = pid_created is None or abs(process.create_time() - pid_created) < _CLOCK_TOLERANCE
+        process = _process(pid)
+        same = pid_created is not None and abs(process.create_time() - pid_created) < _CLOCK_TOLERANCE
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
@@ -81,7 +70,7 @@ def find(pid: int | None, pid_created: float | None, mark: str) -> psutil.Proces
     if pid is None:
         return None
     try:
-        process = psutil.Process(pid)
+        process = _process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return None
         same = pid_created is not None and abs(process.create_time() - pid_created) < _CLOCK_TOLERANCE
@@ -89,6 +78,13 @@ def find(pid: int | None, pid_created: float | None, mark: str) -> psutil.Proces
         return process if same or _is_marked(process, mark) else None
     except psutil.Error:
         return None
+
+
+def _process(pid: int) -> psutil.Process:
+    """Process of a pid that was read somewhere: 0, -1 and what no system gives are of none."""
+    if not 0 < pid < 2**31:
+        raise psutil.NoSuchProcess(pid)
+    return psutil.Process(pid)
 
 
 def leftovers(session: int, mark: str) -> list[psutil.Process]:

@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import Literal
 
 import psutil
+from dask.utils import format_bytes
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from workbench import config
 from workbench.clusters import processes
 from workbench.clusters.names import is_name
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import ConflictError, NotFoundError
+from workbench.errors import ConflictError, NotFoundError, StorageError
 
-Status = Literal["starting", "ready", "stopping", "failed", "lost"]
+Status = Literal["starting", "ready", "stopping", "failed", "lost", "unknown"]
+"""'unknown' is one that nothing here can see: it is on another machine, or its record is of another version."""
 Stage = Literal["preparing", "scheduler", "workers", "ready"]
 
 HEARTBEAT = 10.0
@@ -52,16 +54,20 @@ class ClusterRecord(BaseModel):
     """Workers that are there now."""
     n_workers_expected: int = 0
     """Workers that should be there: the spec's number, or what scaling asked for since."""
+    worker_pids: tuple[int, ...] = ()
+    """Processes of the workers, where they are on the host's machine."""
     adaptive: tuple[int, int] | None = None
     """Bounds between which the number of workers follows the load."""
     scheduler_address: str | None = None
     contact_address: str | None = None
     """Where control and watchers reach a scheduler that speaks UCX: over TCP. None where it speaks that anyway."""
     dashboard_address: str | None = None
-    """Dask's own dashboard, on the loopback interface: 'http://127.0.0.1:<port>'."""
+    """Socket of Dask's own dashboard, 'unix:<path>', which only its owner may open; None without one."""
     pid: int | None = None
     pid_created: float | None = None
     """Start time of the host process by the system's clock: a pid alone may have been given to another process."""
+    node: str = ""
+    """Name of the machine that it runs on."""
     place: str = ""
     """Boot and pid namespace in which the pid counts, see `processes.place`."""
     versions: dict[str, str] = {}
@@ -99,7 +105,8 @@ class ClusterRecord(BaseModel):
 def clusters_folder() -> Path:
     """Folder of all clusters' folders, mode 0700."""
     path = config.data_folder() / "clusters"
-    path.mkdir(mode=0o700, exist_ok=True)
+    with config.writing(path):
+        path.mkdir(mode=0o700, exist_ok=True)
     return path
 
 
@@ -119,7 +126,7 @@ def read(name: str) -> ClusterRecord:
 
 
 def read_all() -> tuple[ClusterRecord, ...]:
-    """Records of all clusters of this machine as they truly are, oldest first."""
+    """Records of all clusters as they truly are, oldest first; those on other machines, too, are shown."""
     records = [_true(path) for path in _folders()]
     return tuple(sorted((record for record in records if record is not None), key=lambda record: record.created))
 
@@ -143,19 +150,16 @@ def create(record: ClusterRecord) -> None:
         target = folder(record.name)
         existing = _true(target, locked=True)
         if existing is not None and not existing.is_over:
+            known = existing.status != "unknown"
+            or_else = f", or stop it first: workbench down {record.name}" if known else f". {existing.message}"
             raise ConflictError(
-                f"There is a cluster {record.name!r} already ({existing.status}). Choose another name, or stop it "
-                f"first: workbench down {record.name}"
-            )
-        if existing is None and (target / "record.json").exists():
-            raise ConflictError(
-                f"The name {record.name!r} is in use by a cluster on another machine with the same data folder. "
-                "Choose another name."
+                f"There is a cluster {record.name!r} already ({existing.status}). Choose another name{or_else}"
             )
         _discard(target)
         _sweep()
         draft = target.with_name(f".{record.name}.{os.getpid()}")
-        draft.mkdir(mode=0o700)
+        with config.writing(target):
+            draft.mkdir(mode=0o700)
         config.write_atomically(draft / "record.json", record.model_dump_json())
         draft.rename(target)
 
@@ -188,7 +192,7 @@ def log_tail(name: str) -> tuple[str, ...]:
 def note_process(name: str, pid: int) -> None:
     """Write down which process was started as host, before it can say so itself."""
     text = json.dumps({"pid": pid, "pid_created": processes.created(pid)})
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, StorageError):
         config.write_atomically(folder(name) / "host.json", text)
 
 
@@ -197,6 +201,28 @@ def host_process(record: ClusterRecord) -> psutil.Process | None:
     if record.place != processes.place():
         return None
     return processes.find(*_pid(record), record.marker)
+
+
+def memory_used(record: ClusterRecord) -> int | None:
+    """Bytes that the cluster's workers hold, as Dask counts them, in whole MiB; None where they can't be seen.
+
+    What the host holds itself, with the scheduler in it, counts for no worker's limit.
+    """
+    host = None if record.is_over else host_process(record)
+    if host is None or not record.worker_pids:
+        return None
+    held = 0
+    with contextlib.suppress(psutil.Error):
+        for process in host.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                held += process.memory_info().rss if process.pid in record.worker_pids else 0
+    return held >> 20 << 20
+
+
+def memory_words(record: ClusterRecord) -> str:
+    """What its workers hold of what they may: '198 MiB of 1.00 GiB'."""
+    used, limit = memory_used(record), format_bytes(record.n_workers * record.spec.memory_limit)
+    return limit if used is None else f"{used >> 20} MiB of {limit}"
 
 
 def end_processes(record: ClusterRecord) -> None:
@@ -228,7 +254,10 @@ def _unknown(name: str) -> str:
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
     """One process at a time changes what it doesn't own."""
-    with (clusters_folder() / ".lock").open("w") as file:
+    path = clusters_folder() / ".lock"
+    with config.writing(path):
+        file = path.open("w")
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -246,8 +275,27 @@ def _parse(path: Path) -> ClusterRecord | None:
     except ValidationError as err:
         first = err.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        return _unreadable(path, f"{where}: {first['msg']}" if where else first["msg"])
+        reason = f"{where}: {first['msg']}" if where else first["msg"]
+        return _of_another_version(path, text, reason) or _unreadable(path, reason)
     return record if record.name == path.name else record.model_copy(update={"name": path.name})
+
+
+def _of_another_version(path: Path, text: bytes, reason: str) -> ClusterRecord | None:
+    """What can be told of a cluster with a spec that this version doesn't know; None where the record is damaged."""
+    try:
+        told = json.loads(text)
+        profile, node = told["spec"]["profile"], told.get("node")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+    where = f" on {node}" if isinstance(node, str) and node else ""
+    return _unreadable(path, reason).model_copy(
+        update={
+            "status": "unknown",
+            "node": node if where else "",
+            "message": f"It was started{where} with the profile {profile!r:.40} by another version of dask-workbench, "
+            f"and this version can't read its record ({reason.rstrip('.')}). See or stop it with that version.",
+        }
+    )
 
 
 def _unreadable(path: Path, reason: str) -> ClusterRecord:
@@ -256,6 +304,7 @@ def _unreadable(path: Path, reason: str) -> ClusterRecord:
         spec=ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=1, why=("The record can't be read.",)),
         status="lost",
         message=f"Its record can't be read ({reason.rstrip('.')}). Dismiss it: workbench down {path.name}",
+        created=(path / "record.json").stat().st_mtime,
         place=processes.place(),
     )
 
@@ -266,15 +315,20 @@ def _pid(record: ClusterRecord) -> tuple[int | None, float | None]:
     try:
         noted = json.loads((folder(record.name) / "host.json").read_text())
         return int(noted["pid"]), None if noted["pid_created"] is None else float(noted["pid_created"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None, None
 
 
 def _is_elsewhere(record: ClusterRecord) -> bool:
     """Whether it may be alive where its process can't be seen from here."""
-    if record.is_over or record.place == processes.place():
+    if record.is_over or record.status == "unknown" or record.place == processes.place():
         return False
     return time.time() - _last_sign(record) < _SILENCE
+
+
+def _far(record: ClusterRecord) -> str:
+    where = record.node or "another machine"
+    return f"It is on {where}, which shares this data folder, and can't be reached from here. Use and stop it there."
 
 
 def _last_sign(record: ClusterRecord) -> float:
@@ -285,24 +339,30 @@ def _last_sign(record: ClusterRecord) -> float:
 
 
 def _is_dead(record: ClusterRecord) -> bool:
-    if record.is_over or host_process(record) is not None:
+    if record.is_over or record.status == "unknown" or host_process(record) is not None:
         return False
     return _pid(record)[0] is not None or time.time() - record.created > _PROCESS_DUE
 
 
 def _true(path: Path, *, locked: bool = False) -> ClusterRecord | None:
-    """The record at `path`, put right on disk when its host has died; None when there is none, or it is elsewhere."""
+    """The record at `path`, put right on disk when its host has died; None when there is none."""
     record = _parse(path)
-    if record is None or _is_elsewhere(record):
+    if record is None:
         return None
+    if _is_elsewhere(record):
+        return record.model_copy(update={"status": "unknown", "message": _far(record)})
     if not _is_dead(record):
-        return record
-    with contextlib.nullcontext() if locked else _lock():
-        # Another reader may have been quicker, or the host may have ended well and taken its folder along.
-        record = _parse(path)
-        if record is None or not _is_dead(record):
-            return record
-        return _bury(record)
+        trouble = None if record.is_over else config.trouble()
+        return record.model_copy(update={"warning": record.warning or trouble}) if trouble else record
+    try:
+        with contextlib.nullcontext() if locked else _lock():
+            # Another reader may have been quicker, or the host may have ended well and taken its folder along.
+            record = _parse(path)
+            if record is None or not _is_dead(record):
+                return record
+            return _bury(record)
+    except StorageError:
+        return None if record is None else _buried(record)
 
 
 def _bury(record: ClusterRecord) -> ClusterRecord | None:
@@ -310,9 +370,15 @@ def _bury(record: ClusterRecord) -> ClusterRecord | None:
     if record.status == "stopping":
         _discard(folder(record.name))
         return None
+    buried = _buried(record)
+    write(buried)
+    return buried
+
+
+def _buried(record: ClusterRecord) -> ClusterRecord:
     tail = log_tail(record.name)
     failed = record.status == "starting"
-    buried = record.model_copy(
+    return record.model_copy(
         update={
             "status": "failed" if failed else "lost",
             "message": _never_started(tail) if failed else _died(record),
@@ -325,13 +391,11 @@ def _bury(record: ClusterRecord) -> ClusterRecord | None:
             "dashboard_address": None,
         }
     )
-    write(buried)
-    return buried
 
 
 def _never_started(tail: tuple[str, ...]) -> str:
-    last = f" It said last: {tail[-1]}" if tail else " It said nothing."
-    return f"Its process ended before the cluster was up.{last}"
+    last = f"It said last: {tail[-1]}" if tail else config.trouble() or "It said nothing."
+    return f"Its process ended before the cluster was up. {last}"
 
 
 def _died(record: ClusterRecord) -> str:

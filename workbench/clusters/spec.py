@@ -43,6 +43,10 @@ class ClusterSpec(BaseModel):
     """Bytes that RMM takes on each GPU at the start, and hands out quickly; None is no pool."""
     network_cards: tuple[str, ...] = ()
     """Port of the network card nearest to each device, as UCX_NET_DEVICES takes it: 'mlx5_0:1'. Empty: UCX chooses."""
+    ucx_tls: str | None = None
+    """Transports that UCX may use, as UCX_TLS takes them: 'tcp,cuda_copy'. None: UCX chooses."""
+    interface: str | None = None
+    """Network interface or port of a card for UCX's data, as UCX_NET_DEVICES takes it. None: UCX chooses."""
     cupy: bool = False
     """Whether workers import CuPy before anything else, and CuPy takes its memory from RMM's pool."""
     why: tuple[str, ...] = ()
@@ -63,6 +67,8 @@ class ClusterSpec(BaseModel):
             raise ValueError(f"n_workers is {self.n_workers}, and there are {len(self.devices)} devices")
         if self.network_cards and (self.protocol != "ucx" or len(self.network_cards) != len(self.devices)):
             raise ValueError("network_cards are for UCX, one for each of the devices")
+        if (self.ucx_tls or self.interface) and self.protocol != "ucx":
+            raise ValueError("ucx_tls and interface are for UCX")
         if not self.devices and (self.device_memory_limit or self.rmm_pool_size or self.cupy):
             raise ValueError("device_memory_limit, rmm_pool_size and cupy need devices")
         return self
@@ -112,6 +118,11 @@ class ClusterSpec(BaseModel):
             f"{self.protocol}"
         )
 
+    def ucx_variables(self) -> dict[str, str]:
+        """Return the environment variables that tell UCX what was chosen for it."""
+        told = {"UCX_TLS": self.ucx_tls, "UCX_NET_DEVICES": self.interface}
+        return {name: value for name, value in told.items() if value}
+
     def arguments(self) -> dict[str, Any]:
         """Arguments of the Dask class that makes the cluster: LocalCUDACluster with devices, else LocalCluster."""
         given: dict[str, Any] = {
@@ -149,11 +160,17 @@ class ClusterSpec(BaseModel):
         if self.network_cards:
             arguments.append("# It takes no variables for each worker, so UCX chooses the cards. Near the devices are:")
             arguments.append(f"# UCX_NET_DEVICES={' '.join(self.network_cards)}")
+        told = "".join(
+            f"os.environ[{json.dumps(name)}] = {json.dumps(value)}\n" for name, value in self.ucx_variables().items()
+        )
+        if told:
+            # UCX reads them once in a process, when it begins; workers inherit them.
+            imports, told = ["import os", "", *imports], f"\n{told}"
         body = "\n".join(f"        {line}" for line in arguments)
         kind = "LocalCUDACluster" if self.devices else "LocalCluster"
         shebang = f"# Run with: {Path(self.python)}\n" if self.python else ""
         return (
-            shebang + "\n".join(imports) + '\n\nif __name__ == "__main__":\n'
+            shebang + "\n".join(imports) + f'\n{told}\nif __name__ == "__main__":\n'
             f"    cluster = {kind}(\n{body}\n    )\n    client = Client(cluster)\n    print(client)\n"
         )
 

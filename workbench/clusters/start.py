@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from workbench.clusters import control, records
 from workbench.clusters.connect import connect
 from workbench.clusters.launch import launch
+from workbench.clusters.plan import OTHER_WORDS
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
+from workbench.errors import spelled
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -71,23 +74,73 @@ class Cluster:
         return f"<Cluster {self.name}: {state}>"
 
 
+@spelled(OTHER_WORDS)
 def start(
     profile: str = "cpu",
     *,
+    n_workers: int | str | None = None,
+    threads_per_worker: int | str | None = None,
+    memory: int | str | None = None,
+    encrypt: bool | str | None = None,
+    python: str | os.PathLike[str] | None = None,
+    idle_timeout: float | str | None = None,
+    devices: str | int | Sequence[str | int] | None = None,
+    device_memory_limit: int | str | None = None,
+    rmm_pool_size: int | str | None = None,
     name: str | None = None,
     force: bool = False,
+    agreed: bool = False,
     on_change: Callable[[ClusterRecord], None] | None = None,
     timeout: float | None = None,
-    **choices: Any,
 ) -> Cluster:
-    """Start a cluster that matches `profile` and the choices of `workbench.plan`, and wait until it is ready.
+    """Start a cluster that matches `profile` and the choices, and wait until it is ready.
+
+    Parameters
+    ----------
+    profile
+        One of cpu, gpu, gpus, ucx.
+    n_workers, threads_per_worker
+        Processes, and threads in each. What is left out is chosen to match the hardware, here and below.
+    memory
+        Of all workers together: bytes, or a text such as "8GiB".
+    encrypt
+        Whether scheduler, workers and clients speak TLS.
+    python
+        The interpreter that the cluster runs in.
+    idle_timeout
+        After so long without anything to do it ends itself: seconds, a text such as "30m", or "never".
+    devices, device_memory_limit, rmm_pool_size
+        GPUs such as "0,2", memory of each beyond which blocks move to the host, and memory that RMM takes of each.
+    name
+        What to call it; a readable name by default.
+    force
+        Start it even though it promises more memory than is left.
+    agreed
+        You agree to what the plan warns of, such as UCX that listens on all network interfaces.
+    on_change
+        Hears of each stage.
+    timeout
+        Seconds to wait.
 
     Examples
     --------
-    >>> with workbench.start("cpu", n_workers=2) as cluster:  # doctest: +SKIP
+    >>> with workbench.start("cpu", n_workers=2, memory="1GiB") as cluster:
     ...     cluster.client.submit(sum, [1, 2]).result()
+    3
     """
-    return start_spec(_plan(profile, choices), name=name, force=force, on_change=on_change, timeout=timeout)
+    spec = _plan(
+        profile,
+        n_workers=n_workers,
+        threads_per_worker=threads_per_worker,
+        memory=memory,
+        encrypt=encrypt,
+        python=python,
+        idle_timeout=idle_timeout,
+        devices=devices,
+        device_memory_limit=device_memory_limit,
+        rmm_pool_size=rmm_pool_size,
+    )
+    return start_spec(spec, name=name, force=force, agreed=agreed, on_change=on_change, timeout=timeout)
 
 
 def start_spec(
@@ -95,11 +148,12 @@ def start_spec(
     *,
     name: str | None = None,
     force: bool = False,
+    agreed: bool = False,
     on_change: Callable[[ClusterRecord], None] | None = None,
     timeout: float | None = None,
 ) -> Cluster:
     """Start the cluster that `spec` describes, and wait until it is ready; interrupting the wait calls it off."""
-    record = launch(spec, name=name, force=force)
+    record = launch(spec, name=name, force=force, agreed=agreed)
     try:
         _finish(control.wait(record.name, on_change, timeout))
     except BaseException:
@@ -109,7 +163,7 @@ def start_spec(
     return Cluster(record.name)
 
 
-def _plan(profile: str, choices: dict[str, Any]) -> ClusterSpec:
+def _plan(profile: str, **choices: Any) -> ClusterSpec:
     from workbench.clusters.budget import budget
     from workbench.clusters.plan import plan
     from workbench.hardware import inventory

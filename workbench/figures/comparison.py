@@ -18,7 +18,16 @@ from workbench.figures.colors import DARK, LIGHT, THEMES, Theme, worker_color
 from workbench.figures.live import Patch
 from workbench.figures.plots import FONT, dress
 from workbench.runs.comparing.comparisons import Comparison
-from workbench.runs.comparing.table import Summary, as_markdown, cells, remarks, seconds_text, summarise
+from workbench.runs.comparing.table import (
+    Summary,
+    as_markdown,
+    cells,
+    efficiency_text,
+    judged_text,
+    remarks,
+    seconds_text,
+    summarise,
+)
 
 COLUMNS = {
     "rows": ("y", "foot", "median", "low", "high", "color", "text"),
@@ -41,8 +50,9 @@ COPY = f"""
     const source = words.data.markdown?.[0] ?? ''
     const event = new CustomEvent('{CELL_EVENT}', {{detail: {{type: 'markdown', source}}, cancelable: true}})
     if (window.dispatchEvent(event)) {{
-        await navigator.clipboard.writeText(source)
-        button.label = 'Copied'
+        // Only on this machine or over https has a page a clipboard.
+        await navigator.clipboard?.writeText(source)
+        button.label = navigator.clipboard ? 'Copied' : 'No clipboard without https: select the table'
         setTimeout(() => button.label = label, 1500)
     }}
 """
@@ -74,12 +84,15 @@ class ComparisonFigure:
     ----------
     theme
         'light' or 'dark'.
+    alone
+        Whether the page it stands on has neither cells nor, perhaps, a clipboard: then it has no button.
     """
 
-    def __init__(self, theme: str = "light", comparison: Comparison | None = None) -> None:
+    def __init__(self, theme: str = "light", comparison: Comparison | None = None, *, alone: bool = False) -> None:
         if theme not in THEMES:
             raise BadInputError(f"Unknown theme {theme!r}. Choose one of: {', '.join(THEMES)}.")
         self.theme = THEMES[theme]
+        self._alone = alone
         self._comparison = comparison
         self._sent: dict[str, Mapping[str, Any]] = {}
         self._sources = {name: ColumnDataSource({each: [] for each in of}, name=name) for name, of in COLUMNS.items()}
@@ -92,7 +105,7 @@ class ComparisonFigure:
 
     def in_theme(self, theme: str) -> ComparisonFigure:
         """Return what takes this one's place where the page turns light or dark."""
-        return ComparisonFigure(theme, self._comparison)
+        return ComparisonFigure(theme, self._comparison, alone=self._alone)
 
     def feed(self, comparisons: Iterable[Comparison]) -> None:
         """Take in the comparison as it is now, the last one of several."""
@@ -146,7 +159,7 @@ class ComparisonFigure:
             self._bars,
             self._table,
             self._below,
-            row(button),
+            *([] if self._alone else [row(button)]),
             self._scaling,
             sizing_mode="stretch_width",
             styles={"background": self.theme.background},
@@ -200,13 +213,15 @@ def page(comparison: Comparison) -> str:
     """Return the comparison as one HTML page that refers to nothing outside of itself."""
     from bokeh.resources import Resources
 
-    items = {theme.name: json.dumps(ComparisonFigure(theme.name, comparison).item()) for theme in (LIGHT, DARK)}
+    items = {
+        theme.name: json.dumps(ComparisonFigure(theme.name, comparison, alone=True).item()) for theme in (LIGHT, DARK)
+    }
     script = _EMBED.replace("ITEM_LIGHT", items["light"]).replace("ITEM_DARK", items["dark"])
     library = Resources(mode="inline", components=["bokeh", "bokeh-widgets"])
     scripts = "\n".join(
         "<script>" + text.replace("</script", "<\\/script") + "</script>" for text in [*library.js_raw, script]
     )
-    title = escape(f"{comparison.workload} compared")
+    title = escape(f"{comparison.title} compared")
     colors = "".join(
         f"@media (prefers-color-scheme: {theme.name}) {{ body {{ background: {theme.background}; }} }}"
         for theme in (LIGHT, DARK)
@@ -256,16 +271,9 @@ def _rows(measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:
 
 
 def _bar_text(each: Any) -> str:
-    shown = f"{each.on}: {seconds_text(each.seconds.median)}"
-    if each.difference is None:
-        return shown
-    faster = f"{1 / each.ratio:.3g} times as fast as the first"
-    told = {
-        "none": "no difference to the first",
-        "faster": faster,
-        "slower": f"{each.ratio:.3g} times as long as the first",
-    }
-    return f"{shown}, {told.get(each.difference, 'can’t be told from chance')}"
+    judged = judged_text(each)
+    beside = f", {judged}{' as the first' if each.difference in ('faster', 'slower') else ''}" if judged else ""
+    return f"{each.on}: {seconds_text(each.seconds.median)}{beside}"
 
 
 def _samples(measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:
@@ -302,7 +310,7 @@ def _curves(summary: Summary, theme: Theme) -> dict[str, dict[str, list[Any]]]:
             points["color"].append(color)
             points["text"].append(
                 f"{each.what}: {point.cores} cores, {seconds_text(point.seconds)}, {point.speedup:.2f} times, "
-                f"efficiency {100 * point.efficiency:.0f} %"
+                f"efficiency {efficiency_text(point)}"
             )
             points["label"].append(f"{100 * point.efficiency:.0f} %")
     return {"curves": curves, "points": points}
@@ -332,7 +340,7 @@ def _curve_title(summary: Summary) -> str:
 
 
 def _head(comparison: Comparison, summary: Summary, theme: Theme) -> str:
-    title = f'<b style="font-size: 15px; color: {theme.text}">{escape(comparison.workload)}</b>'
+    title = f'<b style="font-size: 15px; color: {theme.text}">{escape(comparison.title)}</b>'
     if comparison.active:
         share = 100 * comparison.done / comparison.total if comparison.total else 0
         words = escape(comparison.now or comparison.stage or "beginning …")

@@ -30,8 +30,8 @@ def scree_figure(result: Mapping[str, Any], theme: str = "light") -> Plot:
     shares = result.get("explained_variance_ratio")
     values = [100 * each for each in shares] if shares else list(result["singular_values"])
     bounds = (result.get("certificate") or {}).get("bound") or [0.0] * len(values)
-    # A share is a square, and may be off by twice as much.
-    reach = [(2 if shares else 1) * bound * value for bound, value in zip(bounds, values, strict=True)]
+    # A share is a square, and may be off by twice as much. What can't be told from zero is a dot on the axis.
+    reach = [(2 if shares else 1) * (bound or 0.0) * value for bound, value in zip(bounds, values, strict=True)]
     source = ColumnDataSource(
         {
             "number": list(range(1, len(values) + 1)),

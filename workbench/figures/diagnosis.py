@@ -7,6 +7,7 @@ from typing import Any
 
 from workbench.figures.colors import LIGHT
 from workbench.figures.markup import paragraph, tag
+from workbench.runs.store import Peak
 
 # Tasks, transfers and the disk have these colours in the task stream, too; all are seen on light and on dark pages.
 COLORS = {
@@ -50,6 +51,7 @@ def diagnosis_html(told: Mapping[str, Any]) -> str:
         bar,
         legend,
         paragraph(told["sentence"], "diagnosis"),
+        paragraph(f"Most memory: {Peak.model_validate(told['peak']).text()}." if told.get("peak") else ""),
         _further(told["suggestions"][1:]),
         data_workbench="diagnosis",
     )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from workbench.figures.markup import joined, listed, meter, paragraph, size, tag
 from workbench.hardware import Gpu, GpuSlice, Inventory
@@ -99,12 +99,6 @@ def gpu_names(inventory: Inventory) -> str:
     # The number of a simulated device is part of its name.
     names = Counter((gpu.name or "GPU").removesuffix(f" {gpu.index}") for gpu in inventory.gpus)
     return ", ".join(f"{n} × {name}" if n > 1 else name for name, n in names.items())
-
-
-def was_simulated(run: Mapping[str, Any]) -> bool:
-    """Whether a run was on GPUs that are simulated, as its machine told."""
-    gpus = (run.get("inventory") or {}).get("gpus") or ()
-    return bool((run.get("spec") or {}).get("devices")) and any("SIMULATED" in (gpu["name"] or "") for gpu in gpus)
 
 
 def slice_number(sample: GpuSample, beside: Iterable[GpuSample]) -> int:

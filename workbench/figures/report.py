@@ -14,11 +14,11 @@ from workbench.clusters.spec import SIZES
 from workbench.errors import NotFoundError
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.diagnosis import diagnosis_html
-from workbench.figures.gpus import was_simulated
 from workbench.figures.live import LiveFigure, format_bytes, format_seconds
 from workbench.figures.measured import Section, plain, sections, sections_html, sections_script
 from workbench.monitor.events import Batch
 from workbench.runs.explaining.diagnosis import diagnosed
+from workbench.runs.store import SIMULATED
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -89,12 +89,13 @@ def write_report(run: Any, folder: Path) -> Path:
     """Write `report.html` into a run's folder, where its events are, and return its path."""
     from workbench.monitor.record import read_events
 
+    run = run if isinstance(run, Mapping) else diagnosed(run)
     try:
         events = read_events(folder / "events.parquet")
     except NotFoundError:
         events = None
     path = folder / "report.html"
-    config.write_atomically(path, report_html(run if isinstance(run, Mapping) else diagnosed(run), events))
+    config.write_atomically(path, report_html(run, events))
     return path
 
 
@@ -154,9 +155,9 @@ def beside_html(runs: Sequence[Any], events: Sequence[Batch]) -> str:
         What `read_events` gave for each.
     """
     facts = [run if isinstance(run, Mapping) else run.model_dump(mode="json") for run in runs]
-    title = " beside ".join(str(each.get("workload", "run")) for each in facts)
-    if len({each.get("workload") for each in facts}) == 1:
-        title = f"{facts[0].get('workload')}, twice"
+    title = " beside ".join(map(_name, facts))
+    if len(set(map(_name, facts))) == 1:
+        title = f"{_name(facts[0])}, twice"
     body = f'<h1>{escape(title)}</h1>{_compared(facts)}<div id="figure"></div>{_HOW_TO_MOVE}'
     script = _EMBED.replace("ITEM_LIGHT", _beside_item(LIGHT, facts, events))
     return _page(title, body, _with_bokeh([script.replace("ITEM_DARK", _beside_item(DARK, facts, events))]))
@@ -166,7 +167,7 @@ def _beside_item(theme: Theme, facts: Sequence[Mapping[str, Any]], events: Seque
     from workbench.figures.beside import BesideFigure, Record
 
     records = [
-        Record(f"{each.get('workload')} on {each.get('cluster')}, {each.get('id')}", batch, each.get("seconds"))
+        Record(f"{_name(each)} on {each.get('cluster')}, {each.get('id')}", batch, each.get("seconds"))
         for each, batch in zip(facts, events, strict=True)
     ]
     return json.dumps(BesideFigure(records, theme.name).item())
@@ -241,8 +242,12 @@ def _heading(run: Mapping[str, Any]) -> str:
 
 
 def titled(run: Mapping[str, Any]) -> str:
-    """Name of a run's workload, and that its GPUs were simulated where they were."""
-    return f"{'SIMULATED · ' if was_simulated(run) else ''}{run.get('workload') or 'run'}"
+    """Name of a run, and that its GPUs were simulated where they were."""
+    return f"{SIMULATED if run.get('simulated') else ''}{_name(run)}"
+
+
+def _name(run: Mapping[str, Any]) -> str:
+    return str(run.get("title") or run.get("workload") or "run")
 
 
 def _imported(run: Mapping[str, Any]) -> str:
@@ -269,7 +274,10 @@ def _figures(run: Mapping[str, Any]) -> str:
         f'<div><b>{escape(value)}</b><span class="muted">{escape(what)}</span></div>' for value, what in facts
     )
     return (
-        (f'<div class="facts">{cells}</div>' if cells else "") + _check(run.get("check")) + _on_gpu(run.get("on_gpu"))
+        (f'<div class="facts">{cells}</div>' if cells else "")
+        + _text_beside(run)
+        + _check(run.get("check"))
+        + _on_gpu(run.get("on_gpu"))
     )
 
 
@@ -296,6 +304,11 @@ def _on_gpu(found: Mapping[str, Any] | None) -> str:
     return text + (
         f'<p><b class="bad">Warning.</b> {escape(str(found["warning"]))}</p>' if found.get("warning") else ""
     )
+
+
+def _text_beside(run: Mapping[str, Any]) -> str:
+    told = run.get("beside_text")
+    return f"<p>{escape(told)}</p>" if told else ""
 
 
 def _diagnosis(found: Mapping[str, Any] | None) -> str:

@@ -1,15 +1,17 @@
-"""CPU and memory of workers over time as line segments, thinned to what a plot can show. No Bokeh here."""
+"""CPU and memory of workers: over time as line segments, and now in one line. No Bokeh here."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from workbench.figures.markup import joined, size
 from workbench.monitor.events import WorkerSample
 
 GAP = 10.0
@@ -52,6 +54,38 @@ class Series:
         first = max(0, n_known - 1)
         column = self._cpu if quantity == "cpu" else self._memory
         return line(np.array(self._time[first:]), np.array(column[first:]))
+
+
+class Workers:
+    """What each worker of a cluster was last heard to do: a batch holds only those that said something new."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, WorkerSample] = {}
+
+    def feed(self, samples: Iterable[WorkerSample]) -> None:
+        """Take in samples, and forget workers that weren't heard of for as long as breaks their line."""
+        for sample in samples:
+            known = self._latest.get(sample.worker, sample)
+            self._latest[sample.worker] = max(known, sample, key=lambda each: each.time)
+        now = max((each.time for each in self._latest.values()), default=0.0)
+        self._latest = {worker: each for worker, each in self._latest.items() if now - each.time <= GAP}
+
+    def status(self) -> dict[str, Any]:
+        """Return the numbers above a figure, all workers together; empty before any was heard of."""
+        if not self._latest:
+            return {}
+        added = {name: sum(getattr(each, of) for each in self._latest.values()) for name, of in _ADDED.items()}
+        n_workers, held, limit = len(self._latest), added["memory"], added["memory_limit"]
+        parts = (
+            f"{n_workers} worker{'s' if n_workers != 1 else ''}",
+            f"{added['cpu']:.0f} % CPU",
+            f"{size(held)} of {size(limit)}" if limit else size(held),
+            f"{size(added['spilled'])} spilled" if added["spilled"] else None,
+        )
+        return {"workers": n_workers, **added, "summary": joined(parts)}
+
+
+_ADDED = {"executing": "n_executing"} | {name: name for name in ("memory", "memory_limit", "spilled", "cpu")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,16 @@ from typing import Any, Literal, Protocol
 
 import dask.array as da
 import numpy as np
-from dask.base import tokenize
 
 from workbench.errors import BadInputError
-from workbench.genotypes import places
 from workbench.genotypes.coding import COUNTS
 from workbench.genotypes.packing import PER_BYTE, missing_codes, pack, packed_width
-from workbench.genotypes.rows import block_rows, in_blocks, packed_array, row_blocks
-from workbench.genotypes.values import Genotypes, Variants
+from workbench.genotypes.rows import block_rows, packed_array
+from workbench.genotypes.values import Genotypes, Variants, as_text
+from workbench.linalg.blocks import in_blocks, refuse_masked, row_blocks
+from workbench.linalg.keys import lasting
+from workbench.storage import places
+from workbench.storage.places import Place
 
 Rows = int | Literal["auto"]
 ORIENTATIONS = ("variants×samples", "samples×variants")
@@ -88,21 +90,16 @@ class NpyCounts:
 class Hdf5Counts:
     """Counts in a dataset of an HDF5 file."""
 
-    place: str
+    place: Place
     array: str
     shape: tuple[int, ...]
     itemsize: int
     chunks: tuple[int, int] | None = None
 
     def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:  # noqa: D102
-        import fsspec
         import h5py
 
-        with (
-            places.sentences_about(self.place, HDF5),
-            fsspec.open(self.place, "rb") as file,
-            h5py.File(file, "r") as datasets,
-        ):
+        with places.sentences_about(self.place, HDF5), self.place.open() as file, h5py.File(file, "r") as datasets:
             return np.asarray(datasets[self.array][rows, columns])
 
 
@@ -147,7 +144,6 @@ def genotypes_of_counts(
     variants: Variants | None = None,
     rows: Rows = "auto",
     source: str | None = None,
-    identity: Any = None,
 ) -> Genotypes:
     """Genotypes of counts in a file, read where they are needed; parameters as `open_genotypes` has them."""
     transposed = is_transposed(counts.shape, orientation, samples, source or "The array")
@@ -160,7 +156,7 @@ def genotypes_of_counts(
     step = math.lcm(max(1, across), PER_BYTE)
     step *= max(1, min(n_samples, _READ_BYTES // (height * counts.itemsize)) // step)
     read = _ReadCounts(counts, n_samples, step, transposed, missing_codes(missing))
-    packed = packed_array(read, n_variants, n_samples, height, identity)
+    packed = packed_array(read, n_variants, n_samples, height)
     return Genotypes(packed, COUNTS, _names(samples, n_samples), variants or Variants(), source=source)
 
 
@@ -179,6 +175,7 @@ def genotypes_of_array(
     """
     transposed = is_transposed(array.shape, orientation, samples, "The array")
     refuse_words(array.dtype, "The array")
+    refuse_masked(getattr(array, "_meta", array))
     if not isinstance(array, da.Array):
         n_variants, n_samples = array.shape[::-1] if transposed else array.shape
         height = block_rows(n_variants, n_samples, rows, bytes_each=packed_width(n_samples * array.dtype.itemsize))
@@ -191,7 +188,7 @@ def genotypes_of_array(
         x = x.rechunk({1: -1})
     codes = missing_codes(missing)
     chunks = (x.chunks[0], tuple(packed_width(columns) for columns in x.chunks[1]))
-    name = f"genotypes-{tokenize(x, codes)}"
+    name = lasting("genotypes", x.name, codes)
     meta = x._meta.astype(np.uint8)
     packed = x.map_blocks(_PackBlock(codes), dtype=np.uint8, chunks=chunks, meta=meta, name=name)
     return Genotypes(packed, COUNTS, _names(samples, x.shape[1]), variants or Variants())
@@ -251,5 +248,5 @@ def _as_named(rows: int, columns: int, named: int, orientation: str | None, what
 
 def _names(samples: Sequence[str] | None, n_samples: int) -> np.ndarray[Any, Any]:
     if samples is None:
-        return np.array([f"sample {i}" for i in range(n_samples)], str)
-    return np.array(samples, str)
+        return as_text([f"sample {i}" for i in range(n_samples)])
+    return as_text(samples)

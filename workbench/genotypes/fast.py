@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import MissingError
+from workbench.errors import MissingError, install
 from workbench.genotypes import kernels, packing
 from workbench.genotypes.kernels import Narrow
 from workbench.genotypes.packing import PER_BYTE
@@ -87,7 +87,7 @@ def _compiled() -> SimpleNamespace:
     try:
         import numba
     except ImportError as err:
-        raise MissingError("The fast kernel needs numba: pip install 'dask-workbench[fast]'.") from err
+        raise MissingError(f"The fast kernel needs numba: {install('fast')}.") from err
     from workbench.genotypes import _lanes
 
     return SimpleNamespace(

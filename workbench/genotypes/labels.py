@@ -10,17 +10,22 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes import places
-from workbench.genotypes.values import Genotypes
+from workbench.genotypes.values import Genotypes, as_text
+from workbench.storage import places
 
 _TABLE = "a text table: a header, then a line for each sample, separated by tabs, commas or spaces"
 
 
-def with_labels(genotypes: Genotypes, labels: str | Path | Mapping[str, Sequence[Any]]) -> Genotypes:
+def with_labels(
+    genotypes: Genotypes,
+    labels: str | Path | Mapping[str, Sequence[Any]],
+    storage_options: places.Options | None = None,
+) -> Genotypes:
     """Genotypes with further columns in their `sample_table`.
 
     `labels` is a mapping of columns in the order of the samples, or the path of a text table with a header, of which
-    the column that knows most of the samples names them; its lines may be in any order and about others too.
+    the column that knows most of the samples names them; its lines may be in any order and about others too. Where it
+    is a URL, `storage_options` are what fsspec is told of the server.
 
     Raises
     ------
@@ -28,15 +33,20 @@ def with_labels(genotypes: Genotypes, labels: str | Path | Mapping[str, Sequence
         The table knows none of the samples, or a column has another length.
     """
     if isinstance(labels, Mapping):
-        columns = {name: np.atleast_1d(np.asarray(column)) for name, column in labels.items()}
+        columns = {name: _column(values) for name, values in labels.items()}
     else:
-        columns = _read(places.full(labels), genotypes.samples)
+        columns = _read(places.full(labels, storage_options), genotypes.samples)
     return replace(genotypes, sample_table={**genotypes.sample_table, **columns})
 
 
-def _read(place: str, samples: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+def _column(values: Any) -> np.ndarray[Any, Any]:
+    words = isinstance(values, (list, tuple)) and all(isinstance(each, str) for each in values)
+    return as_text(values) if words else np.atleast_1d(np.asarray(values))
+
+
+def _read(place: places.Place, samples: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
     with places.sentences_about(place, _TABLE):
-        lines = [line for line in places.read(place).decode().splitlines() if line.strip()]
+        lines = [line for line in place.read().decode().splitlines() if line.strip()]
     if len(lines) < 2:
         raise BadInputError(f"{place} has no line below a header. Expected {_TABLE}.")
     separator = next((mark for mark in "\t," if mark in lines[0]), None)
@@ -55,7 +65,7 @@ def _read(place: str, samples: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any
         )
     line_of = {name: i for i, name in enumerate(columns[key])}
     return {
-        header[i]: np.array([column[line_of[name]] if name in line_of else "" for name in wanted], str)
+        header[i]: as_text([column[line_of[name]] if name in line_of else "" for name in wanted])
         for i, column in enumerate(columns)
         if i != key
     }

@@ -15,11 +15,13 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes import places
 from workbench.genotypes.arrays import ZarrCounts, genotypes_of_counts
 from workbench.genotypes.coding import MISSING, Coding
 from workbench.genotypes.rows import packed_array
 from workbench.genotypes.values import Genotypes, Variants, as_text
+from workbench.storage import places
+from workbench.storage.places import Place
+from workbench.storage.zarrs import safe
 
 Codec = Literal["2-bit", "blosc"]
 ARRAY_OF = {"2-bit": "packed", "blosc": "counts"}
@@ -56,7 +58,7 @@ def is_store(group: Any) -> bool:
     return _KEY in group.attrs
 
 
-def description(group: Any, place: str) -> tuple[Description, bool]:
+def description(group: Any, place: Place) -> tuple[Description, bool]:
     """What a store says of itself, and whether it is complete.
 
     Raises
@@ -74,13 +76,13 @@ def description(group: Any, place: str) -> tuple[Description, bool]:
     return Description(**{**said, "coding": tuple(said["coding"])}), complete
 
 
-def finished(place: str, said: Description) -> set[int]:
+def finished(place: Place, said: Description) -> set[int]:
     """Numbers of the blocks whose files are there."""
-    parts = (name.split(".") for name in places.names_in(f"{place}/{ARRAY_OF[said.codec]}"))
+    parts = (name.split(".") for name in (place / ARRAY_OF[said.codec]).names())
     return {int(part[1]) for part in parts if len(part) == 3 and part[0] == "c" and part[2] == "0"}
 
 
-def _check_blocks(place: str, said: Description) -> None:
+def _check_blocks(place: Place, said: Description) -> None:
     """Refuse a store that lost blocks, which Zarr would read as zeros; who can't list the folder is trusted."""
     there, blocks = finished(place, said), -(-said.n_variants // said.rows)
     if there and len(there) < blocks:
@@ -91,7 +93,7 @@ def _check_blocks(place: str, said: Description) -> None:
         )
 
 
-def read_store(group: Any, place: str) -> Genotypes:
+def read_store(group: Any, place: Place) -> Genotypes:
     """Genotypes of an open store, read block by block.
 
     Raises
@@ -110,14 +112,13 @@ def read_store(group: Any, place: str) -> Genotypes:
         if expected not in group:
             raise BadInputError(f"{place} has no array {expected}, expected as pack_to_zarr writes it. Pack it again.")
     _check_blocks(place, said)
-    samples = as_text(group[SAMPLE_NAMES][:])
-    table = {key: _column(array) for key, array in group["samples"].arrays() if key != "name"}
+    samples = as_text(safe(group[SAMPLE_NAMES], place)[:])
+    table = {key: _column(safe(array, place)) for key, array in group["samples"].arrays() if key != "name"}
     known = {field.name for field in fields(Variants)}
     kept = group["variants"].arrays() if "variants" in group else ()
-    variants = Variants(**{key: _column(array) for key, array in kept if key in known})
-    identity = (place, said.content)
+    variants = Variants(**{key: _column(safe(array, place)) for key, array in kept if key in known})
     if said.codec == "blosc":
-        counts = ZarrCounts(group[name], place)
+        counts = ZarrCounts(safe(group[name], place), place.path)
         found = genotypes_of_counts(
             counts,
             orientation="variants×samples",
@@ -125,13 +126,12 @@ def read_store(group: Any, place: str) -> Genotypes:
             samples=samples.tolist(),
             variants=variants,
             rows=said.rows,
-            source=place,
-            identity=identity,
+            source=place.path,
         )
-        return Genotypes(found.packed, found.coding, samples, variants, table, source=place)
-    read = _ReadPacked(group[name], place)
-    packed = packed_array(read, said.n_variants, said.n_samples, said.rows, *identity)
-    return Genotypes(packed, Coding(cast("Any", said.coding)), samples, variants, table, source=place)
+        return Genotypes(found.packed, found.coding, samples, variants, table, source=place.path)
+    read = _ReadPacked(safe(group[name], place), place.path)
+    packed = packed_array(read, said.n_variants, said.n_samples, said.rows)
+    return Genotypes(packed, Coding(cast("Any", said.coding)), samples, variants, table, source=place.path)
 
 
 @dataclass(frozen=True)

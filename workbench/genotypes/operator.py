@@ -11,18 +11,18 @@ from typing import Any, Protocol
 import dask
 import dask.array as da
 import numpy as np
-from dask.base import tokenize
 
 from workbench.errors import BadInputError
 from workbench.genotypes import kernels
 from workbench.genotypes.coding import COUNTS
 from workbench.genotypes.kernels import Narrow
-from workbench.genotypes.rows import cut, row_blocks, slices
+from workbench.genotypes.rows import cut
 from workbench.genotypes.scaling import Rule, squares
 from workbench.genotypes.values import Genotypes
-from workbench.linalg.blocks import beside, host
+from workbench.linalg.blocks import beside, host, row_blocks, slices
 from workbench.linalg.compressed import free_memory
-from workbench.linalg.passes import GRAPH_BYTES, cluster_client, reduced
+from workbench.linalg.passes import GRAPH_BYTES, reduced
+from workbench.travelling import cluster_client
 
 Matrix = np.ndarray[Any, Any]
 
@@ -105,7 +105,6 @@ class GenotypeOperator:
         if kept_rows is not None:
             self._more = _sent([kept_rows[part] for part in slices(self.packed.chunks[0])])
         self._numbers: list[Matrix] = []
-        self._token = tokenize(self.packed.name, rule)
 
     @property
     def squares_error(self) -> float:
@@ -152,8 +151,7 @@ class GenotypeOperator:
         self._single_now = single
         task = _Reading(self.kernel, self.rule, self.shape[1], with_triangle, first)
         narrow = Narrow.of(q, single)
-        name = f"genotypes-{self._token}-{self.passes}"
-        sums: Sums = reduced(name, self.packed, task, narrow, _added, [(each,) for each in self._more])
+        sums: Sums = reduced("genotypes", self.packed, task, narrow, _added, [(each,) for each in self._more])
         if first:
             self._learn(sums.learned)
         return sums

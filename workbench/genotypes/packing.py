@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.genotypes.coding import COUNTS, MISSING, Coding
-from workbench.linalg.blocks import TILE_BYTES, namespace, tiles
+from workbench.linalg.blocks import TILE_BYTES, namespace, refuse_masked, tiles
 
 MISSING_CODES = (-127, -9, -2, -1, 3, MISSING, math.nan)
 """What real files write for a missing value: bed-reader, text files, VCF Zarr (two), the raw code, uint8, floats."""
@@ -61,6 +61,7 @@ def pack(
     """
     if counts.ndim != 2:
         raise BadInputError(f"Counts have two dimensions, variants × samples; these have {counts.ndim}.")
+    refuse_masked(counts)
     xp = namespace(counts)
     rows, columns = counts.shape
     width = packed_width(columns)

@@ -11,12 +11,13 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.genotypes import fast, kernels
+from workbench.genotypes.contigs import on_autosomes
 from workbench.genotypes.operator import GenotypeOperator, Kernel
 from workbench.genotypes.scaling import CONVENTIONS, REASONS, Rule, Scaler
 from workbench.genotypes.values import Genotypes, Variants
 from workbench.linalg import asked, blocks, krylov
 from workbench.linalg.certificate import Certificate
-from workbench.linalg.passes import cluster_client
+from workbench.travelling import cluster_client, reach_cluster
 
 Matrix = np.ndarray[Any, Any]
 
@@ -30,9 +31,9 @@ class GenotypePCA:
 
     scores: Matrix
     """Samples × components."""
-    singular_values_: Matrix
-    explained_variance_: Matrix
-    explained_variance_ratio_: Matrix
+    singular_values: Matrix
+    explained_variance: Matrix
+    explained_variance_ratio: Matrix
     """Of the variance of all sites that were kept, exactly."""
     kept: Matrix
     """A mask of the variants: which took part."""
@@ -56,9 +57,17 @@ class GenotypePCA:
     @cached_property
     def loadings(self) -> Any:
         """Kept variants × components, of unit length, as a Dask array: it costs one more pass when computed."""
-        s = self.singular_values_ * (np.sqrt(self.kept.sum()) if CONVENTIONS[self.scaler].by_variants else 1.0)
+        s = self.singular_values * (np.sqrt(self.kept.sum()) if CONVENTIONS[self.scaler].by_variants else 1.0)
         safe = np.where(s > 0, s, np.inf)
         return self._operator.projected(self._vectors / safe)
+
+    def anew(self) -> tuple[Matrix, Matrix]:
+        """What one more pass, in double precision, says of the vectors: singular values, and ‖ÃᵀÃ v − σ² v‖ / σ₁²."""
+        products = self._operator.normal(self._vectors, False)
+        squares = (self._vectors * products).sum(axis=0)
+        apart = np.linalg.norm(products - squares * self._vectors, axis=0) / (squares[0] or 1.0)
+        by = self.kept.sum() if CONVENTIONS[self.scaler].by_variants else 1
+        return np.sqrt(np.maximum(squares, 0) / by), apart
 
     def plot(self, color: Any = None, components: tuple[int, int] = (1, 2)) -> Any:
         """A Bokeh scatter plot of two components, counted from 1.
@@ -88,6 +97,7 @@ def pca(
     max_missing: float = 1.0,
     ld_prune: tuple[int, float] | None = None,
     kept: Any = None,
+    autosomes_only: bool = False,
     n_oversamples: int | None = None,
     seed: Any = 0,
     keep: bool | None = None,
@@ -118,10 +128,13 @@ def pca(
         (window, r²): of linked sites only some are taken, as the function `ld_prune` does.
     kept
         A mask of the variants that may take part.
+    autosomes_only
+        Whether variants elsewhere than on one of the 22 human autosomes are left out. PLINK leaves out those on X, Y
+        and mitochondria, and keeps those that aren't placed (0) or are on both X and Y (25).
     keep
         Whether the packed blocks stay in memory between passes; None: where they take less than half of it.
     kernel
-        "numpy", "fast" (numba: `pip install 'dask-workbench[fast]'`), or "auto": "fast" where it is installed. Blocks
+        "numpy", "fast" (numba: `pip install numba`), or "auto": "fast" where it is installed. Blocks
         on a device are multiplied there, whichever is named.
 
     Returns
@@ -142,8 +155,12 @@ def pca(
     rule = Rule("center" if scaler is None else scaler, maf, max_missing)
     k = _count(n_components, genotypes)
     tol, max_passes = asked.accuracy(tol, max_passes)
+    asked.flags(keep)
     mask = as_mask(kept, genotypes)
-    eligible = mask
+    barred = {} if mask is None else {"not asked for": ~mask}
+    if autosomes_only:
+        autosomal = on_autosomes(genotypes)
+        barred, mask = {"not autosomal": ~autosomal, **barred}, autosomal if mask is None else mask & autosomal
     if ld_prune is not None:
         mask = _pruned(genotypes, ld_prune, rule, mask)
     chosen = _kernel(kernel, genotypes)
@@ -156,11 +173,12 @@ def pca(
             f"All {genotypes.n_samples} samples are alike in the {int(operator.kept_sites.sum())} variants that take "
             "part, and components tell how samples differ."
         )
-    return _result(genotypes, operator, found, eligible)
+    return _result(genotypes, operator, found, barred)
 
 
 def as_genotypes(source: Any) -> Genotypes:
     """`source` as `Genotypes`, whatever of the three it is."""
+    reach_cluster()
     if isinstance(source, Genotypes):
         return source
     from workbench.genotypes.reading import open_genotypes
@@ -185,6 +203,7 @@ def as_mask(kept: Any, genotypes: Genotypes) -> Matrix | None:
     """`kept` as a mask of the variants; None for all."""
     if kept is None:
         return None
+    blocks.refuse_masked(kept)
     mask = np.asarray(kept)
     if mask.dtype != bool or mask.shape != (genotypes.n_variants,):
         raise BadInputError(
@@ -224,7 +243,7 @@ def _kernel(name: str, genotypes: Genotypes) -> Kernel:
 
 
 def _result(
-    genotypes: Genotypes, operator: GenotypeOperator, found: krylov.Leading, eligible: Matrix | None
+    genotypes: Genotypes, operator: GenotypeOperator, found: krylov.Leading, barred: Mapping[str, Matrix]
 ) -> GenotypePCA:
     convention = CONVENTIONS[operator.rule.scaler]
     kept = operator.kept_sites
@@ -234,11 +253,11 @@ def _result(
     variance = s**2 if convention.eigenvalues else s**2 / genotypes.n_samples
     return GenotypePCA(
         scores=v if convention.unit_scores else v * s,
-        singular_values_=s,
-        explained_variance_=variance,
-        explained_variance_ratio_=s**2 / total if total else np.full_like(s, np.nan),
+        singular_values=s,
+        explained_variance=variance,
+        explained_variance_ratio=s**2 / total if total else np.full_like(s, np.nan),
         kept=kept,
-        dropped=_dropped(operator, kept, eligible),
+        dropped=_dropped(operator, kept, barred),
         samples=genotypes.samples,
         sample_table=genotypes.sample_table,
         variants=genotypes.variants[kept],
@@ -254,10 +273,10 @@ def _signs(v: Matrix) -> Matrix:
     return np.where(v[np.abs(v).argmax(axis=0), np.arange(v.shape[1])] < 0, -1.0, 1.0)
 
 
-def _dropped(operator: GenotypeOperator, kept: Matrix, eligible: Matrix | None) -> dict[str, int]:
+def _dropped(operator: GenotypeOperator, kept: Matrix, barred: Mapping[str, Matrix]) -> dict[str, int]:
     reasons = operator.reasons.copy()
     reasons[(reasons == 0) & ~kept] = REASONS.index("linked")
-    if eligible is not None:
-        reasons[~eligible] = REASONS.index("not asked for")
+    for reason, those in barred.items():
+        reasons[those] = REASONS.index(reason)
     numbers = np.bincount(reasons, minlength=len(REASONS))
     return {reason: int(n) for reason, n in zip(REASONS, numbers, strict=True) if n and reason != "kept"}

@@ -14,12 +14,13 @@ from typing import Any, Literal
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes import places
 from workbench.genotypes.coding import PLINK
 from workbench.genotypes.kernels import last_byte
 from workbench.genotypes.packing import PER_BYTE, packed_width
 from workbench.genotypes.rows import block_rows, packed_array
-from workbench.genotypes.values import Genotypes, Variants
+from workbench.genotypes.values import TEXT, Genotypes, Variants, as_text
+from workbench.storage import places
+from workbench.storage.places import Place
 
 SUFFIXES = (".bed", ".bim", ".fam")
 _MAGIC = b"\x6c\x1b"
@@ -36,7 +37,7 @@ _SEX = {"1": "male", "2": "female"}
 class _ReadBed:
     """Reads rows of a .bed file as they lie there, and checks that they are of so many samples."""
 
-    place: str
+    place: Place
     n_samples: int
 
     @property
@@ -47,10 +48,10 @@ class _ReadBed:
     def __call__(self, start: int, stop: int) -> np.ndarray[Any, Any]:
         first, count = _START + start * self.width, (stop - start) * self.width
         with places.sentences_about(self.place, _THREE):
-            if places.is_url(self.place):
-                found = np.frombuffer(places.read(self.place, first, first + count), np.uint8)
+            if self.place.is_url:
+                found = np.frombuffer(self.place.read(first, first + count), np.uint8)
             else:
-                found = np.fromfile(self.place, np.uint8, count, offset=first)
+                found = np.fromfile(self.place.path, np.uint8, count, offset=first)
         if found.size != count:
             raise BadInputError(f"{self.place} ends before row {stop - 1}: it was cut short while it was in use.")
         packed = found.reshape(stop - start, self.width)
@@ -59,10 +60,10 @@ class _ReadBed:
 
     def last_bytes(self, n_variants: int, most: int) -> np.ndarray[Any, Any]:
         """The last byte of rows all over the file, or of the first ones where each reading is a request."""
-        if places.is_url(self.place):
+        if self.place.is_url:
             return self(0, min(n_variants, max(1, _FIRST_BYTES // self.width)))[:, -1]
         rows = np.unique(np.linspace(0, n_variants - 1, min(n_variants, most)).astype(np.int64))
-        file = np.memmap(self.place, np.uint8, "r", _START, (n_variants, self.width))
+        file = np.memmap(self.place.path, np.uint8, "r", _START, (n_variants, self.width))
         return np.array(file[rows, -1])
 
     def _check_padding(self, packed: np.ndarray[Any, Any], start: int) -> None:
@@ -72,7 +73,7 @@ class _ReadBed:
         (more,) = np.nonzero(packed[:, -1] & ~last_byte(self.n_samples))
         if not more.size:
             return
-        fam, n = self.place.removesuffix(".bed") + ".fam", self.n_samples
+        fam, n = self.place.path.removesuffix(".bed") + ".fam", self.n_samples
         most = PER_BYTE * self.width
         lines = f"{most}" if most == n + 1 else f"{n + 1} to {most}"
         raise BadInputError(
@@ -82,7 +83,9 @@ class _ReadBed:
         )
 
 
-def read_plink(path: str | Path, *, rows: int | Literal["auto"] = "auto") -> Genotypes:
+def read_plink(
+    path: str | Path, *, rows: int | Literal["auto"] = "auto", storage_options: places.Options | None = None
+) -> Genotypes:
     """Genotypes of a PLINK .bed file, whose counted allele is A1.
 
     Parameters
@@ -91,6 +94,8 @@ def read_plink(path: str | Path, *, rows: int | Literal["auto"] = "auto") -> Gen
         Path or URL of the .bed, .bim or .fam file, or what their names have in common.
     rows
         Variants in a block.
+    storage_options
+        What fsspec is told of a URL's server.
 
     Raises
     ------
@@ -102,12 +107,13 @@ def read_plink(path: str | Path, *, rows: int | Literal["auto"] = "auto") -> Gen
     UserWarning
         The last samples look like what fills a row's last byte: the .fam may be too long.
     """
-    stem = places.full(path)
+    given = places.full(path, storage_options)
+    stem = given.path
     for suffix in SUFFIXES:
         stem = stem.removesuffix(suffix)
-    bed, bim, fam = (stem + suffix for suffix in SUFFIXES)
+    bed, bim, fam = (Place(stem + suffix, given.options) for suffix in SUFFIXES)
     with places.sentences_about(bed, _THREE):
-        start, size = places.read(bed, 0, _START), places.size(bed)
+        start, size = bed.read(0, _START), bed.size()
     _check_start(bed, start)
     samples, table = _samples(fam)
     variants = _variants(bim)
@@ -121,11 +127,11 @@ def read_plink(path: str | Path, *, rows: int | Literal["auto"] = "auto") -> Gen
         remarks = _on_padding(read, n_variants, fam)
         for remark in remarks:
             warnings.warn(remark, stacklevel=2)
-    packed = packed_array(read, n_variants, n_samples, block_rows(n_variants, n_samples, rows), _stamp(bed, size))
-    return Genotypes(packed, PLINK, samples, variants, table, source=bed, remarks=remarks)
+    packed = packed_array(read, n_variants, n_samples, block_rows(n_variants, n_samples, rows))
+    return Genotypes(packed, PLINK, samples, variants, table, source=bed.path, remarks=remarks)
 
 
-def _on_padding(read: _ReadBed, n_variants: int, fam: str) -> tuple[str, ...]:
+def _on_padding(read: _ReadBed, n_variants: int, fam: Place) -> tuple[str, ...]:
     """Name samples at the end that look like what PLINK fills a row's last byte with.
 
     A .fam that is too long by one to three lines fits the file's length, and zeros stand for homozygous for A1. Where
@@ -146,12 +152,7 @@ def _on_padding(read: _ReadBed, n_variants: int, fam: str) -> tuple[str, ...]:
     )
 
 
-def _stamp(bed: str, size: int) -> tuple[int, int]:
-    """What changes when the file is written again."""
-    return size, 0 if places.is_url(bed) else Path(bed).stat().st_mtime_ns
-
-
-def _check_start(bed: str, start: bytes) -> None:
+def _check_start(bed: Place, start: bytes) -> None:
     if start[:2] != _MAGIC:
         shown = start.hex(" ") or "nothing"
         raise BadInputError(f"{bed} is no PLINK .bed file: it starts with {shown}, expected 6c 1b 01.")
@@ -167,7 +168,7 @@ def _check_start(bed: str, start: bytes) -> None:
         )
 
 
-def _check_size(bed: str, size: int, n_variants: int, n_samples: int) -> None:
+def _check_size(bed: Place, size: int, n_variants: int, n_samples: int) -> None:
     width = packed_width(n_samples)
     expected = _START + n_variants * width
     if size == expected:
@@ -185,23 +186,24 @@ def _check_size(bed: str, size: int, n_variants: int, n_samples: int) -> None:
     raise BadInputError(f"{bed} has {size} bytes, expected {expected} ({what} and 3 to start with): {hint}")
 
 
-def _variants(bim: str) -> Variants:
+def _variants(bim: Place) -> Variants:
     contig, id, *_, position, a1, a2 = _columns(bim, (6, 5), "contig, id, centimorgans, position, A1 and A2")
     try:
         positions = np.array(position, np.int64) if position else np.zeros(0, np.int64)
     except ValueError as err:
         raise BadInputError(f"{bim} has a position that is no whole number ({err}).") from err
-    alleles = np.stack([np.array(a2, str), np.array(a1, str)], axis=1) if a1 else np.zeros((0, 2), str)
-    return Variants(np.array(contig, str), positions, np.array(id, str), alleles)
+    alleles = np.empty((len(a1), 2), TEXT)
+    alleles[:, 0], alleles[:, 1] = a2, a1
+    return Variants(as_text(contig), positions, as_text(id), alleles)
 
 
-def _samples(fam: str) -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any, Any]]]:
+def _samples(fam: Place) -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any, Any]]]:
     columns = _columns(fam, (6, 5), "family, sample, father, mother, sex and phenotype")
-    family, name, father, mother, sex = (np.array(column, str) for column in columns[:5])
+    family, name, father, mother, sex = (as_text(column) for column in columns[:5])
     # A sample is named by family and name together; most files repeat no name, and people know it by that.
-    names = name if len(set(columns[1])) == len(columns[1]) else np.char.add(np.char.add(family, "_"), name)
+    names = name if len(set(columns[1])) == len(columns[1]) else family + "_" + name
     table = {"family": family, "father": father, "mother": mother}
-    table["sex"] = np.array([_SEX.get(code, "unknown") for code in sex], str)
+    table["sex"] = as_text([_SEX.get(code, "unknown") for code in sex])
     if len(columns) == 6:
         table["phenotype"] = _phenotype(columns[5])
     return names, table
@@ -212,13 +214,13 @@ def _phenotype(column: Sequence[str]) -> np.ndarray[Any, Any]:
     try:
         return np.array([np.nan if word in ("-9", "NA") else float(word) for word in column], np.float64)
     except ValueError:
-        return np.array(column, str)
+        return as_text(column)
 
 
-def _columns(place: str, widths: Sequence[int], what: str) -> list[list[str]]:
+def _columns(place: Place, widths: Sequence[int], what: str) -> list[list[str]]:
     """Columns of a text file without a header, separated by spaces or tabs."""
     with places.sentences_about(place, f"{_THREE}; this one has the columns {what}"):
-        text = places.read(place).decode("utf-8-sig")
+        text = place.read().decode("utf-8-sig")
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return [[] for _ in range(widths[0])]

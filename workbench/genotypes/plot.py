@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.errors import BadInputError
+from workbench.genotypes.values import as_text
 
 if TYPE_CHECKING:
     from workbench.genotypes.pca import GenotypePCA
@@ -24,7 +25,7 @@ def scatter(result: GenotypePCA, color: Any, components: tuple[int, int]) -> Any
     from bokeh.plotting import figure
 
     across, up = _checked(result, components)
-    shares = 100 * result.explained_variance_ratio_
+    shares = 100 * result.explained_variance_ratio
     title = "Principal components of samples"
     plot = figure(
         title=title,
@@ -42,8 +43,8 @@ def scatter(result: GenotypePCA, color: Any, components: tuple[int, int]) -> Any
             {
                 "x": result.scores[mask, across - 1],
                 "y": result.scores[mask, up - 1],
-                "sample": np.asarray(result.samples)[mask].astype(str),
-                "label": labels[mask],
+                "sample": np.asarray(result.samples)[mask].tolist(),
+                "label": labels[mask].tolist(),
             }
         )
         named = {} if color is None else {"legend_label": str(name)}
@@ -73,7 +74,7 @@ def _labels(result: GenotypePCA, color: Any) -> Matrix:
                 f"The samples have no column {color!r}. Choose one of: {known}; or give a label for each."
             )
         color = result.sample_table[color]
-    labels = np.asarray(color).astype(str)
+    labels = as_text(color)
     if labels.shape != (len(result.samples),):
         raise BadInputError(f"color has {labels.size} labels for {len(result.samples)} samples.")
     largest = _by_size(labels)[: LABELS - 1]

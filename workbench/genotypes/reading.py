@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes import places
 from workbench.genotypes.arrays import (
     HDF5,
     NPY,
@@ -24,10 +23,14 @@ from workbench.genotypes.arrays import (
 )
 from workbench.genotypes.labels import with_labels
 from workbench.genotypes.layout import is_store, read_store
+from workbench.genotypes.packing import MISSING_CODES
 from workbench.genotypes.plink import SUFFIXES, read_plink
 from workbench.genotypes.values import Genotypes, Variants
 from workbench.genotypes.vcfzarr import Multiallelic, read_vcf_zarr
 from workbench.linalg import asked
+from workbench.storage import conventions, places
+from workbench.storage.places import Place
+from workbench.storage.zarrs import safe
 
 _EXPECTED = (
     "a PLINK .bed file with its .bim and .fam, VCF Zarr, a store that pack_to_zarr wrote, "
@@ -57,6 +60,7 @@ def open_genotypes(
     labels: str | Path | Mapping[str, Sequence[Any]] | None = None,
     multiallelic: Multiallelic = "any",
     rows: Rows = "auto",
+    storage_options: places.Options | None = None,
 ) -> Genotypes:
     """Genotypes of variants × samples, lazily, of a path, URL or array; the format is found out.
 
@@ -82,6 +86,8 @@ def open_genotypes(
         What VCF Zarr's sites with several alternate alleles become: copies of "any" are counted, "drop" or "refuse".
     rows
         Variants in a block; "auto" makes blocks of about 8 MiB.
+    storage_options
+        What fsspec is told of the server of URLs, such as {"anon": True, "endpoint_url": "https://s3.example.org"}.
 
     Raises
     ------
@@ -94,10 +100,13 @@ def open_genotypes(
     if isinstance(source, Genotypes):
         found = _self_describing(source, told, "Genotypes")
     elif isinstance(source, (str, Path)):
-        found = _at(places.full(source), told, multiallelic, rows)
+        found = _at(places.full(source, storage_options), told, multiallelic, rows)
     else:
         found = _of_array(source, told, rows)
-    return found if labels is None else with_labels(found, labels)
+    if labels is None:
+        return found
+    at_url = isinstance(labels, str) and Place(labels).is_url
+    return with_labels(found, labels, storage_options if at_url else None)
 
 
 def _check_told(orientation: Any, missing: Any, samples: Any, variants: Any) -> None:
@@ -124,7 +133,7 @@ def _of_array(source: Any, told: Mapping[str, Any], rows: Rows) -> Genotypes:
     if told["array"] is not None:
         raise BadInputError("An array has no arrays in it: leave out array.")
     if type(source).__module__.startswith("zarr."):
-        return _opened_zarr(source, str(source.store_path), told, "any", rows)
+        return _opened_zarr(source, Place(str(source.store_path)), told, "any", rows)
     if isinstance(source, (list, tuple)):
         try:
             source = np.asarray(source)
@@ -139,13 +148,12 @@ def _of_array(source: Any, told: Mapping[str, Any], rows: Rows) -> Genotypes:
     return genotypes_of_array(source, rows=rows, **given)
 
 
-def _at(place: str, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
+def _at(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
     with places.sentences_about(place, _EXPECTED):
-        if place.endswith(SUFFIXES):
-            return _self_describing(read_plink(place, rows=rows), told, place)
-        kind = places.kind(place)
-        if kind is None and places.kind(f"{place}.bed") == "file":
-            return _self_describing(read_plink(place, rows=rows), told, place)
+        kind = None if place.path.endswith(SUFFIXES) else place.kind()
+        if place.path.endswith(SUFFIXES) or (kind is None and (place + ".bed").kind() == "file"):
+            found = read_plink(place.path, rows=rows, storage_options=place.options)
+            return _self_describing(found, told, place.path)
         if kind == "file":
             return _file(place, told, multiallelic, rows)
         if kind is None and not _zarr_at_url(place):
@@ -153,102 +161,117 @@ def _at(place: str, told: Mapping[str, Any], multiallelic: Multiallelic, rows: R
         return _zarr(place, told, multiallelic, rows)
 
 
-def _zarr_at_url(place: str) -> bool:
+def _zarr_at_url(place: Place) -> bool:
     """Whether a server that can't list its folders has a Zarr group or array there."""
-    return places.is_url(place) and any(places.kind(f"{place}/{name}") == "file" for name in _ZARR)
+    return place.is_url and any((place / name).kind() == "file" for name in _ZARR)
 
 
-def _file(place: str, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
+def _file(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
     for endings, what, remedy in _REMEDIES:
-        if place.endswith(endings):
+        if place.path.endswith(endings):
             raise BadInputError(f"{place} is {what}, which is not read here. Make a file that is: {remedy}.")
-    start = places.read(place, 0, 8)
+    start = place.read(0, 8)
     if start.startswith(_NPY):
         return _npy(place, told, rows)
     if start == _HDF5:
         return _hdf5(place, told, rows)
-    if start.startswith(b"PK") and not places.is_url(place):
+    if start.startswith(b"PK") and not place.is_url:
         return _zarr(place, told, multiallelic, rows)
-    if place.rsplit("/", 1)[-1] in _ZARR:
+    if place.name in _ZARR:
         raise BadInputError(f"{place} belongs to a Zarr array. Give the folder that it is in.")
     what = f"starts with {start.hex(' ')}" if start else "is empty"
     raise BadInputError(f"{place} {what}, which is no format that is read here. Expected {_EXPECTED}.")
 
 
-def _npy(place: str, told: Mapping[str, Any], rows: Rows) -> Genotypes:
-    if places.is_url(place):
+def _npy(place: Place, told: Mapping[str, Any], rows: Rows) -> Genotypes:
+    if place.is_url:
         raise BadInputError(f"{place} is a .npy file at a URL. Copy it to this machine, or write it as Zarr.")
     if told["array"] is not None:
         raise BadInputError(f"{place} holds one array, which has no name: leave out array.")
     with places.sentences_about(place, NPY):
-        found = np.load(place, mmap_mode="r")
-    counts = NpyCounts(place, found.shape, found.dtype.itemsize)
-    return _of_counts(counts, found.dtype, told, rows, place, Path(place).stat().st_mtime_ns)
+        found = np.load(place.path, mmap_mode="r")
+    counts = NpyCounts(place.path, found.shape, found.dtype.itemsize)
+    return _of_counts(counts, found.dtype, told, rows, place.path)
 
 
-def _hdf5(place: str, told: Mapping[str, Any], rows: Rows) -> Genotypes:
-    import fsspec
+def _hdf5(place: Place, told: Mapping[str, Any], rows: Rows) -> Genotypes:
     import h5py
 
-    with places.sentences_about(place, HDF5), fsspec.open(place, "rb") as file, h5py.File(file, "r") as datasets:
+    with places.sentences_about(place, HDF5), place.open() as file, h5py.File(file, "r") as datasets:
         names: list[str] = []
         datasets.visititems(
             lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) and item.ndim == 2 else None
         )
-        name = _chosen(place, told["array"], names, "an HDF5 file")
+        name = _chosen(place.path, told["array"], names, "an HDF5 file")
         dataset = datasets[name]
         counts = Hdf5Counts(place, name, dataset.shape, dataset.dtype.itemsize, dataset.chunks)
         dtype = dataset.dtype
-    return _of_counts(counts, dtype, told, rows, place, (name, places.size(place)))
+        told = _as_said(told, f"{place} ({name})", dtype, dataset.attrs)
+    return _of_counts(counts, dtype, told, rows, place.path)
 
 
-def _zarr(place: str, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
+def _zarr(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
     import zarr
 
     with places.sentences_about(place, "a Zarr group or array"):
-        zipped = not places.is_url(place) and places.kind(place) == "file"
+        zipped = not place.is_url and place.kind() == "file"
         try:
-            found = zarr.open(zarr.storage.ZipStore(place, mode="r") if zipped else place, mode="r")
+            store = zarr.storage.ZipStore(place.path, mode="r") if zipped else place.path
+            found = zarr.open(store, mode="r", **place.zarr_options)
         except FileNotFoundError as err:
             raise BadInputError(_no_zarr(place, zipped=zipped)) from err
         return _opened_zarr(found, place, told, multiallelic, rows)
 
 
-def _no_zarr(place: str, *, zipped: bool) -> str:
+def _no_zarr(place: Place, *, zipped: bool) -> str:
     if zipped:
         return f"{place} is an archive without a Zarr group or array. Expected {_EXPECTED}."
-    beds = sorted(name for name in places.names_in(place) if name.endswith(".bed"))
+    beds = sorted(name for name in place.names() if name.endswith(".bed"))
     rest = f"It holds {_some(beds)}: give one of them" if beds else f"Expected {_EXPECTED}"
     return f"{place} is a folder that is no Zarr group or array. {rest}."
 
 
-def _opened_zarr(found: Any, place: str, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
+def _opened_zarr(
+    found: Any, place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows
+) -> Genotypes:
     if hasattr(found, "shape"):
         if told["array"] is not None:
             raise BadInputError(f"{place} is one array: leave out array.")
-        return _zarr_array(found, place, told, rows)
+        return _zarr_array(found, place.path, told, rows)
     if told["array"] is None:
         if is_store(found):
-            return _self_describing(read_store(found, place), told, place)
+            return _self_describing(read_store(found, place), told, place.path)
         if "call_genotype" in found:
-            genotypes = read_vcf_zarr(found, place, multiallelic=multiallelic, rows=rows)
-            return _self_describing(genotypes, told, place)
+            genotypes = read_vcf_zarr(found, place.path, multiallelic=multiallelic, rows=rows)
+            return _self_describing(genotypes, told, place.path)
     matrices = sorted(name for name, array in found.arrays() if array.ndim == 2)
     if told["array"] is not None and told["array"] in found:  # also one further down
         matrices.append(told["array"])
-    name = _chosen(place, told["array"], matrices, "a Zarr group without call_genotype, as VCF Zarr has it")
+    name = _chosen(place.path, told["array"], matrices, "a Zarr group without call_genotype, as VCF Zarr has it")
     return _zarr_array(found[name], f"{place}/{name}", told, rows)
 
 
 def _zarr_array(array: Any, place: str, told: Mapping[str, Any], rows: Rows) -> Genotypes:
-    declared = _declared(array)
+    declared = _declared(safe(array, place))
     orientation = told["orientation"]
     if declared and orientation and orientation.replace(" ", "").replace("x", "×") != declared:
         raise BadInputError(
             f"{place} says that it is {declared}, which contradicts orientation={orientation!r}: leave it out."
         )
-    told = {**told, "orientation": declared or orientation}
-    return _of_counts(ZarrCounts(array, place), np.dtype(array.dtype), told, rows, place, None)
+    told = _as_said(told, place, np.dtype(array.dtype), array.attrs.asdict()) | {"orientation": declared or orientation}
+    return _of_counts(ZarrCounts(array, place), np.dtype(array.dtype), told, rows, place)
+
+
+def _as_said(told: Mapping[str, Any], what: str, dtype: np.dtype[Any], attributes: Any) -> dict[str, Any]:
+    """What is told of counts, with the values that their attributes call missing."""
+    refuse_words(dtype, what)
+    known = conventions.stored(
+        what, dtype, {name: attributes[name] for name in conventions.ATTRIBUTES if name in attributes}
+    )
+    if known.is_packed or known.dtype != dtype:
+        raise BadInputError(f"{what} holds no counts: {known.remarks[0]} Write the counts 0, 1 and 2 themselves.")
+    missing = told["missing"]
+    return {**told, "missing": (*MISSING_CODES, *known.missing) if missing is None and known.missing else missing}
 
 
 def _declared(array: Any) -> str | None:
@@ -258,12 +281,10 @@ def _declared(array: Any) -> str | None:
     return declared if declared in ORIENTATIONS else None
 
 
-def _of_counts(
-    counts: Any, dtype: np.dtype[Any], told: Mapping[str, Any], rows: Rows, place: str, identity: Any
-) -> Genotypes:
+def _of_counts(counts: Any, dtype: np.dtype[Any], told: Mapping[str, Any], rows: Rows, place: str) -> Genotypes:
     refuse_words(dtype, place)
     given = {name: value for name, value in told.items() if name != "array"}
-    return genotypes_of_counts(counts, rows=rows, source=place, identity=(place, identity), **given)
+    return genotypes_of_counts(counts, rows=rows, source=place, **given)
 
 
 def _chosen(place: str, array: str | None, names: Sequence[str], what: str) -> str:

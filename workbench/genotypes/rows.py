@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
+from itertools import chain
 from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
-from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from workbench.genotypes.packing import packed_width
 from workbench.linalg import asked
+from workbench.linalg.blocks import slices
+from workbench.linalg.keys import fresh, lasting
 
 ReadRows = Callable[[int, int], np.ndarray[Any, Any]]
 """Gives the packed rows from the first up to, not including, the last; travels to workers."""
@@ -71,51 +71,25 @@ def block_rows(
     return max(1, min(n_variants, max(1, round(wanted / multiple)) * multiple))
 
 
-def in_blocks(array: Any, heights: Sequence[int]) -> da.Array:
-    """An array in memory as a Dask array of its own rows, so many in each block.
-
-    `da.from_array` copies the whole array, and reads it once more to name it; here blocks are views, with a name that
-    no other call gives. The array has to stay as it is.
-    """
-    name = f"rows-{uuid.uuid4().hex}"
-    graph = {(name, i, 0): array[part] for i, part in enumerate(slices(heights))}
-    return _of_rows(name, graph, [], heights, array.shape[1], array[:0, :0])
-
-
 def cut(x: da.Array, heights: Sequence[Sequence[int]]) -> da.Array:
     """Each block of rows cut into views of so many: Dask's own slices would be copies."""
-    name = f"cut-{tokenize(x.name, heights)}"
+    name = lasting("cut", x.name, heights)
     graph: dict[Any, Any] = {}
     for block, each in enumerate(heights):
         graph |= {(name, len(graph) + i, 0): (_rows, (x.name, block, 0), part) for i, part in enumerate(slices(each))}
-    return _of_rows(name, graph, [x], list(chain.from_iterable(heights)), x.shape[1], x._meta)
-
-
-def row_blocks(rows: int, height: int) -> tuple[int, ...]:
-    """`rows` in blocks of `height`, the last of what is left."""
-    return tuple(min(height, left) for left in range(rows, 0, -height))
-
-
-def slices(heights: Sequence[int]) -> list[slice]:
-    """Rows of so many each, one after the other."""
-    return [slice(*ends) for ends in pairwise(accumulate(heights, initial=0))]
+    whole = HighLevelGraph.from_collections(name, graph, dependencies=[x])
+    return da.Array(whole, name, (tuple(chain.from_iterable(heights)) or (0,), (x.shape[1],)), meta=x._meta)
 
 
 def _rows(block: Any, rows: slice) -> Any:
     return block[rows]
 
 
-def _of_rows(
-    name: str, graph: dict[Any, Any], of: Sequence[da.Array], heights: Sequence[int], width: int, meta: Any
-) -> da.Array:
-    whole = HighLevelGraph.from_collections(name, graph, dependencies=of)
-    return da.Array(whole, name, (tuple(heights) or (0,), (width,)), meta=meta)
-
-
-def packed_array(read: ReadRows, n_variants: int, n_samples: int, rows: int, *identity: Any) -> da.Array:
-    """Packed rows of a file as a lazy array in blocks of `rows`; equal identities give equal names."""
+def packed_array(read: ReadRows, n_variants: int, n_samples: int, rows: int) -> da.Array:
+    """Packed rows of a file as a lazy array in blocks of `rows`."""
     source = PackedRows(read, (n_variants, packed_width(n_samples)))
-    name = f"genotypes-{tokenize(read, source.shape, rows, *identity)}"
     chunks = (rows, max(1, source.shape[1]))
     meta = np.empty((0, 0), np.uint8)
-    return da.from_array(source, chunks=chunks, name=name, asarray=False, fancy=False, meta=meta, inline_array=True)
+    return da.from_array(
+        source, chunks=chunks, name=fresh("genotypes"), asarray=False, fancy=False, meta=meta, inline_array=True
+    )

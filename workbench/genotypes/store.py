@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
@@ -15,7 +14,6 @@ import dask
 import numpy as np
 
 from workbench.errors import BadInputError, ConflictError
-from workbench.genotypes import places
 from workbench.genotypes.coding import Coding
 from workbench.genotypes.layout import (
     ARRAY_OF,
@@ -30,9 +28,12 @@ from workbench.genotypes.layout import (
 from workbench.genotypes.packing import packed_width, unpack
 from workbench.genotypes.reading import open_genotypes
 from workbench.genotypes.rows import block_rows
-from workbench.genotypes.values import Genotypes
+from workbench.genotypes.values import Genotypes, as_text
 from workbench.linalg.blocks import host
-from workbench.linalg.passes import cluster_client
+from workbench.linalg.keys import fresh
+from workbench.storage import places
+from workbench.storage.places import Place
+from workbench.travelling import cluster_client, reach_cluster
 
 Progress = Callable[[int, int], None]
 _LARGEST_BLOSC = 2**31 - 2**10  # Blosc's limit on what it compresses at once
@@ -47,6 +48,7 @@ def pack_to_zarr(
     rows: int | Literal["auto"] = "auto",
     progress: Progress | None = None,
     overwrite: bool = False,
+    to_storage_options: places.Options | None = None,
     **opening: Any,
 ) -> Genotypes:
     """Write genotypes as a packed Zarr store and give them as read from there.
@@ -69,6 +71,8 @@ def pack_to_zarr(
         Called with the variants that are written, and all of them.
     overwrite
         Replace the store that is there.
+    to_storage_options
+        What fsspec is told of the server of a `path` that is a URL; `storage_options` are for that of the source.
 
     Raises
     ------
@@ -77,10 +81,11 @@ def pack_to_zarr(
     """
     if codec not in ARRAY_OF:
         raise BadInputError(f"Unknown codec {codec!r}. Choose one of: {', '.join(ARRAY_OF)}.")
+    reach_cluster()
     genotypes = open_genotypes(source, **opening)
-    place = places.full(path)
+    place = places.full(path, to_storage_options)
     wanted = _described(genotypes, codec, rows)
-    if genotypes.source == place and overwrite:
+    if genotypes.source == place.path and overwrite:
         raise ConflictError(f"{place} is what is read from. Choose another path.")
     with places.writing_to(place):
         group, complete = _begun(place, wanted, overwrite=overwrite)
@@ -126,16 +131,17 @@ def _content(genotypes: Genotypes) -> str:
     return found.hexdigest()
 
 
-def _begun(place: str, wanted: Description, *, overwrite: bool) -> tuple[Any, bool]:
+def _begun(place: Place, wanted: Description, *, overwrite: bool) -> tuple[Any, bool]:
     """The group at a place, new or begun earlier, and whether it is complete."""
     import zarr
 
     existing = _existing(place)
     if existing is not None and overwrite:
-        places.remove(place, folder=True)
+        place.remove(folder=True)
         existing = None
     if existing is None:
-        group = zarr.open_group(place, mode="a", zarr_format=3, attributes=wanted.attributes(complete=False))
+        attributes = wanted.attributes(complete=False)
+        group = zarr.open_group(place.path, mode="a", zarr_format=3, attributes=attributes, **place.zarr_options)
         complete = False
     else:
         group = existing
@@ -147,22 +153,23 @@ def _begun(place: str, wanted: Description, *, overwrite: bool) -> tuple[Any, bo
     return group, complete
 
 
-def _differing(place: str, said: Description, wanted: Description) -> str:
+def _differing(place: Place, said: Description, wanted: Description) -> str:
     there, here = (f"{each.shown} in blocks of {each.rows} variants" for each in (said, wanted))
     if there == here:
         here = "other genotypes of this size"
     return f"{place} holds {there}, but {here} are to be written. Choose another path, or overwrite=True."
 
 
-def _existing(place: str) -> Any:
+def _existing(place: Place) -> Any:
     """The store that is at a place, None where there is nothing."""
     import zarr
 
-    kind = places.kind(place)
-    if kind is None or (kind == "folder" and all(_PARTIAL in name for name in places.names_in(place))):
+    kind = place.kind()
+    names = place.names() if kind == "folder" else []
+    if kind is None or (kind == "folder" and all(_PARTIAL in name for name in names)):
         return None
-    if kind == "folder" and "zarr.json" in places.names_in(place):
-        found = zarr.open(place, mode="r+")
+    if "zarr.json" in names:
+        found = zarr.open(place.path, mode="r+", **place.zarr_options)
         if not hasattr(found, "shape") and is_store(found):
             return found
     raise ConflictError(f"{place} is there already, and pack_to_zarr did not write it. Choose another path.")
@@ -189,7 +196,7 @@ def _create_array(group: Any, wanted: Description) -> None:
 class _WriteBlock:
     """The task that writes a block where it belongs and gives its number of variants."""
 
-    place: str
+    place: Place
     codec: Codec
     n_samples: int
     coding: Coding
@@ -200,19 +207,20 @@ class _WriteBlock:
         (start, stop), _ = block_info[0]["array-location"]
         if self.codec == "blosc":
             block = unpack(block, self.n_samples, self.coding)
-        array = zarr.open_array(self.place, path=ARRAY_OF[self.codec], mode="r+", zarr_format=3)
+        where = {"path": ARRAY_OF[self.codec], "mode": "r+", "zarr_format": 3}
+        array = zarr.open_array(self.place.path, **where, **self.place.zarr_options)
         # Also a block of zeros gets its file: that it is there says that it's done.
         array = array.with_config({"write_empty_chunks": True})
         array[start:stop] = host(block)
         return np.array([[stop - start]])
 
 
-def _write_blocks(genotypes: Genotypes, place: str, wanted: Description, progress: Progress | None) -> None:
+def _write_blocks(genotypes: Genotypes, place: Place, wanted: Description, progress: Progress | None) -> None:
     packed = genotypes.packed.rechunk({0: wanted.rows})
     write = _WriteBlock(place, wanted.codec, wanted.n_samples, genotypes.coding)
     ones = ((1,) * packed.numblocks[0], (1,))
     # A name of its own: two calls that write the same must both write.
-    name = f"pack-genotypes-{uuid.uuid4().hex}"
+    name = fresh("pack-genotypes")
     written = packed.map_blocks(write, dtype=np.int64, chunks=ones, meta=np.empty((0, 0), np.int64), name=name)
     there = finished(place, wanted)
     done = sum(packed.chunks[0][i] for i in there)
@@ -256,13 +264,13 @@ def _write_labels(group: Any, genotypes: Genotypes) -> None:
     columns |= {f"variants/{name}": column for name, column in variants.items() if column is not None}
     columns[SAMPLE_NAMES] = genotypes.samples
     for name, column in columns.items():
-        data = column if column.dtype.kind in "biuf" else column.astype(str).astype(np.dtypes.StringDType())
+        data = column if column.dtype.kind in "biuf" else as_text(column)
         group.create_array(name, data=data, overwrite=True)
 
 
-def _sweep(place: str, wanted: Description) -> None:
+def _sweep(place: Place, wanted: Description) -> None:
     """Remove the halves of files that a kill left."""
-    folder = f"{place}/{ARRAY_OF[wanted.codec]}"
-    for name in places.names_in(folder):
+    folder = place / ARRAY_OF[wanted.codec]
+    for name in folder.names():
         if name.endswith(_PARTIAL):
-            places.remove(f"{folder}/{name}")
+            (folder / name).remove()

@@ -12,12 +12,28 @@ import numpy as np
 from workbench.errors import BadInputError
 from workbench.genotypes.coding import MISSING, Coding
 from workbench.genotypes.packing import PER_BYTE, packed_width, unpack
+from workbench.travelling import reach_cluster
+
+TEXT = np.dtypes.StringDType()
+"""Text of any length: in NumPy's other type each value takes the room of the longest, and one allele may be a gene."""
 
 
 def as_text(column: Any) -> np.ndarray[Any, Any]:
-    """Names as an array of NumPy's text of fixed length, whatever text or objects a file gives."""
+    """Names as an array of text, whatever text, objects or numbers a file or a person gives."""
+    if not hasattr(column, "dtype"):
+        column = list(column)
+        plain = all(isinstance(each, str) for each in column)
+        return np.array(column, TEXT) if plain else as_text(np.asarray(column))
     column = np.asarray(column)
-    return np.array(column.ravel().tolist(), str).reshape(column.shape)
+    if column.dtype.kind in "UT":
+        return column.astype(TEXT)
+    if column.dtype.kind == "O":
+        return np.array(list(map(_word, column.ravel())), TEXT).reshape(column.shape)
+    return column.astype(str).astype(TEXT)
+
+
+def _word(each: Any) -> str:
+    return each.decode() if isinstance(each, bytes) else str(each)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +114,7 @@ class Genotypes:
 
     def counts(self, missing: int = MISSING) -> da.Array:
         """Copies of the counted allele, lazily: uint8 of variants × samples, with `missing` where none is known."""
+        reach_cluster()
         return self.packed.map_blocks(
             unpack,
             self.n_samples,

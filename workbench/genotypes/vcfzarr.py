@@ -11,9 +11,10 @@ from typing import Any, Literal
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes import places
 from workbench.genotypes.arrays import Rows, genotypes_of_counts
 from workbench.genotypes.values import Genotypes, Variants, as_text
+from workbench.storage import places
+from workbench.storage.zarrs import safe
 
 Multiallelic = Literal["any", "drop", "refuse"]
 _MULTIALLELIC = ("any", "drop", "refuse")
@@ -90,7 +91,6 @@ def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any",
         variants=variants,
         rows=rows,
         source=place,
-        identity=(place, _stamp(group)),
     )
     several = np.flatnonzero(alternates > 1)
     if not several.size or multiallelic == "any":
@@ -106,7 +106,7 @@ def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any",
 def _calls(group: Any, place: str) -> Any:
     if "call_genotype" not in group:
         raise BadInputError(f"{place} has no array call_genotype. Expected a VCF Zarr group with {_EXPECTED}.")
-    calls = group["call_genotype"]
+    calls = safe(group["call_genotype"], place)
     size = " × ".join(str(length) for length in calls.shape)
     if calls.ndim != 3 or calls.dtype.kind != "i":
         raise BadInputError(
@@ -123,7 +123,9 @@ def _variants(group: Any, n_variants: int, place: str) -> tuple[Variants, np.nda
         _column(group, f"variant_{name}", n_variants, place) for name in ("position", "id", "allele", "contig")
     )
     if contig is not None:
-        names = group["contig_id"][:] if "contig_id" in group else np.arange(int(contig.max(initial=-1)) + 1)
+        names = (
+            safe(group["contig_id"], place)[:] if "contig_id" in group else np.arange(int(contig.max(initial=-1)) + 1)
+        )
         contig = as_text(names)[contig]
     if id is not None:
         id = as_text(id)
@@ -131,19 +133,15 @@ def _variants(group: Any, n_variants: int, place: str) -> tuple[Variants, np.nda
         return Variants(contig, position, id, None), np.zeros(n_variants, int)
     alleles = as_text(alleles)
     alternates = (alleles[:, 1:] != "").sum(axis=1)
-    counted = np.array([",".join(filter(None, row)) for row in alleles[:, 1:]], str)
-    return Variants(contig, position, id, np.stack([alleles[:, 0], counted], axis=1)), alternates
+    both = alleles[:, :2].copy() if alleles.shape[1] > 1 else np.stack([alleles[:, 0], alleles[:, 0]], axis=1)
+    both[:, 1] = [",".join(filter(None, row)) for row in alleles[:, 1:]]
+    return Variants(contig, position, id, both), alternates
 
 
 def _column(group: Any, name: str, length: int, place: str) -> np.ndarray[Any, Any] | None:
     if name not in group:
         return None
-    column = np.asarray(group[name][:])
+    column = np.asarray(safe(group[name], place)[:])
     if len(column) != length:
         raise BadInputError(f"{place}: {name} has {len(column)} entries, expected {length} as call_genotype has.")
     return column
-
-
-def _stamp(group: Any) -> str:
-    """What changes when the group is written again by a tool that says so."""
-    return str(sorted((key, str(value)) for key, value in group.attrs.asdict().items()))

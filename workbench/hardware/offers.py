@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from workbench.errors import install
 from workbench.hardware.sources import installed_version
 from workbench.hardware.values import Inventory, Profile
 
@@ -45,7 +46,7 @@ def _without_gpus(inventory: Inventory, version: Callable[[str], str | None]) ->
     if not inventory.visible_gpus():
         return "CUDA_VISIBLE_DEVICES hides every GPU: unset it, or name some in it."
     if version("dask-cuda") is None:
-        return f"Needs dask-cuda: pip install 'dask-workbench[{extra_for('cuda', inventory)}]'."
+        return f"Needs dask-cuda: {install(extra_for('cuda', inventory))}."
     return None
 
 
@@ -67,4 +68,4 @@ def _remedy(cause: str) -> str:
 def _without_ucx(inventory: Inventory) -> str | None:
     if inventory.ucx.installed:
         return None
-    return f"Needs distributed-ucxx: pip install 'dask-workbench[{extra_for('ucx', inventory)}]'."
+    return f"Needs distributed-ucxx: {install(extra_for('ucx', inventory))}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from workbench import remote
 from workbench.hardware.sources import Sources, UnreadableError, text
 
 
@@ -12,13 +13,10 @@ def model(sources: Sources) -> str:
     if sources.system == "Darwin":
         return sources.sysctl("machdep.cpu.brand_string")
     path = sources.proc / "cpuinfo"
-    lines = (line.partition(":") for line in text(path).splitlines())
-    # x86 and RISC-V, POWER, older ARM boards: whichever comes first in this order.
-    named = {key.strip(): value.strip() for key, _, value in lines if value.strip()}
-    for key in ("model name", "cpu", "Model", "Hardware"):
-        if key in named:
-            return named[key]
-    raise UnreadableError(f"{path} names no model.")
+    named = remote.processor_in(text(path))
+    if named is None:
+        raise UnreadableError(f"{path} names no model.")
+    return named
 
 
 def threads(sources: Sources) -> int:

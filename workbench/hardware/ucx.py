@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from workbench.errors import install
 from workbench.hardware.values import UcxTransport, UcxTransports
 
 _INFINIBAND = ("rc", "ud", "dc")
@@ -30,7 +31,7 @@ def ucx_transports(
     environ = os.environ if environ is None else environ
     program = program or _program(environ)
     if program is None:
-        return _without("ucx_info wasn't found: pip install 'dask-workbench[ucx]', which brings UCX.")
+        return _without(f"ucx_info wasn't found: {install('ucx')}, which brings UCX.")
     try:
         version = _run(program, "-v", environ, timeout)
         devices = _run(program, "-d", environ, timeout)

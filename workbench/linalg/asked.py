@@ -27,6 +27,21 @@ def whole(name: str, value: Any, what: str = "", least: int = 1) -> int:
     return int(value)
 
 
+def flags(keep: Any = None, **given: Any) -> None:
+    """See that each is true or false; `keep` may be None, too.
+
+    Raises
+    ------
+    ArrayError
+        One of them is something else.
+    """
+    for name, value in {"keep": False if keep is None else keep, **given}.items():
+        if not isinstance(value, (bool, np.bool_)):
+            raise ArrayError(
+                f"{name} is {'True, False or None' if name == 'keep' else 'True or False'}, not {value!r}."
+            )
+
+
 def accuracy(tol: Any, max_passes: Any) -> tuple[float, int]:
     """A relative accuracy, and how many passes may be made to reach it.
 
@@ -40,21 +55,21 @@ def accuracy(tol: Any, max_passes: Any) -> tuple[float, int]:
     return float(tol), whole("max_passes", max_passes)
 
 
-def start(seed: Any) -> Any:
-    """A seed that NumPy's default_rng takes, of whatever NumPy or Dask take; None is a seed too.
+def start(seed: Any, name: str = "seed") -> int:
+    """A seed from whatever NumPy or Dask take as one: None draws it, so does a generator of random numbers.
 
     Raises
     ------
     ArrayError
         No numbers can be drawn with it.
     """
-    if seed is None:
-        return 0
     for draw in ("randint", "integers"):
-        if hasattr(seed, draw) and not isinstance(seed, np.random.Generator):
+        if hasattr(seed, draw):
             return int(np.asarray(getattr(seed, draw)(2**31 - 1)))
     try:
-        np.random.default_rng(seed)
+        drawn = int(np.random.default_rng(seed).integers(2**32))
     except (TypeError, ValueError) as err:
-        raise ArrayError(f"seed is a whole number from 0 on, or a generator of random numbers, not {seed!r}.") from err
-    return seed
+        raise ArrayError(
+            f"{name} is a whole number from 0 on, or a generator of random numbers, not {seed!r}."
+        ) from err
+    return int(seed) if isinstance(seed, int | np.integer) else drawn

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import accumulate, pairwise
 from typing import Any
 
 import dask.array as da
 import numpy as np
 
 from workbench.errors import BadInputError
+from workbench.linalg.keys import fresh
+from workbench.travelling import reach_cluster
 
 # What a core's second-level cache holds beside the tile's results; measured flat from 256 KiB to 1 MiB.
 TILE_BYTES = 512 * 1024
+# An array in memory is cut into blocks of so much, so that several threads can work on it.
+BLOCK_BYTES = 2**26
 
 
 class ArrayError(BadInputError, ValueError):
@@ -45,10 +50,15 @@ def beside(matrix: np.ndarray[Any, Any], block: Any) -> Any:
     return namespace(block).asarray(matrix) if on_device(block) else matrix
 
 
+def refuse_masked(x: Any) -> None:
+    """Raise if `x` is a masked array: nothing here knows what is hidden in it."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise ArrayTypeError("A masked array has to be filled first: a.filled(value), or da.ma.filled(a, value).")
+
+
 def dense(block: Any) -> Any:
     """`block` as a plain array: sparse blocks are written out, masked ones refused."""
-    if isinstance(block, np.ma.MaskedArray):
-        raise ArrayTypeError("A masked array has no SVD: fill it first, with da.ma.filled(a, value).")
+    refuse_masked(block)
     if isinstance(block, np.ndarray) or on_device(block):
         return np.asarray(block) if isinstance(block, np.matrix) else block
     for name in ("toarray", "todense"):
@@ -57,19 +67,85 @@ def dense(block: Any) -> Any:
     return np.asarray(block)
 
 
-def as_matrix(a: Any) -> Any:
-    """`a` as a two-dimensional Dask array, or an error that says what it is instead."""
+def as_matrix(a: Any, *, view: bool = False) -> Any:
+    """`a` as a two-dimensional Dask array, or an error that says what it is instead; from here on it is ours.
+
+    Parameters
+    ----------
+    a
+        An array (Dask, NumPy, CuPy, Zarr), a list of rows, a sparse matrix, a DataFrame (pandas, Dask).
+    view
+        NumPy's numbers aren't copied, and have to stay as they are as long as the result is used.
+    """
+    reach_cluster()
     if not isinstance(a, da.Array):
-        if not hasattr(a, "shape") and not isinstance(a, (list, tuple)):
-            raise ArrayTypeError(f"An array is needed, not {type(a).__name__}.")
-        a = da.asarray(a)
+        a = _of_dask(a, view)
     if a.ndim != 2:
-        raise ArrayError(f"Array must be 2D. This one has {a.ndim} dimension(s), shape {a.shape}.")
+        remedy = " Reshape your data: a.reshape(-1, 1) if it is one column." if a.ndim == 1 else ""
+        raise ArrayError(f"Array must be 2D. This one has {a.ndim} dimension(s), shape {a.shape}.{remedy}")
     result_dtype(a.dtype)
+    refuse_masked(a._meta)
     if not isinstance(a._meta, np.ndarray) and not on_device(a._meta):
         # What is made of sparse blocks is dense.
         a = da.Array(a.dask, a.name, a.chunks, meta=np.empty((0, 0), a.dtype))
     return a
+
+
+def _of_dask(a: Any, view: bool) -> Any:
+    refuse_masked(a)
+    if hasattr(a, "to_dask_array"):
+        return a.to_dask_array(lengths=True)
+    if hasattr(a, "tocsr"):
+        a = a.tocsr() if a.shape[0] >= a.shape[1] else a.tocsc()
+        return da.from_array(a, chunks=_chunks(a), asarray=False)
+    if isinstance(a, (list, tuple)) or (hasattr(a, "__array__") and not hasattr(a, "dtype")):
+        a = _numbers(a)
+    if not hasattr(a, "shape"):
+        raise ArrayTypeError(f"An array is needed, not {type(a).__name__}.")
+    if not isinstance(a, np.ndarray) or a.ndim != 2:
+        return da.asarray(a)
+    a = _numbers(a) if a.dtype == object else np.asarray(a)
+    if not view:
+        return da.from_array(a, chunks=_chunks(a))
+    rows, columns = _chunks(a)
+    return in_blocks(a, rows) if len(columns) == 1 else in_blocks(a.T, columns).T
+
+
+def _numbers(rows: Any) -> np.ndarray[Any, Any]:
+    """Rows of anything as NumPy's array; numbers of several types, or in objects, become float64."""
+    try:
+        found = np.asarray(rows)
+        return found.astype(np.float64) if found.dtype == object else found
+    except (TypeError, ValueError) as err:
+        raise ArrayTypeError(f"These can't all be read as numbers: {err}.") from err
+
+
+def _chunks(a: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Blocks of a fair size, each of them whole along the shorter axis."""
+    rows, columns = a.shape
+    along = row_blocks(max(rows, columns), max(1, BLOCK_BYTES // max(1, min(rows, columns) * a.dtype.itemsize)))
+    return (along, (columns,)) if rows >= columns else ((rows,), along)
+
+
+def in_blocks(array: Any, heights: Sequence[int]) -> Any:
+    """An array in memory as a Dask array of its own rows, so many in each block.
+
+    `da.from_array` copies the whole array, and reads it once more to name it; here blocks are views. The array has to
+    stay as it is.
+    """
+    name = fresh("rows")
+    graph = {(name, i, 0): array[part] for i, part in enumerate(slices(heights))}
+    return da.Array(graph, name, (tuple(heights) or (0,), (array.shape[1],)), meta=array[:0, :0])
+
+
+def row_blocks(rows: int, height: int) -> tuple[int, ...]:
+    """`rows` in blocks of `height`, the last of what is left."""
+    return tuple(min(height, left) for left in range(rows, 0, -height))
+
+
+def slices(heights: Sequence[int]) -> list[slice]:
+    """Rows of so many each, one after the other."""
+    return [slice(*ends) for ends in pairwise(accumulate(heights, initial=0))]
 
 
 def result_dtype(dtype: Any) -> np.dtype[Any]:

@@ -10,7 +10,9 @@ With B = AᴴA, Ritz values θ₁ ≥ θ₂ ≥ … and residuals R = B V − V 
   stacked. That c is taken as θ_{b+1} + ‖r_{b+1}‖, which holds unless the iteration has missed a direction altogether;
   or as ‖A‖²_F − Σ_{j ≤ b} θⱼ, which always holds: then the bound is a proof.
 - Trace: as no θⱼ is too large, λᵢ − θᵢ ≤ ‖A‖²_F − Σ_j θⱼ over all of V. A proof, too, if seldom a sharp one.
-- Davis–Kahan: the sine of the largest angle between the found and the true subspace is ≤ ‖R_k‖ / (θ_k − c).
+- Davis–Kahan: where all other true values are at least δ away from those of some found vectors, the sine of the
+  largest angle between their space and the true one is ≤ ‖R_C‖_F / δ. Of those on the other side, u = A v / s, the
+  same holds with δ s / σ for δ, σ being the nearest of the larger values.
 
 Rounding adds `floor`. Of products with B, the asymmetry of VᴴBV measures it for free.
 
@@ -24,19 +26,43 @@ Parlett: The Symmetric Eigenvalue Problem, chapters 10 and 11.
 
 from __future__ import annotations
 
+import functools
+import inspect
+import sys
+import warnings
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 Matrix = np.ndarray[Any, Any]
 Status = Literal["proved", "very likely", "not reached"]
+Limit = Literal["passes", "rounding", "noise"]
 
 # Above so many values one gap serves for all of them: a singular value decomposition for each would cost too much.
 MANY = 24
 # A gap of fewer residuals than this may lie within a cluster of which only a part was found: then nothing is built on
 # it. Of clusters of 60 to 130 values, in spaces of 60 to 100 columns, some have shown gaps of up to 2.5 residuals.
 CLEAR = 4.0
+# Vectors with a larger sine than this are put together with their neighbours, which may make it smaller.
+TOLD_APART = 0.5
+# Vectors with a smaller sine than this are summed up in one range; so many others are told one by one.
+SHARP, MOST = 0.1, 3
+
+
+class AccuracyWarning(UserWarning):
+    """The accuracy that was asked for was not reached. Scikit-learn's ConvergenceWarning, too, where that is loaded."""
+
+
+class Group(NamedTuple):
+    """Components `first` to `last`, counted from 1, and the largest sine of an angle between their space and the true.
+
+    Vectors of one group can't be told from each other, or needn't: all that is known is the space that they span.
+    """
+
+    first: int
+    last: int
+    angle: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,56 +74,144 @@ class Certificate:
     tol
         The relative accuracy that was asked for.
     bound
-        For each value, how far it may be from the true one, relative to it. Values that are zero to rounding
-        (at most 4·max(M, N)·ε times the largest) have their bound relative to the largest.
+        For each value, how far it may be from the true one, relative to itself. Infinite where a value can't be told
+        from zero.
+    of_largest
+        The same relative to the largest value, of those that can't be told from zero too.
     status
         "proved": the Frobenius norm leaves no room for anything missed. "very likely": two passes in a row agree; only
         a start that is orthogonal to a singular vector could deceive. "not reached": the bounds don't meet `tol`.
+    limit
+        Why not: "passes" ended, "rounding" leaves more than `tol` in doubt, or values lie as close together as those
+        of "noise", so that the passes allowed would not have been enough. None where `tol` was reached.
+    needed
+        The `max_passes` that noise would have taken, as it seemed when passes were given up; else 0.
     angle
-        Estimated upper bound of the sine of the largest angle between the found and the true space of singular vectors.
-        1 where the next singular value is as large as the last one found, so that there is no such space. 0 where all
-        min(M, N) were asked for, so that there is no next one: then any space is the whole.
+        Upper bound of the sine of the largest angle between the found and the true space of all k vectors, on either
+        side. 1 where the next singular value is as large as the last one found, so that there is no such space. 0 where
+        all min(M, N) were asked for, so that there is no next one: then any space is the whole.
+    groups
+        The same for each component, or for several that can only be told from the others together.
     residuals
         ‖AᴴA v − σ² v‖ / σ₁² of each.
     passes, bytes_read
         How often the array was gone through, and how many of its bytes were made or read to that end.
     dtype
         The arithmetic that the result rests on.
+    seed
+        What gives the same random start again.
     """
 
     tol: float
     bound: Matrix
+    of_largest: Matrix
     status: Status
+    limit: Limit | None
+    needed: int
     angle: float
+    groups: tuple[Group, ...]
     residuals: Matrix
     passes: int
     bytes_read: int
     dtype: str
+    seed: int
 
     @property
     def sentence(self) -> str:
         """All this for a person."""
         if not self.bound.size:
             return "There are no singular values, so nothing can be wrong with them."
-        worst, arithmetic = float(self.bound.max()), f"{self.passes} pass{'es' * (self.passes != 1)}, {self.dtype}"
+        work = f"{self.passes} pass{'es' * (self.passes != 1)}, {self.dtype}"
         if self.status == "not reached":
-            return (
-                f"The accuracy of {self.tol:.0e} was not reached: after {arithmetic}, the worst value may be off by "
-                f"{worst:.1e} of itself. Allow more passes (max_passes), more columns (n_oversamples), or a larger tol."
+            return f"The accuracy of {self.tol:.0e} was not reached: after {work}, {self._values}. {self._advice}"
+        head = "It is proved that" if self.status == "proved" else "Very likely"
+        return f"{head} {self._values} ({work}); {self._vectors}."
+
+    @property
+    def _values(self) -> str:
+        right, zero = self.bound <= self.tol, np.isinf(self.bound)
+        if right.all():
+            which = f"all {right.size} singular values are" if right.size > 1 else "the singular value is"
+            return f"{which} right to {self.bound.max():.1e} of {_themselves(right)}"
+        return " and ".join(
+            f"{_values_named(those)} {what} {bound[those].max():.1e} of {of or _themselves(those)}"
+            for those, what, bound, of in (
+                (right, "right to", self.bound, ""),
+                (~right & ~zero, "off by up to", self.bound, ""),
+                (zero, "too small to be told from zero, which holds to", self.of_largest, "the largest"),
             )
-        several = self.bound.size > 1
-        values = f"all {self.bound.size} singular values are" if several else "the singular value is"
-        head = f"It is proved that {values}" if self.status == "proved" else f"Very likely {values}"
-        themselves = "themselves" if several else "itself"
-        return f"{head} right to {worst:.1e} of {themselves} ({arithmetic}); {self._vectors}."
+            if those.any()
+        )
+
+    @property
+    def _advice(self) -> str:
+        right = int(np.append(self.bound <= self.tol, False).argmin())
+        fewer = f", or ask for the first {right} alone" if right else ""
+        if self.limit == "rounding":
+            # One digit, rounded up.
+            least = f"{1.06 * self.bound[np.isfinite(self.bound)].max(initial=self.tol):.1e}"
+            return f"Rounding forbids more, and passes don't help: allow a tol of {least}{fewer}."
+        if self.limit == "noise":
+            first, last, _ = self.groups[-1]
+            ask = f"Ask for {first - 1}, or allow" if first > 1 else "Allow"
+            return (
+                f"Components {first} to {last} are not separated from noise, or whatever follows them as closely, and "
+                f"would take at least {self.needed} passes. {ask} a larger tol or more passes (max_passes)."
+            )
+        return f"Allow more passes (max_passes), more columns (n_oversamples), or a larger tol{fewer}."
 
     @property
     def _vectors(self) -> str:
         if self.angle == 0:
             return "the vectors span all there is along the shorter side, so that there is no gap to look for"
-        if self.angle >= 1:
-            return "the next value is too near to the last to bound the angle to the true vectors"
-        return f"the sine of the angle to the true vectors is at most about {self.angle:.1e}"
+        known = [group for group in self.groups if np.isfinite(self.bound[group.first - 1]) and group.angle < 1]
+        sharp = [group for group in known if group.angle <= SHARP and group.first == group.last]
+        rest = [group for group in known if group not in sharp]
+        told = [f"{group.angle:.1e} for {_named(group)}" for group in rest[:MOST]]
+        if sharp:
+            worst = max(group.angle for group in sharp)
+            told.insert(0, f"{worst:.1e} for {_ranges(np.array([group.first for group in sharp]))}")
+        parts = [f"the sine of the angle to the true vectors is at most {', '.join(told)}"] if told else []
+        if len(rest) > MOST:
+            parts.append(f"{len(rest) - MOST} more are in the certificate's groups")
+        if self.groups[-1].angle >= 1:
+            parts.append(f"{_named(self.groups[-1])} can't be told from what follows")
+        return "; ".join(parts)
+
+
+def warn(certificate: Certificate) -> None:
+    """Warn whoever called us that the accuracy was not reached."""
+    if certificate.status == "not reached":
+        level, frame = 1, inspect.currentframe()
+        while frame is not None and frame.f_globals.get("__name__", "").startswith("workbench."):
+            level, frame = level + 1, frame.f_back
+        learn = sys.modules.get("sklearn.exceptions")
+        kind = AccuracyWarning if learn is None else _of_both(learn.ConvergenceWarning)
+        warnings.warn(certificate.sentence, kind, stacklevel=level)
+
+
+@functools.cache
+def _of_both(other: type[Warning]) -> type[Warning]:
+    return type("AccuracyWarning", (AccuracyWarning, other), {"__doc__": AccuracyWarning.__doc__})
+
+
+def _values_named(those: Matrix) -> str:
+    several = np.count_nonzero(those) > 1
+    return f"singular value{'s' if several else ''} {_ranges(np.flatnonzero(those) + 1)} {'are' if several else 'is'}"
+
+
+def _themselves(those: Matrix) -> str:
+    return "themselves" if np.count_nonzero(those) > 1 else "itself"
+
+
+def _named(group: Group) -> str:
+    return f"{group.first}" if group.first == group.last else f"{group.first} to {group.last} together"
+
+
+def _ranges(numbers: Matrix) -> str:
+    """Rising whole numbers in words: 1 to 4, 6."""
+    parts = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    return ", ".join(f"{part[0]}" if len(part) == 1 else f"{part[0]} to {part[-1]}" for part in parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,7 +241,6 @@ class Interval:
     lower: Matrix
     upper: Matrix
     proved: Matrix
-    angle: float
 
     def error(self, upper: Matrix) -> Matrix:
         """The largest distance of the true values from `s`."""
@@ -140,9 +253,9 @@ def interval(ritz: Ritz, k: int) -> Interval:
     lower = np.sqrt(np.maximum(theta[:k] - ritz.floor, 0)) - ritz.floor_s[:k]
     if ritz.complete:
         upper = _widened(theta[:k], ritz)
-        return Interval(ritz.s[:k], lower, upper, upper, _angle_by_rounding(ritz, k))
+        return Interval(ritz.s[:k], lower, upper, upper)
     b = _split(ritz, k)
-    beyond = theta[b] + ritz.norms[b] if b < len(theta) else np.inf
+    beyond = theta[b] + ritz.norms[b] if b < len(ritz.norms) else np.inf
     highest = np.maximum(theta[:k], _next(ritz, k))
     clear = CLEAR * float(np.linalg.norm(ritz.triangle[:, :b], 2))
     upper = np.minimum(highest + np.linalg.norm(ritz.triangle[:, :k], 2), _temple(ritz, k, b, float(beyond), clear))
@@ -151,7 +264,7 @@ def interval(ritz: Ritz, k: int) -> Interval:
     whole = len(ritz.norms)
     tail = max(ritz.squares - float(theta[:whole].sum()), 0.0) + ritz.squares_error
     proved = np.minimum(_temple(ritz, k, whole, tail), theta[:k] + _trace_left(ritz))
-    return Interval(ritz.s[:k], lower, _widened(upper, ritz), _widened(proved, ritz), _angle(ritz, k))
+    return Interval(ritz.s[:k], lower, _widened(upper, ritz), _widened(proved, ritz))
 
 
 def _widened(theta: Matrix, ritz: Ritz) -> Matrix:
@@ -214,17 +327,43 @@ def _dilated(ritz: Ritz, highest: Matrix) -> Matrix:
     return (np.sqrt(highest) + np.array(reach)) ** 2
 
 
-def _angle(ritz: Ritz, k: int) -> float:
-    if k >= len(ritz.norms):
-        return 1.0
-    gap = ritz.s[k - 1] ** 2 - ritz.s[k] ** 2 - ritz.norms[k]
-    reach = float(np.linalg.norm(ritz.triangle[:, :k], 2)) + ritz.floor
-    return min(1.0, reach / gap) if gap > 0 else 1.0
+def groups(ritz: Ritz, highest: Matrix, k: int) -> tuple[Group, ...]:
+    """The first k components, each by itself or with those after it that it can't be told from.
+
+    `highest` is above the first k + 1 true values, or above all where there are no more.
+    """
+    found, start = [], 0
+    for i in range(1, k + 1):
+        if i < k:
+            gap = ritz.s[i - 1] ** 2 - highest[i] ** 2
+            if max(ritz.norms[i - 1], ritz.norms[i]) + ritz.floor > TOLD_APART * gap:
+                continue
+        sine = sine_of(ritz, highest, start, i)
+        if sine <= TOLD_APART or i == k:
+            found.append(Group(start + 1, i, sine))
+            start = i
+    return tuple(found)
 
 
-def _angle_by_rounding(ritz: Ritz, k: int) -> float:
-    """Where V spans everything, only rounding is between the found space and the true one (Wedin 1972)."""
-    if k == len(ritz.s):
-        return 0.0
-    gap, together = ritz.s[k - 1] - ritz.s[k], ritz.s[k - 1] + ritz.s[k]
-    return min(1.0, float((ritz.floor_s[k - 1 : k + 1].max() + ritz.floor / together) / gap)) if gap > 0 else 1.0
+def sine_of(ritz: Ritz, highest: Matrix, start: int, stop: int) -> float:
+    """Bound of the angle between the space of some vectors, counted from 0, and the true one; on either side of A.
+
+    Rounding changes A by a matrix of norm ε√n ‖A‖ or so, and its vectors as Wedin says.
+    """
+    s, many = ritz.s, np.sqrt(stop - start)
+    reach = float(np.linalg.norm(ritz.norms[start:stop])) + many * ritz.floor
+    rounding = 2 * many * float(ritz.floor_s[start:stop].max())
+    sine, last = 0.0, float(s[stop - 1])
+    if stop < len(s) or not ritz.complete:
+        below = float(highest[stop]) if stop < len(highest) else np.inf
+        if not below < last:
+            return 1.0
+        sine = reach / (last**2 - below**2) + rounding / (last - below)
+    if start:
+        # No true value is below the one found, but for rounding.
+        above = float(np.sqrt(max(s[start - 1] ** 2 - ritz.floor, 0)) - ritz.floor_s[start - 1])
+        if not above > s[start] or not last:
+            return 1.0
+        further = max(1.0, above / last)
+        sine = max(sine, further * reach / (above**2 - s[start] ** 2) + rounding / (above - float(s[start])))
+    return min(1.0, float(sine))

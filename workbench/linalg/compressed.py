@@ -12,7 +12,8 @@ import numpy as np
 from workbench.linalg import asked, blocks, krylov, tall
 from workbench.linalg.blocks import ArrayError
 from workbench.linalg.certificate import Certificate
-from workbench.linalg.passes import Along, DaskOperator, View, cluster_client
+from workbench.linalg.passes import Along, DaskOperator, View
+from workbench.travelling import cluster_client
 
 Matrix = np.ndarray[Any, Any]
 
@@ -42,6 +43,9 @@ class SVD(_Factors):
     mean: Matrix | None
     factor: Matrix | None
     exponent: int
+
+    def __repr__(self) -> str:
+        return f"SVD({len(self.s)} singular values of {len(self.u)} × {self.vh.shape[1]}, {self.certificate.status})"
 
 
 def svd_compressed(
@@ -79,7 +83,8 @@ def svd_compressed(
     n_oversamples
         Columns beyond `k` in a block of the Krylov space, at least 16 in all.
     seed
-        Of the random start; None is a seed too, so that the same call gives the same result.
+        Of the random start: a whole number, or a generator of random numbers. None draws one; the certificate's `seed`
+        repeats it.
     compute
         As Dask has it: True makes blocks anew in each pass, which is `keep=False`.
     coerce_signs
@@ -88,8 +93,8 @@ def svd_compressed(
     tol
         How far each value may be from the true one, relative to it.
     max_passes
-        Passes end there at the latest, one more where the arithmetic had to change; the certificate then says "not
-        reached", and no exception is raised.
+        Passes end there at the latest, one more where the arithmetic had to change; sooner where it shows that they
+        won't do. The certificate then says "not reached" and why, and an `AccuracyWarning` says so.
     center
         0 takes from each column its mean, 1 from each row; None leaves the numbers as they are. Without a copy.
     scale
@@ -118,6 +123,9 @@ def svd_compressed(
     """
     a, k, (tol, max_passes) = blocks.as_matrix(a), asked.whole("k", k), asked.accuracy(tol, max_passes)
     n_oversamples = asked.whole("n_oversamples", n_oversamples, least=0)
+    asked.whole("n_power_iter", n_power_iter, least=0)
+    asked.flags(keep, compute=compute, coerce_signs=coerce_signs, scale=scale)
+    seed = asked.start(seed)
     _check_centring(center, scale)
     if iterator not in ("power", "QR"):
         raise ArrayError(f"Unknown iterator '{iterator}'. Choose one of: power, QR.")
@@ -125,13 +133,11 @@ def svd_compressed(
         raise ArrayError("Blocks of unknown size: call a.compute_chunk_sizes() first.")
     k = min(k, *a.shape)
     if not k:
-        return _nothing(a, tol)
+        return _nothing(a, tol, seed)
     wide = a.shape[1] > a.shape[0]
     along: Along = None if center is None else "rows" if (center == 0) == wide else "columns"
     operator = _operator(a.T if wide else a, View(along, scale), "column" if wide else "row", keep, compute)
-    found = krylov.leading(
-        operator, k, oversample=n_oversamples, tol=tol, max_passes=max_passes, seed=asked.start(seed)
-    )
+    found = krylov.leading(operator, k, oversample=n_oversamples, tol=tol, max_passes=max_passes, seed=seed)
     return _factors(a, operator, found, wide, coerce_signs)
 
 
@@ -200,10 +206,10 @@ def _array(matrix: Matrix, like: Any, dtype: Any) -> Any:
     return array
 
 
-def _nothing(a: Any, tol: float) -> SVD:
+def _nothing(a: Any, tol: float, seed: int) -> SVD:
     u, s, vh = tall.svd(a)
     result = SVD(u, s, vh)
     none = np.zeros(0)
-    result.certificate = Certificate(tol, none, "proved", 0.0, none, 0, 0, "float64")
+    result.certificate = Certificate(tol, none, none, "proved", None, 0, 0.0, (), none, 0, 0, "float64", seed)
     result.squares, result.shares, result.mean, result.factor, result.exponent = 0.0, none, None, None, 0
     return result

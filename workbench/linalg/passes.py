@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import dask
 import dask.array as da
 import numpy as np
-from dask.base import tokenize
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from workbench.linalg import blocks
 from workbench.linalg.blocks import beside, host, namespace
+from workbench.linalg.keys import fresh, lasting
+from workbench.travelling import cluster_client
 
 Matrix = np.ndarray[Any, Any]
 Along = Literal["rows", "columns"] | None
@@ -94,7 +94,6 @@ class DaskOperator:
         self.passes = 0
         self.squares, self.squares_error = np.inf, 0.0
         self._uncentred = 0.0
-        self._token = tokenize(a.name, view.along, view.scale)
 
     @property
     def start_only(self) -> bool:
@@ -182,23 +181,24 @@ class DaskOperator:
 
     def _reduced(self, what: str, task: Callable[..., Any], q: Matrix, add: Callable[[list[Any]], Any]) -> Any:
         starts = np.cumsum([0, *self.a.chunks[0][:-1]])
-        return reduced(f"{what}-{self._token}-{self.passes}", self.a, task, q, add, [(int(each),) for each in starts])
+        return reduced(what, self.a, task, q, add, [(int(each),) for each in starts])
 
     def projected(self, v: Matrix) -> Any:
         """Ã v as a lazy Dask array: the array is gone through once more when it is computed."""
         dtype = blocks.result_dtype(self.a.dtype)
-        name = f"project-{tokenize(self.a.name, self.view.along, self.view.scale, v)}"
+        task = _Projecting(self.view, dtype.str, self.row_name)
+        name = lasting("project", self.a.name, task, v)
         graph: dict[Any, Any] = {(name + "-v",): v}
         starts = np.cumsum([0, *self.a.chunks[0][:-1]])
         for i, start in enumerate(starts):
             panel = [(self.a.name, i, j) for j in range(self.a.numblocks[1])]
-            graph[name, i, 0] = (_Projecting(self.view, dtype.str, self.row_name), panel, (name + "-v",), int(start))
+            graph[name, i, 0] = (task, panel, (name + "-v",), int(start))
         whole = HighLevelGraph.from_collections(name, graph, dependencies=[self.a])
         return da.Array(whole, name, chunks=(self.a.chunks[0], (v.shape[1],)), meta=self.a._meta.astype(dtype))
 
 
 def reduced(
-    name: str,
+    what: str,
     a: Any,
     task: Callable[..., Any],
     q: Any,
@@ -207,8 +207,9 @@ def reduced(
 ) -> Any:
     """`add` of `task(row of blocks, q, *more[i])` over the rows of blocks of `a`, computed now by what Dask is set to.
 
-    `q` has `nbytes`. Dask arrays among `more` aren't looked for: keys of `a` alone are known to the graph.
+    `what` names the tasks; `q` has `nbytes`. Dask arrays among `more` aren't looked for, only keys of `a`.
     """
+    name = fresh(what)
     graph: dict[Any, Any] = {(name, "q"): q} if q.nbytes <= GRAPH_BYTES else {}
     shared = (name, "q") if graph else _sent(q)
     keys: list[Any] = []
@@ -235,12 +236,6 @@ def _sent(q: Matrix) -> Any:
     """`q`, or where it is large and a cluster computes, its place there."""
     client = cluster_client()
     return client.scatter(q, hash=False) if client is not None and q.nbytes > GRAPH_BYTES else q
-
-
-def cluster_client() -> Any:
-    """The `distributed.Client` that Dask computes with now, or None."""
-    client = getattr(dask.base.get_scheduler(), "__self__", None)
-    return client if hasattr(client, "scheduler_info") else None
 
 
 def _in_range(sums: Sums) -> bool:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
 from typing import Any, Self
 
 import dask
 import dask.array as da
 import numpy as np
 
-from workbench.linalg import blocks
-from workbench.linalg.blocks import ArrayError, ArrayTypeError
+from workbench.linalg import asked, blocks, likelihood
+from workbench.linalg.blocks import ArrayError
 from workbench.linalg.certificate import Certificate
-from workbench.linalg.compressed import svd_compressed
+from workbench.linalg.compressed import SVD, svd_compressed
+from workbench.linalg.likelihood import Model
 from workbench.linalg.passes import DaskOperator, View, shifted
 
 Matrix = np.ndarray[Any, Any]
@@ -24,7 +30,7 @@ class NotFittedError(ArrayError, AttributeError):
 
 def pca(
     a: Any,
-    n_components: int,
+    n_components: int | float | str | None,
     *,
     scale: bool = False,
     whiten: bool = False,
@@ -38,7 +44,7 @@ def pca(
     Parameters
     ----------
     a : (n_samples, n_features) array
-        Of Dask, NumPy or CuPy; the passes over it are made now.
+        As `PCA.fit` takes it; the passes over it are made now.
     n_components, scale, whiten, tol, max_passes, random_state, keep
         As `PCA` has them.
 
@@ -62,13 +68,14 @@ def pca(
 class PCA:
     """Principal component analysis of samples × features, without a centred copy of the data.
 
-    An estimator as scikit-learn has them, for Dask arrays (fitted at once, transformed lazily) and for NumPy's. Signs
-    are scikit-learn's: the largest entry of each component is positive.
+    An estimator as scikit-learn has them, for arrays and DataFrames of Dask (fitted at once, transformed lazily) or in
+    memory, and for sparse matrices. Signs are scikit-learn's: the largest entry of each component is positive.
 
     Parameters
     ----------
     n_components
-        How many; None for all, min(n_samples, n_features).
+        How many; None for all, min(n_samples, n_features). A number between 0 and 1: as many as explain more than this
+        share of the variance. "mle": as many as are likeliest, of which all have to be found first (Minka 2000).
     scale
         Divide each feature by its standard deviation, as StandardScaler does; constant ones stay.
     whiten
@@ -76,22 +83,23 @@ class PCA:
     tol, max_passes, keep
         As `svd_compressed` has them.
     random_state
-        Its seed. The result depends on it only within `tol`.
+        Its seed. The result depends on it only within `tol`; where None drew one, it is in `certificate_.seed`.
 
     Attributes
     ----------
     components_ : (n_components_, n_features_in_) array
     explained_variance_, explained_variance_ratio_, singular_values_ : (n_components_,) arrays
-    mean_ : (n_features_in_,) array
+    mean_ : (n_features_in_,) array, of the type of the components
     scale_ : (n_features_in_,) array, what features were divided by; None without `scale`
     noise_variance_ : mean variance of the components left out
     certificate_ : Certificate, how accurate the singular values are
     n_components_, n_samples_, n_features_in_ : int
+    feature_names_in_ : names of the features, where `X` was a DataFrame whose columns all have names
     """
 
     def __init__(
         self,
-        n_components: int | None = None,
+        n_components: int | float | str | None = None,
         *,
         scale: bool = False,
         whiten: bool = False,
@@ -112,16 +120,79 @@ class PCA:
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Find the components; passes over `X` are made now."""
-        names = _feature_names(X)
+        asked.flags(self.keep, scale=self.scale, whiten=self.whiten)
         a = _samples(X)
         rows, columns = a.shape
         if rows < 2:
             raise ArrayError(f"Found array with {rows} sample(s) (shape={a.shape}) while a minimum of 2 is required.")
-        k = self._count(min(rows, columns))
-        found = svd_compressed(
+        found, k = self._found(a, min(a.shape))
+        dtype = found.s.dtype
+        mean, factor = (
+            (found.mean, found.factor) if found.mean is not None else _columns_of(a, self.scale, found.exponent)
+        )
+        s, components = map(blocks.host, dask.compute(found.s, found.vh))
+        s, components = s[:k], components[:k]
+        largest = np.abs(components).argmax(axis=1)
+        self.components_ = components * np.sign(components[np.arange(k), largest])[:, None]
+        self.singular_values_ = s
+        with np.errstate(over="ignore", under="ignore"):
+            self.explained_variance_ = s**2 / (rows - 1)
+        shares = found.shares[:k]
+        left = min(rows, columns) - k
+        total = found.squares / (rows - 1) if left else 0.0
+        self.explained_variance_ratio_ = shares.astype(dtype)
+        self.noise_variance_ = total * max(0.0, 1 - float(shares.sum())) / left if total else 0.0
+        self.mean_ = np.asarray(mean, dtype)
+        self.scale_ = None if not self.scale or factor is None else np.asarray(1 / factor, dtype)
+        self.certificate_: Certificate = found.certificate
+        self.n_components_, self.n_samples_, self.n_features_in_ = k, rows, columns
+        self.__dict__.pop("feature_names_in_", None)
+        names = _feature_names(X)
+        if names is not None:
+            self.feature_names_in_ = names
+        return self
+
+    def _found(self, a: Any, most: int) -> tuple[SVD, int]:
+        """The components that were asked for, and how many they are; one where they are none."""
+        if isinstance(self.n_components, asked.REAL) and 0 < self.n_components < 1:
+            found, k = self._share(a, float(self.n_components), most)
+        elif isinstance(self.n_components, str) and self.n_components == "mle":
+            if a.shape[0] < a.shape[1]:
+                raise ArrayError(f"n_components='mle' is only supported if n_samples >= n_features, not for {a.shape}.")
+            found = self._leading(a, most)
+            k = likelihood.likeliest(found.shares, a.shape[0])
+        else:
+            k = self._count(most)
+            return self._leading(a, max(1, k)), k
+        # The certificate is to speak of these and no others.
+        return found if k == len(found.shares) else self._leading(a, k), k
+
+    def _count(self, most: int) -> int:
+        k = most if self.n_components is None else self.n_components
+        if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or not 0 <= k <= most:
+            raise ArrayError(
+                f"n_components={self.n_components!r} must be between 0 and min(n_samples, n_features)={most}; or None "
+                "for all of them, a share of the variance between 0 and 1, or 'mle'."
+            )
+        return int(k)
+
+    def _share(self, a: Any, share: float, most: int) -> tuple[SVD, int]:
+        """At least as many components as explain more than this share of the variance, and how many do."""
+        k = min(16, most)
+        while True:
+            found = self._leading(a, k)
+            explained = found.shares.cumsum()
+            if k == most or explained[-1] > share:
+                return found, min(k, int(np.searchsorted(explained, share, side="right")) + 1)
+            # The passes are made anew, so that few trials are better than close ones.
+            k = min(4 * k, most)
+
+    def _leading(self, a: Any, k: int) -> SVD:
+        return svd_compressed(
             a,
             k,
-            seed=self.random_state,
+            # Where all are asked for, no start could miss one.
+            seed=0 if k == min(a.shape) else asked.start(self.random_state, "random_state"),
             coerce_signs=False,
             tol=self.tol,
             max_passes=self.max_passes,
@@ -129,50 +200,16 @@ class PCA:
             scale=self.scale,
             keep=self.keep,
         )
-        mean, factor = (
-            (found.mean, found.factor) if found.mean is not None else _columns_of(a, self.scale, found.exponent)
-        )
-        s, components = (np.asarray(x, dtype=x.dtype) for x in map(blocks.host, dask.compute(found.s, found.vh)))
-        largest = np.abs(components).argmax(axis=1)
-        self.components_ = components * np.sign(components[np.arange(len(s)), largest])[:, None]
-        self.singular_values_ = s
-        with np.errstate(over="ignore", under="ignore"):
-            self.explained_variance_ = s**2 / (rows - 1)
-        total = found.squares / (rows - 1)
-        self.explained_variance_ratio_ = found.shares.astype(s.dtype)
-        left = min(rows, columns) - k
-        self.noise_variance_ = total * max(0.0, 1 - float(found.shares.sum())) / left if left and total else 0.0
-        self.mean_ = np.asarray(mean)
-        self.scale_ = None if not self.scale or factor is None else 1 / factor
-        self.certificate_: Certificate = found.certificate
-        self.n_components_, self.n_samples_, self.n_features_in_ = k, rows, columns
-        if names is not None:
-            self.feature_names_in_ = names
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        return self
-
-    def _count(self, most: int) -> int:
-        k = most if self.n_components is None else self.n_components
-        if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or not 1 <= k <= most:
-            raise ArrayError(
-                f"n_components={self.n_components!r} must be a whole number between 1 and "
-                f"min(n_samples, n_features)={most}, or None for all of them."
-            )
-        return int(k)
 
     def transform(self, X: Any) -> Any:  # noqa: N803
-        """The scores of `X`, samples × components: lazy if `X` is a Dask array."""
-        self._fitted()
-        a = _samples(X)
-        self._same_features(X, a)
+        """The scores of `X`, samples × components: lazy if `X` is of Dask, and as `set_output` has said."""
+        a = self._of_same_features(X)
         factor = np.ones(self.n_features_in_) if self.scale_ is None else 1 / self.scale_
-        v = self.components_.T.conj().astype(blocks.working_dtype(self.components_.dtype))
+        v = self.components_.T.astype(np.float64)
         if self.whiten:
             v = v / self._deviations()
         operator = DaskOperator(a, View("columns", self.scale, mean=self.mean_, factor=factor), "row", kept=True)
-        scores = operator.projected(v)
-        return scores if isinstance(X, da.Array) else scores.compute(scheduler="sync")
+        return self._as_asked(X, _lazy_as(X, operator.projected(v)))
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: N803
         """`fit`, then the scores of the same samples."""
@@ -181,14 +218,42 @@ class PCA:
     def inverse_transform(self, X: Any) -> Any:  # noqa: N803
         """What samples of these scores look like, without what the components left out leave out."""
         self._fitted()
-        scores = X if isinstance(X, da.Array) else np.asarray(X)
-        components = self.components_ * self._deviations()[:, None] if self.whiten else self.components_
-        back = scores @ components
-        return (back if self.scale_ is None else back * self.scale_) + self.mean_
+        a = blocks.as_matrix(X, view=True)
+        if a.shape[1] != self.n_components_:
+            raise ArrayError(f"X has {a.shape[1]} columns, and there are {self.n_components_} components.")
+        model = self._model()
+        if self.whiten:
+            model = replace(model, components=model.components * self._deviations()[:, None])
+        dtype = np.promote_types(blocks.result_dtype(a.dtype), self.components_.dtype)
+        return _lazy_as(X, _by_rows(likelihood.restored, a, model, dtype, self.n_features_in_))
 
     def _deviations(self) -> Matrix:
         deviations: Matrix = np.sqrt(self.explained_variance_)
         return np.maximum(deviations, np.finfo(deviations.dtype).eps)
+
+    # --- the probabilistic model of it --------------------------------------------------------------------------
+
+    def get_covariance(self) -> Matrix:
+        """The covariance of the features by the model of Tipping and Bishop, features × features."""
+        return likelihood.covariance(self._model()).astype(self.components_.dtype)
+
+    def get_precision(self) -> Matrix:
+        """The inverse of the covariance."""
+        return likelihood.precision(self._model()).astype(self.components_.dtype)
+
+    def score_samples(self, X: Any) -> Any:  # noqa: N803
+        """The log-likelihood of each sample: lazy if `X` is of Dask."""
+        a = self._of_same_features(X)
+        dtype = blocks.result_dtype(a.dtype)
+        return _lazy_as(X, _by_rows(likelihood.log_likelihood, a, self._model(), dtype, None))
+
+    def score(self, X: Any, y: Any = None) -> float:  # noqa: N803
+        """The mean log-likelihood of the samples; computed now."""
+        return float(self.score_samples(X).mean())
+
+    def _model(self) -> Model:
+        self._fitted()
+        return Model.of(self.mean_, self.scale_, self.components_, self.explained_variance_, self.noise_variance_)
 
     # --- what scikit-learn asks of an estimator ------------------------------------------------------------------
 
@@ -213,11 +278,36 @@ class PCA:
         self._fitted()
         return np.asarray([f"pca{i}" for i in range(self.n_components_)], dtype=object)
 
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Let `transform` give a "pandas" or "polars" DataFrame, or an array ("default"); None changes nothing.
+
+        Of what is lazy, "pandas" makes a lazy DataFrame of Dask.
+        """
+        if transform not in (None, *OUTPUTS):
+            raise ArrayError(f"transform={transform!r} is unknown. Choose one of: {', '.join(OUTPUTS)}.")
+        if transform is not None:
+            # Under this name scikit-learn's clone takes it along.
+            self._sklearn_output_config = {"transform": transform}
+        return self
+
+    def _as_asked(self, X: Any, scores: Any) -> Any:  # noqa: N803
+        output = getattr(self, "_sklearn_output_config", {}).get("transform") or _output_of_all()
+        if output == "default":
+            return scores
+        names, index = self.get_feature_names_out(), getattr(X, "index", None)
+        if not isinstance(scores, da.Array):
+            frame = import_module(output).DataFrame
+            return frame(scores, columns=names, index=index) if output == "pandas" else frame(scores, list(names))
+        if output != "pandas":
+            raise ArrayError(f"There is no lazy {output}: compute the scores first, or set_output(transform='pandas').")
+        return import_module("dask.dataframe").from_dask_array(scores, columns=names, index=index)
+
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters
         given = {name: getattr(self, name) for name in self._names()}
         told = [f"{name}={value!r}" for name, value in given.items() if value is not defaults[name].default]
-        return f"PCA({', '.join(told)})"
+        found = getattr(self, "certificate_", None)
+        return f"PCA({', '.join(told)}{'; accuracy not reached' if found and found.status == 'not reached' else ''})"
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "components_")
@@ -229,48 +319,75 @@ class PCA:
             estimator_type="transformer",
             target_tags=TargetTags(required=False),
             transformer_tags=TransformerTags(preserves_dtype=["float64", "float32"]),
-            input_tags=InputTags(),
+            input_tags=InputTags(sparse=True),
         )
 
     def _fitted(self) -> None:
         if not hasattr(self, "components_"):
             raise NotFittedError("This PCA instance is not fitted yet. Call fit with some data first.")
 
-    def _same_features(self, given: Any, a: Any) -> None:
+    def _of_same_features(self, X: Any) -> Any:  # noqa: N803
+        """Samples that have the features, and in the order, that the PCA was fitted to."""
+        self._fitted()
+        self._same_names(_feature_names(X))
+        a = _samples(X)
         if a.shape[1] != self.n_features_in_:
             raise ArrayError(
                 f"X has {a.shape[1]} features, but PCA is expecting {self.n_features_in_} features as input."
             )
+        return a
+
+    def _same_names(self, given: Matrix | None) -> None:
+        fitted: Matrix | None = getattr(self, "feature_names_in_", None)
+        if (given is None) != (fitted is None):
+            what = (
+                "has feature names, but PCA was fitted without"
+                if fitted is None
+                else "does not have valid feature names, but PCA was fitted with"
+            )
+            warnings.warn(f"X {what} feature names", UserWarning, stacklevel=4)
+        elif given is not None and fitted is not None and list(given) != list(fitted):
+            raise ArrayError(_other_names(set(given), set(fitted)))
+
+
+OUTPUTS = ("default", "pandas", "polars")
+
+
+def _output_of_all() -> str:
+    """What scikit-learn is configured to give out, where somebody uses it."""
+    sklearn = sys.modules.get("sklearn")
+    return str(sklearn.get_config()["transform_output"]) if sklearn else "default"
 
 
 def _samples(x: Any) -> Any:
     """`x` as a Dask array of samples × features."""
-    if hasattr(x, "toarray") or hasattr(x, "tocsr"):
-        raise ArrayTypeError("Sparse input is not supported: centring would fill it. Use a dense array, X.toarray().")
-    if isinstance(x, da.Array):
-        a = x
-    else:
-        values = np.asarray(x)
-        if values.dtype.kind in "OUS":
-            values = values.astype(np.float64)
-        if values.ndim == 1:
-            raise ArrayError(f"Expected 2D array, got 1D array instead: array={values}. Reshape your data.")
-        if values.ndim == 2 and values.dtype.kind == "c":
-            raise ArrayError("Complex data not supported: take the SVD, with svd_compressed(a, k, center=0).")
-        a = da.from_array(values, chunks=-1)
-    a = blocks.as_matrix(a)
+    a = blocks.as_matrix(x, view=True)
+    if a.dtype.kind == "c":
+        raise ArrayError("Complex data not supported: take the SVD, with svd_compressed(a, k, center=0).")
     if np.isnan(a.shape).any():
         raise ArrayError("Blocks of unknown size: call a.compute_chunk_sizes() first.")
-    if not a.shape[0]:
-        raise ArrayError(f"Found array with 0 sample(s) (shape={a.shape}) while a minimum of 1 is required.")
-    if not a.shape[1]:
-        raise ArrayError(f"Found array with 0 feature(s) (shape={a.shape}) while a minimum of 1 is required.")
+    for count, what in zip(a.shape, ("sample", "feature"), strict=True):
+        if not count:
+            raise ArrayError(f"Found array with 0 {what}(s) (shape={a.shape}) while a minimum of 1 is required.")
     return a
+
+
+def _lazy_as(given: Any, result: Any) -> Any:
+    return result if dask.is_dask_collection(given) else result.compute(scheduler="sync")
+
+
+def _by_rows(task: Callable[..., Any], a: Any, model: Model, dtype: Any, width: int | None) -> Any:
+    """`task` of each row of blocks and the model: a number for each row where `width` is None."""
+    held = dask.delayed(model, pure=True, traverse=False)
+    rows, meta = a.chunks[0], a._meta.astype(dtype)
+    shape = {"drop_axis": 1, "meta": meta.reshape(-1)} if width is None else {"chunks": (rows, (width,)), "meta": meta}
+    return a.rechunk({1: -1}).map_blocks(task, held, np.dtype(dtype).str, dtype=dtype, **shape)
 
 
 def _columns_of(a: Any, scale: bool, exponent: int) -> tuple[Matrix | None, Matrix | None]:
     """Mean and factor of each feature where there are more features than samples: the passes only saw samples'."""
-    wide = shifted(a.astype(blocks.working_dtype(a.dtype)), exponent)
+    wide = a.astype(blocks.working_dtype(a.dtype))
+    wide = shifted(wide, exponent) if exponent else wide
     mean, deviation = dask.compute(wide.mean(axis=0), wide.std(axis=0) if scale else 0)
     mean = blocks.host(mean)
     if not scale:
@@ -286,3 +403,14 @@ def _feature_names(x: Any) -> Matrix | None:
     if columns is None or not all(isinstance(name, str) for name in columns):
         return None
     return np.asarray(columns, dtype=object)
+
+
+def _other_names(given: set[str], fitted: set[str]) -> str:
+    """What is wrong with the features' names, in scikit-learn's words."""
+    lines = ["The feature names should match those that were passed during fit."]
+    for what, names in (("unseen at fit time", given - fitted), ("seen at fit time, yet now missing", fitted - given)):
+        if names:
+            lines += [f"Feature names {what}:", *(f"- {name}" for name in sorted(names))]
+    if given == fitted:
+        lines.append("Feature names must be in the same order as they were in fit.")
+    return "\n".join(lines) + "\n"

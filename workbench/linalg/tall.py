@@ -5,9 +5,11 @@ Each block is read as tiles that stay in cache. With A = Q C, Q orthonormal and 
 1. A sketch of A, its rows summed with random signs into a few times N buckets, has nearly A's right singular vectors
    and values. From its V and S comes Q₁ = A V / S, whose condition is about 3 whatever that of A [1]. With an
    orthogonal V a plain product is backward stable, so no triangular solve is needed [2].
-2. Where Q₁ᴴQ₁ is as well conditioned as it should be, one Cholesky step makes Q₁ orthonormal to rounding.
-3. Else, if that Gram matrix has a trustworthy Cholesky factor, two of them: CholeskyQR2 [3].
-4. Else the Householder way, TSQR [4], on A in tiles.
+2. Where A has no rank for columns of Q₁, as it repeats columns or holds zeros, random ones take their place: their rows
+   of C are 0. That A is nothing along what was left out is seen from all of its rows.
+3. Where Q₁ᴴQ₁ is as well conditioned as it should be, one Cholesky step makes Q₁ orthonormal to rounding.
+4. Else, if that Gram matrix has a trustworthy Cholesky factor, two of them: CholeskyQR2 [3].
+5. Else the Householder way, TSQR [4], on A in tiles, whose small factors are joined a few at a time.
 
 Every decision is taken inside the graph, from numbers and not from hopes: Cholesky's own error isn't enough, since a
 matrix of rank 75 with 100 columns may pass it. The sketch takes the place of the shift in shifted CholeskyQR3 [5]: it
@@ -29,16 +31,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
-from dask.base import tokenize
+import psutil
 from dask.highlevelgraph import HighLevelGraph
 
-from workbench.linalg import blocks
+from workbench.linalg import asked, blocks
 from workbench.linalg.blocks import ArrayError, beside, host, namespace, tile_rows, tiles
+from workbench.linalg.keys import lasting
+from workbench.travelling import cluster_client
 
 Matrix = np.ndarray[Any, Any]
 Finish = Literal["svd", "qr"]
@@ -49,8 +54,13 @@ NEARLY_ORTHONORMAL = 0.1
 # A sketch with twice as many rows as columns leaves a condition of at most about 6, with four times as many of 3.
 # One step of Cholesky QR then loses no digit; above, it would lose the square of the condition.
 WELL_CONDITIONED = 10.0
-# Partial sums are added so many at a time.
-FAN_IN = 16
+# Partial sums are added so many at a time, or fewer if they are large.
+FAN_IN, TOGETHER = 16, 2**29
+# Below this many ε times the largest, the sketch's singular values are rounding and nothing else; and what belongs to
+# them must be no more than this many, times √n, in the array itself.
+NULL, LOST = 8.0, 32.0
+# Bytes for each of N × N elements that decomposing a sketch takes: 88 of a process with N = 2000.
+SMALL_BYTES = 96
 
 
 def svd(a: Any, coerce_signs: bool = True, full_matrices: bool = False) -> tuple[Any, Any, Any]:
@@ -81,11 +91,13 @@ def svd(a: Any, coerce_signs: bool = True, full_matrices: bool = False) -> tuple
     ArrayError
         A ValueError: not two-dimensional; or, when computed, NaN or infinity, with their place.
     """
+    asked.flags(coerce_signs=coerce_signs, full_matrices=full_matrices)
     if full_matrices:
         raise NotImplementedError("full_matrices=True is not implemented for Dask arrays: use full_matrices=False.")
     a = blocks.as_matrix(a)
     if 0 in a.shape:
         return _empty(a)
+    _check_memory(a.shape)
     if _is_wide(a):
         vt, s, ut = _factors(_joined(a, 0).T, "svd", "left" if coerce_signs else None, "column")
         return ut.T, s, vt.T
@@ -96,6 +108,30 @@ def orthonormal(a: Any) -> tuple[Any, Any]:
     """`q, r` of a tall Dask array in one column of blocks, r with a positive diagonal: columns keep their order."""
     q, _, r = _factors(a, "qr", None, "row")
     return q, r
+
+
+def small_bytes(columns: int) -> int:
+    """What the one task needs that decomposes the small factors of so many columns."""
+    return SMALL_BYTES * columns**2
+
+
+def _check_memory(shape: tuple[float, float]) -> None:
+    """Refuse what no worker, or this machine, can hold; and say how much it is where it's much."""
+    needed = 0 if np.isnan(shape).any() else small_bytes(int(min(shape)))
+    if needed < 2**30:
+        return
+    client = cluster_client()
+    workers = client.scheduler_info(n_workers=-1)["workers"].values() if client is not None else ()
+    most = max((worker["memory_limit"] for worker in workers), default=psutil.virtual_memory().total)
+    small = int(min(shape))
+    told = (
+        f"An exact SVD with {small} columns on the shorter side decomposes matrices of {small} × {small}: one task "
+        f"needs about {needed / 2**30:.1f} GiB for it, beside the blocks"
+    )
+    remedy = "The leading values and vectors take far less: svd_compressed(a, k)."
+    if most and needed > most:
+        raise ArrayError(f"{told}, and the largest worker has {most / 2**30:.1f} GiB. {remedy}")
+    warnings.warn(f"{told}. {remedy}", da.PerformanceWarning, stacklevel=3)
 
 
 def _is_wide(a: Any) -> bool:
@@ -140,14 +176,17 @@ def _empty(a: Any) -> tuple[Any, Any, Any]:
 
 def _factors(a: Any, finish: Finish, signs: Signs, axis_name: str) -> tuple[Any, Any, Any]:
     """Lazy `u, s, vh` (or q, –, r) of an array in one column of blocks."""
-    token = tokenize(a, finish, signs)
-    name = {part: f"{finish}-{part}-{token}" for part in ("work", "u", "s", "vh")}
+    inputs = (a.name, finish, signs, axis_name)
+    name = {part: lasting(f"{finish}-{part}", *inputs) for part in ("work", "u", "s", "vh")}
     dtype, n = blocks.result_dtype(a.dtype), a.shape[1]
     n = a.chunks[1][0] if not np.isnan(n) else n
     work, last = _work(a, name["work"], finish, signs, axis_name)
     like = (a.name, 0, 0) if blocks.on_device(a._meta) else None
     layers: dict[str, dict[Any, Any]] = {
-        name["u"]: {(name["u"], i, 0): (_left, (a.name, i, 0), last, i, dtype.str) for i in range(a.numblocks[0])},
+        name["u"]: {
+            (name["u"], i, 0): (_left, (a.name, i, 0), last, (name["work"], "turn0", i), i, dtype.str)
+            for i in range(a.numblocks[0])
+        },
         name["s"]: {(name["s"], 0): (_values, last, like, dtype.str)},
         name["vh"]: {(name["vh"], 0, 0): (_right, last, like, dtype.str)},
     }
@@ -156,12 +195,13 @@ def _factors(a: Any, finish: Finish, signs: Signs, axis_name: str) -> tuple[Any,
     metas = {"u": meta, "s": meta.real.reshape(-1), "vh": meta}
 
     def array(part: str) -> Any:
+        blocks_too = a.__dask_layers__() if part == "u" or like else ()
         graph = HighLevelGraph(
             {**a.dask.layers, name["work"]: work, name[part]: layers[name[part]]},
             {
                 **a.dask.dependencies,
                 name["work"]: set(a.__dask_layers__()),
-                name[part]: {name["work"], *a.__dask_layers__()},
+                name[part]: {name["work"], *blocks_too},
             },
         )
         return da.Array(graph, name[part], chunks=chunks[part], meta=metas[part])
@@ -172,35 +212,42 @@ def _factors(a: Any, finish: Finish, signs: Signs, axis_name: str) -> tuple[Any,
 def _work(a: Any, name: str, finish: Finish, signs: Signs, axis_name: str) -> tuple[dict[Any, Any], Any]:
     """The tasks that all three factors share, and the key of the last decision."""
     starts = [float(start) for start in np.cumsum([0, *a.chunks[0][:-1]])]
-    ranks, buckets = range(a.numblocks[0]), _buckets(int(a.shape[1]) if not np.isnan(a.shape[1]) else 0)
+    columns = int(a.shape[1]) if not np.isnan(a.shape[1]) else 0
+    ranks, buckets = range(a.numblocks[0]), _buckets(columns)
     graph: dict[Any, Any] = {}
 
-    def total(stage: str) -> Any:
-        return _tree(graph, name, stage, len(ranks))
+    fan_in = max(2, min(FAN_IN, TOGETHER // (8 * buckets * max(1, columns))))
+
+    def total(stage: str, add: Any = _add) -> Any:
+        return _tree(graph, name, stage, len(ranks), fan_in, add)[-1][0]
 
     for i in ranks:
         block = (a.name, i, 0)
         graph[name, "sketch", i] = (_sketch, block, i, starts[i], buckets, axis_name)
-        graph[name, "second-gram", i] = (_gram, block, (name, "first"), signs == "left")
-        graph[name, "third-gram", i] = (_gram, block, (name, "second"), False)
+        graph[name, "second-gram", i] = (_gram, block, (name, "first"), i, signs == "left")
+        graph[name, "third-gram", i] = (_gram, block, (name, "second"), i, False)
         graph[name, "triangle", i] = (_triangle, block, (name, "third"))
-    graph[name, "first"] = (_first, total("sketch"))
+    graph[name, "first"] = (_first, total("sketch", partial(_add_sketches, buckets)))
     graph[name, "second"] = (_second, (name, "first"), total("second-gram"))
     graph[name, "third"] = (_third, (name, "second"), total("third-gram"))
-    graph[name, "last"] = (_last, (name, "third"), [(name, "triangle", i) for i in ranks], finish, signs)
+    up = _tree(graph, name, "triangle", len(ranks), fan_in, _joined_triangles)
+    graph[name, "last"] = (_last, (name, "third"), up[-1][0], finish, signs)
+    for level in reversed(range(len(up) - 1)):
+        for i in range(len(up[level])):
+            above = (name, "last") if level == len(up) - 2 else (name, f"turn{level + 1}", i // fan_in)
+            graph[name, f"turn{level}", i] = (_turn, up[level + 1][i // fan_in], i % fan_in, above)
     return graph, (name, "last")
 
 
-def _tree(graph: dict[Any, Any], name: str, stage: str, count: int) -> Any:
-    """The key of the sum of a stage's Gram matrices, added a few at a time."""
-    keys: list[Any] = [(name, stage, i) for i in range(count)]
-    level = 0
-    while len(keys) > 1 or not level:
-        level += 1
-        groups = [keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN)]
-        keys = [(name, f"{stage}-sum{level}", i) for i in range(len(groups))]
-        graph.update({key: (_add, group) for key, group in zip(keys, groups, strict=True)})
-    return keys[0]
+def _tree(graph: dict[Any, Any], name: str, stage: str, count: int, fan_in: int, add: Any) -> list[list[Any]]:
+    """The keys of a stage level by level, up to one: each but the first adds a few of the level below."""
+    levels = [[(name, stage, i) for i in range(count)]]
+    while len(levels[-1]) > 1 or len(levels) == 1:
+        groups = [levels[-1][i : i + fan_in] for i in range(0, len(levels[-1]), fan_in)]
+        keys = [(name, f"{stage}-sum{len(levels)}", i) for i in range(len(groups))]
+        graph.update({key: (add, group) for key, group in zip(keys, groups, strict=True)})
+        levels.append(keys)
+    return levels
 
 
 # --- what is summed over the blocks ------------------------------------------------------------------------------
@@ -208,11 +255,15 @@ def _tree(graph: dict[Any, Any], name: str, stage: str, count: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What some rows add up to: a sketch or a Gram matrix, the column sums beside it, and how many rows."""
+    """What some rows add up to: a sketch or a Gram matrix, the column sums beside it, and how many rows.
+
+    `lost` is the sum of squares of A along what was taken for nothing, relative to its largest singular value.
+    """
 
     matrix: Matrix
     sums: Matrix
     rows: int
+    lost: float = 0.0
 
 
 def _add(totals: Sequence[Total | None]) -> Total | None:
@@ -221,7 +272,18 @@ def _add(totals: Sequence[Total | None]) -> Total | None:
     if not found:
         return None
     matrix, sums = np.sum([t.matrix for t in found], axis=0), np.sum([t.sums for t in found], axis=0)
-    return Total(matrix, sums, sum(t.rows for t in found))
+    return Total(matrix, sums, sum(t.rows for t in found), sum(t.lost for t in found))
+
+
+def _add_sketches(buckets: int, totals: Sequence[Total]) -> Total:
+    """The sketch of rows that follow each other. Of fewer rows than buckets, it has no more than those."""
+    rows = sum(t.rows for t in totals)
+    matrix = np.zeros((min(rows, buckets), totals[0].matrix.shape[1]), totals[0].matrix.dtype)
+    first = 0
+    for total in totals:
+        matrix[(first + np.arange(len(total.matrix))) % buckets] += total.matrix
+        first += total.rows
+    return Total(matrix, totals[0].sums, rows)
 
 
 def _buckets(columns: int) -> int:
@@ -234,15 +296,14 @@ def _sketch(block: Any, index: int, first_row: float, buckets: int, axis_name: s
     block = blocks.dense(block)
     xp, work = namespace(block), blocks.working_dtype(block.dtype)
     height, n = block.shape
-    total = xp.zeros((buckets, n), dtype=work)
+    total = xp.zeros((min(buckets, height), n), dtype=work)
     signs = beside(np.random.default_rng(index).choice([-1.0, 1.0], size=(height, 1)), block)
-    shift = 0 if np.isnan(first_row) else int(first_row) % buckets
-    signed = xp.empty((min(buckets, height), n), dtype=work)
+    signed = xp.empty(total.shape, dtype=work)
     with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(-shift, height, buckets):
-            rows = slice(max(start, 0), min(start + buckets, height))
-            part = xp.multiply(block[rows], signs[rows], out=signed[: rows.stop - rows.start])
-            total[rows.start - start : rows.stop - start] += part
+        for start in range(0, height, buckets):
+            rows = slice(start, min(start + buckets, height))
+            part = xp.multiply(block[rows], signs[rows], out=signed[: rows.stop - start])
+            total[: rows.stop - start] += part
     matrix = host(total)
     if not np.isfinite(matrix).all():
         blocks.check_finite(block, first_row, axis_name)
@@ -257,13 +318,17 @@ class Step:
     """A = (A M₁ M₂ …) C so far: the small factors by which blocks are multiplied, and C.
 
     `route` is what has to come next: "turn" (multiply, look at the Gram matrix again), "done" or "tsqr".
-    `sums` are the column sums so far. Householder's way starts from A itself.
+    `sums` are the column sums so far. Householder's way starts from A itself. Of A M₁, the last `filled` columns are
+    replaced by random ones. `rows` are those of A, `limit` is how large the `lost` squares may be.
     """
 
     route: Literal["turn", "done", "tsqr"]
     multipliers: tuple[Matrix, ...]
     small: Matrix
     sums: Matrix
+    rows: int
+    filled: int = 0
+    limit: float = 0.0
 
 
 def _first(sketch: Total) -> Step:
@@ -275,10 +340,13 @@ def _first(sketch: Total) -> Step:
             "then svd can tell which side is the longer one."
         )
     _, s, vh = np.linalg.svd(np.linalg.qr(sketch.matrix, mode="r"))
-    # Below rounding there is nothing to scale up; a zero matrix stays one.
-    s = np.maximum(s, max(np.finfo(float).eps * s[0] / 4, 1e-290))
-    small = s[:, None] * vh
-    return Step("turn", (vh.conj().T / s,), small, np.zeros(0))
+    eps = float(np.finfo(float).eps)
+    rank = int((s > NULL * eps * s[0]).sum())
+    # What is left out is seen relative to the largest.
+    scaled = np.maximum(np.where(np.arange(n) < rank, s, s[0]), 1e-290)
+    small = np.where(np.arange(n) < rank, scaled, 0.0)[:, None] * vh
+    limit = (LOST * eps) ** 2 * n * (n - rank)
+    return Step("turn", (vh.conj().T / scaled,), small, np.zeros(0), sketch.rows, n - rank, limit)
 
 
 def _cholesky(gram: Matrix) -> Matrix | None:
@@ -293,7 +361,7 @@ def _cholesky(gram: Matrix) -> Matrix | None:
 def _second(step: Step, gram: Total) -> Step:
     """Done where Q₁ is as well conditioned as it should be; else one Cholesky step more, or Householder's way."""
     norms = np.sqrt(np.diagonal(gram.matrix).real)
-    if not norms.all():
+    if not norms.all() or gram.lost > step.limit:
         return _given_up(step)
     root = _cholesky(gram.matrix / norms / norms[:, None])
     if root is None:
@@ -308,7 +376,7 @@ def _second(step: Step, gram: Total) -> Step:
     # Rounding in Q₁'s columns comes back times C: where C's rows are larger than A, digits of A would be lost.
     if not trusted or np.linalg.norm(norms[:, None] * step.small) > WELL_CONDITIONED * np.linalg.norm(small):
         return _given_up(step)
-    return Step("turn", (*step.multipliers, turn), small, gram.sums @ turn)
+    return replace(step, multipliers=(*step.multipliers, turn), small=small, sums=gram.sums @ turn)
 
 
 def _third(step: Step, gram: Total | None) -> Step:
@@ -321,47 +389,64 @@ def _third(step: Step, gram: Total | None) -> Step:
 
 
 def _given_up(step: Step) -> Step:
-    return Step("tsqr", (), np.eye(step.small.shape[0]), step.sums)
+    return replace(step, route="tsqr", multipliers=(), filled=0)
 
 
 def _polished(step: Step, root: Matrix, sums: Matrix) -> Step:
     inverse = np.linalg.inv(root)
-    return Step("done", (*step.multipliers, inverse), root @ step.small, sums @ inverse)
+    multipliers = (*step.multipliers, inverse)
+    return replace(step, route="done", multipliers=multipliers, small=root @ step.small, sums=sums @ inverse)
+
+
+@dataclass(frozen=True, slots=True)
+class Triangle:
+    """R of some rows, their Q's column sums, and what the Q of each part is multiplied by to be a part of their Q."""
+
+    r: Matrix
+    sums: Matrix
+    parts: tuple[Matrix, ...] = ()
+
+
+def _joined_triangles(triangles: Sequence[Triangle | None]) -> Triangle | None:
+    found = [triangle for triangle in triangles if triangle is not None]
+    if not found:
+        return None
+    q, r = np.linalg.qr(np.concatenate([triangle.r for triangle in found]))
+    parts = tuple(np.split(q, np.cumsum([len(triangle.r) for triangle in found])[:-1]))
+    return Triangle(r, sum(each.sums @ part for each, part in zip(found, parts, strict=True)), parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """What each block is multiplied by, and the small factors. `parts`: then Householder's Q, each by its own."""
+    """What each block is multiplied by, and the small factors. `turn`: then Householder's Q, by its part of that."""
 
     multipliers: tuple[Matrix, ...]
-    parts: tuple[Matrix, ...]
+    turn: Matrix | None
     s: Matrix
     right: Matrix
+    rows: int
+    filled: int
 
 
-def _last(step: Step, triangles: Sequence[tuple[Matrix, Matrix] | None], finish: Finish, signs: Signs) -> Last:
+def _last(step: Step, triangle: Triangle | None, finish: Finish, signs: Signs) -> Last:
     """The SVD (or QR) of the small factor, with its signs made definite."""
-    parts, small, sums = _stacked(step, triangles)
+    small, sums = (step.small, step.sums) if triangle is None else (triangle.r, triangle.sums)
     u, s, right = np.linalg.svd(small, full_matrices=False) if finish == "svd" else _small_qr(small)
     if signs is not None:
         flip = np.where((right.sum(axis=1) if signs == "right" else sums @ u).real >= 0, 1.0, -1.0)
         u, right = u * flip, flip[:, None] * right
-    if parts:
-        return Last(step.multipliers, tuple(part @ u for part in parts), s, right)
+    if triangle is not None:
+        return Last((), u, s, right, step.rows, 0)
     # The last multiplier is well conditioned, so that it and u may be made one.
-    return Last((*step.multipliers[:-1], step.multipliers[-1] @ u), (), s, right)
+    return Last((*step.multipliers[:-1], step.multipliers[-1] @ u), None, s, right, step.rows, step.filled)
 
 
-def _stacked(
-    step: Step, triangles: Sequence[tuple[Matrix, Matrix] | None]
-) -> tuple[tuple[Matrix, ...], Matrix, Matrix]:
-    """On Householder's way: what each block's Q is multiplied by, C, and the column sums of the whole Q."""
-    found = [triangle for triangle in triangles if triangle is not None]
-    if step.route != "tsqr":
-        return (), step.small, step.sums
-    q, r = np.linalg.qr(np.concatenate([triangle for triangle, _ in found]))
-    parts = tuple(np.split(q, np.cumsum([triangle.shape[0] for triangle, _ in found])[:-1]))
-    return parts, r @ step.small, sum(sums @ part for (_, sums), part in zip(found, parts, strict=True))
+def _turn(joined: Triangle | None, place: int, above: Any) -> Matrix | None:
+    """What the Q of one of the parts is multiplied by, from what that of all of them is: `above`, or its `turn`."""
+    if joined is None:
+        return None
+    turned: Matrix = joined.parts[place] @ (above.turn if isinstance(above, Last) else above)
+    return turned
 
 
 def _small_qr(matrix: Matrix) -> tuple[Matrix, Matrix, Matrix]:
@@ -377,49 +462,66 @@ def _small_qr(matrix: Matrix) -> tuple[Matrix, Matrix, Matrix]:
 # Products are made again for each purpose and not kept: a tile's are in cache, and writing new memory costs more.
 
 
-def _turned(block: Any, multipliers: Sequence[Any], rows: int) -> Iterator[tuple[slice, Any]]:
-    """The block's tiles times the multipliers, in double precision; each is overwritten by the next one."""
+def _turned(
+    block: Any, multipliers: Sequence[Any], rows: int, random: Any = None, lost: Any = None
+) -> Iterator[tuple[slice, Any]]:
+    """The block's tiles times the multipliers, in double precision; each is overwritten by the next one.
+
+    Of what the first gives, `random` takes the place of as many columns; their squares are added to `lost`.
+    """
     work, xp = blocks.working_dtype(block.dtype), namespace(block)
     height = block.shape[0] if blocks.on_device(block) else min(rows, block.shape[0])
     # Memory that is new for each tile takes a third of the time of the product that goes into it.
     products = [xp.empty((height, multiplier.shape[1]), dtype=work) for multiplier in multipliers]
     for part in tiles(block, rows):
         x = block[part].astype(work, copy=False)
-        for multiplier, product in zip(multipliers, products, strict=True):
+        for number, (multiplier, product) in enumerate(zip(multipliers, products, strict=True)):
             x = xp.matmul(x, multiplier, out=product[: x.shape[0]])
+            if random is not None and not number:
+                nothing = x[:, -random.shape[1] :]
+                if lost is not None:
+                    lost += (abs(nothing) ** 2).sum()
+                nothing[...] = random[part]
         yield part, x
 
 
-def _gram(block: Any, step: Step, with_sums: bool) -> Total | None:
+def _random(block: Any, index: int, of: Step | Last) -> Any:
+    """The same random columns each time, of about length one over all blocks; None where none are needed."""
+    if not of.filled:
+        return None
+    drawn = np.random.default_rng([index, 1]).standard_normal((block.shape[0], of.filled))
+    return beside(drawn / np.sqrt(of.rows), block)
+
+
+def _gram(block: Any, step: Step, index: int, with_sums: bool) -> Total | None:
     """The Gram matrix of a block times the multipliers so far; None where the decision has been taken."""
     if step.route != "turn":
         return None
     block = blocks.dense(block)
     xp, n = namespace(block), block.shape[1]
     work = blocks.working_dtype(block.dtype)
-    total, sums = xp.zeros((n, n), dtype=work), xp.zeros(n, dtype=work)
-    for _, y in _turned(block, [beside(m, block) for m in step.multipliers], tile_rows(2 * n)):
+    total, sums, lost = xp.zeros((n, n), dtype=work), xp.zeros(n, dtype=work), xp.zeros(())
+    factors = [beside(m, block) for m in step.multipliers]
+    for _, y in _turned(block, factors, tile_rows(2 * n), _random(block, index, step), lost):
         total += y.conj().T @ y if work.kind == "c" else y.T @ y
         if with_sums:
             sums += y.sum(axis=0)
-    return Total(host(total), host(sums), block.shape[0])
+    return Total(host(total), host(sums), block.shape[0], float(lost))
 
 
-def _triangle(block: Any, step: Step) -> tuple[Matrix, Matrix] | None:
+def _triangle(block: Any, step: Step) -> Triangle | None:
     """Where only Householder's way is left: the block's R, and the column sums of its Q."""
     if step.route != "tsqr":
         return None
-    q, r = _householder(blocks.dense(block), step.multipliers)
-    return host(r), host(q.sum(axis=0))
+    q, r = _householder(blocks.dense(block))
+    return Triangle(host(r), host(q.sum(axis=0)))
 
 
-def _householder(block: Any, multipliers: Sequence[Matrix]) -> tuple[Any, Any]:
-    """Q and R of a block times the multipliers, by way of its tiles."""
-    xp, n = namespace(block), block.shape[1]
-    turned = _turned(block, [beside(m, block) for m in multipliers], max(8 * n, tile_rows(n)))
-    pieces = [xp.linalg.qr(x) for _, x in turned]
+def _householder(block: Any) -> tuple[Any, Any]:
+    """Q and R of a block, by way of its tiles."""
+    xp, n, work = namespace(block), block.shape[1], blocks.working_dtype(block.dtype)
+    pieces = [xp.linalg.qr(block[part].astype(work)) for part in tiles(block, max(8 * n, tile_rows(n)))]
     if not pieces:
-        work = blocks.working_dtype(block.dtype)
         return xp.zeros((0, 0), dtype=work), xp.zeros((0, n), dtype=work)
     if len(pieces) == 1:
         return pieces[0]
@@ -429,17 +531,18 @@ def _householder(block: Any, multipliers: Sequence[Matrix]) -> tuple[Any, Any]:
     return xp.concatenate(q), r
 
 
-def _left(block: Any, last: Last, index: int, dtype: str) -> Any:
+def _left(block: Any, last: Last, turn: Matrix | None, index: int, dtype: str) -> Any:
     """A block of u."""
     block = blocks.dense(block)
     factors = [beside(multiplier, block) for multiplier in last.multipliers]
-    if last.parts:
-        q, _ = _householder(block, last.multipliers)
-        block, factors = q, [beside(last.parts[index], block)]
+    random = _random(block, index, last)
+    if turn is not None:
+        q, _ = _householder(block)
+        block, factors = q, [beside(turn, block)]
     columns = factors[-1].shape[1]
     left = namespace(block).empty((block.shape[0], columns), dtype=np.dtype(dtype))
     direct = left.dtype == blocks.working_dtype(block.dtype)
-    for part, y in _turned(block, factors[:-1], tile_rows(2 * columns)):
+    for part, y in _turned(block, factors[:-1], tile_rows(2 * columns), random):
         if direct:
             namespace(block).matmul(y, factors[-1], out=left[part])
         else:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
@@ -20,6 +18,7 @@ from workbench.hardware import sampling
 from workbench.monitor import plugin, sampler
 from workbench.monitor.events import Batch, Progress
 from workbench.monitor.wire import unpack
+from workbench.travelling import Travelling
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -33,43 +32,8 @@ _LAST_BATCH = 2.0
 """Seconds that the last batch gets to arrive after the watcher has left."""
 
 
-class _Travelling:
-    """Function of `plugin` that is made of its source text where it arrives.
-
-    A scheduler may run where this package isn't installed or is of another version, so it can't go by name; and under
-    another Python than ours, whose bytecode would crash it, so cloudpickle can't carry it either.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.__name__ = name
-
-    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
-        namespace = {"__name__": "workbench_monitor"}
-        return eval, (f"(lambda names: (exec({_source()!r}, names), names[{self.__name__!r}])[1])({namespace!r})",)
-
-
-@cache
-def _source() -> str:
-    return inspect.getsource(plugin)
-
-
-class _TravellingSampler:
-    """`sampler.GpuSampler`, which is made of source text on each worker as well."""
-
-    def __init__(self, watch: str, interval: float) -> None:
-        self._arguments = (watch, interval)
-
-    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
-        reads, samples = inspect.getsource(sampling), inspect.getsource(sampler)
-        namespaces = {"__name__": "workbench_sampling"}, {"__name__": "workbench_sampler"}
-        return eval, (
-            f"(lambda reading, names: (exec({reads!r}, reading), exec({samples!r}, names), "
-            f"names['GpuSampler'](reading, *{self._arguments!r}))[2])(*{namespaces!r})",
-        )
-
-
-_watch = _Travelling("watch")
-_unwatch = _Travelling("unwatch")
+_watch = Travelling(plugin.watch)
+_unwatch = Travelling(plugin.unwatch)
 
 _feeds: WeakKeyDictionary[Any, tuple[Feed, ...]] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -134,7 +98,7 @@ class Feed:
                 batch_interval=config.seconds("monitor.batch-interval"),
                 sample_interval=config.seconds("monitor.sample-interval"),
                 gpu_watch=gpu_watch,
-                gpu_sampler=dumps(_TravellingSampler(gpu_watch, gpu_interval)),
+                gpu_sampler=dumps(Travelling(sampler.GpuSampler, (Travelling(sampling), gpu_watch, gpu_interval))),
             )
         except BaseException:
             _leave(self)

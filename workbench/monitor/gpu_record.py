@@ -67,7 +67,8 @@ def gpu_table(batch: Batch) -> pa.Table | None:
 
 def with_gpus(batch: Batch, table: pa.Table) -> Batch:
     """A recorded batch with the samples of GPUs in a table."""
-    rows = table.to_pylist()
+    # What no row lacks: one that does is damaged and left out.
+    rows = [row for row in table.to_pylist() if row["host"] and row["time"] and (row["uuid"] or row["reason"])]
     reasons = {row["host"]: NoGpus(row["host"], row["reason"], row["expected"]) for row in rows if row["reason"]}
     return replace(
         batch,
@@ -93,7 +94,7 @@ def _samples(rows: Iterable[dict[str, Any]]) -> Iterable[GpuSample]:
         # Reasons hardly ever change, so all samples share what is read once.
         text = row["absent"]
         if text not in known:
-            known[text] = json.loads(text)
+            known[text] = json.loads(text or "{}")
         throttle = None if row["throttle"] is None else tuple(filter(None, row["throttle"].split(", ")))
         values = {name: row[name] for name in GpuSample.__slots__}
         yield GpuSample(**values | {"absent": known[text], "throttle": throttle})

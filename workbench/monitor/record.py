@@ -41,9 +41,11 @@ Samples of GPUs are in a file of their own: `gpu_record`. `workbench.runs.exchan
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import TracebackType
@@ -54,12 +56,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
-from workbench.errors import BadInputError, NotFoundError
+from workbench.errors import BadInputError, DamagedError, NotFoundError
 from workbench.monitor.events import (
     KINDS,
     NO_TASKS,
     Batch,
     Labels,
+    NoGpus,
     Progress,
     Tasks,
     WorkerSample,
@@ -124,12 +127,15 @@ _ROWS = 250_000
 
 _STATUS = ("ok", "erred")
 
+_MOST_WAITING = 2**27
+"""Bytes of events that wait for room on the disk: some millions of tasks."""
+
 
 class Recorder:
     """Writes batches to `path` (Parquet) as they come, so that a killed process loses at most its last batch.
 
     Until `close` the events are in a stream beside `path`, which `read_events` reads just as well. Give `write` to a
-    feed: `Feed(client, on_batch=recorder.write)`.
+    feed: `Feed(client, on_batch=recorder.write)`. Where nothing can be written, events wait in memory until it can be.
     """
 
     def __init__(self, path: Path) -> None:
@@ -138,6 +144,8 @@ class Recorder:
         self._events = _Stream(path, STREAM_SCHEMA)
         self._gpus: _Stream | None = None
         self._closed = False
+        self.problem: str | None = None
+        """What the record lacks, and why, in a sentence; None where it is whole. Known after `close`."""
 
     def write(self, batch: Batch) -> None:
         """Add a batch. One that comes after `close` is left out."""
@@ -156,10 +164,12 @@ class Recorder:
             if self._closed:
                 return
             self._closed = True
-            self._events.close()
-            if self._gpus is not None:
-                self._gpus.close()
-        finish_recording(self.path)
+            why = self._events.close() or (self._gpus and self._gpus.close())
+        if why:
+            self.problem = f"The record of what its workers did has gaps: it could not be written ({why})."
+        # The stream can be read as well, until there is room for the file.
+        with contextlib.suppress(OSError):
+            finish_recording(self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -174,16 +184,44 @@ class _Stream:
     """Arrow stream beside the file that is made of it in the end."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._file = _stream_path(path).open("wb", buffering=0)
-        self._writer = pa.ipc.new_stream(self._file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+        self._path = _stream_path(path)
+        self._file: io.FileIO | None = None
+        self._waiting = io.BytesIO()
+        self._problem: str | None = None
+        self._has_gaps = False
+        self._writer = pa.ipc.new_stream(self._waiting, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+        self._flush()
 
     def write(self, table: pa.Table) -> None:
+        if self._waiting.tell() > _MOST_WAITING and not self._flush():
+            self._has_gaps = True
+            return
         for part in table.combine_chunks().to_batches():
             self._writer.write_batch(part)
+        self._flush()
 
-    def close(self) -> None:
+    def close(self) -> str | None:
+        """Write all that waits; why something is missing, None where nothing is."""
         self._writer.close()
-        self._file.close()
+        complete = self._flush()
+        if self._file is not None:
+            self._file.close()
+        return self._problem if self._has_gaps or not complete else None
+
+    def _flush(self) -> bool:
+        """Write what waits, as much as goes: a stream is read up to its last whole batch; whether that was all."""
+        left = self._waiting.getvalue()
+        try:
+            if self._file is None:
+                self._file = self._path.open("wb", buffering=0)
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as err:
+            self._problem = err.strerror or str(err)
+        self._waiting.seek(0)
+        self._waiting.truncate()
+        self._waiting.write(left)
+        return not left
 
 
 def finish_recording(path: Path) -> None:
@@ -208,10 +246,14 @@ def _finish(
     if not stream.exists():
         return
     temporary = path.with_name(f".{path.name}")
-    with pyarrow.parquet.ParquetWriter(temporary, final, **options) as writer:
-        for batches in _gathered(_read_stream(stream)):
-            writer.write_table(change(pa.Table.from_batches(batches, schema)))
-    temporary.replace(path)
+    try:
+        with pyarrow.parquet.ParquetWriter(temporary, final, **options) as writer:
+            for batches in _gathered(_read_stream(stream)):
+                writer.write_table(change(pa.Table.from_batches(batches, schema)))
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     stream.unlink()
 
 
@@ -279,8 +321,11 @@ def read_events(path: Path) -> Batch:
     ------
     NotFoundError
         Where nothing was recorded.
+    DamagedError
+        Where the file can't be read. Rows that lack something cost only themselves, and a damaged file of GPUs is told
+        of in `no_gpus`.
     """
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as opened, _readable(path):
         if path.exists():
             file = opened.enter_context(_parquet(path, STREAM_SCHEMA))
             found = _batch(file.schema_arrow.names, file.read)
@@ -289,8 +334,26 @@ def read_events(path: Path) -> Batch:
             found = _batch(table.column_names, table.select)
         else:
             raise NotFoundError(f"No events were recorded at {path}.")
-    gpus = _read(gpu_path(path), GPU_SCHEMA)
-    return found if gpus is None else with_gpus(found, gpus)
+    try:
+        with _readable(gpu_path(path)):
+            gpus = _read(gpu_path(path), GPU_SCHEMA)
+            return found if gpus is None else with_gpus(found, gpus)
+    except DamagedError as err:
+        return replace(found, no_gpus=(NoGpus("", str(err), expected=True),))
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Say in a DamagedError that a file can't be read, whatever of the many things that may be wrong with it is."""
+    try:
+        if path.exists():
+            check_record(path, most_rows=2**62, most_bytes=2**62)
+        yield
+    except NotFoundError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError, BadInputError) as err:
+        said = str(err).splitlines()[0][:120] if str(err) else type(err).__name__
+        raise DamagedError(f"{path.name} can't be read, so what it held is lost: it {said}") from err
 
 
 def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
@@ -368,6 +431,14 @@ _COLUMNS_OF = {
 }
 
 
+_NEEDED = {
+    "task": ("name", "worker", "thread", "kind", "start", "stop", "duration", "nbytes", "status"),
+    "worker": WorkerSample.__slots__,
+    "progress": _COLUMNS_OF["progress"],
+}
+"""What every row of an event has; one that lacks it is damaged and left out."""
+
+
 def _tables(batch: Batch) -> Iterable[pa.Table]:
     yield _table("task", batch.time, len(batch.tasks), _task_columns(batch.tasks))
     yield _table(
@@ -434,10 +505,14 @@ def _batch(names: Sequence[str], read: Callable[[list[str]], pa.Table]) -> Batch
     def rows(event: str) -> pa.Table:
         """Rows of one event, in its own columns: each that isn't looked at costs what memory costs at its first use."""
         table = read([name for name in _COLUMNS_OF[event] if name in names])
-        return table.filter(pc.equal(told["event"], event))
+        table = table.filter(pc.equal(told["event"], event))
+        for name in _NEEDED[event]:
+            if name in table.column_names and table[name].null_count:
+                table = table.filter(pc.is_valid(table[name]))
+        return table
 
     return Batch(
-        time=float(times.max()) if len(times) else 0.0,
+        time=float(np.nanmax(times, initial=0.0)),
         tasks=_tasks(rows("task")),
         samples=_samples(rows("worker")),
         progress=_last_progress(rows("progress")),
@@ -449,7 +524,7 @@ def _tasks(table: pa.Table) -> Tasks:
     if not table.num_rows:
         return NO_TASKS
     kind, status = _labels(table["kind"]), _labels(table["status"])
-    kinds = np.array([KINDS.index(value) for value in kind.values], np.int8)
+    kinds = np.array([KINDS.index(value if value in KINDS else "other") for value in kind.values], np.int8)
     erred = np.array([value == "erred" for value in status.values])
     start = _seconds(table["start"])
     packed = "duration" in table.column_names

@@ -30,14 +30,14 @@ class GpuSampler(WorkerPlugin):
     Parameters
     ----------
     reading
-        The names of `workbench.hardware.sampling`.
+        The module `workbench.hardware.sampling`.
     watch
         What these samples are for; GPUs are shared out among all samplers of one watch on a host.
     interval
         Seconds between two samples of a GPU.
     """
 
-    def __init__(self, reading: dict[str, Any], watch: str, interval: float) -> None:
+    def __init__(self, reading: Any, watch: str, interval: float) -> None:
         self._reading = reading
         self._watch = watch
         self._interval = interval
@@ -50,7 +50,7 @@ class GpuSampler(WorkerPlugin):
             "watch": self._watch,
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "pids_known": self._reading["own_processes_named"](),
+            "pids_known": self._reading.own_processes_named(),
         }
         self._send = lambda message: worker.log_event(TOPIC, about | message)
         threading.Thread(target=self._run, name="workbench-gpus", daemon=True).start()
@@ -61,8 +61,8 @@ class GpuSampler(WorkerPlugin):
 
     def _run(self) -> None:
         try:
-            devices = self._reading["Devices"]()
-        except self._reading["NoGpusError"] as err:
+            devices = self._reading.Devices()
+        except self._reading.NoGpusError as err:
             self._tell({"nothing": str(err), "expected": err.expected})
             return
         try:
@@ -72,7 +72,7 @@ class GpuSampler(WorkerPlugin):
             devices.close()
 
     def _sample(self, shares: _Shares) -> None:
-        slow = self._reading["SLOW"]
+        slow = self._reading.SLOW
         n_ticks = max(1, round(slow / self._interval))
         tick, due = 0, time.monotonic()
         try:

@@ -98,7 +98,7 @@ class ClusterItem:
         self.stop_button.label = {"starting": "Cancel", "failed": "Dismiss", "lost": "Dismiss"}.get(
             record.status, "Stop"
         )
-        self.stop_button.disabled = record.status == "stopping"
+        self.stop_button.disabled = record.status in ("stopping", "unknown")
         if was is None or was.n_workers_expected != record.n_workers_expected:
             self.n_workers.value = record.n_workers_expected or record.spec.n_workers
 
@@ -125,6 +125,8 @@ def _described(record: ClusterRecord) -> str:
     if record.status in ("failed", "lost"):
         tail = folded("Last lines of its log", code("\n".join(record.log_tail))) if record.log_tail else ""
         return head + sentence(record.message or "", "bad") + tail
+    if record.status == "unknown":
+        return head + sentence(record.message or "", "muted")
     return head + sentence(_size(record), "muted") + _lease(record) + folded("Connect", _connecting(record))
 
 
@@ -139,6 +141,8 @@ def _stage(record: ClusterRecord) -> tuple[float, float, str]:
 
 
 def _size(record: ClusterRecord) -> str:
+    from workbench.clusters.records import memory_words
+
     spec = record.spec
     there = (
         f"{record.n_workers} of {record.n_workers_expected}" if record.n_workers != record.n_workers_expected else ""
@@ -147,7 +151,7 @@ def _size(record: ClusterRecord) -> str:
     n_workers = there or str(record.n_workers)
     workers = "worker" if n_workers == "1" else "workers"
     threads = "thread" if spec.threads_per_worker == 1 else "threads"
-    memory = f"{format_bytes(record.n_workers * spec.memory_limit)} ({format_bytes(spec.memory_limit)} each)"
+    memory = f"{memory_words(record)} ({format_bytes(spec.memory_limit)} each)"
     return f"{n_workers} {workers}{adaptive} × {spec.threads_per_worker} {threads}, {memory}, {spec.protocol}"
 
 

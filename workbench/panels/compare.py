@@ -147,13 +147,9 @@ class Compare:
         self, workload: str, parameters: Mapping[str, Any] | str | None = None, **options: Any
     ) -> Comparison:
         """Start a comparison and show it."""
-        agreed = self.agreed.value
-
-        def ask(told: str) -> None:
-            if not agreed:
-                raise BadInputError(f"{told} Say that you agree, or leave UCX out.")
-
-        started = await asyncio.to_thread(self._session.compare, workload, parameters, ask=ask, **options)
+        started = await asyncio.to_thread(
+            self._session.compare, workload, parameters, agreed=self.agreed.value, **options
+        )
         self.refresh()
         self.show(started.id)
         return started

@@ -31,23 +31,26 @@ class Form:
             name: _widget(name, _plain(field, schema)) for name, field in schema.get("properties", {}).items()
         }
         self._defaults = {name: widget.value for name, widget in self.widgets.items()}
+        self._base = self._defaults
         if on_change is not None:
             for widget in self.widgets.values():
                 when_changed(widget, on_change)
         self.view = pn.FlexBox(*self.widgets.values(), sizing_mode="stretch_width", gap="0 8px")
 
     def values(self) -> dict[str, Any]:
-        """Values that differ from the defaults; what was left empty is left out."""
+        """Values that differ from those it began from; what was left empty is left out."""
         return {
             name: value
             for name, widget in self.widgets.items()
-            if (value := _given(widget.value)) is not None and value != self._defaults[name]
+            if (value := _given(widget.value)) is not None and value != self._base[name]
         }
 
-    def reset(self) -> None:
-        """Fill in the defaults."""
+    def begin_from(self, **values: Any) -> None:
+        """Fill in these values, and the defaults of the others."""
         for name, value in self._defaults.items():
             self.widgets[name].value = value
+        self.set(**values)
+        self._base = {name: widget.value for name, widget in self.widgets.items()}
 
     def set(self, **values: Any) -> None:
         """Fill in these values."""

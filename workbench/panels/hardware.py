@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import panel as pn
 from dask.utils import format_bytes
 
-from workbench.errors import BadInputError, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.panels.forms import Form
 from workbench.panels.look import (
     STYLE,
@@ -127,9 +127,10 @@ class Hardware:
         """Start the cluster that is planned."""
         with busy(self.start_button), self.notice.telling():
             spec = self._spec(self.picker.values())
-            _check_consent(spec, self.consent.value)
             name = self.name.value.strip() or None
-            record = await asyncio.to_thread(self._session.start, spec, name=name, force=self.force.value)
+            record = await asyncio.to_thread(
+                self._session.start, spec, name=name, force=self.force.value, agreed=self.consent.value
+            )
             self.name.value = ""
             self._on_start(record)
 
@@ -173,14 +174,6 @@ class Hardware:
             width=90,
         )
         return pn.Row(self.profiles[profile.name], html(sentence(profile.reason or profile.summary, "muted")), margin=0)
-
-
-def _check_consent(spec: ClusterSpec, agreed: bool) -> None:
-    from workbench.clusters.plan import consent as asked
-
-    told = asked(spec)
-    if told is not None and not agreed:
-        raise BadInputError(f"{told} Say that you agree, or choose another profile.")
 
 
 class GpuPicker:

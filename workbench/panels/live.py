@@ -7,15 +7,16 @@ import sys
 import time
 from collections import deque
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import panel as pn
 from bokeh.core.property.descriptors import UnsetValueError
 from bokeh.models import ColumnDataSource, CustomJS, Plot
-from dask.utils import format_bytes
 
 from workbench.errors import BadInputError
+from workbench.figures import samples
 from workbench.panels import cells
 from workbench.panels.loading import load_once
 from workbench.panels.look import button, html, row, sentence
@@ -152,7 +153,7 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         return self._figure.layout.sources[name]
 
     def close(self) -> None:
-        """Draw no more. What is shown stays. Done by itself when its cell is run again."""
+        """Draw what has come, and then no more: it stays. Done by itself when its cell is run again."""
         self._redraw.stop()
 
     def __enter__(self) -> Self:
@@ -223,10 +224,10 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self._waiting.append(batch)
         self._redraw.wake()
 
-    def _draw(self) -> None:
-        """Take what came into the figure, and send it to the page."""
+    def _draw(self) -> bool:
+        """Take what came into the figure, and send it to the page; false while that doesn't listen."""
         if not self._view.connected or _is_being_imported("pandas"):
-            return
+            return False
         if self._wanted is not None:
             theme, self._wanted = self._wanted, None
             self._change_theme(theme)
@@ -245,6 +246,7 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
                 (start, end), self._moved = self._moved, None
                 self._apply(self._figure.show_range(start, end, self._width()))
         pn.io.push_notebook(self._pane)
+        return True
 
     def _take(self, batches: list[Batch]) -> None:
         self._figure.feed(batches)
@@ -329,6 +331,7 @@ class Watch(Figure):
         super().__init__(simulated=_simulated(client), **options)
         self.client = client
         self._feed: Feed | None = None
+        self._workers = samples.Workers()
         self._said = ""
         self.open()
 
@@ -346,30 +349,30 @@ class Watch(Figure):
             self._feed.start()
 
     def close(self) -> None:
-        """Watch no more. What is shown stays. Done by itself when its cell is run again."""
-        super().close()
+        """Watch no more. What happened until now is shown, and stays. Done by itself when its cell is run again."""
         feed, self._feed = self._feed, None
-        if feed is None:
+        if feed is not None and self.client.asynchronous:
+            self._in_its_loop(feed.aclose()).add_done_callback(lambda _: self._redraw.stop())
             return
-        if self.client.asynchronous:
-            self._in_its_loop(feed.aclose())
-        else:
+        if feed is not None:
             feed.close()
+        super().close()
 
-    def _in_its_loop(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, self.client.loop.asyncio_loop)
+    def _in_its_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.client.loop.asyncio_loop)
 
     def _take(self, batches: list[Batch]) -> None:
         super()._take(batches)
         for batch in batches:
-            if batch.samples:
-                self._said = _summary(batch)
+            self._workers.feed(batch.samples)
+        self._said = self._workers.status().get("summary", "")
 
     def _tell(self) -> None:
         text = {
             "running": self._said,
             "connecting": "The scheduler doesn't answer; trying again.",
         }.get(self.client.status, "The client is closed, so there is nothing more to watch.")
+        self._pause_button.visible = self._redraw.running
         if sentence(text, "muted") != self._status.object:
             self._status.object = sentence(text, "muted")
 
@@ -453,9 +456,7 @@ class Beside(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         if theme not in THEMES:
             raise BadInputError(f"theme is {theme!r:.40}. Give 'light' or 'dark'.")
         runs = [_run(run), _run(other)]
-        records = [
-            Record(f"{each.workload} on {each.cluster}, {each.id}", _recorded(each), each.seconds) for each in runs
-        ]
+        records = [Record(f"{each.title} on {each.cluster}, {each.id}", _recorded(each), each.seconds) for each in runs]
         super().__init__()
         load_once(inline)
         self._pane = pn.pane.Bokeh(BesideFigure(records, theme).model, sizing_mode="stretch_width", margin=0)
@@ -511,15 +512,3 @@ def _recorded(run: Run) -> Batch:
 def _is_being_imported(module: str) -> bool:
     """Whether a cell is importing this module: Bokeh uses pandas as soon as there is something of that name."""
     return bool(getattr(getattr(sys.modules.get(module), "__spec__", None), "_initializing", False))
-
-
-def _summary(batch: Batch) -> str:
-    latest = {sample.worker: sample for sample in batch.samples}.values()
-    memory, limit = sum(sample.memory for sample in latest), sum(sample.memory_limit for sample in latest)
-    held = f"{format_bytes(memory)} of {format_bytes(limit)}" if limit else format_bytes(memory)
-    spilled = sum(sample.spilled for sample in latest)
-    workers = "1 worker" if len(latest) == 1 else f"{len(latest)} workers"
-    return " · ".join(
-        [workers, f"{sum(sample.cpu for sample in latest):.0f} % CPU", held]
-        + ([f"{format_bytes(spilled)} spilled"] if spilled else [])
-    )

@@ -13,6 +13,7 @@ from dask.utils import format_bytes
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.markup import values_html
 from workbench.panels.look import STYLE, Notice, bar, busy, button, card, code, folded, html, row, sentence, sentences
+from workbench.runs.store import SIMULATED
 
 if TYPE_CHECKING:
     from workbench.runs.store import Run
@@ -106,8 +107,9 @@ def _origin(run: Run) -> str:
 
 def _described(run: Run) -> str:
     tone = {"done": "good", "failed": "bad", "lost": "bad"}.get(run.status, "muted")
+    mark = SIMULATED if run.simulated else ""
     head = (
-        f'<p><span class="name">{escape(run.workload)}</span> on {escape(run.cluster)}'
+        f'<p><span class="name">{escape(mark + run.title)}</span> on {escape(run.cluster)}'
         f'<span class="tag {tone}">{escape(run.status)}</span> <small>{escape(run.id + _origin(run))}</small></p>'
     )
     if run.active:
@@ -115,12 +117,23 @@ def _described(run: Run) -> str:
     if run.error:
         first, _, rest = run.error.partition("\n")
         return head + sentence(first, "bad") + (code(rest) if rest else "")
-    return head + _answer(run) + _check(run) + _accuracy(run) + _where(run) + _details(run)
+    return (
+        head
+        + _answer(run)
+        + sentence(run.beside_text or "", "muted")
+        + _check(run)
+        + _accuracy(run)
+        + _where(run)
+        + _details(run)
+    )
 
 
 def _progress(run: Run) -> str:
     so_far = "" if run.started is None else f", {time.time() - run.started:.0f} s"
     total = run.progress.total
+    if ((run.needs or {}).get("n_rounds") or 1) > 1 and total:
+        # Each pass adds its tasks when it begins: a share of those that are known would go backwards.
+        return sentence(f"{run.progress.done} {run.progress.unit} done, more come with each pass{so_far}")
     label = f"{run.progress.done} of {total} {run.progress.unit}{so_far}" if total else f"{run.status} …"
     parts = "".join(bar(count.done, count.total, f"{name} {count.done}/{count.total}") for name, count in _kinds(run))
     return bar(run.progress.done, total, label) + (folded("By kind", parts) if parts else "")
@@ -138,7 +151,8 @@ def _answer(run: Run) -> str:
         took.append(f"value {result['value']:.10g}")
     values = result.get("singular_values")
     shown = ", ".join(f"{value:.4f}" for value in values or ())
-    return sentence(" · ".join(took)) + (sentence(f"Singular values: {shown}") if values else "")
+    mark = SIMULATED if run.simulated else ""
+    return sentence(mark + " · ".join(took)) + (sentence(f"Singular values: {shown}") if values else "")
 
 
 def _check(run: Run) -> str:

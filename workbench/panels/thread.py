@@ -8,6 +8,7 @@ thing after the other, while the kernel does something else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import logging
@@ -62,9 +63,16 @@ def is_here() -> bool:
 
 
 class Redraw:
-    """Calls `draw` in the panels' thread soon after each `wake`, and now and then, from `start` until `stop`."""
+    """Calls `draw` in the panels' thread soon after each `wake`, and now and then, from `start` until `stop`.
 
-    def __init__(self, draw: Callable[[], None]) -> None:
+    Parameters
+    ----------
+    draw
+        Returns whether it could draw: a page listens only when the cell that displays it has ended. What came before
+        `stop` is drawn when it does, which may be later.
+    """
+
+    def __init__(self, draw: Callable[[], bool]) -> None:
         self.running = False
         self._draw = draw
         self._awake = asyncio.Event()
@@ -73,28 +81,33 @@ class Redraw:
     def start(self) -> None:
         """Begin to draw."""
         self.running = True
+        if self._task is not None:
+            self._task.cancel()
         self._task = soon(self._run)
 
     def stop(self) -> None:
-        """Draw no more; from any thread."""
+        """Draw what has come, and then no more; from any thread."""
         self.running = False
-        if self._task is not None:
-            self._task.cancel()
+        self.wake()
 
     def wake(self) -> None:
         """Have something drawn; from any thread."""
         loop().call_soon_threadsafe(self._awake.set)
 
     async def _run(self) -> None:
-        while self.running:
+        while True:
             self._awake.clear()
-            try:
-                self._draw()
-            except Exception:  # noqa: BLE001
-                # One drawing that goes wrong must not end the watching, and nobody waits for it.
-                _log.exception("A figure could not be drawn")
+            is_last = not self.running
+            if self._drawn() and is_last:
+                return
             await asyncio.sleep(_GAP)
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._awake.wait(), _TICK)
-            except TimeoutError:
-                continue
+
+    def _drawn(self) -> bool:
+        try:
+            return self._draw()
+        except Exception:  # noqa: BLE001
+            # One drawing that goes wrong must not end the watching, and nobody waits for it.
+            _log.exception("A figure could not be drawn")
+            return True

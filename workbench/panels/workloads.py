@@ -56,6 +56,7 @@ class Workloads:
         self.notice = Notice()
         self.needs = html()
         self.run_button = button("Run", self.run, primary=True, disabled=True)
+        self.calibrate_button = button("Calibrate", self.calibrate, visible=False)
         self.force = consent("Run it although it won't fit", visible=False)
         self.agreed = consent("agreed: the network is trusted", visible=False)
         self._about = html()
@@ -72,7 +73,7 @@ class Workloads:
             self._about,
             self._form,
             self.needs,
-            row(self.run_button, self.force, self.agreed),
+            row(self.run_button, self.calibrate_button, self.force, self.agreed),
             self.notice.view,
         )
         if titles:
@@ -93,6 +94,10 @@ class Workloads:
             self.run_button.disabled = not ready
             self.refresh()
 
+    def values(self) -> dict[str, Any]:
+        """Parameters as they are chosen."""
+        return self.form.values() | ({"preset": self.preset.value} if self.preset.value else {})
+
     def refresh(self) -> None:
         """Say what the workload would need with these parameters."""
         self.notice.clear()
@@ -100,11 +105,13 @@ class Workloads:
             return
         self.needs.object = ""
         try:
-            found = self._session.needs(self.shown, self.form.values(), self.cluster.value)
+            found = self._session.needs(self.shown, self.values(), self.cluster.value)
         except WorkbenchError as err:
-            missing = not self.form.values()
+            missing = not self.values()
             self.notice.say(str(err), "muted" if missing else "bad")
             return
+        self.run_button.disabled = self.cluster.value is None or found.verdict == "can't run"
+        self.calibrate_button.visible = found.calibrate
         self._ask_first(too_big=found.verdict == "won't fit", consent=found.consent)
         where = "" if self.cluster.value else sentence("No cluster is ready: start one to run this.", "muted")
         self.needs.object = (
@@ -120,12 +127,20 @@ class Workloads:
         with busy(self.run_button), self.notice.telling():
             if self.cluster.value is None:
                 raise BadInputError("No cluster is ready. Start one first.")
-            values = self.form.values()
-            if self.agreed.visible and not self.agreed.value:
-                raise BadInputError("Nothing was started. Say that you agree, or leave UCX out.")
-            force = self.force.value
-            run = await asyncio.to_thread(self._session.run, self.shown, values, self.cluster.value, force=force)
+            values = self.values()
+            chosen = {"force": self.force.value, "agreed": self.agreed.value}
+            run = await asyncio.to_thread(self._session.run, self.shown, values, self.cluster.value, **chosen)
             self._on_run(run)
+
+    async def calibrate(self) -> None:
+        """Measure the chosen cluster, so that the forecast can tell how long it takes."""
+        with busy(self.calibrate_button), self.notice.telling():
+            if self.cluster.value is None:
+                raise BadInputError("No cluster is ready. Start one first.")
+            self.notice.say(f"Measuring {self.cluster.value}, some seconds …")
+            found = await self._session.calibrate_apart(self.cluster.value)
+            self.refresh()
+            self.notice.say(f"Measured: {found.describe()}.", "good")
 
     def _ask_first(self, *, too_big: bool, consent: str | None) -> None:
         """Offer to run what won't fit or needs agreement; a yes to one choice of parameters is none to the next."""
@@ -133,18 +148,21 @@ class Workloads:
         self.force.value = self.agreed.value = False
 
     def _use_preset(self) -> None:
-        """Fill the form with what somebody has used before; with none, leave it as it is."""
-        template = self._session.workload(self.shown)
-        for preset in template.presets:
-            if preset.name == self.preset.value:
-                self.form.reset()
-                self.form.set(**preset.parameters)
-                self.refresh()
+        """Begin from what somebody has used before, or from the defaults."""
+        chosen = self._session.workload(self.shown)
+        theirs = chosen.preset(self.preset.value).parameters if self.preset.value else {}
+        # How large it is follows from the scale, or from what is typed into one of these.
+        open_ = dict.fromkeys(("size", "shape", "chunks"), "") if theirs else {}
+        self.form.begin_from(**{**theirs, **open_})
+        self.refresh()
 
     def _show_workload(self) -> None:
         template = self._session.workload(self.workload.value)
         if template.name not in self._forms:
-            self._forms[template.name] = Form(template.schema(), self.refresh)
+            schema = template.schema()
+            # Presets have a field of their own, with titles.
+            schema["properties"].pop("preset", None)
+            self._forms[template.name] = Form(schema, self.refresh)
         self.shown = template.name
         self._about.object = (
             prose(template.summary)

@@ -34,7 +34,7 @@ from typing import IO, Any
 from pydantic import ValidationError
 
 from workbench import __version__, config
-from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.errors import BadInputError, ConflictError, NotFoundError, whole
 from workbench.runs import store
 from workbench.runs.store import Imported, Run
 
@@ -67,7 +67,7 @@ def export_run(run: Run, path: Path, *, replace: bool = False) -> Path:
         raise ConflictError(f"{path} is there already. Give another name, or --force to replace it.")
     if not path.parent.is_dir():
         raise NotFoundError(f"There is no folder {path.parent}. Make it first, or give another one.")
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".workbench-export-") as place:
+    with config.writing(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=".workbench-export-") as place:
         temporary = Path(place) / "run.zip"
         with temporary.open("wb") as file:
             write_run(run, file)
@@ -81,7 +81,8 @@ def write_run(run: Run, file: IO[bytes]) -> None:
     if (folder / "events.arrows").exists():
         from workbench.monitor.record import finish_recording
 
-        finish_recording(folder / "events.parquet")
+        with config.writing(folder / "events.parquet"):
+            finish_recording(folder / "events.parquet")
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("run.json", json.dumps(_description(run), indent=1))
         for name in MEMBERS[1:]:
@@ -115,7 +116,7 @@ def import_run(path: Path | IO[bytes], *, new_id: bool = False, name: str | None
         raise NotFoundError(f"There is no file '{path}'. Give one that workbench export wrote.")
     parent = config.data_folder()
     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(dir=parent, prefix=".import-") as place:
+    with config.writing(parent), tempfile.TemporaryDirectory(dir=parent, prefix=".import-") as place:
         folder = Path(place)
         _unpack(path, folder, name)
         run = _read_run(folder, name)
@@ -137,7 +138,7 @@ def _description(run: Run) -> dict[str, Any]:
         "exported": time.time(),
         "machine": run.imported.machine if run.imported else socket.gethostname(),
         "package": __version__,
-        "run": run.model_dump(mode="json", exclude={"pid", "pid_created", "place", "imported", "cost"}),
+        "run": run.model_dump(mode="json", exclude={"pid", "pid_created", "place", "imported", "cost", "title"}),
     }
 
 
@@ -233,7 +234,7 @@ def _check_tables(folder: Path, name: str) -> None:
         try:
             check_record(folder / member, most_rows=MOST_ROWS, most_bytes=2 * MOST_BYTES)
         except (pa.ArrowException, OSError) as err:
-            said = str(err).splitlines()[0][:120] if str(err) else "no Parquet"
+            said = whole(str(err), 200) or "no Parquet"
             raise BadInputError(f"The {member} in {name} can't be read ({said}).") from err
         except BadInputError as err:
             raise BadInputError(f"The {member} in {name} {err}") from err

@@ -7,7 +7,7 @@ from typing import Any
 
 from dask.utils import format_bytes, key_split
 
-from workbench.errors import NotFoundError, WorkbenchError
+from workbench.errors import NotFoundError, WorkbenchError, whole
 from workbench.runs.store import Run
 
 _LESS_MEMORY = "Use smaller chunks or a smaller size, or a cluster with more memory for each worker."
@@ -28,14 +28,14 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
     if _killed_worker(error):
         return _killed(error, run)
     if isinstance(error, MemoryError):
-        return f"A task needed more memory than there was ({_first_line(error)}). {_LESS_MEMORY}"
+        return f"A task needed more memory than there was ({_said(error)}). {_LESS_MEMORY}"
     if lost_connection(error):
         return f"The connection to the cluster {run.cluster} was lost. See its log: workbench logs {run.cluster}"
     text = str(error).strip()
     # A workload that finds fault with its data says so in a sentence of its own, which needs no name of a class.
     if isinstance(error, ValueError) and text.endswith(".") and "\n" not in text:
         return text
-    return f"{_first_line(error)} The traceback is in the log: workbench show {run.id} --log"
+    return f"{_lacking(error) or _said(error)} The traceback is in the log: workbench show {run.id} --log"
 
 
 def _killed(error: Any, run: Run) -> str:
@@ -88,6 +88,16 @@ def lost_connection(error: BaseException) -> bool:
     return isinstance(error, (CancelledError, ConnectionError, TimeoutError)) or "Comm" in type(error).__name__
 
 
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().split("\n")[0].strip()
+def _lacking(error: BaseException | None) -> str | None:
+    """Sentence on a package that isn't where the tasks are; None where that isn't what went wrong."""
+    while error is not None and not isinstance(error, ModuleNotFoundError):
+        error = error.__cause__
+    if error is None or error.name is None:
+        return None
+    package = error.name.partition(".")[0]
+    return f"The package {package} isn't installed where scheduler and workers run. Install it in their environment."
+
+
+def _said(error: BaseException) -> str:
+    text = whole(str(error))
     return f"{type(error).__name__}: {text}".rstrip(". ") + "." if text else f"{type(error).__name__}."

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from workbench.errors import NotFoundError
+from workbench.errors import NotFoundError, StorageError
 from workbench.monitor.energy import Meter
 from workbench.runs import store
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _INTERVAL = 0.1  # seconds
 
 _BEFORE_WRITING = 2.0
-"""Seconds until what writes is loaded: that takes a core for as long as a small run."""
+_BEFORE_WRITING_ALONE = 20.0
+"""Seconds until what writes is loaded: that takes a core for as long as a small run, and 1 % of one of this length."""
 
 
 class Recording:
@@ -47,6 +48,8 @@ class Recording:
         self._on_batch = on_batch
         self._feed: Feed | None = None
         self._meter = Meter()
+        self.problem: str | None = None
+        """What the record lacks, and why, in a sentence; None where it is whole, at the end of the block."""
         self._waiting: deque[Batch] = deque()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._record, name="recorder")
@@ -76,7 +79,7 @@ class Recording:
             self._on_batch(batch)
 
     def _record(self) -> None:
-        ended = self._ended.wait(_BEFORE_WRITING)
+        ended = self._ended.wait(_BEFORE_WRITING_ALONE if self._alone else _BEFORE_WRITING)
         from workbench.monitor.record import Recorder, leave_pandas_out
 
         if self._alone:
@@ -86,8 +89,9 @@ class Recording:
                 while self._waiting:
                     recorder.write(self._waiting.popleft())
                 if ended:
-                    return
+                    break
                 ended = self._ended.wait(_INTERVAL)
+        self.problem = recorder.problem
 
     def __enter__(self) -> Self:
         return self
@@ -115,15 +119,18 @@ def sign_of_life(run_id: str) -> Iterator[None]:
         ended.set()
 
 
-def diagnose(run_id: str) -> None:
-    """Tell where the time went, when whoever waited for the answer has it, and the events are whole."""
+def diagnose(run_id: str, problem: str | None = None) -> None:
+    """Tell where the time went, when whoever waited for the answer has it, and the events are whole.
+
+    What can't be written is found again by whoever reads the run. `problem` says what the record of events lacks.
+    """
     from workbench.runs.explaining.diagnosis import diagnosis
 
     # It may have been deleted by now.
-    with contextlib.suppress(NotFoundError):
-        found = diagnosis(store.get(run_id))
-        if found is not None:
-            store.update(run_id, diagnosis=found)
+    with contextlib.suppress(NotFoundError, StorageError):
+        run = store.get(run_id)
+        notes = (*run.notes, problem) if problem else run.notes
+        store.update(run_id, diagnosis=diagnosis(run), notes=notes)
 
 
 def versions() -> dict[str, str]:

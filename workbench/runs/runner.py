@@ -17,35 +17,23 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-import cloudpickle
 import psutil
 
-from workbench.errors import FailedError
-from workbench.runs import counting, places, store, transfers
-from workbench.runs.counting import (
-    GroupCount,
-    executing_keys,
-    finished,
-    group_counts,
-    progress_of,
-    unwanted,
-    worker_addresses,
-)
+from workbench import config, remote
+from workbench.errors import FailedError, NotFoundError, StorageError
+from workbench.runs import places, store, transfers
+from workbench.runs.counting import GroupCount, finished, progress_of
 from workbench.runs.explaining import metrics
 from workbench.runs.forecasting.forecast import size_of
 from workbench.runs.recording import Recording, diagnose, sign_of_life, versions
 from workbench.runs.store import Check, Progress, Run
+from workbench.travelling import Travelling, machine_elsewhere, make_ready
 
 if TYPE_CHECKING:
     from distributed import Client
 
-# The scheduler may have been started by another version of this package.
-cloudpickle.register_pickle_by_value(counting)
-cloudpickle.register_pickle_by_value(transfers)
-cloudpickle.register_pickle_by_value(places)
-cloudpickle.register_pickle_by_value(metrics)
-
-_PROGRESS_INTERVAL = 0.2  # seconds
+_PROGRESS_INTERVAL = 0.5  # seconds; each look takes the runner and the scheduler some milliseconds of a processor
+_PATIENCE = 3600.0  # seconds for which a run waits for room on the disk, or for the database
 _DEVICES_INTERVAL = 1.0  # seconds between two looks at what the cluster's host says of its GPUs
 _CANCEL_GRACE = 3.0  # seconds that a worker gets to finish the task it is in
 _WORKER_ANSWER = 2.0  # seconds that a worker gets to say what it executes
@@ -60,18 +48,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     (run_id,) = sys.argv[1:] if arguments is None else arguments
     signal.signal(signal.SIGTERM, _raise_cancelled)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    run = store.claim(run_id, os.getpid(), psutil.Process().create_time())
+    run = config.patiently(lambda: store.claim(run_id, os.getpid(), psutil.Process().create_time()), _PATIENCE)
     if run is None:
         return 1
     events = store.folder(run_id) / "events.parquet"
     with sign_of_life(run_id), Recording(events, alone=True) as recording:
         changes = _outcome(run, recording)
         _ignore_cancellation()
-        counted = store.get(run_id).progress.model_copy(update={"stage": None})
+        counted = store.overlaid(run).progress.model_copy(update={"stage": None})
         # Whoever waits for the answer has it before the events are in their final form.
         ended = {"progress": counted, "stopped": time.time(), "energy": recording.energy()}
-        store.update(run_id, only_if=store.ACTIVE, **ended, **changes)
-    diagnose(run_id)
+        # It may have been deleted by now.
+        with contextlib.suppress(NotFoundError):
+            store.keep(run_id, patience=_PATIENCE, **ended, **changes)
+    diagnose(run_id, recording.problem)
     return 0 if changes["status"] == "done" else 1
 
 
@@ -87,7 +77,8 @@ def _outcome(run: Run, recording: Recording) -> dict[str, Any]:
         return {"status": "cancelled"}
     except Exception as err:  # noqa: BLE001  the one place where a runner turns what went wrong into a sentence
         _ignore_cancellation()
-        traceback.print_exc()
+        with contextlib.suppress(OSError):  # of a log on a full disk
+            traceback.print_exc()
         return {"status": "failed", "error": _explain(err, run)}
 
 
@@ -98,29 +89,28 @@ def _conducted(run: Run) -> dict[str, Any]:
 
     chosen = template(run.workload)
     parameters = chosen.validate(run.parameters, **size_of(run.spec))
-    run = store.update(run.id, status="running", started=time.time(), versions=versions())
+    store.keep(run.id, status="running", started=time.time(), versions=versions())
     began = time.perf_counter()
     with _arrays(run):
         rows, left_out, on_gpu = sweep.conduct(run, parameters.resolved)
-    seconds, progress = time.perf_counter() - began, store.get(run.id).progress
+    seconds, progress = time.perf_counter() - began, store.overlaid(run).progress
     result = _finite(sweep.outcome(rows, left_out))
-    store.update(run.id, seconds=seconds, result=result, on_gpu=on_gpu, progress=progress)
+    store.keep(run.id, seconds=seconds, result=result, on_gpu=on_gpu, progress=progress)
     checked = chosen.check(parameters, {"rows": rows})
     _ignore_cancellation()
     return {"status": "done", "check": Check(passed=bool(checked.passed), what=checked.what)}
 
 
 def _compute(run: Run, recording: Recording) -> dict[str, Any]:
-    from workbench.clusters.connect import connect
     from workbench.workloads.registry import template
 
-    with connect(run.cluster, client_name=f"run-{run.id}") as client, _arrays(run), _counted(run, client):
+    with _connected(run) as client, _arrays(run), _counted(run, client):
         try:
             chosen = template(run.workload)
             parameters = chosen.validate(run.parameters, **size_of(run.spec))
             recording.start(client)
             with _Counter(client, run) as counter, metrics.measuring(client, run.id) as measuring:
-                run = store.update(run.id, status="running", started=time.time(), versions=versions())
+                store.keep(run.id, status="running", started=time.time(), versions=versions())
                 since = transfers.clock(client) if chosen.reports_bandwidth else None
                 began = time.perf_counter()
                 # What a function computes itself has no graph to wait for.
@@ -144,7 +134,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 result |= {"bandwidth": transfers.bandwidth(client, since)}
             # Kept before it is checked: an answer whose check breaks down is still an answer.
             n_bytes = run.needs["bytes_processed"] if run.needs else None
-            store.update(
+            store.keep(
                 run.id,
                 seconds=seconds,
                 bytes=n_bytes,
@@ -153,7 +143,8 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 on_gpu=on_gpu,
                 progress=progress.model_copy(update={"stage": "checking"}),
             )
-            metrics.keep(measuring.measured(_dtypes(collections)), store.folder(run.id))
+            with contextlib.suppress(StorageError):
+                metrics.keep(measuring.measured(_dtypes(collections)), store.folder(run.id))
             checked = chosen.check(parameters, results, client)
             _ignore_cancellation()
         except Cancelled:
@@ -162,6 +153,18 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
         finally:
             recording.stop()
     return {"status": "done", "check": Check(passed=bool(checked.passed), what=checked.what)}
+
+
+@contextlib.contextmanager
+def _connected(run: Run) -> Iterator[Client]:
+    """Client of the run's cluster, on which functions of ours can run."""
+    from workbench.clusters.connect import connect
+
+    with connect(run.cluster, client_name=f"run-{run.id}") as client:
+        elsewhere = machine_elsewhere(make_ready(client))
+        if elsewhere is not None:
+            store.update(run.id, inventory=elsewhere)
+        yield client
 
 
 def _dtypes(collections: dict[str, Any]) -> dict[str, str]:
@@ -262,7 +265,7 @@ class _Counter:
 
     def count(self) -> None:
         """Ask the scheduler."""
-        counts = self._client.run_on_scheduler(group_counts, self._client.id)
+        counts = self._client.run_on_scheduler(Travelling(remote.group_counts), self._client.id)
         self._seen.update({group[0]: group for group in counts})
 
     def _watch(self) -> None:
@@ -307,10 +310,10 @@ async def _workers_in_unwanted_tasks(client: Client) -> list[str] | None:
     """Addresses of workers in tasks that nobody wants any more; None while the scheduler hasn't heard of that."""
     import asyncio
 
-    workers = await client.run_on_scheduler(worker_addresses)
+    workers = await client.run_on_scheduler(Travelling(remote.worker_addresses))
     answers = await asyncio.gather(*(_executing(client, worker) for worker in workers))
     executing = dict(zip(workers, answers, strict=True))
-    return await client.run_on_scheduler(unwanted, executing, client.id)
+    return await client.run_on_scheduler(Travelling(remote.unwanted), executing, client.id)
 
 
 async def _executing(client: Client, worker: str) -> list[Any] | None:
@@ -318,7 +321,8 @@ async def _executing(client: Client, worker: str) -> list[Any] | None:
     import asyncio
 
     try:
-        answers = await asyncio.wait_for(client._run(executing_keys, workers=[worker]), _WORKER_ANSWER)
+        asked = client.run(Travelling(remote.executing_keys), workers=[worker])
+        answers = await asyncio.wait_for(asked, _WORKER_ANSWER)
     except (TimeoutError, OSError):
         return None
     return answers.get(worker)

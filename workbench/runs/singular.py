@@ -32,12 +32,15 @@ def values(result: Mapping[str, Any]) -> Values | None:
     columns = {
         "No.": [str(number) for number in range(1, len(singular) + 1)],
         "Singular value": [_digits(value, bound) for value, bound in zip(singular, bounds, strict=True)],
-        "Relative error ≤": [f"{bound:.1e}" for bound in bounds],
+        "Relative error ≤": [
+            "of the largest: " + f"{absolute:.1e}" if bound is None else f"{bound:.1e}"
+            for bound, absolute in zip(bounds, certificate.get("of_largest") or bounds, strict=True)
+        ],
     }
     variances, shares = (result.get(name) for name in LISTS[1:])
     if variances and shares:
         # A variance is a square, and may be off by twice as much.
-        columns["Variance"] = [_digits(value, 2 * bound) for value, bound in zip(variances, bounds, strict=True)]
+        columns["Variance"] = [_digits(value, bound, 2) for value, bound in zip(variances, bounds, strict=True)]
         columns["Share"] = [f"{100 * share:.2f} %" for share in shares]
     rows = tuple(zip(*columns.values(), strict=True))
     return Values(tuple(columns), rows[:MOST], len(rows[MOST:]))
@@ -48,8 +51,9 @@ def left_out(result: Mapping[str, Any]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in result["dropped"].items()) or "none"
 
 
-def _digits(value: float, bound: float) -> str:
-    """As many digits as are right, and one."""
+def _digits(value: float, bound: float | None, times: int = 1) -> str:
+    """As many digits as are right, and one; few of what can't be told from zero."""
     least, most = _DIGITS
+    bound = 1.0 if bound is None else times * bound
     right = most if bound <= 0 else math.ceil(-math.log10(bound)) + 1
     return f"{value:#.{min(most, max(least, right))}g}"

@@ -51,7 +51,8 @@ class Ratio(NamedTuple):
     """How many times as long one thing takes as another."""
 
     ratio: float
-    """Of the medians."""
+    """Median of all quotients of a time here and a time there: it lies in the interval, as that of the medians may not.
+    """
     low: float | None
     high: float | None
     """Interval of the ratio at `confidence`, None where there is only one time on a side."""
@@ -115,7 +116,8 @@ def ratio(seconds: Sequence[float], reference: Sequence[float]) -> Ratio:
     where the test of Mann and Whitney finds no difference.
     """
     quotients = sorted(each / other for each in seconds for other in reference)
-    middle = statistics.median(seconds) / statistics.median(reference)
+    # Of an even number the geometric mean of the two in the middle: turned round, a ratio is its reciprocal.
+    middle = math.sqrt(quotients[(len(quotients) - 1) // 2] * quotients[len(quotients) // 2])
     n, m = len(seconds), len(reference)
     if n == 1 or m == 1:
         return Ratio(middle, None, None, 0.0, "unsure")
@@ -156,16 +158,6 @@ def cores_for(points: Sequence[tuple[float, float]], seconds: float) -> CoresFor
     if seconds <= law.serial or law.parallel == 0:
         return CoresFor(None, "never")
     return CoresFor(law.parallel / (seconds - law.serial), "extrapolated")
-
-
-def efficiency(first: tuple[float, float], other: tuple[float, float], *, weak: bool = False) -> float:
-    """Share of the ideal that `other`, (cores, seconds), reaches beside `first`.
-
-    Strong scaling: the same work on k times the cores should take a k-th of the time. Weak: k times the work on k
-    times the cores should take the same time.
-    """
-    gain = first[1] / other[1]
-    return gain if weak else gain * first[0] / other[0]
 
 
 def _difference(low: float, high: float, confidence: float) -> Difference:

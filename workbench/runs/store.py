@@ -1,7 +1,8 @@
 """Where every run is kept: one SQLite file in WAL mode, and a folder for each run, in the person's data folder.
 
 The row is the record. While a run is going on, its runner writes `progress.json` beside it a few times a second, and
-every change of the row rewrites that file too: whoever watches the folder sees all that happens.
+every change of the row rewrites that file too: whoever watches the folder sees all that happens. What a runner finds
+is in `answer.json` until it is in the row, so that a database that is locked, or a disk that is full, loses no answer.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ import secrets
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
 
 from workbench import config
 from workbench.clusters import processes
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, WorkbenchError
 
 Status = Literal["starting", "running", "done", "failed", "cancelled", "lost"]
 
@@ -29,15 +30,24 @@ ACTIVE: tuple[Status, ...] = ("starting", "running")
 FORMAT = 1
 """`PRAGMA user_version` of the files that this module writes."""
 
+SIMULATED = "SIMULATED · "
+"""Stands before what comes of GPUs that are simulated."""
+
 WATCHED = "watched"
 """Workload of a run that a notebook or script of the person's computed, while `workbench.watch` recorded it."""
 
-_BUSY_TIMEOUT = 20.0  # seconds that a writer waits for another one
+_BUSY_TIMEOUT = 5.0  # seconds that a writer waits for another one
 _START_GRACE = 60.0  # seconds in which a run must have got a runner
 HEARTBEAT = 10.0
 """Seconds between two signs of life of a runner, for readers on other machines, who can't see its process."""
 _SILENCE = 6 * HEARTBEAT
 _MOST = 2**63 - 1  # what SQLite can count to
+
+Number = Annotated[int, Field(ge=0, le=_MOST)]
+Pid = Annotated[int, Field(gt=0, lt=2**31)]
+"""Of one process: 0 and -1 mean a group of them, or all, to whoever sends a signal."""
+Moment = Annotated[float, Field(ge=0, le=2e11)]
+"""Seconds since the epoch, in years that a calendar knows."""
 
 
 class Count(BaseModel):
@@ -45,8 +55,8 @@ class Count(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    done: int = 0
-    total: int = 0
+    done: Number = 0
+    total: Number = 0
 
 
 class Progress(Count):
@@ -134,6 +144,30 @@ class Suggestion(BaseModel):
     change: str
 
 
+class Peak(BaseModel):
+    """The most that a worker held of its memory while a run went on."""
+
+    model_config = ConfigDict(frozen=True)
+
+    worker: str
+    """Its name."""
+    task: str
+    """What it computed then."""
+    bytes: Number
+    limit: Number
+    """0 where it has none."""
+
+    @property
+    def share(self) -> float:
+        """Of the limit; 0 without one."""
+        return self.bytes / self.limit if self.limit else 0.0
+
+    def text(self) -> str:
+        """Such as "820 of 1074 MB (76 %) by worker 0, in 'sum'"."""
+        of = f" of {self.limit / 1e6:.0f} MB ({100 * self.share:.0f} %)" if self.limit else " MB"
+        return f"{self.bytes / 1e6:.0f}{of} by worker {self.worker}, in '{self.task}'"
+
+
 class Diagnosis(BaseModel):
     """Where the time of a run's workers went, as `runs.explaining.diagnosis` finds it."""
 
@@ -149,6 +183,32 @@ class Diagnosis(BaseModel):
     """The largest share first."""
     source: Literal["spans and events", "events"]
     """Without spans, serialising and the disk are not told from transferring and computing."""
+    peak: Peak | None = None
+    """None where no worker said what it held, as in records of older versions."""
+
+
+class Figure(BaseModel):
+    """Seconds, from low to high, that a text gives for its experiment on one machine."""
+
+    model_config = ConfigDict(frozen=True)
+
+    machine: str
+    seconds: tuple[float, float]
+
+    def words(self) -> str:
+        """Such as '10 to 15 s on sixteen V100'."""
+        return f"{' to '.join(dict.fromkeys(f'{each:g}' for each in self.seconds))} s on {self.machine}"
+
+
+class Text(BaseModel):
+    """What the text says of whose experiment a run is a repetition, and in what the run differs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str
+    figures: tuple[Figure, ...] = ()
+    """Empty where the text gives no time."""
+    differs: tuple[str, ...] = ()
 
 
 class Imported(BaseModel):
@@ -180,14 +240,14 @@ class Run(BaseModel):
     spec: ClusterSpec | None = None
     inventory: dict[str, Any] | None = None
     versions: dict[str, str] = {}
-    created: float = 0.0
-    started: float | None = None
+    created: Moment = 0.0
+    started: Moment | None = None
     """When the runner began to build the graph (seconds since the epoch)."""
-    stopped: float | None = None
-    seconds: float | None = None
+    stopped: Moment | None = None
+    seconds: Annotated[float, Field(ge=0, le=2e11)] | None = None
     """Time to build the graph and compute it; neither the start of a process nor the check is in it."""
-    bytes: int | None = None
-    bytes_per_second: float | None = None
+    bytes: Number | None = None
+    bytes_per_second: Annotated[float, Field(ge=0, le=_MOST)] | None = None
     result: dict[str, Any] | None = None
     check: Check | None = None
     error: str | None = None
@@ -203,8 +263,11 @@ class Run(BaseModel):
     """What was forecast before it began: verdict, seconds from low to high, memory, and the price of an hour."""
     imported: Imported | None = None
     """None for a run that was made here."""
-    pid: int | None = None
-    pid_created: float | None = None
+    preset: str | None = None
+    """Name of the text's experiment whose parameters it began from."""
+    text: Text | None = None
+    pid: Pid | None = None
+    pid_created: Moment | None = None
     place: str = ""
     """Boot and pid namespace in which the pid counts, see `clusters.processes.place`."""
 
@@ -215,10 +278,51 @@ class Run(BaseModel):
         price = (self.forecast or {}).get("price_per_hour")
         return None if price is None or self.seconds is None else float(price) * self.seconds / 3600
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def title(self) -> str:
+        """What a person called it who watched it, else its workload."""
+        name = self.parameters.get("name") if self.workload == WATCHED else None
+        return name if isinstance(name, str) and name else self.workload
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def beside_text(self) -> str | None:
+        """The text's figures beside its own time, with what differs; None where it repeats no text's experiment."""
+        if self.text is None:
+            return None
+        told = ", ".join(figure.words() for figure in self.text.figures) or "gives no time"
+        here = f"; here: {_seconds(self.seconds)} on {self._processors}" if self.status == "done" else ""
+        differs = f" Here differ: {'; '.join(self.text.differs)}." if self.text.differs else ""
+        return f"{self.text.source}: {told}{here}.{differs}"
+
+    @property
+    def _processors(self) -> str:
+        if self.spec is None:
+            return "this machine"
+        number, what = (len(self.spec.devices), "GPU") if self.spec.devices else (self.spec.threads, "CPU thread")
+        return f"{number} {what}{'s' if number > 1 else ''}"
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def simulated(self) -> bool:
+        """Whether its GPUs were simulated, as its machine told: then neither time nor answer is one of a GPU."""
+        return on_simulated(self.spec, self.inventory)
+
     @property
     def active(self) -> bool:
         """Whether it is still going on."""
         return self.status in ACTIVE
+
+
+def _seconds(seconds: float | None) -> str:
+    return "an unknown time" if seconds is None else f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+
+
+def on_simulated(spec: ClusterSpec | None, inventory: Mapping[str, Any] | None) -> bool:
+    """Whether a cluster had GPUs that are simulated, as its machine told: no GPU computed there."""
+    names = [gpu["name"] or "" for gpu in (inventory or {}).get("gpus") or ()]
+    return spec is not None and bool(spec.devices) and any("SIMULATED" in name for name in names)
 
 
 _JSON_COLUMNS = (
@@ -237,6 +341,7 @@ _JSON_COLUMNS = (
     "diagnosis",
     "forecast",
     "imported",
+    "text",
 )
 _COLUMNS = tuple(Run.model_fields)
 _SCHEMA = """
@@ -267,6 +372,8 @@ CREATE TABLE run (
     "diagnosis" TEXT,
     "forecast" TEXT,
     "imported" TEXT,
+    "preset" TEXT,
+    "text" TEXT,
     "pid" INTEGER,
     "pid_created" REAL,
     "place" TEXT NOT NULL
@@ -276,13 +383,13 @@ CREATE INDEX run_workload ON run (workload, created);
 CREATE INDEX run_status ON run (status, created);
 """
 
-_LATER_COLUMNS = {"forecast", "on_gpu", "energy", "diagnosis", "imported"}
+_LATER_COLUMNS = {"forecast", "on_gpu", "energy", "diagnosis", "imported", "preset", "text"}
 """Columns that files of this format may lack; they may be empty, and an older version passes over them."""
 
 
 def folder(run_id: str) -> Path:
     """Folder of this run: progress.json, log.txt, events.parquet."""
-    if not run_id or run_id != Path(run_id).name or run_id.startswith("."):
+    if not run_id or run_id != Path(run_id).name or run_id.startswith(".") or "\0" in run_id:
         raise BadInputError(f"'{run_id}' is not the id of a run. See: workbench runs")
     return config.data_folder() / "runs" / run_id
 
@@ -295,17 +402,83 @@ def new_id(workload: str) -> str:
 def create(run: Run) -> Run:
     """Keep a new run. Raises ConflictError when the id is taken."""
     names = ", ".join(f'"{name}"' for name in _COLUMNS)
-    with _database() as database:
-        try:
+    with config.writing(folder(run.id)):
+        folder(run.id).mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        with _database() as database:
             database.execute(
                 f"INSERT INTO run ({names}) VALUES ({', '.join('?' * len(_COLUMNS))})",
                 _values(run, _COLUMNS),
             )
-        except sqlite3.IntegrityError as err:
-            raise ConflictError(f"There is a run {run.id} already.") from err
-    folder(run.id).mkdir(parents=True, exist_ok=True, mode=0o700)
+    except sqlite3.IntegrityError as err:
+        raise ConflictError(f"There is a run {run.id} already.") from err
     _announce(run)
     return run
+
+
+_held: dict[str, dict[str, Any]] = {}
+"""Changes of runs that this process computes which aren't in the database yet."""
+
+
+def keep(run_id: str, *, patience: float = 0.0, **changes: Any) -> bool:
+    """Change columns of a run that this process computes, now or as soon as it can be done.
+
+    They are written into the run's folder, and from there into the database by this process or by whoever reads the
+    run after its end. Where neither can be written, they are held, and tried again with the next change.
+
+    Parameters
+    ----------
+    patience
+        Seconds in which to try again.
+
+    Returns
+    -------
+    bool
+        Whether they are written.
+    """
+    held = _held.setdefault(run_id, {})
+    held |= changes
+    with contextlib.suppress(StorageError):
+        config.patiently(lambda: _leave(run_id, held), patience)
+        return True
+    return False
+
+
+def _leave(run_id: str, changes: dict[str, Any]) -> None:
+    left = False
+    # Somebody may have deleted the run and its folder: the database tells.
+    with contextlib.suppress(StorageError, FileNotFoundError):
+        config.write_atomically(folder(run_id) / "answer.json", _Answer(changes=_told(changes)).model_dump_json())
+        left = True
+    try:
+        _take_in(run_id, changes)
+    except StorageError:
+        if not left:
+            raise
+
+
+def _take_in(run_id: str, changes: dict[str, Any]) -> Run:
+    run = update(run_id, only_if=ACTIVE, **changes)
+    _held.pop(run_id, None)
+    with contextlib.suppress(OSError):
+        (folder(run_id) / "answer.json").unlink(missing_ok=True)
+    return run
+
+
+class _Answer(BaseModel):
+    changes: dict[str, Any]
+
+
+def _answer(run_id: str) -> dict[str, Any]:
+    """What its runner found that isn't in the database."""
+    if run_id in _held:
+        return _held[run_id]
+    try:
+        found = _Answer.model_validate_json((folder(run_id) / "answer.json").read_bytes()).changes
+        _changed(run_id, found)
+    except (OSError, ValidationError):
+        return {}
+    return found
 
 
 def update(run_id: str, *, only_if: Sequence[Status] | None = None, **changes: Any) -> Run:
@@ -316,7 +489,7 @@ def update(run_id: str, *, only_if: Sequence[Status] | None = None, **changes: A
     only_if
         Change it only while its status is one of these: how two processes agree on who ends a run.
     """
-    changed = Run.model_validate({"id": run_id, "workload": "", "cluster": "", **changes})
+    changed = _changed(run_id, changes)
     columns = tuple(changes)
     assignments = ", ".join(f'"{name}" = ?' for name in columns)
     allowed = tuple(only_if) if only_if is not None else ("starting", "running", "done", "failed", "cancelled", "lost")
@@ -342,9 +515,11 @@ def claim(run_id: str, pid: int, created: float) -> Run | None:
 
 def get(run_id: str) -> Run:
     """Run of this id, told truthfully: one whose runner died is lost. NotFoundError names the latest runs."""
-    with _database() as database:
+    # Before the row: its runner changes that first, and then takes away what it has left in the folder.
+    left = _answer(run_id)
+    with _database(reading=True) as database:
         run = _one(database, run_id)
-    return _settle(run)
+    return _settle(run, left)
 
 
 def select(
@@ -364,18 +539,18 @@ def select(
     where, values = _condition(workload=workload, status=status, cluster=cluster, since=since)
     # What has died since is told first, so that the filter is about the truth.
     settle()
-    with _database() as database:
+    with _database(reading=True) as database:
         rows = database.execute(
             f"SELECT * FROM run {where} ORDER BY created DESC, rowid DESC LIMIT ? OFFSET ?",
             (*values, -1 if limit is None else limit, offset),
         ).fetchall()
-    return tuple(_overlay(_run(row)) for row in rows)
+    return tuple(_settle(_run(row)) for row in rows)
 
 
 def count(*, workload: str | None = None, status: str | None = None) -> int:
     """How many runs match."""
     where, values = _condition(workload=workload, status=status)
-    with _database() as database:
+    with _database(reading=True) as database:
         (found,) = database.execute(f"SELECT COUNT(*) FROM run {where}", values).fetchone()
     return int(found)
 
@@ -399,7 +574,7 @@ def find(text: str) -> Run:
         if not latest:
             raise NotFoundError("There is no run yet. Start one with: workbench run WORKLOAD --on cpu")
         return latest[0]
-    with _database() as database:
+    with _database(reading=True) as database:
         ids = [row["id"] for row in database.execute("SELECT id FROM run ORDER BY created DESC")]
     matches = [run_id for run_id in ids if run_id == text] or [
         run_id for run_id in ids if run_id.startswith(text) or run_id.endswith(text)
@@ -423,7 +598,7 @@ def settle() -> tuple[str, ...]:
     """Tell the truth about runs whose runner died; ids of those that changed."""
     if not (config.data_folder() / "runs.db").exists():
         return ()
-    with _database() as database:
+    with _database(reading=True) as database:
         rows = database.execute(
             f"SELECT * FROM run WHERE status IN ({', '.join('?' * len(ACTIVE))})",
             ACTIVE,
@@ -444,7 +619,7 @@ def write_progress(run: Run, progress: Progress) -> None:
 
 def give_sign_of_life(run_id: str) -> None:
     """Let readers on other machines know that the runner is there."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):  # deleted meanwhile, or a full disk, which is no reason to end
         (folder(run_id) / "heartbeat").touch()
 
 
@@ -453,15 +628,31 @@ def cancel_requested(run_id: str) -> bool:
     return (folder(run_id) / "cancel").exists()
 
 
-def _settle(run: Run) -> Run:
+def told(run: Run) -> Run | None:
+    """`run` as its announcement beside the row has it; None where it has ended, or there is none."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        written = json.loads((folder(run.id) / "progress.json").read_text())
+        if written["status"] in ACTIVE:
+            found = Progress.model_validate(written["progress"])
+            return run.model_copy(update={"status": written["status"], "progress": found})
+    return None
+
+
+def _settle(run: Run, left: Mapping[str, Any] | None = None) -> Run:
     if not run.active:
         return run
-    run = _overlay(run)
+    run = overlaid(run, left)
     if _may_live(run):
         return run
-    status, sentence = _epitaph(run)
-    # A runner that ended well has written its last status before it was gone: then this changes nothing.
-    return update(run.id, only_if=ACTIVE, status=status, error=sentence, stopped=time.time(), progress=run.progress)
+    changes = dict(left or _answer(run.id))
+    if run.active:
+        status, sentence = _epitaph(run)
+        changes |= {"status": status, "error": sentence, "stopped": time.time(), "progress": run.progress}
+    try:
+        # A runner that ended well has written its last status before it was gone: then this changes nothing.
+        return _take_in(run.id, changes)
+    except StorageError:
+        return run.model_copy(update=changes)
 
 
 def _may_live(run: Run) -> bool:
@@ -497,42 +688,83 @@ def _epitaph(run: Run) -> tuple[Status, str]:
     )
 
 
-def _overlay(run: Run) -> Run:
-    """`run` with the progress that its runner wrote beside the row."""
-    if not run.active:
-        return run
-    try:
+def overlaid(run: Run, left: Mapping[str, Any] | None = None) -> Run:
+    """`run` with what its runner wrote beside the row; `left` is what was in the folder before the row was read."""
+    changes: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         told = json.loads((folder(run.id) / "progress.json").read_text())
-        return run.model_copy(update={"progress": Progress.model_validate(told["progress"])})
-    except (OSError, ValueError, KeyError):
-        return run
+        changes["progress"] = Progress.model_validate(told["progress"])
+    found = left or _answer(run.id)
+    changes |= {name: getattr(_changed(run.id, found), name) for name in found}
+    return run.model_copy(update=changes)
 
 
 def _announce(run: Run) -> None:
     told = run.model_dump(mode="json", include={"id", "status", "progress"})
-    # A run that was deleted meanwhile has no folder any more, and nobody to tell.
-    with contextlib.suppress(FileNotFoundError):
+    # A run that was deleted meanwhile has no folder any more, and nobody to tell; on a full disk the next change tells.
+    with contextlib.suppress(FileNotFoundError, StorageError):
         config.write_atomically(folder(run.id) / "progress.json", json.dumps(told))
 
 
 @contextlib.contextmanager
-def _database() -> Iterator[sqlite3.Connection]:
+def _database(*, reading: bool = False) -> Iterator[sqlite3.Connection]:
     path = config.data_folder() / "runs.db"
     try:
-        with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_TIMEOUT)) as database:
-            database.row_factory = sqlite3.Row
-            # In WAL mode this keeps the file whole through a crash; the last change may be lost with the power.
-            database.execute("PRAGMA synchronous = NORMAL")
-            _prepare(database, path)
-            with database:
-                yield database
+        with contextlib.closing(_opened(path, reading=reading)) as database, database:
+            yield database
     except sqlite3.IntegrityError:
         raise
     except sqlite3.Error as err:
-        raise ConflictError(
-            f"The record of runs {path} can't be used ({err}). Move it away, or set workbench.data-folder to another "
-            "folder."
-        ) from err
+        raise _unusable(path, err) from err
+
+
+def _opened(path: Path, *, reading: bool) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=_BUSY_TIMEOUT)
+    try:
+        database.row_factory = sqlite3.Row
+        # In WAL mode this keeps the file whole through a crash; the last change may be lost with the power.
+        database.execute("PRAGMA synchronous = NORMAL")
+        _prepare(database, path)
+    except sqlite3.Error as err:
+        database.close()
+        if not reading or not path.exists() or _code(err) not in _FAULTS_OF_THE_DISK:
+            raise
+        # Even a reader makes files beside it, unless it is told that nobody writes: nobody can.
+        database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        database.row_factory = sqlite3.Row
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+_FAULTS_OF_THE_DISK = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+}
+
+
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
+
+
+def _unusable(path: Path, error: sqlite3.Error) -> WorkbenchError:
+    code = _code(error)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StorageError(f"Another program has locked the record of runs {path}. Try again in a moment.")
+    if code in _FAULTS_OF_THE_DISK:
+        return StorageError(config.trouble() or f"The record of runs {path} can't be written now ({error}). Try again.")
+    return ConflictError(
+        f"The record of runs {path} is damaged ({error}). Move it away, or set workbench.data-folder to another folder."
+    )
+
+
+def _changed(run_id: str, changes: Mapping[str, Any]) -> Run:
+    """A run that has nothing but these columns."""
+    return Run.model_validate({"id": run_id, "workload": "", "cluster": "", **changes})
 
 
 def _prepare(database: sqlite3.Connection, path: Path) -> None:
@@ -581,12 +813,33 @@ def _one(database: sqlite3.Connection, run_id: str) -> Run:
 
 
 def _run(row: sqlite3.Row) -> Run:
-    parts = (
-        f'"{name}": {row[name]}' if name in _JSON_COLUMNS else f'"{name}": {json.dumps(row[name])}'
-        for name in _COLUMNS
-        if row[name] is not None
+    """The run in a row; where it can't be read, one that says so, so that the others are shown."""
+    told = {name: row[name] for name in _COLUMNS if name in row.keys() and row[name] is not None}  # noqa: SIM118
+    parts = (f'"{name}": {value if name in _JSON_COLUMNS else json.dumps(value)}' for name, value in told.items())
+    try:
+        folder(row["id"])
+        return Run.model_validate_json("{" + ", ".join(parts) + "}")
+    except (ValidationError, BadInputError) as err:
+        return _damaged(row, err)
+
+
+def _damaged(row: sqlite3.Row, error: ValidationError | BadInputError) -> Run:
+    why = str(error)
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        why = f"{'.'.join(map(str, first['loc'])) or 'a column'}: {first['msg']}"
+    return Run(
+        id=row["id"],
+        workload=row["workload"],
+        cluster=row["cluster"],
+        status="lost",
+        created=row["created"] if 0 <= row["created"] < 2e11 else 0.0,
+        error=f"Its record is damaged ({why}). Delete it in the sidebar, or: workbench.Session().delete_run(…)",
     )
-    return Run.model_validate_json("{" + ", ".join(parts) + "}")
+
+
+def _told(changes: Mapping[str, Any]) -> dict[str, Any]:
+    return _changed("", changes).model_dump(mode="json", include=set(changes))
 
 
 def _values(run: Run, columns: Sequence[str]) -> tuple[Any, ...]:

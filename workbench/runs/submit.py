@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -16,7 +17,8 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
 from workbench.runs import store, waiting
-from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, size_of
+from workbench.runs.forecasting import machines
+from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, refusal, size_of
 from workbench.runs.store import Run
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _RUNNER = "workbench.runs.runner"
 _POLL = 0.05  # seconds between two looks at a run that somebody waits for
+_ROW = 1.0  # seconds between two looks at its row, and at whether its runner is alive
 
 
 def submit(
@@ -51,21 +54,9 @@ def submit(
     from workbench.workloads.registry import template
 
     chosen = template(workload)
-    if record.status != "ready":
-        raise ConflictError(
-            f"The cluster {record.name} is {record.status}, and only a ready one can run something."
-            + (f" {record.message}" if record.message else "")
-        )
-    if not record.can_compute:
-        raise ConflictError(
-            f"Nothing can be run on {record.name}, which has workers without a device to compute on. "
-            f"{record.warning} Run it on a cpu cluster."
-        )
-    if record.spec.devices and not record.spec.cupy:
-        raise ConflictError(
-            f"The workers of {record.name} have no CuPy, which makes and computes blocks on a GPU. Install it and "
-            "start the cluster anew: pip install 'dask-workbench[cuda13]'."
-        )
+    refused = refusal(record)
+    if refused is not None:
+        raise ConflictError(refused)
     spec = actual_spec(record)
     checked = chosen.validate(parameters, **size_of(spec))
     needs = chosen.needs(checked)
@@ -83,6 +74,8 @@ def submit(
             place=processes.place(),
             needs=needs.model_dump(mode="json"),
             forecast=kept_with_run(chosen, parameters, needs, spec, force=force),
+            preset=checked.preset,
+            text=None if checked.preset is None else machines.text(chosen, checked, size_of(spec)),
         )
     )
     return _start_runner(run, record.spec.python or sys.executable)
@@ -117,7 +110,8 @@ def cancel(run_id: str) -> Run:
             f"The run {run_id} is computed by a notebook or a script of yours (pid {run.pid}), which watches itself. "
             "Interrupt it there."
         )
-    (store.folder(run_id) / "cancel").touch()
+    with contextlib.suppress(OSError):  # without room for this word, the signal tells
+        (store.folder(run_id) / "cancel").touch()
     if run.pid is not None and store.alive(run):
         os.kill(run.pid, signal.SIGTERM)
     return store.get(run_id)
@@ -130,12 +124,32 @@ async def wait(
     timeout: float | None = None,
 ) -> Run:
     """Run when it has ended, or as it is after `timeout` seconds. `on_change` hears of every change meanwhile."""
-    return await waiting.wait(lambda: store.get(run_id), on_change, timeout=timeout, poll=_POLL)
+    return await waiting.wait(_Reader(run_id), on_change, timeout=timeout, poll=_POLL)
 
 
 def finish(run_id: str, *, timeout: float | None = None) -> Run:
     """Wait as `wait` does, where there is no event loop or another one is running, as in a notebook."""
-    return waiting.finish(lambda: store.get(run_id), timeout=timeout, poll=_POLL)
+    return waiting.finish(_Reader(run_id), timeout=timeout, poll=_POLL)
+
+
+class _Reader:
+    """Gives a run as it is: from its row when it has ended and every second, else from what is written beside it.
+
+    Who waits on the machine that computes takes its processors from it, and a row costs milliseconds.
+    """
+
+    def __init__(self, run_id: str, every: float = _ROW) -> None:
+        self._id = run_id
+        self._every = every
+        self._run: Run | None = None
+        self._read = 0.0
+
+    def __call__(self) -> Run:
+        told = None if self._run is None else store.told(self._run)
+        if told is None or time.monotonic() - self._read >= self._every:
+            told, self._read = store.get(self._id), time.monotonic()
+        self._run = told
+        return told
 
 
 def _start_runner(run: Run, python: str) -> Run:

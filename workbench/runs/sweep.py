@@ -194,7 +194,8 @@ def ucx_measured(inventory: Inventory) -> str | None:
             continue
         told = ratio(relative["ucx"], relative["tcp"])
         day = datetime.fromtimestamp(run.created).astimezone().strftime("%Y-%m-%d")
-        word = {"slower": "slower than", "faster": "faster than"}.get(told.difference, "no different from")
+        words = {"slower": "slower than", "faster": "faster than", "unsure": "not to be told from"}
+        word = words.get(told.difference, "no different from")
         return (
             f"UCX was {word} TCP between {run.spec.n_workers} workers without GPUs, measured here on {day} "
             f"({run.id}): (x + x.T).sum() took {_times(told)} as long, over {_transport_of(rows)}."
@@ -274,7 +275,7 @@ def _started(
         try:
             # What they promise is what the cluster promised that stays idle meanwhile: one of them works at a time.
             name = f"sweep-{protocol}-{run.id.rpartition('-')[2]}"
-            started.append(launch(spec_for(run.spec, protocol), name=name, force=True))
+            started.append(launch(spec_for(run.spec, protocol), name=name, force=True, agreed=True))
         except WorkbenchError as err:
             left_out[protocol] = str(err)
     for record in started:

@@ -11,6 +11,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from workbench import remote
+from workbench.travelling import Travelling
+
 if TYPE_CHECKING:
     from distributed import Client
 
@@ -35,7 +38,7 @@ class Transfers(NamedTuple):
 
 def clock(client: Client) -> float:
     """Time of the scheduler, after which the workers' logs are set."""
-    now: float = client.run_on_scheduler(_now)
+    now: float = client.run_on_scheduler(Travelling(remote.now))
     return now
 
 
@@ -48,8 +51,8 @@ def bandwidth(client: Client, since: float) -> dict[str, Any]:
         JSON. `matrix` has a row for each worker that received, and in it for each worker that sent None, or `count`
         messages and `bandwidth`, the `quantiles` of their bytes per second. `transport` names what carried them.
     """
-    found = {worker: Transfers(*told) for worker, told in client.run(_fetched, since, LEAST_BYTES).items()}
-    told = summary(found)
+    fetched = client.run(Travelling(remote.fetched), since, LEAST_BYTES)
+    told = summary({worker: Transfers(*of_worker) for worker, of_worker in fetched.items()})
     return {**told, "transport": transport(client)}
 
 
@@ -74,7 +77,7 @@ def transport(client: Client) -> str:
     schemes = sorted({str(worker).partition("://")[0] for worker in client.scheduler_info(n_workers=-1)["workers"]})
     if "ucx" not in schemes and "ucxx" not in schemes:
         return " and ".join(schemes) or "none"
-    lanes = sorted({lane for told in client.run(_ucx_lanes).values() for lane in told})
+    lanes = sorted({lane for told in client.run(Travelling(remote.ucx_lanes)).values() for lane in told})
     return f"ucx ({', '.join(lanes)})" if lanes else "ucx (it didn't tell which transport it uses)"
 
 
@@ -143,61 +146,3 @@ def _sentence(matrix: Sequence[Sequence[dict[str, Any] | None]], found: Mapping[
 def _by_host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host, int(port) if port.isdecimal() else 0
-
-
-# The rest runs on scheduler and workers, which may not have this package in this version: see `runner`.
-
-
-def _now(dask_scheduler: Any = None) -> float:
-    import time
-
-    return time.time()
-
-
-def _fetched(since: float, least_bytes: int, dask_worker: Any = None) -> tuple[list[tuple[str, int, float]], int, bool]:
-    log = dask_worker.transfer_incoming_log
-    recent = [each for each in log if each["stop"] >= since]
-    large = [(each["who"], each["total"], each["bandwidth"]) for each in recent if each["total"] > least_bytes]
-    return large, len(recent), len(recent) == len(log) == log.maxlen
-
-
-def _ucx_lanes(dask_worker: Any = None) -> list[str]:
-    """Ask UCX what the worker's connections to others run over, by `ucp_ep_query` (UCX 1.13 and later).
-
-    Its transports and devices are the only true answer: what `ucx_info -d` offers is more than Dask's endpoints take.
-    """
-    import ctypes
-    from pathlib import Path
-
-    class Entry(ctypes.Structure):
-        _fields_ = (("transport", ctypes.c_char_p), ("device", ctypes.c_char_p))
-
-    class Transports(ctypes.Structure):
-        _fields_ = (("entries", ctypes.POINTER(Entry)), ("number", ctypes.c_uint), ("entry_size", ctypes.c_size_t))
-
-    class Attributes(ctypes.Structure):  # ucp_ep_attr_t, ucp/api/ucp.h
-        _fields_ = (
-            ("field_mask", ctypes.c_uint64),
-            ("name", ctypes.c_char * 32),
-            ("addresses", ctypes.c_uint64 * 32),
-            ("transports", Transports),
-            ("user_data", ctypes.c_void_p),
-        )
-
-    def ask(library: Any, handle: int) -> list[str]:
-        entries = (Entry * 16)()
-        told = Attributes(field_mask=1 << 3, transports=Transports(entries, 16, ctypes.sizeof(Entry)))
-        if library.ucp_ep_query(ctypes.c_void_p(handle), ctypes.byref(told)) != 0:
-            return []
-        named = [(entry.transport or b"", entry.device or b"") for entry in entries[: told.transports.number]]
-        # The lane without a device is the one over which the connection was made.
-        return [f"{transport.decode()} on {device.decode()}" for transport, device in named if transport and device]
-
-    try:
-        maps = Path("/proc/self/maps").read_text().splitlines()
-        library = ctypes.CDLL(next(line.split()[-1] for line in maps if "libucp" in line))
-        pools = (*dask_worker.rpc.available.values(), *dask_worker.rpc.occupied.values())
-        handles = [comm._ep_handle for pool in pools for comm in pool if not comm.closed()]
-        return sorted({lane for handle in handles for lane in ask(library, handle)})
-    except (OSError, StopIteration, AttributeError):
-        return []

@@ -18,17 +18,17 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import cloudpickle
 import psutil
 
 from workbench.clusters import processes, records
-from workbench.errors import BadInputError, NotFoundError
+from workbench.errors import BadInputError, NotFoundError, StorageError, whole
 from workbench.monitor.events import KINDS
-from workbench.runs import store, transfers
+from workbench.runs import store
 from workbench.runs.explaining import metrics
 from workbench.runs.failures import lost_devices
 from workbench.runs.recording import Recording, diagnose, sign_of_life, versions
 from workbench.runs.store import WATCHED, Count, Progress, Run, Status
+from workbench.travelling import ask, machine_elsewhere
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -36,12 +36,9 @@ if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.monitor.events import Batch
 
-# The person's cluster may have another version of this package, or none.
-cloudpickle.register_pickle_by_value(transfers)
-cloudpickle.register_pickle_by_value(metrics)
-
 _COMPUTE = KINDS.index("compute")
 _PROGRESS_INTERVAL = 0.25  # seconds
+_PATIENCE = 3600.0  # seconds for which a run waits for room on the disk, or for the database
 _LONGEST_SOURCE = 2_000  # characters
 _LONGEST_NAME = 80  # characters
 
@@ -135,7 +132,7 @@ class Watching:
         run = self._create()
         try:
             recording = Recording(store.folder(run.id) / "events.parquet", self._receive)
-            self._blocks.callback(diagnose, run.id)
+            self._blocks.callback(lambda: diagnose(run.id, recording.problem))
             self._recording = self._blocks.enter_context(recording)
             self._blocks.enter_context(sign_of_life(run.id))
             self._recording.start(self.client)
@@ -165,7 +162,8 @@ class Watching:
 
         record = _cluster_of(self.client)
         address = self.client.scheduler.address
-        here = record is not None or address.startswith("inproc://") or "://127.0.0.1:" in address
+        # An address tells nothing: behind a tunnel, 127.0.0.1 is another machine.
+        elsewhere = machine_elsewhere(ask(self.client))
         now = time.time()
         return store.create(
             Run(
@@ -176,7 +174,7 @@ class Watching:
                 status="running",
                 cluster=record.name if record else address,
                 spec=_spec(record),
-                inventory=inventory().model_dump(mode="json") if here else None,
+                inventory=elsewhere or inventory().model_dump(mode="json"),
                 versions=versions(),
                 created=now,
                 started=now,
@@ -189,18 +187,11 @@ class Watching:
     def _end(self, status: Status, error: str | None, **changes: Any) -> None:
         self._ended.set()
         result = {"tasks": self._n_tasks, "tasks_of_others": self._n_of_others}
+        changes |= {"status": status, "error": error, "stopped": time.time(), "progress": self._progress}
         # Somebody may have deleted it meanwhile.
         with self._blocks, contextlib.suppress(NotFoundError):
-            store.update(
-                self.id,
-                only_if=store.ACTIVE,
-                status=status,
-                error=error,
-                stopped=time.time(),
-                progress=self._progress,
-                result=result,
-                **changes,
-            )
+            if not store.keep(self.id, result=result, **changes):
+                threading.Thread(target=_keep_late, args=(self.id,), name="keep", daemon=True).start()
 
     def _lost_devices(self) -> str | None:
         # Somebody may have deleted the run meanwhile.
@@ -211,7 +202,7 @@ class Watching:
     def _keep_metrics(self) -> None:
         # Without a client there is nobody to ask, and somebody may have deleted the run meanwhile.
         if self.client.status == "running":
-            with contextlib.suppress(OSError, TimeoutError):
+            with contextlib.suppress(OSError, TimeoutError, StorageError):
                 metrics.keep(self._measuring.measured(), store.folder(self.id))
 
     def _receive(self, batch: Batch) -> None:
@@ -232,6 +223,11 @@ class Watching:
             if self._progress != before:
                 before = self._progress
                 store.write_progress(run, before.model_copy(update={"stage": "computing"}))
+
+
+def _keep_late(run_id: str) -> None:
+    with contextlib.suppress(NotFoundError):
+        store.keep(run_id, patience=_PATIENCE)
 
 
 def current_client() -> Client | None:
@@ -294,7 +290,7 @@ def _outcome(error: BaseException | None) -> tuple[Status, str | None]:
 
 
 def _sentence(error: BaseException) -> str:
-    text = str(error).strip()
+    text = whole(str(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

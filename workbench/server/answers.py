@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -20,7 +21,24 @@ LATEST_RUNS = 50
 """Runs in the pushed state; older ones are asked for."""
 
 _ONLY_IN_FULL = {"inventory", "versions"}
-"""What a list of runs leaves out: it is pushed several times a second while one of them is going on."""
+"""What a list of runs leaves out."""
+
+_CLUSTER_IN_BRIEF = (
+    "name",
+    "status",
+    "stage",
+    "n_workers",
+    "n_workers_expected",
+    "adaptive",
+    "created",
+    "expires_at",
+    "clients",
+    "message",
+    "memory_used",
+    "description",
+)
+_SPEC_IN_BRIEF = ("n_workers", "threads_per_worker", "memory_limit", "devices")
+_RUN_IN_BRIEF = ("id", "workload", "status", "cluster")
 
 
 def api_url(base_url: str, *parts: str) -> str:
@@ -30,8 +48,10 @@ def api_url(base_url: str, *parts: str) -> str:
 
 def cluster_answer(record: ClusterRecord, base_url: str) -> dict[str, Any]:
     """Return a cluster as the faces show it: its record, a line about it, its memory, its dashboard and its code."""
-    dashboard = record.dashboard_address and record.status == "ready"
-    return record.model_dump(mode="json", exclude={"mark"}) | {
+    from workbench.clusters.records import memory_used
+
+    dashboard = (record.dashboard_address or "").startswith("unix:") and record.status == "ready"
+    return record.model_dump(mode="json", exclude={"mark", "worker_pids"}) | {
         "description": record.spec.describe(),
         "memory_used": memory_used(record),
         "dashboard_url": api_url(base_url, "dashboard", record.name, "status") if dashboard else None,
@@ -53,37 +73,14 @@ def hints(spec: ClusterSpec) -> dict[str, str]:
         "python": "this Jupyter’s own",
         "device_memory_limit": "80 % of each",
         "rmm_pool_size": "no pool",
+        "ucx_tls": spec.ucx_tls or "UCX chooses",
+        "interface": spec.interface or "UCX chooses",
     }
 
 
 def connecting_cell(name: str) -> str:
     """Code that connects a notebook to a cluster."""
     return f'import workbench\n\nclient = workbench.connect("{name}")\nclient'
-
-
-def memory_used(record: ClusterRecord) -> int | None:
-    """Return the bytes that the cluster's processes hold, rounded to MiB; None where there is nothing to read."""
-    if record.pid is None or record.status not in ("starting", "ready", "stopping"):
-        return None
-    import psutil
-
-    try:
-        host = psutil.Process(record.pid)
-        if record.pid_created is not None and abs(host.create_time() - record.pid_created) > 1:
-            return None
-        held = sum(_held(process) for process in (host, *host.children(recursive=True)))
-    except psutil.Error:
-        return None
-    return held >> 20 << 20
-
-
-def _held(process: Any) -> int:
-    import psutil
-
-    try:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return 0
 
 
 def run_answer(run: Run) -> dict[str, Any]:
@@ -105,6 +102,27 @@ def read_state(session: Session, base_url: str) -> dict[str, Any]:
     }
 
 
+def in_brief(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state as pages get it, at every change of anything: what is empty is left out, and what they ask for.
+
+    All of a cluster or a run is at its address; the list of runs is a fragment.
+    """
+    return {
+        "clusters": [_cluster_in_brief(each) for each in state.get("clusters", ())],
+        "runs": [{name: run[name] for name in _RUN_IN_BRIEF} for run in state.get("runs", ())],
+        "budget": state.get("budget"),
+    }
+
+
+def _cluster_in_brief(cluster: dict[str, Any]) -> dict[str, Any]:
+    # Of its clients only notebooks are shown.
+    told = cluster | {"clients": [each for each in cluster["clients"] if "kernel-" in each]}
+    brief = {
+        name: told[name] for name in _CLUSTER_IN_BRIEF if told[name] not in (None, [], "ready") or name == "status"
+    }
+    return brief | {"spec": {name: cluster["spec"][name] for name in _SPEC_IN_BRIEF}}
+
+
 def patch_answer(patch: Any) -> dict[str, Any]:
     """Return a patch as JSON-able values."""
     columns = {name: _as_list(column) for name, column in patch.columns.items()}
@@ -118,9 +136,9 @@ def _as_list(column: Any) -> list[Any]:
 def to_json(message: dict[str, Any]) -> str:
     """Return JSON that a browser can read: a number that isn't one becomes null."""
     try:
-        return json.dumps(message, allow_nan=False, separators=(",", ":"))
+        return json.dumps(message, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     except ValueError:
-        return json.dumps(_without_nan(message), allow_nan=False, separators=(",", ":"))
+        return json.dumps(_without_nan(message), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
 
 
 def _without_nan(value: Any) -> Any:

@@ -6,6 +6,7 @@ Loading it must cost Jupyter's start next to nothing: Dask, pydantic and the ses
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,18 @@ from jupyter_server.extension.application import ExtensionApp
 
 from workbench.errors import FailedError, WorkbenchError
 from workbench.server.handlers import addresses
+from workbench.threads import in_thread
 
 if TYPE_CHECKING:
+    from workbench.server.looking import Looking
     from workbench.server.watching import Watching
     from workbench.session import Session
 
 WARM_AFTER = 3.0
 """Seconds after the first page came before what opening a record needs is loaded: Lab itself is being opened then."""
+
+CLOSING = 5.0
+"""Seconds that ending what watches may take of the server's own end."""
 
 QUICK = 0.5
 """Seconds that an action may take before it is answered with 202 and goes on by itself: most failures show sooner."""
@@ -38,6 +44,7 @@ class WorkbenchApp(ExtensionApp):
             self.log,
             make_session=self.settings.get("workbench_session", _make_session),
             make_watching=self.settings.get("workbench_watching", _make_watching),
+            make_looking=self.settings.get("workbench_looking", _make_looking),
         )
 
     def initialize_handlers(self) -> None:
@@ -45,8 +52,15 @@ class WorkbenchApp(ExtensionApp):
         self.handlers.extend(addresses())
 
     async def stop_extension(self) -> None:
-        """End what watches; clusters and runs belong to the person and go on."""
-        await self.settings["workbench_shared"].close()
+        """End what watches, and wait for nobody; clusters and runs belong to the person and go on."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.settings["workbench_shared"].close(), CLOSING)
+
+
+def _make_looking(_: Session) -> Looking:
+    from workbench.server.looking import Looking
+
+    return Looking()
 
 
 class Shared:
@@ -58,13 +72,16 @@ class Shared:
         log: Any,
         make_session: Callable[[], Session],
         make_watching: Callable[[Session, str, Any], Watching],
+        make_looking: Callable[[Session], Looking] = _make_looking,
     ) -> None:
         self.base_url = base_url
         self.log = log
         self._make_session = make_session
         self._make_watching = make_watching
+        self._make_looking = make_looking
         self._session: Session | None = None
         self._watching: Watching | None = None
+        self._looking: Looking | None = None
         self._lock = asyncio.Lock()
         self._actions: set[asyncio.Task[Any]] = set()
         self._warming: asyncio.Task[None] | None = None
@@ -74,7 +91,7 @@ class Shared:
         """Return the session, made by the first who asks: in a thread, because that imports Dask."""
         async with self._lock:
             if self._session is None:
-                self._session = await asyncio.to_thread(self._make_session)
+                self._session = await in_thread(self._make_session)
         return self._session
 
     async def watching(self) -> Watching:
@@ -90,10 +107,16 @@ class Shared:
             self._watching = self._make_watching(session, self.base_url, self.log)
         return self._watching
 
+    def looking(self, session: Session) -> Looking:
+        """Return what opens paths of a person's, in processes of their own."""
+        if self._looking is None:
+            self._looking = self._make_looking(session)
+        return self._looking
+
     async def keep_warm(self) -> None:
         """Have the next cluster start sooner, now that somebody looks."""
         session = await self.session()
-        task = asyncio.ensure_future(asyncio.to_thread(session.keep_warm))
+        task = asyncio.ensure_future(in_thread(session.keep_warm))
         self._actions.add(task)
         task.add_done_callback(self._actions.discard)
 
@@ -104,7 +127,7 @@ class Shared:
 
     async def _warm_up(self) -> None:
         await asyncio.sleep(WARM_AFTER)
-        await asyncio.to_thread(_warm_up)
+        await in_thread(_warm_up)
 
     async def begin(self, action: Coroutine[Any, Any, Any]) -> None:
         """Start an action and return: its error when it fails quickly, else it goes on and tells the watchers."""
@@ -132,11 +155,13 @@ class Shared:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._looking is not None:
+            self._looking.close()
         if self._watching is not None:
             await self._watching.close()
             self._watching = None
         if self._session is not None:
-            await asyncio.to_thread(self._session.let_go)
+            await in_thread(self._session.let_go)
 
 
 def _warm_up() -> None:

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from workbench.figures.markup import ago, folded, icon_button, joined, meter, paragraph, tag
-from workbench.runs.comparing.table import as_markdown, seconds_text
+from workbench.runs.comparing.table import as_markdown, judged_text, seconds_text
 from workbench.server.answers import API
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _text(name: str, example: str) -> str:
 
 def _one(sight: Sight, comparison: Comparison, now: float) -> str:
     summary = sight.session.summary(comparison)
-    title = joined((comparison.workload, None if comparison.status in ("done", "running") else comparison.status))
+    title = joined((comparison.title, None if comparison.status in ("done", "running") else comparison.status))
     when = "" if comparison.active else ago(comparison.stopped or comparison.created, now)
     return tag(
         "li",
@@ -155,16 +155,17 @@ def _progress(comparison: Comparison) -> str:
 
 def _bars(summary: Summary) -> str:
     longest = max((row.seconds.median for row in summary.rows if row.seconds is not None), default=1.0)
-    rows = (tag("li", tag("span", escape(row.on), title=row.describe), _bar(row, longest)) for row in summary.rows)
+    rows = (tag("li", _bar(row, longest)) for row in summary.rows)
     return tag("ul", *rows, style="list-style: none; margin: 4px 0; padding: 0", data_workbench="compare-bars")
 
 
 def _bar(row: RowSummary, longest: float) -> str:
+    name = tag("span", escape(row.on), title=row.describe)
     if row.seconds is None:
-        return paragraph(row.reason or "–")
-    ratio = {"none": "no difference", "unsure": "unsure"}.get(row.difference or "", f"{row.ratio:.3g} ×")
-    text = joined((seconds_text(row.seconds.median), ratio if row.difference else None))
-    return meter(row.on, row.seconds.median, longest, text)
+        return name + paragraph(row.reason or "–")
+    # Beside the bar, numbers of unequal length would make bars of unequal scale.
+    text = joined((seconds_text(row.seconds.median), judged_text(row)))
+    return name + tag("div", escape(text), class_="wb-Muted") + meter(row.on, row.seconds.median, longest, "")
 
 
 def _notes(summary: Summary) -> str:

@@ -16,6 +16,7 @@ from workbench.errors import BadInputError, WorkbenchError
 from workbench.server.answers import patch_answer
 from workbench.server.bodies import parse_object, whole_number
 from workbench.server.handlers import Handler
+from workbench.threads import in_thread
 
 if TYPE_CHECKING:
     from workbench.figures.comparison import ComparisonFigure
@@ -51,19 +52,21 @@ class Comparisons(Handler):
     @authorized
     async def post(self) -> None:
         body = parse_object(self.request.body)
-        self.answer(await self.ask(lambda session: comparison_answer(session, _begin(session, body))), 202)
+        begun = await self.look(**_wanted(body))
+        self.answer(await self.ask(lambda session: comparison_answer(session, begun)), 202)
 
 
 def _all(session: Session, limit: int) -> list[dict[str, Any]]:
     return [comparison_answer(session, each) for each in session.comparisons(limit=limit)]
 
 
-def _begin(session: Session, body: dict[str, Any]) -> Comparison:
+def _wanted(body: dict[str, Any]) -> dict[str, Any]:
+    """Return which method of the session begins what a request asks for, and with what."""
     if "runs" in body:
         runs = body["runs"].split() if isinstance(body["runs"], str) else body["runs"]
         if body.keys() != {"runs"} or not isinstance(runs, list) or not all(isinstance(each, str) for each in runs):
             raise BadInputError("To compare runs of the past, give their ids as runs, and nothing else.")
-        return session.compare_runs(runs)
+        return {"method": "compare_runs", "runs": runs}
     unknown = [key for key in body if key not in _KEYS]
     if unknown:
         raise BadInputError(f"Unknown key {unknown[0]!r:.80}. Allowed: {', '.join(_KEYS)}, or runs alone.")
@@ -72,12 +75,7 @@ def _begin(session: Session, body: dict[str, Any]) -> Comparison:
     # An empty field of a form is one that was left out.
     given = {key: value for key, value in body.items() if value not in (None, "") and key not in ("workload", "agreed")}
     agreed = body.get("agreed") in (True, "true")
-
-    def ask(told: str) -> None:
-        if not agreed:
-            raise BadInputError(f"{told} Nothing was started. Agree, or leave UCX out.")
-
-    return session.compare(body["workload"], ask=ask, **given)
+    return {"method": "compare", "workload": body["workload"], "agreed": agreed, **given}
 
 
 class OneComparison(Handler):
@@ -172,7 +170,7 @@ class ComparisonWatch:
         comparison, self._comparison = self._comparison, None
         if comparison is None:
             return None
-        patches = await asyncio.to_thread(self._draw, comparison)
+        patches = await in_thread(self._draw, comparison)
         return {"patches": patches, "status": {"message": None}}
 
     def _draw(self, comparison: Comparison) -> list[dict[str, Any]]:
@@ -183,7 +181,7 @@ class ComparisonWatch:
         while seen.active:
             await asyncio.sleep(_PERIOD)
             with contextlib.suppress(WorkbenchError):
-                found = await asyncio.to_thread(self._session.comparison, seen.id)
+                found = await in_thread(self._session.comparison, seen.id)
                 if found != seen:
                     self._comparison = seen = found
                     self.wake()
@@ -191,8 +189,8 @@ class ComparisonWatch:
 
 async def watch_comparison(session: Session, name: str, theme: str, wake: Callable[[], None]) -> ComparisonWatch:
     """Begin to show a comparison. Raises NotFoundError when there is none of this name."""
-    comparison = await asyncio.to_thread(session.comparison, name)
-    return ComparisonWatch(session, comparison, await asyncio.to_thread(_figure, theme), wake)
+    comparison = await in_thread(session.comparison, name)
+    return ComparisonWatch(session, comparison, await in_thread(_figure, theme), wake)
 
 
 def document(session: Session, name: str, theme: str, base_url: str) -> dict[str, Any]:

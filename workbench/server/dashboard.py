@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 from jupyter_server.auth.decorator import authorized
 from jupyter_server_proxy.handlers import ProxyHandler
 from tornado.web import HTTPError, authenticated
 
+from workbench.clusters.forking import short
 from workbench.errors import WorkbenchError
 from workbench.server.answers import API
 from workbench.server.handlers import AUTH_RESOURCE, refusal
+from workbench.threads import in_thread
 
 if TYPE_CHECKING:
     from workbench.server.app import Shared
@@ -35,31 +39,35 @@ class Dashboard(ProxyHandler):
         if path in ("", "/"):
             self.redirect(f"{self.base_url}{self.proxy_base}/status")
             return
-        self._port = await self._find(name)
+        self._address = await self._find(name)
         await super().get(name, path)
 
     @authenticated
     @authorized
     async def head(self, name: str, path: str) -> None:
         """Pass on the question whether a page is there."""
-        self._port = await self._find(name)
+        self._address = await self._find(name)
         await self.http_get(name, path)
 
     async def http_get(self, name: str, path: str) -> None:
         """Pass on a page. Raises HTTPError 404 when the dashboard doesn't answer."""
         try:
-            await self.proxy("127.0.0.1", self._port, path)
+            with self._at_socket():
+                await self.proxy("localhost", 0, path)
         except (HTTPError, OSError) as err:
             raise HTTPError(404, "%s", f"The dashboard of {name} does not answer: is the cluster busy?") from err
 
     async def open(self, name: str, path: str) -> None:
         """Open the WebSocket at the other end."""
-        await self.proxy_open("127.0.0.1", self._port, path)
+        with self._at_socket():
+            await self.proxy_open("localhost", 0, path)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer an error with one sentence, as every address of ours does."""
         error = kwargs["exc_info"][1] if "exc_info" in kwargs else None
         self.set_header("Content-Type", "application/json")
+        if status_code == 405:
+            self.set_header("Allow", ", ".join(self.SUPPORTED_METHODS))
         self.finish(json.dumps({"message": refusal(self.request.method, status_code, error, self.SUPPORTED_METHODS)}))
 
     def proxy_request_headers(self) -> dict[str, Any]:
@@ -79,15 +87,22 @@ class Dashboard(ProxyHandler):
         self.request.query = urlencode(query)
         return super().get_client_uri(protocol, host, port, proxied_path)
 
-    async def _find(self, name: str) -> int:
-        """Return the port of the cluster's dashboard. Raises HTTPError with the sentence of why there is none."""
+    @contextmanager
+    def _at_socket(self) -> Iterator[None]:
+        """Have what is asked meanwhile go to the cluster's socket."""
+        with short(self._address.parent) as folder:
+            self.unix_socket = f"{folder}/{self._address.name}"
+            yield
+
+    async def _find(self, name: str) -> Path:
+        """Return the socket of the cluster's dashboard. Raises HTTPError with the sentence of why there is none."""
         shared: Shared = self.settings["workbench_shared"]
         session = await shared.session()
         try:
-            record = await asyncio.to_thread(session.cluster, name)
+            record = await in_thread(session.cluster, name)
         except WorkbenchError as err:
             raise HTTPError(err.status, "%s", str(err)) from err
-        port = urlsplit(record.dashboard_address or "").port
-        if record.status != "ready" or port is None:
+        kind, _, path = (record.dashboard_address or "").partition(":")
+        if record.status != "ready" or kind != "unix":
             raise HTTPError(404, "%s", f"Cluster {name} has no dashboard now: it is {record.status}.")
-        return port
+        return Path(path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.errors import NotFoundError, WorkbenchError
 from workbench.server.state import StateWatcher
+from workbench.threads import in_thread
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
@@ -125,6 +127,9 @@ def _known() -> dict[str, Fragment]:
         "logs": Fragment(views.logs, every(5.0)),
         "runs": Fragment(views.runs, views.pace_of_runs),
         "older-runs": Fragment(run_pages.page),
+        "run-details": Fragment(views.run_details),
+        "run-where": Fragment(views.run_where),
+        "log-tail": Fragment(views.log_tail),
         "run-log": Fragment(views.run_log, every(5.0)),
         "compare": Fragment(compare_view.compare, compare_view.pace),
     }
@@ -167,7 +172,7 @@ class Fragments:
             await self._state.read()
         fragment, argument = self._find(name)
         try:
-            made = await asyncio.to_thread(fragment.make, self._sight(), argument)
+            made = await in_thread(fragment.make, self._sight(), argument)
             return await made if inspect.isawaitable(made) else made
         except WorkbenchError as err:
             from workbench.figures.markup import paragraph
@@ -261,6 +266,10 @@ class Shown:
                 await asyncio.wait_for(self._changed.wait(), period)
 
 
+_ITEM = re.compile(r'<li id="([^"]+)".*?</li>', re.DOTALL)
+"""Item of a list, of which a page that has it needs only the place. It holds no list of items with ids."""
+
+
 class FragmentWatch:
     """One fragment on one page."""
 
@@ -270,6 +279,7 @@ class FragmentWatch:
         self.wake = on_change
         self._shown = shown
         self._sent: str | None = None
+        self._parts: dict[str, str] = {}
         shown.join(self)
 
     async def take(self) -> dict[str, Any] | None:
@@ -277,7 +287,13 @@ class FragmentWatch:
         if self._shown.html is None or self._shown.html == self._sent:
             return None
         self._sent = self._shown.html
-        return {"html": self._sent}
+        before, self._parts = self._parts, {}
+
+        def as_sent(part: re.Match[str]) -> str:
+            name = self._parts.setdefault(part[1], part[0]) and part[1]
+            return f'<li id="{name}" data-same></li>' if before.get(name) == part[0] else part[0]
+
+        return {"html": _ITEM.sub(as_sent, self._sent)}
 
     def show_range(self, *_: float) -> None:
         """Do nothing: a fragment has no time axis."""

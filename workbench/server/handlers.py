@@ -17,11 +17,13 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado.web import HTTPError, RequestHandler, authenticated
 
-from workbench.errors import BadInputError, NotFoundError, WorkbenchError
+from workbench.errors import BadInputError, FailedError, NotFoundError, WorkbenchError
 from workbench.server import answers
 from workbench.server.bodies import parse_object, pick, whole_number
+from workbench.threads import in_thread
 
 if TYPE_CHECKING:
+    from workbench.hardware import Inventory
     from workbench.server.app import Shared
     from workbench.session import Session
 
@@ -51,7 +53,23 @@ class Handler(APIHandler):
 
     async def ask(self, function: Callable[[Session], Any]) -> Any:
         """Return what `function` finds out from the session, in a thread: it reads disks, processes and devices."""
-        return await asyncio.to_thread(function, await self.session())
+        return await in_thread(function, await self.session())
+
+    async def look(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Return what a method of the session says that opens paths of a person's; ended when the page goes away."""
+        self._looking = asyncio.ensure_future(self.shared.looking(await self.session()).ask(method, *args, **kwargs))
+        try:
+            return await self._looking
+        except asyncio.CancelledError as err:
+            raise FailedError("Nobody waits for this any more.") from err
+
+    _looking: asyncio.Future[Any] | None = None
+
+    def on_connection_close(self) -> None:
+        """Look no longer for a page that went away, or asked for something else."""
+        if self._looking is not None:
+            self._looking.cancel()
+        super().on_connection_close()
 
     def body(self, required: dict[str, type], optional: dict[str, type] | None = None) -> dict[str, Any]:
         """Return the request's JSON object, checked."""
@@ -66,7 +84,7 @@ class Handler(APIHandler):
     async def answer_cluster(self, name: str) -> None:
         """Finish with 202 and the cluster as it now is."""
         record = await self.ask(lambda session: session.cluster(name))
-        self.answer(await asyncio.to_thread(answers.cluster_answer, record, self.base_url), 202)
+        self.answer(await in_thread(answers.cluster_answer, record, self.base_url), 202)
 
     def theme(self) -> str:
         """Return the theme that the query asks for."""
@@ -86,6 +104,8 @@ class Handler(APIHandler):
             self.answer(answer | {"parameter": parameter} if parameter else answer, status_code)
         else:
             verbs = [verb for verb in _VERBS if verb.lower() in type(self).__dict__]
+            if status_code == 405:
+                self.set_header("Allow", ", ".join(verbs))
             self.answer({"message": refusal(self.request.method, status_code, error, verbs)}, status_code)
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
@@ -132,8 +152,8 @@ def _hardware(session: Session) -> dict[str, Any]:
     inventory = session.hardware()
     return {
         "inventory": inventory.model_dump(mode="json"),
-        "profiles": [profile.model_dump(mode="json") for profile in session.profiles()],
-        "budget": session.budget().model_dump(mode="json"),
+        "profiles": [profile.model_dump(mode="json") for profile in session.profiles(inventory)],
+        "budget": session.budget(inventory).model_dump(mode="json"),
         "simulated": inventory.simulated,
         "sections": [section._asdict() for section in SECTIONS],
     }
@@ -164,35 +184,36 @@ class Plan(Handler):
 def _plan(session: Session, profile: str, choices: dict[str, Any] | None = None) -> dict[str, Any]:
     from workbench.clusters.plan import consent
 
-    spec = session.plan(profile, **_known(choices or {}))
+    inventory = session.hardware()
+    spec = session.plan(profile, inventory, **_known(choices or {}))
     return {
         "spec": spec.model_dump(mode="json"),
         "hints": answers.hints(spec),
         "description": spec.describe(),
         "code": spec.code(),
-        "budget": session.budget().model_dump(mode="json"),
-        "problem": _problem(session, spec),
+        "budget": session.budget(inventory).model_dump(mode="json"),
+        "problem": _problem(session, spec, inventory),
         "consent": consent(spec),
     }
 
 
 def _known(choices: dict[str, Any]) -> dict[str, Any]:
     """Return the choices when each has a name that there is."""
-    from workbench.clusters.plan import GpuChoices
+    from workbench.clusters.plan import AllChoices
 
     for name in choices:
-        if name not in GpuChoices.model_fields:
-            raise BadInputError(f"Unknown choice {name!r:.80}. Choose among: {', '.join(GpuChoices.model_fields)}.")
+        if name not in AllChoices.model_fields:
+            raise BadInputError(f"Unknown choice {name!r:.80}. Choose among: {', '.join(AllChoices.model_fields)}.")
     return choices
 
 
-def _problem(session: Session, spec: Any) -> str | None:
+def _problem(session: Session, spec: Any, inventory: Inventory) -> str | None:
     """Return why this spec would be refused if it were started now."""
     from workbench.clusters.budget import check_budget
     from workbench.clusters.environments import check_environment
 
     try:
-        check_budget(spec, session.hardware(), session.clusters())
+        check_budget(spec, inventory, session.clusters())
         if spec.python is not None:
             check_environment(spec.python)
     except WorkbenchError as err:
@@ -212,10 +233,11 @@ class ProfileSchema(Handler):
 def _profile_schema(session: Session, name: str) -> dict[str, Any]:
     from workbench.clusters.plan import choices_of
 
-    names = [profile.name for profile in session.profiles()]
+    inventory = session.hardware()
+    names = [profile.name for profile in session.profiles(inventory)]
     if name not in names:
         raise NotFoundError(f"Unknown profile {name!r:.80}. Choose one of: {', '.join(names)}.")
-    return choices_of(name, session.hardware()).model_json_schema()
+    return choices_of(name, inventory).model_json_schema()
 
 
 class Clusters(Handler):
@@ -229,9 +251,9 @@ class Clusters(Handler):
     @authenticated
     @authorized
     async def post(self) -> None:
-        body = self.body({"profile": str}, {"choices": dict, "name": str, "force": bool})
+        body = self.body({"profile": str}, {"choices": dict, "name": str, "force": bool, "agreed": bool})
         record = await self.ask(lambda session: _start(session, **body))
-        self.answer(await asyncio.to_thread(answers.cluster_answer, record, self.base_url), 202)
+        self.answer(await in_thread(answers.cluster_answer, record, self.base_url), 202)
 
     @authenticated
     @authorized
@@ -245,13 +267,9 @@ class Clusters(Handler):
 
 
 def _start(
-    session: Session,
-    profile: str,
-    choices: dict[str, Any] | None = None,
-    name: str | None = None,
-    force: bool = False,
+    session: Session, profile: str, choices: dict[str, Any] | None = None, name: str | None = None, **said: bool
 ) -> Any:
-    return session.start(session.plan(profile, **_known(choices or {})), name=name, force=force)
+    return session.start(session.plan(profile, **_known(choices or {})), name=name, **said)
 
 
 class Cluster(Handler):
@@ -261,7 +279,7 @@ class Cluster(Handler):
     @authorized
     async def get(self, name: str) -> None:
         record = await self.ask(lambda session: session.cluster(name))
-        self.answer(await asyncio.to_thread(answers.cluster_answer, record, self.base_url))
+        self.answer(await in_thread(answers.cluster_answer, record, self.base_url))
 
     @authenticated
     @authorized
@@ -299,6 +317,19 @@ class Restart(Handler):
         await self.answer_cluster(name)
 
 
+class Calibrate(Handler):
+    """Measure a cluster, so that forecasts can tell how long things take on it; the answer comes when that is done."""
+
+    @authenticated
+    @authorized
+    async def post(self, name: str) -> None:
+        self.body({})
+        await self.ask(lambda session: session.cluster(name))
+        session = await self.session()
+        found = await session.calibrate_apart(name)
+        self.answer({"sentence": f"Measured: {found.describe()}."})
+
+
 class Logs(Handler):
     """What the host, the scheduler and the workers of a cluster wrote."""
 
@@ -332,7 +363,7 @@ class Needs(Handler):
     @authorized
     async def post(self, name: str) -> None:
         body = self.body({}, {"parameters": dict, "cluster": str})
-        forecast = await self.ask(lambda session: session.needs(name, body.get("parameters", {}), body.get("cluster")))
+        forecast = await self.look("needs", name, body.get("parameters", {}), body.get("cluster"))
         self.answer(forecast._asdict())
 
 
@@ -351,27 +382,13 @@ class Runs(Handler):
     @authorized
     async def post(self) -> None:
         body = self.body({"workload": str, "cluster": str}, {"parameters": dict, "force": bool, "agreed": bool})
-        run = await self.ask(lambda session: _run(session, **body))
+        run = await self.look("run", **{"parameters": {}, **body})
         self.answer(answers.run_answer(run), 202)
 
 
 def _page_of_runs(session: Session, limit: int, offset: int, filters: dict[str, str | None]) -> dict[str, Any]:
     found = session.runs(limit=limit, offset=offset, **filters)
     return {"runs": [answers.run_in_list(run) for run in found], "total": session.count_runs(**filters)}
-
-
-def _run(
-    session: Session,
-    workload: str,
-    cluster: str,
-    parameters: dict[str, Any] | None = None,
-    force: bool = False,
-    agreed: bool = False,
-) -> Any:
-    told = session.consent(workload, parameters or {}, session.cluster(cluster))
-    if told is not None and not agreed:
-        raise BadInputError(f"{told} Nothing was started. Agree, or leave UCX out.")
-    return session.run(workload, parameters or {}, cluster, force=force)
 
 
 class Run(Handler):
@@ -449,11 +466,11 @@ def _document(session: Session, kind: str, name: str, theme: str, base_url: str)
 
         return comparisons.document(session, name, theme, base_url)
     from workbench.server.drawing import document
-    from workbench.server.recorded import of_simulated, on_simulated
+    from workbench.server.recorded import on_simulated
 
     if kind == "cluster":
         return document(theme, base_url, simulated=on_simulated(session, session.cluster(name)))
-    return document(theme, base_url, simulated=of_simulated(session.show(name)))
+    return document(theme, base_url, simulated=session.show(name).simulated)
 
 
 class FigurePatches(Handler):
@@ -502,7 +519,7 @@ class State(Handler):
         await state.read()
         if since is not None and wait:
             await state.wait_beyond(whole_number("since", since, 0, 2**63), wait)
-        self.answer({"cursor": state.cursor, **state.value})
+        self.answer({"cursor": state.cursor, **answers.in_brief(state.value)})
 
 
 class Fragment(Handler):
@@ -523,7 +540,7 @@ class Script(Handler):
         from workbench.server.scripts import read
 
         compressed = "gzip" in self.request.headers.get("Accept-Encoding", "")
-        content = await asyncio.to_thread(functools.partial(read, name, compressed=compressed))
+        content = await in_thread(functools.partial(read, name, compressed=compressed))
         if compressed:
             self.set_header("Content-Encoding", "gzip")
         self.set_header("Vary", "Accept-Encoding")
@@ -558,6 +575,7 @@ def addresses() -> list[tuple[str, type[RequestHandler]]]:
         "clusters": Clusters,
         f"clusters/{name}": Cluster,
         f"clusters/{name}/restart": Restart,
+        f"clusters/{name}/calibrate": Calibrate,
         f"clusters/{name}/logs": Logs,
         "workloads": Workloads,
         f"workloads/{name}/needs": Needs,

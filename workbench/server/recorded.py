@@ -19,13 +19,6 @@ def on_simulated(session: Session, record: ClusterRecord) -> bool:
     return bool(record.spec.devices) and session.hardware().simulated
 
 
-def of_simulated(run: Run) -> bool:
-    """Whether the GPUs of a run were simulated."""
-    from workbench.figures.gpus import was_simulated
-
-    return was_simulated(run.model_dump(include={"spec", "inventory"}))
-
-
 def read_batches(run: Run) -> list[Batch]:
     """Return the recorded events of a run. Raises a WorkbenchError when it goes on or left none."""
     if run.active:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError
 from workbench.server.answers import read_state
+from workbench.threads import in_thread
 
 if TYPE_CHECKING:
     from workbench.session import Session
@@ -61,7 +62,7 @@ class StateWatcher:
         """Read the state now and tell the subscribers when it is not what it was. Raises WorkbenchError."""
         async with self._reading:
             asked = time.monotonic()
-            value = await asyncio.to_thread(read_state, self._session, self._base_url)
+            value = await in_thread(read_state, self._session, self._base_url)
             self.read_at = asked
             changed = value != self.value or self.problem is not None
             self.value, self.problem = value, None

@@ -16,7 +16,7 @@ from tornado.web import HTTPError
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from workbench.errors import BadInputError, WorkbenchError
-from workbench.server.answers import to_json
+from workbench.server.answers import in_brief, to_json
 from workbench.server.bodies import parse_object, pick
 from workbench.server.handlers import AUTH_RESOURCE, check_range, check_theme, refusal
 
@@ -60,6 +60,8 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Answer with one sentence what is refused before the connection is open."""
         error = kwargs["exc_info"][1] if "exc_info" in kwargs else None
         self.set_header("Content-Type", "application/json; charset=UTF-8")
+        if status_code == 405:
+            self.set_header("Allow", "GET")
         self.finish(to_json({"message": refusal(self.request.method, status_code, error, ["GET"])}))
 
     def open(self, *args: Any, **kwargs: Any) -> None:
@@ -139,7 +141,7 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
                 await self._send({"type": "error", "message": state.problem})
         if is_read and state.value and state.cursor != self._sent_cursor:
             self._sent_cursor = state.cursor
-            await self._send({"type": "state", "cursor": state.cursor, **state.value})
+            await self._send({"type": "state", "cursor": state.cursor, **in_brief(state.value)})
 
     async def _send(self, message: dict[str, Any]) -> None:
         # Returns when the kernel has taken the bytes: a slow page holds this up, and nothing queues.

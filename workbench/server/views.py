@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,9 +31,10 @@ from workbench.figures.markup import (
 from workbench.hardware.sampling import NO_DRIVER
 from workbench.runs.forecasting.forecast import span
 from workbench.runs.forecasting.machines import cost_text
-from workbench.runs.store import Energy
+from workbench.runs.store import SIMULATED, Energy
 from workbench.server import run_pages
-from workbench.server.answers import API, LATEST_RUNS
+from workbench.server.answers import API, LATEST_RUNS, run_answer
+from workbench.threads import in_thread
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory, NetworkCard
@@ -135,7 +135,7 @@ async def cluster(sight: Sight, name: str) -> str:
     if record is None or not devices:
         return ""
     heard = await sight.heard(name)
-    bars = await asyncio.to_thread(
+    bars = await in_thread(
         cluster_gpu_list, devices, heard.samples, partial(_here, sight), place=name, silence=heard.silence
     )
     return paragraph(record["warning"] or "", "wb-Problem", data_workbench="cluster-warning") + bars
@@ -160,6 +160,12 @@ def code(sight: Sight, name: str) -> str:
 
 def _record(sight: Sight, name: str) -> dict[str, Any] | None:
     return next((each for each in sight.state.get("clusters", ()) if each["name"] == name), None)
+
+
+def log_tail(sight: Sight, name: str) -> str:
+    """The last lines that a cluster wrote which failed."""
+    record = _record(sight, name) or {}
+    return markup.code("\n".join(record.get("log_tail", ())) or "Nothing was logged.", "log")
 
 
 async def logs(sight: Sight, name: str) -> str:
@@ -205,7 +211,7 @@ def _before(found: Iterable[dict[str, Any]]) -> dict[str, str]:
 
 
 def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before: str | None) -> str:
-    title = titles.get(run["workload"], run["workload"])
+    title = f"{SIMULATED if run['simulated'] else ''}{titles.get(run['workload'], run['title'])}"
     active = run["status"] in _ACTIVE
     given = "\n".join(f"{name}={json.dumps(value)}" for name, value in run["parameters"].items())
     took = duration(run["seconds"]) if run["status"] == "done" and run["seconds"] is not None else run["status"]
@@ -222,8 +228,8 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         _progress(run) if active else "",
         _outcome(run) if run["result"] else "",
         _warning(run),
-        _where(run) if run.get("diagnosis") else "",
-        _details(run, before),
+        _unfolding("Where the time went", "where", f"run-where:{run['id']}") if run.get("diagnosis") else "",
+        _unfolding("Details", "details", f"run-details:{run['id']}:{before or ''}") if _details(run, before) else "",
         paragraph(run["error"] or "", "wb-Problem", data_workbench="run-error"),
         _foot(run, live=active and run["cluster"] in there, given=given),
         id=f"wb-run-{run['id']}",
@@ -238,6 +244,9 @@ def _progress(run: dict[str, Any]) -> str:
     progress = run["progress"] or {}
     done, total = progress.get("done", 0), progress.get("total", 0)
     elapsed = f" · {whole_duration(time.time() - run['started'])}" if run["started"] else ""
+    if ((run.get("needs") or {}).get("n_rounds") or 1) > 1 and total:
+        # Each pass adds its tasks when it begins: a share of those that are known would go backwards.
+        return paragraph(f"{done:,} tasks done, more come with each pass{elapsed}")
     text = f"{done:,} of {total:,}{elapsed}" if total else "building the graph …"
     return meter("Tasks done", done, total, text)
 
@@ -255,7 +264,8 @@ def _outcome(run: dict[str, Any]) -> str:
             title=check["what"],
             data_workbench="check-passed" if passed else "check-failed",
         )
-    answer = tag("span", escape(_answer(result)), title=_in_short(result), data_workbench="result")
+    shown = f"{SIMULATED if run['simulated'] else ''}{_answer(result)}"
+    answer = tag("span", escape(shown), title=_in_short(result), data_workbench="result")
     return tag("p", verdict, answer, class_="wb-Run-result")
 
 
@@ -272,11 +282,14 @@ def _cut(value: object) -> object:
     return f"… ({len(value)} {'values' if isinstance(value, list) else 'parts'})"
 
 
-def _where(run: dict[str, Any]) -> str:
-    """Where its time went, for who unfolds it."""
-    return folded(
-        "Where the time went", diagnosis_html(run["diagnosis"]), id=f"wb-where-{run['id']}", data_workbench="where"
-    )
+def _unfolding(title: str, hook: str, name: str) -> str:
+    """A fold that asks for what is in it when it is opened."""
+    return folded(title, tag("wb-live", name=name), id=f"wb-{name.replace(':', '-')}", data_workbench=hook)
+
+
+def run_where(sight: Sight, run_id: str) -> str:
+    """Where the time of a run went."""
+    return diagnosis_html(run_answer(sight.session.show(run_id))["diagnosis"] or {})
 
 
 def _warning(run: dict[str, Any]) -> str:
@@ -285,11 +298,17 @@ def _warning(run: dict[str, Any]) -> str:
     return paragraph(found.get("warning") or "", "wb-Problem", data_workbench="gpu-warning")
 
 
+def run_details(sight: Sight, argument: str) -> str:
+    """What else is known of a run, with the one before it, if any: 'id:before'."""
+    run_id, _, before = argument.partition(":")
+    return _details(run_answer(sight.session.show(run_id)), before)
+
+
 def _details(run: dict[str, Any], before: str | None) -> str:
-    """What else is known of it, for who unfolds it."""
     result = run["result"] or {}
     told = {
         "Forecast": _forecast(run),
+        "Text": run.get("beside_text"),
         "Energy": Energy.model_validate(run["energy"]).text() if run.get("energy") else None,
         "On the GPU?": (run.get("on_gpu") or {}).get("sentence"),
         "Bandwidth": _sentence(result.get("bandwidth")),
@@ -298,15 +317,12 @@ def _details(run: dict[str, Any], before: str | None) -> str:
     known = {name: escape(text) for name, text in told.items() if text}
     values = values_html(result)
     pages = "" if run["status"] in _ACTIVE else tag("div", *_pages(run, before), class_="wb-Row")
-    if not known and not values and not pages:
-        return ""
-    shown = facts(known) if known else ""
-    return folded("Details", shown + values + pages, id=f"wb-details-{run['id']}", data_workbench="details")
+    return (facts(known) if known else "") + values + pages
 
 
 def _pages(run: dict[str, Any], before: str | None) -> Iterator[str]:
     path = f"{API}/runs/{run['id']}"
-    if before is not None:
+    if before:
         beside = f"{path}/report?beside={before}"
         yield tag("button", "Beside the one before", class_="wb-Link", data_page=beside, data_workbench="beside")
     yield tag("button", "Save as a file", class_="wb-Link", data_page=f"{path}/export", data_workbench="export")

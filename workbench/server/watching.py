@@ -10,22 +10,24 @@ import contextlib
 import dataclasses
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.errors import ConflictError, FailedError, WorkbenchError
+from workbench.figures.samples import Workers
 from workbench.server.answers import patch_answer
 from workbench.server.fragments import Fragments
 from workbench.server.heard import Heard, WorkersGpus
 from workbench.server.recorded import on_simulated
 from workbench.server.state import StateWatcher
+from workbench.threads import in_thread
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.figures.live import LiveFigure
-    from workbench.monitor.events import Batch, WorkerSample
+    from workbench.monitor.events import Batch
     from workbench.server.comparisons import ComparisonWatch
     from workbench.session import Session
 
@@ -83,8 +85,8 @@ class Watching:
         Raises a WorkbenchError when there is none of this name, or when it failed or was lost.
         """
         record = await self._alive(name)
-        simulated = await asyncio.to_thread(on_simulated, self.session, record)
-        figure = await asyncio.to_thread(self._make_figure, theme, name, simulated)
+        simulated = await in_thread(on_simulated, self.session, record)
+        figure = await in_thread(self._make_figure, theme, name, simulated)
         feed = self._feed_of(record)
         watch = Watch(figure, on_change, feed)
         feed.join(watch)
@@ -100,7 +102,7 @@ class Watching:
         return feed
 
     async def _alive(self, name: str) -> ClusterRecord:
-        record = await asyncio.to_thread(self.session.cluster, name)
+        record = await in_thread(self.session.cluster, name)
         _check_alive(name, record.status, record.message)
         return record
 
@@ -112,11 +114,11 @@ class Watching:
 
     async def watch_run(self, run_id: str, theme: str, on_change: Callable[[], None]) -> Watch:
         """Show what was recorded of a run, as one set of patches."""
-        from workbench.server.recorded import of_simulated, read_batches
+        from workbench.server.recorded import read_batches
 
-        run = await asyncio.to_thread(self.session.show, run_id)
-        batches = await asyncio.to_thread(read_batches, run)
-        figure = await asyncio.to_thread(self._make_figure, theme, run.cluster, of_simulated(run))
+        run = await in_thread(self.session.show, run_id)
+        batches = await in_thread(read_batches, run)
+        figure = await in_thread(self._make_figure, theme, run.cluster, run.simulated)
         watch = Watch(figure, on_change)
         watch.add(batches)
         return watch
@@ -326,6 +328,7 @@ class Watch:
         self._on_change = on_change
         self._batches: list[Batch] = []
         self._range: tuple[float, float, int] | None = None
+        self._workers = Workers()
         self._status: dict[str, Any] = {}
         self._is_new = True
         self._drawing = asyncio.Lock()
@@ -366,11 +369,10 @@ class Watch:
                 return None
             self._is_new = False
             for batch in batches:
-                if batch.samples:
-                    self._status = status_of(batch)
-            self._status = {**self._status, "message": waiting}
+                self._workers.feed(batch.samples)
+            self._status = {**self._workers.status(), "message": waiting}
             # In a thread: a busy cluster's batch takes tens of milliseconds to thin.
-            patches = await asyncio.to_thread(self._draw, batches, shown)
+            patches = await in_thread(self._draw, batches, shown)
         return {"patches": patches, "status": self._status}
 
     def _draw(self, batches: list[Batch], shown: tuple[float, float, int] | None) -> list[dict[str, Any]]:
@@ -391,40 +393,11 @@ class PolledFigure:
     seen: float = 0.0
 
 
-def status_of(batch: Batch) -> dict[str, Any]:
-    """Return the numbers above the figure: workers, what they hold, may hold, have spilled and do, all together."""
-    latest = {sample.worker: sample for sample in batch.samples}.values()
-    return {
-        "workers": len(latest),
-        "memory": sum(sample.memory for sample in latest),
-        "memory_limit": sum(sample.memory_limit for sample in latest),
-        "spilled": sum(sample.spilled for sample in latest),
-        "cpu": sum(sample.cpu for sample in latest),
-        "executing": sum(sample.n_executing for sample in latest),
-        "summary": _summary(latest),
-    }
-
-
-def _summary(latest: Collection[WorkerSample]) -> str:
-    from workbench.figures.markup import joined, size
-
-    held, limit = (sum(getattr(sample, name) for sample in latest) for name in ("memory", "memory_limit"))
-    spilled = sum(sample.spilled for sample in latest)
-    return joined(
-        (
-            f"{len(latest)} worker{'s' if len(latest) != 1 else ''}",
-            f"{sum(sample.cpu for sample in latest):.0f} % CPU",
-            f"{size(held)} of {size(limit)}" if limit else None,
-            f"{size(spilled)} spilled" if spilled else None,
-        )
-    )
-
-
 def _check_alive(name: str, status: str, message: str | None) -> None:
     if status in ("failed", "lost"):
         raise FailedError(_end_of(name, status, message))
-    if status == "stopping":
-        raise ConflictError(f"{name} is being stopped.")
+    if status in ("stopping", "unknown"):
+        raise ConflictError(f"{name} is being stopped." if status == "stopping" else f"{name} is unknown. {message}")
 
 
 def _end_of(name: str, status: str, message: str | None) -> str:
@@ -445,14 +418,14 @@ def _make_figure(theme: str, name: str, simulated: bool) -> LiveFigure:
 @asynccontextmanager
 async def _open_feed(name: str, on_batch: Callable[[Batch], None]) -> AsyncIterator[Any]:
     """Connect to a cluster and have its batches handed to `on_batch`."""
-    await asyncio.to_thread(_import_distributed)
+    await in_thread(_import_distributed)
     from distributed import Client
 
     from workbench.clusters.connect import security
     from workbench.clusters.records import read
     from workbench.monitor.feed import Feed
 
-    record = await asyncio.to_thread(read, name)
+    record = await in_thread(read, name)
     # Not connect(): that would make this client the default of the whole Jupyter server.
     client = Client(
         record.contact,

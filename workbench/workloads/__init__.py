@@ -1,6 +1,21 @@
-"""Workloads: plain functions of plain Dask code, and the registry that makes forms, checks and cells of them."""
+"""Workloads: plain functions of plain Dask code, and the registry that makes forms, checks and cells of them.
 
-from workbench.workloads.registry import Template, template, templates
-from workbench.workloads.values import BadParameterError, Check, Needs, Parameters
+What is named here comes when it is asked for: tasks find their functions in these modules on workers that have Dask and
+NumPy, and nothing of what forms need.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workbench.workloads.registry import Template, template, templates
+    from workbench.workloads.values import BadParameterError, Check, Needs, Parameters
 
 __all__ = ["BadParameterError", "Check", "Needs", "Parameters", "Template", "template", "templates"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "registry" if name.lower().startswith("template") else "values"
+    return getattr(import_module(f"{__name__}.{home}"), name)

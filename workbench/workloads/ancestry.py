@@ -13,7 +13,9 @@ import numpy as np
 from dask.utils import format_bytes
 
 from workbench.errors import BadInputError
-from workbench.workloads.estimates import expected_passes
+from workbench.storage import places
+from workbench.workloads.estimates import expected_passes, times_gone_through
+from workbench.workloads.opening import options_of
 from workbench.workloads.registry import Resolution
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
@@ -45,12 +47,17 @@ def certificate_json(found: Certificate) -> dict[str, Any]:
     return {
         "sentence": found.sentence,
         "status": found.status,
-        "bound": [float(each) for each in found.bound],
+        # JSON has no infinity: None for what can't be told from zero.
+        "bound": [float(each) if np.isfinite(each) else None for each in found.bound],
+        "of_largest": [float(each) for each in found.of_largest],
         "tol": float(found.tol),
+        "limit": found.limit,
         "angle": float(found.angle),
+        "groups": [list(group) for group in found.groups],
         "passes": int(found.passes),
         "bytes_read": int(found.bytes_read),
         "dtype": found.dtype,
+        "seed": found.seed,
     }
 
 
@@ -72,7 +79,11 @@ def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surro
                 f"{shape[1]}, the number of samples.",
                 "n_populations",
             )
-        where, notes = where | {"path": None}, ("Without a path, populations are simulated.",)
+        if values["autosomes_only"]:
+            raise BadParameterError(
+                "autosomes_only of genotype_pca is for files: simulated variants have no contigs.", "autosomes_only"
+            )
+        where, notes = {"path": None, "options": None}, ("Without a path, populations are simulated.",)
     else:
         where, (shape, _, remarks) = _found("genotype_pca", values)
         notes = (*_needless(given), *remarks)
@@ -99,13 +110,13 @@ def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surro
 
 def resolved_packing(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     """What is in the file, and an absolute path to write to."""
-    from workbench.genotypes import places
-
     where, (shape, n_bytes, remarks) = _found("pack_genotypes", values)
-    to = places.full(values["to"])
+    to = places.full(values["to"]).path
+    asked = {"anon": False, "endpoint_url": values["to_endpoint_url"], "names": ("anon", "to_endpoint_url")}
+    to_options = options_of("pack_genotypes", to, **asked)
     if to == where["path"]:
         raise BadParameterError(f"to of pack_genotypes is {to}, what is read from. Give another path.", "to")
-    return values | where | {"to": to, "shape": shape, "bytes_before": n_bytes}, remarks
+    return values | where | {"to": to, "to_options": to_options, "shape": shape, "bytes_before": n_bytes}, remarks
 
 
 class _There(NamedTuple):
@@ -118,27 +129,31 @@ class _There(NamedTuple):
 
 def _found(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], _There]:
     """Absolute paths, and what is there."""
-    from workbench.genotypes import places
-
-    path = places.full(values["path"])
-    labels = None if values["labels"] is None else places.full(values["labels"])
-    options = (values["array"], values["orientation"], values["missing"])
+    path = places.full(values["path"]).path
+    labels = None if values["labels"] is None else places.full(values["labels"]).path
+    options = options_of(workload, path, anon=values["anon"], endpoint_url=values["endpoint_url"])
+    told = (values["array"], values["orientation"], values["missing"], tuple(options.items()))
+    autosomes = values.get("autosomes_only", False)
     for parameter, table in (("path", None), ("labels", labels)):
         try:
-            there = _opened(path, table, options, _stamp(path), _stamp(table))
+            there = _opened(path, table, told, autosomes, _stamp(path), _stamp(table))
         except BadInputError as err:
             raise BadParameterError(f"{parameter} of {workload}: {err}", parameter) from err
-    return {"path": path, "labels": labels}, there
+    return {"path": path, "labels": labels, "options": options}, there
 
 
 @lru_cache(maxsize=16)
-def _opened(path: str, labels: str | None, options: tuple[Any, ...], *_: Any) -> _There:
+def _opened(path: str, labels: str | None, told: tuple[Any, ...], autosomes: bool, *_: Any) -> _There:
     """What is there. A form asks for it at each key, and a .bim file may have millions of lines."""
     from workbench.genotypes import open_genotypes
+    from workbench.genotypes.contigs import on_autosomes
 
-    array, orientation, missing = options
-    found = open_genotypes(path, array=array, orientation=orientation, missing=missing, labels=labels)
-    return _There(found.shape, size_of_genotypes(found.source or path), found.remarks)
+    names = ("array", "orientation", "missing", "storage_options")
+    given = dict(zip(names, told, strict=True)) | {"storage_options": dict(told[-1])}
+    found = open_genotypes(path, labels=labels, **given)
+    if autosomes:
+        on_autosomes(found)
+    return _There(found.shape, size_of_genotypes(found.source or path, given["storage_options"]), found.remarks)
 
 
 def _stamp(path: str | None) -> Any:
@@ -154,15 +169,12 @@ def _stamp(path: str | None) -> Any:
     return stamps or time.monotonic()
 
 
-def size_of_genotypes(place: str) -> int:
+def size_of_genotypes(path: str, options: Mapping[str, Any] | None = None) -> int:
     """Bytes of a file, or of all files of a folder; of PLINK's three files together."""
-    import fsspec
-
-    fs, root = fsspec.core.url_to_fs(place)
-    if place.endswith(".bed"):
-        stem = root.removesuffix(".bed")
-        return sum(int(fs.size(stem + suffix)) for suffix in (".bed", ".bim", ".fam"))
-    return int(fs.du(root))
+    if path.endswith(".bed"):
+        stem = places.full(path.removesuffix(".bed"), options)
+        return sum((stem + suffix).size() for suffix in (".bed", ".bim", ".fam"))
+    return places.full(path, options).size()
 
 
 def _needless(given: Mapping[str, Any]) -> tuple[str, ...]:
@@ -206,7 +218,7 @@ def pca_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         | ({"integers": float(times * n_variants * n_samples)} if resolved["path"] is None else {}),
         moved=2 * passes * width * n_samples * 8,
         on_device=False,
-        sentence=f"Goes through {format_bytes(packed)} of packed genotypes about {passes} times, {hold}: "
+        sentence=f"Goes through {format_bytes(packed)} of packed genotypes {times_gone_through(passes)}, {hold}: "
         f"{format_bytes(held)} in the hands of one worker at a time.",
     )
 
@@ -245,9 +257,9 @@ def pca_summary(results: Mapping[str, Any]) -> dict[str, Any]:
     """Singular values, variances, what was kept, and the scores of some samples for a plot."""
     found: GenotypePCA = results["components"]
     return {
-        "singular_values": [float(each) for each in found.singular_values_],
-        "explained_variance": [float(each) for each in found.explained_variance_],
-        "explained_variance_ratio": [float(each) for each in found.explained_variance_ratio_],
+        "singular_values": [float(each) for each in found.singular_values],
+        "explained_variance": [float(each) for each in found.explained_variance],
+        "explained_variance_ratio": [float(each) for each in found.explained_variance_ratio],
         "kept": int(found.kept.sum()),
         "dropped": {reason: int(count) for reason, count in found.dropped.items()},
         "convention": found.convention,
@@ -258,10 +270,12 @@ def pca_summary(results: Mapping[str, Any]) -> dict[str, Any]:
 
 def _scatter(found: GenotypePCA) -> dict[str, Any]:
     """Scores of samples spread evenly over all, with the label that tells groups apart."""
+    from workbench.genotypes.values import as_text
+
     n_samples = len(found.samples)
     chosen = np.unique(np.linspace(0, n_samples - 1, min(SHOWN, n_samples)).round().astype(int))
     name = label_column(found.sample_table, n_samples)
-    labels = None if name is None else np.asarray(found.sample_table[name]).astype(str)
+    labels = None if name is None else as_text(found.sample_table[name])
     if labels is not None:
         names, counts = np.unique(labels, return_counts=True)
         largest = names[np.argsort(-counts, kind="stable")][: _LABELS - 1]
@@ -269,7 +283,7 @@ def _scatter(found: GenotypePCA) -> dict[str, Any]:
     scores = found.scores[chosen, :_COMPONENTS_SHOWN]
     return {
         "n_samples": n_samples,
-        "samples": np.asarray(found.samples)[chosen].astype(str).tolist(),
+        "samples": [str(each) for each in np.asarray(found.samples)[chosen]],
         "scores": [[float(f"{each:.4g}") for each in column] for column in scores.T],
         "label": name,
         "labels": None if labels is None else labels[chosen].tolist(),
@@ -278,7 +292,9 @@ def _scatter(found: GenotypePCA) -> dict[str, Any]:
 
 def label_column(table: Mapping[str, Any], n_samples: int) -> str | None:
     """The column by which samples are told apart: one called population if there is one, else one of few values."""
-    distinct = {name: len(np.unique(np.asarray(column).astype(str))) for name, column in table.items()}
+    from workbench.genotypes.values import as_text
+
+    distinct = {name: len(np.unique(as_text(column))) for name, column in table.items()}
     useful = [name for name, count in distinct.items() if 1 < count < max(2, min(n_samples, 200))]
     named = [name for name in useful if "pop" in name.lower()]
     return next(iter([*named, *(name for name in useful if name not in ("sex", "father", "mother")), *useful]), None)
@@ -288,7 +304,7 @@ def packing_summary(results: Mapping[str, Any]) -> dict[str, Any]:
     """Where the store is, and how large."""
     packed: Genotypes = results["packed"]
     assert packed.source is not None
-    before, after = results["bytes_before"], size_of_genotypes(packed.source)
+    before, after = results["bytes_before"], results["bytes_after"]
     return {
         "store": packed.source,
         "variants": packed.n_variants,
@@ -303,7 +319,7 @@ def packing_summary(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def components_are_right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    """The certificate's word, orthogonal scores of the sizes that are stated, and populations apart where simulated."""
+    """The certificate's word, what one more pass says of the vectors, and populations apart where simulated."""
     found: GenotypePCA = results["components"]
     if found.certificate.status == "not reached":
         return Check(passed=False, what=found.certificate.sentence)
@@ -313,7 +329,22 @@ def components_are_right(resolved: Mapping[str, Any], results: Mapping[str, Any]
     skew = float(np.abs(gram - np.eye(len(gram))).max())
     if not skew <= 1e-6:
         return Check(passed=False, what=f"The components are not orthogonal to each other: off by {skew:.1e}.")
-    told = f"{found.certificate.sentence} Components are orthogonal to {skew:.1e}."
+    values, apart = found.anew()
+    off = np.abs(values - found.singular_values) / (found.singular_values[0] or 1.0)
+    products = float(np.finfo(found.certificate.dtype.partition(",")[0]).eps)
+    # The pass adds up numbers of all variants: rounding grows with the root of how many (Higham, Mary, SISC 41, 2019).
+    summing = 4 * float(np.finfo(float).eps) * math.sqrt(max(1, len(found.kept)))
+    expected = 1.5 * found.certificate.residuals + 16 * products + summing
+    if not ((off <= found.certificate.of_largest + 1e-12).all() and (apart <= expected).all()):
+        return Check(
+            passed=False,
+            what=f"One more pass gives singular values that differ by {off.max():.1e} of the largest, and AᵀA v and "
+            f"s² v that differ by {apart.max():.1e} of its square ({expected.max():.1e} expected).",
+        )
+    told = (
+        f"{found.certificate.sentence} One more pass finds AᵀA v and s² v to differ by {apart.max():.1e} of the "
+        f"largest value's square, as expected ({expected.max():.1e})."
+    )
     if resolved["path"] is not None:
         return Check(passed=True, what=told)
     return _populations_are_apart(resolved, found, told)
@@ -344,7 +375,8 @@ def packed_is_the_same(resolved: Mapping[str, Any], results: Mapping[str, Any], 
     from workbench.workloads.checks import computed
 
     told = {name: resolved[name] for name in ("array", "orientation", "missing")}
-    source, packed = open_genotypes(resolved["path"], **told), open_genotypes(resolved["to"])
+    source = open_genotypes(resolved["path"], **told, storage_options=resolved["options"])
+    packed = open_genotypes(resolved["to"], storage_options=resolved["to_options"])
     if source.shape != packed.shape:
         return Check(
             passed=False, what=f"The store has {packed.shape} variants and samples, the source {source.shape}."

@@ -13,10 +13,10 @@ from dask.utils import format_bytes
 
 from workbench.workloads import ancestry, array, checks, estimates, file, genotypes, network, presets, svd, sweep
 from workbench.workloads.ancestry import certificate_json
-from workbench.workloads.fields import Layout, Tolerance
+from workbench.workloads.fields import Anonymous, Endpoint, Layout, Raw, Tolerance
 from workbench.workloads.generators import TILE, fast_reason
 from workbench.workloads.layout import cut, working_type
-from workbench.workloads.opening import find_array
+from workbench.workloads.opening import find_array, options_of
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import Wish, chunks_of, shape_of
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
@@ -108,15 +108,20 @@ def _kept(resolved: Mapping[str, Any], n_bytes: int, around: Surroundings) -> tu
 
 
 def _array_of_file(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+    asked = {name: values[name] for name in ("anon", "endpoint_url")}
+    options = options_of("svd_of_file", values["path"], **asked)
     try:
-        found = find_array(values["path"], values["array"])
+        found = find_array(values["path"], values["array"], raw=values["raw"], options=options)
     except BadParameterError as err:
         raise BadParameterError(f"{err.parameter} of svd_of_file: {err}", err.parameter) from err
     blocks, chunks, notes = cut(found, values["k"], values["chunks"], around)
-    facts = {
+    facts: dict[str, Any] = {
         "path": found.path,
         "array": found.array,
+        "options": options,
         "format": found.format,
+        "unpack": found.unpack,
+        "remarks": found.remarks,
         "shape": found.shape,
         "blocks": blocks,
         "chunks": chunks,
@@ -124,13 +129,14 @@ def _array_of_file(values: dict[str, Any], given: Mapping[str, Any], around: Sur
     }
     if found.dtype.name != facts["dtype"]:
         notes = (*notes, f"The array holds {found.dtype.name} and is decomposed as {facts['dtype']}.")
+    notes = (*found.remarks, *notes)
     n_bytes = math.prod(found.shape) * np.dtype(facts["dtype"]).itemsize
     keep, told = (True, ()) if values["k"] is None else _kept(values, n_bytes, around)
     return values | facts | {"keep": keep}, (*notes, *told)
 
 
 def _matrix_of_file(resolved: Mapping[str, Any]) -> Any:
-    names = ("path", "array", "format", "shape", "blocks", "chunks", "dtype", "center")
+    names = ("path", "array", "options", "format", "unpack", "shape", "blocks", "chunks", "dtype", "center")
     # The check goes over the blocks one by one, so none may wait for the means of the columns.
     return file.matrix_of_file(**arguments({name: resolved[name] for name in names}), compute=True)
 
@@ -141,7 +147,9 @@ def _generator(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _readers(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
     reader = file.READERS[resolved["format"]]
-    return reader, f'READERS = {{"{resolved["format"]}": {reader.__name__}}}', file.matrix_of_file
+    parts: list[Callable[..., Any]] = [file.plain] if resolved["format"].startswith("zarr") else []
+    parts += [file.unpacked] if resolved["unpack"] else []
+    return *parts, reader, f'READERS = {{"{resolved["format"]}": {reader.__name__}}}', file.matrix_of_file
 
 
 def _exact(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
@@ -151,16 +159,22 @@ def _exact(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
 def _close(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
     x = _random_matrix(resolved)
     if resolved["method"] == "workbench":
-        return checks.svd_is_certified(x, results, resolved["tol"], client)
+        return checks.svd_is_certified(x, results, client)
     return checks.svd_is_close(x, results, resolved["tolerance"], client)
 
 
 def _right_for_file(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    """Whether the answer is right, and of which numbers it is."""
+    checked = _svd_of_file_is_right(resolved, results, client)
+    return checked.model_copy(update={"what": " ".join((checked.what, *resolved["remarks"]))})
+
+
+def _svd_of_file_is_right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
     x = _matrix_of_file(resolved)
     if resolved["k"] is None:
         return checks.svd_is_exact(x, results, client)
     if resolved["method"] == "workbench":
-        return checks.svd_is_certified(x, results, resolved["tol"], client)
+        return checks.svd_is_certified(x, results, client)
     return checks.svd_is_close(x, results, resolved["tolerance"], client)
 
 
@@ -190,6 +204,9 @@ def _singular_values(results: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
+_SERVED: Mapping[str, tuple[Any, Any]] = {"anon": (Anonymous, False), "endpoint_url": (Endpoint | None, None)}
+"""Fields on the server of a URL."""
+
 TEMPLATES: tuple[Template, ...] = (
     Template(
         array.array_sum,
@@ -213,7 +230,7 @@ TEMPLATES: tuple[Template, ...] = (
         checker=checks.mean_is_expected,
         parts=_generator,
         summary_of=_value,
-        presets=presets.SUM,
+        presets=presets.MEAN,
     ),
     Template(
         array.transpose_sum,
@@ -277,7 +294,11 @@ TEMPLATES: tuple[Template, ...] = (
         checker=_right_for_file,
         summary_of=_singular_values,
         parts=_readers,
-        extra={"tolerance": (Tolerance, 0.1)},
+        extra={
+            "raw": (Raw, False),
+            **_SERVED,
+            "tolerance": (Tolerance, 0.1),
+        },
     ),
     Template(
         genotypes.genotype_pca,
@@ -289,16 +310,18 @@ TEMPLATES: tuple[Template, ...] = (
         estimate=ancestry.pca_needs,
         checker=ancestry.components_are_right,
         summary_of=ancestry.pca_summary,
+        extra=_SERVED,
     ),
     Template(
         genotypes.pack_genotypes,
         title="Pack genotypes",
-        returns=("packed", "bytes_before"),
+        returns=("packed", "bytes_before", "bytes_after"),
         small=(),
-        values=("packed", "bytes_before"),
+        values=("packed", "bytes_before", "bytes_after"),
         resolver=ancestry.resolved_packing,
         estimate=ancestry.packing_needs,
         checker=ancestry.packed_is_the_same,
         summary_of=ancestry.packing_summary,
+        extra={**_SERVED, "to_endpoint_url": (Endpoint | None, None)},
     ),
 )

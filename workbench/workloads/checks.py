@@ -117,14 +117,13 @@ def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: C
     return _verdict(len(s), float(relative[worst]), worst, tolerance, proved=proved)
 
 
-def svd_is_certified(x: Any, results: Mapping[str, Any], tol: float, client: Client | None) -> Check:
-    """The certificate's word, whether U and V are orthonormal, and A V against U S on sampled rows of blocks.
+def svd_is_certified(x: Any, results: Mapping[str, Any], client: Client | None) -> Check:
+    """The certificate's word, whether U and V are orthonormal, and Aᴴ U against V S over one more pass.
 
-    The certificate stands on the passes that found the values; that what came out of them is a part of this very array
-    is seen anew. Along the longer side of the array, some blocks are made or read once more.
+    U was made as A V / S, so that these two agree whatever V is. Aᴴ U, by Dask's own product, tells more: along V it is
+    S, as near as the certificate says, and what is left of it is (AᴴA v − s² v) / s, of which the certificate says how
+    long it is.
     """
-    import dask.array as da
-
     certificate = results["certificate"]
     wide = x.shape[1] > x.shape[0]
     # Small factors are worked on by processors, whatever the array is on.
@@ -135,27 +134,33 @@ def svd_is_certified(x: Any, results: Mapping[str, Any], tol: float, client: Cli
     problem = _not_singular_values(s)
     if problem or certificate.status == "not reached":
         return Check(passed=False, what=problem or certificate.sentence)
-    panels = _sampled_blocks(x.rechunk({1: -1}), 3)
-    there = _on_cluster(s)
-    off = sum(((block.dot(v) - u[rows] * there) ** 2).sum(axis=0) for block, rows, _ in panels)
-    size = sum(((u[rows] * there) ** 2).sum(axis=0) for _, rows, _ in panels)
-    gram_u, gram_v, off, size = computed(client, u.T.dot(u), v.T.dot(v), da.sqrt(off), da.sqrt(size))
-    skew = max(_off_identity(gram_u), _off_identity(gram_v))
-    bound = 1e4 * float(np.finfo(u.dtype).eps) * math.sqrt(len(s))
-    # Columns of A V are as orthogonal as the values are right, and some rows may hold more of the error than others.
-    nothing = 1e-6 * float(np.asarray(size).max(initial=0.0))
-    relative = float(np.where(off <= nothing, 0.0, off / np.maximum(size, nothing or 1.0)).max(initial=0.0))
-    if not (skew <= bound and relative <= 5 * tol):
-        return Check(
-            passed=False,
-            what=f"A V and U S differ by {relative:.1e} on sampled rows ({5 * tol:.1e} allowed), UᵀU and VVᵀ from one "
-            f"by {skew:.1e} ({bound:.1e} allowed): the certificate is of another array.",
+    z = x.T.dot(u)
+    gram_u, gram_v, along, left = (
+        np.asarray(each, "float64")
+        for each in computed(
+            client, u.T.dot(u), v.T.dot(v), (v * z).sum(axis=0), ((z - v * (v * z).sum(axis=0)) ** 2).sum(axis=0)
         )
-    return Check(
-        passed=True,
-        what=f"{certificate.sentence} On sampled rows A V and U S differ by {relative:.1e}, UᵀU and VVᵀ from one by "
-        f"{skew:.1e}.",
     )
+    skew = max(_off_identity(gram_u), _off_identity(gram_v))
+    eps, largest = float(np.finfo(u.dtype).eps), float(s[0]) or 1.0
+    bound = 1e4 * eps * math.sqrt(len(s))
+    products = float(np.finfo(certificate.dtype.partition(",")[0]).eps)
+    told = np.isfinite(certificate.bound) & (s > 0)  # Of what can't be told from zero, the vectors are any.
+    shares = np.where(told, s / largest, np.inf)
+    off, apart = np.abs(along - s) / largest, np.where(told, np.sqrt(left) / largest, 0.0)
+    expected = (1.5 * certificate.residuals + 16 * products) / shares + 1e3 * eps
+    told_apart = f"{apart.max():.1e} of the largest value ({expected.max():.1e} expected)"
+    if skew <= bound and (off <= certificate.of_largest + 1e2 * eps).all() and (apart <= expected).all():
+        passed, what = True, f"{certificate.sentence} Over one more pass, Aᵀ U and V S differ by {told_apart}"
+    else:
+        passed, what = (
+            False,
+            (
+                f"Over one more pass, Aᵀ U and V S differ by {told_apart}, and UᵀA V and S by {off.max():.1e}: the "
+                "certificate is of another array"
+            ),
+        )
+    return Check(passed=passed, what=f"{what}; UᵀU and VVᵀ from one by {skew:.1e} ({bound:.1e} allowed).")
 
 
 def _verdict(count: int, worst: float, number: int, tolerance: float, *, proved: bool) -> Check:

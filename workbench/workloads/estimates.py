@@ -29,6 +29,8 @@ _TILED = ("tiles", "fast")
 _QR_COLUMNS = (20, 100, 400)
 _EXACT_COLUMNS = 64
 """Up to so many columns workbench.linalg computes all at once (krylov.EXACT)."""
+_MOST_PASSES = 25
+"""Of svd_compressed, PCA and genotypes.pca: their `max_passes`, and one more where the first shows that it helps."""
 _THIN_COLUMNS = 20
 _SQUARE_COLUMNS = 400
 
@@ -274,9 +276,11 @@ def _approximate(
 
 def _orthonormalised(x: _Matrix, taken: int, work: Work, threads_per_worker: int, verb: str) -> Needs:
     """Cholesky QR of workbench.linalg: each block waits for its block of U."""
+    from workbench.linalg.tall import small_bytes
+
     small = min(x.rows, x.columns)
     checking = (5 + 3 * threads_per_worker) * x.block + taken * threads_per_worker
-    held = max((taken + 2 * x.block_elements * 8) * threads_per_worker, checking)
+    held = max((taken + 2 * x.block_elements * 8) * threads_per_worker, checking, small_bytes(small))
     stays = x.n_bytes + 8 * x.n_blocks * small * small
     return Needs(
         input_bytes=x.n_bytes,
@@ -311,6 +315,14 @@ def expected_passes(tol: float, rows: float = 20, columns: float = 1, width: flo
     passes = max(3, round(3 + 8 * math.log10(0.05 * spread / tol)))
     full = 1 + math.ceil(0.7 * min(rows, columns) / width) if width else 24
     return min(24, passes, max(3, full))
+
+
+def times_gone_through(passes: int) -> str:
+    """What is known of the passes before: that one is enough, or how many there are at most.
+
+    `expected_passes` may be off by a factor of two: it serves for times, and isn't said.
+    """
+    return "once" if passes == 1 else f"at most {_MOST_PASSES} times"
 
 
 def _certified(
@@ -351,9 +363,10 @@ def _certified(
             _product(4 * passes * x.elements * width, width, kind, fused=single),
         ),
         moved=2 * width * 8 * short * passes,
-        sentence=f"Goes through {format_bytes(x.n_bytes)} about {passes} times, until the accuracy of "
-        f"{resolved['tol']:g} is reached. {hold}: about {format_bytes(held + products + stays)} on all workers "
-        f"together, {format_bytes(held)} of it in the hands of one worker at a time.",
+        sentence=f"Goes through {format_bytes(x.n_bytes)} {times_gone_through(passes)}, until the accuracy of "
+        f"{resolved['tol']:g} is reached, and once more for the check. {hold}: about "
+        f"{format_bytes(held + products + stays)} on all workers together, {format_bytes(held)} of it in the hands of "
+        "one worker at a time.",
     )
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
+try:
+    from pydantic import Field
+except ImportError:  # on a worker, where tasks find their functions beside these fields and nobody fills in a form
+
+    def Field(**_: Any) -> Any:  # type: ignore[no-redef]  # noqa: N802
+        """Nothing."""
+
 
 T = TypeVar("T")
 Layout = Literal["square", "tall", "wide"]
@@ -99,6 +105,17 @@ Seed = Annotated[
     Words(
         allowed=f"a whole number from 0 to {2**32 - 1}",
         description="The same seed gives the same array, as long as the blocks are the same.",
+    ),
+]
+
+Scale = Annotated[
+    Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None,
+    Words(
+        allowed="a number greater than 0 and at most 1000, such as 0.01",
+        description="How many times as large as in the text: 0.01 for a hundredth, in as many blocks where that can "
+        "be. Of a preset only.",
+        unit="×",
+        examples=(0.01, 0.1),
     ),
 ]
 
@@ -202,6 +219,30 @@ ArrayName = Annotated[
         allowed="the name of an array in the file",
         description="Which array, where the file holds several.",
         examples=("x", "group/dataset"),
+    ),
+]
+
+Raw = Annotated[
+    bool,
+    Words(
+        allowed="true or false",
+        description="Use the numbers as they are stored, where attributes (scale_factor, _FillValue) say that they "
+        "stand for others.",
+    ),
+]
+
+Anonymous = Annotated[
+    bool,
+    Words(allowed="true or false", description="Read a URL of s3, gs or abfs without keys, as public data allow."),
+]
+
+Endpoint = Annotated[
+    str,
+    Field(min_length=1),
+    Words(
+        allowed="the address of a server, such as https://minio.example.org:9000",
+        description="Who serves an s3 or gs URL, where that isn't Amazon or Google.",
+        examples=("https://minio.example.org:9000",),
     ),
 ]
 

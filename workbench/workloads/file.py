@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import dask.array as da
@@ -24,16 +26,20 @@ from workbench.workloads.fields import (
 )
 
 
-def read_npy(path: str, array: str | None, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+def read_npy(
+    path: str, array: str | None, options: dict[str, Any], rows: slice, columns: slice
+) -> np.ndarray[Any, Any]:
     """Block of a .npy file, which is mapped into memory: only the block itself is read."""
     return np.array(np.load(path, mmap_mode="r")[rows, columns])
 
 
-def read_npy_url(path: str, array: str | None, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+def read_npy_url(
+    path: str, array: str | None, options: dict[str, Any], rows: slice, columns: slice
+) -> np.ndarray[Any, Any]:
     """Block of a .npy file that is somewhere else; only its rows are fetched."""
     import fsspec
 
-    with fsspec.open(path, "rb") as file:
+    with fsspec.open(path, "rb", **options) as file:
         version = np.lib.format.read_magic(file)
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = header(file)
@@ -43,36 +49,52 @@ def read_npy_url(path: str, array: str | None, rows: slice, columns: slice) -> n
     return found.reshape(-1, shape[1])[:, columns]
 
 
-def read_npz(path: str, array: str | None, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+def read_npz(
+    path: str, array: str | None, options: dict[str, Any], rows: slice, columns: slice
+) -> np.ndarray[Any, Any]:
     """Block of an array in a .npz file, which can only be read as a whole."""
     import fsspec
 
-    with fsspec.open(path, "rb") as file, np.load(file) as arrays:
+    with fsspec.open(path, "rb", **options) as file, np.load(file) as arrays:
         return arrays[array][rows, columns]
 
 
-def read_hdf5(path: str, array: str | None, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+def read_hdf5(
+    path: str, array: str | None, options: dict[str, Any], rows: slice, columns: slice
+) -> np.ndarray[Any, Any]:
     """Block of a dataset in an HDF5 file."""
     import fsspec
     import h5py
 
-    with fsspec.open(path, "rb") as file, h5py.File(file, "r") as datasets:
+    with fsspec.open(path, "rb", **options) as file, h5py.File(file, "r") as datasets:
         return datasets[array][rows, columns]
 
 
-def read_zarr(path: str, array: str | None, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+def read_zarr(
+    path: str, array: str | None, options: dict[str, Any], rows: slice, columns: slice
+) -> np.ndarray[Any, Any]:
     """Block of a Zarr array in a folder or at a URL."""
     import zarr
 
-    return zarr.open_array(path, path=array, mode="r")[rows, columns]
+    # For a path on this machine there are no options, and Zarr wants to hear of none.
+    return plain(zarr.open_array(path, path=array, mode="r", storage_options=options or None))[rows, columns]
 
 
-def read_zarr_zip(path: str, array: str | None, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+def read_zarr_zip(
+    path: str, array: str | None, options: dict[str, Any], rows: slice, columns: slice
+) -> np.ndarray[Any, Any]:
     """Block of a Zarr array in a .zip file."""
     import zarr
 
     with zarr.storage.ZipStore(path, mode="r") as store:
-        return zarr.open_array(store, path=array, mode="r")[rows, columns]
+        return plain(zarr.open_array(store, path=array, mode="r"))[rows, columns]
+
+
+def plain(array: Any) -> Any:
+    """The Zarr array, unless reading it unpickles, which runs what the file says."""
+    if "pickle" in f"{array.filters} {array.compressors}".lower():
+        raise ValueError(f"{array.store} is written with the codec pickle, which could run anything: it isn't read.")
+    return array
 
 
 READERS = {
@@ -85,10 +107,35 @@ READERS = {
 }
 
 
+def unpacked(
+    block: np.ndarray[Any, Any],
+    dtype: str | None = None,
+    missing: Sequence[float] = (),
+    low: float | None = None,
+    high: float | None = None,
+    scale: float = 1.0,
+    offset: float = 0.0,
+) -> np.ndarray[Any, Any]:
+    """Numbers that stored ones stand for: bits read as dtype, NaN where none is known, times scale, plus offset."""
+    if dtype is not None:
+        block = block.astype(block.dtype.newbyteorder("=")).view(dtype)
+    absent = np.isin(block, np.array(missing, block.dtype))
+    if low is not None:
+        absent |= block < low
+    if high is not None:
+        absent |= block > high
+    numbers = np.multiply(block, scale, dtype="float64")
+    numbers += offset
+    numbers[absent] = np.nan
+    return numbers
+
+
 def matrix_of_file(
     path: str,
     array: str | None,
+    options: dict[str, Any],
     format: str,
+    unpack: dict[str, Any] | None,
     shape: tuple[int, int],
     blocks: tuple[int, int],
     chunks: int | tuple[int, int] | str,
@@ -100,17 +147,22 @@ def matrix_of_file(
 
     def read_block(block_info: Any) -> Any:
         (top, bottom), (left, right) = block_info[None]["array-location"]
-        block = READERS[format](path, array, slice(top, bottom), slice(left, right)).astype(dtype)
+        stored = READERS[format](path, array, options, slice(top, bottom), slice(left, right))
+        block = (stored if unpack is None else unpacked(stored, **unpack)).astype(dtype, copy=False)
         if not np.isfinite(block).all():
-            row, column = np.argwhere(~np.isfinite(block))[0]
+            absent = np.argwhere(~np.isfinite(block))
+            row, column = absent[0]
             raise ValueError(
-                f"{path}{f' ({array})' if array else ''} has values that are not finite, the first at row {top + row}, "
-                f"column {left + column}: {block[row, column]}. Replace them or leave them out."
+                f"{path}{f' ({array})' if array else ''} has values that are missing or not finite: {len(absent)} of "
+                f"the {block.size} in rows {top} to {bottom - 1} and columns {left} to {right - 1}, the first at row "
+                f"{top + row}, column {left + column}: {stored[row, column]}. Replace them or leave them out."
             )
         return block
 
     x = da.map_blocks(
         read_block,
+        # Of this call alone: since another call the file may have been written again.
+        name=f"read-block-{uuid.uuid4().hex}",
         chunks=da.core.normalize_chunks(blocks, shape),
         dtype=dtype,
         meta=np.empty((0, 0), dtype),
@@ -140,6 +192,8 @@ def svd_of_file(
     chunks: Chunks = "auto",
     seed: Seed = 0,
     format: Annotated[str, Resolved()] = "npy",
+    options: Annotated[dict[str, Any] | None, Resolved()] = None,
+    unpack: Annotated[dict[str, Any] | None, Resolved()] = None,
     shape: Annotated[tuple[int, int], Resolved()] = (0, 0),
     blocks: Annotated[tuple[int, int], Resolved()] = (0, 0),
     dtype: Annotated[str, Resolved()] = "float64",
@@ -149,19 +203,21 @@ def svd_of_file(
 
     Without k all singular values are found, exactly and in one pass; the array must be narrow in one direction. With k
     only the first k are found: by workbench.linalg to the accuracy tol, with a certificate, or by Dask approximately,
-    and the check says how far off they may be. Whole numbers are worked on as float64. Take the mean off the columns
-    (center) for a principal component analysis.
+    and the check says how far off they may be. Whole numbers are worked on as float64; packed ones, of NetCDF or
+    xarray's Zarr, are unpacked first. Take the mean off the columns (center) for a principal component analysis.
     """
     if method == "workbench":
         from workbench.linalg import svd, svd_compressed
 
-        x = matrix_of_file(path, array, format, shape, blocks, chunks, dtype, center and k is None, compute)
+        x = matrix_of_file(
+            path, array, options or {}, format, unpack, shape, blocks, chunks, dtype, center and k is None, compute
+        )
         if k is None:
             u, s, v = svd(x)
             return u, s, v, None
         u, s, v = result = svd_compressed(x, k, tol=tol, seed=seed, center=0 if center else None, keep=keep)
         return u, s, v, result.certificate
-    x = matrix_of_file(path, array, format, shape, blocks, chunks, dtype, center, compute)
+    x = matrix_of_file(path, array, options or {}, format, unpack, shape, blocks, chunks, dtype, center, compute)
     if k is None:
         u, s, v = da.linalg.svd(x)
     else:

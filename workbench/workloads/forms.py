@@ -20,9 +20,11 @@ _FALSE = {"false", "no", "off", "0"}
 _NOTHING = {"", "none", "null"}
 
 
-def form(function: Callable[..., Any], extra: Mapping[str, tuple[Any, Any]]) -> type[BaseModel]:
-    """Return the pydantic model of what a person may give for `function`, with `extra` fields of type and default."""
-    fields: dict[str, Any] = {}
+def form(
+    function: Callable[..., Any], first: Mapping[str, tuple[Any, Any]], last: Mapping[str, tuple[Any, Any]]
+) -> type[BaseModel]:
+    """Return the pydantic model of what a person may give for `function`, with fields of type and default around it."""
+    fields: dict[str, Any] = {name: _field(name, annotation, default) for name, (annotation, default) in first.items()}
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
         annotation = hints[name]
@@ -36,7 +38,7 @@ def form(function: Callable[..., Any], extra: Mapping[str, tuple[Any, Any]]) -> 
         else:
             default = ... if parameter.default is parameter.empty else parameter.default
             fields[name] = _field(name, annotation, default)
-    fields |= {name: _field(name, annotation, default) for name, (annotation, default) in extra.items()}
+    fields |= {name: _field(name, annotation, default) for name, (annotation, default) in last.items()}
     return create_model(
         function.__name__,
         __config__=ConfigDict(strict=True, extra="forbid", frozen=True, validate_default=False),

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import dask.array as da
 import numpy as np
 
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, install
 
 TILE = 256
 """Rows and columns of a tile: half a MiB of float64."""
@@ -82,7 +82,7 @@ def fast_reason() -> str | None:
     """Why the engine "fast" can't be had here; None where it can."""
     if find_spec("numba") is not None:
         return None
-    return "The generator 'fast' needs numba: pip install 'dask-workbench[fast]'."
+    return f"The generator 'fast' needs numba: {install('fast')}."
 
 
 def _require(engine: str) -> None:

@@ -58,6 +58,13 @@ Linkage = Annotated[
         description="r² above which two variants are linked. Of ld_window only.",
     ),
 ]
+Autosomes = Annotated[
+    bool,
+    Words(
+        allowed="true or false",
+        description="Leave out X, Y, mitochondria and what isn't placed; PLINK leaves out X, Y and mitochondria, too.",
+    ),
+]
 Overwrite = Annotated[
     bool, Words(allowed="true or false", description="Replace what is there, rather than going on with it.")
 ]
@@ -76,11 +83,13 @@ def genotype_pca(
     missing_rate: Share = 0.01,
     n_components: Components = 10,
     scaler: Scaler = "patterson",
+    autosomes_only: Autosomes = False,
     ld_window: Window | None = None,
     ld_r2: Linkage = 0.2,
     tol: Accuracy = 1e-3,
     seed: Seed = 0,
     keep: Annotated[bool, Resolved()] = True,
+    options: Annotated[dict[str, Any] | None, Resolved()] = None,
 ) -> Any:
     """Principal components of samples from their genotypes, in a file of yours or simulated.
 
@@ -97,9 +106,20 @@ def genotype_pca(
             n_variants, n_samples, n_populations=n_populations, fst=fst, missing=missing_rate, seed=seed
         )
     else:
-        genotypes = open_genotypes(path, array=array, orientation=orientation, missing=missing, labels=labels)
+        genotypes = open_genotypes(
+            path, array=array, orientation=orientation, missing=missing, labels=labels, storage_options=options
+        )
     ld_prune = None if ld_window is None else (ld_window, ld_r2)
-    return pca(genotypes, n_components, scaler=scaler, ld_prune=ld_prune, tol=tol, seed=seed, keep=keep)
+    return pca(
+        genotypes,
+        n_components,
+        scaler=scaler,
+        ld_prune=ld_prune,
+        autosomes_only=autosomes_only,
+        tol=tol,
+        seed=seed,
+        keep=keep,
+    )
 
 
 def pack_genotypes(
@@ -112,7 +132,9 @@ def pack_genotypes(
     labels: Labels | None = None,
     overwrite: Overwrite = False,
     bytes_before: Annotated[int, Resolved()] = 0,
-) -> tuple[Any, int]:
+    options: Annotated[dict[str, Any] | None, Resolved()] = None,
+    to_options: Annotated[dict[str, Any] | None, Resolved()] = None,
+) -> tuple[Any, int, int]:
     """Write genotypes as a Zarr store of two bits each, or compressed by Blosc.
 
     Each block is read, packed and written by one task. Stopped or killed, it goes on where it was when it is run again.
@@ -120,6 +142,7 @@ def pack_genotypes(
     programs can read.
     """
     from workbench.genotypes import pack_to_zarr
+    from workbench.storage.places import full
 
     packed = pack_to_zarr(
         path,
@@ -130,5 +153,7 @@ def pack_genotypes(
         orientation=orientation,
         missing=missing,
         labels=labels,
+        storage_options=options,
+        to_storage_options=to_options,
     )
-    return packed, bytes_before
+    return packed, bytes_before, full(to, to_options).size()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from workbench.errors import MissingError
+from workbench.errors import MissingError, WorkbenchError
+from workbench.storage import conventions, places
+from workbench.storage.places import Options, Place
+from workbench.storage.zarrs import safe
 from workbench.workloads.values import BadParameterError
 
 _KINDS = {
@@ -30,6 +33,11 @@ _FORMATS = ".npy, .npz, HDF5 or Zarr (a folder or a .zip)"
 _MARKERS = (".zarray", ".zgroup", "zarr.json")
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _MOST_FOLDERS = 1000
+_ANONYMOUS: Mapping[str, Options] = {
+    **{protocol: {"anon": True} for protocol in ("s3", "s3a", "abfs", "abfss", "az")},
+    **{protocol: {"token": "anon"} for protocol in ("gs", "gcs")},
+}
+_ENDPOINTS = ("s3", "s3a", "gs", "gcs")
 
 
 @dataclass(frozen=True)
@@ -44,10 +52,29 @@ class Found:
     chunks: tuple[int, int] | None = None
     whole: bool = False
     """It can only be read as a whole."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    fill: Any = None
+    """What it is filled with where nothing was written, if that stands for "missing"."""
+    hidden: int = 0
+    """Values that a mask beside it hides."""
+    unpack: Mapping[str, Any] | None = None
+    """What makes numbers of the stored ones, as `workbench.workloads.file.unpacked` takes it."""
+    remarks: tuple[str, ...] = ()
+    """How the numbers are read, where that isn't plain."""
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.array})" if self.array else self.path
 
 
-def find_array(path: str, array: str | None) -> Found:
+def find_array(path: str, array: str | None, *, raw: bool = False, options: Options | None = None) -> Found:
     """Find the array at a path or URL; only its description is read.
+
+    Parameters
+    ----------
+    raw
+        Whether the stored numbers are meant, whatever attributes say that they stand for.
+    options
+        What fsspec is told of a URL's server.
 
     Raises
     ------
@@ -56,79 +83,71 @@ def find_array(path: str, array: str | None) -> Found:
     MissingError
         The package that reads this kind of URL isn't installed.
     """
-    place = absolute(path)
-    format = _format(place)
-    with _sentences_about(place):
-        if format == "npy":
-            found = _npy(place)
-        elif format == "npz":
-            found = _npz(place, array)
-        elif format == "hdf5":
-            found = _hdf5(place, array)
-        else:
-            found = _zarr(place, array, format)
+    try:
+        place = places.full(path, options)
+        with places.sentences_about(place, _FORMATS):
+            found = _READERS[_format(place)](place, array)
+        read_as = _as_stored(found) if raw else _as_said(found)
+    except (BadParameterError, MissingError):
+        raise
+    except WorkbenchError as err:
+        raise _bad(str(err)) from err
     if array is not None and found.array is None:
         raise BadParameterError(f"{place} holds one array, which has no name; array was given as {array!r}.", "array")
-    return found
+    return read_as
 
 
-def absolute(path: str) -> str:
-    """Path from the root, or the URL as it is."""
-    if path.startswith("file://"):
-        path = path.removeprefix("file://")
-    if "://" in path:
-        return path
-    return os.path.abspath(Path(path).expanduser())  # noqa: PTH100  Path.absolute keeps '..'
+def options_of(
+    workload: str, path: str, *, anon: bool, endpoint_url: str | None, names: Sequence[str] = ("anon", "endpoint_url")
+) -> dict[str, Any]:
+    """What fsspec is told of the server of a URL: to ask without keys, and where it is.
+
+    Raises
+    ------
+    BadParameterError
+        Nobody could read such a URL so; `names` are those of the two parameters.
+    """
+    protocol = path.split("://")[0] if "://" in path else None
+    for name, given, known in zip(names, (anon, endpoint_url), (_ANONYMOUS, _ENDPOINTS), strict=True):
+        if given and protocol not in known:
+            urls = ", ".join(f"{each}://" for each in known)
+            raise _bad(f"{name} of {workload} is for {urls}, and {path} is none of them. Leave {name} out.", name)
+    without_keys = _ANONYMOUS[protocol] if anon and protocol else {}
+    return {**without_keys, **({"endpoint_url": endpoint_url} if endpoint_url else {})}
+
+
+def _as_said(found: Found) -> Found:
+    """An array of the numbers that its attributes say it stands for."""
+    said = conventions.stored(str(found), found.dtype, found.attributes, found.fill)
+    if found.hidden:
+        raise _bad(
+            f"{found} has a mask beside it, which hides {found.hidden} of its values if it is that of a NumPy array. "
+            "Fill them and save it without a mask, or choose raw=true to use all values."
+        )
+    turned = "MATLAB_class" in found.attributes
+    remarks = ("MATLAB wrote it: its rows are columns here, and its columns rows.",) if turned else ()
+    return replace(found, unpack=said.recipe(found.dtype), remarks=(*said.remarks, *remarks))
+
+
+def _as_stored(found: Found) -> Found:
+    """An array of the numbers that are in the file, whatever they stand for."""
+    aside = [name for name in conventions.ATTRIBUTES if name in found.attributes] + ["its mask"] * bool(found.hidden)
+    told = (f"The stored numbers are used as they are, without regard to {', '.join(aside)}.",) if aside else ()
+    return replace(found, remarks=told)
 
 
 def _bad(sentence: str, parameter: str = "path") -> BadParameterError:
     return BadParameterError(sentence, parameter)
 
 
-@contextmanager
-def _sentences_about(place: str) -> Iterator[None]:
-    """Turn what reading a description can raise into one sentence."""
-    try:
-        yield
-    except (BadParameterError, MissingError):
-        raise
-    except PermissionError as err:
-        raise _bad(f"{place} can't be read: you have no permission. Change its mode, or copy it to your own.") from err
-    except FileNotFoundError as err:
-        raise _bad(f"{place} isn't there. Give the path of {_FORMATS}.") from err
-    except ImportError as err:
-        raise MissingError(f"Reading {place} needs a package: {err}. Try: pip install 'dask-workbench[cloud]'") from err
-    except Exception as err:  # the readers of four formats and of every protocol raise what they like
-        reason = " ".join(str(err).split())[:200] or type(err).__name__
-        raise _bad(f"{place} can't be read; it may be damaged or not be what its name says ({reason}).") from err
+def _format(place: Place) -> str:
+    if place.is_url:
+        return _format_of_url(place)
+    return "zarr" if Path(place.path).is_dir() else _format_of_file(place)
 
 
-@contextmanager
-def _file(place: str) -> Iterator[IO[bytes]]:
-    if "://" in place:
-        import fsspec
-
-        with fsspec.open(place, "rb") as file:
-            yield file
-    else:
-        with Path(place).open("rb") as file:
-            yield file
-
-
-def _format(place: str) -> str:
-    with _sentences_about(place):
-        if "://" in place:
-            return _format_of_url(place)
-        if Path(place).is_dir():
-            return "zarr"
-        return _format_of_file(place)
-
-
-def _format_of_url(place: str) -> str:
-    import fsspec
-
-    fs, root = fsspec.core.url_to_fs(place)
-    root = root.rstrip("/")
+def _format_of_url(place: Place) -> str:
+    fs, root = place.storage()
     if any(fs.exists(f"{root}/{name}") for name in _MARKERS) or (not fs.isfile(root) and fs.isdir(root)):
         return "zarr"
     if not fs.exists(root):
@@ -139,8 +158,8 @@ def _format_of_url(place: str) -> str:
     return found
 
 
-def _format_of_file(place: str) -> str:
-    with _file(place) as file:
+def _format_of_file(place: Place) -> str:
+    with place.open() as file:
         start = file.read(8)
         if start.startswith(b"\x93NUMPY"):
             return "npy"
@@ -150,14 +169,18 @@ def _format_of_file(place: str) -> str:
             with zipfile.ZipFile(file) as members:
                 names = members.namelist()
             return "npz" if names and all(name.endswith(".npy") for name in names) else "zarr-zip"
-    if Path(place).name in _MARKERS:
+    if place.name in _MARKERS:
         raise _bad(f"{place} belongs to a Zarr array. Give the folder that it is in.")
+    if start[:3] == b"CDF":
+        raise _bad(
+            f"{place} is NetCDF 3, which is not read here. Make NetCDF 4 of it: nccopy -k nc4 {place.name} NEW.nc."
+        )
     what = "is empty" if not start else "is in no format that can be read here"
     raise _bad(f"{place} {what}. Give the path of {_FORMATS}.")
 
 
-def _npy(place: str) -> Found:
-    with _file(place) as file:
+def _npy(place: Place, array: str | None) -> Found:
+    with place.open() as file:
         shape, fortran, dtype = _npy_header(file)
         start = file.tell()
         size = file.seek(0, os.SEEK_END)
@@ -168,23 +191,36 @@ def _npy(place: str) -> Found:
             f"{place} is cut short: an array of {_times(shape)} {dtype} needs {promised} bytes and it has {size}. "
             "Save or copy it again."
         )
-    if "://" not in place:
-        return Found(place, None, "npy", _two(shape), dtype)
+    if not place.is_url:
+        return Found(place.path, None, "npy", _two(shape), dtype)
     if fortran:
         raise _bad(
             f"{place} is stored column by column (Fortran order), of which no rows can be fetched. Copy it here."
         )
-    return Found(place, None, "npy-url", _two(shape), dtype, chunks=(1, shape[1]))
+    return Found(place.path, None, "npy-url", _two(shape), dtype, chunks=(1, shape[1]))
 
 
-def _npz(place: str, array: str | None) -> Found:
-    with _file(place) as file, zipfile.ZipFile(file) as members:
+def _npz(place: Place, array: str | None) -> Found:
+    with place.open() as file, zipfile.ZipFile(file) as members:
         names = sorted(name.removesuffix(".npy") for name in members.namelist())
-        name = _choose(place, array, names)
+        chosen = [name for name in names if name != "mask" or array == "mask"]
+        name = _choose(place, array, chosen or names)
         with members.open(f"{name}.npy") as member:
             shape, _, dtype = _npy_header(member)
-    _check(place, name, shape, dtype)
-    return Found(place, name, "npz", _two(shape), dtype, whole=True)
+        _check(place, name, shape, dtype)
+        masks = {"mask", f"{name}_mask", f"mask_{name}"}.intersection(names) - {name}
+        hidden = sum(_hidden(members, mask, shape) for mask in masks)
+    return Found(place.path, name, "npz", _two(shape), dtype, whole=True, hidden=hidden)
+
+
+def _hidden(members: zipfile.ZipFile, mask: str, shape: tuple[int, ...]) -> int:
+    """How many values a mask of this shape hides, as NumPy's masked arrays mean it."""
+    with members.open(f"{mask}.npy") as member:
+        size, _, dtype = _npy_header(member)
+    if size != shape or dtype.kind != "b":
+        return 0
+    with members.open(f"{mask}.npy") as member:
+        return int(np.lib.format.read_array(member, allow_pickle=False).sum())
 
 
 def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -194,10 +230,10 @@ def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return shape, fortran, dtype
 
 
-def _hdf5(place: str, array: str | None) -> Found:
+def _hdf5(place: Place, array: str | None) -> Found:
     import h5py
 
-    with _file(place) as file, h5py.File(file, "r") as datasets:
+    with place.open() as file, h5py.File(file, "r") as datasets:
         names: list[str] = []
 
         def note(name: str, item: Any) -> None:
@@ -210,29 +246,47 @@ def _hdf5(place: str, array: str | None) -> Found:
         # A dataset without any element, h5py's Empty, has no shape at all.
         shape, dtype = dataset.shape or (), np.dtype(dataset.dtype)
         _check(place, name, shape, dtype)
-        return Found(place, name, "hdf5", _two(shape), dtype, chunks=dataset.chunks and _two(dataset.chunks))
+        chunks = dataset.chunks and _two(dataset.chunks)
+        attributes = {key: value for key, value in dataset.attrs.items() if not isinstance(value, h5py.Empty)}
+        fill = conventions.netcdf_fill(dtype, dataset.fillvalue)
+        return Found(place.path, name, "hdf5", _two(shape), dtype, chunks, attributes=attributes, fill=fill)
 
 
-def _zarr(place: str, array: str | None, format: str) -> Found:
+def _zarr(place: Place, array: str | None) -> Found:
     import zarr
 
-    names = _zarr_arrays(place, format)
+    names = _zarr_arrays(*place.storage())
     if names == [""]:
         name = None
     elif names or array is None:
         name = _choose(place, array, names)
     else:
         name = array  # A server that can't list its files: the name decides.
-    if format == "zarr":
-        return _described(zarr.open_array(place, path=name or "", mode="r"), place, name, format)
-    with zarr.storage.ZipStore(place, mode="r") as store:
-        return _described(zarr.open_array(store, path=name or "", mode="r"), place, name, format)
+    found = zarr.open_array(place.path, path=name or "", mode="r", **place.zarr_options)
+    return _described(found, place, name, "zarr")
 
 
-def _described(array: Any, place: str, name: str | None, format: str) -> Found:
-    dtype = _numpy_type(array)
+def _zarr_zip(place: Place, array: str | None) -> Found:
+    import fsspec
+    import zarr
+
+    names = _zarr_arrays(fsspec.filesystem("zip", fo=place.path), "")
+    name = None if names == [""] else _choose(place, array, names)
+    with zarr.storage.ZipStore(place.path, mode="r") as store:
+        return _described(zarr.open_array(store, path=name or "", mode="r"), place, name, "zarr-zip")
+
+
+def _described(array: Any, place: Place, name: str | None, format: str) -> Found:
+    dtype = _numpy_type(safe(array, place))
     _check(place, name, array.shape, dtype)
-    return Found(place, name, format, _two(array.shape), dtype, chunks=_two(array.shards or array.chunks))
+    chunks, attributes = _two(array.shards or array.chunks), array.attrs.asdict()
+    # To xarray, whose mark the names of dimensions are, the fill value of format 2 means "missing".
+    fills = array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes
+    fill = array.fill_value if fills else None
+    return Found(place.path, name, format, _two(array.shape), dtype, chunks, attributes=attributes, fill=fill)
+
+
+_READERS = {"npy": _npy, "npz": _npz, "hdf5": _hdf5, "zarr": _zarr, "zarr-zip": _zarr_zip}
 
 
 def _numpy_type(array: Any) -> np.dtype[Any]:
@@ -242,14 +296,8 @@ def _numpy_type(array: Any) -> np.dtype[Any]:
         return np.dtype(object)
 
 
-def _zarr_arrays(place: str, format: str) -> list[str]:
+def _zarr_arrays(fs: Any, root: str) -> list[str]:
     """Names of the arrays below a folder, '' for the folder itself; empty where files can't be listed."""
-    import fsspec
-
-    if format == "zarr-zip":
-        fs, root = fsspec.filesystem("zip", fo=place), ""
-    else:
-        fs, root = fsspec.core.url_to_fs(place)
     names: list[str] = []
     folders = [""]
     for _ in range(_MOST_FOLDERS):
@@ -278,12 +326,10 @@ def _is_array(fs: Any, folder: str, entries: dict[str, str]) -> bool:
         return True
     if "zarr.json" not in entries and (entries or not fs.exists(f"{folder}/zarr.json")):
         return False
-    import json
-
     return json.loads(fs.cat_file(f"{folder}/zarr.json")).get("node_type") == "array"
 
 
-def _choose(place: str, array: str | None, names: Sequence[str]) -> str:
+def _choose(place: Place, array: str | None, names: Sequence[str]) -> str:
     shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     if not names:
         raise _bad(f"There is no array in {place}. Give the path of {_FORMATS}.")
@@ -297,7 +343,7 @@ def _choose(place: str, array: str | None, names: Sequence[str]) -> str:
     return name
 
 
-def _check(place: str, array: str | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+def _check(place: Place, array: str | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     what = f"{place} ({array})" if array else place
     if dtype.kind not in "biuf":
         kind = _KINDS.get(dtype.kind, str(dtype))

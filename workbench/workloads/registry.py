@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import NotFoundError
-from workbench.workloads import forms
-from workbench.workloads.presets import Preset, find
+from workbench.workloads import forms, presets
+from workbench.workloads.presets import Preset
 from workbench.workloads.source import cell, plain_source
 from workbench.workloads.values import Check, Needs, Parameters, Surroundings
 
@@ -92,7 +93,7 @@ class Template:
 
     def preset(self, name: str) -> Preset:
         """One of the presets. NotFoundError lists which there are."""
-        return find(self.name, self.presets, name)
+        return presets.find(self.name, self.presets, name)
 
     def validate(
         self,
@@ -122,6 +123,11 @@ class Template:
             In one sentence: the parameter, what was given, what is allowed.
         """
         values = forms.read(self._form, raw)
+        preset, scale = values.pop("preset", None), values.pop("scale", None)
+        if preset is not None or scale is not None:
+            chosen = None if preset is None else self.preset(preset)
+            values = forms.read(self._form, presets.filled(self.name, chosen, scale, raw))
+            del values["preset"], values["scale"]
         around = Surroundings(memory, threads, threads_per_worker or 1, on_gpu)
         given = {name: forms.from_text(value, self._form.model_fields[name].annotation) for name, value in raw.items()}
         resolved, notes = self.resolver(values, given, around)
@@ -132,6 +138,7 @@ class Template:
             given=given,
             resolved=_as_json(resolved),
             notes=notes,
+            preset=preset,
             threads_per_worker=around.threads_per_worker,
         )
 
@@ -141,7 +148,12 @@ class Template:
 
     def build(self, parameters: Parameters) -> dict[str, Any]:
         """Dask collections of the answer by name, and those of its `values` that were computed at once."""
-        found = self.function(**self._arguments(parameters))
+        from workbench.linalg import AccuracyWarning
+
+        with warnings.catch_warnings():
+            # An accuracy that isn't reached is told by the check.
+            warnings.simplefilter("ignore", AccuracyWarning)
+            found = self.function(**self._arguments(parameters))
         return dict(zip(self.returns, found if isinstance(found, tuple) else (found,), strict=True))
 
     def gathered(self, parameters: Parameters) -> tuple[str, ...]:
@@ -190,7 +202,7 @@ class Template:
 
     @cached_property
     def _form(self) -> type[BaseModel]:
-        return forms.form(self.function, self.extra)
+        return forms.form(self.function, presets.fields(self.presets), self.extra)
 
 
 def described(template: Template) -> dict[str, Any]:

@@ -47,6 +47,7 @@ class Parameters(BaseModel):
     given: dict[str, Any]
     resolved: dict[str, Any]
     notes: tuple[str, ...] = ()
+    preset: str | None = None
     threads_per_worker: int = 1
 
 

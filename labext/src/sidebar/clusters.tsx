@@ -14,20 +14,7 @@ import * as React from 'react';
 import { isActive, isOn } from '../model';
 import type { Model } from '../model';
 import type { ICluster, INotebooks } from '../tokens';
-import {
-  Button,
-  Code,
-  ConfirmButton,
-  Faint,
-  Fold,
-  Icon,
-  IconButton,
-  Live,
-  Meter,
-  Note,
-  Problem,
-  Section
-} from './parts';
+import { Button, ConfirmButton, Faint, Fold, Icon, IconButton, Live, Meter, Note, Problem, Section } from './parts';
 import type { IActions, ISectionState } from './sidebar';
 import { bytes, count, wholeDuration } from './words';
 import { Fragment, h } from './h';
@@ -97,6 +84,7 @@ function Cluster(props: IClusterProps): JSX.Element {
       </header>
       {cluster.status === 'starting' && <Starting cluster={cluster} />}
       {cluster.status === 'ready' && <Ready {...props} />}
+      {cluster.status === 'unknown' && <Note>{cluster.message}</Note>}
       {(cluster.status === 'failed' || cluster.status === 'lost') && <Failed cluster={cluster} model={model} />}
       <Problem problem={model.problem(`cluster ${cluster.name}`)} />
     </article>
@@ -153,9 +141,7 @@ function Failed({ cluster, model }: { cluster: ICluster; model: Model }): JSX.El
       <p className="wb-Problem" role="alert">
         {cluster.message ?? 'It ended without saying why.'}
       </p>
-      {cluster.log_tail.length > 0 && (
-        <Fold label="Last lines of the log">{() => <Code code={cluster.log_tail.join('\n')} atEnd />}</Fold>
-      )}
+      <Fold label="Last lines of the log">{() => <Live name={`log-tail:${cluster.name}`} />}</Fold>
       <div className="wb-Row wb-mod-end">
         <Button label="Dismiss" hook="dismiss" onClick={() => void model.stop(cluster.name)} />
       </div>
@@ -169,7 +155,6 @@ function Ready(props: IClusterProps): JSX.Element {
   const { cluster, model, actions, now } = props;
   const [drawer, setDrawer] = React.useState<Drawer>(null);
   const toggle = (which: Drawer) => setDrawer(drawer === which ? null : which);
-  const dashboard = cluster.dashboard_url;
   const left = cluster.expires_at === null ? Infinity : cluster.expires_at - now;
   const limit = cluster.n_workers * cluster.spec.memory_limit;
   return (
@@ -219,14 +204,12 @@ function Ready(props: IClusterProps): JSX.Element {
           onClick={() => actions.watch({ cluster: cluster.name })}
         />
         <span className="wb-Icons">
-          {dashboard && (
-            <IconButton
-              icon={launchIcon}
-              label="Dask’s own dashboard, in a new tab"
-              hook="dashboard"
-              onClick={() => window.open(model.api.pageUrl(dashboard), '_blank', 'noopener')}
-            />
-          )}
+          <IconButton
+            icon={launchIcon}
+            label="Dask’s own dashboard, in a new tab"
+            hook="dashboard"
+            onClick={() => window.open(model.api.dashboardUrl(cluster.name), '_blank', 'noopener')}
+          />
           <IconButton
             icon={refreshIcon}
             label="Restart the workers: their data are lost"

@@ -187,7 +187,8 @@ function bounds(field: ISchemaField): string {
   return low !== undefined ? `At least ${low}.` : high !== undefined ? `At most ${high}.` : '';
 }
 
-function asText(value: unknown): string {
+/** A value as one would type it. */
+export function asText(value: unknown): string {
   if (Array.isArray(value)) {
     return value.map(asText).join(', ');
   }

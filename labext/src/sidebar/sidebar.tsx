@@ -154,7 +154,7 @@ const BANNERS: Record<Connection, string | null> = {
     'A proxy has to pass “Upgrade: websocket” on.',
   down: 'The Jupyter server does not answer. This page goes on trying; your clusters go on working.',
   missing:
-    'The server half of dask-workbench is not running. Where Jupyter runs: “pip install dask-workbench”, see that ' +
+    'The server half of dask-workbench is not running. Where Jupyter runs, “pip install .” in a clone of its repository, see that ' +
     '“jupyter server extension list” has workbench, and restart Jupyter.'
 };
 

@@ -1,8 +1,8 @@
 /** Workloads: the catalogue, the form of the selected one, whether it fits, and Run. */
 
 import type { Model } from '../model';
-import type { INeeds, IWorkload } from '../tokens';
-import { Form } from './form';
+import type { INeeds, IPreset, ISchema, IWorkload } from '../tokens';
+import { asText, Form } from './form';
 import { Button, Code, Faint, Fold, Note, Problem, Prose, Section, Toggle } from './parts';
 import type { IActions, ISectionState } from './sidebar';
 import { Fragment, h } from './h';
@@ -56,9 +56,11 @@ function Workload({ model, workload, actions }: IWorkloadProps): JSX.Element {
 }
 
 function Selected({ model, workload, actions }: IWorkloadProps): JSX.Element {
-  const { needs, target } = model;
+  const { needs, target, preset } = model;
   const wrong = model.problem('needs') ?? model.problem('run');
-  const fields = Object.keys(workload.schema.properties ?? {});
+  const fields = Object.keys(workload.schema.properties ?? {}).filter(
+    name => name !== 'preset' && (preset || name !== 'scale')
+  );
   const elsewhere = wrong && !fields.includes(wrong.parameter ?? '') ? wrong : null;
   const past = needs && (needs.verdict === "won't fit" ? needs.sentence : needs.consent);
   return (
@@ -69,7 +71,9 @@ function Selected({ model, workload, actions }: IWorkloadProps): JSX.Element {
       {workload.presets.length > 0 && <Presets model={model} workload={workload} />}
       <Form
         id={workload.name}
-        schema={workload.schema}
+        schema={preset ? beginningFrom(preset, workload.schema) : workload.schema}
+        fields={fields}
+        hints={preset ? laidOut(needs) : undefined}
         values={model.parameters}
         problem={wrong}
         onChange={(field, value) => model.setParameter(field, value)}
@@ -77,6 +81,7 @@ function Selected({ model, workload, actions }: IWorkloadProps): JSX.Element {
       <Target model={model} />
       <Problem problem={elsewhere} hook="run-problem" />
       {needs && !wrong && <Needs needs={needs} />}
+      {target && <Calibrate model={model} name={target.name} />}
       <Fold label="Show code" hook="workload-source">
         {() => <Code code={needs?.cell ?? workload.source} hook="workload-code" />}
       </Fold>
@@ -93,7 +98,7 @@ function Selected({ model, workload, actions }: IWorkloadProps): JSX.Element {
           label={past ? 'Run anyway' : 'Run'}
           hook="run-button"
           title={target ? (past ?? `Run on ${target.name}`) : 'Start a cluster first'}
-          disabled={!target || model.problem('needs') !== null || model.busy('run')}
+          disabled={!target || needs?.verdict === "can't run" || model.problem('needs') !== null || model.busy('run')}
           onClick={() => void model.submit()}
         />
       </div>
@@ -101,10 +106,27 @@ function Selected({ model, workload, actions }: IWorkloadProps): JSX.Element {
   );
 }
 
-/** Parameters of the texts, to fill the form with. */
+/** The fields with the preset's values in place of the defaults; how large it is follows from scale, size or shape. */
+function beginningFrom({ parameters }: IPreset, schema: ISchema): ISchema {
+  const properties = Object.entries(schema.properties ?? {}).map(([name, field]) => [
+    name,
+    { ...field, default: SIZES.includes(name) ? undefined : (parameters[name] ?? field.default) }
+  ]);
+  return { ...schema, properties: Object.fromEntries(properties) as ISchema['properties'] };
+}
+
+const SIZES = ['size', 'shape', 'chunks'];
+
+/** Shape and blocks as the server found them, for fields that are left open. */
+function laidOut(needs: INeeds | null): Record<string, string> {
+  const known = SIZES.filter(name => needs?.parameters[name] !== undefined);
+  return Object.fromEntries(known.map(name => [name, asText(needs?.parameters[name])]));
+}
+
+/** Experiments of the texts, to begin from. */
 function Presets({ model, workload }: { model: Model; workload: IWorkload }): JSX.Element {
   const { presets } = workload;
-  const used = presets.find(each => each.parameters === model.parameters);
+  const { preset: used, target } = model;
   return (
     <>
       <div className="wb-Field wb-mod-wide">
@@ -116,7 +138,7 @@ function Presets({ model, workload }: { model: Model; workload: IWorkload }): JS
             data-workbench="preset"
             title={used?.source}
             value={used?.name ?? ''}
-            onChange={event => model.usePreset(presets.find(each => each.name === event.target.value)?.parameters)}
+            onChange={event => model.usePreset(event.target.value)}
           >
             <option value="">none</option>
             {presets.map(each => (
@@ -128,6 +150,11 @@ function Presets({ model, workload }: { model: Model; workload: IWorkload }): JS
         </span>
       </div>
       {used && <Note>From: {used.source}</Note>}
+      {used?.profile && target && target.spec.profile !== used.profile && (
+        <Note>
+          The text is about a cluster of the profile {used.profile}; the one below is {target.spec.profile}.
+        </Note>
+      )}
     </>
   );
 }
@@ -166,6 +193,28 @@ function waiting(model: Model): string {
   return model.clusters.some(each => each.status === 'starting')
     ? 'waiting for a cluster to be ready …'
     : 'none is running: start one above';
+}
+
+/** The way to what a forecast lacks: the cluster is measured, and the forecast asked for again. */
+function Calibrate({ model, name }: { model: Model; name: string }): JSX.Element {
+  const { needs, calibrated } = model;
+  const busy = model.busy(`calibrate ${name}`);
+  return (
+    <div aria-live="polite" data-workbench="calibration">
+      <Problem problem={model.problem(`calibrate ${name}`)} />
+      {calibrated?.name === name && !busy && <Note>{calibrated.found}</Note>}
+      {busy && <Note>Measuring {name}, some seconds …</Note>}
+      {(needs?.calibrate || busy) && (
+        <Button
+          label="Calibrate"
+          hook="calibrate"
+          title={`Measure ${name} for some seconds, so that forecasts know how long things take`}
+          disabled={busy}
+          onClick={() => void model.calibrate(name)}
+        />
+      )}
+    </div>
+  );
 }
 
 function Needs({ needs }: { needs: INeeds }): JSX.Element {

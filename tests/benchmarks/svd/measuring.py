@@ -18,6 +18,10 @@ from tests.benchmarks.svd.methods import ROOT, Method
 Row = dict[str, Any]
 
 
+_MOST_DEVIATION = 6.0
+"""Standard deviations by which a sum of random numbers may miss what is expected: chance exceeds it once in 5e8."""
+
+
 def in_a_process(case: str, name: str, method: Method, folder: Path, threads: int, quick: bool) -> Row:
     """What `measured` says, or why it failed."""
     blas = str(threads if method.blas else 1)
@@ -58,6 +62,8 @@ def measured(method: Method, folder: Path, threads: int) -> Row:
         began = time.perf_counter()
         found = method.run(given)
         seconds, used = time.perf_counter() - began, _cpu() - used
+    if found.deviation is not None and found.deviation > _MOST_DEVIATION:
+        raise AssertionError(f"The sum is {found.deviation:.1f} standard deviations from what it must be.")
     peak = _status("VmHWM")
     # Importing some modules starts processes too, so that is looked at only where a program does the work.
     outside = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 if method.program else 0

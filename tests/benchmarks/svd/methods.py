@@ -116,7 +116,7 @@ def pca(tol: float, kernel: str, scaler: Any = "center", **more: Any) -> Callabl
         from workbench.genotypes import pca
 
         result = pca(given, K, scaler=scaler, tol=tol, kernel=kernel, **more)
-        s, says = result.singular_values_, result.certificate
+        s, says = result.singular_values, result.certificate
         return Found(None, s, (result.scores / s).T, float(says.bound.max()), says.passes)
 
     return run

@@ -45,8 +45,15 @@ def agreement(answers: Sequence[Answer]) -> Agreement:
     check is all that can be said, and `how` says so.
     """
     given = [answer for answer in answers if answer.result is not None]
+    silent = list(dict.fromkeys(answer.who for answer in answers if answer.result is None))
+    kept_none = f"{_named(silent)} kept no answer, so there is none to compare." if silent else ""
     if len(given) < 2:
-        return Agreement(None, "There are not two answers to compare.")
+        return Agreement(None, kept_none or "There are not two answers to compare.")
+    found = _among(given)
+    return found._replace(how=f"{found.how} {kept_none}".rstrip())
+
+
+def _among(given: Sequence[Answer]) -> Agreement:
     failed = list(dict.fromkeys(answer.who for answer in given if answer.passed is False))
     if failed:
         return Agreement(False, f"The check of {_named(failed)} failed.")

@@ -19,15 +19,15 @@ from workbench import config
 from workbench.clusters import processes, records
 from workbench.clusters.budget import MINIMUM_PER_WORKER, budget, most_workers, running, workers
 from workbench.clusters.lines import Line, read_line
+from workbench.clusters.plan import check_agreed, plan
 from workbench.clusters.plan import consent as consent_to_cluster
-from workbench.clusters.plan import plan
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError
 from workbench.runs import waiting
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
-from workbench.runs.forecasting.forecast import actual_spec, size_of, verdict
+from workbench.runs.forecasting.forecast import actual_spec, refusal, size_of, verdict
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
@@ -125,13 +125,13 @@ def consent(rows: Sequence[Row]) -> str | None:
     return next(filter(None, map(consent_to_cluster, started)), None)
 
 
-def submit(request: Request, inventory: Inventory, *, ask: Callable[[str], None] | None = None) -> Comparison:
+def submit(request: Request, inventory: Inventory, *, agreed: bool | Callable[[str], bool] = False) -> Comparison:
     """Start a comparison and return at once.
 
     Parameters
     ----------
-    ask
-        Hears what a person has to agree to before anything starts, where there is such a thing; raises to refuse.
+    agreed
+        Whether a person agrees to what starts, where there is such a thing to agree to, or a function that asks.
 
     Raises
     ------
@@ -142,9 +142,7 @@ def submit(request: Request, inventory: Inventory, *, ask: Callable[[str], None]
     if all(row.reason for row in planned.rows):
         reasons = dict.fromkeys(f"{row.on}: {row.reason}" for row in planned.rows)
         raise FailedError("\n".join(["None of these can be had.", *(f"    {reason}" for reason in reasons)]))
-    told = consent(planned.rows)
-    if ask is not None and told is not None:
-        ask(told)
+    check_agreed(consent(planned.rows), agreed)
     n_rows = sum(row.reason is None for row in planned.rows)
     warmed = request.warmup * (1 if planned.mode == "side by side" else request.repeats)
     comparison = comparisons.create(
@@ -312,11 +310,10 @@ def _spec_alone(line: Line, inventory: Inventory) -> ClusterSpec | str:
     """Spec of a cluster that has the machine to itself, or why it can't be had."""
     if line.cluster is not None:
         record = records.read(line.cluster)
-        if record.status != "ready":
-            return f"The cluster {record.name} is {record.status}."
-        return actual_spec(record)
+        return refusal(record) or actual_spec(record)
     try:
-        return plan(str(line.profile), inventory, **line.choices)
+        spec = plan(str(line.profile), inventory, **line.choices)
+        return refusal(spec) or spec
     except (MissingError, ConflictError) as err:
         return str(err)
 
@@ -445,7 +442,7 @@ def _pinned(
     if "generator" in fields:
         pinned["generator"] = checked.resolved["generator"]
     if "shape" in fields and "shape" in checked.resolved:
-        pinned = {name: value for name, value in pinned.items() if name != "size"}
+        pinned = {name: value for name, value in pinned.items() if name not in ("size", "scale")}
         pinned["shape"] = checked.resolved["shape"]
     if "chunks" in fields and "chunks" in of_base.resolved:
         pinned["chunks"] = of_base.resolved["chunks"]
@@ -458,7 +455,9 @@ def _growth(wishes: Sequence[_Wish], specs: Mapping[str, ClusterSpec | str]) -> 
 
 
 def _grown(chosen: Template, parameters: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    """Parameters with a size so many times as large."""
+    """Parameters with a size, or a scale of the preset, so many times as large."""
+    if parameters.get("preset") and parameters.get("size") is None:
+        return {**parameters, "scale": float(parameters.get("scale") or 1) * factor}
     default = chosen.schema()["properties"].get("size", {}).get("default")
     size = parameters.get("size", default)
     try:

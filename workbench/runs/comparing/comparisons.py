@@ -20,7 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from workbench import config
 from workbench.clusters import processes, records
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError
+from workbench.runs import store
 from workbench.runs.store import Check
 
 Status = Literal["starting", "running", "done", "failed", "cancelled", "lost"]
@@ -135,6 +136,12 @@ class Comparison(BaseModel):
     """Boot and pid namespace in which the pid counts, see `clusters.processes.place`."""
 
     @property
+    def title(self) -> str:
+        """The workload's name, marked where GPUs were simulated."""
+        there = any(store.on_simulated(row.spec, row.inventory or self.inventory) for row in self.rows)
+        return f"{store.SIMULATED if there else ''}{self.workload}"
+
+    @property
     def active(self) -> bool:
         """Whether it is still going on."""
         return self.status in ACTIVE
@@ -155,7 +162,8 @@ def new_id(workload: str) -> str:
 
 def create(comparison: Comparison) -> Comparison:
     """Keep a new comparison."""
-    folder(comparison.id).mkdir(mode=0o700)
+    with config.writing(folder(comparison.id)):
+        folder(comparison.id).mkdir(mode=0o700)
     return write(comparison)
 
 
@@ -211,7 +219,8 @@ def delete(comparison_id: str) -> None:
 
 def request_cancel(comparison: Comparison) -> None:
     """Leave word that it is to end."""
-    (folder(comparison.id) / "cancel").touch()
+    with contextlib.suppress(OSError):  # without room for this word, the signal tells
+        (folder(comparison.id) / "cancel").touch()
 
 
 def cancel_requested(comparison_id: str) -> bool:
@@ -243,7 +252,8 @@ def alive(comparison: Comparison) -> bool:
 
 def _all() -> Path:
     path = config.data_folder() / "comparisons"
-    path.mkdir(exist_ok=True, mode=0o700)
+    with config.writing(path):
+        path.mkdir(exist_ok=True, mode=0o700)
     return path
 
 
@@ -281,14 +291,15 @@ def _bury(comparison: Comparison) -> Comparison:
             if host is not None:
                 with contextlib.suppress(psutil.Error):
                     host.terminate()
-    return write(
-        comparison.model_copy(
-            update={
-                "status": "lost",
-                "stage": None,
-                "now": None,
-                "stopped": time.time(),
-                "error": "The process that conducted it was ended from outside. What was measured until then is kept.",
-            }
-        )
+    lost = comparison.model_copy(
+        update={
+            "status": "lost",
+            "stage": None,
+            "now": None,
+            "stopped": time.time(),
+            "error": "The process that conducted it was ended from outside. What was measured until then is kept.",
+        }
     )
+    with contextlib.suppress(StorageError):
+        write(lost)
+    return lost

@@ -18,9 +18,10 @@ from typing import Any
 
 import psutil
 
+from workbench import config
 from workbench.clusters import control, records
 from workbench.clusters.launch import launch
-from workbench.errors import NotFoundError, WorkbenchError
+from workbench.errors import NotFoundError, StorageError, WorkbenchError
 from workbench.runs import submit
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.compare import with_lease
@@ -28,6 +29,7 @@ from workbench.runs.comparing.comparisons import Comparison, Row, Sample, places
 from workbench.runs.store import Run
 
 _CANCEL_PATIENCE = 20.0  # seconds that a run gets to free its workers
+_PATIENCE = 3600.0  # seconds for which what was measured waits for room on the disk
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +62,8 @@ async def _main(comparison_id: str) -> int:
     except asyncio.CancelledError:
         outcome = {"status": "cancelled", "error": "It was cancelled. What was measured until then is kept."}
     except Exception as err:  # noqa: BLE001  the one place where a conductor turns what went wrong into a sentence
-        traceback.print_exc()
+        with contextlib.suppress(OSError):  # of a log on a full disk
+            traceback.print_exc()
         outcome = {"status": "failed", "error": str(err) if isinstance(err, WorkbenchError) else _unforeseen(err)}
     book.note(stage=None, now=None, stopped=time.time(), **outcome)
     return 0 if outcome["status"] == "done" else 1
@@ -73,8 +76,10 @@ class Book:
         self.comparison = comparison
 
     def note(self, **changes: Any) -> None:
-        """Change fields of the comparison."""
-        self.comparison = comparisons.write(self.comparison.model_copy(update=changes))
+        """Change fields of the comparison. What can't be written now is written with the next change."""
+        self.comparison = self.comparison.model_copy(update=changes)
+        with contextlib.suppress(StorageError):
+            config.patiently(lambda: comparisons.write(self.comparison), 0 if self.comparison.active else _PATIENCE)
 
     def note_row(self, index: int, *, done: int = 0, **changes: Any) -> None:
         """Change fields of a row; `done` runs more are behind us."""
@@ -147,7 +152,8 @@ async def _up(book: Book, place: str) -> AsyncIterator[None]:
     assert row.spec is not None
     try:
         try:
-            await _surely(launch, with_lease(row.spec), name=name)
+            # Agreed to before the comparison was submitted.
+            await _surely(launch, with_lease(row.spec), name=name, agreed=True)
             await control.wait(name)
         except WorkbenchError as err:
             for number in rows:

@@ -56,7 +56,7 @@ def compare_runs(names: Sequence[str]) -> Comparison:
 
 
 def _row(run: Run) -> Row:
-    label = f"{run.id} on {run.cluster}"
+    label = f"{run.id}{f' ({run.title})' if run.title != run.workload else ''} on {run.cluster}"
     ended = run.error or f"It is {run.status}."
     return Row(
         on=label,

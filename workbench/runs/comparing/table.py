@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 from dask.utils import format_bytes
@@ -17,8 +19,8 @@ from workbench.runs.comparing.agreement import Answer, agreement, data_of
 from workbench.runs.comparing.compare import SWEPT_OPTIONS
 from workbench.runs.comparing.comparisons import Comparison, Row
 from workbench.runs.forecasting import calibration, machines
-from workbench.runs.statistics import FEWEST_REPEATS, CoresFor, cores_for, efficiency, outliers, ratio, spread
-from workbench.runs.store import Check
+from workbench.runs.statistics import FEWEST_REPEATS, Ratio, cores_for, outliers, ratio, spread
+from workbench.runs.store import WATCHED, Check
 
 Format = Literal["markdown", "csv", "json"]
 
@@ -62,7 +64,7 @@ class RowSummary(BaseModel):
     """Workers, threads, memory and protocol."""
     seconds: Times | None
     ratio: float | None
-    """Median time over that of the first row that was measured."""
+    """How many times as long as the first row that was measured; None where that had other work to do."""
     ratio_low: float | None
     ratio_high: float | None
     confidence: float | None
@@ -72,7 +74,7 @@ class RowSummary(BaseModel):
     cost: float | None
     """Price of the median time at the price of an hour when the runs began, or today's where there was none."""
     energy: float | None
-    """Joules that the GPUs took, median of the runs."""
+    """Joules that the row's GPUs took, median of the runs."""
     check: Check | None
     """Of all runs together: passed where each did."""
     outliers: tuple[Strayed, ...]
@@ -91,6 +93,10 @@ class Point(BaseModel):
     speedup: float
     """Beside the fewest cores; for weak scaling, of the work done in a second."""
     efficiency: float
+    """Share of the ideal: a k-th of the time on k times the cores; for weak scaling, the same time."""
+    low: float | None = None
+    high: float | None = None
+    """Interval of the efficiency, from the same interval as the ratio of the rows."""
 
 
 class Scaling(BaseModel):
@@ -114,7 +120,7 @@ class CoresEqual(BaseModel):
     cores: float | None
     low: float | None
     high: float | None
-    """From the rounds of measuring, each by itself."""
+    """From the interval of the ratio to the cores that are nearest; None where there is no bound."""
     how: str
     sentence: str
 
@@ -168,7 +174,7 @@ def summarise(comparison: Comparison) -> Summary:
     scaling = _scalings(comparison)
     return Summary(
         id=comparison.id,
-        workload=comparison.workload,
+        workload=comparison.title,
         status=comparison.status,
         rows=rows,
         agree=found.agree,
@@ -196,10 +202,7 @@ def as_markdown(summary: Summary) -> str:
     for curve in summary.scaling:
         kind = "Weak" if curve.weak else "Strong"
         header = ["cores", "time", "gain" if curve.weak else "speed-up", "efficiency"]
-        body = [
-            [str(p.cores), seconds_text(p.seconds), f"{p.speedup:.2f}", f"{100 * p.efficiency:.0f} %"]
-            for p in curve.points
-        ]
+        body = [[str(p.cores), seconds_text(p.seconds), f"{p.speedup:.2f}", efficiency_text(p)] for p in curve.points]
         lines += ["", f"{kind} scaling, {curve.what}:", "", *_markdown_table(header, body)]
     if summary.differences:
         header = ["differs", *(row.on for row in summary.rows)]
@@ -268,44 +271,59 @@ def verdict(
     equal: Sequence[CoresEqual] = (),
     scaling: Sequence[Scaling] = (),
 ) -> str:
-    """Return the comparison in one or two sentences."""
+    """Return the comparison in a few sentences."""
     measured = [row for row in rows if row.seconds is not None]
     if not measured:
         return "Nothing was measured."
     if agree is False:
         return f"The answers do not agree, so the times say nothing: {how}"
+    if any(row.ratio is None for row in measured):
+        return "These are runs of different workloads, so their times are not compared."
     if len(measured) == 1:
-        alone = f"{measured[0].on} took {_median(measured[0])}; there is nothing to compare it with."
-        return " ".join([alone, *(each.sentence for each in equal[:1])])
-    first = measured[0]
-    fastest = min(measured, key=lambda row: row.seconds.median if row.seconds else 0.0)
-    differing = [row for row in measured[1:] if row.difference in ("faster", "slower")]
-    unsure = [row for row in measured[1:] if row.difference == "unsure"]
-    # Rows of weak scaling do different amounts of work: none of them is the fastest.
-    grown = [_grown(each, alone=len(scaling) == 1) for each in scaling if each.weak]
-    sentences = list(grown)
-    if grown:
-        pass
-    elif not differing and not unsure:
-        sentences.append(f"No difference: the spread of {_count(len(first.runs), 'repeat')} covers it.")
-    elif not differing:
-        sentences.append(f"{fastest.on} was the fastest ({_median(fastest)}).")
-    elif fastest is first:
-        sentences.append(f"{first.on} is the fastest ({_median(first)}).")
+        sentences = [f"{measured[0].on} took {_median(measured[0])}; there is nothing to compare it with."]
     else:
-        times = f"{1 / fastest.ratio:.3g} times as fast as {first.on}" if fastest.ratio else ""
-        known = "" if fastest.difference == "faster" else ", though the spread covers that"
-        sentences.append(f"{fastest.on} is the fastest ({_median(fastest)}), {times}{known}.")
-    same = [row.on for row in measured[1:] if row.difference == "none"]
-    if differing and same and not grown:
-        sentences.append(f"No difference between {first.on} and {', '.join(same)}.")
-    if unsure and all(len(row.runs) == 1 for row in measured):
-        sentences.append("One time each can't be told from chance.")
-    elif unsure and all((row.confidence or 0) >= statistics.CONFIDENCE for row in unsure):
-        sentences.append(f"An outlier hides whether {_named(unsure)} differs from {first.on}: repeat it.")
-    elif unsure:
-        sentences.append(f"Too few repeats to tell a difference from chance at 95 %: give {FEWEST_REPEATS} or more.")
+        # Rows of weak scaling do different amounts of work: none of them is the fastest.
+        grown = [_grown(each, alone=len(scaling) == 1) for each in scaling if each.weak]
+        sentences = grown or _order(measured)
     return " ".join([*sentences, *(each.sentence for each in equal[:1])])
+
+
+def _order(measured: Sequence[RowSummary]) -> list[str]:
+    """Which row is the fastest, and which can't be told apart, each pair by its own interval."""
+    first, best = measured[0], min(measured, key=lambda row: statistics.spread(_all(row)).median)
+    pairs = [(row, first) for row in measured[1:]] + [(row, best) for row in measured if row not in (first, best)]
+    judged = [(a, b, _compared(_all(a), _all(b))) for a, b in pairs]
+    every = itertools.combinations(measured, 2)
+    if all(_compared(_all(a), _all(b)).difference == "none" for a, b in every):
+        return [f"No difference: the spread of {_count(len(first.runs), 'repeat')} covers it."]
+    behind = [row for row in measured if row is not best and _compared(_all(row), _all(best)).difference == "slower"]
+    alike = [f"{row.on} ({_median(row)})" for row in measured if row not in behind]
+    same = [row.on for row in measured[1:] if row.difference == "none"]
+    sentences = []
+    if len(alike) == 1:
+        times = "" if best is first else f", {1 / (best.ratio or 1):.3g} times as fast as {first.on}"
+        sentences.append(f"{best.on} is the fastest ({_median(best)}){times}.")
+    elif behind:
+        sentences.append(f"Which of these is the fastest can't be told: {', '.join(alike)}.")
+    if same:
+        sentences.append(f"No difference between {first.on} and {', '.join(same)}.")
+    return [*sentences, *_unsure(measured, [each for each in judged if each[2].difference == "unsure"])]
+
+
+def _unsure(measured: Sequence[RowSummary], pairs: Sequence[tuple[RowSummary, RowSummary, Ratio]]) -> list[str]:
+    """Why these pairs can't be told apart, and what would help."""
+    if not pairs:
+        return []
+    if all(len(row.runs) == 1 for row in measured):
+        return ["One time each can't be told from chance."]
+    hidden = " and ".join(dict.fromkeys(f"whether {a.on} differs from {b.on}" for a, b, _ in pairs))
+    if any(found.confidence < statistics.CONFIDENCE for *_, found in pairs):
+        return [f"Too few repeats to tell at 95 % {hidden}: give {FEWEST_REPEATS} or more."]
+    return [f"An outlier hides {hidden}: repeat it."]
+
+
+def _all(row: RowSummary) -> tuple[float, ...]:
+    return row.seconds.all if row.seconds else ()
 
 
 def _grown(curve: Scaling, *, alone: bool) -> str:
@@ -314,8 +332,26 @@ def _grown(curve: Scaling, *, alone: bool) -> str:
     where = "" if alone else f"{curve.what}: "
     return (
         f"{where}{last.cores} cores did {last.cores / first.cores:.3g} times the work of {first.cores} in "
-        f"{last.seconds / first.seconds:.3g} times the time: efficiency {100 * last.efficiency:.0f} %."
+        f"{1 / last.efficiency:.3g} times the time: efficiency {efficiency_text(last)}."
     )
+
+
+def efficiency_text(point: Point) -> str:
+    """Return the efficiency with its interval: '83 % (79 to 86)'."""
+    shown = f"{100 * point.efficiency:.0f} %"
+    if point.low is None or point.high is None:
+        return shown
+    low, high = f"{100 * point.low:.0f}", f"{100 * point.high:.0f}"
+    return shown if low == high else f"{shown} ({low} to {high})"
+
+
+def judged_text(row: RowSummary) -> str:
+    """Return how a row stands beside the first, in words; empty for the first and for other work."""
+    if row.difference is None or row.ratio is None:
+        return ""
+    words = {"none": "no difference", "unsure": "can’t be told from chance"}
+    faster = f"{1 / row.ratio:.3g} times as fast"
+    return words.get(row.difference, faster if row.difference == "faster" else f"{row.ratio:.3g} times as long")
 
 
 def ratio_text(row: RowSummary) -> str:
@@ -324,10 +360,14 @@ def ratio_text(row: RowSummary) -> str:
         return ""
     if row.difference is None:
         return "1"
-    if row.ratio_low is None or row.ratio_high is None:
-        return f"{row.ratio:.3g}"
-    interval = f"{row.ratio:.3g} ({row.ratio_low:.3g} – {row.ratio_high:.3g})"
-    return f"{interval}, no difference" if row.difference == "none" else interval
+    numbers = (
+        [row.ratio] if row.ratio_low is None or row.ratio_high is None else [row.ratio, row.ratio_low, row.ratio_high]
+    )
+    # So many digits that what isn't 1 doesn't read as 1.
+    digits = next((n for n in (3, 4, 5, 6) if all(each == 1 or f"{each:.{n}g}" != "1" for each in numbers)), 7)
+    middle, *ends = (f"{each:.{digits}g}" for each in numbers)
+    interval = f"{middle} ({' – '.join(ends)})" if ends else middle
+    return f"{interval}, {judged_text(row)}" if row.difference in ("none", "unsure") else interval
 
 
 def check_text(row: RowSummary) -> str:
@@ -358,21 +398,23 @@ def _first(comparison: Comparison) -> Row | None:
 
 def _row(row: Row, first: Row | None) -> RowSummary:
     seconds = row.seconds
-    compared = _compared(seconds, first.seconds) if seconds and first else None
-    is_first = row is first
-    speeds = [sample.bytes / sample.seconds for sample in row.samples if sample.bytes and sample.seconds]
-    energies = [sample.energy for sample in row.samples if sample.energy is not None]
+    alike = first is not None and row.workload == first.workload
+    compared = _compared(seconds, first.seconds) if seconds and first and alike and row is not first else None
+    n_bytes = [sample.bytes for sample in row.samples if sample.bytes and sample.seconds]
+    # A row without GPUs may run beside some that others use.
+    has_gpus = row.spec is not None and bool(row.spec.devices)
+    energies = [sample.energy for sample in row.samples if sample.energy is not None and has_gpus]
     times = Times(**spread(seconds)._asdict(), all=seconds) if seconds else None
     return RowSummary(
         on=row.label,
         describe=None if row.spec is None else row.spec.describe(),
         seconds=times,
-        ratio=compared and compared.ratio,
-        ratio_low=None if is_first else compared and compared.low,
-        ratio_high=None if is_first else compared and compared.high,
-        confidence=None if is_first else compared and compared.confidence,
-        difference=None if is_first else compared and compared.difference,
-        bytes_per_second=spread(speeds).median if speeds else None,
+        ratio=1.0 if seconds and row is first else compared and compared.ratio,
+        ratio_low=compared and compared.low,
+        ratio_high=compared and compared.high,
+        confidence=compared and compared.confidence,
+        difference=compared and compared.difference,
+        bytes_per_second=spread(n_bytes).median / times.median if n_bytes and times else None,
         cost=None if times is None else machines.cost(times.median, _price_per_hour(row)),
         energy=spread(energies).median if energies else None,
         check=_check(row),
@@ -382,8 +424,12 @@ def _row(row: Row, first: Row | None) -> RowSummary:
     )
 
 
-def _compared(seconds: Sequence[float], reference: Sequence[float]) -> statistics.Ratio:
-    """Ratio to the first row; 'unsure' where a difference shows only when outliers are left out."""
+@lru_cache(maxsize=4096)
+def _compared(seconds: tuple[float, ...], reference: tuple[float, ...]) -> Ratio:
+    """Ratio of two rows, from which all that is said of them follows.
+
+    'unsure' where a difference shows only when outliers are left out.
+    """
     found = ratio(seconds, reference)
     if found.difference != "none":
         return found
@@ -427,7 +473,8 @@ def _answers(comparison: Comparison) -> list[Answer]:
         Answer(
             row.label,
             data_of({"workload": row.workload, **row.resolved}, on_gpu=bool(row.spec and row.spec.devices)),
-            sample.result,
+            # What was watched returned its answer to whoever watched it, and kept only how many tasks there were.
+            None if row.workload == WATCHED else sample.result,
             str(row.resolved.get("dtype", "float64")),
             None if sample.check is None else sample.check.passed,
         )
@@ -467,21 +514,26 @@ def _apart_from(row: Row, swept: Sequence[str]) -> str:
 
 
 def _scaling(what: str, rows: Sequence[Row], *, weak: bool) -> Scaling | None:
-    measured = sorted((row.spec.threads, spread(row.seconds).median) for row in rows if row.spec is not None)
+    measured = sorted(
+        ((row.spec.threads, row.seconds) for row in rows if row.spec is not None), key=lambda each: each[0]
+    )
     if len({cores for cores, _ in measured}) < 2:
         return None
-    first = measured[0]
-    points = []
+    fewest, alone = measured[0]
+    points, sure = [], False
     for cores, seconds in measured:
-        share = efficiency(first, (cores, seconds), weak=weak)
-        points.append(Point(cores=cores, seconds=seconds, speedup=share * cores / first[0], efficiency=share))
-    law = None if weak else statistics.amdahl(measured)
-    return Scaling(
-        what=what,
-        weak=weak,
-        points=tuple(points),
-        serial_share=law.serial / (law.serial + law.parallel) if law else None,
-    )
+        found = _compared(seconds, alone)
+        sure = sure or found.difference == "faster"
+        ideal = 1.0 if weak else cores / fewest
+        efficiency = 1.0 if seconds is alone else 1 / (found.ratio * ideal)
+        ends = (found.low, found.high) if seconds is not alone else (None, None)
+        low, high = (None if each is None else 1 / (each * ideal) for each in reversed(ends))
+        gain, middle = efficiency * cores / fewest, spread(seconds).median
+        points.append(Point(cores=cores, seconds=middle, speedup=gain, efficiency=efficiency, low=low, high=high))
+    # Where no difference can be told, no share of the time can.
+    law = statistics.amdahl([(point.cores, point.seconds) for point in points]) if sure and not weak else None
+    share = law.serial / (law.serial + law.parallel) if law else None
+    return Scaling(what=what, weak=weak, points=tuple(points), serial_share=share)
 
 
 def _cores_equal(comparison: Comparison) -> tuple[CoresEqual, ...]:
@@ -497,7 +549,7 @@ def _cores_equal(comparison: Comparison) -> tuple[CoresEqual, ...]:
     found = []
     for row in comparison.rows:
         if _on_gpus(row):
-            same = [other for other in cores if row.seconds and other.resolved == row.resolved]
+            same = [other for other in cores if row.seconds and _work(other) == _work(row)]
             if same or not comparison.active:
                 found.append(_equal(row, same) if same else _not_told(row, comparison))
     return tuple(found)
@@ -509,70 +561,96 @@ def _on_gpus(row: Row) -> bool:
     return row.on.split(maxsplit=1)[:1] in (["gpu"], ["gpus"])
 
 
+def _work(row: Row) -> tuple[str, Mapping[str, Any]]:
+    return row.workload, row.resolved
+
+
 def _not_told(row: Row, comparison: Comparison) -> CoresEqual:
     """Say why nobody can tell how many cores equal a row on GPUs."""
     if not row.seconds:
-        why = "it gave no time."
-    elif all(map(_on_gpus, comparison.rows)):
-        why = "no CPU cores were measured beside it. Add a line such as --on cpu."
-    else:
-        why = "no line on CPU cores was measured that did the same work, with a core for each thread."
+        return _unknown(row, "it gave no time.")
+    if all(map(_on_gpus, comparison.rows)):
+        return _unknown(row, "no CPU cores were measured beside it. Add a line such as --on cpu.")
+    return _unknown(row, "no line on CPU cores was measured that did the same work, with a core for each thread.")
+
+
+def _unknown(row: Row, why: str) -> CoresEqual:
     sentence = f"How many CPU cores equal {row.label} can't be told: {why}"
     return CoresEqual(on=row.label, cores=None, low=None, high=None, how="unknown", sentence=sentence)
 
 
 def _equal(row: Row, cores: Sequence[Row]) -> CoresEqual:
-    points = sorted((other.spec.threads, spread(other.seconds).median) for other in cores if other.spec is not None)
-    seconds = spread(row.seconds).median
-    middle = cores_for(points, seconds)
-    by_round = [_equal_in(index, row, cores) for index in range(min(len(each.seconds) for each in (row, *cores)))]
-    numbers = [each.cores for each in by_round if each.cores is not None]
-    low, high = (min(numbers), max(numbers)) if len(numbers) > 1 and len(numbers) == len(by_round) else (None, None)
+    """How many cores equal a row on GPUs, between what it is surely faster and surely slower than."""
+    judged = [
+        (each.spec.threads, spread(each.seconds).median, _compared(row.seconds, each.seconds))
+        for each in cores
+        if each.spec
+    ]
+    more_than = max((float(n) for n, _, found in judged if found.difference == "faster"), default=0.0)
+    fewer_than = min((float(n) for n, _, found in judged if found.difference == "slower"), default=math.inf)
+    same = [float(n) for n, _, found in judged if found.difference == "none"]
+    if any(found.difference == "unsure" for *_, found in judged):
+        return _unknown(row, "the times can't be told from chance.")
+    if more_than >= fewer_than or not all(more_than < each < fewer_than for each in same):
+        return _unknown(row, "more of them were not always faster here.")
     who = f"{row.label} ({_count(len(row.spec.devices) if row.spec else 1, 'GPU')})"
-    fewest = points[0]
-    slower = seconds > max(each for _, each in points)
+    points = sorted((n, seconds) for n, seconds, _ in judged)
+    if fewer_than == points[0][0]:
+        found = next(found for n, _, found in judged if n == fewer_than)
+        return CoresEqual(
+            on=row.label,
+            cores=None,
+            low=0.0,
+            high=fewer_than,
+            how="fewer",
+            sentence=_slower_sentence(who, points[0][0], found),
+        )
+    n, nearest, found = min(judged, key=lambda each: abs(math.log(each[2].ratio)))
+    low, high = found.low or found.ratio, found.high or found.ratio
+    middle, most, least = (cores_for(points, each * nearest) for each in (found.ratio, low, high))
+    estimate = middle.cores if middle.cores is not None or not same else float(n)
+    # The law through the points need not go through each of them: what was judged holds.
+    bounds = [*same, *(math.inf if each.cores is None else each.cores for each in (least, most))]
+    low, high = (min(max(each, more_than), fewer_than) for each in (min(bounds), max(bounds)))
+    estimate = None if estimate is None else min(max(estimate, low), high)
     return CoresEqual(
         on=row.label,
-        cores=middle.cores,
-        low=low,
-        high=high,
+        cores=estimate,
+        low=low if math.isfinite(low) else None,
+        high=high if math.isfinite(high) else None,
         how=middle.how,
-        sentence=_slower_sentence(who, fewest, seconds) if slower else _equal_sentence(who, middle, low, high, points),
+        sentence=_equal_sentence(who, estimate, (low, high), middle.how, points),
     )
 
 
-def _equal_in(index: int, row: Row, cores: Sequence[Row]) -> CoresFor:
-    points = [(other.spec.threads, other.seconds[index]) for other in cores if other.spec is not None]
-    return cores_for(points, row.seconds[index])
-
-
-def _slower_sentence(who: str, fewest: tuple[int, float], seconds: float) -> str:
-    cores, took = fewest
+def _slower_sentence(who: str, cores: int, found: Ratio) -> str:
     fewer = "less than one core equals" if cores == 1 else f"fewer than {cores} cores equal"
-    return f"{who} took {seconds / took:.3g} times as long as {_count(cores, 'CPU core')}, so {fewer} it."
+    return f"{who} took {found.ratio:.3g} times as long as {_count(cores, 'CPU core')}, so {fewer} it."
 
 
 def _equal_sentence(
-    who: str, found: CoresFor, low: float | None, high: float | None, points: Sequence[tuple[int, float]]
+    who: str, cores: float | None, bounds: tuple[float, float], how: str, points: Sequence[tuple[int, float]]
 ) -> str:
     fewest, most = points[0][0], points[-1][0]
     measured = _count(fewest, "core") if fewest == most else f"{fewest} to {most} cores"
-    if found.cores is None:
+    if cores is None:
         return (
             f"No number of CPU cores equals {who}, by Amdahl's law through the times on {measured}: part of the work "
             "is not shortened by more of them."
         )
-    between = f" ({low:.3g} to {high:.3g} in single rounds)" if low is not None and high is not None else ""
-    number = f"{found.cores:.2g}" if found.cores < 10 else f"{found.cores:.0f}"
-    said = f"{number} CPU cores equal {who}{between}"
-    if found.how == "interpolated":
+    number, low, high = (f"{each:.3g}" for each in (cores, *bounds))
+    between = "" if low == high else f" ({low} or more)" if high == "inf" else f" ({low} to {high})"
+    said = f"{number} CPU core{' equals' if number == '1' else 's equal'} {who}{between}"
+    if how == "interpolated":
         return f"{said}, between numbers of cores that were measured here."
-    if found.how == "extrapolated":
+    if how == "proportional":
         return (
-            f"{said}: extrapolated by Amdahl's law from {measured}, so the true number may be quite another; memory "
-            "bandwidth alone can make it larger."
+            f"{said} if cores scaled perfectly, which they don't: only {measured} measured. Sweep workers to know more."
         )
-    return f"{said} if cores scaled perfectly, which they don't: only {measured} measured. Sweep workers to know more."
+    return (
+        f"{said}: extrapolated by Amdahl's law from {measured}, so the true number may be quite another; memory "
+        "bandwidth alone can make it larger."
+    )
 
 
 # -- runs of the past
@@ -639,10 +717,6 @@ def _range(low: float, high: float) -> str:
 
 def _median(row: RowSummary) -> str:
     return seconds_text(row.seconds.median) if row.seconds else "–"
-
-
-def _named(rows: Sequence[RowSummary]) -> str:
-    return " or ".join(row.on for row in rows)
 
 
 def _count(number: int, noun: str) -> str:

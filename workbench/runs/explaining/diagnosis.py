@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.errors import NotFoundError
+from workbench.errors import DamagedError, NotFoundError
 from workbench.monitor.events import KINDS
 from workbench.runs import store
 from workbench.runs.explaining import metrics
 from workbench.runs.explaining.rules import WORTH_WHILE, Facts, percent, suggestions
 from workbench.runs.explaining.shares import reading_seconds, shares_of
-from workbench.runs.store import Diagnosis, Suggestion
+from workbench.runs.store import Diagnosis, Peak, Suggestion
 
 if TYPE_CHECKING:
     from workbench.monitor.events import Batch
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MOSTLY_WAITING = 0.3
 _WAITED = 0.2  # share of the workers' time
+_TIGHT = 0.7  # share of a worker's memory from which on there is little left
 _PATIENCE = 2.0  # seconds
 _INTERVAL = 0.02  # seconds
 _CLOCKS = 0.5  # seconds by which the clock of the runner may be off that of the scheduler
@@ -41,6 +42,8 @@ def diagnosis(run: Run) -> Diagnosis | None:
     folder = store.folder(run.id)
     try:
         events = read_events(folder / "events.parquet")
+    except DamagedError:
+        raise
     except NotFoundError:
         return None
     return diagnose(run, events, metrics.kept(folder))
@@ -48,7 +51,10 @@ def diagnosis(run: Run) -> Diagnosis | None:
 
 def diagnosed(run: Run) -> Run:
     """`run` with its diagnosis; the file of events is read where it was made by an older version."""
-    found = diagnosis(run)
+    try:
+        found = diagnosis(run)
+    except DamagedError as err:
+        return run.model_copy(update={"notes": (*run.notes, str(err))})
     return run if found is run.diagnosis else run.model_copy(update={"diagnosis": found})
 
 
@@ -88,15 +94,49 @@ def diagnose(run: Run, events: Batch, measured: Measured | None = None) -> Diagn
     # A thread that computes for others is not idle.
     shares = shares_of(everything, began, ended, threads, measured)
     facts = Facts(run, events, measured, shares, threads, ended - began, (began, ended))
-    found = suggestions(facts)
+    found, peak = suggestions(facts), _peak(everything, began)
+    tight = _tight(peak, found)
+    said = _sentence(facts, found)
+    if tight:
+        said = f"{tight}{said.replace('Nothing avoidable was', 'Of the time nothing avoidable was')}"
     return Diagnosis(
         seconds=ended - began,
         threads=facts.n_threads,
         workers=len(threads),
         shares=shares,
-        sentence=_sentence(facts, found) + _others(everything, began, ended),
+        sentence=said + _others(everything, began, ended),
         suggestions=found,
         source="events" if measured is None else "spans and events",
+        peak=peak,
+    )
+
+
+def _peak(events: Batch, began: float) -> Peak | None:
+    """Return the fullest that a worker was said to be from then on, and what it computed just then."""
+    samples = [each for each in events.samples if each.time >= began]
+    if not samples:
+        return None
+    most = max(samples, key=lambda each: (each.memory / each.memory_limit if each.memory_limit else 0.0, each.memory))
+    tasks = events.tasks
+    mine = np.array([worker == most.worker for worker in tasks.worker.values], bool)[tasks.worker.codes]
+    rows = np.flatnonzero(mine & (tasks.kind == KINDS.index("compute")))
+    if not len(rows):
+        return None
+    # In several at once, the one that began last; between two, the one before; before the first, that one.
+    begun = rows[tasks.start[rows] <= most.time]
+    going = begun[tasks.stop[begun] >= most.time]
+    of = next((found for found in (going, begun) if len(found)), rows[:1])
+    last = of[np.argmax(tasks.start[of])]
+    return Peak(worker=most.name, task=tasks.name[int(last)], bytes=most.memory, limit=most.memory_limit)
+
+
+def _tight(peak: Peak | None, found: tuple[Suggestion, ...]) -> str:
+    """Say that there was little memory left, before all else; nothing where there was enough, or where a rule tells."""
+    if peak is None or peak.share < _TIGHT or any(each.rule == "spilling" for each in found):
+        return ""
+    return (
+        f"There was little memory left: {peak.text()}. Dask pauses a worker at 80 % and ends it at 95 %. Try: smaller "
+        "chunks, or more memory for each worker. "
     )
 
 
@@ -145,20 +185,27 @@ def _sentence(facts: Facts, found: tuple[Suggestion, ...]) -> str:
     if found:
         first = found[0]
         return f"{first.found[:1].upper()}{first.found[1:]}. Try: {first.change}."
-    computing = facts.shares["computing"]
-    name, share = max(
-        ((name, share) for name, share in facts.shares.items() if name != "computing"), key=lambda x: x[1]
-    )
-    rest = f"; the largest other share is {name}, {percent(share)}" if share >= WORTH_WHILE else ""
-    if name == "scheduler" and share > _MOSTLY_WAITING:
-        rest = (
-            f"; for {percent(share)} they waited for the graph, the next task or the answer's way back, "
-            "which a second run or a larger one has less of"
-        )
-    waited = _waited(facts)
+    return f"{_nothing_to_change(facts)}."
+
+
+def _nothing_to_change(facts: Facts) -> str:
+    """What took the time where no rule met, without a full stop; nothing avoidable only where most of it was work."""
+    computing, waited, handing = facts.shares["computing"], _waited(facts), facts.shares["scheduler"]
     if waited >= _WAITED:
-        rest += f". For {percent(waited)} tasks held a thread and waited: for a core that was busy, a file or a network"
-    return f"Nothing avoidable was found: the workers computed for {percent(computing)} of their time{rest}."
+        return (
+            f"For {percent(waited)} of the time tasks held a thread and waited: for a core that was busy, a file or a "
+            f"network; for {percent(computing - waited)} they computed. Look what else uses these cores, disks and "
+            "links"
+        )
+    computed = f"the workers computed for {percent(computing)} of their time"
+    if handing > _MOSTLY_WAITING:
+        return (
+            f"For {percent(handing)} of their time the workers waited for the graph, the next task or the answer's way "
+            f"back, which a second run or a larger one has less of; {computed}"
+        )
+    name, share = max(((each, part) for each, part in facts.shares.items() if each != "computing"), key=lambda x: x[1])
+    rest = f"; the largest other share is {name}, {percent(share)}" if share >= WORTH_WHILE else ""
+    return f"Nothing avoidable was found: {computed}{rest}"
 
 
 def _waited(facts: Facts) -> float:

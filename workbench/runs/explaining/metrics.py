@@ -4,8 +4,6 @@ A worker tells the scheduler of its metrics with each heartbeat, which may be se
 themselves. Metrics of tasks bear the span of these tasks; what fetching and sending cost has no span, so it is the
 difference of two readings, and another client's traffic on the same cluster at that time is in it. What a worker
 spent that has gone is not known.
-
-The functions that run on the workers travel there as they are: `runner` registers this module.
 """
 
 from __future__ import annotations
@@ -13,12 +11,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from workbench import config
+from workbench import config, remote
 from workbench.runs import transfers
+from workbench.travelling import Travelling
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -40,7 +39,7 @@ class Metric(BaseModel):
     activity: str
     """Such as 'thread-cpu', 'network', 'deserialize', 'disk-write'."""
     unit: str
-    value: float
+    value: Annotated[float, Field(ge=0, le=1e18)]
 
 
 class WorkerSettings(BaseModel):
@@ -49,7 +48,7 @@ class WorkerSettings(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     host: str
-    threads: int
+    threads: Annotated[int, Field(ge=0, le=10_000)]
     cores: int
     """That its process may use."""
     blas_threads: int | None = None
@@ -61,7 +60,7 @@ class Measured(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    began: float
+    began: Annotated[float, Field(ge=0, le=2e11)]
     """Seconds since the epoch by the scheduler's clock, when the run began."""
     metrics: tuple[Metric, ...] = ()
     workers: dict[str, WorkerSettings] = {}
@@ -115,7 +114,7 @@ class Measuring:
         )
 
     def _told(self) -> dict[str, Any]:
-        answers = self._client.run(report, _SPANLESS, self._span_id, on_error="ignore")
+        answers = self._client.run(Travelling(remote.report), _SPANLESS, self._span_id, on_error="ignore")
         return {address: told for address, told in answers.items() if isinstance(told, dict)}
 
 
@@ -137,39 +136,8 @@ def kept(folder: Path) -> Measured | None:
     """Read it from a run's folder; None where nothing was measured, as for runs of older versions."""
     try:
         return Measured.model_validate_json((folder / FILE).read_text())
-    except (OSError, ValidationError):
+    except (OSError, ValueError):  # also what is no UTF-8
         return None
-
-
-def report(contexts: tuple[str, ...], span_id: str | None, dask_worker: Any) -> dict[str, Any]:
-    """Tell what a worker spent, in these contexts and on the tasks of a span or all, and what it is set to."""
-    from dask.system import CPU_COUNT
-    from distributed.comm import get_address_host
-
-    totals = [
-        [str(part) for part in (key[:1] + key[2:] if key[0] == "execute" else key)] + [value]
-        for key, value in list(dask_worker.digests_total.items())
-        if isinstance(key, tuple) and (key[0] in contexts or (key[0] == "execute" and span_id in (None, key[1])))
-    ]
-    return {
-        "host": get_address_host(dask_worker.address),
-        "threads": dask_worker.state.nthreads,
-        "cores": CPU_COUNT,
-        "blas_threads": blas_threads(),
-        "totals": totals,
-    }
-
-
-def blas_threads() -> int | None:
-    """Threads that BLAS of this process takes for a call, None where that can't be found out."""
-    import os
-
-    try:
-        from threadpoolctl import threadpool_info
-    except ImportError:
-        told = [os.environ.get(f"{name}_NUM_THREADS", "") for name in ("OPENBLAS", "MKL", "OMP")]
-        return next((int(value) for value in told if value.isdigit()), None)
-    return max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=None)
 
 
 def _by_key(rows: Iterable[Sequence[Any]]) -> dict[tuple[str, ...], float]:

@@ -116,9 +116,14 @@ class Facts:
             return 8
 
     def blocks_of(self, size: float) -> str:
-        """How to ask for blocks that are worked on in so many bytes: `chunks` counts them as they are stored."""
+        """What to type for blocks that are worked on in so many bytes, and why that is another number."""
         asked = size / self._worked * self._stored
-        return f"chunks={asked / 1e6:.0f}MB" if asked >= 2e6 else f"chunks={max(1, round(asked / 1e3))}kB"
+        typed = f"chunks={asked / 1e6:.0f}MB" if asked >= 2e6 else f"chunks={max(1, round(asked / 1e3))}kB"
+        if self._worked == self._stored:
+            return typed
+        dtype, worked = np.dtype(self.run.resolved["dtype"]).name, np.dtype(f"f{self._worked}").name
+        times = self._worked / self._stored
+        return f"{typed}, which counts {dtype} as it is stored; as {worked} it takes {times:g} times as much"
 
 
 class Computed(NamedTuple):

@@ -6,21 +6,22 @@ import contextlib
 import math
 import platform
 import statistics
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from workbench import config
+from workbench import config, remote
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.errors import BadInputError, ConflictError, NotFoundError, install
 from workbench.hardware import rates
+from workbench.paths import check_openable
 from workbench.runs.forecasting import devices
+from workbench.travelling import Travelling, ask, machine_elsewhere
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -126,7 +127,7 @@ def calibrate(record: ClusterRecord) -> Calibration:
     if record.spec.devices and not record.spec.cupy:
         raise ConflictError(
             f"The workers of {record.name} have no CuPy, with which its GPUs are measured. Install it and start the "
-            "cluster anew: pip install 'dask-workbench[cuda13]'."
+            f"cluster anew: {install('cuda13')}."
         )
     with connect(record.name, client_name="calibration") as client:
         client.wait_for_workers(record.n_workers, timeout=30)
@@ -138,36 +139,37 @@ def calibrate(record: ClusterRecord) -> Calibration:
 
 def measure(client: Client, spec: ClusterSpec) -> Calibration:
     """Rates of a cluster: each kind in all threads at once, several times, then tasks and transfers."""
-    import cloudpickle
     import psutil
 
-    # The workers may have another version of this package, or none.
-    cloudpickle.register_pickle_by_value(rates)
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    cpu = processor()
-    load = psutil.cpu_percent(0.3) / 100 * (psutil.cpu_count() or 1)
+    elsewhere = machine_elsewhere(ask(client))
+    machine = elsewhere or {
+        "host": host(),
+        "cpu": processor().model_dump(),
+        "load": psutil.cpu_percent(0.3) / 100 * (psutil.cpu_count() or 1),
+    }
     rounds = [_round(client, spec) for _ in range(_ROUNDS)]
-    tasks = [_graph_seconds(client, on_gpu=bool(spec.devices)) for _ in range(_ROUNDS)]
+    tasks = [_graph_seconds(client, spec) for _ in range(_ROUNDS)]
     small, large = (statistics.median(each[part] for each in tasks) for part in (0, 1))
     per_task = max(1e-5, (large - small) / (_tasks(_LARGE_GRAPH) - _tasks(_SMALL_GRAPH)))
     together = {kind: statistics.median(each[kind] for each in rounds) for kind in rounds[0]}
     return Calibration(
-        machine=host(),
-        processor=cpu.model or "unknown",
-        cores=cpu.usable,
+        machine=machine["host"],
+        processor=machine["cpu"]["model"] or "unknown",
+        cores=machine["cpu"]["usable"],
         profile=spec.profile,
         n_workers=spec.n_workers,
         threads_per_worker=spec.threads_per_worker,
         protocol=spec.protocol,
         when=time.time(),
         rates=together,
-        one_thread=_alone(client, spec),
+        one_thread=_rates(client, spec, rates.SERIAL, threads=1, workers=_addresses(client)[:1])[0],
         moved=_travelling(client, spec) if spec.n_workers > 1 else None,
         task_seconds=per_task,
         start_seconds=max(1e-3, small - _tasks(_SMALL_GRAPH) * per_task),
         spread=statistics.median(_apart([each[kind] for each in rounds]) for kind in together),
-        load=load,
+        load=machine["load"],
         device=_device(spec),
+        measured="elsewhere" if elsewhere else "here",
     )
 
 
@@ -198,84 +200,42 @@ def _beside(record: ClusterRecord, found: Calibration) -> float:
 
 def _round(client: Client, spec: ClusterSpec) -> dict[str, float]:
     """Rate of each kind, all threads of all workers together, which do the same at about the same time."""
-    start = time.time() + 0.1
-    threads = 1 if spec.devices else spec.threads_per_worker
-    futures = [
-        client.submit(
-            _by_value(_do_each),
-            rates.KINDS if thread == 0 else [kind for kind in rates.KINDS if kind not in rates.DISK],
-            start,
-            on_gpu=bool(spec.devices),
-            fast=not spec.devices,
-            workers=[address],
-            allow_other_workers=False,
-            pure=False,
-        )
-        for address in _addresses(client)
-        for thread in range(threads)
-    ]
-    found: list[Mapping[str, float]] = client.gather(futures)
+    found = _rates(client, spec, rates.KINDS, threads=1 if spec.devices else spec.threads_per_worker)
     together = {kind: sum(each.get(kind, 0.0) for each in found) for kind in (*rates.KINDS, "fast")}
     return {kind: rate for kind, rate in together.items() if rate}
 
 
-def _alone(client: Client, spec: ClusterSpec) -> dict[str, float]:
-    address, on_gpu = _addresses(client)[0], bool(spec.devices)
-    future = client.submit(_by_value(_do_each), rates.SERIAL, time.time(), on_gpu=on_gpu, workers=[address], pure=False)
-    found: dict[str, float] = future.result()
-    return found
-
-
-def _by_value(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what does the same and can't be pickled by its name: then cloudpickle sends the registered modules."""
-    return lambda *args, **kwargs: function(*args, **kwargs)
-
-
-def _do_each(
-    kinds: Sequence[rates.Kind], start: float, *, on_gpu: bool = False, fast: bool = False
-) -> dict[str, float]:
-    """Rates of these kinds in this thread; runs on a worker."""
-    from distributed import get_worker
-
-    folder = get_worker().local_directory
-    if fast:
-        _fast_tiles(0)  # compiles
-    time.sleep(min(1.0, max(0.0, start - time.time())))
-    found = {str(kind): rates.measure(kind, _SECONDS_OF_A_KIND, folder, on_gpu=on_gpu) for kind in kinds}
-    return found | _fast_tiles(_SECONDS_OF_A_KIND) if fast else found
-
-
-def _fast_tiles(seconds: float) -> dict[str, float]:
-    """Rate of tiles whose numbers numba makes; none on a worker without numba, or without this package."""
-    import numpy as np
-
-    try:
-        from workbench.workloads.fast_normal import fill_tile, sum_every_other
-    except ImportError:
-        return {}
-    side = 256
-    tile = np.empty((side, side))
-
-    def piece() -> tuple[float, float]:
-        began = time.perf_counter()
-        for each in range(8):
-            fill_tile(0, each, 0, 10.0, 1.0, tile, 0, 0, side)
-            sum_every_other(tile, side, side, 0, 0)
-        return 8.0 * side**2, time.perf_counter() - began
-
-    return {"fast": rates.repeated(piece, seconds)}
+def _rates(
+    client: Client, spec: ClusterSpec, kinds: Sequence[str], *, threads: int, workers: list[str] | None = None
+) -> list[dict[str, float]]:
+    """Rates in each of these threads of each worker."""
+    answers = client.run(
+        Travelling(remote.rates_of),
+        Travelling(rates),
+        kinds,
+        time.time() + 0.1,
+        _SECONDS_OF_A_KIND,
+        threads=threads,
+        on_gpu=bool(spec.devices),
+        fast=kinds is rates.KINDS and not spec.devices,
+        workers=workers,
+    )
+    return [each for of_worker in answers.values() for each in of_worker]
 
 
 def _travelling(client: Client, spec: ClusterSpec) -> float:
     """Bytes a second when each worker fetches a block of its neighbour, all at once."""
+    import dask.array as da
+    from distributed import futures_of
+
     addresses = _addresses(client)
     neighbours = [*addresses[1:], addresses[0]]
     found = []
     for _ in range(_ROUNDS):
-        held = [
-            client.submit(_by_value(_numbers), _TRAVELLING, bool(spec.devices), workers=[address], pure=False)
-            for address in addresses
-        ]
+        with _on_workers(spec):
+            # Numbers that no encoding makes shorter.
+            blocks = [da.random.RandomState().random_sample(_TRAVELLING, chunks=_TRAVELLING) for _ in addresses]
+            held = [futures_of(client.persist(x, workers=[at]))[0] for x, at in zip(blocks, addresses, strict=True)]
         _wait(held)
         began = time.perf_counter()
         _wait(
@@ -288,16 +248,11 @@ def _travelling(client: Client, spec: ClusterSpec) -> float:
     return statistics.median(found)
 
 
-def _numbers(count: int, on_gpu: bool) -> Any:
-    """Numbers that no encoding makes shorter; runs on a worker."""
-    import numpy as np
+def _on_workers(spec: ClusterSpec) -> contextlib.AbstractContextManager[None]:
+    """Make arrays on the workers' GPUs, where they have some."""
+    from workbench.linalg import backend
 
-    made = np.random.default_rng().random(count)
-    if not on_gpu:
-        return made
-    import cupy
-
-    return cupy.asarray(made)
+    return backend.on_workers() if spec.devices else contextlib.nullcontext()
 
 
 def _device(spec: ClusterSpec) -> str:
@@ -305,17 +260,15 @@ def _device(spec: ClusterSpec) -> str:
     return min(devices.names(spec), default="GPU") if spec.devices else ""
 
 
-def _graph_seconds(client: Client, *, on_gpu: bool) -> tuple[float, float]:
+def _graph_seconds(client: Client, spec: ClusterSpec) -> tuple[float, float]:
     """Seconds of a computation of few tasks and of one of many, which do nothing to speak of."""
     import dask.array as da
 
-    from workbench.linalg import backend
-
     found = []
-    with backend.on_workers() if on_gpu else contextlib.nullcontext():
+    with _on_workers(spec):
         for side in (_SMALL_GRAPH, _LARGE_GRAPH):
             began = time.perf_counter()
-            rs = da.random.RandomState(0) if on_gpu else da.random.default_rng()
+            rs = da.random.RandomState(0) if spec.devices else da.random.default_rng()
             x = rs.random(size=(4 * side, 4 * side), chunks=4)
             (total,) = client.persist([(x + x.T).sum()])
             client.compute(total.to_backend("numpy")).result()
@@ -357,6 +310,7 @@ def keep(found: Calibration) -> Path:
 
 def load(path: Path) -> Calibration:
     """Keep a colleague's calibration file as a reference machine. Raises BadInputError where it isn't one."""
+    check_openable(path)
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as err:

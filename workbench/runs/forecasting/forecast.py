@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError
+from workbench.errors import BadInputError, ConflictError, install
 from workbench.runs.forecasting import calibration, devices, machines
 from workbench.runs.forecasting.duration import Duration, duration, duration_elsewhere
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from workbench.workloads.registry import Template
     from workbench.workloads.values import Needs, Parameters
 
-VerdictName = Literal["fits", "will spill", "won't fit"]
+VerdictName = Literal["fits", "will spill", "won't fit", "can't run"]
 
 _SPILLS, _ENDS = 0.7, 0.95  # distributed.worker.memory.spill and .terminate
 _PROCESS = 120 * 2**20
@@ -79,6 +79,9 @@ def forecast(
     checked = template.validate(parameters, **size_of(spec))
     needs = template.needs(checked)
     judged = None if spec is None else verdict(template, parameters, needs, spec)
+    refused = None if cluster is None else refusal(cluster)
+    if judged is not None and refused is not None:
+        judged = judged._replace(name="can't run", sentence=refused)
     lasting = None if spec is None or judged is None else _duration(template, needs, spec, judged)
     price = machines.price_per_hour(spec, calibration.host())
     return {
@@ -97,8 +100,36 @@ def forecast(
         "source": None if lasting is None else lasting.source,
         "off_by": None if lasting is None else lasting.off_by,
         "cost": None if lasting is None else machines.cost(lasting.middle, price),
+        "calibrate": isinstance(cluster, ClusterRecord) and refused is None and _unmeasured(needs, lasting),
         "elsewhere": tuple(one.model_dump(mode="json") for one in elsewhere(template, checked, needs)),
     }
+
+
+def refusal(cluster: ClusterRecord | ClusterSpec) -> str | None:
+    """Why nothing at all can be run on a cluster; None where it can. Forecasts, forms and runs all ask this."""
+    if isinstance(cluster, ClusterSpec):
+        return None if cluster.cupy or not cluster.devices else f"Its workers {_NO_CUPY}"
+    if cluster.status != "ready":
+        why = f" {cluster.message}" if cluster.message else ""
+        return f"The cluster {cluster.name} is {cluster.status}, and only a ready one can run something.{why}"
+    if not cluster.can_compute:
+        return (
+            f"Nothing can be run on {cluster.name}, which has workers without a device to compute on. "
+            f"{cluster.warning} Run it on a cpu cluster."
+        )
+    lacks = refusal(cluster.spec)
+    return lacks and f"The workers of {cluster.name} {_NO_CUPY}"
+
+
+_NO_CUPY = (
+    "have no CuPy, which makes and computes blocks on a GPU. Install it and start the cluster anew: "
+    f"{install('cuda13')}."
+)
+
+
+def _unmeasured(needs: Needs, lasting: Duration | None) -> bool:
+    """Whether measuring the hardware would tell a time, or a better one than was told when it was busy."""
+    return bool(needs.work) and (lasting is None or "not calibrated" in lasting.source or "busy" in lasting.source)
 
 
 def kept_with_run(
@@ -309,15 +340,15 @@ def _sentence(
     """Say first whether it fits, then how long it takes, then why."""
     if judged is None:
         return needs.sentence
+    if judged.name == "can't run":
+        return judged.sentence
     parts = [judged.sentence, _time(lasting, spec, price)]
     return " ".join(filter(None, (*parts, needs.sentence)))
 
 
 def _time(lasting: Duration | None, spec: ClusterSpec | None, price: float | None) -> str:
     if lasting is None:
-        if spec is not None and spec.devices and not spec.cupy:
-            return "How long is known once its workers have CuPy."
-        return "How long: calibrate this hardware first (workbench calibrate, a few seconds)."
+        return "How long: calibrate this hardware first, which takes some seconds."
     off = "" if lasting.off_by is None else f"; so far off by {100 * lasting.off_by:.0f} %"
     runs = f", {lasting.n_runs} run{'s' if lasting.n_runs > 1 else ''}" if lasting.n_runs else ""
     doubt = "; calibrate again when this machine is quiet" if "busy" in lasting.source else ""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -15,6 +15,12 @@ from pydantic import BaseModel, ConfigDict
 from workbench import config
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError
+from workbench.runs.store import Figure, Text
+from workbench.workloads.presets import differences
+
+if TYPE_CHECKING:
+    from workbench.workloads.registry import Template
+    from workbench.workloads.values import Parameters
 
 _FILE = Path(__file__).with_name("machines.json")
 
@@ -31,6 +37,8 @@ class Published(BaseModel):
     """Elements of the array, times the passes over it."""
     seconds: tuple[float, float]
     source: str
+    presets: tuple[str, ...] = ()
+    """Of the workload: the text's experiment that it is the time of, in each way of reading it."""
 
     def scaled(self, numbers: float) -> tuple[float, float]:
         """Seconds for so many numbers, as if the time grew with them."""
@@ -53,6 +61,18 @@ def comparable(
         (one, one.scaled(bytes_processed / np.dtype(one.dtype).itemsize))
         for one in published()
         if one.workload == workload and one.dtype == dtype
+    )
+
+
+def text(template: Template, checked: Parameters, around: Mapping[str, Any]) -> Text:
+    """What the text says of whose preset `checked` are the parameters, on a cluster of this size."""
+    preset = template.preset(str(checked.preset))
+    theirs = template.validate(preset.parameters, **around).resolved
+    figures = [one for one in published() if one.workload == template.name and preset.name in one.presets]
+    return Text(
+        source=preset.source,
+        figures=tuple(Figure(machine=one.name, seconds=one.seconds) for one in figures),
+        differs=differences(theirs, checked.resolved),
     )
 
 

@@ -1,0 +1,104 @@
+"""Workers with Dask and NumPy, and nothing of ours or of what only our forms and files need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client
+
+import workbench
+from tests import other_python
+from workbench import genotypes, linalg
+from workbench.runs import failures, submit
+from workbench.runs.store import Run
+from workbench.travelling import _packed, ask
+
+BARE = """
+import sys
+from pathlib import Path
+
+sys.path[:] = [path for path in sys.path if path.endswith(".zip") or not Path(path, "workbench").exists()]
+
+class Bare:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in LACKING:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+LACKING = "pydantic platformdirs cryptography bokeh panel pyarrow rich zarr h5py numba llvmlite threadpoolctl".split()
+sys.meta_path.insert(0, Bare())
+"""
+TASKS = (
+    "linalg",
+    "genotypes",
+    "genotypes.store",
+    "workloads.generators",
+    "workloads.file",
+    "workloads.array",
+    "workloads.svd",
+)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment of a Python, our own or another, that has nothing of ours."""
+    folder = tmp_path_factory.mktemp("bare")
+    (folder / "sitecustomize.py").write_text(BARE)
+    return {"PYTHONPATH": str(folder)}
+
+
+@pytest.fixture(scope="module")
+def client(bare: dict[str, str]) -> Iterator[Client]:
+    with other_python.cluster(sys.executable, environment=bare) as address, Client(address) as client:
+        client.wait_for_workers(2)
+        assert {each.workbench for each in ask(client)} == {None}
+        yield client
+
+
+def test_svd_and_pca_compute_on_workers_without_this_package(client: Client) -> None:
+    x = da.random.default_rng(0).random((300, 40), chunks=(100, 40))
+    np.testing.assert_allclose(linalg.svd(x)[1], np.linalg.svd(x.compute(), compute_uv=False))
+    assert linalg.svd_compressed(x, k=3).certificate.status == "proved"
+    assert {each.workbench for each in ask(client)} == {workbench.__version__}
+
+
+def test_genotypes_are_analysed_on_workers_without_this_package(client: Client) -> None:
+    found = genotypes.pca(genotypes.simulate(2000, 60, n_populations=2, seed=0), 2)
+    assert found.scores.shape == (60, 2)
+
+
+def test_a_run_computes_on_workers_without_this_package(client: Client, data_folder: Path) -> None:
+    with other_python.passing_for_ours(client.scheduler.address) as record:
+        run = submit.submit("array_sum", {"shape": [300, 300], "chunks": 150, "generator": "tiles"}, record)
+        run = submit.finish(run.id, timeout=200)
+    assert (run.status, run.error) == ("done", None)
+    assert run.check is not None
+    assert run.check.passed
+
+
+@pytest.mark.parametrize("whose", ["ours", "another"])
+def test_what_tasks_import_needs_dask_and_numpy_alone(whose: str, bare: dict[str, str], tmp_path: Path) -> None:
+    python = sys.executable if whose == "ours" else other_python.python_or_skip()
+    zipped = _packed(tmp_path)
+    code = f"import sys; sys.path.insert(0, {zipped!r})\n" + "\n".join(f"import workbench.{name}" for name in TASKS)
+    done = subprocess.run([python, "-c", code], env=bare, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_went_wrong_is_said_in_whole_sentences() -> None:
+    run = Run(id="r-1", workload="array_sum", cluster="calm-otter", created=0.0)
+    dask_says = "Error during deserialization of the task graph. This frequently\noccurs if the environments differ."
+    said = failures.sentence(RuntimeError(dask_says), run, None)
+    assert said.startswith(
+        "RuntimeError: Error during deserialization of the task graph. This frequently occurs if the"
+    )
+    error = RuntimeError(dask_says)
+    error.__cause__ = ModuleNotFoundError("No module named 'zarr.core'", name="zarr.core")
+    assert failures.sentence(error, run, None).startswith(
+        "The package zarr isn't installed where scheduler and workers"
+    )

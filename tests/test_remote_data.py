@@ -1,0 +1,253 @@
+"""Data on S3, which moto serves on this machine: found, read and written, by this process, workers and a runner."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from socket import socket
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import boto3
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+from tests.test_runs import start_cluster
+from workbench.cli import main
+from workbench.genotypes import open_genotypes, pack_to_zarr, simulate
+from workbench.session import Session
+from workbench.workloads import template
+from workbench.workloads.values import BadParameterError
+
+SVD, PCA, PACK = template("svd_of_file"), template("genotype_pca"), template("pack_genotypes")
+TALL = np.random.default_rng(0).normal(size=(600, 12)) * 0.6 ** np.arange(12)
+VALUES = np.linalg.svd(TALL, compute_uv=False)
+COUNTS = np.random.default_rng(0).integers(0, 4, (900, 37)).astype("uint8")
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a server of S3, started once, with a bucket `data` in it."""
+    with closing(socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = (tmp_path_factory.mktemp("moto") / "log.txt").open("w")
+    command = [sys.executable, "-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for(address, server)
+        # s3fs' own mkdir is refused: it names no region.
+        client = boto3.client(
+            "s3", endpoint_url=address, aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1"
+        )
+        client.create_bucket(Bucket="data", ACL="public-read")
+        yield address
+    finally:
+        server.terminate()
+        server.wait(30)
+        log.close()
+
+
+def _wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):
+        assert server.poll() is None, "moto's server ended"
+        try:
+            urlopen(f"{address}/moto-api/", timeout=5).close()
+        except (URLError, OSError):
+            time.sleep(0.2)
+        else:
+            return
+    pytest.fail("moto's server did not answer")
+
+
+@pytest.fixture
+def keys(s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same server, with keys in the environment: no file of whoever runs the tests is looked into."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    return s3
+
+
+def _put(folder: Path, s3: str, name: str, **content: Any) -> None:
+    """The same array in a .npy, .npz, HDF5 and Zarr file of this name."""
+    import s3fs
+
+    fs = s3fs.S3FileSystem(endpoint_url=s3, key="a", secret="b", s3_additional_kwargs={"ACL": "public-read"})
+    np.save(folder / "x.npy", content["x"])
+    np.savez(folder / "x.npz", x=content["x"])
+    with h5py.File(folder / "x.h5", "w") as file:
+        file["x"] = content["x"]
+    zarr.create_array(folder / "x.zarr", data=content["x"], chunks=(100, content["x"].shape[1]))
+    for each in ("x.npy", "x.npz", "x.h5", "x.zarr"):
+        fs.put(str(folder / each), f"data/{name}/{each}", recursive=each == "x.zarr")
+
+
+@pytest.fixture(scope="session")
+def arrays(s3: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Address of the server, with arrays on it."""
+    _put(tmp_path_factory.mktemp("arrays"), s3, "arrays", x=TALL)
+    return s3
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Any]:
+    """Client of a worker process, which shares nothing with this one and has keys of its own."""
+    from distributed import Client, LocalCluster
+
+    given = {"n_workers": 1, "threads_per_worker": 2, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    with LocalCluster(**given, env=keys) as cluster, Client(cluster) as client:
+        yield client
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.h5", "x.zarr"])
+def test_arrays_on_s3_are_read_by_workers_told_of_the_endpoint_by_fields(
+    name: str, arrays: str, processes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_PROFILE"):
+        monkeypatch.delenv(variable, raising=False)
+    given = {"path": f"s3://data/arrays/{name}", "anon": "true", "endpoint_url": arrays}
+    parameters = SVD.validate(given)
+    assert parameters.resolved["options"] == {"anon": True, "endpoint_url": arrays}
+    summary, check = SVD.compute(parameters, processes)
+    np.testing.assert_allclose(summary["singular_values"], VALUES, rtol=1e-12)
+    assert check.passed, check.what
+
+
+def test_a_cell_reads_from_s3_without_this_package(arrays: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("x.npy", "x.zarr"):
+        given = {"path": f"s3://data/arrays/{name}", "anon": True, "endpoint_url": arrays, "method": "dask"}
+        code = SVD.cell(SVD.validate(given))
+        found: dict[str, Any] = {"__name__": "__main__"}
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, "workbench", None)
+            exec(compile(code, "cell", "exec"), found)
+        np.testing.assert_allclose(found["s"].compute(), VALUES, rtol=1e-12)
+
+
+@pytest.mark.parametrize("codec", ["2-bit", "blosc"])
+def test_genotypes_are_packed_to_s3_and_analysed_from_there(codec: str, keys: str, processes: Any) -> None:
+    import s3fs
+
+    fs = s3fs.S3FileSystem(endpoint_url=keys)
+    _write_counts("s3://data/in/x.zarr", keys)
+    to = f"s3://data/out/{codec}.zarr"
+    given = {"path": "s3://data/in/x.zarr", "endpoint_url": keys, "to": to, "to_endpoint_url": keys, "codec": codec}
+    parameters = PACK.validate(given)
+    for _ in range(2):
+        summary, check = PACK.compute(parameters, processes)
+        assert check.passed, check.what
+        assert summary["bytes_after"] == fs.du(to.removeprefix("s3://")) > 900 * 10
+    again = {"path": to, "endpoint_url": keys, "n_components": 3}
+    summary, check = PCA.compute(PCA.validate(again), processes)
+    assert check.passed, check.what
+    alone, _ = PCA.compute(PCA.validate({"path": to, "endpoint_url": keys, "n_components": 3}))
+    np.testing.assert_allclose(summary["singular_values"], alone["singular_values"], rtol=1e-3)
+    np.testing.assert_array_equal(
+        open_genotypes(to, storage_options={"endpoint_url": keys}).counts().compute(),
+        np.where(COUNTS == 3, 255, COUNTS),
+    )
+
+
+def _write_counts(path: str, s3: str) -> None:
+    how = {"chunks": (300, 37), "storage_options": {"endpoint_url": s3}}
+    zarr.open_array(path, mode="w", shape=COUNTS.shape, dtype="u1", **how)[:] = COUNTS
+
+
+def test_plinks_three_files_and_a_table_of_labels_are_read_from_s3(keys: str) -> None:
+    import s3fs
+
+    fs = s3fs.S3FileSystem(endpoint_url=keys)
+    fs.pipe("data/p/a.bed", b"\x6c\x1b\x01" + bytes(i & (0x3F if i % 2 else 0xFF) for i in range(200)))
+    fs.pipe("data/p/a.bim", "".join(f"1 s{i} 0 {i} A C\n" for i in range(100)).encode())
+    fs.pipe("data/p/a.fam", "".join(f"f p{i} 0 0 0 -9\n" for i in range(7)).encode())
+    fs.pipe("data/p/labels.tsv", b"name\tpop\n" + b"".join(b"p%d\tx%d\n" % (i, i % 2) for i in range(7)))
+    where = {"path": "s3://data/p/a", "labels": "s3://data/p/labels.tsv", "endpoint_url": keys, "n_components": 2}
+    summary, check = PCA.compute(PCA.validate(where))
+    assert check.passed, check.what
+    assert set(summary["scatter"]["labels"]) == {"x0", "x1"}
+
+
+def test_packing_goes_on_after_a_stop_and_replaces_what_is_there_on_s3(keys: str) -> None:
+    where: dict[str, Any] = {"to_storage_options": {"endpoint_url": keys}}
+    genotypes = simulate(1000, 40, rows=100)
+    with pytest.raises(_StoppedError):
+        pack_to_zarr(genotypes, "s3://data/stopped.zarr", progress=_stop, **where)
+    seen: list[int] = []
+    stored = pack_to_zarr(genotypes, "s3://data/stopped.zarr", progress=lambda done, _: seen.append(done), **where)
+    assert seen[0] > 0
+    np.testing.assert_array_equal(stored.counts().compute(), genotypes.counts().compute())
+    other = simulate(1000, 40, rows=100, seed=1)
+    stored = pack_to_zarr(other, "s3://data/stopped.zarr", overwrite=True, **where)
+    np.testing.assert_array_equal(stored.counts().compute(), other.counts().compute())
+
+
+class _StoppedError(Exception):
+    pass
+
+
+def _stop(done: int, _: int) -> None:
+    if done:
+        raise _StoppedError
+
+
+def test_runs_of_a_cluster_in_its_own_processes_reach_s3_by_fields_alone(
+    arrays: str, keys: str, data_folder: Path, capsys: Any
+) -> None:
+    start_cluster("calm-otter")
+    given = ["--cluster", "calm-otter", "--json", "-p", f"endpoint_url={arrays}"]
+    told = ["-p", "path=s3://data/arrays/x.zarr", "-p", "anon=true"]
+    assert main(["run", "svd_of_file", *given, *told]) == 0
+    run = json.loads(capsys.readouterr().out)
+    np.testing.assert_allclose(run["result"]["singular_values"], VALUES, rtol=1e-12)
+    _write_counts("s3://data/in/r.zarr", keys)
+    to = ["-p", "path=s3://data/in/r.zarr", "-p", "to=s3://data/out/r.zarr", "-p", f"to_endpoint_url={keys}"]
+    assert main(["run", "pack_genotypes", *given, *to]) == 0
+    assert json.loads(capsys.readouterr().out)["check"]["passed"]
+    assert main(["run", "genotype_pca", *given, "-p", "path=s3://data/out/r.zarr", "-p", "n_components=2"]) == 0
+    assert json.loads(capsys.readouterr().out)["check"]["passed"]
+    asyncio.run(Session().stop("calm-otter"))
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"path": "x.npy", "anon": True}, "anon of svd_of_file is for s3://, s3a://, "),
+        ({"path": "http://127.0.0.1/x.npy", "endpoint_url": "http://a"}, "endpoint_url of svd_of_file is for s3://"),
+    ],
+)
+def test_fields_on_a_server_are_refused_where_there_is_none(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadParameterError) as refused:
+        SVD.validate(given)
+    assert sentence in str(refused.value)
+    assert refused.value.parameter in given
+
+
+def test_what_is_not_on_s3_or_not_permitted_gets_a_sentence(keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in ("s3://data/gone.zarr", "s3://nowhere/x.npy"):
+        with pytest.raises(BadParameterError, match="isn't there"):
+            SVD.validate({"path": path, "endpoint_url": keys})
+    with pytest.raises(BadParameterError, match="isn't there"):
+        PCA.validate({"path": "s3://data/gone.zarr", "endpoint_url": keys})
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    import s3fs
+
+    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.raises(BadParameterError, match="there are no keys for it"):
+        SVD.validate({"path": "s3://data/x.npy", "endpoint_url": keys})

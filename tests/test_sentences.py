@@ -1,0 +1,222 @@
+"""No two sentences of a comparison disagree, whatever was measured: thousands of random ones, as they are shown."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from functools import partial
+
+import pytest
+
+from tests.test_compare import GIB, comparison, row
+from workbench.figures.colors import LIGHT
+from workbench.figures.comparison import columns_of
+from workbench.runs.comparing.comparisons import Request
+from workbench.runs.comparing.table import as_markdown, cells, remarks, summarise
+from workbench.runs.statistics import outliers, ratio, spread
+from workbench.server.compare_view import _bars
+
+NUMBER = r"(\d[\d.]*(?:e[+-]\d+)?|inf)"
+RANGE = re.compile(rf"{NUMBER}(?: %)?(?: CPU cores? equals? [^()]*\(\d+ GPUs?\))? \({NUMBER} (?:to|–) {NUMBER}\)")
+
+
+def measured(source, middle):
+    """Times of one row: as many as a person asks for, noisy, now and then with one that strayed."""
+    noise = source.choice((0.0, 0.003, 0.02, 0.1, 0.4))
+    found = [middle * math.exp(source.gauss(0, noise)) for _ in range(source.choice((1, 2, 3, 4, 5, 5, 6, 9)))]
+    if source.random() < 0.2:
+        found[source.randrange(len(found))] *= source.choice((0.3, 1.8, 4))
+    return found
+
+
+def random_comparison(seed):
+    """A comparison as it may come about, and the rows on cores and on GPUs that did the same work."""
+    source = random.Random(seed)
+    serial, parallel = source.choice((0, 0.2, 2)), source.choice((0.3, 4, 8))
+    cores = source.sample((1, 2, 3, 4, 8), source.randint(0, 4))
+    # Real times don't follow Amdahl's law: some rows are off, and more cores may take longer.
+    rows = [
+        row(
+            f"cpu --threads {n}", measured(source, (serial + parallel / n) * source.choice((1, 1, 1.3, 0.7))), threads=n
+        )
+        for n in cores
+    ]
+    for n in range(source.randint(0, 2)):
+        middle = (serial + parallel / source.choice((0.4, 1, 2, 3.3, 20))) * source.choice((1, 1.01, 0.5))
+        rows.append(row(f"gpu --devices {n}", measured(source, middle), devices=(f"GPU-{n}",)))
+    if source.random() < 0.15:
+        rows.append(row("cpu --workers 9", [], reason="It can't be had."))
+    source.shuffle(rows)
+    energy = [each.model_copy(update={"samples": tuple(_warm(one) for one in each.samples)}) for each in rows]
+    fields = {}
+    if source.random() < 0.5:
+        fields["request"] = Request(workload="array_sum", sweep={"threads": (1, 2)}, weak=source.random() < 0.3)
+    if source.random() < 0.1:
+        energy = [each.model_copy(update={"workload": source.choice(("array_sum", "svd"))}) for each in energy]
+    return comparison(*energy, **fields)
+
+
+def _warm(sample):
+    return sample.model_copy(update={"energy": 5.0})
+
+
+def judged(seconds, reference):
+    """What the times say, by themselves: the judgement that all sentences must share."""
+    found = ratio(seconds, reference).difference
+    kept = [
+        [x for at, x in enumerate(all_) if at not in {o.place for o in outliers(all_)}] for all_ in (seconds, reference)
+    ]
+    return "unsure" if found == "none" and ratio(*kept).difference != "none" else found
+
+
+def everything_shown(found, summary):
+    columns = columns_of(found, LIGHT)
+    table = [text for line in cells(summary)[1] for text in line]
+    return [summary.verdict, *remarks(summary), *table, as_markdown(summary), *columns["rows"]["text"], _bars(summary)]
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_no_two_sentences_of_a_comparison_disagree(part):
+    for seed in range(150 * part, 150 * (part + 1)):
+        found = random_comparison(seed)
+        summary = summarise(found)
+        texts = everything_shown(found, summary)
+        for check in (ranges_hold_their_estimates, rows_agree, order_agrees, cores_agree, curves_agree):
+            check(found, summary, texts, f"comparison {seed}: {summary.verdict}")
+
+
+def ranges_hold_their_estimates(found, summary, texts, told):
+    for text in texts:
+        for middle, low, high in RANGE.findall(text):
+            assert float(low) <= float(middle) <= float(high), (text, told)
+
+
+def rows_agree(found, summary, texts, told):
+    there = [(each, line) for each, line in zip(found.rows, summary.rows, strict=True) if line.seconds]
+    bars = dict(zip((line.on for _, line in there), columns_of(found, LIGHT)["rows"]["text"], strict=True))
+    header, body = cells(summary)
+    for index, (each, line) in enumerate(there):
+        alike = each.workload == there[0][0].workload
+        expected = None if index == 0 or not alike else judged(each.seconds, there[0][0].seconds)
+        assert line.difference == expected, told
+        table = dict(zip(header, body[summary.rows.index(line)], strict=True))
+        shown = (table.get("ratio to the first", ""), bars[line.on])
+        assert all(("no difference" in text) == (expected == "none") for text in shown), (shown, told)
+        assert all(("can’t be told" in text) == (expected == "unsure") for text in shown), (shown, told)
+        assert ("times as fast" in bars[line.on]) == (expected == "faster"), told
+        assert ("times as long" in bars[line.on]) == (expected == "slower"), told
+        if expected in ("faster", "slower", "none"):
+            ends = [float(text) for text in re.findall(NUMBER, shown[0])][1:3]
+            assert (ends[0] <= 1 <= ends[1]) == (expected == "none"), (shown, told)
+        assert line.bytes_per_second * line.seconds.median == pytest.approx(GIB), told
+        assert (line.energy is not None) == bool(each.spec.devices), told
+
+
+def order_agrees(found, summary, texts, told):
+    there = [(each, line) for each, line in zip(found.rows, summary.rows, strict=True) if line.seconds]
+    verdict = summary.verdict
+    claimed = re.findall(r"(\S+ --\w+ \d+) is the fastest", verdict)
+    assert len(claimed) <= 1, told
+    several = len({each.workload for each, _ in there}) > 1
+    words = ("fastest", "faster", "slower", "No difference", "times as")
+    if several:
+        assert not any(word in verdict for word in words), told
+        return
+    for name in claimed:
+        best = next(each for each, line in there if line.on == name)
+        assert all(judged(best.seconds, each.seconds) == "faster" for each, _ in there if each is not best), told
+        assert spread(best.seconds).median == min(line.seconds.median for _, line in there), told
+        assert "can't be told: " + name not in verdict, told
+    pairs = [judged(a.seconds, b.seconds) for a, _ in there for b, _ in there if a is not b]
+    if verdict.startswith("No difference:"):
+        assert set(pairs) == {"none"}, told
+        assert not any(word in verdict for word in words[:3]), told
+    if "unsure" in pairs and "faster" not in pairs and not summary.scaling:
+        assert not claimed, told
+        assert "Which of these" not in verdict, told
+    for told_same in re.findall(r"No difference between (\S+ --\w+ \d+) and ([^.]*)\.", verdict):
+        reference = next(each for each, line in there if line.on == told_same[0])
+        for name in told_same[1].split(", "):
+            other = next(each for each, line in there if line.on == name)
+            assert judged(other.seconds, reference.seconds) == "none", told
+
+
+def cores_agree(found, summary, texts, told):
+    rows = {each.label: each for each in found.rows}
+    for equal in summary.cores_equal:
+        gpu = rows[equal.on]
+        beside = [
+            each for each in found.rows if each.seconds and not each.spec.devices and each.workload == gpu.workload
+        ]
+        stands = {each.spec.threads: judged(gpu.seconds, each.seconds) for each in beside} if gpu.seconds else {}
+        if "unsure" in stands.values():
+            assert re.match("How many .* from chance", equal.sentence), told
+        if equal.how == "unknown" or equal.cores is None:
+            assert equal.how in ("unknown", "fewer") or "none" not in stands.values(), (equal, stands, told)
+            continue
+        low, high = equal.low or 0.0, math.inf if equal.high is None else equal.high
+        assert low <= equal.cores <= high, (equal, told)
+        for n, difference in stands.items():
+            held = {"none": low <= n <= high, "faster": low >= n, "slower": high <= n}
+            assert held[difference], (equal, stands, told)
+
+
+def curves_agree(found, summary, texts, told):
+    for curve in summary.scaling:
+        first = curve.points[0]
+        by_cores = {each.spec.threads: each for each in found.rows if each.seconds and not each.spec.devices}
+        judge = partial(judged, reference=by_cores[first.cores].seconds)
+        stands = [judge(by_cores[point.cores].seconds) for point in curve.points[1:]]
+        if curve.weak:
+            assert "fastest" not in summary.verdict, told
+        assert curve.serial_share is None or "faster" in stands, told
+        for point, difference in zip(curve.points[1:], stands, strict=True):
+            gain = point.cores / first.cores
+            assert point.speedup == pytest.approx(gain * point.efficiency), told
+            ideal = 1 if curve.weak else gain
+            if point.low is not None and difference == "none":
+                assert point.low * ideal <= 1 <= point.high * ideal, told
+            if difference in ("faster", "slower"):
+                assert (point.efficiency * ideal > 1) == (difference == "faster"), told
+
+
+def test_what_comes_of_simulated_gpus_is_marked_in_every_face(capsys):
+    from workbench.figures.report import report_html
+    from workbench.panels.runs import _described
+    from workbench.runs.store import Run
+    from workbench.server.views import _run as in_sidebar
+    from workbench.terminal import show_run
+
+    gpu = row("gpu", [1.0], devices=("GPU-1",))
+    machine = {"cpu": {}, "gpus": [{"name": "SIMULATED GPU 0", "uuid": "GPU-1"}]}
+    fields = {"workload": "array_sum", "cluster": "c", "status": "done", "seconds": 1.0, "result": {"value": 1.5}}
+    run = Run(id="r", spec=gpu.spec, inventory=machine, **fields)
+    pages = (_described(run), in_sidebar(run.model_dump(mode="json"), {}, set(), None), report_html(run, None))
+    assert all("SIMULATED · array_sum" in text for text in pages)
+    assert run.model_dump(mode="json")["simulated"] is True
+    show_run(run)
+    assert "SIMULATED" in capsys.readouterr().out
+    found = comparison(gpu, row("cpu", [2.0]), inventory=machine)
+    assert (found.title, summarise(found).workload) == ("SIMULATED · array_sum",) * 2
+    on_cores = run.model_copy(update={"spec": row("cpu", [1.0]).spec})
+    assert not on_cores.simulated
+
+
+def test_progress_of_several_passes_names_no_total_that_grows_and_no_number_of_passes_that_is_guessed():
+    from workbench.panels.runs import _progress as in_panel
+    from workbench.runs.store import Progress, Run
+    from workbench.server.views import _progress as in_sidebar
+    from workbench.session import Session
+
+    found = Session().needs("compressed_svd", {"size": "64MiB", "method": "workbench"})
+    assert "at most 25 times, until the accuracy" in found.sentence
+    run = Run(id="r", workload="compressed_svd", cluster="c", status="running", needs=found.needs)
+    for done, total in ((303, 312), (572, 636)):
+        shown = run.model_copy(update={"progress": Progress(done=done, total=total)})
+        for text in (in_panel(shown), in_sidebar(shown.model_dump(mode="json"))):
+            assert f"{done} tasks done, more come with each pass" in text
+            assert str(total) not in text
+    once = run.model_copy(update={"needs": {"n_rounds": 1}, "progress": Progress(done=1, total=4)})
+    assert "1 of 4" in in_panel(once)
+    assert "1 of 4" in in_sidebar(once.model_dump(mode="json"))

@@ -1,0 +1,28 @@
+"""A forecast that lacks a time has the way to it beside it: the button that measures the cluster."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.ui.conftest import Lab
+from tests.ui.test_main_job import MINUTE, OpenLab, Screenshot, hook, section, start_cluster
+
+
+def test_a_click_calibrates_the_cluster_and_the_forecast_tells_a_time(
+    lab: Lab, open_lab: OpenLab, screenshot: Screenshot
+) -> None:
+    page = open_lab()
+    start_cluster(page, "new-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
+    section(page, "hardware", opened=False)
+    section(page, "workloads", opened=True)
+    hook(page, "workload-array_sum").click()
+    needs = hook(page, "needs")
+    expect(needs).to_contain_text("How long: calibrate this hardware first", timeout=MINUTE)
+    hook(page, "calibrate").click()
+    expect(hook(page, "calibration")).to_contain_text("Measuring new-otter")
+    expect(hook(page, "calibrate")).to_be_disabled()
+    screenshot("calibrating")
+    expect(hook(page, "calibration")).to_contain_text("Measured: ", timeout=4 * MINUTE)
+    expect(needs).to_contain_text("Takes ", timeout=MINUTE)
+    screenshot("calibrated")
+    assert lab.get("workbench/api/runs")["runs"] == []

@@ -1,0 +1,71 @@
+"""The notebooks that come with the package, by Run All in a real JupyterLab, as the first thing a person does."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.test_notebooks import ROOT
+from tests.ui.conftest import Lab
+from tests.ui.test_main_job import coloured
+from tests.ui.test_watch import image_of, opened
+
+OpenLab = Callable[[], Page]
+Screenshot = Callable[[str], Path]
+MINUTE = 60_000
+
+
+def run_all(lab: Lab, page: Page, name: str) -> None:
+    shutil.copy(ROOT / "notebooks" / name, lab.notebooks)
+    opened(page, name)
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+
+
+def dark(page: Page) -> None:
+    page.evaluate(
+        "async () => { await window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'}) }"
+    )
+    expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false")
+
+
+def test_run_all_of_the_start_page_shows_what_was_watched(lab: Lab, open_lab: OpenLab, screenshot: Screenshot) -> None:
+    page = open_lab()
+    run_all(lab, page, "start.ipynb")
+    cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell")
+    expect(cells.last).to_contain_text("check passed:", timeout=2 * MINUTE)
+    watch = cells.nth(3).locator(".jp-OutputArea")
+    watch.scroll_into_view_if_needed()
+    expect(watch).to_contain_text("nothing more to watch", timeout=MINUTE)
+    expect(watch.get_by_role("button", name="Pause")).to_be_hidden()
+    stream = watch.locator(".bk-Figure").nth(1)
+    page.wait_for_timeout(500)
+    screenshot("start-notebook-watch-light")
+    assert coloured(stream) > 1_000
+    assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
+    dark(page)
+    page.wait_for_timeout(500)
+    screenshot("start-notebook-watch-dark")
+    page.set_viewport_size({"width": 700, "height": 900})
+    watch.scroll_into_view_if_needed()
+    page.wait_for_timeout(500)
+    screenshot("start-notebook-watch-narrow")
+    assert coloured(stream) > 500
+
+
+def test_run_all_of_the_notebook_on_watching_keeps_its_picture(
+    lab: Lab, open_lab: OpenLab, screenshot: Screenshot
+) -> None:
+    page = open_lab()
+    run_all(lab, page, "watch.ipynb")
+    cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell")
+    expect(cells.last).to_contain_text("tasks", timeout=2 * MINUTE)
+    image_of(cells.nth(1)).scroll_into_view_if_needed()
+    expect(cells.nth(1)).to_contain_text("sum of a transpose: done")
+    screenshot("watch-notebook-light")
+    assert coloured(cells.nth(1).locator(".jp-OutputArea img")) > 1_000
+    expect(cells.nth(2)).to_contain_text("watched-")
+    dark(page)
+    screenshot("watch-notebook-dark")

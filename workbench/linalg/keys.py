@@ -1,0 +1,30 @@
+"""Keys of tasks: either all that a task's value depends on is in its key, or no other call has it.
+
+A scheduler computes tasks of one key once and gives their value to whoever asks for the key: to another client, another
+run, or another array in the same `dask.compute`. A key that leaves out something gives one caller the answer of
+another, without an error. So every name that this package gives to a graph is made here, in one of two ways:
+
+fresh
+    What is computed at once and by one call alone: the passes over an array. And what is read from outside, files and
+    memory: nothing cheap tells whether they are still as they were at the last call.
+lasting
+    What stays lazy and is a function of its inputs: equal names for equal values, so that two graphs with the same part
+    compute it once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from dask.base import tokenize
+
+
+def fresh(what: str) -> str:
+    """A name for tasks of this call alone."""
+    return f"{what}-{uuid.uuid4().hex}"
+
+
+def lasting(what: str, *inputs: Any) -> str:
+    """A name for what follows from `inputs`: they have to hold all that the values depend on."""
+    return f"{what}-{tokenize(*inputs)}"

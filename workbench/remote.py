@@ -1,0 +1,292 @@
+"""What is asked of a scheduler and of workers, in functions that run there.
+
+This module travels as source text (see `workbench.travelling`), so that any Dask cluster can be asked, whether or not
+it has this package, and whatever its Python. It may import only what every scheduler and every worker has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import platform
+import time
+from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dask.system import CPU_COUNT
+
+
+def about() -> dict[str, Any]:
+    """What a process runs on, and which version of this package it has: None where it has none."""
+    from distributed.system import MEMORY_LIMIT
+
+    there = find_spec("workbench") is not None
+    return {
+        "python": platform.python_version(),
+        "workbench": getattr(import_module("workbench"), "__version__", None) if there else None,
+        "host": platform.node(),
+        "place": place(),
+        "processor": processor_in(_text("/proc/cpuinfo")) or platform.processor() or None,
+        "cores": CPU_COUNT,
+        "memory": MEMORY_LIMIT,
+        "load": os.getloadavg()[0],
+    }
+
+
+def place() -> str:
+    """Where a pid means something: this boot of this machine and its pid namespace.
+
+    A data folder may be on a disk that many machines or containers share.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return platform.node()
+
+
+def processor_in(cpuinfo: str) -> str | None:
+    """Name of the processor that Linux describes, such as 'AMD EPYC 9654 96-Core Processor'."""
+    lines = (line.partition(":") for line in cpuinfo.splitlines())
+    # x86 and RISC-V, POWER, older ARM boards: whichever comes first in this order.
+    named = {key.strip(): value.strip() for key, _, value in lines if value.strip()}
+    return next((named[key] for key in ("model name", "cpu", "Model", "Hardware") if key in named), None)
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+_DONE = ("memory", "released", "forgotten", "erred")
+
+
+def group_counts(client_id: str, dask_scheduler: Any = None) -> list[tuple[str, str, int, int]]:
+    """Count the tasks that this client wants and all that they depend on."""
+    client = dask_scheduler.clients.get(client_id)
+    if client is None:
+        return []
+    groups, tasks = wanted(client, dask_scheduler)
+    own: dict[Any, list[bool]] = {}
+    for task in tasks:
+        own.setdefault(task.group, []).append(task.state in _DONE)
+    return [
+        (group.name, group.prefix.name, sum(group.states[state] for state in _DONE), sum(group.states.values()))
+        for group in groups
+    ] + [(group.name, group.prefix.name, sum(done), len(done)) for group, done in own.items()]
+
+
+def wanted(client: Any, scheduler: Any) -> tuple[set[Any], set[Any]]:
+    """The groups that hold what a client wants, and what that depends on; and its tasks in groups of all clients."""
+    look, tasks, groups = list(client.wants_what), set(client.wants_what), set()
+    while look:
+        task = look.pop()
+        if _has_tasks_of_all(task.group):
+            new = task.dependencies - tasks
+            tasks |= new
+            look.extend(new)
+        else:
+            groups.add(task.group)
+    # Which tasks of all clients' groups a collection needs isn't known by group: all of them, or none beside others.
+    alone = not any(other.wants_what for other in scheduler.clients.values() if other is not client)
+    waiting = list(groups)
+    while waiting:
+        for group in waiting.pop().dependencies - groups:
+            # A group of all clients goes on depending on those of clients that left, which the scheduler has forgotten.
+            live = scheduler.task_groups.get(group.name) is group
+            if live and (alone or not _has_tasks_of_all(group)):
+                groups.add(group)
+                waiting.append(group)
+    return groups, {task for task in tasks if task.group not in groups}
+
+
+def _has_tasks_of_all(group: Any) -> bool:
+    """Whether a group holds tasks of all clients: those with keys that are strings, by what these begin with."""
+    return bool(group.name == group.prefix.name)
+
+
+def worker_addresses(dask_scheduler: Any = None) -> list[str]:
+    """Addresses of all workers."""
+    return list(dask_scheduler.workers)
+
+
+def executing_keys(dask_worker: Any) -> list[Any]:
+    """Keys of the tasks that the worker's threads are in, cancelled ones included."""
+    return [task.key for task in (*dask_worker.state.executing, *dask_worker.state.long_running)]
+
+
+def unwanted(executing: dict[str, list[Any] | None], client_id: str, dask_scheduler: Any = None) -> list[str] | None:
+    """Tell workers that are in a task which isn't theirs any more, or that don't answer.
+
+    Returns None while the client still wants something: then its cancellation hasn't come here yet.
+    """
+    client = dask_scheduler.clients.get(client_id)
+    if client is not None and client.wants_what:
+        return None
+    processing = {
+        address: {task.key for task in worker.processing}
+        for address, worker in dask_scheduler.workers.items()
+        if address in executing
+    }
+    return [
+        address
+        for address, keys in executing.items()
+        if keys is None or not processing.get(address, set()).issuperset(keys)
+    ]
+
+
+def now(dask_scheduler: Any = None) -> float:
+    """The scheduler's clock."""
+    return time.time()
+
+
+def fetched(since: float, least_bytes: int, dask_worker: Any = None) -> tuple[list[tuple[str, int, float]], int, bool]:
+    """Fields of `transfers.Transfers`."""
+    log = dask_worker.transfer_incoming_log
+    recent = [each for each in log if each["stop"] >= since]
+    large = [(each["who"], each["total"], each["bandwidth"]) for each in recent if each["total"] > least_bytes]
+    return large, len(recent), len(recent) == len(log) == log.maxlen
+
+
+def ucx_lanes(dask_worker: Any = None) -> list[str]:
+    """Ask UCX what the worker's connections to others run over, by `ucp_ep_query` (UCX 1.13 and later).
+
+    Its transports and devices are the only true answer: what `ucx_info -d` offers is more than Dask's endpoints take.
+    """
+
+    class Entry(ctypes.Structure):
+        _fields_ = (("transport", ctypes.c_char_p), ("device", ctypes.c_char_p))
+
+    class Transports(ctypes.Structure):
+        _fields_ = (("entries", ctypes.POINTER(Entry)), ("number", ctypes.c_uint), ("entry_size", ctypes.c_size_t))
+
+    class Attributes(ctypes.Structure):  # ucp_ep_attr_t, ucp/api/ucp.h
+        _fields_ = (
+            ("field_mask", ctypes.c_uint64),
+            ("name", ctypes.c_char * 32),
+            ("addresses", ctypes.c_uint64 * 32),
+            ("transports", Transports),
+            ("user_data", ctypes.c_void_p),
+        )
+
+    def ask(library: Any, handle: int) -> list[str]:
+        entries = (Entry * 16)()
+        told = Attributes(field_mask=1 << 3, transports=Transports(entries, 16, ctypes.sizeof(Entry)))
+        if library.ucp_ep_query(ctypes.c_void_p(handle), ctypes.byref(told)) != 0:
+            return []
+        named = [(entry.transport or b"", entry.device or b"") for entry in entries[: told.transports.number]]
+        # The lane without a device is the one over which the connection was made.
+        return [f"{transport.decode()} on {device.decode()}" for transport, device in named if transport and device]
+
+    try:
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        library = ctypes.CDLL(next(line.split()[-1] for line in maps if "libucp" in line))
+        pools = (*dask_worker.rpc.available.values(), *dask_worker.rpc.occupied.values())
+        handles = [comm._ep_handle for pool in pools for comm in pool if not comm.closed()]
+        return sorted({lane for handle in handles for lane in ask(library, handle)})
+    except (OSError, StopIteration, AttributeError):
+        return []
+
+
+def report(contexts: tuple[str, ...], span_id: str | None, dask_worker: Any) -> dict[str, Any]:
+    """Tell what a worker spent, in these contexts and on the tasks of a span or all, and what it is set to."""
+    from distributed.comm import get_address_host
+
+    totals = [
+        [str(part) for part in (key[:1] + key[2:] if key[0] == "execute" else key)] + [value]
+        for key, value in list(dask_worker.digests_total.items())
+        if isinstance(key, tuple) and (key[0] in contexts or (key[0] == "execute" and span_id in (None, key[1])))
+    ]
+    return {
+        "host": get_address_host(dask_worker.address),
+        "threads": dask_worker.state.nthreads,
+        "cores": CPU_COUNT,
+        "blas_threads": blas_threads(),
+        "totals": totals,
+    }
+
+
+def blas_threads() -> int | None:
+    """Threads that BLAS of this process takes for a call, None where that can't be found out."""
+    try:
+        from threadpoolctl import threadpool_info
+    except ImportError:
+        told = [os.environ.get(f"{name}_NUM_THREADS", "") for name in ("OPENBLAS", "MKL", "OMP")]
+        return next((int(value) for value in told if value.isdigit()), None)
+    return max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=None)
+
+
+def groups_of_others(client_id: str, dask_scheduler: Any = None) -> list[str]:
+    """Names of the groups of tasks that other clients want and this one doesn't."""
+    of: dict[bool, set[str]] = {True: set(), False: set()}
+    for name, client in dask_scheduler.clients.items():
+        groups, tasks = wanted(client, dask_scheduler)
+        of[name == client_id] |= {group.name for group in groups} | {task.group.name for task in tasks}
+    return list(of[False] - of[True])
+
+
+async def rates_of(
+    rates: Any,
+    kinds: Sequence[str],
+    start: float,
+    seconds: float,
+    *,
+    threads: int,
+    on_gpu: bool = False,
+    fast: bool = False,
+    dask_worker: Any = None,
+) -> list[dict[str, float]]:
+    """Rates of kinds of work in so many threads of a worker at once; the first one measures its disk for all of them.
+
+    Parameters
+    ----------
+    rates
+        The module `workbench.hardware.rates`.
+    start
+        When to begin, in seconds since the epoch.
+    fast
+        Whether to measure tiles of numbers that numba makes as well.
+    """
+    apart = [kind for kind in kinds if kind not in rates.DISK]
+    each = partial(_rates_here, rates, start, seconds, dask_worker.local_directory, on_gpu, fast)
+    pool, loop = dask_worker.executors["default"], asyncio.get_running_loop()
+    waiting = [loop.run_in_executor(pool, each, apart if thread else kinds) for thread in range(threads)]
+    return await asyncio.gather(*waiting)
+
+
+def _rates_here(
+    rates: Any, start: float, seconds: float, folder: str, on_gpu: bool, fast: bool, kinds: Sequence[str]
+) -> dict[str, float]:
+    if fast:
+        _fast_tiles(rates, 0)  # compiles
+    time.sleep(min(1.0, max(0.0, start - time.time())))
+    found = {str(kind): rates.measure(kind, seconds, folder, on_gpu=on_gpu) for kind in kinds}
+    return found | _fast_tiles(rates, seconds) if fast else found
+
+
+def _fast_tiles(rates: Any, seconds: float) -> dict[str, float]:
+    """Rate of tiles whose numbers numba makes; none on a worker without numba, or without this package."""
+    import numpy as np
+
+    try:
+        tiles = import_module("workbench.workloads.fast_normal")
+    except ImportError:
+        return {}
+    side = 256
+    tile = np.empty((side, side))
+
+    def piece() -> tuple[float, float]:
+        began = time.perf_counter()
+        for each in range(8):
+            tiles.fill_tile(0, each, 0, 10.0, 1.0, tile, 0, 0, side)
+            tiles.sum_every_other(tile, side, side, 0, 0)
+        return 8.0 * side**2, time.perf_counter() - began
+
+    return {"fast": rates.repeated(piece, seconds)}

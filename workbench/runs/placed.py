@@ -1,0 +1,108 @@
+"""What a worker counts of the blocks that it makes; travels as source text, as `workbench.remote` does."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from distributed.diagnostics.plugin import WorkerPlugin
+from distributed.utils import key_split_group
+
+# A block smaller than this part of what it was made from is a summary, which may well be worked on elsewhere.
+_SUMMARY = 0.01
+
+
+def is_device_array(kind: type) -> bool:
+    """Whether arrays of this type lie in a GPU's memory."""
+    return hasattr(kind, "__cuda_array_interface__")
+
+
+async def add_to_workers(plugin: bytes, name: str, dask_scheduler: Any = None) -> None:
+    """Give all workers a plugin, those that come later too."""
+    answers = await dask_scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
+    for answer in answers.values():
+        if answer["status"] == "error":
+            raise RuntimeError(answer["exception_text"])
+
+
+class Places(WorkerPlugin):
+    """Counts the blocks that a worker makes, and those of them that lie on its GPU."""
+
+    def __init__(self, name: str, is_device: Callable[[type], bool] = is_device_array) -> None:
+        self.name = name
+        self._is_device = is_device
+        self._tallies: dict[str, dict[str, Any]] = {}
+        self._there: set[Any] = set()
+        self._worker: Any = None
+
+    def setup(self, worker: Any) -> None:
+        """Count for this worker."""
+        self._worker = worker
+
+    def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
+        """Count a block that the worker made, and know which of its blocks, fetched ones too, lie on the GPU."""
+        if finish == "memory":
+            self._keep(key, made=start in ("executing", "long-running"))
+        elif finish in ("released", "forgotten"):
+            self._there.discard(key)
+
+    def told(self) -> dict[str, Any]:
+        """Where this worker computes, and the tallies by group of tasks."""
+        device = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
+        return {"device": device, "tallies": self._tallies}
+
+    def _keep(self, key: Any, *, made: bool) -> None:
+        task = self._worker.state.tasks[key]
+        kinds = [kind for kind in self._kinds(key, task.type) if self._is_device(kind) or issubclass(kind, np.ndarray)]
+        on_gpu = bool(kinds) and all(map(self._is_device, kinds))
+        if on_gpu:
+            self._there.add(key)
+        if made and kinds:
+            n_bytes = task.nbytes or 0
+            came_from = sum(other.nbytes or 0 for other in task.dependencies if other.key in self._there)
+            self._count(key_split_group(key), n_bytes, on_gpu, fell=not on_gpu and 0 < _SUMMARY * came_from <= n_bytes)
+
+    def _count(self, group: str, n_bytes: int, on_gpu: bool, *, fell: bool) -> None:
+        now = time.time()
+        fresh = {"blocks": 0, "on_gpu": 0, "bytes": 0, "bytes_on_gpu": 0, "fell": 0, "first": now, "fell_at": None}
+        tally = self._tallies.setdefault(group, fresh)
+        tally["blocks"] += 1
+        tally["bytes"] += n_bytes
+        if on_gpu:
+            tally["on_gpu"] += 1
+            tally["bytes_on_gpu"] += n_bytes
+        if fell:
+            tally["fell"] += 1
+            tally["fell_at"] = tally["fell_at"] or now
+
+    def _kinds(self, key: Any, kind: type) -> Iterable[type]:
+        if not issubclass(kind, (tuple, list, dict)):
+            return (kind,)
+        return _kinds_in(_held(self._worker.data, key))
+
+
+def _kinds_in(value: Any) -> Iterable[type]:
+    """Return the types inside: a QR decomposition is one block, of two arrays."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [kind for item in value for kind in _kinds_in(item)]
+    return (type(value),)
+
+
+def _held(data: Any, key: Any) -> Any:
+    """Value of a key as it is held in memory; None for one that was moved out already, which reading would undo."""
+    stores = [getattr(data, name, None) for name in ("device", "host", "fast")]
+    there = [store for store in stores if store is not None]
+    if not there:
+        return data.get(key)
+    return next((store[key] for store in there if key in store), None)
+
+
+def told(name: str, dask_worker: Any) -> dict[str, Any] | None:
+    """What the plugin of this name counted on a worker."""
+    plugin = dask_worker.plugins.get(name)
+    return None if plugin is None else dict(plugin.told())

@@ -1,0 +1,223 @@
+"""What opens paths that a person gave, each time in a process that is ended when it is late or nobody waits any more.
+
+A path may never answer: a disk on a network, a silent server. `python -m workbench.server.looking` imports what such a
+question needs and is asked for processes over its standard input; each is forked from it, in a few hundredths of a
+second, and answers over a socket of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import FailedError, WorkbenchError
+
+if TYPE_CHECKING:
+    from workbench.session import Session
+
+PATIENCE = 20.0
+"""Seconds for one question."""
+
+STARTING = 60.0
+"""Seconds more for the first, who waits for the imports."""
+
+MOST = 16
+"""Questions at a time; others wait."""
+
+_NEEDED = (
+    "workbench.session",
+    "workbench.runs.submit",
+    "workbench.runs.comparing.compare",
+    "workbench.workloads.catalogue",
+)
+
+
+class Looking:
+    """Asks a session's methods in processes that can be ended."""
+
+    def __init__(self) -> None:
+        self._parent: subprocess.Popen[bytes] | None = None
+        self._orders: socket.socket | None = None
+        self._room = asyncio.Semaphore(MOST)
+
+    async def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Return what the session's method returns; cancelled, its process ends.
+
+        Raises what the method raises, and FailedError where there is no answer in time.
+        """
+        import dask.config
+
+        question = pickle.dumps((method, args, kwargs, dict(os.environ), _folder(), dask.config.config))
+        try:
+            async with asyncio.timeout(PATIENCE + STARTING) as limit, self._room:
+                return await self._answer(question, limit)
+        except TimeoutError as err:
+            given = next((f" of {place!r:.200}" for place in _places((args, kwargs))), "")
+            raise FailedError(
+                f"No answer within {PATIENCE:g} s. What was asked{given} is on a disk or a server that does not "
+                "answer: try again later, or copy it to this machine."
+            ) from err
+
+    async def _answer(self, question: bytes, limit: asyncio.Timeout) -> Any:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._order(theirs)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        pid = 0
+        try:
+            pid = int(await reader.readline() or 0)
+            limit.reschedule(asyncio.get_running_loop().time() + PATIENCE)
+            writer.write(question)
+            writer.write_eof()
+            answer = await reader.read()
+            pid = 0
+        finally:
+            if pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            writer.close()
+        if not answer:
+            raise FailedError("The process that was to look ended without an answer. Try again.")
+        return _opened(answer)
+
+    def _order(self, connection: socket.socket) -> None:
+        """Have a process begun at the other end of `connection`."""
+        if self._parent is None or self._parent.poll() is not None or self._orders is None:
+            self.close()
+            self._orders, theirs = socket.socketpair()
+            with theirs:
+                # A session of its own: Ctrl-C in Jupyter's terminal isn't meant for it.
+                self._parent = subprocess.Popen(
+                    [sys.executable, "-P", "-m", __name__],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+        socket.send_fds(self._orders, [b"."], [connection.fileno()])
+
+    def close(self) -> None:
+        """End the process from which the others come; what still looks ends by its alarm."""
+        if self._orders is not None:
+            self._orders.close()
+        if self._parent is not None:
+            self._parent.kill()
+            self._parent.wait()
+        self._parent = self._orders = None
+
+
+class Here:
+    """Asks a session at once, in this process: for sessions that open nothing."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Return what the session's method returns."""
+        return getattr(self._session, method)(*args, **kwargs)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return "/"
+
+
+def _places(given: Any) -> list[str]:
+    """Texts of a question that may be paths."""
+    if isinstance(given, dict | list | tuple):
+        values = given.values() if isinstance(given, dict) else given
+        return [place for value in values for place in _places(value)]
+    return [given] if isinstance(given, str) and "/" in given else []
+
+
+def _opened(answer: bytes) -> Any:
+    kind, *parts = pickle.loads(answer)
+    if kind == "returned":
+        return parts[0]
+    if kind == "failed":
+        raise RuntimeError(parts[0])
+    error_class, args, fields = parts
+    # Not by calling the class: each takes arguments of its own.
+    error = error_class.__new__(error_class)
+    error.args = args
+    error.__dict__.update(fields)
+    raise error
+
+
+def _serve() -> None:
+    """Begin a process for each connection that comes over the standard input, until it is closed."""
+    for module in _NEEDED:
+        importlib.import_module(module)
+    from workbench.workloads.registry import templates
+
+    templates()
+    with socket.socket(fileno=os.dup(0)) as orders:
+        while True:
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            order, given, *_ = socket.recv_fds(orders, 1, 1)
+            if not order:
+                return
+            for descriptor in given:
+                _begin(descriptor)
+
+
+def _begin(descriptor: int) -> None:
+    # Elsewhere forking is unsafe: a new process, whose imports the first lines wait for.
+    if sys.platform != "linux":
+        subprocess.Popen([sys.executable, "-P", "-m", __spec__.name, str(descriptor)], pass_fds=[descriptor])
+    elif os.fork() == 0:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        _look(descriptor)
+    os.close(descriptor)
+
+
+def _look(descriptor: int) -> None:
+    """Answer the one question of a connection, and end this process."""
+    import dask.config
+
+    connection = socket.socket(fileno=descriptor)
+    # The kernel ends it, whatever it is in the middle of.
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE + 1)
+    try:
+        connection.sendall(b"%d\n" % os.getpid())
+        with connection.makefile("rb") as file:
+            method, args, kwargs, environment, folder, settings = pickle.load(file)
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)
+        dask.config.set(settings)
+        connection.sendall(_said(method, args, kwargs))
+    finally:
+        os._exit(0)
+
+
+def _said(method: str, args: Any, kwargs: Any) -> bytes:
+    from workbench.session import Session
+
+    try:
+        return pickle.dumps(("returned", getattr(Session(), method)(*args, **kwargs)))
+    except WorkbenchError as err:
+        return pickle.dumps(("raised", type(err), err.args, err.__dict__))
+    except Exception:  # noqa: BLE001  The server logs it, as it does what nobody foresaw.
+        return pickle.dumps(("failed", traceback.format_exc()))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        _look(int(sys.argv[1]))
+    _serve()

@@ -1,0 +1,225 @@
+"""What attributes say of stored numbers: packed by a scale, unsigned, missing. CF's conventions, and xarray's for Zarr.
+
+Sources: "NetCDF Climate and Forecast (CF) Metadata Conventions" 1.11, sections 2.5 and 8.1; "NetCDF Users Guide",
+attribute conventions; xarray's encoding of `_FillValue` in Zarr.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInputError
+
+# What NetCDF fills the variables of a new file with where nobody said another value, by type.
+_NETCDF_FILLS = {
+    "i2": -32767,
+    "i4": -2147483647,
+    "i8": -9223372036854775806,
+    "u2": 65535,
+    "u4": 4294967295,
+    "u8": 18446744073709551614,
+    "f4": float(np.float32(9.969209968386869e36)),
+    "f8": 9.969209968386869e36,
+}
+ATTRIBUTES: tuple[str, ...] = ("scale_factor", "add_offset", "_Unsigned", "_FillValue", "missing_value", "valid_range")
+ATTRIBUTES += ("valid_min", "valid_max")
+"""Those that say what stored numbers mean."""
+_OTHERS = {"scalefactor", "scale", "slope", "gain", "addoffset", "offset", "intercept", "fillvalue", "missingvalue"}
+_OTHERS |= {"nodata", "nodatavalue"}
+_DATES = re.compile(r"\b(since|after|from) ")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How stored values are to be read: first as `dtype`, then what is missing, then times `scale` plus `offset`."""
+
+    dtype: np.dtype[Any]
+    missing: tuple[int | float, ...] = ()
+    """Stored values that stand for "not known"."""
+    low: float | None = None
+    high: float | None = None
+    """Stored values below the one or above the other are missing, too."""
+    scale: float = 1.0
+    offset: float = 0.0
+    remarks: tuple[str, ...] = ()
+    """Sentences for whoever reads them."""
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether stored numbers stand for other numbers."""
+        return (self.scale, self.offset) != (1.0, 0.0)
+
+    def recipe(self, stored: np.dtype[Any]) -> dict[str, Any] | None:
+        """The same as JSON, of what matters; None where numbers are as they are stored."""
+        plain: dict[str, Any] = {"dtype": self.dtype.name} if self.dtype.kind != stored.kind else {}
+        plain |= {"missing": list(self.missing)} if self.missing else {}
+        plain |= {name: value for name, value in (("low", self.low), ("high", self.high)) if value is not None}
+        return plain | ({"scale": self.scale, "offset": self.offset} if self.is_packed else {}) or None
+
+
+def stored(what: str, dtype: np.dtype[Any], attributes: Mapping[str, Any], fill: Any = None) -> Stored:
+    """What attributes of an array say of its numbers.
+
+    Parameters
+    ----------
+    what
+        Path and name of the array, for the sentences.
+    fill
+        What an array is filled with beside its attributes, where that stands for "missing": of Zarr format 2 as xarray
+        writes it, and of NetCDF.
+
+    Raises
+    ------
+    BadInputError
+        The attributes are such that nobody can tell what the numbers mean, or they are dates.
+    """
+    said = {name: _plain(attributes[name]) for name in attributes}
+    if isinstance(units := said.get("units"), str) and _DATES.search(units):
+        raise BadInputError(f"{what} holds dates ({units}). Expected numbers; or choose raw=true to take them as such.")
+    known = _signed(what, dtype, said)
+    scale, offset = (_number(what, said, name, start) for name, start in (("scale_factor", 1.0), ("add_offset", 0.0)))
+    declared = [(name, value) for name in ("_FillValue", "missing_value") for value in _values(what, said, name, dtype)]
+    declared += [] if fill is None or "_FillValue" in said else [("the fill value", fill)]
+    missing = {code: name for name, value in declared if (code := _code(value, dtype, known)) is not None}
+    low, high, ranged = _range(what, said, known, scale, offset)
+    found = Stored(known, tuple(missing), low, high, scale, offset)
+    remarks = (_unpacked(found, said, dtype), _absent(missing, ranged), _left_aside(said))
+    return Stored(known, tuple(missing), low, high, scale, offset, tuple(filter(None, remarks)))
+
+
+def netcdf_fill(dtype: np.dtype[Any], fill: Any) -> Any:
+    """`fill` where it is what NetCDF fills such an array with, which readers of NetCDF take as missing; else None."""
+    default = _NETCDF_FILLS.get(dtype.newbyteorder("=").str[1:])
+    return None if default is None or fill is None or fill != default else default
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as Python's values: HDF5 has arrays of one element where others have a number."""
+    found = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]
+    return found.decode(errors="replace") if isinstance(found, bytes) else found
+
+
+def _number(what: str, said: Mapping[str, Any], name: str, start: float) -> float:
+    value = said.get(name, start)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and np.isfinite(value) and (value or start == 0):
+        return float(value)
+    raise BadInputError(
+        f"{what} has the attribute {name} {value!r}, expected a number: what its values mean can't be told. "
+        "Mend it, or choose raw=true to take the stored numbers."
+    )
+
+
+def _values(what: str, said: Mapping[str, Any], name: str, dtype: np.dtype[Any]) -> list[int | float]:
+    value = said.get(name)
+    found = value if isinstance(value, list) else [] if value is None else [value]
+    if name == "_FillValue" and dtype.kind == "f" and isinstance(value, str):
+        found = [_of_xarray(value)]
+    if all(isinstance(each, (int, float)) for each in found):
+        return found
+    raise BadInputError(
+        f"{what} has the attribute {name} {value!r}, expected a number: which values are missing can't be told. "
+        "Mend it, or choose raw=true to take the stored numbers."
+    )
+
+
+def _of_xarray(text: str) -> float | str:
+    """The number that xarray writes as base64 among the attributes of Zarr format 3."""
+    try:
+        return float(struct.unpack("<d", base64.b64decode(text, validate=True))[0])
+    except (ValueError, struct.error):
+        return float(text) if text in ("NaN", "Infinity", "-Infinity") else text
+
+
+def _signed(what: str, dtype: np.dtype[Any], said: Mapping[str, Any]) -> np.dtype[Any]:
+    """The type that `_Unsigned` says, which older NetCDF and OPeNDAP have instead of types of their own."""
+    word = str(said.get("_Unsigned", "")).lower()
+    kind = {"true": "u", "false": "i"}.get(word)
+    if kind is None and word:
+        raise BadInputError(f"{what} has the attribute _Unsigned {word!r}, expected true or false. Choose raw=true.")
+    return np.dtype(dtype.str.replace("ui"[kind == "u"], kind)) if kind and dtype.kind in "iu" else dtype
+
+
+def _code(value: Any, dtype: np.dtype[Any], known: np.dtype[Any]) -> int | float | None:
+    """A value as the array holds it; None where it holds no such value, or NaN, which is missing anyway."""
+    if dtype.kind == "b" or not np.isfinite(value):
+        return None
+    if dtype.kind == "f":
+        code = np.asarray(value).astype(dtype)
+        return float(code) if np.isfinite(code) else None
+    code = np.asarray(int(value) if value == int(value) else value)
+    bits = 8 * dtype.itemsize
+    if code.dtype.kind not in "iu" or not -(2 ** (bits - 1)) <= int(code) < 2**bits:
+        return None
+    wrapped = int(code) % 2**bits
+    found = wrapped - 2**bits if known.kind == "i" and wrapped >= 2 ** (bits - 1) else wrapped
+    # A negative value is in no unsigned array, unless _Unsigned says so of a signed one; and the other way round.
+    return found if found == int(code) or known.kind != dtype.kind else None
+
+
+def _range(
+    what: str, said: Mapping[str, Any], known: np.dtype[Any], scale: float, offset: float
+) -> tuple[float | None, float | None, str]:
+    """The least and largest stored value that counts, and how the attributes put it."""
+    both = _values(what, said, "valid_range", known)
+    if both and len(both) != 2:
+        raise BadInputError(f"{what} has the attribute valid_range {both}, expected two numbers. Choose raw=true.")
+    lows, highs = (
+        both[:1] or _values(what, said, "valid_min", known),
+        both[1:] or _values(what, said, "valid_max", known),
+    )
+    ends = [_end(values, known, scale, offset) for values in (lows, highs)]
+    least, most = ends[::-1] if scale < 0 else ends
+    words = [f"{word} {values[0]:.12g}" for word, values in (("below", lows), ("above", highs)) if values]
+    # What rounding made of a limit, by itself, makes no stored whole number invalid.
+    if known.kind in "iu":
+        least = None if least is None else math.ceil(least - 1e-6)
+        most = None if most is None else math.floor(most + 1e-6)
+    return least, most, " and ".join(words)
+
+
+def _end(values: list[int | float], known: np.dtype[Any], scale: float, offset: float) -> float | None:
+    if not values or not np.isfinite(values[0]):
+        return None
+    # A float for packed whole numbers is a limit of what they stand for (NetCDF Users Guide).
+    if known.kind in "iu" and isinstance(values[0], float) and (scale, offset) != (1.0, 0.0):
+        return (values[0] - offset) / scale
+    wraps = known.kind == "u" and values[0] < 0
+    return values[0] + 2 ** (8 * known.itemsize) * wraps
+
+
+def _unpacked(found: Stored, said: Mapping[str, Any], dtype: np.dtype[Any]) -> str:
+    how = [f"{name} {said[name]:.12g}" for name in ("scale_factor", "add_offset") if name in said]
+    how += [f"_Unsigned, as {found.dtype.name}"] if found.dtype != dtype else []
+    return f"Unpacked by {' and '.join(how)}." if how and (found.is_packed or found.dtype != dtype) else ""
+
+
+def _absent(missing: Mapping[int | float, str], ranged: str) -> str:
+    named = [f"{value:.12g} ({name})" for value, name in missing.items()]
+    stand = f"{', '.join(named)} stand{'s' * (len(named) == 1)} for missing values" if named else ""
+    return (
+        f"{'; '.join(filter(None, (stand, ranged and f'what is {ranged} counts as missing')))}."
+        if named or ranged
+        else ""
+    )
+
+
+def _left_aside(said: Mapping[str, Any]) -> str:
+    """Attributes by other names that look like packing: nobody can tell, so it is said."""
+    numbers = [
+        f"{name} {value:.12g}"
+        for name, value in said.items()
+        if name not in ATTRIBUTES and re.sub("[^a-z]", "", name.lower()) in _OTHERS and isinstance(value, (int, float))
+    ]
+    return f"The attributes {', '.join(numbers)} are of no convention that is known here and were left aside." * bool(
+        numbers
+    )

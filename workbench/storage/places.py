@@ -1,0 +1,157 @@
+"""Files and folders that data are read from, on this machine or behind a URL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from workbench.errors import BadInputError, FailedError, MissingError, WorkbenchError, install
+from workbench.paths import check_openable
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A path from the root, or a URL and what fsspec is told of its server (`storage_options`); travels to workers."""
+
+    path: str
+    options: Options = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.path
+
+    def __truediv__(self, name: str) -> Place:
+        """What is called so in this folder."""
+        return Place(f"{self.path}/{name}", self.options)
+
+    def __add__(self, ending: str) -> Place:
+        """What lies beside it under this name and an ending more."""
+        return Place(self.path + ending, self.options)
+
+    @property
+    def is_url(self) -> bool:
+        """Whether it is on another machine, or in another kind of storage."""
+        return "://" in self.path or "::" in self.path
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+    @property
+    def zarr_options(self) -> dict[str, Any]:
+        """Zarr's argument for the options, which it refuses for paths."""
+        return {"storage_options": dict(self.options)} if self.is_url and self.options else {}
+
+    def storage(self) -> tuple[Any, str]:
+        """The file system of fsspec, and the path in it.
+
+        Lists of folders are not kept: what another process writes must be seen, and what this one writes by other ways.
+        """
+        import fsspec
+
+        if not self.is_url:
+            check_openable(self.path)
+        kept = {"use_listings_cache": False} if self.is_url and "::" not in self.path else {}
+        fs, root = fsspec.core.url_to_fs(self.path, **kept, **self.options)
+        return fs, root
+
+    @contextmanager
+    def open(self) -> Iterator[IO[bytes]]:
+        """The file, to be read."""
+        fs, root = self.storage()
+        with fs.open(root, "rb") as file:
+            yield file
+
+    def kind(self) -> str | None:
+        """What is there: "file", "folder", or None for nothing."""
+        fs, root = self.storage()
+        if fs.isfile(root):
+            return "file"
+        return "folder" if fs.isdir(root) else None
+
+    def size(self) -> int:
+        """Bytes of a file, or of all files of a folder."""
+        fs, root = self.storage()
+        return int(fs.du(root))
+
+    def read(self, start: int | None = None, stop: int | None = None) -> bytes:
+        """Bytes of a file, or a part of them."""
+        fs, root = self.storage()
+        found = bytes(fs.cat_file(root, start=start, end=stop))
+        if stop is not None and len(found) > stop - (start or 0):
+            return found[start:stop]  # a web server that knows no ranges sends the whole file
+        return found
+
+    def names(self) -> list[str]:
+        """Names of what a folder holds; none where a server can't list."""
+        fs, root = self.storage()
+        try:
+            return [str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in fs.ls(root, detail=False)]
+        except (OSError, NotImplementedError):
+            return []
+
+    def remove(self, *, folder: bool = False) -> None:
+        """Remove a file, or a folder with all that is in it."""
+        fs, root = self.storage()
+        fs.rm(root, recursive=folder)
+
+
+def full(path: Any, options: Options | None = None) -> Place:
+    """The place of a path, made absolute, or of a URL.
+
+    Raises
+    ------
+    BadInputError
+        It is neither, or it has options and is a path.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not str(path):
+        raise BadInputError(f"A path or URL is needed, not {path!r}.")
+    found = str(path).removeprefix("file://")
+    if Place(found).is_url:
+        return Place(found.rstrip("/"), dict(options or {}))
+    if options:
+        raise BadInputError(f"storage_options are for URLs, and {found} is a path on this machine: leave them out.")
+    # Path.absolute keeps '..', which a later `removesuffix` or a comparison would stumble over.
+    return Place(os.path.abspath(Path(found).expanduser()))  # noqa: PTH100
+
+
+@contextmanager
+def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
+    """Turn what reading a file can raise into one sentence: the place, what is wrong, what was expected."""
+    try:
+        yield
+    except WorkbenchError:
+        raise
+    except PermissionError as err:
+        raise BadInputError(f"{place} can't be opened: you have no permission. {_permit(place)}.") from err
+    except FileNotFoundError as err:
+        raise BadInputError(f"{place} isn't there. Expected {expected}.") from err
+    except ImportError as err:
+        raise MissingError(f"Reading {place} needs a package: {err}. Try: {install('cloud')}") from err
+    except Exception as err:  # the readers of each format and protocol raise what they like
+        if type(err).__name__ == "NoCredentialsError":
+            raise BadInputError(f"{place} can't be opened: there are no keys for it. {_permit(place)}.") from err
+        reason = " ".join(str(err).split())[:200] or type(err).__name__
+        raise BadInputError(f"{place} can't be read ({reason}). Expected {expected}.") from err
+
+
+def _permit(place: Place | str) -> str:
+    if "://" not in str(place):
+        return "Change its mode, or copy it"
+    return "Give anon=true if it is public, else keys in the environment, such as AWS_ACCESS_KEY_ID"
+
+
+@contextmanager
+def writing_to(place: Place) -> Iterator[None]:
+    """Turn what the file system can refuse into one sentence."""
+    try:
+        yield
+    except OSError as err:
+        reason = " ".join(str(err).split())[:200]
+        raise FailedError(f"{place} can't be written ({reason}). Make room there, or choose another path.") from err

@@ -1,0 +1,25 @@
+"""Zarr arrays whose reading runs nothing that a file says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.errors import BadInputError
+
+
+def safe(array: Any, place: object) -> Any:
+    """`array`, unless one of its codecs unpickles, which runs whatever the file says.
+
+    Of numcodecs' codecs `pickle` alone does; from 0.16.6 on it refuses by itself, unless a process allows it.
+
+    Raises
+    ------
+    BadInputError
+        It does.
+    """
+    if "pickle" in f"{array.filters} {array.compressors}".lower():
+        raise BadInputError(
+            f"{place} ({array.name}) is written with the codec pickle, which runs what a file says when it is read. "
+            "Expected another codec: have who made it write it again, without objects."
+        )
+    return array

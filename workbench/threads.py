@@ -1,0 +1,67 @@
+"""Work that may never answer, such as a look at a disk that hangs: in threads that hold up nobody but who asked.
+
+asyncio's own threads are few and shared with all of Jupyter, and a process that ends waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from workbench.errors import FailedError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MOST = 64
+"""Threads that may be waiting at a time."""
+
+PATIENCE = 60.0
+"""Seconds after which nobody waits for an answer any more."""
+
+_room = threading.BoundedSemaphore(MOST)
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what `function` returns, called in a thread of its own.
+
+    Raises FailedError when there is no answer within `PATIENCE`, or when too many have none yet.
+    """
+    if not _room.acquire(blocking=False):
+        raise FailedError(f"{MOST} requests to disks and devices of this machine wait for an answer. Try again later.")
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            outcome = context.run(function, *args, **kwargs)
+        except BaseException as err:  # noqa: BLE001  Raised where it is awaited.
+            _tell(loop, answer, answer.set_exception, err)
+        else:
+            _tell(loop, answer, answer.set_result, outcome)
+        finally:
+            _room.release()
+
+    # A daemon: the end of the process doesn't wait for it.
+    threading.Thread(target=work, name=f"workbench {function!r:.80}", daemon=True).start()
+    try:
+        return await asyncio.wait_for(answer, PATIENCE)
+    except TimeoutError as err:
+        if not answer.cancelled():
+            raise
+        raise FailedError(f"No answer within {PATIENCE:g} s: a disk or a device of this machine hangs.") from err
+
+
+def _tell(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], tell: Callable[..., None], what: object) -> None:
+    def settle() -> None:
+        if not answer.done():
+            tell(what)
+
+    # Nobody may be there any more.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(settle)

@@ -1,0 +1,210 @@
+"""How code of ours gets to schedulers and workers that may have another Python, and nothing of ours: as source text.
+
+Bytecode of another Python ends the process that runs it (dask/distributed#7017), and cloudpickle sends bytecode of all
+that a scheduler can't import. So a module that travels is sent as its text, and is compiled where it arrives, once in
+each process. It may import only what it finds there: the standard library, NumPy, dask and distributed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
+
+import dask
+
+from workbench import remote
+from workbench.errors import ConflictError, FailedError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_SENT = (".py", ".json", ".yaml")
+_reached: WeakSet[Any] = WeakSet()
+"""Clients whose clusters can run functions of ours."""
+
+_ARRIVAL = """
+import sys
+from types import ModuleType
+
+module = sys.modules.get(key)
+if module is None:
+    module = ModuleType(key)
+    exec(compile(text, key, "exec"), module.__dict__)
+    sys.modules[key] = module
+arrived = module if name is None else getattr(module, name)
+if arguments is not None:
+    arrived = arrived(*arguments)
+"""
+
+
+class Travelling:
+    """A function, class or module of ours, which arrives as that, made of the source text of its module.
+
+    Parameters
+    ----------
+    what
+        From the top of a module that travels.
+    arguments
+        What to call it with as it arrives: that is what arrives then. Plain data, or something that travels.
+    """
+
+    def __init__(self, what: Callable[..., Any] | ModuleType, arguments: tuple[Any, ...] | None = None) -> None:
+        self.__name__ = what.__name__
+        self._module = what if isinstance(what, ModuleType) else inspect.getmodule(what)
+        self._name = None if isinstance(what, ModuleType) else what.__name__
+        self._arguments = arguments
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        key, text = _source(self._module)
+        names = {"code": _ARRIVAL, "key": key, "text": text, "name": self._name, "arguments": self._arguments}
+        return eval, ("(exec(code, globals()), arrived)[1]", names)
+
+
+@cache
+def _source(module: ModuleType) -> tuple[str, str]:
+    """Name that a module has where it arrives, another one for each text, and its text."""
+    text = inspect.getsource(module)
+    return f"{module.__name__.replace('.', '_')}_{zlib.crc32(text.encode()):08x}", text
+
+
+class About(NamedTuple):
+    """What a scheduler, or a worker, says of the process that it runs in."""
+
+    role: str
+    """'scheduler' or 'workers'."""
+    python: str
+    workbench: str | None
+    """Version of this package there, None where it isn't."""
+    host: str
+    place: str
+    """Boot and pid namespace: that of this process where it runs beside this one."""
+    processor: str | None
+    cores: int
+    """That it may use."""
+    memory: int
+    """Bytes that it may use."""
+    load: float
+    """Cores of its host that were busy within the last minute."""
+
+
+def ask(client: Client) -> list[About]:
+    """Ask the scheduler and all workers what they run on; the scheduler's answer is the first."""
+    question = Travelling(remote.about)
+    answers = [("scheduler", client.run_on_scheduler(question))]
+    told = client.run(question, on_error="ignore")
+    answers += [("workers", about) for about in told.values() if isinstance(about, dict)]
+    return [About(role, **told) for role, told in answers]
+
+
+def machine_elsewhere(found: Sequence[About]) -> dict[str, Any] | None:
+    """What is known of the machines that workers run on, as an inventory says it; None where they are beside us."""
+    workers = [each for each in found[1:] if each.place != remote.place()]
+    if not workers:
+        return None
+    hosts = {each.host: each for each in workers}
+    models = sorted({each.processor or "unknown" for each in workers})
+    return {
+        "host": ", ".join(sorted(hosts)),
+        "cpu": {"model": " and ".join(models), "usable": sum(each.cores for each in hosts.values())},
+        "memory": {"total": sum(each.memory for each in hosts.values())},
+        "load": sum(each.load for each in hosts.values()),
+    }
+
+
+def make_ready(client: Client) -> list[About]:
+    """Have functions of ours run on any cluster, and return what its processes said of themselves.
+
+    Where this package isn't installed, it is sent there, in a part of a second.
+
+    Raises
+    ------
+    ConflictError
+        They run under another minor version of Python, or have another version of this package. Nothing was sent.
+    FailedError
+        This package isn't there, and can't be sent.
+    """
+    found, own = ask(client), remote.about()
+    _refuse("Python", [(each.role, each.python) for each in found], own["python"], minor)
+    _refuse("dask-workbench", [(each.role, each.workbench) for each in found if each.workbench], own["workbench"])
+    if not all(each.workbench for each in found):
+        _send(client)
+    return found
+
+
+def _send(client: Client) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            client.upload_file(_packed(Path(folder)))
+        except (OSError, RuntimeError, ImportError) as err:
+            raise FailedError(
+                f"Scheduler or workers have no dask-workbench, and it could not be sent there ({err}). Install it in "
+                "their environment: in a clone of its repository, `pip install .`"
+            ) from err
+
+
+def cluster_client() -> Any:
+    """The `distributed.Client` that Dask computes with now, or None."""
+    client = getattr(dask.base.get_scheduler(), "__self__", None)
+    return client if hasattr(client, "scheduler_info") else None
+
+
+def reach_cluster() -> None:
+    """Have functions of ours run on the cluster that Dask computes with now, where it is one: see `make_ready`.
+
+    Each cluster is asked once, before the first graph with functions of ours is made for it.
+    """
+    client = cluster_client()
+    if client is None or client in _reached or client.asynchronous or _in_task():
+        return
+    # A scheduler may be set to take in no functions; then it is for its owner to install what they need.
+    with contextlib.suppress(ValueError):
+        make_ready(client)
+    _reached.add(client)
+
+
+def _in_task() -> bool:
+    from distributed import get_worker
+
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+def _refuse(
+    what: str, found: Sequence[tuple[str, str]], own: str, part: Callable[[str], str] = lambda version: version
+) -> None:
+    others = {role: version for role, version in found if part(version) != part(own)}
+    if others:
+        who = " and ".join(others).capitalize()
+        theirs, verb = min(others.values()), "run" if "workers" in others else "runs"
+        raise ConflictError(
+            f"{who} {verb} {what} {theirs}, this process {own}: code of the one can't run in the other, so nothing was "
+            f"sent. Work in an environment with {what} {part(theirs)}, or start the cluster in one with {what} "
+            f"{part(own)}."
+        )
+
+
+def minor(python: str) -> str:
+    """'3.12' of '3.12.1': what bytecode belongs to."""
+    return ".".join(python.split(".")[:2])
+
+
+def _packed(folder: Path) -> str:
+    """Path of a zip file of this package, as source text."""
+    package, path = Path(__file__).parent, folder / "workbench.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for source in package.rglob("*"):
+            if source.suffix in _SENT:
+                file.write(source, source.relative_to(package.parent))
+    return str(path)
