@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,3 +84,13 @@ def quick_client(quick_cluster: Any) -> Iterator[Any]:
 
     with Client(quick_cluster) as client:
         yield client
+    # What a test leaves behind is met by whichever comes next, far from its cause.
+    deadline = time.monotonic() + 10
+    while (left := _unreleased(quick_cluster.scheduler)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not left, "this test left tasks on the scheduler that all tests share"
+
+
+def _unreleased(scheduler: Any) -> list[Any]:
+    """Tasks that the scheduler has something to do with; Dask never forgets some that it has released."""
+    return [task for task in scheduler.tasks.values() if task.state != "released"]

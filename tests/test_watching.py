@@ -132,8 +132,8 @@ def test_the_same_computation_twice_is_counted_twice(quick_client: Client) -> No
         x.compute()
     with workbench.watch() as twice:
         x.compute()
-        # What the scheduler still has would not be computed again.
-        while quick_client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
+        # What the scheduler still holds would not be computed again.
+        while any(task.state != "released" for task in quick_client.cluster.scheduler.tasks.values()):
             time.sleep(0.01)
         x.compute()
     assert twice.progress.done == twice.progress.total == 2 * once.progress.total
