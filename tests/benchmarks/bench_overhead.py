@@ -89,11 +89,9 @@ def report(hand: list[Took], ours: list[Took]) -> None:
 
 def _processors(host: psutil.Process) -> float:
     """Seconds of processor time of this process and of the cluster's host, with all whom they started."""
-    return sum(sum(each.cpu_times()[:4]) for root in (psutil.Process(), host) for each in _tree(root))
-
-
-def _tree(root: psutil.Process) -> list[psutil.Process]:
-    return [root, *root.children(recursive=True)]
+    # The host is one of those whom this process started, unless it was there before.
+    found = {each.pid: each for root in (psutil.Process(), host) for each in (root, *root.children(recursive=True))}
+    return sum(sum(each.cpu_times()[:4]) for each in found.values())
 
 
 if __name__ == "__main__":
