@@ -55,6 +55,11 @@ class Handler(APIHandler):
         """Return what `function` finds out from the session, in a thread: it reads disks, processes and devices."""
         return await in_thread(function, await self.session())
 
+    async def session_with(self, cluster: str) -> Session:
+        """Return the session where it knows this cluster; NotFoundError otherwise, before anything begins."""
+        await self.ask(lambda session: session.cluster(cluster))
+        return await self.session()
+
     async def look(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Return what a method of the session says that opens paths of a person's; ended when the page goes away."""
         self._looking = asyncio.ensure_future(self.shared.looking(await self.session()).ask(method, *args, **kwargs))
@@ -285,8 +290,7 @@ class Cluster(Handler):
     @authorized
     async def patch(self, name: str) -> None:
         body = self.body({}, {"n_workers": int, "minimum": int, "maximum": int})
-        await self.ask(lambda session: session.cluster(name))
-        session = await self.session()
+        session = await self.session_with(name)
         if body.keys() == {"n_workers"}:
             await self.shared.begin(session.scale(name, body["n_workers"]))
         elif body.keys() == {"minimum", "maximum"}:
@@ -311,8 +315,7 @@ class Restart(Handler):
     @authorized
     async def post(self, name: str) -> None:
         self.body({})
-        await self.ask(lambda session: session.cluster(name))
-        session = await self.session()
+        session = await self.session_with(name)
         await self.shared.begin(session.restart_workers(name))
         await self.answer_cluster(name)
 
@@ -324,8 +327,7 @@ class Calibrate(Handler):
     @authorized
     async def post(self, name: str) -> None:
         self.body({})
-        await self.ask(lambda session: session.cluster(name))
-        session = await self.session()
+        session = await self.session_with(name)
         found = await session.calibrate_apart(name)
         self.answer({"sentence": f"Measured: {found.describe()}."})
 
@@ -336,8 +338,7 @@ class Logs(Handler):
     @authenticated
     @authorized
     async def get(self, name: str) -> None:
-        await self.ask(lambda session: session.cluster(name))
-        session = await self.session()
+        session = await self.session_with(name)
         self.answer({"logs": await session.logs(name)})
 
 
