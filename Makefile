@@ -2,6 +2,7 @@
 # make demo-gpus  the same with eight simulated GPUs (a DGX-1), for teaching
 # make test    set up and run every test, browser tests included
 # make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier
+# make check-extras  ask an environment that has the extra cuda13 alone whether CuPy's blocks can travel; fetches 1.2 GB
 # make bench   print the figures of this machine beside those of plain Dask
 # make bench-svd   SVD, PCA and sums beside Dask, scikit-learn, SciPy, scikit-allel, sgkit and PLINK 2; half an hour
 # make bench-gpu   the posts' experiments on a GPU, beside the posts' times and plain CuPy's
@@ -18,7 +19,7 @@ LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/
 	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/yarn.lock labext/install.json \
 	labext/.yarnrc.yml workbench/figures/*.raw.css)
 
-.PHONY: lab demo-gpus test check bench bench-svd bench-views bench-gpu gpu-bundle clean install
+.PHONY: lab demo-gpus test check check-extras bench bench-svd bench-views bench-gpu gpu-bundle clean install
 
 lab: install
 	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
@@ -36,6 +37,9 @@ check: install .venv/.labext-tools
 	mypy
 	lint-imports
 	cd labext && jlpm run lint
+
+check-extras: install
+	python -m tests.extras $(ARGS)
 
 bench: install
 	python -m tests.benchmarks

@@ -23,8 +23,16 @@ _LONGEST_WORD = 300
 PACKAGES = {
     "cloud": ("s3fs", "gcsfs", "aiohttp"),
     "fast": ("numba>=0.61",),
-    "cuda12": ("dask-cuda[cu12]==26.10.*", "cupy-cuda12x[ctk]>=14.2"),
-    "cuda13": ("dask-cuda[cu13]==26.10.*", "cupy-cuda13x[ctk]>=14.2"),
+    **{
+        f"cuda{major}": (
+            f"dask-cuda[cu{major}]==26.10.*",
+            f"cupy-cuda{major}x[ctk]>=14.2",
+            f"numba-cuda[cu{major}]>=0.22.2,<0.31",
+            "numba>=0.61,<0.65",
+            f"rmm-cu{major}==26.10.*",
+        )
+        for major in (12, 13)
+    },
     "ucx": ("distributed-ucxx-cu13==0.52.*",),
     "ucx12": ("distributed-ucxx-cu12==0.52.*",),
 }
