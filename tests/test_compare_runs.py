@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import workbench
+from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
@@ -75,6 +76,22 @@ def test_a_cluster_that_runs_is_measured_and_left_alone(data_folder):
     assert [record.name for record in records.read_all()] == ["calm-otter"]
     with pytest.raises(ConflictError, match="has ended already"):
         asyncio.run(session.cancel_comparison("last"))
+
+
+def test_a_texts_experiment_is_compared_at_a_scale_from_the_terminal(
+    data_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = ONE.replace("--threads 1", "--threads 2")
+    post = ["array_sum", "--preset", "post", "--scale", "0.00001", "-p", "chunks=500"]
+    assert main(["forecast", *post, "--on", two, "--no-calibrate", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parameters"]["shape"] == [1581, 1581]
+    assert main(["compare", *post, "--on", ONE, "--on", two, "--repeats", "1", "--warmup", "0", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [row["check"]["passed"] for row in said["rows"]] == [True, True]
+    assert said["agree"] is True
+    (told,) = [note for note in said["notes"] if note.startswith("GPU Dask Arrays, first steps (2019): 9540 s on one")]
+    assert told.endswith("Here differ: 1e-05 of its numbers, 1581 × 1581; 16 blocks, not 2500.")
+    assert {(run.preset, run.resolved["generator"]) for run in store.select()} == {("post", "RandomState")}
 
 
 def test_ctrl_c_stops_what_was_started_and_keeps_what_was_measured(data_folder):

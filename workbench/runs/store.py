@@ -210,6 +210,12 @@ class Text(BaseModel):
     """Empty where the text gives no time."""
     differs: tuple[str, ...] = ()
 
+    def beside(self, here: str = "") -> str:
+        """Its figures, then what was measured here, and in what that differs."""
+        told = ", ".join(figure.words() for figure in self.figures) or "gives no time"
+        differs = f" Here differ: {'; '.join(self.differs)}." if self.differs else ""
+        return f"{self.source}: {told}{here}.{differs}"
+
 
 class Imported(BaseModel):
     """Where a run came from that was taken in with `workbench import`."""
@@ -289,12 +295,8 @@ class Run(BaseModel):
     @property
     def beside_text(self) -> str | None:
         """The text's figures beside its own time, with what differs; None where it repeats no text's experiment."""
-        if self.text is None:
-            return None
-        told = ", ".join(figure.words() for figure in self.text.figures) or "gives no time"
         here = f"; here: {_seconds(self.seconds)} on {self._processors}" if self.status == "done" else ""
-        differs = f" Here differ: {'; '.join(self.text.differs)}." if self.text.differs else ""
-        return f"{self.text.source}: {told}{here}.{differs}"
+        return None if self.text is None else self.text.beside(here)
 
     @property
     def _processors(self) -> str:

@@ -27,6 +27,7 @@ from workbench.errors import BadInputError, ConflictError, FailedError, MissingE
 from workbench.runs import waiting
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
+from workbench.runs.forecasting import machines
 from workbench.runs.forecasting.forecast import actual_spec, refusal, size_of, verdict
 
 if TYPE_CHECKING:
@@ -385,7 +386,7 @@ def _rows(
 ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """Rows with parameters that were resolved once for all, and what was chosen so."""
     had = [spec for spec in specs.values() if isinstance(spec, ClusterSpec)]
-    rows, notes, resolved_by = [], [], []
+    rows, notes, texts, resolved_by = [], [], [], []
     growth = _growth(wishes, specs) if request.weak else [1.0] * len(wishes)
     for wish, factor in zip(wishes, growth, strict=True):
         spec = specs[str(wish.line)]
@@ -403,6 +404,8 @@ def _rows(
         judged = verdict(chosen, pinned, needs, spec)
         if judged.name == "won't fit":
             notes.append(f"{label}: {judged.sentence}")
+        if checked.preset is not None:
+            texts.append(machines.text(chosen, checked, size_of(spec)).beside())
         resolved_by.append(checked.resolved)
         rows.append(
             Row(**common, spec=spec, cluster=wish.line.cluster, parameters=pinned, resolved=dict(checked.resolved))
@@ -415,6 +418,7 @@ def _rows(
     if not same:
         swept = "the size grows with the workers or threads" if request.weak else "a swept parameter changes them"
         notes.append(f"Not all rows work on the same numbers, since {swept}.")
+    notes += texts
     return tuple(rows), tuple(dict.fromkeys(notes))
 
 
