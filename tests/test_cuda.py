@@ -18,8 +18,9 @@ from tests.simulated import SimulatedNvml, computing, dgx1_sysfs, simulated_nvml
 from tests.test_budget import machine
 from workbench.clusters import control, cuda, records
 from workbench.clusters.budget import check_budget
+from workbench.clusters.choices import ClusterChoices, GpuChoices
 from workbench.clusters.devices import check, devices_of
-from workbench.clusters.plan import ClusterChoices, GpuChoices, choices_of, plan
+from workbench.clusters.plan import choices_of, plan
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, MissingError, install

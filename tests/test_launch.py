@@ -5,15 +5,16 @@ import inspect
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import dask
 import pytest
 
 import workbench
 from workbench.clusters import control, launch, records
-from workbench.clusters.plan import GpuChoices
+from workbench.clusters.choices import AllChoices, Choices
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec, ProfileName
 from workbench.errors import BadInputError, ConflictError, MissingError
@@ -130,8 +131,22 @@ def test_a_word_that_start_does_not_have_is_answered_with_the_one_that_was_meant
         workbench.Session().plan("cpu", **{given: 1})
 
 
-def test_start_names_all_that_can_be_chosen_with_its_type_and_says_what_it_is() -> None:
-    signature = inspect.signature(workbench.start)
-    assert set(GpuChoices.model_fields) <= set(signature.parameters)
-    assert all(each.annotation is not each.empty for each in signature.parameters.values())
-    assert all(re.search(rf"\b{name}\b", workbench.start.__doc__ or "") for name in signature.parameters)
+@pytest.mark.parametrize("function", [workbench.start, workbench.plan, workbench.Session.plan])
+def test_all_that_can_be_chosen_is_spelled_out_with_its_type_and_said(function: Callable[..., Any]) -> None:
+    parameters = inspect.signature(function).parameters
+    assert set(Choices.__annotations__) == set(AllChoices.model_fields)
+    for name in AllChoices.model_fields:
+        assert str(parameters[name]) == str(inspect.signature(workbench.start).parameters[name])
+        assert f"\n{name}\n    {AllChoices.model_fields[name].description:.40}" in (function.__doc__ or "")
+    assert all(each.kind is not each.VAR_KEYWORD for each in parameters.values())
+
+
+def test_start_says_of_each_parameter_what_it_is() -> None:
+    parameters = inspect.signature(workbench.start).parameters
+    assert all(each.annotation is not each.empty for each in parameters.values())
+    assert all(re.search(rf"^{name}$", workbench.start.__doc__ or "", re.MULTILINE) for name in parameters)
+
+
+def test_start_takes_all_choices(data_folder: Path) -> None:
+    with pytest.raises(BadInputError, match="the cpu profile speaks no UCX"):
+        workbench.start("cpu", interface="lo")

@@ -21,7 +21,7 @@ from bokeh.document import Document
 from bokeh.models import ImportedStyleSheet, UIElement
 
 from tests.conftest import using_data_folder
-from workbench.clusters.plan import ClusterChoices
+from workbench.clusters.choices import ClusterChoices
 from workbench.errors import BadInputError
 from workbench.figures import samples
 from workbench.hardware import Gpu, Inventory, inventory

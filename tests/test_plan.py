@@ -11,7 +11,8 @@ import dask
 import pytest
 
 from tests.test_budget import GIB, machine
-from workbench.clusters.plan import MEASURED, ClusterChoices, plan
+from workbench.clusters.choices import ClusterChoices
+from workbench.clusters.plan import MEASURED, plan
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, MissingError
 from workbench.hardware import Cpu, Inventory

@@ -6,16 +6,8 @@ a line of text, the command line into an exit code and one line on stderr.
 
 from __future__ import annotations
 
-import difflib
-import functools
-import inspect
 import re
 import shlex
-from collections.abc import Callable, Mapping
-from typing import ParamSpec, TypeVar
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _LONGEST_WORD = 300
 """Characters: as long as a path is in earnest. A name of thousands of them is repeated in part only."""
@@ -106,33 +98,6 @@ class StorageError(FailedError):
     """
 
     status = 507
-
-
-def spelled(also: Mapping[str, str]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Have a function answer a keyword that it doesn't have with the one that was meant.
-
-    Parameters
-    ----------
-    also
-        Other people's words for its parameters.
-    """
-
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        known = [name for name in inspect.signature(function).parameters if name != "self"]
-        name_of = function.__qualname__
-
-        @functools.wraps(function)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-            for name in kwargs:
-                if name not in known:
-                    meant = also.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), None)
-                    hint = f"; did you mean {meant}?" if meant else "."
-                    raise BadInputError(f"{name_of}() has no {name!r}{hint} Choose from: {', '.join(known)}.")
-            return function(*args, **kwargs)
-
-        return checked
-
-    return decorate
 
 
 def _shortened(text: str) -> str:

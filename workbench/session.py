@@ -12,9 +12,10 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
 from workbench import config
+from workbench.clusters.choices import Choices, choosing
 from workbench.threads import in_thread
 
 if TYPE_CHECKING:
@@ -114,16 +115,22 @@ class Session:
 
         return budget(inventory or self.hardware(), read_all())
 
-    def plan(self, profile: str, inventory: Inventory | None = None, /, **choices: Any) -> ClusterSpec:
-        """Spec of a cluster; see `workbench.clusters.plan.plan` for the choices. Nothing starts."""
-        from workbench.clusters.budget import budget
+    @choosing
+    def plan(self, profile: str, inventory: Inventory | None = None, /, **choices: Unpack[Choices]) -> ClusterSpec:
+        """Spec of a cluster that matches profile, hardware and choices; `spec.why` explains it. Nothing starts.
+
+        Parameters
+        ----------
+        profile
+            One of cpu, gpu, gpus, ucx.
+        **choices
+            As in `AllChoices`.
+        """
         from workbench.clusters.plan import plan
-        from workbench.clusters.records import read_all
 
         inventory = inventory or self.hardware()
         measured = self._ucx_measured(inventory) if profile == "ucx" else None
-        promised = budget(inventory, read_all()).promised
-        return plan(profile, inventory, promised=promised, ucx_measured=measured, **choices)
+        return plan(profile, inventory, promised=self.budget(inventory).promised, ucx_measured=measured, **choices)
 
     def start(
         self, spec: ClusterSpec, *, name: str | None = None, force: bool = False, agreed: bool = False

@@ -6,18 +6,17 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import NamedTuple, Unpack
 
-from dask.utils import format_bytes, parse_bytes, parse_timedelta
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from dask.utils import format_bytes
 
 from workbench import config
 from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after, most_workers
+from workbench.clusters.choices import AllChoices, Choices, ClusterChoices, GpuChoices, UcxChoices, checked, choosing
 from workbench.clusters.devices import Device, near_cards, pick
 from workbench.clusters.devices import check as check_devices
 from workbench.clusters.spec import PROFILE_NAMES, ClusterSpec, Protocol
-from workbench.errors import BadInputError, ConflictError, MissingError, spelled
+from workbench.errors import BadInputError, ConflictError, MissingError
 from workbench.hardware import Cpu, Inventory, profiles, ucx_transports
 from workbench.hardware.sources import installed_version
 
@@ -50,61 +49,6 @@ _UCX_OPEN = (
 )
 
 
-def _blank_is_none(value: Any) -> Any:
-    return None if isinstance(value, str) and not value.strip() else value
-
-
-def _whole_number(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("not a number")
-    return _blank_is_none(value)
-
-
-def _bytes(value: Any) -> Any:
-    value = _whole_number(value)
-    try:
-        return None if value is None else int(parse_bytes(value))
-    except (TypeError, AttributeError, OverflowError) as err:
-        raise ValueError("not a size") from err
-
-
-def _seconds(value: Any) -> Any:
-    value = _whole_number(value)
-    try:
-        return value if value in (None, "never") else float(parse_timedelta(value))
-    except (TypeError, AttributeError, KeyError, OverflowError) as err:
-        raise ValueError("not a duration") from err
-
-
-def _path(value: Any) -> Any:
-    value = _blank_is_none(value)
-    return os.fspath(value) if isinstance(value, Path) else value
-
-
-# Beyond that no sentence could be written with it.
-_Positive = Annotated[int, Field(ge=1, lt=2**63)]
-_MOST_AT_ALL = 1024
-"""Threads of one worker: each is a thread of the system, of which a machine has some ten thousand for everybody."""
-_Count = Annotated[_Positive | None, BeforeValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 1})]
-_Threads = Annotated[
-    Annotated[int, Field(ge=1, le=_MOST_AT_ALL)] | None,
-    BeforeValidator(_whole_number),
-    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": _MOST_AT_ALL}),
-]
-_Size = Annotated[
-    _Positive | None,
-    BeforeValidator(_bytes),
-    WithJsonSchema({"type": "string", "examples": ["8GiB", "512MiB"], "unit": "bytes"}),
-]
-_Duration = Annotated[
-    Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["never"] | None,
-    BeforeValidator(_seconds),
-    WithJsonSchema({"type": "string", "examples": ["1h", "30m", "never"], "unit": "seconds"}),
-]
-_Interpreter = Annotated[str | None, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
-_Switch = Annotated[bool | None, BeforeValidator(_blank_is_none), WithJsonSchema({"type": "boolean"})]
-
-
 def consent(spec: ClusterSpec) -> str | None:
     """Return what a person has to agree to before such a cluster is started by a click; None where it is harmless."""
     return _UCX_OPEN if spec.protocol == "ucx" else None
@@ -120,133 +64,11 @@ def check_agreed(told: str | None, agreed: bool | Callable[[str], bool]) -> None
         raise BadInputError(f"{told} Nothing was started. Leave UCX out, or agree (--yes, agreed=True).")
 
 
-def _without_defaults(schema: dict[str, Any]) -> None:
-    """Leave out `default: null`: a form shows an empty field, whose meaning is in the description."""
-    for properties in schema["properties"].values():
-        properties.pop("default", None)
-
-
-class ClusterChoices(BaseModel):
-    """What a person may choose about a cluster; what is left out is chosen to match the hardware."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_without_defaults)
-
-    n_workers: _Count = Field(
-        None, title="Workers", description="Worker processes. Left out: follows from the threads and the cores."
-    )
-    threads_per_worker: _Threads = Field(
-        None, title="Threads per worker", description="Left out: the cores shared out among the workers."
-    )
-    memory: _Size = Field(
-        None,
-        title="Memory",
-        description="For all workers together, such as 8GiB. Left out: two thirds of what the budget leaves.",
-    )
-    encrypt: _Switch = Field(
-        None,
-        title="Encrypt",
-        description="Scheduler, workers and clients speak TLS (not over UCX). Left out: as workbench.encrypt says.",
-    )
-    python: _Interpreter = Field(
-        None,
-        title="Python",
-        description="Path of the interpreter that the cluster runs in. Left out: the one that runs this.",
-    )
-    idle_timeout: _Duration = Field(
-        None,
-        title="Idle time-out",
-        description="A cluster with nothing to do for this long ends itself; 'never' keeps it. "
-        "Left out: the setting workbench.idle-timeout.",
-    )
-
-
-def _device_names(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("not a device")
-    if isinstance(value, list | tuple):
-        return _blank_is_none(",".join(map(str, value)))
-    return str(value) if isinstance(value, int) else _blank_is_none(value)
-
-
-_Devices = Annotated[
-    str | None,
-    BeforeValidator(_device_names),
-    WithJsonSchema({"type": "string", "examples": ["0", "0,2"]}),
-]
-
-
-class GpuChoices(ClusterChoices):
-    """What a person may choose about a cluster with GPUs."""
-
-    devices: _Devices = Field(
-        None,
-        title="GPUs",
-        description="Indices or UUIDs, with commas between them. Left out: the idle ones, or for one GPU the idlest.",
-    )
-    device_memory_limit: _Size = Field(
-        None,
-        title="GPU memory limit",
-        description="For each GPU. Blocks beyond it move to the host's memory. Left out: 0.8 of the card.",
-    )
-    rmm_pool_size: _Size = Field(
-        None,
-        title="RMM pool",
-        description="Memory of each GPU that is taken at the start and handed out quickly. Left out: no pool.",
-    )
-
-
-_Transports = Annotated[
-    Annotated[str, Field(pattern=r"^\^?\\?\w+(,\\?\w+)*$")] | None,
-    BeforeValidator(_blank_is_none),
-    WithJsonSchema({"type": "string", "examples": ["tcp,cuda_copy,cuda_ipc", "all"]}),
-]
-_Interface = Annotated[
-    Annotated[str, Field(pattern=r"^[\w.:@-]+(,[\w.:@-]+)*$")] | None,
-    BeforeValidator(_blank_is_none),
-    WithJsonSchema({"type": "string", "examples": ["ib0", "mlx5_0:1"]}),
-]
-
-
-class UcxChoices(ClusterChoices):
-    """What a person may choose about a cluster that speaks UCX."""
-
-    ucx_tls: _Transports = Field(
-        None,
-        title="UCX transports",
-        description="UCX_TLS: transports that UCX may use, with commas between them. Left out: UCX chooses.",
-    )
-    interface: _Interface = Field(
-        None,
-        title="Interface",
-        description="UCX_NET_DEVICES: the network interface or port of a card that data travel over. Left out: lo, "
-        "or with GPUs the card nearest to each.",
-    )
-
-
-class AllChoices(GpuChoices, UcxChoices):
-    """What a person may choose of any cluster."""
-
-
 def choices_of(profile: str, inventory: Inventory) -> type[ClusterChoices]:
     """Return the choices that a profile has on this machine; their JSON Schema draws the form."""
     if profile == "ucx":
         return AllChoices if has_gpus(profile, inventory) else UcxChoices
     return GpuChoices if has_gpus(profile, inventory) else ClusterChoices
-
-
-_ALLOWED = {
-    "n_workers": "a whole number of worker processes, 1 or more",
-    "threads_per_worker": f"a whole number of threads for each worker, from 1 to {_MOST_AT_ALL}",
-    "memory": "the memory of all workers together, in bytes or as a size such as '8GiB'",
-    "encrypt": "true or false",
-    "python": "the path of a Python interpreter",
-    "idle_timeout": "a duration above 0 such as '90s', '10m' or '1h', or 'never'",
-    "devices": "indices or UUIDs of GPUs with commas between them, such as '0,2'",
-    "device_memory_limit": "the memory of each GPU beyond which blocks move to the host, such as '8GiB'",
-    "rmm_pool_size": "the memory of each GPU that RMM takes at the start, such as '8GiB'",
-    "ucx_tls": "names of UCX transports with commas between them, such as 'tcp,cuda_copy,cuda_ipc' (see: ucx_info -d)",
-    "interface": "names of network interfaces or ports of cards with commas between them, such as 'ib0' or 'mlx5_0:1'",
-}
 
 
 def _speaks_infiniband() -> bool:
@@ -259,37 +81,16 @@ class _Split(NamedTuple):
     why: str
 
 
-OTHER_WORDS = {
-    "workers": "n_workers",
-    "memory_limit": "memory, which is that of all workers together",
-    "threads": "threads_per_worker",
-    "nthreads": "threads_per_worker",
-    "gpus": "devices",
-    "CUDA_VISIBLE_DEVICES": "devices",
-}
-"""What Dask, Dask-CUDA and the terminal call what is chosen here."""
-
-
-@spelled(OTHER_WORDS)
+@choosing
 def plan(
     profile: str,
     inventory: Inventory,
     *,
-    n_workers: int | str | None = None,
-    threads_per_worker: int | str | None = None,
-    memory: int | str | None = None,
-    encrypt: bool | str | None = None,
-    python: str | os.PathLike[str] | None = None,
-    idle_timeout: float | str | None = None,
-    devices: str | int | Sequence[str | int] | None = None,
-    device_memory_limit: int | str | None = None,
-    rmm_pool_size: int | str | None = None,
-    ucx_tls: str | None = None,
-    interface: str | None = None,
     promised: int = 0,
     ucx_measured: str | None = None,
     version: Callable[[str], str | None] = installed_version,
     infiniband: Callable[[], bool] = _speaks_infiniband,
+    **choices: Unpack[Choices],
 ) -> ClusterSpec:
     """Return the spec of the cluster that matches profile, hardware and choices; `spec.why` explains it.
 
@@ -297,13 +98,8 @@ def plan(
     ----------
     profile
         One of cpu, gpu, gpus, ucx.
-    n_workers, threads_per_worker, memory, encrypt, python, idle_timeout
-        As in `ClusterChoices`, text allowed; None chooses to match the hardware and the settings.
-        `memory` is that of all workers together. `idle_timeout="never"` keeps an idle cluster.
-    devices, device_memory_limit, rmm_pool_size
-        As in `GpuChoices`, for clusters with GPUs only.
-    ucx_tls, interface
-        As in `UcxChoices`, for the profile ucx only; None is what UCX_TLS and UCX_NET_DEVICES say in the environment.
+    **choices
+        As in `AllChoices`.
     promised
         Bytes that running clusters were promised.
     ucx_measured
@@ -324,19 +120,7 @@ def plan(
         No memory was chosen and none is left, or a GPU has too little that is free.
     """
     _check_profile(profile, inventory, version)
-    chosen = choices(
-        n_workers=n_workers,
-        threads_per_worker=threads_per_worker,
-        memory=memory,
-        encrypt=encrypt,
-        python=python,
-        idle_timeout=idle_timeout,
-        devices=devices,
-        device_memory_limit=device_memory_limit,
-        rmm_pool_size=rmm_pool_size,
-        ucx_tls=ucx_tls,
-        interface=interface,
-    )
+    chosen = checked(choices)
     over = _over(profile, chosen)
     if has_gpus(profile, inventory, version):
         return _on_devices(profile, inventory, chosen, over, promised, infiniband)
@@ -496,17 +280,6 @@ def _check_no_gpu_choices(profile: str, chosen: AllChoices) -> None:
                 f"{name} is {getattr(chosen, name)!r:.80}, and the {profile} profile has no GPUs here. Leave it out, "
                 "or choose gpu or gpus."
             )
-
-
-def choices(**given: Any) -> AllChoices:
-    """Return the choices, validated. Raises BadInputError naming the first that can't be used."""
-    try:
-        return AllChoices.model_validate(given)
-    except ValidationError as err:
-        name = str(err.errors()[0]["loc"][0])
-        if name not in _ALLOWED:
-            raise BadInputError(f"Unknown choice {name!r:.80}. Choose among: {', '.join(_ALLOWED)}.") from err
-        raise BadInputError(f"{name} is {given[name]!r:.80}. Give {_ALLOWED[name]}.") from err
 
 
 def _check_profile(name: str, inventory: Inventory, version: Callable[[str], str | None]) -> None:

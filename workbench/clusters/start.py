@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from workbench.clusters import control, records
+from workbench.clusters.choices import Choices, choosing
 from workbench.clusters.connect import connect
 from workbench.clusters.launch import launch
-from workbench.clusters.plan import OTHER_WORDS
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import spelled
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -74,24 +72,16 @@ class Cluster:
         return f"<Cluster {self.name}: {state}>"
 
 
-@spelled(OTHER_WORDS)
+@choosing
 def start(
     profile: str = "cpu",
     *,
-    n_workers: int | str | None = None,
-    threads_per_worker: int | str | None = None,
-    memory: int | str | None = None,
-    encrypt: bool | str | None = None,
-    python: str | os.PathLike[str] | None = None,
-    idle_timeout: float | str | None = None,
-    devices: str | int | Sequence[str | int] | None = None,
-    device_memory_limit: int | str | None = None,
-    rmm_pool_size: int | str | None = None,
     name: str | None = None,
     force: bool = False,
     agreed: bool = False,
     on_change: Callable[[ClusterRecord], None] | None = None,
     timeout: float | None = None,
+    **choices: Unpack[Choices],
 ) -> Cluster:
     """Start a cluster that matches `profile` and the choices, and wait until it is ready.
 
@@ -99,18 +89,8 @@ def start(
     ----------
     profile
         One of cpu, gpu, gpus, ucx.
-    n_workers, threads_per_worker
-        Processes, and threads in each. What is left out is chosen to match the hardware, here and below.
-    memory
-        Of all workers together: bytes, or a text such as "8GiB".
-    encrypt
-        Whether scheduler, workers and clients speak TLS.
-    python
-        The interpreter that the cluster runs in.
-    idle_timeout
-        After so long without anything to do it ends itself: seconds, a text such as "30m", or "never".
-    devices, device_memory_limit, rmm_pool_size
-        GPUs such as "0,2", memory of each beyond which blocks move to the host, and memory that RMM takes of each.
+    **choices
+        As in `AllChoices`.
     name
         What to call it; a readable name by default.
     force
@@ -128,18 +108,12 @@ def start(
     ...     cluster.client.submit(sum, [1, 2]).result()
     3
     """
-    spec = _plan(
-        profile,
-        n_workers=n_workers,
-        threads_per_worker=threads_per_worker,
-        memory=memory,
-        encrypt=encrypt,
-        python=python,
-        idle_timeout=idle_timeout,
-        devices=devices,
-        device_memory_limit=device_memory_limit,
-        rmm_pool_size=rmm_pool_size,
-    )
+    from workbench.clusters.budget import budget
+    from workbench.clusters.plan import plan
+    from workbench.hardware import inventory
+
+    here = inventory()
+    spec = plan(profile, here, promised=budget(here, records.read_all()).promised, **choices)
     return start_spec(spec, name=name, force=force, agreed=agreed, on_change=on_change, timeout=timeout)
 
 
@@ -161,15 +135,6 @@ def start_spec(
             _finish(control.stop(record))
         raise
     return Cluster(record.name)
-
-
-def _plan(profile: str, **choices: Any) -> ClusterSpec:
-    from workbench.clusters.budget import budget
-    from workbench.clusters.plan import plan
-    from workbench.hardware import inventory
-
-    here = inventory()
-    return plan(profile, here, promised=budget(here, records.read_all()).promised, **choices)
 
 
 def _is_over(name: str) -> bool:

@@ -204,11 +204,11 @@ def _plan(session: Session, profile: str, choices: dict[str, Any] | None = None)
 
 def _known(choices: dict[str, Any]) -> dict[str, Any]:
     """Return the choices when each has a name that there is."""
-    from workbench.clusters.plan import AllChoices
+    from workbench.clusters.choices import Choices
 
     for name in choices:
-        if name not in AllChoices.model_fields:
-            raise BadInputError(f"Unknown choice {name!r:.80}. Choose among: {', '.join(AllChoices.model_fields)}.")
+        if name not in Choices.__annotations__:
+            raise BadInputError(f"Unknown choice {name!r:.80}. Choose among: {', '.join(Choices.__annotations__)}.")
     return choices
 
 

@@ -1,0 +1,271 @@
+"""What a person may choose about a cluster: its names, what each takes, and how functions spell them out."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import os
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
+
+from dask.utils import parse_bytes, parse_timedelta
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+
+from workbench.errors import BadInputError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Choices(TypedDict, total=False):
+    """What may be given: the keywords of `workbench.start` and `workbench.plan`. `AllChoices` is what becomes of it."""
+
+    n_workers: int | str | None
+    threads_per_worker: int | str | None
+    memory: int | str | None
+    encrypt: bool | str | None
+    python: str | os.PathLike[str] | None
+    idle_timeout: float | str | None
+    devices: str | int | Sequence[str | int] | None
+    device_memory_limit: int | str | None
+    rmm_pool_size: int | str | None
+    ucx_tls: str | None
+    interface: str | None
+
+
+def _blank_is_none(value: Any) -> Any:
+    return None if isinstance(value, str) and not value.strip() else value
+
+
+def _whole_number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("not a number")
+    return _blank_is_none(value)
+
+
+def _bytes(value: Any) -> Any:
+    value = _whole_number(value)
+    try:
+        return None if value is None else int(parse_bytes(value))
+    except (TypeError, AttributeError, OverflowError) as err:
+        raise ValueError("not a size") from err
+
+
+def _seconds(value: Any) -> Any:
+    value = _whole_number(value)
+    try:
+        return value if value in (None, "never") else float(parse_timedelta(value))
+    except (TypeError, AttributeError, KeyError, OverflowError) as err:
+        raise ValueError("not a duration") from err
+
+
+def _path(value: Any) -> Any:
+    value = _blank_is_none(value)
+    return os.fspath(value) if isinstance(value, Path) else value
+
+
+# Beyond that no sentence could be written with it.
+_Positive = Annotated[int, Field(ge=1, lt=2**63)]
+_MOST_AT_ALL = 1024
+"""Threads of one worker: each is a thread of the system, of which a machine has some ten thousand for everybody."""
+_Count = Annotated[_Positive | None, BeforeValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 1})]
+_Threads = Annotated[
+    Annotated[int, Field(ge=1, le=_MOST_AT_ALL)] | None,
+    BeforeValidator(_whole_number),
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": _MOST_AT_ALL}),
+]
+_Size = Annotated[
+    _Positive | None,
+    BeforeValidator(_bytes),
+    WithJsonSchema({"type": "string", "examples": ["8GiB", "512MiB"], "unit": "bytes"}),
+]
+_Duration = Annotated[
+    Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["never"] | None,
+    BeforeValidator(_seconds),
+    WithJsonSchema({"type": "string", "examples": ["1h", "30m", "never"], "unit": "seconds"}),
+]
+_Interpreter = Annotated[str | None, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
+_Switch = Annotated[bool | None, BeforeValidator(_blank_is_none), WithJsonSchema({"type": "boolean"})]
+
+
+def _without_defaults(schema: dict[str, Any]) -> None:
+    """Leave out `default: null`: a form shows an empty field, whose meaning is in the description."""
+    for properties in schema["properties"].values():
+        properties.pop("default", None)
+
+
+class ClusterChoices(BaseModel):
+    """What a person may choose about a cluster; what is left out is chosen to match the hardware."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_without_defaults)
+
+    n_workers: _Count = Field(
+        None, title="Workers", description="Worker processes. Left out: follows from the threads and the cores."
+    )
+    threads_per_worker: _Threads = Field(
+        None, title="Threads per worker", description="Left out: the cores shared out among the workers."
+    )
+    memory: _Size = Field(
+        None,
+        title="Memory",
+        description="Of all workers together, such as 8GiB. Left out: two thirds of what the budget leaves.",
+    )
+    encrypt: _Switch = Field(
+        None,
+        title="Encrypt",
+        description="Scheduler, workers and clients speak TLS (not over UCX). Left out: as workbench.encrypt says.",
+    )
+    python: _Interpreter = Field(
+        None,
+        title="Python",
+        description="Path of the interpreter that the cluster runs in. Left out: the one that runs this.",
+    )
+    idle_timeout: _Duration = Field(
+        None,
+        title="Idle time-out",
+        description="A cluster with nothing to do for this long, such as 30m, ends itself; 'never' keeps it. "
+        "Left out: the setting workbench.idle-timeout.",
+    )
+
+
+def _device_names(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("not a device")
+    if isinstance(value, list | tuple):
+        return _blank_is_none(",".join(map(str, value)))
+    return str(value) if isinstance(value, int) else _blank_is_none(value)
+
+
+_Devices = Annotated[
+    str | None,
+    BeforeValidator(_device_names),
+    WithJsonSchema({"type": "string", "examples": ["0", "0,2"]}),
+]
+
+
+class GpuChoices(ClusterChoices):
+    """What a person may choose about a cluster with GPUs."""
+
+    devices: _Devices = Field(
+        None,
+        title="GPUs",
+        description="Indices or UUIDs of GPUs, such as 0,2. Left out: the idle ones, or for one GPU the idlest.",
+    )
+    device_memory_limit: _Size = Field(
+        None,
+        title="GPU memory limit",
+        description="For each GPU. Blocks beyond it move to the host's memory. Left out: 0.8 of the card.",
+    )
+    rmm_pool_size: _Size = Field(
+        None,
+        title="RMM pool",
+        description="Memory of each GPU that is taken at the start and handed out quickly. Left out: no pool.",
+    )
+
+
+_Transports = Annotated[
+    Annotated[str, Field(pattern=r"^\^?\\?\w+(,\\?\w+)*$")] | None,
+    BeforeValidator(_blank_is_none),
+    WithJsonSchema({"type": "string", "examples": ["tcp,cuda_copy,cuda_ipc", "all"]}),
+]
+_Interface = Annotated[
+    Annotated[str, Field(pattern=r"^[\w.:@-]+(,[\w.:@-]+)*$")] | None,
+    BeforeValidator(_blank_is_none),
+    WithJsonSchema({"type": "string", "examples": ["ib0", "mlx5_0:1"]}),
+]
+
+
+class UcxChoices(ClusterChoices):
+    """What a person may choose about a cluster that speaks UCX."""
+
+    ucx_tls: _Transports = Field(
+        None,
+        title="UCX transports",
+        description="Transports that UCX may use, such as tcp,cuda_copy. Left out: as UCX_TLS says, or UCX chooses.",
+    )
+    interface: _Interface = Field(
+        None,
+        title="Interface",
+        description="Network interface or port of a card that UCX uses, such as ib0. "
+        "Left out: as UCX_NET_DEVICES says, or lo, or with GPUs the card nearest to each.",
+    )
+
+
+class AllChoices(GpuChoices, UcxChoices):
+    """What a person may choose of any cluster."""
+
+
+_ALLOWED = {
+    "n_workers": "a whole number of worker processes, 1 or more",
+    "threads_per_worker": f"a whole number of threads for each worker, from 1 to {_MOST_AT_ALL}",
+    "memory": "the memory of all workers together, in bytes or as a size such as '8GiB'",
+    "encrypt": "true or false",
+    "python": "the path of a Python interpreter",
+    "idle_timeout": "a duration above 0 such as '90s', '10m' or '1h', or 'never'",
+    "devices": "indices or UUIDs of GPUs with commas between them, such as '0,2'",
+    "device_memory_limit": "the memory of each GPU beyond which blocks move to the host, such as '8GiB'",
+    "rmm_pool_size": "the memory of each GPU that RMM takes at the start, such as '8GiB'",
+    "ucx_tls": "names of UCX transports with commas between them, such as 'tcp,cuda_copy,cuda_ipc' (see: ucx_info -d)",
+    "interface": "names of network interfaces or ports of cards with commas between them, such as 'ib0' or 'mlx5_0:1'",
+}
+
+
+OTHER_WORDS = {
+    "workers": "n_workers",
+    "memory_limit": "memory, which is that of all workers together",
+    "threads": "threads_per_worker",
+    "nthreads": "threads_per_worker",
+    "gpus": "devices",
+    "CUDA_VISIBLE_DEVICES": "devices",
+}
+"""What Dask, Dask-CUDA and the terminal call what is chosen here."""
+
+
+def checked(given: Choices) -> AllChoices:
+    """Return the choices, validated. Raises BadInputError naming the first that can't be used."""
+    try:
+        return AllChoices.model_validate(given)
+    except ValidationError as err:
+        name = str(err.errors()[0]["loc"][0])
+        raise BadInputError(f"{name} is {given.get(name)!r:.80}. Give {_ALLOWED[name]}.") from err
+
+
+def choosing(function: Callable[P, T]) -> Callable[P, T]:
+    """Spell out the `**choices` of a function, in its signature and docstring; answer a near miss with the right word.
+
+    In the docstring their descriptions take the place of the entry `**choices`, which has one line.
+    """
+    signature = inspect.signature(function)
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    parameters = sorted([*_spelled_out(), *own], key=lambda each: each.kind)
+    known = [each.name for each in parameters if each.name != "self"]
+
+    @functools.wraps(function)
+    def spelled(*args: P.args, **kwargs: P.kwargs) -> T:
+        for name in kwargs:
+            if name not in known:
+                meant = OTHER_WORDS.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), None)
+                hint = f"; did you mean {meant}?" if meant else "."
+                raise BadInputError(f"{function.__qualname__}() has no {name!r}{hint} Choose from: {', '.join(known)}.")
+        return function(*args, **kwargs)
+
+    spelled.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    spelled.__doc__ = re.sub(r"^\*\*choices\n.*", _described(), inspect.getdoc(function) or "", flags=re.MULTILINE)
+    return spelled
+
+
+def _spelled_out() -> list[inspect.Parameter]:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(name, kind, default=None, annotation=taken.__forward_arg__)
+        for name, taken in Choices.__annotations__.items()
+    ]
+
+
+def _described() -> str:
+    texts = {name: str(AllChoices.model_fields[name].description) for name in Choices.__annotations__}
+    return "\n".join(f"{name}\n{textwrap.indent(textwrap.fill(text, 100), ' ' * 4)}" for name, text in texts.items())
