@@ -88,7 +88,10 @@ class Forecast(NamedTuple):
 
 
 class Session:
-    """All that the sidebar, the panels and the command line can do."""
+    """All that the sidebar, the panels and the command line can do.
+
+    Where a method takes an `inventory`, that is what `hardware` found: it saves another reading of the machine.
+    """
 
     def hardware(self) -> Inventory:
         """Read what this machine has."""
@@ -96,8 +99,8 @@ class Session:
 
         return inventory()
 
-    def profiles(self, inventory: Inventory | None = None) -> tuple[Profile, ...]:
-        """All four profiles; those that can't be had say why. `inventory` saves a reading of the machine."""
+    def profiles(self, inventory: Inventory | None = None, /) -> tuple[Profile, ...]:
+        """All four profiles; those that can't be had say why."""
         from workbench.hardware import profiles
 
         return profiles(inventory or self.hardware())
@@ -108,7 +111,7 @@ class Session:
 
         return environments()
 
-    def budget(self, inventory: Inventory | None = None) -> Budget:
+    def budget(self, inventory: Inventory | None = None, /) -> Budget:
         """Memory that is left to promise."""
         from workbench.clusters.budget import budget
         from workbench.clusters.records import read_all

@@ -13,11 +13,11 @@ from workbench.cli.words import add_command
 
 
 def _hardware(arguments: argparse.Namespace) -> int:
-    from workbench.hardware import profiles, ucx_transports
+    from workbench.hardware import ucx_transports
 
     session = new_session()
     inventory = session.hardware()
-    offered = profiles(inventory)
+    offered = session.profiles(inventory)
     transports = ucx_transports() if arguments.transports else None
     if arguments.json:
         told = inventory.model_dump(mode="json", include={"cpu", "memory", "gpus", "ucx"})
@@ -26,7 +26,7 @@ def _hardware(arguments: argparse.Namespace) -> int:
         return tell_json(told | ({"transports": transports.model_dump(mode="json")} if transports else {}))
     from workbench import terminal
 
-    terminal.show_hardware(inventory, offered, session.budget(), transports)
+    terminal.show_hardware(inventory, offered, session.budget(inventory), transports)
     return 0
 
 

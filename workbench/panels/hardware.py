@@ -158,7 +158,7 @@ class Hardware:
             inventory = self._session.hardware()
             self.simulated = inventory.simulated
             self._summary.object = _summary(inventory)
-            offered = self._session.profiles()
+            offered = self._session.profiles(inventory)
         except WorkbenchError as err:
             self._summary.object = sentence(str(err), "bad")
             return
