@@ -15,17 +15,79 @@ from workbench.clusters import cuda
 from workbench.workloads import template
 
 
-def test_a_bundle_is_one_file_whose_size_is_told(tmp_path: Path, capsys: Any) -> None:
+def test_a_part_is_one_file_whose_size_is_told(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "core").mkdir()
-    (tmp_path / "core" / "a.whl").write_bytes(bytes(2_000_000))
-    bundle.tell(bundle.pack(tmp_path / "core"))
-    assert capsys.readouterr().out == "core.tar: 2.0 MB\n"
+    (tmp_path / "core" / "a.whl").write_bytes(bytes(2 * 2**20 - 10_000))
+    bundle.tell(bundle.pack(tmp_path / "core"), 3 * 2**20)
+    assert capsys.readouterr().out == "core.tar: 2.0 MiB, 5.0 MiB with the tree\n"
 
 
-def test_a_bundle_that_is_too_large_to_be_sent_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "large.tar").write_bytes(bytes(bundle.MOST_BYTES))
-    with pytest.raises(SystemExit, match=r"has 60\.0 MB, and 60 are allowed"):
-        bundle.tell(tmp_path / "large.tar")
+def test_a_part_that_cannot_be_sent_together_with_the_tree_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "large.tar").write_bytes(bytes(bundle.MOST_BYTES - 2**20))
+    with pytest.raises(SystemExit, match=r"and the tree have 64\.0 MiB, and one transfer takes less than 64"):
+        bundle.tell(tmp_path / "large.tar", 2**20)
+
+
+def test_the_tree_is_what_git_knows_or_would_take_in(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    (tmp_path / ".gitignore").write_text("left-out\n")
+    (tmp_path / "left-out").write_bytes(bytes(1000))
+    (tmp_path / "taken").write_bytes(bytes(500))
+    assert bundle.tree_bytes(tmp_path) == 509
+
+
+def test_what_the_host_has_is_not_sent_again() -> None:
+    sent = {name for packages in bundle.BUNDLES.values() for name in packages.split()}
+    assert not sent & {"numba", "numba-cuda", "llvmlite", "cuda-core", "cuda-bindings", "pyarrow", "pandas", "numpy"}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> dict[str, str]:
+    """Environment of offline.sh where python3 is one that writes down what it is asked to do."""
+    folder = tmp_path / "core"
+    folder.mkdir()
+    for name in ("dask_cuda-1.whl", "rapids_dask_dependency-1.whl", "dask_workbench-1.whl"):
+        (folder / name).touch()
+    subprocess.run(["tar", "czf", str(folder / "tests.tar.gz"), "-T", "/dev/null"], check=True)
+    (folder / "offline.sh").write_text((bundle.ROOT / "tests" / "gpu" / "offline.sh").read_text())
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    # A new environment's Python is this one again; the benchmark and pytest leave what they leave beside their reports.
+    python.write_text(
+        f"""#!/bin/sh
+echo "$(basename "$0") $*" | head -1 >>{tmp_path}/asked
+case "$1 $2" in
+  "-m venv") mkdir -p "$4/bin"; cp "$0" "$4/bin/python"; mkdir -p {tmp_path}/site ;;
+  "-c import sysconfig"*) echo {tmp_path}/site ;;
+  "-c import distributed"*) [ -z "$LACKS" ] ;;
+  "-m pytest") mkdir -p "$DASK_WORKBENCH__DATA_FOLDER"; echo told >"$7" ;;
+  "-m tests.benchmarks.bench_gpu") echo "{{}}" >"$4/gpu-today.json" ;;
+esac
+"""
+    )
+    python.chmod(0o755)
+    return {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}", "LACKS": ""}
+
+
+def offline(tmp_path: Path, env: dict[str, str], *more: str) -> tuple[int, list[str]]:
+    command = ["sh", "core/offline.sh", "out", *more]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    return done.returncode, (tmp_path / "asked").read_text().splitlines()
+
+
+def test_a_host_without_a_network_keeps_two_reports_and_nothing_else(tmp_path: Path, host: dict[str, str]) -> None:
+    code, asked = offline(tmp_path, host, "--only", "array_sum")
+    assert code == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["gpu-today.json", "junit.xml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["asked", "bin", "core", "out", "site"]
+    assert asked[-1].endswith("--only array_sum")
+
+
+def test_such_a_host_is_asked_first_whether_blocks_can_be_spilled(tmp_path: Path, host: dict[str, str]) -> None:
+    code, asked = offline(tmp_path, host | {"LACKS": "numba-cuda"})
+    assert code == 1
+    assert not any("pytest -m" in line or "bench_gpu" in line for line in asked)
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_the_script_for_a_host_without_a_network_is_one_that_sh_reads() -> None:
