@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import json
 import os
 import random
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.test_calibration import example
 from workbench.cli import main
 from workbench.clusters import processes, records
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import DamagedError
+from workbench.figures.comparison import page
 from workbench.monitor import events
 from workbench.monitor.events import Batch, GpuSample, Progress, Task, WorkerSample
 from workbench.monitor.record import Recorder, read_events
+from workbench.panels.compare import Compare as Comparing
 from workbench.runs import store
 from workbench.runs.comparing.past import compare_runs
 from workbench.runs.explaining.diagnosis import diagnosed
+from workbench.runs.forecasting import calibration
 from workbench.runs.store import Run
+from workbench.server.compare_view import compare as compare_view
+from workbench.session import Session
+
+if TYPE_CHECKING:
+    from workbench.server.fragments import Sight
 
 SPEC = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**30)
 WRONG: tuple[Any, ...] = (None, -1, 0, 2**63, 10**40, -1e308, float("nan"), "", "x", "é" * 5000, [], {}, [None], True)
@@ -229,11 +240,48 @@ def test_a_damaged_record_of_a_cluster_costs_that_cluster(
 def test_a_damaged_comparison_costs_that_comparison(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (path,) = (kept / "comparisons").glob("*/comparison.json")
     whole, chance = path.read_bytes(), random.Random("comparison")
-    good = compare_runs(["good-aaaaaa", "bad-bbbbbb"])
+    good, session = compare_runs(["good-aaaaaa", "bad-bbbbbb"]), Session()
     contents = [*damaged(whole, chance)]
     contents += [json.dumps(wrong_in(json.loads(whole), chance)).encode() for _ in range(12)]
+    told = 0
     for content in contents:
         path.write_bytes(content)
         assert main(["comparisons"]) == 0
-        assert good.id in capsys.readouterr().out
-        assert main(["comparisons", path.parent.name]) in (0, 1, 2)
+        listed = capsys.readouterr().out
+        sidebar = compare_view(cast("Sight", SimpleNamespace(session=session)), "")
+        one = session.comparison(path.parent.name)
+        for said in (listed, sidebar):
+            assert good.id in said
+            assert path.parent.name in said
+            assert ("damaged" in said) == ("damaged" in (one.error or ""))
+        told += "damaged" in listed
+        assert main(["comparisons", one.id]) in (0, 1, 2)
+        assert "damaged" in "".join(capsys.readouterr()) or "damaged" not in listed
+    assert told >= len(list(damaged(whole, chance)))
+    path.write_bytes(b"[]")
+    comparing = Comparing(session)
+    comparing.refresh()
+    assert {good.id, path.parent.name} <= set(comparing.earlier.values)
+    assert "is damaged (Input should be an object)" in html.unescape(page(session.comparison(path.parent.name)))
+    session.delete_comparison(path.parent.name)
+    assert [each.id for each in session.comparisons()] == [good.id]
+
+
+def test_a_damaged_calibration_costs_that_calibration(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = calibration.keep(example(machine="bigbox", measured="elsewhere"))
+    whole, chance = good.read_bytes(), random.Random("calibration")
+    contents = [*damaged(whole, chance), example(rates={}).model_dump_json().encode()]
+    contents += [example(format=99).model_dump_json().encode()]
+    forecast = ["forecast", "array_sum", "-p", "size=64MiB", "--on", "cpu --workers 1 --memory 1GiB", "--no-calibrate"]
+    assert main(forecast) == 0
+    assert "can't be used" not in capsys.readouterr().out
+    for folder in ("machines", "calibrations"):
+        path = kept / folder / "bad.json"
+        path.parent.mkdir(exist_ok=True)
+        for content in contents:
+            path.write_bytes(content)
+            assert main(forecast) == 0
+            said = " ".join(capsys.readouterr().out.split())
+            assert "bigbox" in said
+            assert f"The calibration {path} can't be used (" in said
+        path.unlink()

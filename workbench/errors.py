@@ -45,6 +45,14 @@ def whole(text: str, most: int = 500) -> str:
     return line[: end + 1] if end > 0 else f"{line[:most]}…"
 
 
+def reason_of(error: Exception) -> str:
+    """Why something can't be read: where the first fault of a pydantic ValidationError is, and which."""
+    if not hasattr(error, "errors"):
+        return str(getattr(error, "strerror", None) or error).rstrip(".")
+    first = error.errors()[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"]))).rstrip(".")
+
+
 class WorkbenchError(Exception):
     """A sentence for a person: what was given, what is allowed, what to do.
 

@@ -270,7 +270,7 @@ class Session:
         return Calibration.model_validate_json(told)
 
     def calibrations(self) -> tuple[Calibration, ...]:
-        """Hardware that was measured, here and elsewhere."""
+        """Hardware that was measured, here and elsewhere; forecasts tell of a file that can't be read."""
         from workbench.runs.forecasting.calibration import kept
 
         return (*kept("here"), *kept("elsewhere"))

@@ -194,7 +194,8 @@ def _show_list(session: Session, found: tuple[Comparison, ...]) -> int:
     for name in ("COMPARISON", "STATUS", "RUNS", "VERDICT"):
         table.add_column(name, no_wrap=name == "COMPARISON", overflow="fold")
     for each in found:
-        table.add_row(each.id, each.status, f"{each.done} of {each.total}", session.summary(each).verdict)
+        said = session.summary(each).verdict if each.rows or each.error is None else each.error
+        table.add_row(each.id, each.status, f"{each.done} of {each.total}", said)
     Console(highlight=False, markup=False, emoji=False).print(table)
     return 0
 

@@ -24,7 +24,7 @@ from workbench import config
 from workbench.clusters import processes
 from workbench.clusters.names import is_name
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import ConflictError, NotFoundError, StorageError
+from workbench.errors import ConflictError, NotFoundError, StorageError, reason_of
 
 Status = Literal["starting", "ready", "stopping", "failed", "lost", "unknown"]
 """'unknown' is one that nothing here can see: it is on another machine, or its record is of another version."""
@@ -269,18 +269,15 @@ def _parse(path: Path) -> ClusterRecord | None:
     except FileNotFoundError:
         return None
     except OSError as err:
-        return _unreadable(path, err.strerror or str(err))
+        return _unreadable(path, err)
     try:
         record = ClusterRecord.model_validate_json(text)
     except ValidationError as err:
-        first = err.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        reason = f"{where}: {first['msg']}" if where else first["msg"]
-        return _of_another_version(path, text, reason) or _unreadable(path, reason)
+        return _of_another_version(path, text, err) or _unreadable(path, err)
     return record if record.name == path.name else record.model_copy(update={"name": path.name})
 
 
-def _of_another_version(path: Path, text: bytes, reason: str) -> ClusterRecord | None:
+def _of_another_version(path: Path, text: bytes, error: ValidationError) -> ClusterRecord | None:
     """What can be told of a cluster with a spec that this version doesn't know; None where the record is damaged."""
     try:
         told = json.loads(text)
@@ -288,22 +285,22 @@ def _of_another_version(path: Path, text: bytes, reason: str) -> ClusterRecord |
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
     where = f" on {node}" if isinstance(node, str) and node else ""
-    return _unreadable(path, reason).model_copy(
+    return _unreadable(path, error).model_copy(
         update={
             "status": "unknown",
             "node": node if where else "",
             "message": f"It was started{where} with the profile {profile!r:.40} by another version of dask-workbench, "
-            f"and this version can't read its record ({reason.rstrip('.')}). See or stop it with that version.",
+            f"and this version can't read its record ({reason_of(error)}). See or stop it with that version.",
         }
     )
 
 
-def _unreadable(path: Path, reason: str) -> ClusterRecord:
+def _unreadable(path: Path, error: OSError | ValidationError) -> ClusterRecord:
     return ClusterRecord(
         name=path.name,
         spec=ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=1, why=("The record can't be read.",)),
         status="lost",
-        message=f"Its record can't be read ({reason.rstrip('.')}). Dismiss it: workbench down {path.name}",
+        message=f"Its record can't be read ({reason_of(error)}). Dismiss it: workbench down {path.name}",
         created=(path / "record.json").stat().st_mtime,
         place=processes.place(),
     )

@@ -34,7 +34,7 @@ from typing import IO, Any
 from pydantic import ValidationError
 
 from workbench import __version__, config
-from workbench.errors import BadInputError, ConflictError, NotFoundError, whole
+from workbench.errors import BadInputError, ConflictError, NotFoundError, reason_of, whole
 from workbench.runs import store
 from workbench.runs.store import Imported, Run
 
@@ -213,9 +213,7 @@ def _read_run(folder: Path, name: str) -> Run:
     try:
         run = Run.model_validate_json(json.dumps({**told["run"], "pid": None, "pid_created": None, "place": ""}))
     except ValidationError as err:
-        first = err.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise BadInputError(f"The run in {name} can't be read: {where}: {first['msg']}.") from err
+        raise BadInputError(f"The run in {name} can't be read: {reason_of(err)}.") from err
     if not _ID.fullmatch(run.id):
         raise BadInputError(f"The run in {name} has the id {run.id!r:.60}, which can't be one.")
     if run.active:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_fie
 from workbench import config
 from workbench.clusters import processes
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, WorkbenchError
+from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, WorkbenchError, reason_of
 
 Status = Literal["starting", "running", "done", "failed", "cancelled", "lost"]
 
@@ -826,17 +826,14 @@ def _run(row: sqlite3.Row) -> Run:
 
 
 def _damaged(row: sqlite3.Row, error: ValidationError | BadInputError) -> Run:
-    why = str(error)
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        why = f"{'.'.join(map(str, first['loc'])) or 'a column'}: {first['msg']}"
     return Run(
         id=row["id"],
         workload=row["workload"],
         cluster=row["cluster"],
         status="lost",
         created=row["created"] if 0 <= row["created"] < 2e11 else 0.0,
-        error=f"Its record is damaged ({why}). Delete it in the sidebar, or: workbench.Session().delete_run(…)",
+        error=f"Its record is damaged ({reason_of(error)}). Delete it in the sidebar, or: "
+        "workbench.Session().delete_run(…)",
     )
 
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from workbench import config
 from workbench.clusters import processes, records
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError
+from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, reason_of
 from workbench.runs import store
 from workbench.runs.store import Check
 
@@ -267,9 +267,11 @@ def _read(path: Path) -> Comparison | None:
         known = _ended.get(path)
         if known is not None and known[0] == changed:
             return known[1]
-        found = Comparison.model_validate_json((path / _FILE).read_bytes())
-    except (OSError, ValidationError):
+        found = Comparison.model_validate_json((path / _FILE).read_bytes()).model_copy(update={"id": path.name})
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except (OSError, ValidationError) as err:
+        return _damaged(path, err)
     if not found.active:
         _ended[path] = changed, found
         return found
@@ -281,6 +283,17 @@ def _read(path: Path) -> Comparison | None:
     with contextlib.suppress(OSError, ValidationError):
         found = Comparison.model_validate_json((path / _FILE).read_bytes())
     return _bury(found) if found.active else found
+
+
+def _damaged(path: Path, error: OSError | ValidationError) -> Comparison:
+    return Comparison(
+        id=path.name,
+        workload=path.name.removeprefix("compare-").rpartition("-")[0],
+        status="lost",
+        created=path.stat().st_mtime,
+        error=f"Its record is damaged ({reason_of(error)}). Delete it in the sidebar, or: "
+        "workbench.Session().delete_comparison(…)",
+    )
 
 
 def _bury(comparison: Comparison) -> Comparison:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from workbench import config, remote
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError, install
+from workbench.errors import BadInputError, ConflictError, NotFoundError, install, reason_of
 from workbench.hardware import rates
 from workbench.paths import check_openable
 from workbench.runs.forecasting import devices
@@ -343,16 +343,30 @@ def _usable(found: Calibration) -> bool:
 
 
 def kept(measured: Literal["here", "elsewhere"]) -> tuple[Calibration, ...]:
-    """All that were measured here, or elsewhere, the newest first; a file that can't be used is passed over."""
-    found = []
-    for path in _folder(measured).glob("*.json"):
-        try:
-            one = Calibration.model_validate_json(path.read_text())
-        except (OSError, ValueError):
-            continue
-        if _usable(one) and one.format <= FORMAT:
-            found.append(one)
+    """All that were measured here, or elsewhere, the newest first; `damaged` tells of those that can't be used."""
+    found = [one for path in _folder(measured).glob("*.json") if isinstance(one := _read(path), Calibration)]
     return tuple(sorted(found, key=lambda one: one.when, reverse=True))
+
+
+def damaged() -> tuple[str, ...]:
+    """Return a sentence for each file among the kept that can't be used, and so counts in no forecast."""
+    paths = (path for measured in ("here", "elsewhere") for path in sorted(_folder(measured).glob("*.json")))
+    return tuple(
+        f"The calibration {path} can't be used ({why}). Calibrate again, or delete it."
+        for path in paths
+        if isinstance(why := _read(path), str)
+    )
+
+
+def _read(path: Path) -> Calibration | str:
+    """Return what is in a file, or why it can't be used."""
+    try:
+        found = Calibration.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as err:
+        return reason_of(err)
+    if found.format > FORMAT:
+        return f"a later version of dask-workbench wrote it, in format {found.format}"
+    return found if _usable(found) else "a rate or time in it is no positive number"
 
 
 def for_spec(spec: ClusterSpec) -> Calibration | None:
@@ -391,7 +405,7 @@ def named(machine: str) -> Calibration:
     found = [one for one in kept("elsewhere") if one.machine == machine]
     if not found:
         names = ", ".join(sorted({one.machine for one in kept("elsewhere")})) or "none"
-        raise NotFoundError(f"There is no calibration of {machine!r}. There are: {names}.")
+        raise NotFoundError(" ".join((f"There is no calibration of {machine!r}. There are: {names}.", *damaged())))
     return found[0]
 
 

@@ -86,7 +86,7 @@ def forecast(
     price = machines.price_per_hour(spec, calibration.host())
     return {
         "parameters": dict(checked.resolved),
-        "notes": tuple(checked.notes),
+        "notes": (*checked.notes, *calibration.damaged()),
         "needs": needs.model_dump(mode="json"),
         "fits": None if judged is None else judged.name == "fits",
         "sentence": _sentence(needs, judged, lasting, spec, price),
