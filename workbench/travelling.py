@@ -27,7 +27,7 @@ from workbench.errors import ConflictError, FailedError
 if TYPE_CHECKING:
     from distributed import Client
 
-_SENT = (".py", ".json", ".yaml")
+_SENT = (".py", ".json", ".yaml", ".cu", ".cuh")
 _reached: WeakSet[Any] = WeakSet()
 """Clients whose clusters can run functions of ours."""
 

@@ -327,7 +327,7 @@ def _rows_of(x: Any, view: View) -> tuple[Any, Any, Any]:
     """Each row's mean, factor, and sum of squares about the mean (None where nobody needs it)."""
     xp = namespace(x)
     mean = _row_means(x)
-    deviations = _row_squares(x - mean)[:, None]
+    deviations = _squares(x - mean, 1)[:, None]
     if not view.scale:
         return mean, None, deviations
     deviation = xp.sqrt(deviations / x.shape[1])
@@ -341,7 +341,7 @@ def _left(x: Any, narrow: _Narrow, view: View, with_squares: bool) -> tuple[Any,
     if view.along != "rows":
         if narrow.of_mean is not None:
             y -= narrow.of_mean
-        return y, None, None, _row_squares(x).sum(dtype=np.float64) if with_squares else None
+        return y, None, None, _squares(x, 1).sum(dtype=np.float64) if with_squares else None
     if view.scale or with_squares:
         mean, factor, deviations = _rows_of(x, view)
     else:
@@ -360,10 +360,14 @@ def _row_means(x: Any) -> Any:
     return x @ namespace(x).full((x.shape[1], 1), 1 / x.shape[1], dtype=x.dtype)
 
 
-def _row_squares(x: Any) -> Any:
+def _squares(x: Any, axis: int) -> Any:
+    """Sums of squares along an axis, without an array of them where that can be."""
+    if blocks.on_device(x):
+        # One reduction; CuPy's einsum makes a product of matrices for each row, or copies what it reads.
+        return namespace(x).linalg.norm(x, axis=axis) ** 2
     if x.dtype.kind == "c":
-        return (x.real**2 + x.imag**2).sum(axis=1)
-    return namespace(x).einsum("ij,ij->i", x, x)
+        return (x.real**2 + x.imag**2).sum(axis=axis)
+    return np.einsum("ij,ij->i" if axis else "ij,ij->j", x, x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,13 +441,8 @@ class _Reading:
 
 def _columns_of(x: Any, work: np.dtype[Any]) -> Sums:
     """Each column's mean in a tile, and its squares about it."""
-    xp = namespace(x)
     mean = x.mean(axis=0, dtype=work)
-    apart = x - mean
-    deviations = (
-        (apart.real**2 + apart.imag**2).sum(axis=0) if work.kind == "c" else xp.einsum("ij,ij->j", apart, apart)
-    )
-    return Sums(np.zeros(0), None, 0.0, x.shape[0], 0.0, host(mean), host(deviations))
+    return Sums(np.zeros(0), None, 0.0, x.shape[0], 0.0, host(mean), host(_squares(x - mean, 0)))
 
 
 @dataclass(frozen=True, slots=True)

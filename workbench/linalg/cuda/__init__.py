@@ -1,0 +1,50 @@
+"""Kernels in CUDA C: the files beside this one, compiled for a worker's device when it first asks for one of them.
+
+All of their parameters are arrays, `long long` and `double`, which are what CuPy makes of Python's int and float.
+A thread needs no other one but those of its warp, so that tests run them on a processor from the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module, resources
+from typing import Any
+
+KERNELS = {
+    "normal_sum": ("sum_float64", "sum_float32"),
+    "genotypes": ("decode_float32", "decode_float64", "decode_float16", "count", "draw"),
+}
+"""Files, and the kernels in each."""
+
+THREADS = 256
+"""Threads of a block, where a kernel asks for no other number."""
+MOST_ROWS = 4096
+"""Blocks of threads over rows: enough for any device, and each goes on from its row to the one so many below."""
+
+
+def source(file: str) -> str:
+    """Text of a file of kernels, with what it includes."""
+    return _text(f"{file}.cu").replace('#include "philox.cuh"\n', _text("philox.cuh"))
+
+
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def kernel(name: str) -> Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]:
+    """A kernel of CuPy's, called with the shape of the grid, of a block, and the parameters; it is compiled once."""
+    file = next(file for file, names in KERNELS.items() if name in names)
+    found: Callable[..., None] = _module(file).get_function(name)
+    return found
+
+
+@cache
+def _module(file: str) -> Any:
+    return import_module("cupy").RawModule(code=source(file), options=("--std=c++17",))
+
+
+def grid(width: int, height: int) -> tuple[int, int]:
+    """Blocks of threads for so many places in each of so many rows."""
+    return max(1, -(-width // THREADS)), max(1, min(height, MOST_ROWS))
