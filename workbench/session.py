@@ -395,6 +395,7 @@ class Session:
             Those of the workload, by name or as a text such as 'size=2GiB seed=1'.
         on
             Lines such as 'cpu --workers 2 --threads 1', or '--cluster NAME' for one that runs; or all in one text.
+            'numpy' and 'cupy' are rows without Dask.
         agreed
             Whether a person agrees to what starts, such as UCX that listens on all network interfaces, or a function
             that asks.

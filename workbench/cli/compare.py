@@ -227,7 +227,8 @@ def add_compare_commands(commands: Any) -> None:
         metavar='"PROFILE …"',
         action="append",
         default=[],
-        help="start a cluster for this, with the options of up; may be given again for others (cpu)",
+        help="start a cluster for this, with the options of up, or numpy or cupy for a row without Dask; may be given "
+        "again for others (cpu)",
     )
     compare.add_argument(
         "--cluster",

@@ -18,7 +18,7 @@ import dask.config
 from workbench import config
 from workbench.clusters import names, processes, records, spare
 from workbench.clusters.records import ClusterRecord
-from workbench.clusters.spec import ClusterSpec, ProfileName
+from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, MissingError, install
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _tcp_nanny_class() -> Any:
     return TcpNanny
 
 
-LAUNCHERS: dict[ProfileName, Launcher] = {
+LAUNCHERS: dict[str, Launcher] = {
     "cpu": local_cluster,
     "gpu": cuda_cluster,
     "gpus": cuda_cluster,

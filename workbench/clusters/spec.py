@@ -14,6 +14,10 @@ from workbench.errors import BadInputError
 ProfileName = Literal["cpu", "gpu", "gpus", "ucx"]
 Protocol = Literal["tcp", "tls", "ucx"]
 
+WithoutDask = Literal["numpy", "cupy"]
+
+WITHOUT_DASK: tuple[WithoutDask, ...] = get_args(WithoutDask)
+
 PROFILE_NAMES: tuple[ProfileName, ...] = get_args(ProfileName)
 
 SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
@@ -29,7 +33,8 @@ class ClusterSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
-    profile: ProfileName = "cpu"
+    profile: ProfileName | WithoutDask = "cpu"
+    """"numpy" and "cupy" are no cluster: one process computes, without Dask."""
     n_workers: Annotated[int, Field(ge=1)]
     threads_per_worker: Annotated[int, Field(ge=1)]
     memory_limit: Annotated[int, Field(ge=1)]
@@ -74,6 +79,11 @@ class ClusterSpec(BaseModel):
         return self
 
     @property
+    def alone(self) -> bool:
+        """Whether it is no cluster, but one process that computes without Dask."""
+        return self.profile in WITHOUT_DASK
+
+    @property
     def encrypt(self) -> bool:
         """Whether scheduler, workers and clients speak TLS."""
         return self.protocol == "tls"
@@ -112,6 +122,8 @@ class ClusterSpec(BaseModel):
         """One line: '2 workers × 1 thread, 10.2 GiB (5.1 GiB each), tls'."""
         workers = f"{self.n_workers} worker{'s' if self.n_workers > 1 else ''}"
         threads = f"{self.threads_per_worker} thread{'s' if self.threads_per_worker > 1 else ''}"
+        if self.alone:
+            return f"one process without Dask, {threads}, {format_bytes(self.memory)}"
         gpus = " on a GPU each" if len(self.devices) > 1 else " on a GPU" if self.devices else ""
         return (
             f"{workers}{gpus} × {threads}, {format_bytes(self.memory)} ({format_bytes(self.memory_limit)} each), "

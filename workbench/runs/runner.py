@@ -26,11 +26,13 @@ from workbench.runs.counting import GroupCount, finished, progress_of
 from workbench.runs.explaining import metrics
 from workbench.runs.forecasting.forecast import size_of
 from workbench.runs.recording import Recording, diagnose, sign_of_life, versions
-from workbench.runs.store import Check, Progress, Run
+from workbench.runs.store import Check, Diagnosis, Peak, Progress, Run
 from workbench.travelling import Travelling, machine_elsewhere, make_ready
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from workbench.clusters.spec import ClusterSpec
 
 _PROGRESS_INTERVAL = 0.5  # seconds; each look takes the runner and the scheduler some milliseconds of a processor
 _PATIENCE = 3600.0  # seconds for which a run waits for room on the disk, or for the database
@@ -71,6 +73,8 @@ def _outcome(run: Run, recording: Recording) -> dict[str, Any]:
             raise Cancelled
         from workbench.workloads.registry import template
 
+        if run.spec is not None and run.spec.alone:
+            return _alone(run, run.spec)
         with _while_devices_last(run):
             return _conducted(run) if template(run.workload).conducted else _compute(run, recording)
     except Cancelled:
@@ -97,6 +101,43 @@ def _conducted(run: Run) -> dict[str, Any]:
     result = _finite(sweep.outcome(rows, left_out))
     store.keep(run.id, seconds=seconds, result=result, on_gpu=on_gpu, progress=progress)
     checked = chosen.check(parameters, {"rows": rows})
+    _ignore_cancellation()
+    return {"status": "done", "check": Check(passed=bool(checked.passed), what=checked.what)}
+
+
+def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
+    """Outcome of a run without Dask: this process computes it, and knows the most that it held."""
+    import resource
+
+    from workbench.workloads import alone
+    from workbench.workloads.registry import template
+
+    chosen = template(run.workload)
+    parameters = chosen.validate(run.parameters, **size_of(spec))
+    told = Progress(done=0, total=1, stage="computing")
+    store.keep(run.id, status="running", started=time.time(), versions=versions(), progress=told)
+    found = alone.compute(chosen, parameters, spec.profile)
+    n_bytes = chosen.needs(parameters).input_bytes
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    peak = Peak(worker=spec.profile, task=run.workload, bytes=most, limit=spec.memory_limit)
+    store.keep(
+        run.id,
+        seconds=found.seconds,
+        bytes=n_bytes,
+        bytes_per_second=n_bytes / found.seconds,
+        result=_finite(found.result),
+        diagnosis=Diagnosis(
+            seconds=found.seconds,
+            threads=spec.threads,
+            workers=1,
+            shares={"computing": 1.0},
+            sentence="One process computed, without Dask: there are no tasks to tell apart.",
+            source="events",
+            peak=peak,
+        ),
+        progress=told.model_copy(update={"done": 1, "stage": "checking"}),
+    )
+    checked = found.check()
     _ignore_cancellation()
     return {"status": "done", "check": Check(passed=bool(checked.passed), what=checked.what)}
 

@@ -17,12 +17,13 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
 from workbench.runs import store, waiting
-from workbench.runs.forecasting import machines
+from workbench.runs.forecasting import calibration, machines
 from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, refusal, size_of
 from workbench.runs.store import Run
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
+    from workbench.workloads.registry import Template
 
 _RUNNER = "workbench.runs.runner"
 _POLL = 0.05  # seconds between two looks at a run that somebody waits for
@@ -58,27 +59,49 @@ def submit(
     if refused is not None:
         raise ConflictError(refused)
     spec = actual_spec(record)
-    checked = chosen.validate(parameters, **size_of(spec))
-    needs = chosen.needs(checked)
-    run = store.create(
-        Run(
-            id=store.new_id(workload),
-            workload=workload,
-            parameters=dict(checked.given),
-            resolved=dict(checked.resolved),
-            notes=checked.notes,
-            cluster=record.name,
-            spec=spec,
-            inventory=dict(inventory) if inventory is not None else None,
-            created=time.time(),
-            place=processes.place(),
-            needs=needs.model_dump(mode="json"),
-            forecast=kept_with_run(chosen, parameters, needs, spec, force=force),
-            preset=checked.preset,
-            text=None if checked.preset is None else machines.text(chosen, checked, size_of(spec)),
-        )
+    needs = chosen.needs(chosen.validate(parameters, **size_of(spec)))
+    run = _new(chosen, parameters, record.name, spec, inventory).model_copy(
+        update={
+            "needs": needs.model_dump(mode="json"),
+            "forecast": kept_with_run(chosen, parameters, needs, spec, force=force),
+        }
     )
-    return _start_runner(run, record.spec.python or sys.executable)
+    return _start_runner(store.create(run), record.spec.python or sys.executable)
+
+
+def submit_alone(
+    workload: str, parameters: Mapping[str, Any], spec: ClusterSpec, *, inventory: Mapping[str, Any] | None = None
+) -> Run:
+    """Start a run without a cluster, as `spec.alone` says, and return at once."""
+    from workbench.workloads.registry import template
+
+    price = machines.price_per_hour(spec, calibration.host())
+    run = _new(template(workload), parameters, spec.profile, spec, inventory)
+    return _start_runner(store.create(run.model_copy(update={"forecast": {"price_per_hour": price}})), sys.executable)
+
+
+def _new(
+    chosen: Template,
+    parameters: Mapping[str, Any],
+    cluster: str,
+    spec: ClusterSpec,
+    inventory: Mapping[str, Any] | None,
+) -> Run:
+    checked = chosen.validate(parameters, **size_of(spec))
+    return Run(
+        id=store.new_id(chosen.name),
+        workload=chosen.name,
+        parameters=dict(checked.given),
+        resolved=dict(checked.resolved),
+        notes=checked.notes,
+        cluster=cluster,
+        spec=spec,
+        inventory=dict(inventory) if inventory is not None else None,
+        created=time.time(),
+        place=processes.place(),
+        preset=checked.preset,
+        text=None if checked.preset is None else machines.text(chosen, checked, size_of(spec)),
+    )
 
 
 def consent(
@@ -156,7 +179,9 @@ def _start_runner(run: Run, python: str) -> Run:
     """Start the runner: forked by the cluster's host, where it needs no time to import Dask, else by hand."""
     log = store.folder(run.id) / "log.txt"
     environment = {"DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())}
-    pid = start_warm(records.folder(run.cluster), _RUNNER, [run.id], log=log, environment=environment)
+    pid = None
+    if run.spec is None or not run.spec.alone:
+        pid = start_warm(records.folder(run.cluster), _RUNNER, [run.id], log=log, environment=environment)
     try:
         pid = pid or processes.start_apart(python, _RUNNER, run.id, log=log, environment=environment)
     except OSError as err:

@@ -11,7 +11,7 @@ import dask
 import numpy as np
 from dask.utils import format_bytes
 
-from workbench.workloads import ancestry, array, checks, estimates, file, genotypes, network, presets, svd, sweep
+from workbench.workloads import alone, ancestry, array, checks, estimates, file, genotypes, network, presets, svd, sweep
 from workbench.workloads.ancestry import certificate_json
 from workbench.workloads.fields import Anonymous, Endpoint, Layout, Raw, Tolerance
 from workbench.workloads.generators import TILE, fast_reason
@@ -219,6 +219,7 @@ TEMPLATES: tuple[Template, ...] = (
         parts=_generator,
         summary_of=_value,
         presets=presets.SUM,
+        alone=alone.SUM,
     ),
     Template(
         array.array_mean,
@@ -231,6 +232,7 @@ TEMPLATES: tuple[Template, ...] = (
         parts=_generator,
         summary_of=_value,
         presets=presets.MEAN,
+        alone=alone.MEAN,
     ),
     Template(
         array.transpose_sum,
@@ -243,6 +245,7 @@ TEMPLATES: tuple[Template, ...] = (
         summary_of=_value,
         presets=presets.TRANSPOSE,
         reports_bandwidth=True,
+        alone=alone.TRANSPOSED,
     ),
     Template(
         network.protocol_sweep,
@@ -268,6 +271,7 @@ TEMPLATES: tuple[Template, ...] = (
         summary_of=_singular_values,
         presets=presets.TALL,
         parts=lambda _: (svd.random_matrix, svd.held),
+        alone=alone.decomposed(_random_matrix),
     ),
     Template(
         svd.compressed_svd,
@@ -282,6 +286,7 @@ TEMPLATES: tuple[Template, ...] = (
         presets=presets.COMPRESSED,
         parts=lambda _: (svd.random_matrix, svd.held),
         extra={"tolerance": (Tolerance, 0.25)},
+        alone=alone.decomposed(_random_matrix),
     ),
     Template(
         file.svd_of_file,
@@ -294,6 +299,7 @@ TEMPLATES: tuple[Template, ...] = (
         checker=_right_for_file,
         summary_of=_singular_values,
         parts=_readers,
+        alone=alone.decomposed(lambda resolved: _matrix_of_file({**resolved, "center": False})),
         extra={
             "raw": (Raw, False),
             **_SERVED,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from distributed import Client
     from pydantic import BaseModel
 
+    from workbench.workloads.alone import Alone
+
 Resolution = tuple[dict[str, Any], tuple[str, ...]]
 
 
@@ -64,6 +66,8 @@ class Template:
     """Parameters with which somebody has used it before."""
     values: tuple[str, ...] = ()
     """Those of `returns` that are values and no Dask collections: the function itself computes them, or gives None."""
+    alone: Alone | None = field(default=None, repr=False)
+    """What of it NumPy or CuPy does without Dask, for a row beside clusters; None where they have nothing for it."""
     conducted: bool = False
     """Whether it is measured on clusters of its own, which `runs` starts; the function does the same in one process."""
 

@@ -13,6 +13,9 @@ _SUM = 64
 _DECOMPOSITION = 10_000
 """Singular values go through some thousand roundings, each relative to the largest of them."""
 
+_BESIDE = ("bandwidth", "certificate", "scatter", "seconds_to_make")
+"""What a run tells beside its answer: how fast, how surely, and a picture."""
+
 _EPS = {"float32": 2.0**-23, "float16": 2.0**-10}
 _EPS_OF_FLOAT64 = 2.0**-52
 
@@ -60,7 +63,7 @@ def _among(given: Sequence[Answer]) -> Agreement:
     first: dict[str, Answer] = {}
     for answer in given:
         other = first.setdefault(answer.data, answer)
-        where = difference(other.result, answer.result, answer.dtype)
+        where = _apart(other, answer)
         if where is not None:
             between = answer.who if other.who == answer.who else f"{other.who} and {answer.who}"
             return Agreement(False, f"The answers of {between} differ: {where}.")
@@ -68,38 +71,57 @@ def _among(given: Sequence[Answer]) -> Agreement:
 
 
 def _between_groups(groups: Sequence[Answer], given: Sequence[Answer]) -> Agreement:
-    if all(difference(groups[0].result, other.result, other.dtype) is None for other in groups[1:]):
-        exactly = all(answer.result == given[0].result for answer in given)
-        return Agreement(True, f"All answers are the same{'' if exactly else ' up to rounding'}.")
+    if all(_apart(groups[0], other) is None for other in groups[1:]):
+        exactly = all(_alone(answer) == _alone(given[0]) for answer in given)
+        surely = len({bool((answer.result or {}).get("certificate")) for answer in given}) > 1
+        how = "" if exactly else " as far as their certificates reach" if surely else " up to rounding"
+        return Agreement(True, f"All answers are the same{how}.")
     if any(answer.passed is None for answer in given):
         return Agreement(None, "Rows worked on different numbers, and not every answer was checked.")
     return Agreement(
         True,
-        "Rows with other blocks, sizes or devices work on other random numbers, so their answers are not the same; "
-        "each passed its own check, and rows that worked on the same numbers gave the same answer.",
+        "Rows with another method, or with other blocks, sizes or devices and so other random numbers, don't give the "
+        "same answer; each passed its own check, and rows that did the same gave the same answer.",
     )
 
 
-def difference(one: Any, other: Any, dtype: str, name: str = "answer") -> str | None:
-    """Where two answers differ by more than rounding explains, None where they don't."""
+def _apart(one: Answer, other: Answer) -> str | None:
+    """Where two answers differ, by more than a certificate allows if only one of them has one."""
+    accuracies = [found["of_largest"] for each in (one, other) if (found := (each.result or {}).get("certificate"))]
+    slack = max(accuracies[0]) if len(accuracies) == 1 else 0.0
+    return difference(_alone(one), _alone(other), other.dtype, slack=slack)
+
+
+def _alone(answer: Answer) -> dict[str, Any]:
+    """The answer without what is told beside it."""
+    return {name: value for name, value in (answer.result or {}).items() if name not in _BESIDE}
+
+
+def difference(one: Any, other: Any, dtype: str, name: str = "answer", *, slack: float = 0.0) -> str | None:
+    """Where two answers differ by more than rounding explains, None where they don't.
+
+    `slack` is how far the numbers of a list may be off besides, in parts of the largest.
+    """
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         names = [*one, *(key for key in other if key not in one)]
-        found = (difference(one.get(key), other.get(key), dtype, str(key).replace("_", " ")) for key in names)
+        found = (
+            difference(one.get(key), other.get(key), dtype, str(key).replace("_", " "), slack=slack) for key in names
+        )
         return next((each for each in found if each is not None), None)
     if _is_list(one) and _is_list(other):
-        return _difference_of_lists(one, other, dtype, name)
+        return _difference_of_lists(one, other, dtype, name, slack)
     if _is_number(one) and _is_number(other):
         return None if _close(one, other, _SUM * _eps(dtype) * max(abs(one), abs(other))) else _said(name, one, other)
     return None if one == other else _said(name, one, other)
 
 
-def _difference_of_lists(one: Sequence[Any], other: Sequence[Any], dtype: str, name: str) -> str | None:
+def _difference_of_lists(one: Sequence[Any], other: Sequence[Any], dtype: str, name: str, slack: float) -> str | None:
     if len(one) != len(other):
         return f"{name} has {len(one)} values here and {len(other)} there"
     if not all(_is_number(each) for each in (*one, *other)):
         found = (difference(*pair, dtype, f"{name} {index}") for index, pair in enumerate(zip(one, other, strict=True)))
         return next((each for each in found if each is not None), None)
-    bound = _DECOMPOSITION * _eps(dtype) * max((abs(each) for each in (*one, *other)), default=0)
+    bound = (_DECOMPOSITION * _eps(dtype) + slack) * max((abs(each) for each in (*one, *other)), default=0)
     for index, (left, right) in enumerate(zip(one, other, strict=True)):
         if not _close(left, right, bound):
             return _said(f"{name}, number {index + 1},", left, right)

@@ -22,7 +22,7 @@ from workbench.clusters.lines import Line, read_line
 from workbench.clusters.plan import check_agreed, plan
 from workbench.clusters.plan import consent as consent_to_cluster
 from workbench.clusters.records import ClusterRecord
-from workbench.clusters.spec import ClusterSpec
+from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError
 from workbench.runs import waiting
 from workbench.runs.comparing import comparisons
@@ -116,7 +116,7 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
     lines = list(dict.fromkeys(str(wish.line) for wish in wishes))
     parsed = {str(wish.line): wish.line for wish in wishes}
     specs, mode, memory_notes = _specs([parsed[line] for line in lines], inventory, there, chosen, wishes)
-    rows, parameter_notes = _rows(request, chosen, wishes, dict(zip(lines, specs, strict=True)))
+    rows, parameter_notes = _rows(request, chosen, wishes, dict(zip(lines, specs, strict=True)), inventory)
     return Planned(rows, mode, (*notes, *memory_notes, *parameter_notes))
 
 
@@ -251,6 +251,9 @@ def _wishes(request: Request, chosen: Template) -> tuple[list[_Wish], tuple[str,
     for text, values in itertools.product(request.on, itertools.product(*request.sweep.values())):
         line = read_line(text)
         swept = dict(zip(request.sweep, values, strict=True))
+        if line.profile in WITHOUT_DASK:
+            # It has no workers, so there is one row for all that are swept.
+            swept = {name: value for name, value in swept.items() if name not in options}
         chosen_options = {options[name]: value for name, value in swept.items() if name in options}
         if line.cluster is not None and chosen_options:
             raise BadInputError(f"{next(iter(options))} can't be swept on {line.cluster}, which runs already.")
@@ -313,10 +316,21 @@ def _spec_alone(line: Line, inventory: Inventory) -> ClusterSpec | str:
         record = records.read(line.cluster)
         return refusal(record) or actual_spec(record)
     try:
-        spec = plan(str(line.profile), inventory, **line.choices)
+        spec = _planned(line, inventory)
         return refusal(spec) or spec
     except (MissingError, ConflictError) as err:
         return str(err)
+
+
+def _planned(line: Line, inventory: Inventory, **choices: Any) -> ClusterSpec:
+    """Spec of a line; of one without Dask that of a cluster of one worker, which is the process that computes."""
+    if line.profile not in WITHOUT_DASK:
+        return plan(str(line.profile), inventory, **{**line.choices, **choices})
+    if line.choices:
+        raise BadInputError(f"'{line}': {line.profile} is one process without Dask, and takes no options.")
+    as_if = {"profile": "gpu"} if line.profile == "cupy" else {"profile": "cpu", "n_workers": 1}
+    like = plan(inventory=inventory, **as_if, **choices)
+    return like.model_copy(update={"profile": line.profile, "protocol": "tcp", "why": ()})
 
 
 def _shares(
@@ -357,7 +371,7 @@ def _with_memory(line: Line, spec: ClusterSpec | str, memory: int, inventory: In
     if isinstance(spec, str) or "memory" in line.choices:
         return spec
     try:
-        return plan(str(line.profile), inventory, **{**line.choices, "memory": memory})
+        return _planned(line, inventory, memory=memory)
     except (MissingError, ConflictError, BadInputError) as err:
         return str(err)
 
@@ -369,7 +383,7 @@ def _too_small(
     by_line = dict(zip(map(str, lines), specs, strict=True))
     for wish in wishes:
         spec = by_line[str(wish.line)]
-        if isinstance(spec, str) or wish.line.cluster is not None or "memory" in wish.line.choices:
+        if isinstance(spec, str) or spec.alone or wish.line.cluster is not None or "memory" in wish.line.choices:
             continue
         needs = chosen.needs(chosen.validate(wish.parameters, **size_of(spec)))
         if needs.held_per_worker > spec.memory_limit or needs.held_total > spec.memory:
@@ -382,7 +396,11 @@ def _too_small(
 
 
 def _rows(
-    request: Request, chosen: Template, wishes: Sequence[_Wish], specs: Mapping[str, ClusterSpec | str]
+    request: Request,
+    chosen: Template,
+    wishes: Sequence[_Wish],
+    specs: Mapping[str, ClusterSpec | str],
+    inventory: Inventory,
 ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """Rows with parameters that were resolved once for all, and what was chosen so."""
     had = [spec for spec in specs.values() if isinstance(spec, ClusterSpec)]
@@ -399,17 +417,22 @@ def _rows(
         given = _grown(chosen, wish.parameters, factor) if request.weak else wish.parameters
         pinned, chosen_notes = _pinned(chosen, given, wish.parameters, had)
         checked = chosen.validate(pinned, **size_of(spec))
-        needs = chosen.needs(checked)
         notes += chosen_notes
-        judged = verdict(chosen, pinned, needs, spec)
+        had_as = {"spec": spec, "parameters": pinned, "resolved": dict(checked.resolved)}
+        if spec.alone:
+            reason = _not_alone(chosen, checked.resolved, spec, inventory)
+            rows.append(Row(**common, **had_as, cluster=spec.profile, reason=reason))
+            if reason is None:
+                notes.append(_ALONE.format(name=spec.profile, library="CuPy" if spec.devices else "NumPy"))
+                resolved_by.append(checked.resolved)
+            continue
+        judged = verdict(chosen, pinned, chosen.needs(checked), spec)
         if judged.name == "won't fit":
             notes.append(f"{label}: {judged.sentence}")
         if checked.preset is not None:
             texts.append(machines.text(chosen, checked, size_of(spec)).beside())
         resolved_by.append(checked.resolved)
-        rows.append(
-            Row(**common, spec=spec, cluster=wish.line.cluster, parameters=pinned, resolved=dict(checked.resolved))
-        )
+        rows.append(Row(**common, **had_as, cluster=wish.line.cluster))
     if not had:
         chosen.validate(wishes[0].parameters, memory=2**30)
     same = len({repr(_numbers_of(each)) for each in resolved_by}) <= 1
@@ -420,6 +443,27 @@ def _rows(
         notes.append(f"Not all rows work on the same numbers, since {swept}.")
     notes += texts
     return tuple(rows), tuple(dict.fromkeys(notes))
+
+
+_ALONE = (
+    "{name}: one process, without Dask. It makes the same numbers block by block in one thread, holds the whole array, "
+    "and leaves the rest to {library}."
+)
+
+
+def _not_alone(chosen: Template, resolved: Mapping[str, Any], spec: ClusterSpec, inventory: Inventory) -> str | None:
+    """Why NumPy or CuPy can't do it alone; None where they can."""
+    from workbench.workloads import alone
+
+    if chosen.alone is None:
+        return f"{chosen.name} has no form without Dask."
+    cards = [gpu.memory_total for gpu in inventory.gpus if gpu.uuid in spec.devices]
+    there = min((card for card in cards if card is not None), default=spec.memory)
+    needed = alone.memory(chosen, resolved)
+    if needed <= there:
+        return None
+    where = "the GPU has" if spec.devices else "is left for it"
+    return f"In one piece it needs {format_bytes(needed)}, and {format_bytes(there)} {where}."
 
 
 def _numbers_of(resolved: Mapping[str, Any]) -> dict[str, Any]:

@@ -145,11 +145,11 @@ async def _up(book: Book, place: str) -> AsyncIterator[None]:
     rows = [number for number, row in enumerate(book.comparison.rows) if row.on == place]
     row = book.comparison.rows[rows[0]]
     name = row.cluster
-    if place.startswith("--cluster"):
+    assert row.spec is not None
+    if place.startswith("--cluster") or row.spec.alone:
         yield
         return
     name = comparisons.cluster_name(book.comparison.id, index)
-    assert row.spec is not None
     try:
         try:
             # Agreed to before the comparison was submitted.
@@ -210,9 +210,14 @@ async def _run(book: Book, index: int) -> Run | None:
     """Run that has ended, None where it could not be started. Cancelled, it cancels the run and waits for its end."""
     row: Row = book.comparison.rows[index]
     assert row.cluster is not None
+    assert row.spec is not None
+    inventory = book.comparison.inventory
     try:
-        record = await asyncio.to_thread(records.read, row.cluster)
-        run = submit.submit(row.workload, row.parameters, record, inventory=book.comparison.inventory)
+        if row.spec.alone:
+            run = submit.submit_alone(row.workload, row.parameters, row.spec, inventory=inventory)
+        else:
+            record = await asyncio.to_thread(records.read, row.cluster)
+            run = submit.submit(row.workload, row.parameters, record, inventory=inventory)
     except WorkbenchError as err:
         book.give_up(index, str(err))
         return None

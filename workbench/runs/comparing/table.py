@@ -472,7 +472,7 @@ def _answers(comparison: Comparison) -> list[Answer]:
     return [
         Answer(
             row.label,
-            data_of({"workload": row.workload, **row.resolved}, on_gpu=bool(row.spec and row.spec.devices)),
+            data_of({"workload": row.workload, **_as_done(row)}, on_gpu=bool(row.spec and row.spec.devices)),
             # What was watched returned its answer to whoever watched it, and kept only how many tasks there were.
             None if row.workload == WATCHED else sample.result,
             str(row.resolved.get("dtype", "float64")),
@@ -482,6 +482,12 @@ def _answers(comparison: Comparison) -> list[Answer]:
         for sample in row.samples
         if sample.status == "done"
     ]
+
+
+def _as_done(row: Row) -> dict[str, Any]:
+    """Parameters, with the method of a row that had one of its own where Dask's only comes near the answer."""
+    near = row.resolved.get("method") == "dask" and row.resolved.get("k") is not None
+    return row.resolved | ({"method": row.spec.profile} if near and row.spec and row.spec.alone else {})
 
 
 # -- scaling
@@ -544,7 +550,10 @@ def _cores_equal(comparison: Comparison) -> tuple[CoresEqual, ...]:
     cores = [
         row
         for row in comparison.rows
-        if row.spec is not None and row.seconds and not row.spec.devices and row.spec.threads <= (usable or 2**31)
+        if row.spec
+        and row.seconds
+        and not (row.spec.devices or row.spec.alone)
+        and row.spec.threads <= (usable or 2**31)
     ]
     found = []
     for row in comparison.rows:

@@ -1,0 +1,128 @@
+"""Workloads without Dask: the whole array in the memory of one process, and NumPy's or CuPy's own functions."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+import numpy as np
+
+from workbench.workloads import array, checks, generators
+from workbench.workloads.registry import Template, arguments
+from workbench.workloads.values import Check, Parameters
+
+Resolved = Mapping[str, Any]
+
+
+class Alone(NamedTuple):
+    """What of a workload NumPy does alone, and what it takes."""
+
+    array: Callable[[Resolved], da.Array]
+    """The numbers, which are the same as on a cluster."""
+    compute: Callable[[Any, Any, Resolved], dict[str, Any]]
+    """Results, from NumPy or CuPy, the array and the parameters."""
+    copies: int
+    """Arrays of that size that are in memory at once, as measured by what the process held at most."""
+    check: Callable[[Any, Resolved, dict[str, Any]], Check] | None = None
+    """Whether they are right for the array; None for the workload's own check."""
+
+
+class Computed(NamedTuple):
+    """What came out."""
+
+    seconds: float
+    """As a run on a cluster counts them."""
+    result: dict[str, Any]
+    check: Callable[[], Check]
+
+
+def compute(template: Template, parameters: Parameters, module: str) -> Computed:
+    """Make the array block by block in one thread, and leave the rest to `module`: "numpy" or "cupy"."""
+    alone, xp, resolved = _of(template), importlib.import_module(module), parameters.resolved
+    began = time.perf_counter()
+    with dask.config.set({"array.backend": module}):
+        blocks = alone.array(resolved)
+        x = xp.empty(blocks.shape, blocks.dtype)
+        da.store(blocks, x, lock=False, scheduler="synchronous")
+    made = time.perf_counter()
+    results = {name: _on_host(value) for name, value in alone.compute(xp, x, resolved).items()}
+    held = resolved.get("persist", False)
+    # CuPy's answers are there when they are on the host.
+    seconds = time.perf_counter() - (made if held else began)
+    told = dict.fromkeys(template.values) | ({"seconds_to_make": made - began} if held else {})
+
+    def check() -> Check:
+        if alone.check is None:
+            return template.check(parameters, results)
+        return alone.check(_on_host(x), resolved, results)
+
+    return Computed(seconds, template.summarise(told | results), check)
+
+
+def memory(template: Template, resolved: Resolved) -> int:
+    """Bytes that the process needs at once."""
+    # What LAPACK decomposes are float64's, whatever the array holds.
+    itemsize = max(np.dtype(resolved["dtype"]).itemsize, 0 if _of(template).check is None else 8)
+    return _of(template).copies * math.prod(resolved["shape"]) * itemsize
+
+
+def has_form(template: Template) -> bool:
+    """Whether NumPy alone can do it."""
+    return template.alone is not None
+
+
+def _of(template: Template) -> Alone:
+    assert template.alone is not None
+    return template.alone
+
+
+def _on_host(value: Any) -> Any:
+    return value.get() if hasattr(value, "get") else value
+
+
+def _normal(resolved: Resolved) -> da.Array:
+    names = ("shape", "chunks", "dtype", "seed", "generator")
+    given = arguments({name: resolved[name] for name in names})
+    if given["generator"] not in ("tiles", "fast"):
+        return array.random_normal(**given)
+    blocks = da.core.normalize_chunks(given["chunks"], given["shape"], dtype=given["dtype"])
+    engine: generators.Engine = "numpy" if given["generator"] == "tiles" else "fast"
+    return generators.normal(10, 1, chunks=blocks, dtype=given["dtype"], seed=given["seed"], engine=engine)
+
+
+def _uniform(resolved: Resolved) -> da.Array:
+    rs = da.random.RandomState(resolved["seed"])
+    given = arguments({name: resolved[name] for name in ("shape", "chunks")})
+    return rs.random(size=given["shape"], chunks=given["chunks"]).astype(resolved["dtype"])
+
+
+def _svd(xp: Any, x: Any, resolved: Resolved) -> dict[str, Any]:
+    if resolved.get("center"):
+        x = x - x.mean(axis=0)
+    u, s, v = xp.linalg.svd(x, full_matrices=False)
+    k = resolved.get("k")
+    return {"u": u[:, :k], "s": s[:k], "v": v[:k]}
+
+
+def _svd_is_right(x: Any, resolved: Resolved, results: dict[str, Any]) -> Check:
+    if resolved.get("center"):
+        x = x - x.mean(axis=0)
+    blocks = {name: da.from_array(value, chunks="64 MiB") for name, value in (("x", x), *results.items())}
+    if resolved.get("k") is None:
+        return checks.svd_is_exact(blocks["x"], results | blocks, None)
+    return checks.svd_is_close(blocks["x"], {**blocks, "s": results["s"]}, resolved["tolerance"], None)
+
+
+def decomposed(matrix: Callable[[Resolved], da.Array]) -> Alone:
+    """The singular value decomposition of a matrix, of which the first k are kept."""
+    return Alone(matrix, _svd, copies=4, check=_svd_is_right)
+
+
+SUM = Alone(_normal, lambda xp, x, _: {"value": (x + 1)[::2, ::2].sum()}, copies=2)
+MEAN = Alone(_normal, lambda xp, x, _: {"value": (x + 1)[::2, ::2].mean()}, copies=2)
+TRANSPOSED = Alone(_uniform, lambda xp, x, _: {"value": (x + x.T).sum()}, copies=2)
