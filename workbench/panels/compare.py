@@ -39,7 +39,7 @@ class Compared(Figure):
 
     Examples
     --------
-    >>> Compared("last")  # doctest: +SKIP
+    >>> Compared("last")
     """
 
     def __init__(self, comparison: str = "last", *, session: Session | None = None, **options: Any) -> None:

@@ -317,7 +317,8 @@ class Watch(Figure):
 
     Examples
     --------
-    >>> Watch(workbench.connect("calm-otter"))  # doctest: +SKIP
+    >>> client = workbench.connect("calm-otter")
+    >>> Watch(client)
     """
 
     def __init__(self, client: Client, **options: Any) -> None:
@@ -425,7 +426,7 @@ class Replay(Figure):
 
     Examples
     --------
-    >>> Replay("last")  # doctest: +SKIP
+    >>> Replay("last")
     """
 
     def __init__(self, run: Run | str, **options: Any) -> None:

@@ -35,15 +35,7 @@ Checker = Callable[[Mapping[str, Any], Mapping[str, Any], "Client | None"], Chec
 class Template:
     """A workload that can be run: a plain function of Dask code, and what is known about it.
 
-    How to run one, which `compute` does in one call::
-
-        parameters = template.validate({"size": "2GiB"}, memory=..., threads=...)
-        collections = template.build(parameters)          # lazy, but for `values`, which are computed here
-        persisted = client.persist(collections)           # all of them stay on the cluster
-        gathered = client.compute(...)                    # those named by template.gathered(parameters), as NumPy's
-        results = persisted | gathered
-        template.summarise(results)                       # JSON
-        template.check(parameters, results, client)       # a further pass over the array for compressed SVDs
+    `compute` runs one from `validate`'s parameters to the check; whoever runs it in steps takes them from there.
     """
 
     function: Callable[..., Any]

@@ -1,0 +1,107 @@
+"""The examples in docstrings run, and say what comes out."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import doctest
+import inspect
+import re
+import warnings
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import pytest
+from distributed import Client
+
+import workbench
+from tests.conftest import using_data_folder
+from tests.test_readme import ran_before, write_study
+
+ROOT = Path(__file__).parent.parent
+
+NOT_RUN = {
+    "workbench.compare(": "it starts two clusters, and its verdict is of the clock",
+}
+"""Docstrings whose examples are only compiled, by a word in them, and why."""
+
+
+CODE_THAT_NOTHING_RUNS = re.compile(r"::\n\n +\S|```|\.\. code|\+SKIP")
+
+
+NEVER_RUN = re.compile(r"::\n\n +\S|```|\.\. code|\+SKIP")
+"""Other ways to write code in a docstring."""
+
+
+def read_docstrings() -> Iterator[tuple[Path, int, str]]:
+    """All of the package, those of attributes too: file, line and text."""
+    for path in sorted((ROOT / "workbench").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Expr(ast.Constant(str(text))):
+                    yield path.relative_to(ROOT), node.lineno, inspect.cleandoc(text)
+
+
+DOCSTRINGS = list(read_docstrings())
+
+
+def read_examples() -> list[doctest.DocTest]:
+    parse = doctest.DocTestParser().get_doctest
+    found = [parse(text, {}, f"{path}:{line}", str(path), line) for path, line, text in DOCSTRINGS]
+    return [each for each in found if each.examples]
+
+
+EXAMPLES = read_examples()
+
+
+class WhereShown(doctest.OutputChecker):
+    """Compares what comes out where an example says it: what a notebook draws has no text."""
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        return not want or super().check_output(want, got, optionflags)
+
+
+@pytest.fixture(scope="module")
+def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What examples take for granted: a cluster with its client, a study, two runs and their comparison."""
+    folder = tmp_path_factory.mktemp("docstrings")
+    with using_data_folder(folder / "workbench-data"), contextlib.chdir(folder):
+        write_study(folder)
+        with workbench.start("cpu", name="calm-otter", n_workers=2, threads_per_worker=1, memory="1GiB") as cluster:
+            workbench.run("array_sum", "calm-otter", size="16MiB")
+            ran_before("array_sum-3fa29c")
+            workbench.Session().compare_runs(["last", "array_sum-3fa29c"])
+            yield {"workbench": workbench, "da": da, "client": cluster.client}
+
+
+@pytest.mark.parametrize("found", EXAMPLES, ids=lambda found: found.name)
+def test_an_example_does_what_it_says(found: doctest.DocTest, surroundings: dict[str, Any]) -> None:
+    if any(word in (found.docstring or "") for word in NOT_RUN):
+        for example in found.examples:
+            compile(example.source, found.name, "single")
+        return
+    module = import_module(".".join(Path(str(found.filename)).with_suffix("").parts).removesuffix(".__init__"))
+    found.globs = vars(module) | surroundings
+    said: list[str] = []
+    with warnings.catch_warnings():
+        # Of noise no component is far from the next one, and that is said.
+        warnings.simplefilter("ignore")
+        runner = doctest.DocTestRunner(WhereShown(), optionflags=doctest.ELLIPSIS)
+        outcome = runner.run(found, out=said.append, clear_globs=False)
+    for value in found.globs.values():
+        if isinstance(value, Client) and value is not surroundings["client"]:
+            value.close()
+    assert outcome.failed == 0, "".join(said)
+
+
+def test_code_in_docstrings_is_written_so_that_it_is_run() -> None:
+    blocks = [f"{path}:{line}" for path, line, text in DOCSTRINGS if NEVER_RUN.search(text)]
+    assert blocks == [], "Write it after >>>."
+
+
+def test_what_is_not_run_is_there() -> None:
+    assert all(any(word in (found.docstring or "") for found in EXAMPLES) for word in NOT_RUN)
+    assert len(EXAMPLES) > len(NOT_RUN) + 5
