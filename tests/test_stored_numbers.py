@@ -18,6 +18,7 @@ import zarr
 from workbench.errors import BadInputError
 from workbench.genotypes import open_genotypes
 from workbench.workloads import template
+from workbench.workloads.opening import find_array
 
 SVD = template("svd_of_file")
 _RANDOM = np.random.default_rng(0)
@@ -51,6 +52,29 @@ def _values(path: str, **given: Any) -> Any:
     summary, check = SVD.compute(SVD.validate({"path": path, "array": "t"} | given))
     assert check.passed, check.what
     return summary["singular_values"], check.what
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_coordinates_are_not_offered_where_something_else_is_there(write: Writer, tmp_path: Path) -> None:
+    coordinates = {"time": np.arange(30.0), "place": np.arange(8.0)}
+    data = _dataset(np.ones((30, 8))).assign_coords(coordinates)
+    path = write(data, tmp_path, {})
+    assert find_array(path, None).array == "t"
+    with pytest.raises(BadInputError, match=r"time\) has 1 dimension"):
+        find_array(path, "time")
+    path = write(data.assign(more=data.t), tmp_path, {})
+    with pytest.raises(BadInputError, match=r"holds 2 arrays. Name one of them as array: more, t\."):
+        find_array(path, None)
+    with pytest.raises(BadInputError, match=r"no array 'x' in .* Choose one of: more, t\."):
+        find_array(path, "x")
+
+
+def test_a_file_of_coordinates_alone_offers_them(tmp_path: Path) -> None:
+    xarray.Dataset(coords={"time": np.arange(30.0), "place": np.arange(8.0)}).to_zarr(
+        tmp_path / "t.zarr", consolidated=False
+    )
+    with pytest.raises(BadInputError, match="Name one of them as array: place, time"):
+        find_array(str(tmp_path / "t.zarr"), None)
 
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)

@@ -285,6 +285,14 @@ def test_values_that_are_not_finite_are_named(center: bool, k: int | None, tmp_p
     )
 
 
+def test_that_other_blocks_may_have_more_missing_values_is_said(tmp_path: Path) -> None:
+    x = TALL.copy()
+    x[[417, 500], 3] = np.nan
+    zarr.create_array(str(tmp_path / "x.zarr"), data=x, chunks=(450, 12))
+    with pytest.raises(ValueError, match=r"nan\. Other blocks, which were not looked at, may have more\. Replace"):
+        SVD.compute(SVD.validate({"path": str(tmp_path / "x.zarr"), "chunks": [450, 12]}))
+
+
 def test_infinity_is_refused_too(tmp_path: Path) -> None:
     x = TALL.copy()
     x[2, 1] = -np.inf

@@ -152,10 +152,11 @@ def matrix_of_file(
         if not np.isfinite(block).all():
             absent = np.argwhere(~np.isfinite(block))
             row, column = absent[0]
+            others = "" if block.shape == shape else " Other blocks, which were not looked at, may have more."
             raise ValueError(
                 f"{path}{f' ({array})' if array else ''} has values that are missing or not finite: {len(absent)} of "
                 f"the {block.size} in rows {top} to {bottom - 1} and columns {left} to {right - 1}, the first at row "
-                f"{top + row}, column {left + column}: {stored[row, column]}. Replace them or leave them out."
+                f"{top + row}, column {left + column}: {stored[row, column]}.{others} Replace them or leave them out."
             )
         return block
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -234,14 +235,14 @@ def _hdf5(place: Place, array: str | None) -> Found:
     import h5py
 
     with place.open() as file, h5py.File(file, "r") as datasets:
-        names: list[str] = []
+        names: dict[str, bool] = {}
 
         def note(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset):
-                names.append(name)
+                names[name] = h5py.h5ds.is_scale(item.id)
 
         datasets.visititems(note)
-        name = _choose(place, array, sorted(names))
+        name = _choose(place, array, sorted(names), names.__getitem__)
         dataset = datasets[name]
         # A dataset without any element, h5py's Empty, has no shape at all.
         shape, dtype = dataset.shape or (), np.dtype(dataset.dtype)
@@ -255,11 +256,12 @@ def _hdf5(place: Place, array: str | None) -> Found:
 def _zarr(place: Place, array: str | None) -> Found:
     import zarr
 
-    names = _zarr_arrays(*place.storage())
+    fs, root = place.storage()
+    names = _zarr_arrays(fs, root)
     if names == [""]:
         name = None
     elif names or array is None:
-        name = _choose(place, array, names)
+        name = _choose(place, array, names, lambda name: _is_coordinate(fs, root, name))
     else:
         name = array  # A server that can't list its files: the name decides.
     found = zarr.open_array(place.path, path=name or "", mode="r", **place.zarr_options)
@@ -270,8 +272,9 @@ def _zarr_zip(place: Place, array: str | None) -> Found:
     import fsspec
     import zarr
 
-    names = _zarr_arrays(fsspec.filesystem("zip", fo=place.path), "")
-    name = None if names == [""] else _choose(place, array, names)
+    fs = fsspec.filesystem("zip", fo=place.path)
+    names = _zarr_arrays(fs, "")
+    name = None if names == [""] else _choose(place, array, names, lambda name: _is_coordinate(fs, "", name))
     with zarr.storage.ZipStore(place.path, mode="r") as store:
         return _described(zarr.open_array(store, path=name or "", mode="r"), place, name, "zarr-zip")
 
@@ -329,18 +332,31 @@ def _is_array(fs: Any, folder: str, entries: dict[str, str]) -> bool:
     return json.loads(fs.cat_file(f"{folder}/zarr.json")).get("node_type") == "array"
 
 
-def _choose(place: Place, array: str | None, names: Sequence[str]) -> str:
-    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+def _is_coordinate(fs: Any, root: str, name: str) -> bool:
+    """Whether an array numbers one dimension, which has its name, as xarray writes them."""
+    folder = f"{root.rstrip('/')}/{name}" if root else name
+    for file, key in (("zarr.json", "dimension_names"), (".zattrs", "_ARRAY_DIMENSIONS")):
+        with contextlib.suppress(OSError, LookupError, ValueError, TypeError):
+            if json.loads(fs.cat_file(f"{folder}/{file}"))[key] == [name.rpartition("/")[2]]:
+                return True
+    return False
+
+
+def _choose(
+    place: Place, array: str | None, names: Sequence[str], is_coordinate: Callable[[str], bool] = lambda _: False
+) -> str:
+    """Name of the array that is meant, which coordinates of a dimension (lat, time) are only where they are named."""
     if not names:
         raise _bad(f"There is no array in {place}. Give the path of {_FORMATS}.")
+    if array is not None and array.strip("/") in names:
+        return array.strip("/")
+    offered = names if len(names) == 1 else [name for name in names if not is_coordinate(name)] or names
+    if array is None and len(offered) == 1:
+        return offered[0]
+    shown = ", ".join(offered[:20]) + (f" and {len(offered) - 20} more" if len(offered) > 20 else "")
     if array is None:
-        if len(names) == 1:
-            return names[0]
-        raise _bad(f"{place} holds {len(names)} arrays. Name one of them as array: {shown}.", "array")
-    name = array.strip("/")
-    if name not in names:
-        raise _bad(f"There is no array {array!r} in {place}. Choose one of: {shown}.", "array")
-    return name
+        raise _bad(f"{place} holds {len(offered)} arrays. Name one of them as array: {shown}.", "array")
+    raise _bad(f"There is no array {array!r} in {place}. Choose one of: {shown}.", "array")
 
 
 def _check(place: Place, array: str | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
