@@ -14,6 +14,7 @@ from distributed import Client
 
 import workbench
 from tests import other_python
+from tests.test_genotypes_pca import bed_file
 from workbench import genotypes, linalg
 from workbench.runs import failures, submit
 from workbench.runs.store import Run
@@ -79,6 +80,26 @@ def test_a_run_computes_on_workers_without_this_package(client: Client, data_fol
     assert (run.status, run.error) == ("done", None)
     assert run.check is not None
     assert run.check.passed
+
+
+def test_files_are_decomposed_on_workers_without_this_package_and_packed_where_zarr_is(
+    client: Client, data_folder: Path, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).random((300, 40)))
+    counts = np.random.default_rng(0).integers(0, 3, (500, 60)).astype("int8")
+    bed = bed_file(tmp_path, counts, ["1"] * 500)
+    packed = {"path": bed, "to": str(tmp_path / "packed.zarr")}
+    with other_python.passing_for_ours(client.scheduler.address) as record:
+        for workload, given in (
+            ("svd_of_file", {"path": str(tmp_path / "x.npy")}),
+            ("genotype_pca", {"path": bed, "n_components": 2}),
+        ):
+            run = submit.finish(submit.submit(workload, given, record).id, timeout=200)
+            assert (run.status, run.error, run.check and run.check.passed) == ("done", None, True), workload
+        lacking = submit.finish(submit.submit("pack_genotypes", packed, record).id, timeout=200)
+    # What writes a store has to be there; what was begun is gone on with once it is.
+    assert lacking.status == "failed"
+    assert "The package zarr isn't installed where" in lacking.error
 
 
 @pytest.mark.parametrize("whose", ["ours", "another"])
