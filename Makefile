@@ -5,7 +5,7 @@
 # make check-extras  ask an environment that has the extra cuda13 alone whether CuPy's blocks can travel; fetches 1.2 GB
 # make bench   print the figures of this machine beside those of plain Dask
 # make bench-svd   SVD, PCA and sums beside Dask, scikit-learn, SciPy, scikit-allel, sgkit and PLINK 2; half an hour
-# make bench-gpu   the posts' experiments on a GPU, beside the posts' times and plain CuPy's
+# make bench-gpu   the posts' experiments on a GPU, beside the posts' times and plain CuPy's; ARGS="--only sum --part 0.05"
 # make gpu-bundle  wheels for a GPU host without a network, see tests/gpu/offline.sh
 # make bench-views  a run of a million tasks: bytes on disk, seconds to open, frames per second; 10 000 runs listed
 # make clean   remove all that was set up
@@ -48,7 +48,7 @@ bench-views: install .venv/.browser
 	python -m tests.benchmarks views
 
 bench-gpu: install
-	python -m tests.benchmarks.bench_gpu
+	python -m tests.benchmarks.bench_gpu $(ARGS)
 
 # ARGS may be --quick, --write, --large, --only WORD, --certificate. A peer that can't be had is skipped, with a sentence.
 bench-svd: install .venv/.plink

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -99,6 +100,61 @@ def test_what_the_benchmark_runs_can_be_run(part: float) -> None:
     for each in bench_gpu.experiments(part):
         chosen = template(each["workload"])
         assert chosen.validate(each["parameters"], threads=1).resolved["shape"] == each["parameters"]["shape"]
+
+
+def step(name: str, measured: Any) -> bench_gpu.Step:
+    def measure() -> Any:
+        if isinstance(measured, Exception):
+            raise measured
+        return measured
+
+    return {"name": name, "n_gpus": 1, "post": {}, "plain": None}, measure
+
+
+def test_each_experiment_is_written_when_it_is_done_whatever_became_of_those_before(
+    tmp_path: Path, capsys: Any
+) -> None:
+    found: dict[str, Any] = {"experiments": []}
+    path = tmp_path / "gpu.json"
+    written = []
+
+    def last() -> Any:
+        written.extend(json.loads(path.read_text())["experiments"])
+        return {"seconds": 3.0, "plain": {"seconds": None, "error": "out of memory"}}
+
+    broken = step("second", RuntimeError("cudaErrorLaunchFailure"))
+    bench_gpu.chained([step("first", {"seconds": 2.0}), broken, (step("third", None)[0], last)], found, path)
+    assert [each["seconds"] for each in written] == [2.0, None]
+    assert json.loads(path.read_text()) == found
+    assert [path.name for path in tmp_path.iterdir()] == ["gpu.json"]
+    assert [bench_gpu.failed(each) for each in found["experiments"]] == [False, True, True]
+    lines = ["2.00 s", "failed: RuntimeError: cudaErrorLaunchFailure", "3.00 s, plain CuPy failed: out of memory"]
+    assert [line.partition(": ")[2] for line in capsys.readouterr().out.splitlines()] == lines
+
+
+def test_experiments_are_chosen_by_a_word_of_their_names() -> None:
+    told = bench_gpu.steps(
+        {"part": 1.0, "devices": ["H200"], "limits": {}, "memory_total": None}, bench_gpu.Clusters(), 90
+    )
+    assert [known["workload"] for known, _ in bench_gpu.chosen(told, ["sum", "200 GB"])] == [
+        "array_sum",
+        "compressed_svd",
+    ]
+    assert bench_gpu.chosen(told, []) == told
+    with pytest.raises(SystemExit, match=r"No experiment has 'tal1' in its name\. There are: array_sum, 2 TB; "):
+        bench_gpu.chosen(told, ["tal1"])
+
+
+def test_what_takes_longer_than_its_limit_is_ended() -> None:
+    # No Python has imported Dask in so short a time.
+    told = bench_gpu.in_a_process("packed_components", {"shape": [300, 40], "k": 3}, 0.01)
+    assert told == {"seconds": None, "error": "stopped after 0.01 s"}
+
+
+def test_plain_cupy_that_answers_otherwise_counts_as_failed() -> None:
+    assert bench_gpu.the_same({"seconds": 1.0, "answer": 2.0}, {"answer": 2.001})["seconds"] == 1.0
+    told = bench_gpu.the_same({"seconds": 1.0, "answer": 2.0}, {"answer": 3.0})
+    assert told == {"seconds": None, "error": "it answers 2.0, and the run 3.0"}
 
 
 def test_genotypes_fill_a_card_no_further_than_they_may() -> None:

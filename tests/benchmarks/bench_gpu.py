@@ -1,10 +1,11 @@
 """The posts' experiments on a GPU, beside what the posts took and what plain CuPy takes.
 
-    python -m tests.benchmarks.bench_gpu [--into FOLDER] [--part 1.0]
+    python -m tests.benchmarks.bench_gpu [--into FOLDER] [--part 1.0] [--only WORD] [--limit SECONDS]
 
 Each experiment is a run, on a cluster of one GPU and, where there are several, of all. Plain CuPy computes the same in
 a process of its own, where it fits on the card. What the card reaches when it only copies, or multiplies matrices, is
-measured too: `of_bandwidth` and `of_peak` are parts of that. Everything goes to gpu-DATE.json.
+measured too: `of_bandwidth` and `of_peak` are parts of that. gpu-DATE.json is written anew after each experiment, and
+one that fails or takes longer than its limit is told in the summary and holds up no other.
 """
 
 from __future__ import annotations
@@ -15,19 +16,22 @@ import importlib
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from workbench.clusters import cuda
 
 RESULTS = Path(__file__).parent / "results"
-_TIMEOUT = 3600.0  # seconds for one experiment
+_LIMIT = 90.0
+"""Seconds for one experiment, and as many for the same in plain CuPy."""
 
 PACKED = (10_000_000, 20_000)
 """Variants and samples of the goal, 50 GB in two bits each."""
@@ -44,7 +48,8 @@ def experiments(part: float) -> tuple[Measured, ...]:
     """Workload and parameters of each, a `part` as high as in the post, with the seconds that the post took."""
 
     def scaled(rows: int, columns: int, block: int) -> list[int]:
-        return [max(block, int(rows * part) // block * block), columns]
+        # Dask's SVD of a held array in one block loses it (dask 2026.7.1), so there are two at the least.
+        return [max(2 * block, int(rows * part) // block * block), columns]
 
     as_in_post = {
         "k": 10,
@@ -96,70 +101,152 @@ def experiments(part: float) -> tuple[Measured, ...]:
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Measure, print and write; the exit code is 1 where something failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--into", type=Path, default=RESULTS, help="folder of the JSON file")
     parser.add_argument("--part", type=float, default=1.0, help="of the posts' rows, such as 0.01 for a try (1.0)")
+    parser.add_argument("--only", action="append", default=[], metavar="WORD", help="those with it in their name")
+    parser.add_argument("--limit", type=float, default=_LIMIT, help=f"seconds for one experiment ({_LIMIT:g})")
     arguments = parser.parse_args()
     problem = cuda.problem()
     if problem is not None:
         print(f"There is no GPU to measure: {problem}.")
         return
-    found = measured(arguments.part)
-    for line in lines(found):
-        print(line)
-    path = arguments.into / f"gpu-{time.strftime('%Y-%m-%d')}.json"
-    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    print(path)
+    words = [re.sub(r"\W+", "-", word) for word in arguments.only]
+    path = arguments.into / "-".join(["gpu", time.strftime("%Y-%m-%d"), *words])
+    path = path.with_name(f"{path.name}.json")
+    found = head(arguments.part, arguments.limit)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.setdefault("DASK_WORKBENCH__DATA_FOLDER", folder)
+        with Clusters() as clusters:
+            chained(chosen(steps(found, clusters, arguments.limit), arguments.only), found, path)
+    print("", *lines(found), path, sep="\n")
+    sys.exit(any(failed(each) for each in found["experiments"]))
 
 
-def measured(part: float) -> Measured:
-    """Everything, as it is written."""
+def head(part: float, limit: float) -> Measured:
+    """What is measured here, and what the card reaches."""
     from workbench.hardware import inventory
 
     gpus = [gpu for gpu in inventory().visible_gpus() if gpu.uuid is not None]
-    limits = in_a_process("limits", {})
-    found = {
+    return {
         "date": time.strftime("%Y-%m-%d"),
         "part": part,
         "devices": [gpu.name for gpu in gpus],
         "memory_total": gpus[0].memory_total,
         "versions": versions(),
-        "limits": limits,
+        "limits": in_a_process("limits", {}, limit),
         "experiments": [],
     }
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ.setdefault("DASK_WORKBENCH__DATA_FOLDER", folder)
-        for profile in ("gpu", "gpus")[: min(2, len(gpus))]:
-            found["experiments"] += on_cluster(profile, part, limits)
-    found["experiments"].append(on_the_card(part, found["memory_total"]))
-    for each in found["experiments"]:
-        if each["plain"] is not None and each["profile"] == "gpu":
-            each["plain"] = the_same(in_a_process(each["plain"], each["parameters"]), each)
-    return found
 
 
-def on_cluster(profile: str, part: float, limits: Measured) -> list[Measured]:
-    """All experiments on one cluster, each tried twice: the first one compiles CuPy's kernels."""
-    from workbench.runs.submit import finish, submit
-    from workbench.session import Session
+Step = tuple[Measured, Callable[[], Measured]]
+"""What is known of an experiment before it begins, and what measures it."""
 
-    session, name = Session(), f"bench-{profile}"
-    session.start(session.plan(profile), name=name, force=True)
-    told = []
-    try:
-        record = asyncio.run(session.wait(name, timeout=120))
-        for each in experiments(part):
-            runs = []
-            for _ in range(2):
-                runs.append(finish(submit(each["workload"], each["parameters"], record).id, timeout=_TIMEOUT))
-                if runs[-1].status != "done":
-                    break
-            told.append({**each, "profile": profile, "n_gpus": len(record.spec.devices), **of_runs(each, runs, limits)})
-            print(lines_of(told[-1])[0], flush=True)
-    finally:
-        asyncio.run(session.stop(name))
+
+def steps(found: Measured, clusters: Clusters, limit: float) -> list[Step]:
+    """All experiments, in their order."""
+    told: list[Step] = []
+    n_gpus = len(found["devices"])
+    for profile, count in (("gpu", 1), ("gpus", n_gpus))[: min(2, n_gpus)]:
+        for each in experiments(found["part"]):
+            known = {**each, "profile": profile, "n_gpus": count}
+            told.append((known, partial(on_cluster, clusters, known, found["limits"], limit)))
+    known = on_the_card(found["part"], found["memory_total"])
+    measure = partial(in_a_process, "packed_components", {**known["parameters"], "limit": limit}, limit)
+    return [*told, (known, measure)]
+
+
+def chosen(told: Sequence[Step], words: Sequence[str]) -> list[Step]:
+    """The experiments with one of the words in their name; all where there is no word."""
+    kept = [step for step in told if not words or any(word in step[0]["name"] for word in words)]
+    if not kept:
+        names = "; ".join(known["name"] for known, _ in told)
+        sys.exit(f"No experiment has {' or '.join(map(repr, words))} in its name. There are: {names}.")
+    return kept
+
+
+def chained(told: Sequence[Step], found: Measured, path: Path) -> None:
+    """Add each experiment to `found` and write that to `path`, whatever became of those before."""
+    for known, measure in told:
+        try:
+            measured = measure()
+        except Exception as err:  # noqa: BLE001 - the others are measured all the same
+            measured = {"seconds": None, "error": f"{type(err).__name__}: {err}"}
+        found["experiments"].append({"check": None, "warning": None, **known, **measured})
+        written = path.with_suffix(".part")
+        written.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        written.replace(path)
+        print(lines_of(found["experiments"][-1])[0], flush=True)
+
+
+def failed(each: Measured) -> bool:
+    """Whether an experiment, the same in plain CuPy, or its check came to nothing."""
+    plain = each["plain"]
+    unchecked = each["check"] is not None and not each["check"]["passed"]
+    return each["seconds"] is None or unchecked or (isinstance(plain, dict) and plain["seconds"] is None)
+
+
+class Clusters:
+    """One cluster at a time, started when an experiment needs it, and anew after one that didn't end well."""
+
+    def __init__(self) -> None:
+        self._record: Any = None
+        self._profile = ""
+
+    def __enter__(self) -> Clusters:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def of(self, profile: str) -> Any:
+        """The record of the cluster of this profile."""
+        from workbench.session import Session
+
+        if self._record is None or self._profile != profile:
+            self.stop()
+            session = Session()
+            # Under a name of its own: an earlier benchmark that was killed may have left a cluster.
+            self._record, self._profile = session.start(session.plan(profile), force=True), profile
+            self._record = asyncio.run(session.wait(self._record.name, timeout=60))
+        return self._record
+
+    def stop(self) -> None:
+        """Stop the cluster, if there is one: a kernel that runs can't be stopped otherwise."""
+        from workbench.session import Session
+
+        record, self._record = self._record, None
+        if record is not None:
+            asyncio.run(Session().stop(record.name))
+
+
+def on_cluster(clusters: Clusters, known: Measured, limits: Measured, limit: float) -> Measured:
+    """One experiment, tried twice where its limit allows it: the first one compiles CuPy's kernels."""
+    from workbench.runs.submit import cancel, finish, submit
+
+    record = clusters.of(known["profile"])
+    runs: list[Any] = []
+    began = time.monotonic()
+    while len(runs) < 2 and not (runs and (runs[-1].status != "done" or _left(began, limit) < runs[-1].seconds)):
+        run = finish(submit(known["workload"], known["parameters"], record).id, timeout=_left(began, limit))
+        if run.active:
+            cancel(run.id)
+            clusters.stop()
+            break
+        runs.append(run)
+    told = of_runs(known, runs, limits) if runs else {"seconds": None, "error": f"stopped after {limit:g} s"}
+    if told["seconds"] is None:
+        clusters.stop()
+    elif known["plain"] is not None and known["profile"] == "gpu":
+        # The card's memory is the cluster's while that runs.
+        clusters.stop()
+        told["plain"] = the_same(in_a_process(known["plain"], known["parameters"], limit), told)
     return told
+
+
+def _left(began: float, limit: float) -> float:
+    return began + limit - time.monotonic()
 
 
 def of_runs(each: Measured, runs: list[Any], limits: Measured) -> Measured:
@@ -180,10 +267,10 @@ def of_runs(each: Measured, runs: list[Any], limits: Measured) -> Measured:
         "bytes_per_second": last.bytes / seconds if last.bytes else None,
     }
     n_gpus = max(1, len(last.spec.devices))
-    if last.bytes:
+    if last.bytes and "bytes_per_second" in limits:
         # An element is written once and read once at the least.
         told["of_bandwidth"] = 2 * last.bytes / seconds / (n_gpus * limits["bytes_per_second"])
-    if each["workload"] == "tall_skinny_svd":
+    if each["workload"] == "tall_skinny_svd" and "float64_per_second" in limits:
         rows, columns = last.resolved["shape"]
         # QR with its Q takes 4 m n², and Q times the small U 2 m n² more.
         told["of_peak"] = 6 * rows * columns**2 / seconds / (n_gpus * limits["float64_per_second"])
@@ -196,17 +283,15 @@ def _answer(result: Measured) -> float:
 
 
 def the_same(plain: Measured, ours: Measured) -> Measured:
-    """`plain`, whose answer is ours but for the chance that made other numbers of the same kind; raises otherwise."""
-    both = plain["seconds"] is not None and ours["seconds"] is not None
-    if both and not math.isclose(plain["answer"], ours["answer"], rel_tol=_CHANCE):
-        raise AssertionError(f"{ours['name']}: plain CuPy answers {plain['answer']!r}, the run {ours['answer']!r}.")
-    return plain
+    """`plain`, or an error where its answer isn't ours but for the chance that made other numbers of the same kind."""
+    if plain["seconds"] is None or math.isclose(plain["answer"], ours["answer"], rel_tol=_CHANCE):
+        return plain
+    return {"seconds": None, "error": f"it answers {plain['answer']!r}, and the run {ours['answer']!r}"}
 
 
 def on_the_card(part: float, memory: int | None) -> Measured:
     """Components of genotypes that are packed to two bits on one card, as many of the goal's variants as fit there."""
     shape = packed_shape(part, memory)
-    told = in_a_process("packed_components", {"shape": shape, "k": 10})
     return {
         "name": f"components of {shape[0]} × {shape[1]} genotypes in 2 bits",
         "workload": None,
@@ -215,9 +300,6 @@ def on_the_card(part: float, memory: int | None) -> Measured:
         "plain": None,
         "profile": "gpu",
         "n_gpus": 1,
-        "check": None,
-        "warning": None,
-        **told,
     }
 
 
@@ -230,18 +312,19 @@ def packed_shape(part: float, memory: int | None) -> list[int]:
     return [n_variants, n_samples]
 
 
-def packed_components(shape: list[int], k: int, **_: Any) -> Measured:
+def packed_components(shape: list[int], k: int, limit: float = _LIMIT) -> Measured:
     """Return the seconds of `workbench.genotypes.pca` on the card, and how accurate the values are."""
     import dask
 
     from workbench.genotypes import pca
 
+    started = time.monotonic()
     with dask.config.set(scheduler="threads", num_workers=4):
         genotypes = packed_genotypes("cupy", *shape, n_populations=k + 1)
         # Making them isn't part of the time: a file would be read, and the goal's posts held theirs in memory.
         genotypes = replace(genotypes, packed=genotypes.packed.persist())
-        seconds = []
-        for _attempt in range(2):
+        seconds: list[float] = []
+        while len(seconds) < 2 and not (seconds and _left(started, limit) < 1.5 * seconds[0]):
             began = time.perf_counter()
             # The compiled kernel is one for the CPU. What comes back is in the host's memory, so the card is done.
             found = pca(genotypes, k, keep=True, kernel="numpy")
@@ -297,13 +380,15 @@ def _drawn(
     return pack(first.astype(np.uint8) + second.astype(np.uint8))
 
 
-def in_a_process(name: str, parameters: Measured) -> Measured:
+def in_a_process(name: str, parameters: Measured, limit: float = _LIMIT) -> Measured:
     """What a function of this module measures in a process of its own, which frees the card at its end."""
     call = f"bench_gpu.{name}(**json.load(sys.stdin))"
     code = f"import json, sys\nfrom tests.benchmarks import bench_gpu\nprint(json.dumps({call}))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=json.dumps(parameters), capture_output=True, text=True, timeout=_TIMEOUT
-    )
+    command = [sys.executable, "-c", code]
+    try:
+        done = subprocess.run(command, input=json.dumps(parameters), capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return {"seconds": None, "error": f"stopped after {limit:g} s"}
     if done.returncode:
         return {"seconds": None, "error": done.stderr.strip().splitlines()[-1]}
     told: Measured = json.loads(done.stdout)
@@ -343,7 +428,8 @@ def best(function: Any, times: int) -> float:
 
 def timed(function: Callable[[], Any], times: int) -> Measured:
     """The shortest of so many times, and the answer."""
-    return {"seconds": best(function, times), "answer": float(function())}
+    answers: list[Any] = []
+    return {"seconds": best(lambda: answers.append(function()), times), "answer": float(answers[-1])}
 
 
 def plain_sum(shape: list[int], chunks: list[int], **_: Any) -> Measured:
@@ -361,11 +447,17 @@ def plain_sum(shape: list[int], chunks: list[int], **_: Any) -> Measured:
 
 
 def plain_svd(shape: list[int], **_: Any) -> Measured:
-    """Return the seconds of cupy.linalg.svd of the whole matrix."""
+    """Return the seconds of an SVD of the whole matrix, which is a QR first: CuPy's gesvd alone takes minutes here."""
     import cupy
 
     x = cupy.random.RandomState(0).random_sample(tuple(shape))
-    return timed(lambda: cupy.linalg.svd(x, full_matrices=False)[1][0], 1)
+
+    def run() -> Any:
+        q, r = cupy.linalg.qr(x)
+        u, s, _vh = cupy.linalg.svd(r)
+        return (q @ u, s)[1][0]
+
+    return timed(run, 1)
 
 
 def plain_compressed(shape: list[int], chunks: list[int], k: int, **_: Any) -> Measured:
@@ -393,7 +485,7 @@ def versions() -> dict[str, str]:
 
     from workbench.hardware.sources import installed_version
 
-    names = ("dask-workbench", "dask", "distributed", "dask-cuda", "cupy-cuda13x", "rmm-cu13", "numpy")
+    names = ("dask-workbench", "dask", "distributed", "dask-cuda", "cupy-cuda13x", "rmm-cu13", "numba-cuda", "numpy")
     found = {name: installed_version(name) for name in names}
     return {"python": platform.python_version(), **{name: value for name, value in found.items() if value is not None}}
 
@@ -401,11 +493,14 @@ def versions() -> dict[str, str]:
 def lines(found: Measured) -> list[str]:
     """Everything for a person."""
     card = found["limits"]
-    copying, multiplying = (card[name] / 1e12 for name in ("bytes_per_second", "float64_per_second"))
-    told = [
-        f"{', '.join(found['devices'])}, {found['date']}, part {found['part']:g} of the posts' sizes",
-        f"copies {copying:.2f} TB/s, multiplies {multiplying:.1f} Tflop/s",
-    ]
+    told = [f"{', '.join(found['devices'])}, {found['date']}, part {found['part']:g} of the posts' sizes"]
+    if "error" in card:
+        told.append(f"what the card reaches is not known: {card['error']}")
+    else:
+        copying, multiplying = (card[name] / 1e12 for name in ("bytes_per_second", "float64_per_second"))
+        told.append(f"copies {copying:.2f} TB/s, multiplies {multiplying:.1f} Tflop/s")
+    ended = sum(not failed(each) for each in found["experiments"])
+    told.append(f"{ended} of {len(found['experiments'])} experiments ended well")
     return told + [line for each in found["experiments"] for line in lines_of(each)]
 
 
@@ -417,8 +512,11 @@ def lines_of(each: Measured) -> list[str]:
         return [head + f"failed: {each['error']}"]
     parts = [f"{each['seconds']:.2f} s"]
     parts += [f"the post {seconds:g} s on {what}" for what, seconds in each["post"].items()]
-    if isinstance(each["plain"], dict) and each["plain"].get("seconds"):
-        parts.append(f"plain CuPy {each['plain']['seconds']:.2f} s")
+    if isinstance(each["plain"], dict):
+        plain = each["plain"]
+        parts.append(
+            "plain CuPy " + (f"failed: {plain['error']}" if plain["seconds"] is None else f"{plain['seconds']:.2f} s")
+        )
     shares = {"of_bandwidth": "of the bandwidth", "of_peak": "of the peak"}
     parts += [f"{100 * each[name]:.0f} % {words}" for name, words in shares.items() if name in each]
     check = "" if each["check"] is None or each["check"]["passed"] else f"  The check failed: {each['check']['what']}"
