@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask
 import dask.array as da
+from dask.callbacks import Callback
 from distributed import Client, LocalCluster
 
 from workbench import remote
+from workbench.linalg import svd_compressed
+from workbench.linalg.keys import pass_in
 from workbench.runs.counting import progress_of
 from workbench.travelling import Travelling
 
@@ -38,6 +42,22 @@ def test_tasks_of_one_name_are_counted_for_the_client_that_wants_them() -> None:
         assert _counted(one) == alone
         assert _counted(other)[1] > 20
         assert few.status == many.status == "finished"
+
+
+def test_the_number_of_a_pass_is_in_the_names_of_its_tasks() -> None:
+    names = set()
+
+    def note(key: Any, *_: Any) -> None:
+        names.add(key[0] if isinstance(key, tuple) else key)
+
+    x = da.random.default_rng(0).random((800, 300), chunks=(200, 300))
+    with dask.config.set(scheduler="synchronous"), Callback(pretask=note):
+        found = svd_compressed(x, 3, tol=1e-6)
+    for begun in (1, found.certificate.passes):
+        counts = [(name, "a-pass", 1, 1) for name in names if pass_in(name) <= begun]
+        assert progress_of(counts).passes == begun
+    assert found.certificate.passes > 2
+    assert not any(map(pass_in, ("multiply-pass-4", "add-" + 32 * "a", "x-pass-4-5")))
 
 
 def test_who_has_computed_nothing_has_no_tasks() -> None:

@@ -203,6 +203,43 @@ def test_what_comes_of_simulated_gpus_is_marked_in_every_face(capsys):
     assert not on_cores.simulated
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_no_bar_goes_backwards_while_tasks_are_added(seed):
+    from rich import progress as rich
+
+    from workbench.panels.runs import _progress as in_panel
+    from workbench.runs.store import Count, Progress, Run
+    from workbench.server.views import _progress as in_sidebar
+    from workbench.terminal import progress as in_terminal
+
+    chance, told = random.Random(seed), Progress()
+    counts = dict.fromkeys("ab", Count())
+    run = Run(id="r", workload="array_sum", cluster="c", status="running")
+    bar = rich.Progress(disable=True)
+    shares = {"panel": [], "sidebar": [], "terminal": []}
+    with in_terminal(run, bar) as on_change:
+        for _ in range(40):
+            name = chance.choice("ab")
+            total = counts[name].total + (chance.random() < 0.1) * chance.randrange(9)
+            counts[name] = Count(done=chance.randint(counts[name].done, total), total=total)
+            done, total = (sum(getattr(each, what) for each in counts.values()) for what in ("done", "total"))
+            told = Progress(done=done, total=total, by_name=dict(counts)).after(told)
+            shown = run.model_copy(update={"progress": told})
+            on_change(shown)
+            assert bar.tasks[0].fields["words"] == (told.words() if total else "")
+            shares["terminal"].append([bar.tasks[0].percentage] if bar.tasks[0].total else [])
+            for face, text in (("panel", in_panel(shown)), ("sidebar", in_sidebar(shown.model_dump(mode="json")))):
+                assert not total or told.words() in text
+                shares[face].append([float(each) for each in re.findall(r"width: ([0-9.]+)%", text)])
+    for drawn in shares.values():
+        held = [0.0]
+        for now in drawn:
+            assert all(share >= before for share, before in zip(now, held, strict=False))
+            # A bar that is taken away because nobody knows the total stays away.
+            held = now or ([math.inf] if any(held) else held)
+        assert any(drawn)
+
+
 def test_progress_of_several_passes_names_no_total_that_grows_and_no_number_of_passes_that_is_guessed():
     from workbench.panels.runs import _progress as in_panel
     from workbench.runs.store import Progress, Run
@@ -212,11 +249,12 @@ def test_progress_of_several_passes_names_no_total_that_grows_and_no_number_of_p
     found = Session().needs("compressed_svd", {"size": "64MiB", "method": "workbench"})
     assert "at most 25 times, until the accuracy" in found.sentence
     run = Run(id="r", workload="compressed_svd", cluster="c", status="running", needs=found.needs)
-    for done, total in ((303, 312), (572, 636)):
-        shown = run.model_copy(update={"progress": Progress(done=done, total=total)})
+    for done, total, passes in ((303, 312, 0), (572, 636, 4)):
+        told = Progress(done=done, total=total, passes=passes, more=True)
+        shown = run.model_copy(update={"progress": told})
         for text in (in_panel(shown), in_sidebar(shown.model_dump(mode="json"))):
-            assert f"{done} tasks done, more come with each pass" in text
+            assert f"{'pass 4: ' if passes else ''}{done} tasks done, more come" in text
             assert str(total) not in text
-    once = run.model_copy(update={"needs": {"n_rounds": 1}, "progress": Progress(done=1, total=4)})
+    once = run.model_copy(update={"progress": Progress(done=1, total=4)})
     assert "1 of 4" in in_panel(once)
     assert "1 of 4" in in_sidebar(once.model_dump(mode="json"))

@@ -162,7 +162,7 @@ def test_what_counts_names_its_unit_wherever_progress_is_shown(
         on_change(run.model_copy(update={"progress": Progress(done=1, total=3, unit="measurements")}))
     assert "measurements" in capsys.readouterr().err
     terminal.show_run(run.model_copy(update={"progress": Progress(done=1, total=3, unit="measurements")}))
-    assert "Measurements" in capsys.readouterr().out
+    assert "1 of 3 measurements" in capsys.readouterr().out
 
 
 def test_only_a_sweep_of_this_machine_counts(data_folder: Path) -> None:

@@ -11,7 +11,7 @@ from dask.utils import format_bytes
 from rich.columns import Columns
 from rich.console import Console
 from rich.padding import Padding
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -241,7 +241,7 @@ def show_run(run: Run) -> None:
     if run.beside_text is not None:
         about["Text"] = run.beside_text
     if run.seconds is None and run.progress.total:
-        about[run.progress.unit.capitalize()] = f"{run.progress.done} of {run.progress.total}"
+        about["Progress"] = run.progress.words()
     if run.diagnosis is not None:
         about |= _diagnosis(run.diagnosis)
     if run.energy is not None:
@@ -345,14 +345,16 @@ def stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None]]:
 
 
 @contextlib.contextmanager
-def progress(run: Run) -> Iterator[Callable[[Run], None]]:
+def progress(run: Run, on: Progress | None = None) -> Iterator[Callable[[Run], None]]:
     """Show the progress of a run on stderr until the block ends; call what is given with the run when it changes."""
-    with _bar() as bar:
-        shown = bar.add_task(f"{run.workload} on {run.cluster}", total=None, unit=run.progress.unit)
+    with on or _bar() as bar:
+        shown = bar.add_task(f"{run.workload} on {run.cluster}", total=None, words="")
 
         def on_change(changed: Run) -> None:
             told = changed.progress
-            bar.update(shown, total=told.total or None, completed=told.done if told.total else 0, unit=told.unit)
+            known = bool(told.total) and not told.more
+            bar.update(shown, completed=told.done if known else 0, words=told.words() if told.total else "")
+            bar.tasks[0].total = told.total if known else None  # `update` takes None for: as before
 
         yield on_change
 
@@ -361,11 +363,12 @@ def progress(run: Run) -> Iterator[Callable[[Run], None]]:
 def comparison_progress(comparison: Comparison) -> Iterator[Callable[[Comparison], None]]:
     """Show how far a comparison is, as `progress` does for a run."""
     with _bar() as bar:
-        shown = bar.add_task(comparison.workload, total=comparison.total, unit="runs")
+        shown = bar.add_task(comparison.workload, total=comparison.total, words="")
 
         def on_change(changed: Comparison) -> None:
             words = changed.now or changed.stage or changed.workload
-            bar.update(shown, description=words, completed=changed.done, total=changed.total)
+            done = f"{changed.done} of {changed.total} runs"
+            bar.update(shown, description=words, completed=changed.done, total=changed.total, words=done)
 
         yield on_change
 
@@ -375,8 +378,7 @@ def _bar() -> Progress:
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}"),
+        TextColumn("{task.fields[words]}", style="green"),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,

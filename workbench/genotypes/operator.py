@@ -21,6 +21,7 @@ from workbench.genotypes.scaling import Rule, squares
 from workbench.genotypes.values import Genotypes
 from workbench.linalg.blocks import beside, host, row_blocks, slices
 from workbench.linalg.compressed import free_memory
+from workbench.linalg.keys import in_pass
 from workbench.linalg.passes import GRAPH_BYTES, reduced
 from workbench.travelling import cluster_client
 
@@ -151,7 +152,9 @@ class GenotypeOperator:
         self._single_now = single
         task = _Reading(self.kernel, self.rule, self.shape[1], with_triangle, first)
         narrow = Narrow.of(q, single)
-        sums: Sums = reduced("genotypes", self.packed, task, narrow, _added, [(each,) for each in self._more])
+        sums: Sums = reduced(
+            in_pass("genotypes", self.passes), self.packed, task, narrow, _added, [(each,) for each in self._more]
+        )
         if first:
             self._learn(sums.learned)
         return sums

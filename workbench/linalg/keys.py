@@ -14,6 +14,7 @@ lasting
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Any
 
@@ -23,6 +24,17 @@ from dask.base import tokenize
 def fresh(what: str) -> str:
     """A name for tasks of this call alone."""
     return f"{what}-{uuid.uuid4().hex}"
+
+
+def in_pass(what: str, number: int) -> str:
+    """What the tasks are called that go through all of an array for the `number`-th time."""
+    return f"{what}-pass-{number}"
+
+
+def pass_in(name: str) -> int:
+    """The number of the pass that `fresh(in_pass(…))` named, 0 where it is the name of something else."""
+    found = re.fullmatch(r".*-pass-(\d+)-[0-9a-f]{32}", name)
+    return int(found[1]) if found else 0
 
 
 def lasting(what: str, *inputs: Any) -> str:

@@ -22,7 +22,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from workbench.linalg import blocks
 from workbench.linalg.blocks import beside, host, namespace
-from workbench.linalg.keys import fresh, lasting
+from workbench.linalg.keys import fresh, in_pass, lasting
 from workbench.travelling import cluster_client
 
 Matrix = np.ndarray[Any, Any]
@@ -181,7 +181,7 @@ class DaskOperator:
 
     def _reduced(self, what: str, task: Callable[..., Any], q: Matrix, add: Callable[[list[Any]], Any]) -> Any:
         starts = np.cumsum([0, *self.a.chunks[0][:-1]])
-        return reduced(what, self.a, task, q, add, [(int(each),) for each in starts])
+        return reduced(in_pass(what, self.passes), self.a, task, q, add, [(int(each),) for each in starts])
 
     def projected(self, v: Matrix) -> Any:
         """Ã v as a lazy Dask array: the array is gone through once more when it is computed."""

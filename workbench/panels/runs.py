@@ -130,13 +130,12 @@ def _described(run: Run) -> str:
 
 def _progress(run: Run) -> str:
     so_far = "" if run.started is None else f", {time.time() - run.started:.0f} s"
-    total = run.progress.total
-    if ((run.needs or {}).get("n_rounds") or 1) > 1 and total:
-        # Each pass adds its tasks when it begins: a share of those that are known would go backwards.
-        return sentence(f"{run.progress.done} {run.progress.unit} done, more come with each pass{so_far}")
-    label = f"{run.progress.done} of {total} {run.progress.unit}{so_far}" if total else f"{run.status} …"
+    told = run.progress
+    label = f"{told.words()}{so_far}" if told.total else f"{run.status} …"
+    if told.more:
+        return sentence(label)
     parts = "".join(bar(count.done, count.total, f"{name} {count.done}/{count.total}") for name, count in _kinds(run))
-    return bar(run.progress.done, total, label) + (folded("By kind", parts) if parts else "")
+    return bar(told.done, told.total, label) + (folded("By kind", parts) if parts else "")
 
 
 def _kinds(run: Run) -> list[tuple[str, Any]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from workbench.linalg.keys import pass_in
 from workbench.runs.store import Count, Progress
 
 GroupCount = tuple[str, str, int, int]
@@ -28,10 +29,11 @@ def progress_of(counts: Sequence[GroupCount]) -> Progress:
         done=sum(count.done for count in by_name.values()),
         total=sum(count.total for count in by_name.values()),
         by_name=by_name,
+        passes=max((pass_in(group) for group, _, _, _ in counts), default=0),
     )
 
 
 def finished(progress: Progress) -> Progress:
     """`progress` of a computation that is known to have ended well, whenever it was last counted."""
     by_name = {name: Count(done=count.total, total=count.total) for name, count in progress.by_name.items()}
-    return progress.model_copy(update={"done": progress.total, "by_name": by_name})
+    return progress.model_copy(update={"done": progress.total, "by_name": by_name, "more": False})

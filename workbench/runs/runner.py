@@ -296,18 +296,21 @@ class _Counter:
         self._run = run
         # A group whose tasks are all forgotten is no longer told of by the scheduler, but it was done.
         self._seen: dict[str, GroupCount] = {}
+        # A workload of several passes makes the graph of each when the one before has ended.
+        self._counted = Progress(more=((run.needs or {}).get("n_rounds") or 1) > 1)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
 
     @property
     def progress(self) -> Progress:
         """What was counted last."""
-        return progress_of(list(self._seen.values())).model_copy(update={"stage": self.stage})
+        return self._counted.model_copy(update={"stage": self.stage})
 
     def count(self) -> None:
         """Ask the scheduler."""
         counts = self._client.run_on_scheduler(Travelling(remote.group_counts), self._client.id)
         self._seen.update({group[0]: group for group in counts})
+        self._counted = progress_of(list(self._seen.values())).after(self._counted)
 
     def _watch(self) -> None:
         before = None

@@ -66,6 +66,23 @@ class Progress(Count):
     by_name: dict[str, Count] = {}
     stage: Literal["building", "computing", "checking"] | None = None
     """What a run that goes on is doing; None before and after."""
+    more: bool = False
+    """Whether more tasks come than are known, so that a bar of these would go backwards."""
+    passes: Number = 0
+    """Passes over the array that have begun, where their tasks tell."""
+
+    def after(self, before: Progress) -> Progress:
+        """The same, told whether more tasks came since `before`."""
+        kinds = ((count, before.by_name.get(name, Count())) for name, count in self.by_name.items())
+        fell = any(now.done * then.total < then.done * now.total for now, then in ((self, before), *kinds))
+        return self.model_copy(update={"more": before.more or fell})
+
+    def words(self) -> str:
+        """How far it is: '303 of 312 tasks', or where more tasks come, 'pass 4: 572 tasks done, more come'."""
+        if not self.more:
+            return f"{self.done:,} of {self.total:,} {self.unit}"
+        begun = f"pass {self.passes}: " if self.passes else ""
+        return f"{begun}{self.done:,} {self.unit} done, more come"
 
 
 class Check(BaseModel):

@@ -213,7 +213,7 @@ class Watching:
             self._n_tasks += int((computed & tasks.own).sum())
             self._n_of_others += int((computed & ~tasks.own).sum())
         if batch.progress is not None:
-            self._progress = _progress(batch.progress.counts)
+            self._progress = _progress(batch.progress.counts).after(self._progress)
         if self._on_batch is not None:
             self._on_batch(batch)
 

@@ -31,7 +31,7 @@ from workbench.figures.markup import (
 from workbench.hardware.sampling import NO_DRIVER
 from workbench.runs.forecasting.forecast import span
 from workbench.runs.forecasting.machines import cost_text
-from workbench.runs.store import SIMULATED, Energy
+from workbench.runs.store import SIMULATED, Energy, Progress
 from workbench.server import run_pages
 from workbench.server.answers import API, LATEST_RUNS, run_answer
 from workbench.threads import in_thread
@@ -241,14 +241,10 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
 
 
 def _progress(run: dict[str, Any]) -> str:
-    progress = run["progress"] or {}
-    done, total = progress.get("done", 0), progress.get("total", 0)
+    progress = Progress.model_validate(run["progress"] or {})
     elapsed = f" · {whole_duration(time.time() - run['started'])}" if run["started"] else ""
-    if ((run.get("needs") or {}).get("n_rounds") or 1) > 1 and total:
-        # Each pass adds its tasks when it begins: a share of those that are known would go backwards.
-        return paragraph(f"{done:,} tasks done, more come with each pass{elapsed}")
-    text = f"{done:,} of {total:,}{elapsed}" if total else "building the graph …"
-    return meter("Tasks done", done, total, text)
+    text = f"{progress.words()}{elapsed}" if progress.total else "building the graph …"
+    return paragraph(text) if progress.more else meter("Tasks done", progress.done, progress.total, text)
 
 
 def _outcome(run: dict[str, Any]) -> str:
