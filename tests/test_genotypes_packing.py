@@ -153,14 +153,3 @@ def test_genotypes_whose_parts_do_not_fit_are_refused() -> None:
         Genotypes(packed.astype("i4"), COUNTS, np.arange(12).astype(str))
     with pytest.raises(BadInputError, match="'sex' has 2 values for 12"):
         Genotypes(packed, COUNTS, np.arange(12).astype(str), sample_table={"sex": np.zeros(2)})
-
-
-@pytest.mark.gpu
-def test_blocks_of_cupy_are_packed_where_they_lie() -> None:
-    cupy = pytest.importorskip("cupy", reason="needs cupy and a GPU")
-    counts = _counts(1000, 1001, "i1")
-    counts[::7, 3] = -1
-    packed = pack(cupy.asarray(counts))
-    assert isinstance(packed, cupy.ndarray)
-    np.testing.assert_array_equal(packed.get(), pack(counts))
-    np.testing.assert_array_equal(unpack(packed, 1001, PLINK).get(), unpack(pack(counts), 1001, PLINK))

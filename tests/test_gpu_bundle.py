@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests import simulated
 from tests.benchmarks import bench_gpu
 from tests.gpu import bundle
 from tests.test_backend import STANDIN
@@ -182,6 +184,17 @@ def test_components_of_packed_genotypes_are_found_where_they_lie(monkeypatch: py
     np.testing.assert_allclose(found["singular_values"], expected[:3], rtol=1e-3)
     # Four populations apart: three components, and then the noise.
     assert expected[2] > 1.5 * expected[3]
+
+
+@pytest.mark.skipif(cuda.problem() is None, reason="There is a GPU here.")
+def test_where_there_is_a_gpu_a_missing_package_fails_its_tests(simulated_nvml: Any, tmp_path: Path) -> None:
+    env = simulated.computing({**os.environ, "LD_LIBRARY_PATH": ""}, tmp_path)
+    # Without the stand-in, so that nothing here is CuPy.
+    env["PYTHONPATH"] = str(bundle.ROOT)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "packed_where", "tests/gpu"]
+    done = subprocess.run(command, cwd=bundle.ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout
+    assert "There is a GPU here, and these tests can't use it without cupy" in done.stdout
 
 
 @pytest.mark.skipif(cuda.problem() is None, reason="There is a GPU here.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,26 @@ import pytest
 
 from tests.conftest import using_data_folder
 from workbench.clusters import cuda
-from workbench.hardware.sources import installed_version
+
+NEEDED = ("cupy", "dask_cuda", "numba_cuda", "rmm")
+"""What the extra for CUDA brings, as it is imported."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip all of them where there is no device, and say why."""
-    here = [item for item in items if Path(__file__).parent in item.path.parents]
     problem = cuda.problem()
-    missing = next((name for name in ("dask-cuda", "rmm-cu13") if installed_version(name) is None), None)
-    for item in here:
-        item.add_marker(pytest.mark.gpu)
-        if problem is not None:
-            item.add_marker(pytest.mark.skip(reason=f"These tests need a real NVIDIA GPU: {problem}."))
-        elif missing is not None:
-            item.add_marker(pytest.mark.skip(reason=f"These tests need {missing}, which isn't installed."))
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.gpu)
+            if problem is not None:
+                item.add_marker(pytest.mark.skip(reason=f"These tests need a real NVIDIA GPU: {problem}."))
+
+
+def pytest_runtest_setup() -> None:
+    """Fail each of them where there is a device and a package is missing: skipped, nobody would notice."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.fail(f"There is a GPU here, and these tests can't use it without {', '.join(missing)}.", pytrace=False)
 
 
 @pytest.fixture(scope="session")

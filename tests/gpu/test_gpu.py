@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks import bench_gpu
-from workbench.genotypes import pca, unpack
+from workbench.genotypes import PLINK, pack, pca, unpack
 from workbench.runs import store
 from workbench.runs.submit import finish, submit
 from workbench.workloads import template
@@ -202,7 +202,8 @@ def _used() -> int:
 
 
 def test_components_of_packed_genotypes_are_those_of_numpy() -> None:
-    cupy = pytest.importorskip("cupy", reason="needs CuPy in the process of the tests")
+    import cupy
+
     with dask.config.set(scheduler="threads"):
         genotypes = bench_gpu.packed_genotypes("cupy", 20_000, 1_000, n_populations=6)
         genotypes = replace(genotypes, packed=genotypes.packed.persist())
@@ -216,3 +217,14 @@ def test_components_of_packed_genotypes_are_those_of_numpy() -> None:
     scaled = (counts - 2 * frequency)[varies] / np.sqrt(frequency * (1 - frequency))[varies]
     expected = np.sqrt(np.linalg.eigvalsh(scaled.T @ scaled)[:-6:-1])
     np.testing.assert_allclose(found.singular_values, expected, rtol=1e-3)
+
+
+def test_blocks_of_cupy_are_packed_where_they_lie() -> None:
+    import cupy
+
+    counts = np.random.default_rng(0).integers(0, 3, size=(1000, 1001), dtype="i1")
+    counts[::7, 3] = -1
+    packed = pack(cupy.asarray(counts))
+    assert isinstance(packed, cupy.ndarray)
+    np.testing.assert_array_equal(packed.get(), pack(counts))
+    np.testing.assert_array_equal(unpack(packed, 1001, PLINK).get(), unpack(pack(counts), 1001, PLINK))
