@@ -49,6 +49,34 @@ def device_client() -> Iterator[Any]:
         process.wait(timeout=20)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_sum_that_stores_nothing_is_made_on_devices_and_is_the_same_whatever_its_blocks(
+    device_client: Any, dtype: str
+) -> None:
+    answers = []
+    for chunks in ([1001, 703], [301, 203]):
+        chosen, given = template("array_sum"), {"shape": [1001, 703], "generator": "fused", "dtype": dtype, "seed": 7}
+        with backend.on_workers():
+            checked = chosen.validate({**given, "chunks": chunks}, threads=2)
+            summary, check = chosen.compute(checked, device_client)
+            value = device_client.compute(chosen.build(checked)["value"])
+            assert device_client.submit(kind_of, value).result() == "standin"
+            mean, mean_check = template("array_mean").compute(checked, device_client)
+        assert check.passed, check.what
+        assert mean_check.passed, mean_check.what
+        assert mean["value"] == pytest.approx(summary["value"] / (501 * 352), rel=1e-6)
+        answers.append(summary["value"])
+    assert answers[0] == pytest.approx(answers[1], rel=1e-6 if dtype == "float32" else 1e-13)
+
+
+def test_a_sum_that_stores_nothing_is_refused_where_there_are_no_gpus() -> None:
+    chosen, given = template("array_sum"), {"shape": [400, 400], "generator": "fused"}
+    with pytest.raises(BadInputError, match=r"generator of array_sum is 'fused', which is for GPUs\. Give tiles"):
+        chosen.validate(given, threads=2)
+    with pytest.raises(BadInputError, match=r"generator=fused\) is for GPUs: array.backend is not 'cupy'"):
+        chosen.compute(chosen.validate(given))
+
+
 def kind_of(block: Any) -> str:
     return type(block).__module__
 

@@ -154,6 +154,20 @@ def test_in_what_a_run_differs_from_the_text_is_said() -> None:
         "dtype float32, not float64",
         "generator tiles, not RandomState",
     )
+    fused = {"preset": "post", "generator": "fused"}
+    around = {"memory": 2**36, "threads": 1, "on_gpu": True}
+    checked = chosen.validate(fused, **around)
+    assert machines.text(chosen, checked, around).differs == (
+        "generator fused, not RandomState: every number is made, and none is stored",
+    )
+    assert checked.notes == (
+        "Every number is made in a register and added up; none is stored.",
+        "Fewer blocks cost nothing, as they are not stored: chunks=50000 takes least time.",
+    )
+    assert chosen.needs(checked).held_per_worker == 20 * 2**20
+    large = chosen.validate({**fused, "chunks": "auto"}, **around)
+    assert large.resolved["chunks"] == [50_000, 50_000]
+    assert large.notes[1].endswith("nothing of a block is stored, and each is a task.")
     assert machines.text(chosen, chosen.validate({"preset": "post"}), {}).differs == ()
     spec = ClusterSpec(n_workers=1, threads_per_worker=2, memory_limit=2**30)
     run = Run(id="a", workload="array_sum", cluster="c", status="done", seconds=142.3, spec=spec, text=text)

@@ -20,13 +20,12 @@ def random_normal(
 def sum_in_tiles(
     shape: tuple[int, int], chunks: int | tuple[int, int] | str, dtype: str, seed: int, generator: str
 ) -> da.Array:
-    """Sum of every other row and column of such numbers plus 1, each tile of which is used while it is in the cache."""
+    """Sum of every other row and column of such numbers plus 1, which go no further than the cache, or a register."""
     from workbench.workloads.generators import sum_every_other
 
     blocks = da.core.normalize_chunks(chunks, shape, dtype=dtype)
-    return sum_every_other(
-        10, 1, chunks=blocks, dtype=dtype, seed=seed, engine="numpy" if generator == "tiles" else "fast"
-    )
+    engine = {"tiles": "numpy", "fast": "fast", "fused": "device"}[generator]
+    return sum_every_other(10, 1, chunks=blocks, dtype=dtype, seed=seed, engine=engine)
 
 
 def array_sum(
@@ -41,9 +40,9 @@ def array_sum(
     The elements of x are normal with mean 10 and standard deviation 1. Each block is made, worked on and forgotten,
     so an array much larger than memory is no trouble. From the post "GPU Dask Arrays, first steps" (2019), whose code
     is that with generator=RandomState; tiles and fast make and add up the same kind of numbers without leaving the
-    cache.
+    cache, and fused on GPUs without storing any.
     """
-    if generator in ("tiles", "fast"):
+    if generator in ("tiles", "fast", "fused"):
         return sum_in_tiles(shape, chunks, dtype, seed, generator)
     x = random_normal(shape, chunks, dtype, seed, generator)
     return (x + 1)[::2, ::2].sum()
@@ -61,7 +60,7 @@ def array_mean(
     The same as array_sum with a mean in place of the sum, which the post "GPU Dask Arrays, first steps" (2019) found
     broken on GPUs.
     """
-    if generator in ("tiles", "fast"):
+    if generator in ("tiles", "fast", "fused"):
         return sum_in_tiles(shape, chunks, dtype, seed, generator) / (-(-shape[0] // 2) * -(-shape[1] // 2))
     x = random_normal(shape, chunks, dtype, seed, generator)
     return (x + 1)[::2, ::2].mean()

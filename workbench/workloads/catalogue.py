@@ -43,28 +43,44 @@ def _random_array(
     return {"shape": shape, "chunks": chunks, **rest}, notes
 
 
-_BLOCKS_OF: dict[str, dict[str, int]] = {
+_LARGE_SIDE = 50_000
+_NOT_STORED = "nothing of a block is stored, and each is a task."
+_IN_TILES = f"whole tiles of {TILE} × {TILE}, only one of which is in a thread's memory at a time."
+_BLOCKS_OF: dict[str, dict[str, Any]] = {
     # Measured with two threads in November 2026: 1000 × 1000 were half as quick again as 4000 × 4000.
     "default_rng": {"block_bytes": 8_000_000},
     # Nothing but a tile is in memory, so blocks are as large as a thousandth of a second of scheduling doesn't show in.
-    "tiles": {"block_bytes": 128 * 2**20, "multiple": TILE},
-    "fast": {"block_bytes": 512 * 2**20, "multiple": TILE},
+    "tiles": {"block_bytes": 128 * 2**20, "multiple": TILE, "reason": _IN_TILES},
+    "fast": {"block_bytes": 512 * 2**20, "multiple": TILE, "reason": _IN_TILES},
+    # A GPU makes and adds up about 3e11 numbers a second, by estimate, and Dask spends a millisecond on a task.
+    "fused": {"block_bytes": 8 * _LARGE_SIDE**2, "multiple": 4, "reason": _NOT_STORED},
     "RandomState": {},
 }
 
 
 def _summed(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings, *, workload: str) -> Resolution:
-    """Blocks that suit the generator, which on GPUs is CuPy's RandomState whatever was asked for."""
+    """Blocks that suit the generator, which on GPUs is CuPy's RandomState or a kernel of ours."""
     generator: str = values["generator"]
     told: tuple[str, ...] = ()
-    if generator != "RandomState" and on_gpu(around):
-        told = (f"GPUs make the numbers with CuPy's RandomState: generator={generator} is for processors.",)
+    if generator == "fused":
+        told = ("Every number is made in a register and added up; none is stored.",)
+        if around.threads is not None and not on_gpu(around):
+            raise BadParameterError(
+                f"generator of {workload} is 'fused', which is for GPUs. Give tiles or fast, or use a cluster on GPUs.",
+                "generator",
+            )
+    elif generator != "RandomState" and on_gpu(around):
+        told = (
+            f"GPUs make the numbers with CuPy's RandomState: generator={generator} is for processors, fused for GPUs.",
+        )
         generator = "RandomState"
     elif generator == "fast" and (reason := fast_reason()):
         raise BadParameterError(
             f"generator of {workload} is 'fast'. Give tiles, or install numba: {reason}", "generator"
         )
     layout = _random_array(values, given, around, workload=workload, layout="square", **_BLOCKS_OF[generator])
+    if generator == "fused" and max(layout[0]["chunks"]) < _LARGE_SIDE < min(layout[0]["shape"]):
+        told = (*told, f"Fewer blocks cost nothing, as they are not stored: chunks={_LARGE_SIDE} takes least time.")
     return layout[0] | {"generator": generator}, (*told, *layout[1])
 
 

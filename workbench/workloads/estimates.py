@@ -23,8 +23,10 @@ from workbench.workloads.values import Needs
 
 Work = dict[str, float]
 
-_TILED = ("tiles", "fast")
-"""Generators that add up their numbers in the processor's cache; kinds of work as well."""
+_TILED = ("tiles", "fast", "fused")
+"""Generators that add up their numbers in the processor's cache or in registers; kinds of work as well."""
+_PARTIAL_SUMS = 20 * 2**20
+"""Bytes on a GPU of the sums of a block's threads, and of what their sum takes."""
 
 _QR_COLUMNS = (20, 100, 400)
 _EXACT_COLUMNS = 64
@@ -108,7 +110,8 @@ def streaming_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs
 
 def _tiled_sum(x: _Matrix, generator: str, threads_per_worker: int) -> Needs:
     # The tile as it is made and as it is asked for, and what is added up of it.
-    held = 5 * TILE**2 * 8 // 2 * threads_per_worker
+    fused, tile = generator == "fused", 5 * TILE**2 * 8 // 2
+    held = (_PARTIAL_SUMS if fused else tile) * threads_per_worker
     return Needs(
         input_bytes=x.n_bytes,
         output_bytes=x.dtype.itemsize,
@@ -119,8 +122,9 @@ def _tiled_sum(x: _Matrix, generator: str, threads_per_worker: int) -> Needs:
         kept=0,
         n_tasks=_several(1.2, x.n_blocks),
         n_blocks=x.n_blocks,
-        work={generator: x.elements},
-        sentence=f"Makes {format_bytes(x.n_bytes)} in one pass, and never holds more of it than a tile: "
+        work={} if fused else {generator: x.elements},
+        sentence=f"Makes {format_bytes(x.n_bytes)} in one pass, and "
+        f"{'stores none of it' if fused else 'never holds more of it than a tile'}: "
         f"{format_bytes(held)} in a worker at a time is enough.",
     )
 

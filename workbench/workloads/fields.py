@@ -90,12 +90,12 @@ MatrixType = Annotated[
 ]
 
 Generator = Annotated[
-    Literal["default_rng", "RandomState", "tiles", "fast"],
+    Literal["default_rng", "RandomState", "tiles", "fast", "fused"],
     Words(
-        allowed="default_rng, RandomState, tiles or fast",
+        allowed="default_rng, RandomState, tiles, fast or fused",
         description="Who makes the random numbers. RandomState: as the post, slow. default_rng: NumPy's present one. "
         "tiles: NumPy's quickest, used tile by tile while it is in the cache. fast: the same, compiled by numba. GPUs "
-        "have RandomState only.",
+        "have RandomState, and fused: made and added up in registers, none is stored.",
     ),
 ]
 

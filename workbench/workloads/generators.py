@@ -8,9 +8,11 @@ numbers follow from the seed and the tile's place, so the array is the same for 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal
 
+import dask
 import dask.array as da
 import numpy as np
 
@@ -21,6 +23,9 @@ TILE = 256
 
 Engine = Literal["numpy", "fast"]
 """Who makes the numbers: NumPy's SFC64, or xoshiro256++ compiled by numba, which is several times as fast."""
+
+_DEVICE_GRID = (4, 512)
+"""Blocks of threads for a sum, along columns and rows: more than any device runs at once, and 8 MB of partial sums."""
 
 Chunks = tuple[tuple[int, ...], tuple[int, ...]]
 """Lengths of the blocks along both axes."""
@@ -56,13 +61,18 @@ def normal(
 
 
 def sum_every_other(
-    loc: float, scale: float, *, chunks: Chunks, dtype: str = "float64", seed: int = 0, engine: Engine = "numpy"
+    loc: float, scale: float, *, chunks: Chunks, dtype: str = "float64", seed: int = 0, engine: str = "numpy"
 ) -> da.Array:
     """Sum of `(normal(loc, scale, …) + 1)[::2, ::2]`, for which each tile is used while it is in the cache.
 
-    Every element is made and stored, those that the sum leaves out too. Raises BadInputError as `normal` does.
+    Every element is made and stored, those that the sum leaves out too. The engine "device" makes all of them on GPUs
+    (Philox4x32-10 and Box–Muller), other ones for float32 than for float64, and adds them up without storing any.
+    Raises BadInputError as `normal` does, and for that engine where array.backend isn't "cupy".
     """
-    _require(engine)
+    if engine != "device":
+        _require(engine)
+    elif dask.config.get("array.backend", "numpy") != "cupy":
+        raise BadInputError("The engine 'device' (generator=fused) is for GPUs: array.backend is not 'cupy' here.")
     sums = da.map_blocks(
         _sum_of_block,
         chunks=tuple((1,) * len(lengths) for lengths in chunks),
@@ -116,9 +126,16 @@ def _sum_of_block(
     kind: str,
     seed: int,
     engine: str,
-) -> np.ndarray[Any, Any]:
+) -> Any:
     i, j = block_info[None]["chunk-location"]
     (top, bottom), (left, right) = edges[0][i : i + 2], edges[1][j : j + 2]
+    if engine == "device":
+        from workbench.linalg.cuda import THREADS, kernel
+
+        sums = import_module("cupy").empty((THREADS * _DEVICE_GRID[0] * _DEVICE_GRID[1], 2))
+        parameters = (top, bottom, left, right, float(loc), float(scale), seed, sums)
+        kernel(f"sum_{kind}")(_DEVICE_GRID, (THREADS,), parameters)
+        return sums[:, 0].sum().reshape(1, 1)
     fill, tile = _filler(engine, seed, loc, scale), np.empty((TILE, TILE), kind)
     add_up = _adder(engine)
     total = 0.0

@@ -185,4 +185,5 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str
 
 def _other(name: str, theirs: Any, ours: Any) -> str:
     text = [str(value).lower() if isinstance(value, bool) else str(value) for value in (ours, theirs)]
-    return f"{name} {text[0]}, not {text[1]}"
+    told = f"{name} {text[0]}, not {text[1]}"
+    return f"{told}: every number is made, and none is stored" if (name, ours) == ("generator", "fused") else told

@@ -47,6 +47,8 @@ class Wish:
     """Of which the sides of a block are multiples."""
     turned: bool = False
     """Rows and columns are given here the other way round than the person knows them."""
+    reason: str | None = None
+    """Why blocks are as large as they are, where it isn't that they were quickest when measured."""
 
 
 def shape_of(wish: Wish, values: Mapping[str, Any], given: Mapping[str, Any], around: Surroundings) -> tuple[int, int]:
@@ -219,8 +221,8 @@ def _reason(wish: Wish, n_bytes: int, count: int) -> str:
     good = format_bytes(wish.block_bytes)
     if count == 1:
         return "the array is small."
-    if wish.multiple > 1:
-        return f"whole tiles of {wish.multiple} × {wish.multiple}, only one of which is in a thread's memory at a time."
+    if wish.reason is not None:
+        return wish.reason
     if n_bytes < wish.block_bytes / 2:
         return f"smaller than the {good} that were quickest when measured, so that every thread gets several."
     if n_bytes > wish.block_bytes * 2:

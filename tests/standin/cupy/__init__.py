@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import on_host
 
 from . import random
 
@@ -132,6 +133,16 @@ def asarray(value: Any, dtype: Any = None) -> ndarray:
 
 def asnumpy(value: Any) -> Any:
     return value.get() if isinstance(value, ndarray) else np.asarray(value)
+
+
+class RawModule:
+    """Kernels in CUDA C, compiled for this processor from the same text."""
+
+    def __init__(self, *, code: str, options: tuple[str, ...] = ()) -> None:
+        self._code = code
+
+    def get_function(self, name: str) -> Any:
+        return on_host.kernel(self._code, name, lambda array: array._held)
 
 
 _functions = _Namespace(np)

@@ -467,8 +467,8 @@ def _not_alone(chosen: Template, resolved: Mapping[str, Any], spec: ClusterSpec,
 
 
 def _numbers_of(resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """What the numbers of a random array follow from: not from its blocks where it is made tile by tile."""
-    by_tile = resolved.get("generator") in ("tiles", "fast")
+    """What the numbers of a random array follow from: not from its blocks where each has a place of its own."""
+    by_tile = resolved.get("generator") in ("tiles", "fast", "fused")
     return {name: value for name, value in resolved.items() if not (by_tile and name == "chunks")}
 
 
