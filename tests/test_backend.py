@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from dask.array.backends import array_creation_dispatch
 
+from workbench import genotypes
 from workbench.errors import BadInputError
 from workbench.linalg import backend
 from workbench.workloads import template
@@ -75,6 +76,28 @@ def test_a_sum_that_stores_nothing_is_refused_where_there_are_no_gpus() -> None:
         chosen.validate(given, threads=2)
     with pytest.raises(BadInputError, match=r"generator=fused\) is for GPUs: array.backend is not 'cupy'"):
         chosen.compute(chosen.validate(given))
+
+
+@pytest.mark.parametrize("from_file", [False, True])
+def test_packed_genotypes_are_multiplied_on_devices(device_client: Any, tmp_path: Path, from_file: bool) -> None:
+    given: dict[str, Any] = {"n_variants": 3000, "n_samples": 203, "n_populations": 4}
+    if from_file:
+        genotypes.pack_to_zarr(genotypes.simulate(3000, 203, n_populations=4, missing=0.02), tmp_path / "study.zarr")
+        given = {"path": str(tmp_path / "study.zarr")}
+    chosen = template("genotype_pca")
+    given |= {"n_components": 3, "tol": 1e-7}
+    with backend.on_workers():
+        checked = chosen.validate(given, threads=2, on_gpu=True)
+        assert checked.resolved["kernel"] == "device"
+        assert "Packed genotypes are decoded and multiplied by the GPUs of the workers." in checked.notes
+        built = chosen.build(checked)
+        device_client.wait_for_workers(1)
+        assert chosen.check(checked, built, device_client).passed
+        operator = built["components"]._operator
+        assert device_client.submit(kind_of, device_client.compute(operator.packed.blocks[0])).result() == "standin"
+    with dask.config.set(scheduler="synchronous"):
+        expected, _ = chosen.compute(chosen.validate(given))
+    np.testing.assert_allclose(built["components"].singular_values, expected["singular_values"], rtol=1e-9)
 
 
 def kind_of(block: Any) -> str:

@@ -191,7 +191,7 @@ def test_means_are_rounded_so_that_none_is_added_to_what_is_missing() -> None:
     sites = Rule().sites(counted)
     for dtype in (np.float32, np.float64):
         q = kernels.Narrow.of(np.ones((4, 1)), dtype is np.float32)
-        means, _ = kernels._numbers(np.zeros((1, 1), np.uint8), sites, q)
+        means, _ = kernels.rounded(np.zeros((1, 1), np.uint8), sites, q)
         assert means.dtype == dtype
         assert (dtype(3) + (means - dtype(3)) == means).all()
         assert np.abs(means[:, 0] - sites[:, 0]).max() <= np.finfo(dtype).eps
@@ -287,7 +287,7 @@ def test_blocks_on_a_device_are_multiplied_there_even_where_numba_is_installed()
     code = """if True:
         import cupy, dask, sys
         import dask.array as da, numpy as np
-        from workbench.genotypes import COUNTS, Genotypes, fast, kernels
+        from workbench.genotypes import COUNTS, Genotypes, device, fast, kernels, simulate
         from workbench.genotypes.packing import pack
         from workbench.genotypes.pca import LARGE, _kernel, pca
 
@@ -301,7 +301,24 @@ def test_blocks_on_a_device_are_multiplied_there_even_where_numba_is_installed()
         np.testing.assert_allclose(found.singular_values, here.singular_values, rtol=1e-7)
         assert type(found.loadings.compute()) is cupy.ndarray
         large = da.zeros((LARGE // 60 + 1, 15), dtype=np.uint8, chunks=(10**6, 15))
-        assert [_kernel(name, there(large)) for name in ("auto", "numpy", "fast")] == [kernels] * 3
+        assert [_kernel(name, there(large)) for name in ("auto", "device")] == [device] * 2
+        assert [_kernel(name, there(large)) for name in ("numpy", "fast")] == [kernels] * 2
+        for samples in (1, 4, 60, 203):
+            packed = simulate(3000, samples, missing=0.05, all_missing=0.1).packed.compute()
+            sites = np.random.default_rng(1).random((3000, 3)) * [2, 1, 5]
+            np.testing.assert_array_equal(
+                device.counted(cupy.asarray(packed), samples), kernels.counted(packed, samples)
+            )
+            for single, rtol in ((True, 1e-4), (False, 1e-12)):
+                q = kernels.Narrow.of(np.random.default_rng(2).normal(size=(samples, 5)), single)
+                for name in ("normal", "projected"):
+                    for rows in (3000, 2048, 7, 0):
+                        found = getattr(device, name)(cupy.asarray(packed[:rows]), sites[:rows], q)
+                        found = found.get() if hasattr(found, "get") else found
+                        expected = getattr(kernels, name)(packed[:rows], sites[:rows], q)
+                        assert found.shape == expected.shape, (found.shape, expected.shape)
+                        scale = np.abs(expected).max(initial=0)
+                        np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol * scale)
         if fast.installed():
             assert _kernel("auto", Genotypes(large, COUNTS, np.arange(60))) is fast
     """

@@ -156,11 +156,16 @@ def run_on(record: Any, workload: str, env: Mapping[str, str] = os.environ, **pa
     return store.get(run.id)
 
 
+def with_standin(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment of processes that find the stand-in for CuPy."""
+    return {**env, "PYTHONPATH": os.pathsep.join(filter(None, (str(STANDIN), env.get("PYTHONPATH"))))}
+
+
 @needs_dask_cuda
 def test_a_run_on_gpus_makes_its_blocks_there_and_tells_so(
     simulated_nvml: SimulatedNvml, data_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    env = simulated_nvml.environment(gpus=1) | {"PYTHONPATH": str(STANDIN)}
+    env = with_standin(simulated_nvml.environment(gpus=1))
     code = "from workbench.cli import main; main(['up', 'gpu', '--name', 'calm-otter', '--no-encrypt'])"
     up = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=90)
     record = records.read("calm-otter")
@@ -173,6 +178,14 @@ def test_a_run_on_gpus_makes_its_blocks_there_and_tells_so(
     assert run.on_gpu.warning is None
     assert list(run.on_gpu.devices) == list(record.spec.devices)
     assert {"qr", "randint"} <= {name for step in run.on_gpu.steps for name in step.name.split("-")}
+    small = record.model_copy(update={"spec": record.spec.model_copy(update={"device_memory_limit": 2**20})})
+    for where in (record, small):  # held on the GPU, and read again at each pass
+        packed = run_on(where, "genotype_pca", n_variants=20_000, n_samples=203)
+        assert (packed.status, packed.check and packed.check.passed) == ("done", True)
+        assert packed.on_gpu is not None
+        # The check's pass is counted, too.
+        assert packed.on_gpu.blocks > (0 if where is record else 5)
+        assert packed.on_gpu.sentence == f"All {packed.on_gpu.blocks} blocks were on a GPU."
     terminal.show_run(run)
     assert f"All {run.on_gpu.blocks} blocks were on a GPU." in " ".join(capsys.readouterr().out.split())
     asyncio.run(Session().stop("calm-otter"))
@@ -182,7 +195,7 @@ def test_a_run_on_gpus_makes_its_blocks_there_and_tells_so(
 def test_a_sweep_on_gpus_makes_its_blocks_there_too(simulated_nvml: SimulatedNvml, data_folder: Path) -> None:
     spec = plan("gpu", simulated_nvml.inventory(gpus=1), memory="1GiB")
     idle = ClusterRecord(name="calm-otter", spec=spec)
-    env = simulated_nvml.environment(gpus=1) | {"PYTHONPATH": str(STANDIN)}
+    env = with_standin(simulated_nvml.environment(gpus=1))
     swept = {"size": "8MiB", "chunks": "2MiB", "repetitions": 1, "protocols": "tcp"}
     run = run_on(idle, "protocol_sweep", env, **swept)
     assert (run.status, run.check and run.check.passed) == ("done", True)

@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench.errors import MissingError, install
 from workbench.genotypes import kernels, packing
+from workbench.genotypes.kernels import LARGEST_BLOCK as LARGEST_BLOCK
 from workbench.genotypes.kernels import Narrow
 from workbench.genotypes.packing import PER_BYTE
 from workbench.linalg import blocks

@@ -31,6 +31,8 @@ TILE_BYTES = 1_500_000
 DEVICE_TILE_BYTES = 2**28
 # float32 sums are added to a float64 total every so many rows.
 ROWS_IN_SINGLE = 2048
+# What several threads have in hand beside each other in a worker's memory.
+LARGEST_BLOCK = 2**24
 # Rows that are factorized, or counted on a device, at a time.
 MANY_ROWS = 1024
 # Rows that are counted at a time: what comes between stays in the second cache.
@@ -119,8 +121,16 @@ def to_planes(q: Matrix, dtype: Any) -> Matrix:
     return np.ascontiguousarray(planes)
 
 
+def by_samples(planes: Matrix) -> Matrix:
+    """What `to_planes` did, undone exactly: rows for the samples of all bytes, in the precision of the planes."""
+    _, n_bytes, columns = planes.shape
+    found = np.empty((n_bytes, PER_BYTE, columns), planes.dtype)
+    np.multiply(planes.transpose(1, 0, 2), _POWERS[:, 0], out=found, casting="same_kind")
+    return found.reshape(-1, columns)
+
+
 def from_planes(z: Matrix, n_samples: int) -> Matrix:
-    """What `to_planes` undoes, from shape (4, columns, bytes): (n_samples, columns)."""
+    """What `to_planes` did to sums, undone, from shape (4, columns, bytes): (n_samples, columns)."""
     _, columns, n_bytes = z.shape
     found = np.empty((n_bytes, PER_BYTE, columns))
     np.divide(z.transpose(2, 0, 1), _POWERS[:, 0], out=found)
@@ -157,7 +167,7 @@ class Narrow:
 def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
     """ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
     xp, (height, n_bytes), width = namespace(packed), packed.shape, q.planes.shape[2]
-    factors, left = _numbers(packed, sites, q)[1], xp.empty((height, width), q.planes.dtype)
+    factors, left = rounded(packed, sites, q)[1], xp.empty((height, width), q.planes.dtype)
     squared = factors * factors
     total = few = product = None
     pending = 0
@@ -187,11 +197,11 @@ def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
     found = namespace(packed).empty((packed.shape[0], q.planes.shape[2]), q.planes.dtype)
     for _ in _tiles(packed, sites, q, found):
         pass
-    found *= _numbers(packed, sites, q)[1]
+    found *= rounded(packed, sites, q)[1]
     return found
 
 
-def _numbers(packed: Any, sites: Matrix, q: Narrow) -> tuple[Any, Any]:
+def rounded(packed: Any, sites: Matrix, q: Narrow) -> tuple[Any, Any]:
     """Means and factors as columns, where the block is and in the precision of Q.
 
     Means are rounded to what 3 can be taken from, and added to, without rounding again.
@@ -225,7 +235,7 @@ def _tiles(packed: Any, sites: Matrix, q: Narrow, left: Any) -> Iterator[tuple[A
     right[0, n_bytes] = beside(-q.ones.astype(dtype), packed)
     right = right.reshape(PER_BYTE, pieces, step, width)
     masks = beside(_MASKS, packed)
-    means = _numbers(packed, sites, q)[0]
+    means = rounded(packed, sites, q)[0]
     unknown = sites[:, 2] != 0
     incomplete = [bool(unknown[part].any()) for part in _parts(height, rows)]
     between = xp.empty((rows if any(incomplete) else 0, n_bytes), dtype)

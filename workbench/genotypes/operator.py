@@ -19,7 +19,7 @@ from workbench.genotypes.kernels import Narrow
 from workbench.genotypes.rows import cut
 from workbench.genotypes.scaling import Rule, squares
 from workbench.genotypes.values import Genotypes
-from workbench.linalg.blocks import beside, host, row_blocks, slices
+from workbench.linalg.blocks import beside, host, namespace, on_device, row_blocks, slices
 from workbench.linalg.compressed import free_memory
 from workbench.linalg.keys import in_pass
 from workbench.linalg.passes import GRAPH_BYTES, reduced
@@ -29,12 +29,14 @@ Matrix = np.ndarray[Any, Any]
 
 # Blocks that would leave threads idle at the end of a pass are cut; for so few bytes a task costs more than it gives.
 SMALLEST_BLOCK = 2**20
-LARGEST_BLOCK = 2**24
 BLOCKS = 16
 
 
 class Kernel(Protocol):
-    """How products with a block are computed: `kernels` itself, or `fast`."""
+    """How products with a block are computed: `kernels` itself, `fast` or `device`."""
+
+    LARGEST_BLOCK: int
+    """Packed bytes of a task."""
 
     def normal(self, packed: Any, sites: Matrix, q: Narrow) -> Matrix:
         """ÃᵀÃ Q in float64."""
@@ -94,7 +96,7 @@ class GenotypeOperator:
         self.shape = genotypes.shape
         nbytes = genotypes.packed.nbytes
         self.kept = nbytes < free_memory() / 2 if keep is None else keep
-        packed = blocked(genotypes, self.kept)
+        packed = blocked(genotypes, self.kept, kernel.LARGEST_BLOCK)
         (self.packed,) = dask.persist(packed) if self.kept else dask.optimize(packed)
         self.passes = 0
         self.squares = np.inf
@@ -188,17 +190,20 @@ class GenotypeOperator:
         return da.concatenate(parts)
 
 
-def blocked(genotypes: Genotypes, kept: bool = False) -> Any:
+def blocked(genotypes: Genotypes, kept: bool = False, largest: int = kernels.LARGEST_BLOCK) -> Any:
     """The packed blocks in our own codes, of sizes that keep several threads busy and fit beside each other.
 
-    Those to be `kept` are views of what is read or lies there at once; of others only the rows needed are read.
+    Those to be `kept` are views of what is read or lies there at once; of others only the rows needed are read. Where
+    the `largest` are larger than what is read at once, blocks are joined.
     """
     packed = genotypes.packed
     if genotypes.coding != COUNTS:
         packed = packed.map_blocks(kernels.recoded, genotypes.coding, dtype=np.uint8, meta=packed._meta)
     row = max(1, packed.shape[1])
-    rows = min(max(SMALLEST_BLOCK // row, -(-packed.shape[0] // BLOCKS)), LARGEST_BLOCK // row)
+    rows = min(max(SMALLEST_BLOCK // row, -(-packed.shape[0] // BLOCKS)), largest // row)
     rows = max(kernels.TILE_ROWS, -(-rows // kernels.TILE_ROWS) * kernels.TILE_ROWS)
+    if largest > kernels.LARGEST_BLOCK:
+        return packed.rechunk({0: row_blocks(packed.shape[0], rows) or (0,)})
     heights = [row_blocks(height, rows) for height in packed.chunks[0]]
     return cut(packed, heights) if kept else packed.rechunk({0: tuple(chain.from_iterable(heights)) or (0,)})
 
@@ -263,6 +268,9 @@ def taking_part(packed: Any, sites: Matrix) -> tuple[Any, Matrix]:
 def _triangle(projected: Callable[..., Any], packed: Any, sites: Matrix, q: Narrow) -> Matrix:
     columns = q.planes.shape[2]
     triangle = np.zeros((0, columns))
+    if on_device(packed) and len(packed):
+        y = projected(packed, sites, q)
+        return host(namespace(y).linalg.qr(y, mode="r"))
     for start in range(0, packed.shape[0], kernels.MANY_ROWS):
         part = slice(start, start + kernels.MANY_ROWS)
         y = host(projected(packed[part], sites[part], q))

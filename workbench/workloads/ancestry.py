@@ -100,12 +100,12 @@ def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surro
             "n_components",
         )
     packed = shape[0] * -(-shape[1] // 4)
-    keep = around.memory is None or packed < around.memory / 2
+    keep = around.room is None or packed < around.room / 2
     if not keep:
         notes = (*notes, f"{format_bytes(packed)} are more than half of the memory: read again at each pass.")
     if around.on_gpu:
-        notes = (*notes, "Packed genotypes are worked on by the processors of the workers, not by their GPUs.")
-    return values | where | {"shape": shape, "keep": keep}, notes
+        notes = (*notes, "Packed genotypes are decoded and multiplied by the GPUs of the workers.")
+    return values | where | {"shape": shape, "keep": keep, "kernel": "device" if around.on_gpu else "auto"}, notes
 
 
 def resolved_packing(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
@@ -187,19 +187,27 @@ def _needless(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 def pca_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """Passes over packed blocks, until the accuracy is reached."""
-    from workbench.genotypes import fast
+    from workbench.genotypes import device, fast
+    from workbench.genotypes.kernels import ROWS_IN_SINGLE
     from workbench.genotypes.pca import LARGE
 
     (n_variants, n_samples), k = resolved["shape"], resolved["n_components"]
+    on_device = resolved["kernel"] == "device"
     packed = n_variants * -(-n_samples // 4)
     passes = max(5, expected_passes(resolved["tol"]) // 2)
     width = min(max(16, k + 10), n_samples)
     compiled = _COMPILED if n_variants * n_samples >= LARGE and fast.installed() else 0
-    block = min(_BLOCK_BYTES, packed)
+    block = min(device.LARGEST_BLOCK if on_device else _BLOCK_BYTES, packed)
     made = n_samples * 256 * 12 if resolved["path"] is None else 0
+    read = (2 * min(_BLOCK_BYTES, packed) + 6 * width * n_samples * 8 + made) * threads_per_worker
     held = (2 * block + _TILES + 6 * width * n_samples * 8 + made) * threads_per_worker + compiled
+    if on_device:
+        # The block, and it without what is left out; the tile in both precisions, and narrow factors of all its rows.
+        tile = device.tile_bytes(n_variants, n_samples) + device.tile_bytes(n_variants, n_samples, 8)
+        narrow = width * (4 * -(-block // -(-n_samples // 4)) * 8 + 6 * n_samples * 8)
+        held = (2 * block + tile + tile * width // ROWS_IN_SINGLE + narrow) * threads_per_worker
     stays = packed if resolved["keep"] else 0
-    n_blocks = max(16, -(-packed // _BLOCK_BYTES))
+    n_blocks = max(16, -(-packed // (device.LARGEST_BLOCK if on_device else _BLOCK_BYTES)))
     times = 1 if resolved["keep"] else passes
     hold = "held in memory" if resolved["keep"] else "read again each time"
     return Needs(
@@ -217,7 +225,8 @@ def pca_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         work={"thin_f32": 4.0 * passes * n_variants * n_samples * width, "read": float(times * packed)}
         | ({"integers": float(times * n_variants * n_samples)} if resolved["path"] is None else {}),
         moved=2 * passes * width * n_samples * 8,
-        on_device=False,
+        on_device=on_device,
+        on_host=read if on_device else 0,
         sentence=f"Goes through {format_bytes(packed)} of packed genotypes {times_gone_through(passes)}, {hold}: "
         f"{format_bytes(held)} in the hands of one worker at a time.",
     )

@@ -117,7 +117,7 @@ def _kept(resolved: Mapping[str, Any], n_bytes: int, around: Surroundings) -> tu
     """Whether method=workbench holds the array between its passes, and why not."""
     if resolved["compute"] or resolved["method"] == "dask" or resolved.get("persist"):
         return not resolved["compute"], ()
-    if around.memory is None or n_bytes < around.memory / 2:
+    if around.room is None or n_bytes < around.room / 2:
         return True, ()
     more = f"{format_bytes(n_bytes)} are more than half of the memory: made or read again at each pass."
     return False, (more,)

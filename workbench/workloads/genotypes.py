@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -89,6 +89,7 @@ def genotype_pca(
     tol: Accuracy = 1e-3,
     seed: Seed = 0,
     keep: Annotated[bool, Resolved()] = True,
+    kernel: Annotated[Literal["auto", "device"], Resolved()] = "auto",
     options: Annotated[dict[str, Any] | None, Resolved()] = None,
 ) -> Any:
     """Principal components of samples from their genotypes, in a file of yours or simulated.
@@ -119,6 +120,7 @@ def genotype_pca(
         tol=tol,
         seed=seed,
         keep=keep,
+        kernel=kernel,
     )
 
 

@@ -99,6 +99,7 @@ class Template:
         threads: int | None = None,
         threads_per_worker: int | None = None,
         on_gpu: bool = False,
+        device_memory: int | None = None,
     ) -> Parameters:
         """Check parameters, which may be text from a command line, and find out shape and blocks.
 
@@ -112,6 +113,8 @@ class Template:
             How many blocks one worker has in hand at once; only the estimate of its memory depends on it.
         on_gpu
             Whether the workers have GPUs, which can't do all that processors can.
+        device_memory
+            Bytes of all their GPUs together that blocks may fill, where that is known.
 
         Raises
         ------
@@ -124,7 +127,7 @@ class Template:
             chosen = None if preset is None else self.preset(preset)
             values = forms.read(self._form, presets.filled(self.name, chosen, scale, raw))
             del values["preset"], values["scale"]
-        around = Surroundings(memory, threads, threads_per_worker or 1, on_gpu)
+        around = Surroundings(memory, threads, threads_per_worker or 1, on_gpu, device_memory)
         given = {name: forms.from_text(value, self._form.model_fields[name].annotation) for name, value in raw.items()}
         resolved, notes = self.resolver(values, given, around)
         # The process that runs it has another working folder.

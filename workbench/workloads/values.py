@@ -32,6 +32,13 @@ class Surroundings:
     threads_per_worker: int = 1
     on_gpu: bool = False
     """Whether the workers have GPUs."""
+    device_memory: int | None = None
+    """Bytes of all workers' GPUs together that blocks may fill; None where nobody can tell."""
+
+    @property
+    def room(self) -> int | None:
+        """Bytes for arrays that stay between passes: of the GPUs, where they lie there."""
+        return self.memory if not self.on_gpu or self.device_memory is None else self.device_memory
 
 
 class Parameters(BaseModel):

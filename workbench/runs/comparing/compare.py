@@ -481,6 +481,7 @@ def _pinned(
         "threads": max(spec.threads for spec in specs),
         "threads_per_worker": max(spec.threads_per_worker for spec in specs),
         "on_gpu": any(spec.devices for spec in specs),
+        "device_memory": min((size for spec in specs if (size := size_of(spec)["device_memory"])), default=None),
     }
     fields = chosen.schema()["properties"]
     checked = chosen.validate(given, **around)

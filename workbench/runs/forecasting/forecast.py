@@ -202,6 +202,7 @@ def size_of(spec: ClusterSpec | None) -> dict[str, Any]:
         "threads": spec.threads,
         "threads_per_worker": spec.threads_per_worker,
         "on_gpu": bool(spec.devices),
+        "device_memory": None if (card := _card(spec)) is None else spec.n_workers * _room(spec, card),
     }
 
 
@@ -258,7 +259,7 @@ def _judge_workers(in_hand: int, peak: int, spec: ClusterSpec) -> Verdict:
 
 def _judge_devices(needs: Needs, spec: ClusterSpec, card: int) -> Verdict:
     """Whether it fits GPUs of `card` bytes, and what they hand to their workers fits those."""
-    limit = min(spec.device_memory_limit or int(_MOVES_TO_HOST * card), card)
+    limit = _room(spec, card)
     has = format_bytes(card)
     several = needs.received if spec.n_workers > 1 else 0
     in_hand, peak = needs.held_per_worker + several + _CONTEXT, needs.peak(spec.n_workers) + _CONTEXT
@@ -292,6 +293,11 @@ def _card(spec: ClusterSpec) -> int | None:
         return None
     asked = max(spec.device_memory_limit or 0, spec.rmm_pool_size or 0)
     return devices.memory(spec) or asked or None
+
+
+def _room(spec: ClusterSpec, card: int) -> int:
+    """Bytes of a GPU that blocks may fill before they move to the memory of its worker."""
+    return min(spec.device_memory_limit or int(_MOVES_TO_HOST * card), card)
 
 
 def _process(spec: ClusterSpec) -> int:

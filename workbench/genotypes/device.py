@@ -1,0 +1,113 @@
+"""The products of `kernels` on GPUs: rows are decoded by a kernel of ours, and multiplied by the device's library.
+
+A tile is some thousand rows of floating point, with each row's mean behind its samples as in `kernels`, so that one
+product centres, and another sums what centring takes. What isn't on a device is left to `kernels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from workbench.genotypes import kernels
+from workbench.genotypes.kernels import ROWS_IN_SINGLE, Narrow
+from workbench.genotypes.packing import PER_BYTE
+from workbench.linalg.blocks import beside, host, namespace, on_device
+from workbench.linalg.cuda import THREADS, grid, kernel
+
+Matrix = np.ndarray[Any, Any]
+
+# A task costs Dask a millisecond or more; a GPU goes through so many packed bytes in about thirty, by estimate.
+LARGEST_BLOCK = 2**30
+TILE_BYTES = 2**30
+# A row of a tile is a multiple of so many groups of four numbers: 128 bytes of float32, as a device reads them.
+_ALIGNED = 8
+# Threads that count a row, and rows in a block of threads.
+_COUNTING = (32, 8)
+
+
+def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
+    """ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
+    if not on_device(packed):
+        return kernels.normal(packed, sites, q)
+    xp, n_bytes, width = namespace(packed), packed.shape[1], q.planes.shape[2]
+    factors = kernels.rounded(packed, sites, q)[1]
+    left, squared = xp.empty((packed.shape[0], width), q.planes.dtype), factors * factors
+    total = xp.zeros((width, PER_BYTE * _groups(n_bytes)), np.float64)
+    for x, y, part in _tiles(packed, sites, q, left):
+        y *= squared[part]
+        # Sums of so many rows in the precision of Q; they are added up in float64.
+        whole = len(x) // ROWS_IN_SINGLE * ROWS_IN_SINGLE
+        for rows, each in ((slice(whole), ROWS_IN_SINGLE), (slice(whole, None), len(x) - whole)):
+            if len(x[rows]):
+                few = y[rows].reshape(-1, each, width).transpose(0, 2, 1) @ x[rows].reshape(-1, each, x.shape[1])
+                total += few.sum(axis=0, dtype=np.float64)
+    found = host(total)
+    return np.ascontiguousarray(found[:, : q.n_samples].T) - found[:, PER_BYTE * n_bytes]
+
+
+def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
+    """Ã Q of a block in our codes."""
+    if not on_device(packed):
+        return kernels.projected(packed, sites, q)
+    found = namespace(packed).empty((packed.shape[0], q.planes.shape[2]), q.planes.dtype)
+    for _ in _tiles(packed, sites, q, found):
+        pass
+    found *= kernels.rounded(packed, sites, q)[1]
+    return found
+
+
+def counted(packed: Any, n_samples: int) -> Matrix:
+    """Samples with 0, 1, 2 copies and with none known, of shape (rows, 4), for a block in our codes."""
+    if not on_device(packed):
+        return kernels.counted(packed, n_samples)
+    xp, (height, n_bytes) = namespace(packed), packed.shape
+    copies = xp.zeros((height, 3), np.int32)
+    parameters = (xp.ascontiguousarray(packed), n_bytes, height, int(kernels.last_byte(n_samples)), copies)
+    kernel("count")((max(1, -(-height // _COUNTING[1])),), _COUNTING, parameters)
+    known = host(copies).astype(np.int64)
+    return np.column_stack([n_samples - known.sum(axis=1), known])
+
+
+def oversamples(k: int) -> int:
+    """Columns beyond `k` that are worth their time: at least six, and as many as a tile of a device's product has."""
+    return -(-(k + 6) // 16) * 16 - k
+
+
+def tile_bytes(n_variants: int, n_samples: int, itemsize: int = 4) -> int:
+    """Bytes of a tile of floating point, for who wants to know before."""
+    groups = _groups(-(-n_samples // PER_BYTE))
+    return min(n_variants, _rows(groups, itemsize)) * PER_BYTE * groups * itemsize
+
+
+def _groups(n_bytes: int) -> int:
+    """Groups of four numbers in a row of a tile: those of its bytes, the mean's, and up to the next row."""
+    return -(-(n_bytes + 1) // _ALIGNED) * _ALIGNED
+
+
+def _rows(groups: int, itemsize: int) -> int:
+    rows = TILE_BYTES // (PER_BYTE * groups * itemsize)
+    return max(1, rows // ROWS_IN_SINGLE * ROWS_IN_SINGLE or rows)
+
+
+def _tiles(packed: Any, sites: Matrix, q: Narrow, left: Any) -> Iterator[tuple[Any, Any, slice]]:
+    """Decoded rows, in a buffer that is used again, with their X Q − μ 1ᵀQ, which is put into `left`."""
+    xp, dtype, (height, n_bytes), width = namespace(packed), q.planes.dtype, packed.shape, q.planes.shape[2]
+    groups = _groups(n_bytes)
+    rows = max(1, min(height, _rows(groups, dtype.itemsize)))
+    buffer = xp.empty((rows, PER_BYTE * groups), dtype)
+    right = np.zeros((PER_BYTE * groups, width), dtype)
+    right[: PER_BYTE * n_bytes] = kernels.by_samples(q.planes)
+    right[PER_BYTE * n_bytes] = -q.ones
+    there, packed = beside(right, packed), xp.ascontiguousarray(packed)
+    means = xp.ascontiguousarray(kernels.rounded(packed, sites, q)[0][:, 0])
+    for start in range(0, height, rows):
+        part = slice(start, min(start + rows, height))
+        n, y = part.stop - start, left[part]
+        x = buffer[:n]
+        parameters = (packed[part], n_bytes, n, means[part], x, groups)
+        kernel(f"decode_{dtype}")(grid(groups, n), (THREADS,), parameters)
+        xp.matmul(x, there, out=y)
+        yield x, y, part
