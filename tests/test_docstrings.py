@@ -1,4 +1,4 @@
-"""The examples in docstrings run, and say what comes out."""
+"""The examples in docstrings run, and say what comes out; the commands in hints and in the help are commands."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import doctest
 import inspect
 import re
+import shlex
 import warnings
 from collections.abc import Iterator
 from importlib import import_module
@@ -20,6 +21,7 @@ from distributed import Client
 import workbench
 from tests.conftest import using_data_folder
 from tests.test_readme import ran_before, write_study
+from workbench.cli import _parse
 
 ROOT = Path(__file__).parent.parent
 
@@ -105,3 +107,25 @@ def test_code_in_docstrings_is_written_so_that_it_is_run() -> None:
 def test_what_is_not_run_is_there() -> None:
     assert all(any(word in (found.docstring or "") for found in EXAMPLES) for word in NOT_RUN)
     assert len(EXAMPLES) > len(NOT_RUN) + 5
+
+
+def hints() -> Iterator[str]:
+    """Commands at the end of sentences; what is filled in when they are said is NAME here."""
+    for path in sorted((ROOT / "workbench").rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        filled_in = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+        pieces = {piece for node in filled_in for piece in node.values}
+        texts = [str(node.value) for node in nodes if isinstance(node, ast.Constant) and node not in pieces]
+        for node in filled_in:
+            texts.append("".join(str(each.value) if isinstance(each, ast.Constant) else "NAME" for each in node.values))
+        for text in texts:
+            yield from re.findall(r": workbench ([a-z](?:[^.\n]|\.\S)*)\.?$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("hint", sorted(set(hints())))
+def test_a_command_that_is_advised_is_one(hint: str) -> None:
+    assert callable(_parse(shlex.split(hint)).command)
+
+
+def test_commands_that_are_advised_are_found() -> None:
+    assert len(set(hints())) > 15
