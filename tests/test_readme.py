@@ -1,7 +1,8 @@
-"""What people copy from README: its Python runs in its order, and each of its commands is one."""
+"""What people copy from README: its Python and its commands run in its order, and name what there is."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import re
 import shlex
@@ -10,19 +11,38 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import numpy as np
 import pytest
+import zarr
 from IPython.core.interactiveshell import InteractiveShell
 
-from workbench.cli import _parse
+from tests.conftest import using_data_folder
+from workbench.cli import _parse, main
+from workbench.cli.clusters import up_options
+from workbench.cli.runs import workload_parameters
+from workbench.clusters import records
+from workbench.clusters.choices import checked
+from workbench.clusters.lines import OPTIONS
+from workbench.clusters.spec import PROFILE_NAMES
+from workbench.hardware import inventory
 from workbench.runs import store
+from workbench.runs.comparing.compare import plan_comparison, read_request
+from workbench.session import Session
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 
 SMALLER = {
     "(4000, 4000), chunks=1000": "(400, 400), chunks=100",
     'workbench.start("cpu", name="second")': 'workbench.start("cpu", name="second", n_workers=1, memory="1GiB")',
+    "up cpu --name first": "up cpu --name first --workers 1 --memory 1GiB",
+    "--threads 1 --memory 8GiB": "--threads 1 --memory 1GiB",
+    "size=512MiB": "size=16MiB",
+    "--scale 0.01": "--scale 0.0001",
+    "forecast array_sum": "forecast array_sum --no-calibrate",
 }
 """The same with less of it."""
 
@@ -32,13 +52,29 @@ NOT_HERE = {
 """Lines of Python that are left out, by a word in them, and why."""
 
 
+NOT_RUN = {
+    "up gpus": "there is no GPU",
+    "up ucx": "it needs the extra ucx and asks a person",
+    "run protocol_sweep": "it starts a cluster for each protocol, and measures for a minute",
+    "compare array_sum": "it starts clusters, and measures for a minute",
+    "compare tall_skinny_svd": "the same",
+    "calibrate": "it keeps all processors busy for some seconds, in test_calibration already",
+}
+"""Commands that are only checked, by how they begin, and why."""
+
+
 def snippets(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 
 
 def commands() -> list[str]:
-    lines = "".join(snippets("console")).splitlines()
-    return [line.removeprefix("$ workbench ") for line in lines if line.startswith("$ workbench ")]
+    """Those of the console, in README's order, without `workbench` and the comment."""
+    found = re.findall(r"^\$ workbench (.*)$", "".join(snippets("console")), re.MULTILINE)
+    return [shlex.join(shlex.split(command, comments=True)) for command in found]
+
+
+def commands_in_sentences() -> list[str]:
+    return re.findall(r"`workbench ([^`]+)`", README)
 
 
 @contextlib.contextmanager
@@ -96,11 +132,76 @@ def test_readmes_python_runs_in_its_order(folder: Path) -> None:
         shell.run_cell("cluster.stop()")
 
 
-def test_every_command_in_readme_is_one() -> None:
-    assert len(commands()) > 20
+def write_what_commands_name(folder: Path) -> None:
+    """The digits are README's own; the retina is noise, smaller; populations have names like any others."""
+    exec(next(cell_of(snippet) for snippet in snippets("python") if "digits.zarr" in snippet), {})
+    zarr.save("retina.zarr", np.random.default_rng(0).random((141, 423)))
+    lines = [f"s{number} {'north' if number % 2 else 'south'}" for number in range(80)]
+    (folder / "populations.tsv").write_text("\n".join(["sample population", *lines]).replace(" ", "\t") + "\n")
+
+
+def smaller(command: str) -> str:
+    for text, less in SMALLER.items():
+        command = command.replace(text, less)
+    # Each starting its own takes long; one that runs already does the same.
+    there = records.names()
+    return re.sub(r"--on ('.*?'|\S+)", f"--cluster {there[0]}", command) if there else command
+
+
+def test_readmes_commands_run_in_their_order(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("webbrowser.open", shown.append)
+    write_what_commands_name(folder)
     for command in commands():
-        assert callable(_parse(shlex.split(command, comments=True)).command)
+        if command.startswith(tuple(NOT_RUN)):
+            continue
+        if "array_sum-3fa29c" in command and "array_sum-3fa29c" not in [run.id for run in store.select()]:
+            ran_before("array_sum-3fa29c")
+        somebody_else = using_data_folder(folder / "else") if command.startswith("import") else contextlib.nullcontext()
+        with somebody_else:
+            code = main(shlex.split(smaller(command)))
+        out, err = capsys.readouterr()
+        assert code == 0, f"workbench {smaller(command)}\n{out}\n{err}"
+        if "digits.zarr" in command:
+            assert all(f"{value:.4f}" in README for value in store.find("last").result["singular_values"])
+    assert [Path(url2pathname(urlsplit(address).path)).is_file() for address in shown] == [True] * 3
+    assert records.names() == ()
+
+
+def check_cluster(options: argparse.Namespace) -> None:
+    assert options.profile in PROFILE_NAMES
+    checked({choice: getattr(options, option[2:].replace("-", "_")) for option, choice in OPTIONS.items()})
+
+
+@pytest.mark.parametrize("command", [*commands(), *commands_in_sentences()])
+def test_a_command_in_readme_names_what_there_is(command: str, folder: Path) -> None:
+    write_what_commands_name(folder)
+    asked = _parse(shlex.split(command))
+    if command.startswith("up "):
+        check_cluster(asked)
+    if command.startswith("compare ") and asked.workload is not None:
+        given = {"workload": asked.workload, "parameters": workload_parameters(asked), "on": asked.on or ("cpu",)}
+        request = read_request(given | {"sweep": " ".join(asked.sweep)})
+        assert len(plan_comparison(request, inventory(), ()).rows) > 1
+    elif getattr(asked, "workload", None):
+        Session().workload(asked.workload).validate(workload_parameters(asked), memory=2**33, threads=2)
+        if asked.on is not None:
+            check_cluster(up_options(asked.on))
+
+
+def test_what_readme_makes_is_a_target() -> None:
+    text = "".join(snippets("sh")) + "\n".join(re.findall(r"`(make [^`]+)`", README))
+    lines = re.findall(r"^make (.*)$", text, re.MULTILINE)
+    asked = {word for line in lines for word in shlex.split(line, comments=True)}
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert asked >= {"lab", "test", "check"}
+    assert asked <= set(targets)
 
 
 def test_what_is_left_out_is_there_and_says_why() -> None:
     assert all(any(word in snippet for snippet in snippets("python")) for word in NOT_HERE)
+    assert all(any(command.startswith(word) for command in commands()) for word in NOT_RUN)
+    assert len(commands()) > 20
+    assert len(commands_in_sentences()) > 0
