@@ -58,7 +58,7 @@ NOT_RUN = {
     "run protocol_sweep": "it starts a cluster for each protocol, and measures for a minute",
     "compare array_sum": "it starts clusters, and measures for a minute",
     "compare tall_skinny_svd": "the same",
-    "calibrate": "it keeps all processors busy for some seconds, in test_calibration already",
+    "calibrate": "it keeps all processors busy for some seconds, in test_forecast already",
 }
 """Commands that are only checked, by how they begin, and why."""
 
