@@ -101,7 +101,8 @@ def test_the_script_for_a_host_without_a_network_is_one_that_sh_reads() -> None:
 def test_what_the_benchmark_runs_can_be_run(part: float) -> None:
     for each in bench_gpu.experiments(part):
         chosen = template(each["workload"])
-        assert chosen.validate(each["parameters"], threads=1).resolved["shape"] == each["parameters"]["shape"]
+        resolved = chosen.validate(each["parameters"], threads=1, on_gpu=True).resolved
+        assert {name: resolved[name] for name in each["parameters"]} == each["parameters"]
 
 
 def step(name: str, measured: Any) -> bench_gpu.Step:
@@ -139,6 +140,7 @@ def test_experiments_are_chosen_by_a_word_of_their_names() -> None:
         {"part": 1.0, "devices": ["H200"], "limits": {}, "memory_total": None}, bench_gpu.Clusters(), 90
     )
     assert [known["workload"] for known, _ in bench_gpu.chosen(told, ["sum", "200 GB"])] == [
+        "array_sum",
         "array_sum",
         "compressed_svd",
     ]

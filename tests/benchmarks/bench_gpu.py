@@ -40,6 +40,7 @@ _OF_CARD = 0.6
 _CHANCE = 0.001
 """Part by which answers from different random numbers of the same kind may differ."""
 _DRIFT = 0.1  # F_ST
+_ROWS = 4096
 
 Measured = dict[str, Any]
 
@@ -70,6 +71,17 @@ def experiments(part: float) -> tuple[Measured, ...]:
             },
             "post": {"one V100": 97.0, "eight V100": 19.0},
             "plain": "plain_sum",
+        },
+        {
+            "name": "array_sum, 2 TB, every number made and none stored",
+            "workload": "array_sum",
+            "parameters": {
+                "shape": scaled(500_000, 500_000, 50_000),
+                "chunks": [50_000, 50_000],
+                "generator": "fused",
+            },
+            "post": {"one V100": 97.0, "eight V100": 19.0},
+            "plain": None,
         },
         {
             "name": "tall_skinny_svd, 1 000 000 × 1 000",
@@ -326,8 +338,8 @@ def packed_components(shape: list[int], k: int, limit: float = _LIMIT) -> Measur
         seconds: list[float] = []
         while len(seconds) < 2 and not (seconds and _left(started, limit) < 1.5 * seconds[0]):
             began = time.perf_counter()
-            # The compiled kernel is one for the CPU. What comes back is in the host's memory, so the card is done.
-            found = pca(genotypes, k, keep=True, kernel="numpy")
+            # What comes back is in the host's memory, so the card is done.
+            found = pca(genotypes, k, keep=True)
             seconds.append(time.perf_counter() - began)
     told = found.certificate
     return {
@@ -346,13 +358,14 @@ def packed_genotypes(module: str, n_variants: int, n_samples: int, *, n_populati
     import dask.array as da
     import numpy as np
 
-    from workbench.genotypes import COUNTS, Genotypes
+    from workbench.genotypes import COUNTS, Genotypes, device
     from workbench.genotypes.operator import blocked
     from workbench.genotypes.packing import packed_width
 
     samples, width = np.arange(n_samples).astype(str), packed_width(n_samples)
     # In the blocks that the operator wants, or it would copy them all into others on the card.
-    heights = blocked(Genotypes(da.empty((n_variants, width), dtype=np.uint8, chunks=-1), COUNTS, samples)).chunks[0]
+    empty = Genotypes(da.empty((n_variants, width), dtype=np.uint8, chunks=-1), COUNTS, samples)
+    heights = blocked(empty, largest=device.LARGEST_BLOCK).chunks[0]
     meta = importlib.import_module(module).asarray(np.empty((0, 0), np.uint8))
     packed = da.map_blocks(
         _drawn, module, heights, n_samples, n_populations, seed, dtype=np.uint8, chunks=(heights, (width,)), meta=meta
@@ -367,17 +380,29 @@ def _drawn(
     import numpy as np
 
     from workbench.genotypes.packing import pack
+
+    xp, height = importlib.import_module(module), heights[block_id[0]]
+    packed = xp.empty((height, -(-n_samples // 4)), np.uint8)
+    rs = xp.random.RandomState(seed * 1_000_003 + block_id[0])
+    # A byte for each genotype of some rows at a time: those of a block would take a good part of the card.
+    for start in range(0, height, _ROWS):
+        part = packed[start : start + _ROWS]
+        part[:] = pack(_counts(rs, len(part), n_samples, n_populations))
+    return packed
+
+
+def _counts(rs: Any, height: int, n_samples: int, n_populations: int) -> Any:
+    import numpy as np
+
     from workbench.linalg.blocks import namespace
 
-    rs = importlib.import_module(module).random.RandomState(seed * 1_000_003 + block_id[0])
-    height = heights[block_id[0]]
     ancestral = rs.uniform(0.05, 0.95, size=(height, 1))
     xp = namespace(ancestral)
     apart = rs.normal(size=(height, n_populations)) * xp.sqrt(_DRIFT * ancestral * (1 - ancestral))
     levels = xp.clip(256 * (ancestral + apart), 0, 255).astype(np.uint8)
     levels = levels[:, xp.asarray(np.arange(n_samples) * n_populations // n_samples)]
     first, second = (rs.randint(0, 256, size=(height, n_samples), dtype="uint8") < levels for _ in range(2))
-    return pack(first.astype(np.uint8) + second.astype(np.uint8))
+    return first.astype(np.uint8) + second.astype(np.uint8)
 
 
 def in_a_process(name: str, parameters: Measured, limit: float = _LIMIT) -> Measured:

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from tests.benchmarks import bench_gpu
+from tests.standin import on_host
 from workbench.genotypes import PLINK, pack, pca, unpack
+from workbench.linalg import cuda
 from workbench.runs import store
 from workbench.runs.submit import finish, submit
 from workbench.workloads import template
@@ -228,3 +230,51 @@ def test_blocks_of_cupy_are_packed_where_they_lie() -> None:
     assert isinstance(packed, cupy.ndarray)
     np.testing.assert_array_equal(packed.get(), pack(counts))
     np.testing.assert_array_equal(unpack(packed, 1001, PLINK).get(), unpack(pack(counts), 1001, PLINK))
+
+
+@pytest.mark.parametrize("name", [name for names in cuda.KERNELS.values() for name in names])
+def test_a_kernel_gives_on_a_device_what_it_gives_on_a_processor(name: str) -> None:
+    cupy = pytest.importorskip("cupy", reason="needs CuPy in the process of the tests")
+    if on_host.compiler() is None:
+        pytest.skip("Kernels on a processor need a C++ compiler, and there is none.")
+    grid, block, parameters, place = launch(name)
+    there = tuple(cupy.asarray(each) if isinstance(each, np.ndarray) else each for each in parameters)
+    cuda.kernel(name)(grid, block, there)
+    file = next(file for file, names in cuda.KERNELS.items() if name in names)
+    on_host.kernel(cuda.source(file), name)(grid, block, parameters)
+    # What is made of whole numbers is the same bit for bit; a logarithm may differ in its last place.
+    rtol = {"sum_float64": 1e-12, "sum_float32": 1e-5}.get(name, 0)
+    np.testing.assert_allclose(there[place].get(), parameters[place], rtol=rtol)
+
+
+def launch(name: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Any, ...], int]:
+    """Grid, block and parameters of a kernel, and which of these is its answer."""
+    rng, height, samples = np.random.default_rng(0), 5_000, 1_003
+    packed = rng.integers(0, 256, (height, -(-samples // 4)), dtype=np.uint8)
+    n_bytes, threads = packed.shape[1], (cuda.THREADS,)
+    if name.startswith("sum"):
+        return (4, 512), threads, (7, 4_007, 3, 4_004, 10.0, 1.0, 5, np.zeros((4 * 512 * cuda.THREADS, 2))), 7
+    if name == "count":
+        return (-(-height // 8),), (32, 8), (packed, n_bytes, height, 0x3F, np.zeros((height, 3), np.int32)), 4
+    if name == "draw":
+        levels = np.sort(rng.integers(0, 2**31 + 1, (height, 3, 3), dtype=np.uint32), axis=2)
+        population = (np.arange(samples) * 3 // samples).astype(np.int32)
+        return (
+            cuda.grid(n_bytes, height),
+            threads,
+            (2**33, height, samples, levels, population, 3, 5, np.zeros_like(packed), n_bytes),
+            7,
+        )
+    dtype, groups = name.removeprefix("decode_"), n_bytes + 5
+    given = 0x00403C00 if dtype == "float16" else rng.random(height).astype(dtype)
+    decoded = np.zeros((height, 4 * groups), dtype)
+    return cuda.grid(groups, height), threads, (packed, n_bytes, height, given, decoded, groups), 4
+
+
+@TYPES
+def test_a_sum_that_stores_nothing_is_that_of_its_kernel_on_a_processor(gpu_client: Any, dtype: str) -> None:
+    found, _ = computed(gpu_client, "array_sum", shape=[3_001, 2_003], chunks=1_000, dtype=dtype, generator="fused")
+    sums = np.zeros((16 * cuda.THREADS, 2))
+    parameters = (0, 3_001, 0, 2_003, 10.0, 1.0, 0, sums)
+    on_host.kernel(cuda.source("normal_sum"), f"sum_{dtype}")((1, 16), (cuda.THREADS,), parameters)
+    assert found["value"] == pytest.approx(sums[:, 0].sum(), rel=rounding(dtype))
