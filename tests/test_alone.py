@@ -115,6 +115,7 @@ def test_what_has_no_form_or_does_not_fit_is_a_row_with_its_reason():
     assert reasons("genotype_pca") == ["genotype_pca has no form without Dask."]
     # Whatever has one is offered one, or says why not.
     assert {each.name for each in templates() if each.alone is None} == {
+        "dataframe_join",
         "genotype_pca",
         "pack_genotypes",
         "protocol_sweep",

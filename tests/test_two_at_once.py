@@ -234,6 +234,8 @@ _SMALL: dict[str, Any] = {
     "chunks": [60, 80],
     "n_variants": 600,
     "n_samples": 64,
+    "n_rows": 900,
+    "partition": 300,
     "n_components": 3,
 }
 _OTHER: dict[str, Any] = {

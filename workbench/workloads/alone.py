@@ -71,11 +71,6 @@ def memory(template: Template, resolved: Resolved) -> int:
     return _of(template).copies * math.prod(resolved["shape"]) * itemsize
 
 
-def has_form(template: Template) -> bool:
-    """Whether NumPy alone can do it."""
-    return template.alone is not None
-
-
 def _of(template: Template) -> Alone:
     assert template.alone is not None
     return template.alone

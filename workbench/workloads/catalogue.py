@@ -11,7 +11,20 @@ import dask
 import numpy as np
 from dask.utils import format_bytes
 
-from workbench.workloads import alone, ancestry, array, checks, estimates, file, genotypes, network, presets, svd, sweep
+from workbench.workloads import (
+    alone,
+    ancestry,
+    array,
+    checks,
+    estimates,
+    file,
+    frames,
+    genotypes,
+    network,
+    presets,
+    svd,
+    sweep,
+)
 from workbench.workloads.ancestry import certificate_json
 from workbench.workloads.fields import Anonymous, Endpoint, Layout, Raw, Tolerance
 from workbench.workloads.generators import TILE, fast_reason
@@ -262,6 +275,20 @@ TEMPLATES: tuple[Template, ...] = (
         presets=presets.TRANSPOSE,
         reports_bandwidth=True,
         alone=alone.TRANSPOSED,
+    ),
+    Template(
+        frames.dataframe_join,
+        title="Join of two dataframes",
+        returns=("rows", "total", "seconds_to_make"),
+        small=("rows", "total"),
+        values=("seconds_to_make",),
+        resolver=frames.resolved_join,
+        estimate=frames.join_needs,
+        checker=frames.join_is_right,
+        summary_of=frames.join_summary,
+        presets=frames.PRESETS,
+        parts=lambda _: (frames.table,),
+        reports_bandwidth=True,
     ),
     Template(
         network.protocol_sweep,

@@ -28,6 +28,7 @@ class Preset(BaseModel):
     """Kind of cluster that the text is about; None where it tries several."""
 
 
+DASK_CUDA = "Dask-CUDA’s benchmark local_cudf_merge"
 FIRST_STEPS = "GPU Dask Arrays, first steps (2019)"
 UCX = "Experiments in high performance networking with UCX and DGX (2019)"
 LARGE_SVDS = "Large SVDs (2020)"
@@ -148,8 +149,10 @@ def filled(workload: str, preset: Preset | None, scale: float | None, given: Map
     return theirs | own
 
 
-def scaled(parameters: Mapping[str, Any], scale: float) -> dict[str, Any]:
-    """Parameters of an array so many times as large: of the same form and in as many blocks, as far as can be."""
+def scaled(parameters: dict[str, Any], scale: float) -> dict[str, Any]:
+    """Parameters of arrays or dataframes so many times as large: of the same form and in as many blocks if can be."""
+    if "n_rows" in parameters:
+        return parameters | {name: math.ceil(scale * parameters[name]) for name in ("n_rows", "partition")}
     shape = parameters["shape"]
     small, large = sorted(shape)
     narrow = max(round(small * math.sqrt(scale)), min(small, _LEAST_SIDE))
@@ -168,6 +171,8 @@ def _scaled_chunks(chunks: Any, shape: list[int], sides: list[int]) -> Any:
 
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, ...]:
     """Say in what the parameters of a run differ from those of a text, both as the workload's function gets them."""
+    if "n_rows" in theirs:
+        return tuple(_other(name, theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name])
     told = []
     part = math.prod(ours["shape"]) / math.prod(theirs["shape"])
     if theirs["shape"] != ours["shape"]:

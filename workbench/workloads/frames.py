@@ -1,0 +1,170 @@
+"""A join of two random dataframes."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.base import wait
+from dask.utils import format_bytes
+from pydantic import Field
+
+from workbench.errors import install
+from workbench.workloads.checks import computed
+from workbench.workloads.fields import Persist, Resolved, Seed, Words
+from workbench.workloads.presets import DASK_CUDA, Preset
+from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
+
+Rows = Annotated[
+    int,
+    Field(ge=1, le=2**40),
+    Words(allowed="a whole number of rows, such as 10000000", description="Rows of each dataframe.", unit="rows"),
+]
+
+Partition = Annotated[
+    int,
+    Field(ge=1, le=2**31),
+    Words(
+        allowed="a whole number of rows, such as 1000000",
+        description="Rows of a partition, the piece that one task works on.",
+        unit="rows",
+    ),
+]
+
+Matching = Annotated[
+    float,
+    Field(gt=0, le=1, allow_inf_nan=False),
+    Words(
+        allowed="a number greater than 0 and at most 1",
+        description="Part of the left rows that find their key on the right.",
+        unit="relative",
+    ),
+]
+
+_ROW = 16  # bytes: a key and a value
+
+
+def table(part: int, n_parts: int, n_rows: int, matching: float, seed: int, side: str, library: str) -> Any:
+    """Rows of one partition: random keys and values on the left, each key once and in random order on the right."""
+    rng = np.random.default_rng([seed, part, side == "left"])
+    if side == "left":
+        keys = rng.integers(0, round(n_rows / matching), len(range(part, n_rows, n_parts)))
+        columns = {"key": keys, "x": rng.integers(0, 1000, len(keys))}
+    else:
+        keys = rng.permutation(np.arange(part, n_rows, n_parts))
+        columns = {"key": keys, "y": keys % 997}
+    return importlib.import_module(library).DataFrame(columns)
+
+
+def dataframe_join(
+    n_rows: Rows = 5_000_000,
+    partition: Partition = 500_000,
+    matching: Matching = 0.3,
+    seed: Seed = 0,
+    persist: Persist = True,
+    library: Annotated[str, Resolved()] = "pandas",
+) -> tuple[da.Array, da.Array, float | None]:
+    """Join of two random dataframes on a column of keys: how many rows match, and the sum of their products.
+
+    Each key is once on the right, so that nearly all rows travel to where their keys meet: a test of the network and of
+    pandas, or on GPUs of cuDF. The experiment of "Experiments in high performance networking with UCX and DGX" (2019)
+    beside its arrays, with the sizes of Dask-CUDA's benchmark local_cudf_merge.
+    """
+    import dask.dataframe as dd
+    import pandas as pd
+
+    n_parts, began = -(-n_rows // partition), time.perf_counter()
+    frames = []
+    for side, value in (("left", "x"), ("right", "y")):
+        # What it is made of is asked of the workers: this process may have no cuDF.
+        like = pd.DataFrame({"key": np.array([], "int64"), value: np.array([], "int64")})
+        shared = (n_parts, n_rows, matching, seed, side, library)
+        frames.append(dd.from_map(table, range(n_parts), args=shared, meta=like, enforce_metadata=False))
+    if persist:
+        frames = list(dask.persist(*frames))
+        wait(frames)
+    seconds_to_make = time.perf_counter() - began if persist else None
+    left, right = frames
+    # By tasks, whose transfers Dask tells of, and which cuDF has as well.
+    joined = left.merge(right, on="key", shuffle_method="tasks")[["x", "y"]].to_dask_array()
+    return (joined[:, 0] >= 0).sum(), (joined[:, 0] * joined[:, 1]).sum(), seconds_to_make
+
+
+def resolved_join(
+    values: dict[str, Any], given: Mapping[str, Any], around: Surroundings
+) -> tuple[Any, tuple[str, ...]]:
+    """The library of the workers' processors or GPUs, and no larger a partition than there are rows."""
+    on_gpu = around.on_gpu or dask.config.get("array.backend", "numpy") == "cupy"
+    if importlib.util.find_spec("pandas") is None:
+        raise BadParameterError(f"dataframe_join needs pandas: {install('dataframes')}.", "n_rows")
+    partition = min(values["partition"], values["n_rows"])
+    told = ("Processors make the rows, and cuDF takes them to the GPUs: with persist that isn't timed.",)
+    return values | {"partition": partition, "library": "cudf" if on_gpu else "pandas"}, told if on_gpu else ()
+
+
+def join_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+    """Both dataframes wait until the rows of each key have met."""
+    n_parts = -(-resolved["n_rows"] // resolved["partition"])
+    frames = 2 * _ROW * resolved["n_rows"]
+    # Measured with 500 000 to 8 000 000 rows: pandas itself, and what is split, put together or joined at a time.
+    held = 60 * 2**20 + 64 * resolved["partition"] * threads_per_worker
+    # Rows that have travelled wait beside those that will.
+    kept = int(frames * (3.25 if resolved["persist"] else 2.25))
+    return Needs(
+        input_bytes=frames,
+        output_bytes=16,
+        bytes_processed=frames,
+        passes=1,
+        held_per_worker=held,
+        held_total=kept + held,
+        kept=kept,
+        received=2 * _ROW * resolved["partition"],
+        n_tasks=round(2 * n_parts * (3 + min(n_parts, 32) * math.ceil(math.log(max(n_parts, 2), 32))) + 5 * n_parts),
+        n_blocks=n_parts,
+        moved=frames,
+        sentence=f"Makes {format_bytes(frames)} of rows, of which nearly all travel, and joins them: about "
+        f"{format_bytes(kept + held)} on all workers together.",
+    )
+
+
+def join_is_right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Any) -> Check:
+    """Rows and sum against those that the left keys and values alone tell, made once more and never joined."""
+    n_rows, n_parts = resolved["n_rows"], -(-resolved["n_rows"] // resolved["partition"])
+
+    def expected(part: Any) -> Any:
+        left = table(int(part[0]), n_parts, n_rows, resolved["matching"], resolved["seed"], "left", "pandas")
+        there = left[left.key < n_rows]
+        return np.array([[len(there), int((there.x * (there.key % 997)).sum())]])
+
+    parts = da.arange(n_parts, chunks=1)
+    told = parts.map_blocks(expected, new_axis=1, chunks=((1,) * n_parts, (2,)), dtype="int64", meta=np.empty((0, 0)))
+    rows, total = (int(each) for each in computed(client, told.sum(axis=0))[0])
+    found = int(results["rows"]), int(results["total"])
+    words = "as" if found == (rows, total) else f"and not {rows:,} and {total:,}, as"
+    return Check(
+        passed=found == (rows, total),
+        what=f"{found[0]:,} rows match and their products come to {found[1]:,}, {words} the keys on the left tell.",
+    )
+
+
+def join_summary(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Rows that matched, and the sum of their products."""
+    told = {"rows": int(results["rows"]), "value": int(results["total"])}
+    made = results.get("seconds_to_make")
+    return told if made is None else told | {"seconds_to_make": made}
+
+
+PRESETS = (
+    Preset(
+        name="dask_cuda",
+        title="16 000 000 rows in partitions of 1 000 000, 3 in 10 of which match: its defaults, for sixteen workers",
+        source=DASK_CUDA,
+        parameters={"n_rows": 16_000_000, "partition": 1_000_000, "matching": 0.3},
+    ),
+)
