@@ -16,7 +16,9 @@ from workbench.cli import main
 from workbench.clusters.lines import OPTIONS, read_line
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, NotFoundError
-from workbench.figures.comparison import COLUMNS, ComparisonFigure, page
+from workbench.figures.colors import LIGHT
+from workbench.figures.comparison import COLUMNS, ComparisonFigure, page, table_html
+from workbench.figures.markup import unbroken
 from workbench.hardware import inventory
 from workbench.runs import store
 from workbench.runs.comparing import comparisons
@@ -561,6 +563,12 @@ def test_a_page_that_stands_alone_has_no_button_that_nobody_hears():
     found = comparison(row("one", times(6)), row("two", times(3, seed=1)))
     assert "Put the table into a cell" not in page(found)
     assert "Put the table into a cell" in json.dumps(ComparisonFigure("light", found).item())
+
+
+def test_no_option_is_broken_after_its_hyphens():
+    assert unbroken("cpu --workers 2 <b>") == 'cpu <span style="white-space: nowrap">--workers</span> 2 &lt;b&gt;'
+    summary = summarise(comparison(row("cpu --workers 2", [1.0])))
+    assert all(unbroken("cpu --workers 2") in text for text in (_bars(summary), table_html(summary, LIGHT)))
 
 
 def test_bars_in_the_sidebar_are_drawn_to_one_scale():

@@ -57,7 +57,7 @@ def test_the_number_of_a_pass_is_in_the_names_of_its_tasks() -> None:
         counts = [(name, "a-pass", 1, 1) for name in names if pass_in(name) <= begun]
         assert progress_of(counts).passes == begun
     assert found.certificate.passes > 2
-    assert not any(map(pass_in, ("multiply-pass-4", "add-" + 32 * "a", "x-pass-4-5")))
+    assert not any(map(pass_in, ("product-pass-4", "add-" + 32 * "a", "x-pass-4-5")))
 
 
 def test_who_has_computed_nothing_has_no_tasks() -> None:

@@ -16,6 +16,7 @@ from bokeh.plotting import figure
 from workbench.errors import BadInputError
 from workbench.figures.colors import DARK, LIGHT, THEMES, Theme, worker_color
 from workbench.figures.live import Patch
+from workbench.figures.markup import unbroken
 from workbench.figures.plots import FONT, dress
 from workbench.runs.comparing.comparisons import Comparison
 from workbench.runs.comparing.table import (
@@ -193,13 +194,12 @@ def table_html(summary: Summary, theme: Theme) -> str:
     edge = f"border-bottom: 1px solid {theme.grid}; padding: 4px 14px 4px 0; vertical-align: top"
     numbers = range(1, len(header) - 1)
     heads = "".join(
-        f'<th style="{edge}; white-space: nowrap; text-align: {_side(i, numbers)}">{escape(each)}</th>'
-        for i, each in enumerate(header)
+        f'<th style="{edge}; text-align: {_side(i, numbers)}">{escape(each)}</th>' for i, each in enumerate(header)
     )
     lines = "".join(
         "<tr>"
         + "".join(
-            f'<td style="{edge}; text-align: {_side(i, numbers)}; {_wrap(each)}">{escape(each)}</td>'
+            f'<td style="{edge}; text-align: {_side(i, numbers)}; {_wrap(each) if i else _NAME}">{unbroken(each)}</td>'
             for i, each in enumerate(cell)
         )
         + "</tr>"
@@ -486,6 +486,10 @@ def _side(index: int, numbers: range) -> str:
     return "right" if index in numbers else "left"
 
 
+_NAME = "min-width: 120px"
+"""Of a column that gives way to the numbers beside it where there is little room."""
+
+
 def _wrap(text: str) -> str:
-    """A reason of many words takes several lines, and numbers stay together."""
-    return "min-width: 260px" if len(text) > 60 else "white-space: nowrap"
+    """Many words take several lines, and numbers stay together."""
+    return "min-width: 260px" if len(text) > 60 else "min-width: 150px" if len(text) > 20 else "white-space: nowrap"

@@ -173,7 +173,7 @@ class DaskOperator:
 
     def _summed(self, q: Matrix, single: bool, with_triangle: bool, first: bool) -> Sums:
         task = _Reading(self.view, single, with_triangle, first, self.row_name)
-        return self._reduced("multiply", task, q, _added)
+        return self._reduced("product", task, q, _added)
 
     def _exponent(self) -> int:
         exponent = self._reduced("scale", _largest_exponent, np.zeros(0), max)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
-from workbench.figures.markup import ago, folded, icon_button, joined, meter, paragraph, tag
+from workbench.figures.markup import ago, folded, icon_button, joined, meter, paragraph, tag, unbroken
 from workbench.runs.comparing.table import as_markdown, judged_text, seconds_text
 from workbench.server.answers import API
 
@@ -160,7 +160,7 @@ def _bars(summary: Summary) -> str:
 
 
 def _bar(row: RowSummary, longest: float) -> str:
-    name = tag("span", escape(row.on), title=row.describe)
+    name = tag("span", unbroken(row.on), title=row.describe)
     if row.seconds is None:
         return name + paragraph(row.reason or "–")
     # Beside the bar, numbers of unequal length would make bars of unequal scale.

@@ -149,7 +149,11 @@ function Presets({ model, workload }: { model: Model; workload: IWorkload }): JS
           </select>
         </span>
       </div>
-      {used && <Note>From: {used.source}</Note>}
+      {used && (
+        <Note>
+          {used.title}. From: {used.source}
+        </Note>
+      )}
       {used?.profile && target && target.spec.profile !== used.profile && (
         <Note>
           The text is about a cluster of the profile {used.profile}; the one below is {target.spec.profile}.
