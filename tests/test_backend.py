@@ -18,6 +18,7 @@ from dask.array.backends import array_creation_dispatch
 
 from workbench import genotypes
 from workbench.errors import BadInputError
+from workbench.genotypes import simulated
 from workbench.linalg import backend
 from workbench.workloads import template
 
@@ -95,9 +96,43 @@ def test_packed_genotypes_are_multiplied_on_devices(device_client: Any, tmp_path
         assert chosen.check(checked, built, device_client).passed
         operator = built["components"]._operator
         assert device_client.submit(kind_of, device_client.compute(operator.packed.blocks[0])).result() == "standin"
+        packed = operator.packed.to_backend("numpy").compute()
+    samples = np.arange(203)
+    source = genotypes.Genotypes(da.from_array(packed, chunks=(500, -1)), genotypes.COUNTS, samples)
+    if from_file:
+        source = genotypes.open_genotypes(tmp_path / "study.zarr")
     with dask.config.set(scheduler="synchronous"):
-        expected, _ = chosen.compute(chosen.validate(given))
-    np.testing.assert_allclose(built["components"].singular_values, expected["singular_values"], rtol=1e-9)
+        expected = genotypes.pca(source, 3, tol=1e-7, kernel="numpy")
+    np.testing.assert_allclose(built["components"].singular_values, expected.singular_values, rtol=1e-9)
+
+
+def test_genotypes_drawn_on_devices_have_the_frequencies_of_those_drawn_on_the_host(
+    device_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = {"missing": 0.05, "monomorphic": 0.1, "all_missing": 0.1, "seed": 3}
+    found = []
+    for n_bytes in (2**28, 256 * 76):
+        monkeypatch.setattr(simulated, "_DEVICE_BYTES", n_bytes)
+        with backend.on_workers():
+            drawn = genotypes.simulate(600, 301, n_populations=3, on_device=True, **shares)
+            assert device_client.submit(kind_of, device_client.compute(drawn.packed.blocks[0])).result() == "standin"
+            found.append(drawn.packed.to_backend("numpy").compute())
+    np.testing.assert_array_equal(*found)
+    counts = genotypes.unpack(found[0], 301)
+    host = genotypes.simulate(600, 301, n_populations=3, **shares).counts().compute(scheduler="synchronous")
+    unknown = (host == 255).all(axis=1)
+    assert (unknown == (counts == 255).all(axis=1)).all()
+    assert (counts[~unknown] == 255).mean() == pytest.approx(0.05, abs=0.005)
+    there, here = (np.ma.masked_equal(each[~unknown], 255).astype(float) for each in (counts, host))
+    fixed = here.std(axis=1) == 0
+    assert fixed.sum() > 30
+    np.testing.assert_array_equal(there[fixed].mean(axis=1), here[fixed].mean(axis=1))
+    for population in range(3):
+        part = np.arange(301) * 3 // 301 == population
+        apart = there[:, part].mean(axis=1) - here[:, part].mean(axis=1)
+        # Two means of about a hundred genotypes, each of a variance of at most a half.
+        assert np.abs(apart).max() < 5 * np.sqrt(2 * 0.5 / 90)
+        assert abs(apart.mean()) < 5 * np.sqrt(2 * 0.5 / 90 / len(apart))
 
 
 def kind_of(block: Any) -> str:

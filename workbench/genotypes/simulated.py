@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Literal
 
+import dask.array as da
 import numpy as np
 
 from workbench.errors import BadInputError
@@ -13,12 +15,17 @@ from workbench.genotypes.coding import COUNTS
 from workbench.genotypes.packing import pack, packed_width
 from workbench.genotypes.rows import block_rows, packed_array
 from workbench.genotypes.values import Genotypes
-from workbench.linalg import asked
+from workbench.linalg import asked, cuda
+from workbench.linalg.blocks import row_blocks
+from workbench.linalg.keys import fresh
 
 # Sites that are drawn together from a stream of their own, so that the blocks don't matter.
 _TILE = 256
 _FREQUENCIES = (0.05, 0.95)
 _LEVELS = 2**16
+# The same of the kernel that draws on devices, and packed bytes that a task has it draw.
+_DEVICE_LEVELS = 2**31
+_DEVICE_BYTES = 2**28
 
 
 def simulate(
@@ -32,6 +39,7 @@ def simulate(
     all_missing: float = 0.0,
     seed: int = 0,
     rows: int | Literal["auto"] = "auto",
+    on_device: bool = False,
 ) -> Genotypes:
     """Unlinked sites of Balding–Nichols populations, generated where they are needed.
 
@@ -55,6 +63,8 @@ def simulate(
         Of the streams; each 256 sites have their own.
     rows
         Variants in a block.
+    on_device
+        Whether the workers' GPUs draw the genotypes, and keep them: other ones from the same frequencies.
 
     Notes
     -----
@@ -67,10 +77,22 @@ def simulate(
             raise BadInputError(f"{name}={share!r} is a share of them: give a number from 0 to 1.")
     draw = _Draw(n_samples, tuple(drifts.tolist()), missing, monomorphic, all_missing, seed)
     height = block_rows(n_variants, n_samples, rows, multiple=_TILE)
-    packed = packed_array(draw, n_variants, n_samples, height)
+    packed = _on_devices(draw, n_variants) if on_device else packed_array(draw, n_variants, n_samples, height)
     samples = np.char.add("sample ", np.arange(n_samples).astype(str))
     population = np.char.add("population ", (_population(n_samples, n_populations) + 1).astype(str))
     return Genotypes(packed, COUNTS, samples, sample_table={"population": population})
+
+
+def _on_devices(draw: _Draw, n_variants: int) -> da.Array:
+    width = packed_width(draw.n_samples)
+    heights = row_blocks(n_variants, max(1, _DEVICE_BYTES // width // _TILE) * _TILE)
+    return da.map_blocks(
+        draw.on_device,
+        chunks=(heights or (0,), (width,)),
+        dtype=np.uint8,
+        meta=np.empty((0, 0), np.uint8),
+        name=fresh("genotypes"),
+    )
 
 
 def _check(n_variants: int, n_samples: int, n_populations: int, drifts: np.ndarray[Any, Any]) -> None:
@@ -105,13 +127,49 @@ class _Draw:
             packed[low - start : high - start] = pack(self._tile(tile)[low - first : high - first])
         return packed
 
-    def _tile(self, tile: int) -> np.ndarray[Any, Any]:
+    def on_device(self, block_info: Any = None) -> Any:
+        """Packed rows of a block, drawn by the GPU of the worker that calls it from frequencies made on the host."""
+        (start, stop), _ = block_info[None]["array-location"]
+        xp, n_bytes = import_module("cupy"), packed_width(self.n_samples)
+        tiles = range(start // _TILE, -(-stop // _TILE))
+        first = tiles.start * _TILE
+        levels = np.concatenate([self._levels(tile) for tile in tiles])[start - first : stop - first]
+        population = _population(self.n_samples, len(self.drifts)).astype(np.int32)
+        packed = xp.empty((stop - start, n_bytes), np.uint8)
+        cuda.kernel("draw")(
+            cuda.grid(n_bytes, stop - start),
+            (cuda.THREADS,),
+            (
+                start,
+                stop - start,
+                self.n_samples,
+                xp.asarray(np.ascontiguousarray(levels)),
+                xp.asarray(population),
+                len(self.drifts),
+                int(self.seed % 2**32),
+                packed,
+                n_bytes,
+            ),
+        )
+        return packed
+
+    def _levels(self, tile: int) -> np.ndarray[Any, Any]:
+        """Of sites and populations, below which draws there is no copy, at most one, and anything known."""
+        _, frequency, unknown = self._frequencies(tile)
+        chances = np.stack([(1 - frequency) ** 2, 1 - frequency**2, np.ones_like(frequency)], axis=2)
+        return np.round(chances * ~unknown[:, :, None] * (1 - self.missing) * _DEVICE_LEVELS).astype(np.uint32)
+
+    def _frequencies(self, tile: int) -> tuple[np.random.Generator, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Those of a tile's sites in all populations, and which sites are unknown; what else is drawn comes after."""
         rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence([self.seed, tile])))
         ancestral = rng.uniform(*_FREQUENCIES, (_TILE, 1))
         odds = (1 - np.array(self.drifts)) / np.array(self.drifts)
         frequency = rng.beta(ancestral * odds, (1 - ancestral) * odds)
         fixed, unknown = rng.random((2, _TILE, 1)) < np.reshape([self.monomorphic, self.all_missing], (2, 1, 1))
-        frequency = np.where(fixed, np.round(ancestral), frequency)
+        return rng, np.where(fixed, np.round(ancestral), frequency), unknown
+
+    def _tile(self, tile: int) -> np.ndarray[Any, Any]:
+        rng, frequency, unknown = self._frequencies(tile)
         # One draw of 16 bits for each genotype, below the chances of at most one and of no copy.
         at_most_one = np.round((1 - frequency**2) * _LEVELS)
         none = np.round((1 - frequency) ** 2 * _LEVELS)

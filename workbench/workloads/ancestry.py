@@ -105,6 +105,8 @@ def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surro
         notes = (*notes, f"{format_bytes(packed)} are more than half of the memory: read again at each pass.")
     if around.on_gpu:
         notes = (*notes, "Packed genotypes are decoded and multiplied by the GPUs of the workers.")
+        if values.get("path") is None:
+            notes = (*notes, "GPUs draw other genotypes than processors, from the same frequencies.")
     return values | where | {"shape": shape, "keep": keep, "kernel": "device" if around.on_gpu else "auto"}, notes
 
 
@@ -223,7 +225,7 @@ def pca_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         n_rounds=passes + 1,
         n_blocks=n_blocks,
         work={"thin_f32": 4.0 * passes * n_variants * n_samples * width, "read": float(times * packed)}
-        | ({"integers": float(times * n_variants * n_samples)} if resolved["path"] is None else {}),
+        | ({"integers": float(times * n_variants * n_samples)} if resolved["path"] is None and not on_device else {}),
         moved=2 * passes * width * n_samples * 8,
         on_device=on_device,
         on_host=read if on_device else 0,

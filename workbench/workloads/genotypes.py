@@ -104,7 +104,13 @@ def genotype_pca(
 
     if path is None:
         genotypes = simulate(
-            n_variants, n_samples, n_populations=n_populations, fst=fst, missing=missing_rate, seed=seed
+            n_variants,
+            n_samples,
+            n_populations=n_populations,
+            fst=fst,
+            missing=missing_rate,
+            seed=seed,
+            on_device=kernel == "device",
         )
     else:
         genotypes = open_genotypes(
