@@ -203,14 +203,16 @@ def _used() -> int:
     return gpu.memory_total - gpu.memory_free
 
 
-def test_components_of_packed_genotypes_are_those_of_numpy() -> None:
+@pytest.mark.parametrize("kernel", ["numpy", "device", "half"])
+@pytest.mark.filterwarnings("ignore:kernel='half'")
+def test_components_of_packed_genotypes_are_those_of_numpy(kernel: str) -> None:
     import cupy
 
     with dask.config.set(scheduler="threads"):
         genotypes = bench_gpu.packed_genotypes("cupy", 20_000, 1_000, n_populations=6)
         genotypes = replace(genotypes, packed=genotypes.packed.persist())
         assert isinstance(genotypes.packed.blocks[0].compute(), cupy.ndarray)
-        found = pca(genotypes, 5, keep=True, kernel="numpy")
+        found = pca(genotypes, 5, keep=True, kernel=kernel)
         packed = cupy.asnumpy(genotypes.packed.compute())
     assert found.certificate.status != "not reached", found.certificate.sentence
     counts = unpack(packed, 1_000).astype("float64")

@@ -35,7 +35,7 @@ def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
     xp, n_bytes, width = namespace(packed), packed.shape[1], q.planes.shape[2]
     factors = kernels.rounded(packed, sites, q)[1]
     left, squared = xp.empty((packed.shape[0], width), q.planes.dtype), factors * factors
-    total = xp.zeros((width, PER_BYTE * _groups(n_bytes)), np.float64)
+    total = xp.zeros((width, PER_BYTE * groups_of(n_bytes)), np.float64)
     for x, y, part in _tiles(packed, sites, q, left):
         y *= squared[part]
         # Sums of so many rows in the precision of Q; they are added up in float64.
@@ -78,16 +78,17 @@ def oversamples(k: int) -> int:
 
 def tile_bytes(n_variants: int, n_samples: int, itemsize: int = 4) -> int:
     """Bytes of a tile of floating point, for who wants to know before."""
-    groups = _groups(-(-n_samples // PER_BYTE))
-    return min(n_variants, _rows(groups, itemsize)) * PER_BYTE * groups * itemsize
+    groups = groups_of(-(-n_samples // PER_BYTE))
+    return min(n_variants, rows_of(groups, itemsize)) * PER_BYTE * groups * itemsize
 
 
-def _groups(n_bytes: int) -> int:
+def groups_of(n_bytes: int) -> int:
     """Groups of four numbers in a row of a tile: those of its bytes, the mean's, and up to the next row."""
     return -(-(n_bytes + 1) // _ALIGNED) * _ALIGNED
 
 
-def _rows(groups: int, itemsize: int) -> int:
+def rows_of(groups: int, itemsize: int) -> int:
+    """Rows of a tile: as many as its bytes allow, in whole sums of single precision."""
     rows = TILE_BYTES // (PER_BYTE * groups * itemsize)
     return max(1, rows // ROWS_IN_SINGLE * ROWS_IN_SINGLE or rows)
 
@@ -95,8 +96,8 @@ def _rows(groups: int, itemsize: int) -> int:
 def _tiles(packed: Any, sites: Matrix, q: Narrow, left: Any) -> Iterator[tuple[Any, Any, slice]]:
     """Decoded rows, in a buffer that is used again, with their X Q − μ 1ᵀQ, which is put into `left`."""
     xp, dtype, (height, n_bytes), width = namespace(packed), q.planes.dtype, packed.shape, q.planes.shape[2]
-    groups = _groups(n_bytes)
-    rows = max(1, min(height, _rows(groups, dtype.itemsize)))
+    groups = groups_of(n_bytes)
+    rows = max(1, min(height, rows_of(groups, dtype.itemsize)))
     buffer = xp.empty((rows, PER_BYTE * groups), dtype)
     right = np.zeros((PER_BYTE * groups, width), dtype)
     right[: PER_BYTE * n_bytes] = kernels.by_samples(q.planes)

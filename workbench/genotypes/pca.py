@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,13 +12,13 @@ import dask
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes import device, fast, kernels
+from workbench.genotypes import device, fast, half, kernels
 from workbench.genotypes.contigs import on_autosomes
 from workbench.genotypes.operator import GenotypeOperator, Kernel
 from workbench.genotypes.scaling import CONVENTIONS, REASONS, Rule, Scaler
 from workbench.genotypes.values import Genotypes, Variants
 from workbench.linalg import asked, blocks, krylov
-from workbench.linalg.certificate import Certificate
+from workbench.linalg.certificate import AccuracyWarning, Certificate
 from workbench.travelling import cluster_client, reach_cluster
 
 Matrix = np.ndarray[Any, Any]
@@ -102,7 +103,7 @@ def pca(
     n_oversamples: int | None = None,
     seed: Any = 0,
     keep: bool | None = None,
-    kernel: Literal["auto", "numpy", "fast", "device"] = "auto",
+    kernel: Literal["auto", "numpy", "fast", "device", "half"] = "auto",
 ) -> GenotypePCA:
     """The `n_components` leading principal components of the samples, to the relative accuracy `tol`.
 
@@ -136,8 +137,9 @@ def pca(
         Whether the packed blocks stay in memory between passes; None: where they take less than half of it.
     kernel
         "numpy", "fast" (numba: `pip install numba`), "device" (on GPUs, where Dask's array.backend is "cupy"), or
-        "auto": "device" there, else "fast" where it is installed. Blocks on a device are multiplied there, whichever
-        is named.
+        "auto": "device" there, else "fast" where it is installed. "half" is "device" in float16 on tensor cores, for
+        trying: the certificate knows nothing of what their sums round. Blocks on a device are multiplied there,
+        whichever is named.
 
     Returns
     -------
@@ -166,7 +168,14 @@ def pca(
     if ld_prune is not None:
         mask = _pruned(genotypes, ld_prune, rule, mask)
     chosen = _kernel(kernel, genotypes)
-    if chosen is device and not blocks.on_device(genotypes.packed._meta):
+    if chosen is half:
+        warnings.warn(
+            "kernel='half': nobody has measured how tensor cores round sums, so the certificate may promise too much. "
+            "anew() goes through the data once more in double precision.",
+            AccuracyWarning,
+            stacklevel=2,
+        )
+    if chosen in (device, half) and not blocks.on_device(genotypes.packed._meta):
         genotypes = replace(genotypes, packed=genotypes.packed.to_backend("cupy"))
     operator = GenotypeOperator(genotypes, rule, kernel=chosen, kept_rows=mask, keep=keep, at_least=k)
     more = chosen.oversamples(k) if n_oversamples is None else asked.whole("n_oversamples", n_oversamples, least=0)
@@ -232,14 +241,14 @@ def _pruned(genotypes: Genotypes, given: tuple[int, float], rule: Rule, mask: Ma
 
 def _kernel(name: str, genotypes: Genotypes) -> Kernel:
     """The kernel of that name, ready to be used by every worker."""
-    if name not in ("auto", "numpy", "fast", "device"):
-        raise BadInputError(f"Unknown kernel {name!r}. Choose one of: auto, numpy, fast, device.")
+    if name not in ("auto", "numpy", "fast", "device", "half"):
+        raise BadInputError(f"Unknown kernel {name!r}. Choose one of: auto, numpy, fast, device, half.")
     large = genotypes.n_variants * genotypes.n_samples >= LARGE
     on_device = blocks.on_device(genotypes.packed._meta)
-    if name in ("auto", "device") and (on_device or dask.config.get("array.backend", "numpy") == "cupy"):
-        return device
-    if name == "device":
-        raise BadInputError("kernel='device' is for GPUs: set Dask's array.backend to 'cupy', or leave it out.")
+    if name in ("auto", "device", "half") and (on_device or dask.config.get("array.backend", "numpy") == "cupy"):
+        return half if name == "half" else device
+    if name in ("device", "half"):
+        raise BadInputError(f"kernel={name!r} is for GPUs: set Dask's array.backend to 'cupy', or leave it out.")
     if name == "numpy" or on_device or (name == "auto" and not (large and fast.installed())):
         return kernels
     client = cluster_client()

@@ -48,6 +48,10 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
     def __array_namespace__(self, **_: Any) -> Any:
         return _Namespace(np)
 
+    @property
+    def data(self) -> Any:
+        return types.SimpleNamespace(ptr=self._held.ctypes.data)
+
     def get(self) -> Any:
         return self._held.copy()
 
@@ -149,7 +153,10 @@ _functions = _Namespace(np)
 ones, zeros, empty, linalg = _functions.ones, _functions.zeros, _functions.empty, _functions.linalg
 # Dask's own backend registers these when a process without workers asks for it.
 concatenate, take, tensordot, einsum = _functions.concatenate, _functions.take, _functions.tensordot, _functions.einsum
-cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(synchronize=lambda: None))
+cuda = types.SimpleNamespace(
+    get_current_stream=lambda: types.SimpleNamespace(synchronize=lambda: None),
+    device=types.SimpleNamespace(get_cublas_handle=lambda: 0),
+)
 
 
 # Dask imports cupy while it is imported itself, and then wants the class above.
