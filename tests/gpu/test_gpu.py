@@ -14,7 +14,7 @@ import pytest
 
 from tests.benchmarks import bench_gpu
 from tests.standin import on_host
-from workbench.genotypes import PLINK, pack, pca, unpack
+from workbench.genotypes import PLINK, device, half, kernels, pack, pca, unpack
 from workbench.linalg import cuda
 from workbench.runs import store
 from workbench.runs.submit import finish, submit
@@ -247,6 +247,24 @@ def test_a_kernel_gives_on_a_device_what_it_gives_on_a_processor(name: str) -> N
     # What is made of whole numbers is the same bit for bit; a logarithm may differ in its last place.
     rtol = {"sum_float64": 1e-12, "sum_float32": 1e-5}.get(name, 0)
     np.testing.assert_allclose(there[place].get(), parameters[place], rtol=rtol)
+
+
+def test_sums_on_tensor_cores_are_nearly_as_good_as_those_of_float32(record_property: Any) -> None:
+    import cupy
+
+    rng, height, samples = np.random.default_rng(0), 20_000, 20_000
+    packed = cupy.asarray(rng.integers(0, 256, (height, samples // 4), dtype=np.uint8))
+    sites = rng.random((height, 3)) * [2, 1, 5]
+    q = np.linalg.qr(rng.normal(size=(samples, 16)))[0].astype("float32")
+    exact = device.normal(packed, sites, kernels.Narrow.of(q, False))
+    narrow = kernels.Narrow.of(q, True)
+    errors = {
+        each.__name__: float(np.linalg.norm(each.normal(packed, sites, narrow) - exact, 2) / np.linalg.norm(exact, 2))
+        for each in (device, half)
+    }
+    # What the certificate's floor for kernel="half" has to be, before it can be believed.
+    record_property("errors", errors)
+    assert errors["workbench.genotypes.half"] <= 4 * errors["workbench.genotypes.device"], errors
 
 
 def launch(name: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Any, ...], int]:

@@ -50,7 +50,16 @@ def library(source: str) -> Any:
     path = folder / f"{hashlib.sha256((HEADER.read_text() + text).encode()).hexdigest()[:16]}.so"
     if not path.exists():
         own = path.with_suffix(f".{os.getpid()}")
-        flags = ["-O2", "-std=c++17", "-Wall", "-Werror", "-Wno-unknown-pragmas", "-shared", "-fPIC"]
+        flags = [
+            "-O2",
+            "-std=c++17",
+            "-Wall",
+            "-Werror",
+            "-Wno-unknown-pragmas",
+            "-Wno-pass-failed",
+            "-shared",
+            "-fPIC",
+        ]
         command = [found, *flags, "-include", str(HEADER), "-x", "c++", "-", "-o", str(own)]
         subprocess.run(command, input=text, text=True, check=True)
         own.replace(path)
