@@ -1,7 +1,8 @@
 """A stand-in for CuPy on machines without a GPU: its arrays are NumPy's, and say that they lie on a device.
 
-Put tests/standin on PYTHONPATH of scheduler and workers, and `import cupy` there finds this. Mixing its arrays with
-NumPy's is refused as CuPy refuses it, and numpy.asarray too.
+Put tests/standin on PYTHONPATH of scheduler and workers, and `import cupy` there finds this. It is as strict as CuPy:
+it has CuPy's names and no others (names.txt), refuses arguments that CuPy doesn't take, NumPy's arrays in place of its
+own, and copies to the host that nobody asked for. With CUPY_TF32=1 products in float32 have eleven bits.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ import inspect
 import os
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import on_host
 
-from . import random
+from . import recorded
 
-__all__ = ["asarray", "asnumpy", "ndarray", "random"]
-__version__ = "14.0.standin"
+__version__ = f"{recorded.VERSION}.standin"
 
 
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
@@ -38,21 +39,23 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`.")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if "out" in kwargs:
-            kwargs["out"] = _taken(kwargs["out"])
-        return _given(getattr(ufunc, method)(*(_taken(item) for item in inputs), **kwargs))
+        if method != "__call__" or ufunc.__name__ not in recorded.NAMES:
+            return NotImplemented
+        if len(kwargs.get("out", ())) == 1:
+            kwargs["out"] = kwargs["out"][0]
+        return _function(ufunc.__name__, ufunc)(*inputs, **kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return _given(function(*_taken(args), **_taken(kwargs)))
-
-    def __array_namespace__(self, **_: Any) -> Any:
-        return _Namespace(np)
+        full = f"{function.__module__}.{function.__name__}".removeprefix("numpy.")
+        if full not in recorded.NAMES:
+            return NotImplemented
+        return _found(*full.rpartition(".")[::2])(*args, **kwargs)
 
     @property
     def data(self) -> Any:
         return types.SimpleNamespace(ptr=self._held.ctypes.data)
 
-    def get(self) -> Any:
+    def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
         return self._held.copy()
 
     def __len__(self) -> int:
@@ -74,11 +77,12 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
         return bool(self._held)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_held":
+        if name.startswith("_"):
             raise AttributeError(name)
+        full = recorded.known("ndarray.", name)
         found = getattr(self._held, name)
         if callable(found):
-            return lambda *args, **kwargs: _given(found(*_taken(args), **_taken(kwargs)))
+            return _function(full, found)
         return _given(found) if isinstance(found, np.ndarray) else found
 
 
@@ -112,31 +116,66 @@ def _given(value: Any) -> Any:
     return value
 
 
-class _Namespace:
-    """The functions of a module of NumPy's, for ours; CuPy has them under the same names."""
+_PRODUCTS = {"matmul", "linalg.matmul", "dot", "ndarray.dot", "tensordot", "inner", "einsum"}
 
-    def __init__(self, module: Any) -> None:
-        self._module = module
+
+def _function(full: str, found: Callable[..., Any]) -> Callable[..., Any]:
+    """NumPy's function under the name of CuPy's, for our arrays and with CuPy's arguments."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        recorded.fits(full, args, kwargs)
+        args, kwargs = _taken(args), _taken(kwargs)
+        if full in _PRODUCTS and os.environ.get("CUPY_TF32", "0") != "0":
+            args = tuple(_tf32(value) for value in args)
+        return _given(found(*args, **kwargs))
+
+    return function
+
+
+def _tf32(value: Any) -> Any:
+    """Numbers of single precision rounded to the eleven bits that TF32 has."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.float32:
+        return value
+    bits = value.view(np.uint32).astype(np.uint64) + 0x1000 & 0xFFFFE000
+    return bits.astype(np.uint32).view(np.float32)
+
+
+def _found(module: str, name: str) -> Any:
+    """What CuPy has under this name: ours, or NumPy's for our arrays."""
+    prefix = f"{module}." if module else ""
+    full = recorded.known(prefix, name)
+    if full in _OURS:
+        return _OURS[full]
+    owner = getattr(np, module) if module else np
+    if not hasattr(owner, name):
+        raise NotImplementedError(f"The stand-in for CuPy lacks {full}: write it in tests/standin.")
+    found = getattr(owner, name)
+    return found if inspect.isclass(found) or not callable(found) else _function(full, found)
+
+
+class _Module(types.ModuleType):
+    """A module of CuPy's."""
 
     def __getattr__(self, name: str) -> Any:
-        if name in __all__:
-            return globals()[name]
-        found = getattr(self._module, name)
-        if inspect.ismodule(found):
-            return _Namespace(found)
-        if inspect.isclass(found) or not callable(found):
-            return found
-        return lambda *args, **kwargs: _given(found(*_taken(args), **_taken(kwargs)))
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _found(self.__name__.removeprefix("cupy."), name)
 
 
-def asarray(value: Any, dtype: Any = None) -> ndarray:
-    if dtype is not None:
-        return ndarray(np.asarray(value.get() if isinstance(value, ndarray) else value, dtype))
-    return value if isinstance(value, ndarray) else ndarray(value)
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _found("", name)
 
 
-def asnumpy(value: Any) -> Any:
-    return value.get() if isinstance(value, ndarray) else np.asarray(value)
+def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, blocking: bool = False) -> ndarray:
+    if isinstance(a, ndarray) and dtype is None and not copy:
+        return a
+    return ndarray(np.asarray(a._held if isinstance(a, ndarray) else a, dtype, order, copy=copy))
+
+
+def asnumpy(a: Any, stream: Any = None, order: str = "C", out: Any = None, *, blocking: bool = True) -> Any:
+    return a.get() if isinstance(a, ndarray) else np.asarray(a)
 
 
 class RawModule:
@@ -149,14 +188,55 @@ class RawModule:
         return on_host.kernel(self._code, name, lambda array: array._held)
 
 
-_functions = _Namespace(np)
-ones, zeros, empty, linalg = _functions.ones, _functions.zeros, _functions.empty, _functions.linalg
-# Dask's own backend registers these when a process without workers asks for it.
-concatenate, take, tensordot, einsum = _functions.concatenate, _functions.take, _functions.tensordot, _functions.einsum
-cuda = types.SimpleNamespace(
-    get_current_stream=lambda: types.SimpleNamespace(synchronize=lambda: None),
-    device=types.SimpleNamespace(get_cublas_handle=lambda: 0),
-)
+class RandomState:
+    """NumPy's, of which only what CuPy's has can be asked."""
+
+    def __init__(self, seed: Any = None, method: int = 100) -> None:
+        self._state = np.random.RandomState(seed)
+
+    def __getattr__(self, name: str) -> Any:
+        full = recorded.known("random.RandomState.", name)
+
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            recorded.fits(full, args, kwargs)
+            # Of NumPy's only those that draw whole numbers can be told their type.
+            dtype = kwargs.pop("dtype", None) if name != "randint" else None
+            drawn = ndarray(getattr(self._state, name)(*_taken(args), **_taken(kwargs)))
+            return drawn if dtype is None else drawn.astype(dtype)
+
+        return draw
+
+
+class Device:
+    """The one device there is."""
+
+    id = 0
+    mem_info = (14 * 2**30, 16 * 2**30)
+
+    def __init__(self, device: int | None = None) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+_state = RandomState(0)
+_pool = types.SimpleNamespace(total_bytes=lambda: 0, used_bytes=lambda: 0, free_all_blocks=lambda: None)
+_OURS = {
+    "random.RandomState": RandomState,
+    "random.random": _state.random_sample,
+    "cuda.Device": Device,
+    "cuda.get_current_stream": lambda: types.SimpleNamespace(synchronize=lambda: None),
+    "cuda.device": types.SimpleNamespace(get_cublas_handle=lambda: 0),
+    "cuda.is_available": lambda: True,
+    "cuda.runtime.getDeviceProperties": lambda device: {"name": b"SIMULATED GPU"},
+    "cuda.runtime.driverGetVersion": lambda: 13000,
+    "cuda.runtime.runtimeGetVersion": lambda: 13000,
+    "get_default_memory_pool": lambda: _pool,
+}
+linalg, random, cuda = (_Module(f"cupy.{name}") for name in ("linalg", "random", "cuda"))
+_OURS["cuda.runtime"] = _Module("cupy.cuda.runtime")
+sys.modules.update({module.__name__: module for module in (linalg, random, cuda)})
 
 
 # Dask imports cupy while it is imported itself, and then wants the class above.
