@@ -344,6 +344,17 @@ def test_an_array_that_would_take_most_of_the_memory_is_not_held() -> None:
     assert chosen.needs(large).held_total < chosen.needs(small).held_total
 
 
+def test_on_gpus_an_array_is_held_that_fits_the_cards() -> None:
+    chosen = template("compressed_svd")
+    # Blocks may fill 0.8 of a card of 80 GB; the host has much more, or much less.
+    for memory in (2**35, 2**40):
+        cluster = {"memory": memory, "threads": 1, "on_gpu": True, "device_memory": 64 * 10**9}
+        fits, spills = (chosen.validate({"size": size}, **cluster) for size in ("44GiB", "56GiB"))
+        assert fits.resolved["keep"]
+        assert not spills.resolved["keep"]
+        assert "more than three quarters of what arrays may fill of the GPUs" in spills.notes[-1]
+
+
 def test_the_blocks_explain_themselves() -> None:
     chosen = template("array_sum")
     in_dask = {"generator": "RandomState"}

@@ -10,7 +10,7 @@ order go into the narrow factors, where they are exact. What is centred and scal
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from workbench.genotypes.coding import PLINK, Coding
 from workbench.genotypes.packing import PER_BYTE, packed_width
 from workbench.linalg import blocks
-from workbench.linalg.blocks import beside, host, namespace
+from workbench.linalg.blocks import beside, host, namespace, single_is_single
 
 Matrix = np.ndarray[Any, Any]
 
@@ -162,6 +162,10 @@ class Narrow:
         dtype = np.dtype(np.float32 if single else np.float64)
         rounded = q.astype(dtype)
         return cls(to_planes(rounded, dtype), rounded.sum(axis=0, dtype=np.float64), q.shape[0])
+
+    def trusted(self, packed: Any) -> Narrow:
+        """Itself, or in float64 where products of a block in float32 wouldn't have its precision."""
+        return self if single_is_single(packed) else replace(self, planes=self.planes.astype(np.float64))
 
 
 def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:

@@ -19,8 +19,8 @@ from workbench.genotypes.kernels import Narrow
 from workbench.genotypes.rows import cut
 from workbench.genotypes.scaling import Rule, squares
 from workbench.genotypes.values import Genotypes
-from workbench.linalg.blocks import beside, host, namespace, on_device, row_blocks, slices
-from workbench.linalg.compressed import free_memory
+from workbench.linalg.blocks import beside, host, namespace, on_device, on_devices, row_blocks, slices
+from workbench.linalg.compressed import most_kept
 from workbench.linalg.keys import in_pass
 from workbench.linalg.passes import GRAPH_BYTES, reduced
 from workbench.travelling import cluster_client
@@ -95,7 +95,7 @@ class GenotypeOperator:
         self.rule, self.kernel, self.at_least = rule, kernel, at_least
         self.shape = genotypes.shape
         nbytes = genotypes.packed.nbytes
-        self.kept = nbytes < free_memory() / 2 if keep is None else keep
+        self.kept = nbytes < most_kept(on_devices(genotypes.packed)) if keep is None else keep
         packed = blocked(genotypes, self.kept, kernel.LARGEST_BLOCK)
         (self.packed,) = dask.persist(packed) if self.kept else dask.optimize(packed)
         self.passes = 0
@@ -248,7 +248,7 @@ class _Reading:
         assert sites is not None
         packed, sites = taking_part(packed, sites)
         with kernels.quiet():
-            product = self.kernel.normal(packed, sites, q)
+            product = self.kernel.normal(packed, sites, q.trusted(packed))
             triangle = _triangle(self.kernel.projected, packed, sites, q) if self.with_triangle else None
         return Sums(product, triangle, learned)
 

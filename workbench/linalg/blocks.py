@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import accumulate, pairwise
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 
@@ -38,6 +40,21 @@ def namespace(block: Any) -> Any:
 def on_device(block: Any) -> bool:
     """Whether `block` lies in a GPU's memory."""
     return hasattr(block, "__cuda_array_interface__")
+
+
+def on_devices(a: Any) -> bool:
+    """Whether the blocks of a Dask array lie on GPUs: here, or on workers that make them there (see `backend`)."""
+    return on_device(a._meta) or dask.config.get("array.backend", None) == "cupy"
+
+
+def device_memory() -> int:
+    """Bytes of the GPU that this process computes on."""
+    return int(import_module("cupy").cuda.Device().mem_info[1])
+
+
+def single_is_single(block: Any) -> bool:
+    """Whether products in float32 have its precision: where CUPY_TF32 is set, CuPy's have eleven bits of 24."""
+    return not on_device(block) or os.environ.get("CUPY_TF32", "0") in ("", "0")
 
 
 def host(block: Any) -> np.ndarray[Any, Any]:

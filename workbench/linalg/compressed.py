@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import dask
 import dask.array as da
 import numpy as np
+import psutil
 
 from workbench.linalg import asked, blocks, krylov, tall
 from workbench.linalg.blocks import ArrayError
@@ -19,6 +20,8 @@ Matrix = np.ndarray[Any, Any]
 
 # A row of blocks should be at most this in one worker.
 PANEL_BYTES = 2**28
+# Of a card: Dask-CUDA moves blocks to the host's memory from 0.8 on, and a pass has some in hand.
+_OF_CARD = 0.6
 
 
 class _Factors(NamedTuple):
@@ -100,7 +103,8 @@ def svd_compressed(
     scale
         With `center`: divides by the standard deviations (of the population), too. What is constant stays.
     keep
-        Whether blocks are kept in memory between the passes. None keeps them if they take less than half of it.
+        Whether blocks are kept in memory between the passes. None keeps them if they take less than half of it, or less
+        than 0.6 of the GPUs' where they lie there.
 
     Returns
     -------
@@ -161,20 +165,24 @@ def _operator(a: Any, view: View, row_name: str, keep: bool | None, compute: boo
             )
         a = a.rechunk({0: max(1, int(max(a.chunks[0]) * PANEL_BYTES // panel))})
     if keep is None:
-        keep = not compute and a.nbytes < free_memory() / 2
+        keep = not compute and a.nbytes < most_kept(blocks.on_devices(a))
     (a,) = dask.persist(a) if keep else dask.optimize(a)
     return DaskOperator(a, view, row_name, keep)
 
 
-def free_memory() -> int:
-    """Bytes that the workers, or this machine, can still hold."""
-    client = cluster_client()
-    if client is not None:
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        return sum(max(0, worker["memory_limit"] - worker["metrics"].get("memory", 0)) for worker in workers)
-    import psutil
+def most_kept(on_devices: bool) -> float:
+    """Bytes that may stay between passes: half of what the workers, or this machine, can still hold, or of their GPUs.
 
-    return int(psutil.virtual_memory().available)
+    On a GPU little else is needed. What Dask holds there counts, not what is taken: a pool takes it all at once.
+    """
+    client = cluster_client()
+    if client is None:
+        return _OF_CARD * blocks.device_memory() if on_devices else psutil.virtual_memory().available / 2
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    if on_devices:
+        cards = (worker["metrics"] for worker in workers)
+        return sum(max(0.0, _OF_CARD * card.get("gpu-memory-total", 0) - card["managed_bytes"]) for card in cards)
+    return sum(max(0, worker["memory_limit"] - worker["metrics"].get("memory", 0)) for worker in workers) / 2
 
 
 def _factors(a: Any, operator: DaskOperator, found: krylov.Leading, wide: bool, coerce_signs: bool) -> SVD:

@@ -390,7 +390,8 @@ class _Reading:
 
     def _summed(self, panel: Sequence[Any], q: Matrix) -> Sums:
         work = blocks.working_dtype(panel[0].dtype)
-        dtype = np.dtype({"c16": "c8", "f8": "f4"}[work.str[1:]]) if self.single else work
+        dtype = np.dtype({"c16": "c8", "f8": "f4"}[work.str[1:]])
+        dtype = dtype if self.single and blocks.single_is_single(panel[0]) else work
         xp, view = namespace(panel[0]), self.view
         narrow = _Narrow.of(q, view, panel[0], dtype)
         total = xp.zeros(q.shape, work)

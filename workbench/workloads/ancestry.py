@@ -100,9 +100,9 @@ def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surro
             "n_components",
         )
     packed = shape[0] * -(-shape[1] // 4)
-    keep = around.room is None or packed < around.room / 2
+    keep = around.keeps(packed)
     if not keep:
-        notes = (*notes, f"{format_bytes(packed)} are more than half of the memory: read again at each pass.")
+        notes = (*notes, f"{format_bytes(packed)} are more than {around.too_much}: read again at each pass.")
     if around.on_gpu:
         notes = (*notes, "Packed genotypes are decoded and multiplied by the GPUs of the workers.")
         if values.get("path") is None:

@@ -130,9 +130,9 @@ def _kept(resolved: Mapping[str, Any], n_bytes: int, around: Surroundings) -> tu
     """Whether method=workbench holds the array between its passes, and why not."""
     if resolved["compute"] or resolved["method"] == "dask" or resolved.get("persist"):
         return not resolved["compute"], ()
-    if around.room is None or n_bytes < around.room / 2:
+    if around.keeps(n_bytes):
         return True, ()
-    more = f"{format_bytes(n_bytes)} are more than half of the memory: made or read again at each pass."
+    more = f"{format_bytes(n_bytes)} are more than {around.too_much}: made or read again at each pass."
     return False, (more,)
 
 

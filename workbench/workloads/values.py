@@ -35,10 +35,17 @@ class Surroundings:
     device_memory: int | None = None
     """Bytes of all workers' GPUs together that blocks may fill; None where nobody can tell."""
 
+    def keeps(self, n_bytes: int) -> bool:
+        """Whether an array stays between passes: in half of the memory, or 3⁄4 of what it may fill on GPUs."""
+        if self.on_gpu and self.device_memory is not None:
+            return n_bytes < 0.75 * self.device_memory
+        return self.memory is None or n_bytes < self.memory / 2
+
     @property
-    def room(self) -> int | None:
-        """Bytes for arrays that stay between passes: of the GPUs, where they lie there."""
-        return self.memory if not self.on_gpu or self.device_memory is None else self.device_memory
+    def too_much(self) -> str:
+        """What there was too much to be kept for."""
+        on_gpus = self.on_gpu and self.device_memory is not None
+        return "three quarters of what arrays may fill of the GPUs" if on_gpus else "half of the memory"
 
 
 class Parameters(BaseModel):
