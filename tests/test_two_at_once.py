@@ -205,7 +205,7 @@ SUBJECTS = {
             "seed": 1,
             "rows": 256,
         },
-        {},
+        {"on_device": "on GPUs, and there are none"},
         genotypes.simulate,
     ),
 }
