@@ -8,6 +8,7 @@ import pytest
 from tests.test_figures import Page
 from workbench.figures.colors import DARK, GPUS, LIGHT, contrast, gpu_color
 from workbench.figures.gpu_lines import COLUMNS, PLOTS
+from workbench.figures.layout import LAUNCHED
 from workbench.figures.live import LiveFigure
 from workbench.figures.report import report_html
 from workbench.monitor.events import Batch, GpuSample, NoGpus, WorkerSample
@@ -64,6 +65,15 @@ def test_all_plots_of_a_figure_say_that_its_gpus_are_simulated():
     names = ("Tasks", "Progress", "CPU, % of a core", "Memory, GiB")
     assert titles == [f"{name} · SIMULATED GPUs" for name in names]
     assert all("SIMULATED" in plot.title.text for plot in figure.layout.gpus.plots)
+
+
+def test_a_figure_with_gpus_says_what_the_end_of_a_task_means_there():
+    figure, _ = titled("NVIDIA H200")
+    assert LAUNCHED in figure.layout.kinds.text
+    figure = LiveFigure()
+    figure.feed([Batch(START, samples=())])
+    figure.apply(figure.patches())
+    assert LAUNCHED not in figure.layout.kinds.text
 
 
 def test_a_figure_that_is_told_of_simulated_gpus_says_so_before_anything_has_come():

@@ -282,8 +282,11 @@ def _lines(
     return plot
 
 
-def kinds_words(theme: Theme, *, others: bool = False) -> str:
-    """What the colours of the stream mean that are of no task; `others` where some were computed for others."""
+def kinds_words(theme: Theme, *, others: bool = False, gpus: bool = False) -> str:
+    """What the colours of the stream mean that are of no task; `others` where some were computed for others.
+
+    With `gpus`, what the end of a task means there, too.
+    """
     kinds = {
         "transfer": theme.transfer,
         "spill to or from disk": theme.disk,
@@ -292,4 +295,8 @@ def kinds_words(theme: Theme, *, others: bool = False) -> str:
     }
     if others:
         kinds["other computations"] = theme.theirs
-    return "".join(swatch(color, name) for name, color in kinds.items())
+    return "".join(swatch(color, name) for name, color in kinds.items()) + (LAUNCHED if gpus else "")
+
+
+LAUNCHED = "On a GPU a task ends when its kernels are launched; the GPU may compute longer than its tasks show."
+"""CuPy doesn't wait for the device, and to wait for it after each task would slow down what is watched."""

@@ -80,6 +80,7 @@ class LiveFigure:
         self._recorded = False
         self._simulated = simulated
         self._others = False
+        self._on_gpus = False
         self._records: list[Tasks] = []
         self._pinned: tuple[float, float, int, int] | None = None
         self._lanes: list[int] = []
@@ -106,6 +107,7 @@ class LiveFigure:
             self._follow.feed(batch)
             self._gpus.feed(batch)
             self._simulated = self._simulated or any(gpu.name.startswith("SIMULATED") for gpu in batch.gpus)
+            self._on_gpus = self._on_gpus or bool(batch.gpus)
             self._others = self._others or not batch.tasks.own.all()
             for sample in batch.samples:
                 self._series.setdefault(sample.worker, Series()).add(sample)
@@ -472,7 +474,7 @@ class LiveFigure:
             "empty": self._why_empty(),
             "workers": self._worker_names(),
             "titles": mark,
-            "kinds": kinds_words(self.theme, others=self._others),
+            "kinds": kinds_words(self.theme, others=self._others, gpus=self._on_gpus),
         }
         return Patch("words", "replace", {name: [text] for name, text in words.items()})
 

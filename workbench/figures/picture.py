@@ -23,6 +23,7 @@ from workbench.figures.colors import (
     neutral_colors,
     neutral_line,
 )
+from workbench.figures.layout import LAUNCHED
 from workbench.figures.live import format_bytes, format_seconds
 from workbench.figures.samples import Series, extremes, line
 from workbench.figures.timeline import Timeline
@@ -288,6 +289,7 @@ class Picture:
             return
         named = [(neutral_line(index), gpu.label) for index, gpu in enumerate(gpus)] if len(gpus) <= 8 else []
         canvas.title("GPU use", named)
+        canvas.note(LAUNCHED)
         canvas.lines(list(_gpu_lines(gpus, "use")), lambda value: f"{value:.0f} %", top=100.0)
         canvas.title("GPU memory", named)
         canvas.lines(list(_gpu_lines(gpus, "memory")), format_bytes)

@@ -35,7 +35,7 @@ def random_matrix(shape: tuple[int, int], chunks: int | tuple[int, int] | str, d
 
 
 def held(x: da.Array) -> tuple[da.Array, float]:
-    """The array in the memory of the workers, and the seconds that this took."""
+    """The array in the memory of the workers, and the seconds that it took, on GPUs until all kernels were launched."""
     began = time.perf_counter()
     x = x.persist()
     wait(x)
