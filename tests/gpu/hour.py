@@ -1,0 +1,126 @@
+"""Steps of first-hour.sh that are neither tests nor the benchmark: `python -m tests.gpu.hour STEP --into FOLDER`.
+
+Nothing of it has run on a device yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks import bench_gpu
+
+Told = dict[str, Any]
+_SIDE = 4000
+_ROUNDS = 5
+
+
+def smoke(part: float) -> Told:
+    """What all else rests on: blocks that can be spilled and come back, and a cluster that sums."""
+    import cupy
+    import distributed.protocol.cupy  # noqa: F401  registers what follows
+    from distributed.protocol import deserialize, serialize
+
+    block = cupy.asarray(np.arange(12.0).reshape(3, 4))
+    back = deserialize(*serialize(block, serializers=["dask"]))
+    assert (cupy.asnumpy(back) == cupy.asnumpy(block)).all(), "a block was spilled and came back as another"
+    workbench("up", "gpu", "--name", "smoke")
+    run = workbench("run", "array_sum", "--cluster", "smoke", "-p", f"shape={_SIDE},{_SIDE}")
+    assert run["check"]["passed"], run["check"]["what"]
+    assert run["on_gpu"]["share"], run["on_gpu"]["sentence"]
+    return {"run": run}
+
+
+def rates(part: float) -> Told:
+    """What the card can do. Each is told by itself: one that fails holds up no other."""
+    import cupy
+
+    rs = cupy.random.RandomState(0)
+    small, large = int(1e4), int(1e8 * part)
+    tall = rs.normal(size=(max(2, int(1e6 * part)), 100))
+    side = max(64, int(4096 * min(1.0, part)))
+    single, half = (cupy.asarray(rs.normal(size=(side, side)), dtype=kind) for kind in ("float32", "float16"))
+    packed = {width: cupy.zeros((side, width), "uint8") for width in (5000, 5001, 5120)}
+    return {
+        "random numbers a second, 10 000 at once": rate(lambda: rs.normal(size=small), small),
+        "random numbers a second, at once in a block": rate(lambda: rs.normal(size=large), large),
+        "products of float32 a second": rate(lambda: single @ single, 2 * side**3),
+        "products of float16 a second": rate(lambda: half @ half, 2 * side**3),
+        "bytes a second, einsum of rows": rate(lambda: cupy.einsum("ij,ij->i", tall, tall), tall.nbytes),
+        "bytes a second, a reduction of rows": rate(lambda: (tall * tall).sum(axis=1), tall.nbytes),
+        **{
+            f"bytes a second, planes of rows of {width}": rate(lambda rows=rows: (rows & 3) + (rows >> 2), rows.nbytes)
+            for width, rows in packed.items()
+        },
+    }
+
+
+def cores(part: float) -> Told:
+    """The same sum on the GPU and on cores: energy, and how many of them equal it."""
+    size = f"{max(1, round(64 * part))}GiB"
+    lines = [word for line in ("gpu", "cupy", "cpu") for word in ("--on", line)]
+    return {"comparison": workbench("compare", "array_sum", "-p", f"size={size}", *lines, "--repeats", "3")}
+
+
+def ucx(part: float) -> Told:
+    """TCP, TLS and UCX between workers with GPUs."""
+    return {"run": workbench("run", "protocol_sweep", "--on", "gpu", "--yes")}
+
+
+STEPS: dict[str, Callable[[float], Told]] = {each.__name__: each for each in (smoke, rates, cores, ucx)}
+
+
+def rate(work: Callable[[], Any], amount: float) -> Told:
+    """Amount of work in a second: the median of some rounds after a first one, which compiles."""
+    import cupy
+
+    try:
+        seconds = []
+        for _ in range(_ROUNDS + 1):
+            began = time.perf_counter()
+            work()
+            cupy.cuda.get_current_stream().synchronize()
+            seconds.append(time.perf_counter() - began)
+    except Exception as err:  # noqa: BLE001 - the others are measured all the same
+        return {"rate": None, "error": f"{type(err).__name__}: {err}"}
+    first, *rest = seconds
+    return {"rate": amount / sorted(rest)[_ROUNDS // 2], "all_seconds": rest, "first_seconds": first}
+
+
+def workbench(*words: str) -> Any:
+    """What a command of ours tells as JSON. Raises RuntimeError with what it complains of."""
+    done = subprocess.run([sys.executable, "-m", "workbench", *words, "--json"], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"workbench {' '.join(words)}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    """Do one step, and write what it tells with device, driver, versions and date."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("step", choices=STEPS)
+    parser.add_argument("--into", type=Path, default=Path())
+    parser.add_argument("--part", type=float, default=1.0)
+    chosen = parser.parse_args()
+    told = bench_gpu.head(chosen.part, 60.0)
+    began = time.perf_counter()
+    try:
+        told |= STEPS[chosen.step](chosen.part)
+    except Exception as err:
+        told["error"] = f"{type(err).__name__}: {err}"
+        raise
+    finally:
+        told["seconds"] = time.perf_counter() - began
+        (chosen.into / f"{chosen.step}.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
