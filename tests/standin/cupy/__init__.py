@@ -20,7 +20,7 @@ import on_host
 
 from . import recorded
 
-__version__ = f"{recorded.VERSION}.standin"
+__version__ = f"{recorded.VERSION}+standin"
 
 
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
