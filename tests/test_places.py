@@ -178,6 +178,11 @@ def test_a_run_on_gpus_makes_its_blocks_there_and_tells_so(
     assert run.on_gpu.warning is None
     assert list(run.on_gpu.devices) == list(record.spec.devices)
     assert {"qr", "randint"} <= {name for step in run.on_gpu.steps for name in step.name.split("-")}
+    fused = run_on(record, "array_sum", shape=[3000, 2000], generator="fused")
+    assert (fused.status, fused.check and fused.check.passed) == ("done", True)
+    assert fused.on_gpu is not None
+    assert fused.on_gpu.warning is None
+    assert fused.on_gpu.sentence == f"All {fused.on_gpu.blocks} blocks were on a GPU."
     small = record.model_copy(update={"spec": record.spec.model_copy(update={"device_memory_limit": 2**20})})
     counts = [0]
     for where in (record, small):  # held on the GPU, and made again at each pass
