@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client
+from distributed.client import CancelledFuturesGroup, FutureCancelledError, FuturesCancelledError
 
 import workbench
 from tests import other_python
@@ -117,6 +118,12 @@ def test_what_went_wrong_is_said_in_whole_sentences() -> None:
     said = failures.sentence(RuntimeError(dask_says), run, None)
     assert said.startswith(
         "RuntimeError: Error during deserialization of the task graph. This frequently occurs if the"
+    )
+    group = CancelledFuturesGroup([FutureCancelledError("svd-1", "lost dependencies")], "lost dependencies")
+    assert "lost dependencies" in failures.sentence(FuturesCancelledError([group]), run, None)
+    gone = CancelledFuturesGroup([FutureCancelledError("svd-1", "scheduler-connection-lost")], "")
+    assert "The connection to the cluster calm-otter was lost" in failures.sentence(
+        FuturesCancelledError([gone]), run, None
     )
     error = RuntimeError(dask_says)
     error.__cause__ = ModuleNotFoundError("No module named 'zarr.core'", name="zarr.core")

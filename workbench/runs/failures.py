@@ -85,7 +85,9 @@ def _killed_worker(error: BaseException) -> bool:
 
 def lost_connection(error: BaseException) -> bool:
     """Whether it says that the scheduler can't be reached any more."""
-    return isinstance(error, (CancelledError, ConnectionError, TimeoutError)) or "Comm" in type(error).__name__
+    # Dask cancels tasks for other reasons, too, which its error tells.
+    cancelled = isinstance(error, CancelledError) and "lost dependencies" not in str(error)
+    return cancelled or isinstance(error, (ConnectionError, TimeoutError)) or "Comm" in type(error).__name__
 
 
 def _lacking(error: BaseException | None) -> str | None:
