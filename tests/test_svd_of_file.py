@@ -510,3 +510,21 @@ def test_the_retina_photograph_from_zarr_has_the_values_numpy_finds(tmp_path: Pa
     values = np.sqrt(np.linalg.eigvalsh(matrix.astype("f8") @ matrix.T.astype("f8"))[::-1])
     np.testing.assert_allclose(summary["singular_values"], values[:10], rtol=1e-3)
     assert check.passed, check.what
+
+
+def test_what_travels_to_a_gpu_is_as_it_is_stored(tmp_path, monkeypatch):
+    from workbench.linalg import backend
+    from workbench.workloads.catalogue import _matrix_of_file
+
+    sent = []
+    onto = backend.CupyOnWorkers.to_backend.__func__
+    recorded = classmethod(lambda cls, data, **more: sent.append(data.dtype.name) or onto(cls, data, **more))
+    monkeypatch.setattr(backend.CupyOnWorkers, "to_backend", recorded)
+    for kind, order in (("uint8", "="), ("float32", ">"), ("int16", "<")):
+        stored = np.arange(60, dtype=np.dtype(kind).newbyteorder(order)).reshape(12, 5)
+        np.save(tmp_path / "x.npy", stored)
+        checked = template("svd_of_file").validate({"path": str(tmp_path / "x.npy")}, on_gpu=True)
+        with backend.on_workers():
+            x = _matrix_of_file(checked.resolved)
+        assert sent.pop() == kind
+        assert x.dtype == ("float32" if kind == "float32" else "float64")

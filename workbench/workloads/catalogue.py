@@ -154,6 +154,7 @@ def _array_of_file(values: dict[str, Any], given: Mapping[str, Any], around: Sur
         "shape": found.shape,
         "blocks": blocks,
         "chunks": chunks,
+        "stored": working_type(found.dtype) if found.unpack else found.dtype.newbyteorder("=").name,
         "dtype": working_type(found.dtype),
     }
     if found.dtype.name != facts["dtype"]:
@@ -165,7 +166,7 @@ def _array_of_file(values: dict[str, Any], given: Mapping[str, Any], around: Sur
 
 
 def _matrix_of_file(resolved: Mapping[str, Any]) -> Any:
-    names = ("path", "array", "options", "format", "unpack", "shape", "blocks", "chunks", "dtype", "center")
+    names = ("path", "array", "options", "format", "unpack", "shape", "blocks", "chunks", "stored", "dtype", "center")
     # The check goes over the blocks one by one, so none may wait for the means of the columns.
     return file.matrix_of_file(**arguments({name: resolved[name] for name in names}), compute=True)
 

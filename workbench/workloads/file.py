@@ -139,6 +139,7 @@ def matrix_of_file(
     shape: tuple[int, int],
     blocks: tuple[int, int],
     chunks: int | tuple[int, int] | str,
+    stored: str,
     dtype: str,
     center: bool,
     compute: bool,
@@ -147,8 +148,8 @@ def matrix_of_file(
 
     def read_block(block_info: Any) -> Any:
         (top, bottom), (left, right) = block_info[None]["array-location"]
-        stored = READERS[format](path, array, options, slice(top, bottom), slice(left, right))
-        block = (stored if unpack is None else unpacked(stored, **unpack)).astype(dtype, copy=False)
+        found = READERS[format](path, array, options, slice(top, bottom), slice(left, right))
+        block = (found if unpack is None else unpacked(found, **unpack)).astype(stored, copy=False)
         if not np.isfinite(block).all():
             absent = np.argwhere(~np.isfinite(block))
             row, column = absent[0]
@@ -156,7 +157,7 @@ def matrix_of_file(
             raise ValueError(
                 f"{path}{f' ({array})' if array else ''} has values that are missing or not finite: {len(absent)} of "
                 f"the {block.size} in rows {top} to {bottom - 1} and columns {left} to {right - 1}, the first at row "
-                f"{top + row}, column {left + column}: {stored[row, column]}.{others} Replace them or leave them out."
+                f"{top + row}, column {left + column}: {found[row, column]}.{others} Replace them or leave them out."
             )
         return block
 
@@ -165,11 +166,11 @@ def matrix_of_file(
         # Of this call alone: since another call the file may have been written again.
         name=f"read-block-{uuid.uuid4().hex}",
         chunks=da.core.normalize_chunks(blocks, shape),
-        dtype=dtype,
-        meta=np.empty((0, 0), dtype),
+        dtype=stored,
+        meta=np.empty((0, 0), stored),
     )
-    # Onto the GPU where array.backend says so, else nowhere.
-    x = x.to_backend().rechunk(chunks)
+    # Onto the GPU where array.backend says so, else nowhere: as it is stored, which may be an eighth of the bytes.
+    x = x.to_backend().astype(dtype).rechunk(chunks)
     if center:
         mean = x.mean(axis=0)
         if compute:
@@ -197,6 +198,7 @@ def svd_of_file(
     unpack: Annotated[dict[str, Any] | None, Resolved()] = None,
     shape: Annotated[tuple[int, int], Resolved()] = (0, 0),
     blocks: Annotated[tuple[int, int], Resolved()] = (0, 0),
+    stored: Annotated[str, Resolved()] = "float64",
     dtype: Annotated[str, Resolved()] = "float64",
     keep: Annotated[bool, Resolved()] = True,
 ) -> tuple[da.Array, da.Array, da.Array, Any]:
@@ -211,14 +213,27 @@ def svd_of_file(
         from workbench.linalg import svd, svd_compressed
 
         x = matrix_of_file(
-            path, array, options or {}, format, unpack, shape, blocks, chunks, dtype, center and k is None, compute
+            path,
+            array,
+            options or {},
+            format,
+            unpack,
+            shape,
+            blocks,
+            chunks,
+            stored,
+            dtype,
+            center and k is None,
+            compute,
         )
         if k is None:
             u, s, v = svd(x)
             return u, s, v, None
         u, s, v = result = svd_compressed(x, k, tol=tol, seed=seed, center=0 if center else None, keep=keep)
         return u, s, v, result.certificate
-    x = matrix_of_file(path, array, options or {}, format, unpack, shape, blocks, chunks, dtype, center, compute)
+    x = matrix_of_file(
+        path, array, options or {}, format, unpack, shape, blocks, chunks, stored, dtype, center, compute
+    )
     if k is None:
         u, s, v = da.linalg.svd(x)
     else:
