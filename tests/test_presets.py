@@ -23,6 +23,7 @@ from workbench.session import Session
 from workbench.workloads import BadParameterError, template, templates
 
 ALL = [(found.name, preset.name) for found in templates() for preset in found.presets]
+ARRAYS = [each for each in ALL if each[0] != "dataframe_join"]
 
 
 @pytest.mark.parametrize(("workload", "name"), ALL)
@@ -30,7 +31,9 @@ def test_a_preset_can_be_run_as_it_is(workload: str, name: str) -> None:
     chosen = template(workload)
     preset = chosen.preset(name)
     checked = chosen.validate(preset.parameters, threads=8)
-    assert checked.resolved["shape"] == preset.parameters["shape"]
+    assert {name: checked.resolved[name] for name in preset.parameters if name != "chunks"} == {
+        name: value for name, value in preset.parameters.items() if name != "chunks"
+    }
     assert chosen.needs(checked).input_bytes > 0
     json.dumps(preset.model_dump())
 
@@ -65,7 +68,7 @@ def test_what_is_given_beside_a_preset_takes_its_place() -> None:
     assert resolved("array_sum", preset="post", shape="", dtype="float32") == {**post, "dtype": "float32"}
 
 
-@pytest.mark.parametrize(("workload", "name"), ALL)
+@pytest.mark.parametrize(("workload", "name"), ARRAYS)
 def test_a_size_beside_a_preset_takes_the_place_of_its_shape_and_blocks(workload: str, name: str) -> None:
     found = resolved(workload, preset=name, size="16MiB")
     plain = resolved(workload, size="16MiB", dtype=found["dtype"])
@@ -76,7 +79,19 @@ def test_a_size_beside_a_preset_takes_the_place_of_its_shape_and_blocks(workload
     }
 
 
-@pytest.mark.parametrize(("workload", "name"), ALL)
+@pytest.mark.parametrize("scale", [0.0001, 0.01, 4])
+def test_dataframes_are_scaled_in_rows_and_keep_their_partitions(scale: float) -> None:
+    whole, part = (
+        resolved("dataframe_join", preset="dask_cuda"),
+        resolved("dataframe_join", preset="dask_cuda", scale=scale),
+    )
+    assert part["n_rows"] == scale * whole["n_rows"]
+    assert part["n_rows"] / part["partition"] == whole["n_rows"] / whole["partition"]
+    checked = template("dataframe_join").validate({"preset": "dask_cuda", "scale": scale})
+    assert f"n_rows {part['n_rows']}, not 16000000" in machines.text(template("dataframe_join"), checked, {}).differs
+
+
+@pytest.mark.parametrize(("workload", "name"), ARRAYS)
 @pytest.mark.parametrize("scale", [0.0001, 0.01, 0.5, 1, 4])
 def test_a_preset_is_scaled_in_bytes_and_keeps_its_form_and_its_number_of_blocks(
     workload: str, name: str, scale: float
