@@ -24,6 +24,7 @@ from workbench.runs.store import Run
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
     from workbench.workloads.registry import Template
+    from workbench.workloads.values import Parameters
 
 _RUNNER = "workbench.runs.runner"
 _POLL = 0.05  # seconds between two looks at a run that somebody waits for
@@ -59,8 +60,9 @@ def submit(
     if refused is not None:
         raise ConflictError(refused)
     spec = actual_spec(record)
-    needs = chosen.needs(chosen.validate(parameters, **size_of(spec)))
-    run = _new(chosen, parameters, record.name, spec, inventory).model_copy(
+    checked = chosen.validate(parameters, **size_of(spec))
+    needs = chosen.needs(checked)
+    run = _new(chosen, checked, record.name, spec, inventory).model_copy(
         update={
             "needs": needs.model_dump(mode="json"),
             "forecast": kept_with_run(chosen, parameters, needs, spec, force=force),
@@ -76,18 +78,18 @@ def submit_alone(
     from workbench.workloads.registry import template
 
     price = machines.price_per_hour(spec, calibration.host())
-    run = _new(template(workload), parameters, spec.profile, spec, inventory)
+    chosen = template(workload)
+    run = _new(chosen, chosen.validate(parameters, **size_of(spec)), spec.profile, spec, inventory)
     return _start_runner(store.create(run.model_copy(update={"forecast": {"price_per_hour": price}})), sys.executable)
 
 
 def _new(
     chosen: Template,
-    parameters: Mapping[str, Any],
+    checked: Parameters,
     cluster: str,
     spec: ClusterSpec,
     inventory: Mapping[str, Any] | None,
 ) -> Run:
-    checked = chosen.validate(parameters, **size_of(spec))
     return Run(
         id=store.new_id(chosen.name),
         workload=chosen.name,

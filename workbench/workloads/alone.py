@@ -12,6 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 
+from workbench.linalg.blocks import host
 from workbench.workloads import array, checks, generators
 from workbench.workloads.registry import Template, arguments
 from workbench.workloads.values import Check, Parameters
@@ -50,7 +51,7 @@ def compute(template: Template, parameters: Parameters, module: str) -> Computed
         x = xp.empty(blocks.shape, blocks.dtype)
         da.store(blocks, x, lock=False, scheduler="synchronous")
     made = time.perf_counter()
-    results = {name: _on_host(value) for name, value in alone.compute(xp, x, resolved).items()}
+    results = {name: host(value) for name, value in alone.compute(xp, x, resolved).items()}
     held = resolved.get("persist", False)
     # CuPy's answers are there when they are on the host.
     seconds = time.perf_counter() - (made if held else began)
@@ -59,7 +60,7 @@ def compute(template: Template, parameters: Parameters, module: str) -> Computed
     def check() -> Check:
         if alone.check is None:
             return template.check(parameters, results)
-        return alone.check(_on_host(x), resolved, results)
+        return alone.check(host(x), resolved, results)
 
     return Computed(seconds, template.summarise(told | results), check)
 
@@ -76,10 +77,6 @@ def _of(template: Template) -> Alone:
     return template.alone
 
 
-def _on_host(value: Any) -> Any:
-    return value.get() if hasattr(value, "get") else value
-
-
 def _normal(resolved: Resolved) -> da.Array:
     names = ("shape", "chunks", "dtype", "seed", "generator")
     given = arguments({name: resolved[name] for name in names})
@@ -90,24 +87,19 @@ def _normal(resolved: Resolved) -> da.Array:
     return generators.normal(10, 1, chunks=blocks, dtype=given["dtype"], seed=given["seed"], engine=engine)
 
 
-def _uniform(resolved: Resolved) -> da.Array:
-    rs = da.random.RandomState(resolved["seed"])
-    given = arguments({name: resolved[name] for name in ("shape", "chunks")})
-    return rs.random(size=given["shape"], chunks=given["chunks"]).astype(resolved["dtype"])
+def _centered(x: Any, resolved: Resolved) -> Any:
+    return x - x.mean(axis=0) if resolved.get("center") else x
 
 
 def _svd(xp: Any, x: Any, resolved: Resolved) -> dict[str, Any]:
-    if resolved.get("center"):
-        x = x - x.mean(axis=0)
-    u, s, v = xp.linalg.svd(x, full_matrices=False)
+    u, s, v = xp.linalg.svd(_centered(x, resolved), full_matrices=False)
     k = resolved.get("k")
     return {"u": u[:, :k], "s": s[:k], "v": v[:k]}
 
 
 def _svd_is_right(x: Any, resolved: Resolved, results: dict[str, Any]) -> Check:
-    if resolved.get("center"):
-        x = x - x.mean(axis=0)
-    blocks = {name: da.from_array(value, chunks="64 MiB") for name, value in (("x", x), *results.items())}
+    whole = {"x": _centered(x, resolved), **results}
+    blocks = {name: da.from_array(value, chunks="64 MiB") for name, value in whole.items()}
     if resolved.get("k") is None:
         return checks.svd_is_exact(blocks["x"], results | blocks, None)
     return checks.svd_is_close(blocks["x"], {**blocks, "s": results["s"]}, resolved["tolerance"], None)
@@ -118,6 +110,10 @@ def decomposed(matrix: Callable[[Resolved], da.Array]) -> Alone:
     return Alone(matrix, _svd, copies=4, check=_svd_is_right)
 
 
+def transposed(matrix: Callable[[Resolved], da.Array]) -> Alone:
+    """The sum of a matrix and its transpose."""
+    return Alone(matrix, lambda xp, x, _: {"value": (x + x.T).sum()}, copies=2)
+
+
 SUM = Alone(_normal, lambda xp, x, _: {"value": (x + 1)[::2, ::2].sum()}, copies=2)
 MEAN = Alone(_normal, lambda xp, x, _: {"value": (x + 1)[::2, ::2].mean()}, copies=2)
-TRANSPOSED = Alone(_uniform, lambda xp, x, _: {"value": (x + x.T).sum()}, copies=2)

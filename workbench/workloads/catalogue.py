@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import dask
 import numpy as np
 from dask.utils import format_bytes
 
@@ -77,12 +76,12 @@ def _summed(values: dict[str, Any], given: Mapping[str, Any], around: Surroundin
     told: tuple[str, ...] = ()
     if generator == "fused":
         told = ("Every number is made in a register and added up; none is stored.",)
-        if around.threads is not None and not on_gpu(around):
+        if around.threads is not None and not around.makes_on_gpu():
             raise BadParameterError(
                 f"generator of {workload} is 'fused', which is for GPUs. Give tiles or fast, or use a cluster on GPUs.",
                 "generator",
             )
-    elif generator != "RandomState" and on_gpu(around):
+    elif generator != "RandomState" and around.makes_on_gpu():
         told = (
             f"GPUs make the numbers with CuPy's RandomState: generator={generator} is for processors, fused for GPUs.",
         )
@@ -95,11 +94,6 @@ def _summed(values: dict[str, Any], given: Mapping[str, Any], around: Surroundin
     if generator == "fused" and max(layout[0]["chunks"]) < _LARGE_SIDE < min(layout[0]["shape"]):
         told = (*told, f"Fewer blocks cost nothing, as they are not stored: chunks={_LARGE_SIDE} takes least time.")
     return layout[0] | {"generator": generator}, (*told, *layout[1])
-
-
-def on_gpu(around: Surroundings) -> bool:
-    """Whether arrays will be made on GPUs."""
-    return around.on_gpu or dask.config.get("array.backend", "numpy") == "cupy"
 
 
 def _value(results: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,7 +269,7 @@ TEMPLATES: tuple[Template, ...] = (
         summary_of=_value,
         presets=presets.TRANSPOSE,
         reports_bandwidth=True,
-        alone=alone.TRANSPOSED,
+        alone=alone.transposed(_random_matrix),
     ),
     Template(
         frames.dataframe_join,

@@ -100,7 +100,7 @@ def resolved_join(
     values: dict[str, Any], given: Mapping[str, Any], around: Surroundings
 ) -> tuple[Any, tuple[str, ...]]:
     """The library of the workers' processors or GPUs, and no larger a partition than there are rows."""
-    on_gpu = around.on_gpu or dask.config.get("array.backend", "numpy") == "cupy"
+    on_gpu = around.makes_on_gpu()
     if importlib.util.find_spec("pandas") is None:
         raise BadParameterError(f"dataframe_join needs pandas: {install('dataframes')}.", "n_rows")
     partition = min(values["partition"], values["n_rows"])

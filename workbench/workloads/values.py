@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import dask.config
 from pydantic import BaseModel, ConfigDict
 
 from workbench.errors import BadInputError
@@ -34,6 +35,10 @@ class Surroundings:
     """Whether the workers have GPUs."""
     device_memory: int | None = None
     """Bytes of all workers' GPUs together that blocks may fill; None where nobody can tell."""
+
+    def makes_on_gpu(self) -> bool:
+        """Whether arrays will be made on GPUs: there, or where Dask's own setting has them."""
+        return self.on_gpu or dask.config.get("array.backend", "numpy") == "cupy"
 
     def keeps(self, n_bytes: int) -> bool:
         """Whether an array stays between passes: in half of the memory, or 3⁄4 of what it may fill on GPUs."""
