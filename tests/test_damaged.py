@@ -33,11 +33,11 @@ from workbench.runs.comparing.past import compare_runs
 from workbench.runs.explaining.diagnosis import diagnosed
 from workbench.runs.forecasting import calibration
 from workbench.runs.store import Run
-from workbench.server.compare_view import compare as compare_view
 from workbench.session import Session
+from workbench.views.compare import compare as compare_view
 
 if TYPE_CHECKING:
-    from workbench.server.fragments import Sight
+    from workbench.views.page import Sight
 
 SPEC = ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=2**30)
 WRONG: tuple[Any, ...] = (None, -1, 0, 2**63, 10**40, -1e308, float("nan"), "", "x", "é" * 5000, [], {}, [None], True)

@@ -530,7 +530,7 @@ def test_markers_differ_between_two_clusters_of_one_name(data_folder: Path) -> N
 def test_every_face_tells_the_memory_of_the_workers_and_none_that_of_the_host(running: ClusterRecord) -> None:
     from workbench.cli.clusters import cluster_json
     from workbench.panels.clusters import _size
-    from workbench.server.answers import cluster_answer
+    from workbench.views.answers import cluster_answer
 
     assert until(lambda: len(records.read(running.name).worker_pids) == 2)
     record = records.read(running.name)

@@ -23,7 +23,7 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, NotFoundError
 from workbench.panels.clusters import _described
-from workbench.server.answers import cluster_answer
+from workbench.views.answers import cluster_answer
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from workbench.figures.comparison import columns_of
 from workbench.runs.comparing.comparisons import Request
 from workbench.runs.comparing.table import as_markdown, cells, remarks, summarise
 from workbench.runs.statistics import outliers, ratio, spread
-from workbench.server.compare_view import _bars
+from workbench.views.compare import _bars
 
 NUMBER = r"(\d[\d.]*(?:e[+-]\d+)?|inf)"
 RANGE = re.compile(rf"{NUMBER}(?: %)?(?: CPU cores? equals? [^()]*\(\d+ GPUs?\))? \({NUMBER} (?:to|–) {NUMBER}\)")
@@ -185,8 +185,8 @@ def test_what_comes_of_simulated_gpus_is_marked_in_every_face(capsys):
     from workbench.figures.report import report_html
     from workbench.panels.runs import _described
     from workbench.runs.store import Run
-    from workbench.server.views import _run as in_sidebar
     from workbench.terminal import show_run
+    from workbench.views.sections import _run as in_sidebar
 
     gpu = row("gpu", [1.0], devices=("GPU-1",))
     machine = {"cpu": {}, "gpus": [{"name": "SIMULATED GPU 0", "uuid": "GPU-1"}]}
@@ -209,8 +209,8 @@ def test_no_bar_goes_backwards_while_tasks_are_added(seed):
 
     from workbench.panels.runs import _progress as in_panel
     from workbench.runs.store import Count, Progress, Run
-    from workbench.server.views import _progress as in_sidebar
     from workbench.terminal import progress as in_terminal
+    from workbench.views.sections import _progress as in_sidebar
 
     chance, told = random.Random(seed), Progress()
     counts = dict.fromkeys("ab", Count())
@@ -243,8 +243,8 @@ def test_no_bar_goes_backwards_while_tasks_are_added(seed):
 def test_progress_of_several_passes_names_no_total_that_grows_and_no_number_of_passes_that_is_guessed():
     from workbench.panels.runs import _progress as in_panel
     from workbench.runs.store import Progress, Run
-    from workbench.server.views import _progress as in_sidebar
     from workbench.session import Session
+    from workbench.views.sections import _progress as in_sidebar
 
     found = Session().needs("compressed_svd", {"size": "64MiB", "method": "workbench"})
     assert "at most 25 times, until the accuracy" in found.sentence

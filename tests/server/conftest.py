@@ -32,9 +32,9 @@ from workbench.runs.comparing.compare import read_request
 from workbench.runs.comparing.comparisons import Comparison, Row, Sample
 from workbench.runs.comparing.table import summarise
 from workbench.runs.store import Run
-from workbench.server.looking import Here
-from workbench.server.watching import Watching
 from workbench.session import Change, Forecast
+from workbench.views.looking import Here
+from workbench.views.watching import Watching
 
 _INVENTORY = inventory()
 

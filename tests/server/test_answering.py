@@ -96,7 +96,7 @@ def looking(server: Server) -> list[int]:
 
     children = psutil.Process(server.process.pid).children(recursive=True)
     living = [each for each in children if each.status() != psutil.STATUS_ZOMBIE]
-    parents = {each.pid for each in living if "workbench.server.looking" in " ".join(each.cmdline())}
+    parents = {each.pid for each in living if "workbench.views.looking" in " ".join(each.cmdline())}
     return [each.pid for each in living if each.ppid() in parents]
 
 

@@ -14,7 +14,7 @@ from workbench.figures.markup import duration, number, tag, whole_duration
 from workbench.hardware import Gpu, GpuProcess, GpuSlice, Inventory, inventory
 from workbench.hardware.gauges import Gauge
 from workbench.hardware.sampling import NO_DRIVER
-from workbench.server.answers import to_json
+from workbench.views.answers import to_json
 
 __all__ = ["open_page"]
 

@@ -43,7 +43,7 @@ def test_after_warming_up_the_first_record_is_opened_without_an_import_of_what_i
     with Recorder(tmp_path / "events.parquet") as recorder:
         recorder.write(Batch(1.0, NO_TASKS, (), Progress(1.0, {"sum": {"total": 1, "done": 1, "erred": 0}})))
     code = (
-        "import sys, pathlib; from workbench.server.drawing import document, warm_up\n"
+        "import sys, pathlib; from workbench.views.drawing import document, warm_up\n"
         "warm_up(); before = set(sys.modules)\n"
         "from workbench.monitor.record import read_events\n"
         "document('light', '/', simulated=False); read_events(pathlib.Path(sys.argv[1]) / 'events.parquet')\n"
@@ -301,7 +301,7 @@ async def test_bokehs_scripts_come_from_the_installed_package(api: Any) -> None:
 
 def test_the_scripts_are_those_that_the_figure_needs() -> None:
     from workbench.figures.live import LiveFigure
-    from workbench.server.drawing import SCRIPTS
+    from workbench.views.drawing import SCRIPTS
 
     modules = {type(model).__module__ for model in LiveFigure("light").model.references()}
     needs = {"bokeh.min.js"}

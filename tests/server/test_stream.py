@@ -15,8 +15,8 @@ from tornado.httpclient import HTTPClientError
 
 from workbench.errors import BadInputError
 from workbench.monitor.events import Batch, WorkerSample
-from workbench.server.answers import to_json
-from workbench.server.watching import KEPT_BATCHES, Watch, Watching
+from workbench.views.answers import to_json
+from workbench.views.watching import KEPT_BATCHES, Watch, Watching
 
 PATIENCE = 5.0
 

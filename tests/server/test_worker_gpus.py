@@ -11,7 +11,7 @@ from tests.server.test_fragments import gpu, machine, text_of
 from workbench.figures.gpus import cluster_gpu_list
 from workbench.hardware.gauges import Gauge
 from workbench.monitor.events import Batch, GpuSample, NoGpus
-from workbench.server.heard import FRESH, Heard
+from workbench.views.heard import FRESH, Heard
 
 GIB = 2**30
 

@@ -17,9 +17,9 @@ from workbench.server.handlers import addresses
 from workbench.threads import in_thread
 
 if TYPE_CHECKING:
-    from workbench.server.looking import Looking
-    from workbench.server.watching import Watching
     from workbench.session import Session
+    from workbench.views.looking import Looking
+    from workbench.views.watching import Watching
 
 WARM_AFTER = 3.0
 """Seconds after the first page came before what opening a record needs is loaded: Lab itself is being opened then."""
@@ -58,7 +58,7 @@ class WorkbenchApp(ExtensionApp):
 
 
 def _make_looking(_: Session) -> Looking:
-    from workbench.server.looking import Looking
+    from workbench.views.looking import Looking
 
     return Looking()
 
@@ -165,7 +165,7 @@ class Shared:
 
 
 def _warm_up() -> None:
-    from workbench.server.drawing import warm_up
+    from workbench.views.drawing import warm_up
 
     warm_up()
 
@@ -177,6 +177,6 @@ def _make_session() -> Session:
 
 
 def _make_watching(session: Session, base_url: str, log: Any) -> Watching:
-    from workbench.server.watching import Watching
+    from workbench.views.watching import Watching
 
     return Watching(session, base_url, log)

@@ -15,9 +15,9 @@ from tornado.web import HTTPError, authenticated
 
 from workbench.clusters.forking import short
 from workbench.errors import WorkbenchError
-from workbench.server.answers import API
 from workbench.server.handlers import AUTH_RESOURCE, refusal
 from workbench.threads import in_thread
+from workbench.views.answers import API
 
 if TYPE_CHECKING:
     from workbench.server.app import Shared

@@ -13,8 +13,8 @@ from jupyter_server.auth.decorator import authorized
 from tornado.web import authenticated
 
 from workbench.errors import BadInputError
-from workbench.server import answers
 from workbench.server.handlers import Handler
+from workbench.views import answers
 
 if TYPE_CHECKING:
     from workbench.session import Session

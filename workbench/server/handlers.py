@@ -18,9 +18,9 @@ from jupyter_server.utils import url_path_join
 from tornado.web import HTTPError, RequestHandler, authenticated
 
 from workbench.errors import BadInputError, FailedError, NotFoundError, WorkbenchError
-from workbench.server import answers
-from workbench.server.bodies import parse_object, pick, whole_number
 from workbench.threads import in_thread
+from workbench.views import answers
+from workbench.views.bodies import parse_object, pick, whole_number
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
@@ -152,7 +152,7 @@ class Hardware(Handler):
 
 
 def _hardware(session: Session) -> dict[str, Any]:
-    from workbench.server.fragments import SECTIONS
+    from workbench.views.page import SECTIONS
 
     inventory = session.hardware()
     return {
@@ -446,7 +446,7 @@ class Report(Handler):
 
 
 def _report(session: Session, run_id: str, other: str | None) -> str:
-    from workbench.server.recorded import beside, report
+    from workbench.views.recorded import beside, report
 
     return report(session.show(run_id)) if other is None else beside([session.show(run_id), session.show(other)])
 
@@ -463,11 +463,11 @@ class Figure(Handler):
 
 def _document(session: Session, kind: str, name: str, theme: str, base_url: str) -> dict[str, Any]:
     if kind == "comparison":
-        from workbench.server import comparisons
+        from workbench.views import comparing
 
-        return comparisons.document(session, name, theme, base_url)
-    from workbench.server.drawing import document
-    from workbench.server.recorded import on_simulated
+        return comparing.document(session, name, theme, base_url)
+    from workbench.views.drawing import document
+    from workbench.views.recorded import on_simulated
 
     if kind == "cluster":
         return document(theme, base_url, simulated=on_simulated(session, session.cluster(name)))

@@ -16,15 +16,15 @@ from tornado.web import HTTPError
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from workbench.errors import BadInputError, WorkbenchError
-from workbench.server.answers import in_brief, to_json
-from workbench.server.bodies import parse_object, pick
 from workbench.server.handlers import AUTH_RESOURCE, check_range, check_theme, refusal
+from workbench.views.answers import in_brief, to_json
+from workbench.views.bodies import parse_object, pick
 
 if TYPE_CHECKING:
     from workbench.server.app import Shared
-    from workbench.server.comparisons import ComparisonWatch
-    from workbench.server.fragments import FragmentWatch
-    from workbench.server.watching import Watch, Watching
+    from workbench.views.comparing import ComparisonWatch
+    from workbench.views.page import FragmentWatch
+    from workbench.views.watching import Watch, Watching
 
 GAP = 0.05
 """Seconds between two rounds of sending: what happens meanwhile travels together."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workbench.figures.markup import paragraph, tag
-from workbench.server.answers import LATEST_RUNS
+from workbench.views.answers import LATEST_RUNS
 
 if TYPE_CHECKING:
-    from workbench.server.fragments import Sight
+    from workbench.views.page import Sight
 
 
 def older(sight: Sight) -> str:
@@ -28,13 +28,13 @@ def older(sight: Sight) -> str:
 
 def page(sight: Sight, argument: str) -> str:
     """The page of runs that come after so many newer ones; a number of no use is that of the first page."""
-    from workbench.server.views import run_list
+    from workbench.views.sections import run_list
 
     offset = max(LATEST_RUNS, int(argument)) if argument.isdecimal() and len(argument) < 10 else LATEST_RUNS
     found = sight.session.runs(limit=LATEST_RUNS, offset=offset)
     if not found:
         return paragraph("There are no runs as old as that any more.") + _buttons(offset, 0)
-    from workbench.server.answers import run_in_list
+    from workbench.views.answers import run_in_list
 
     total = sight.session.count_runs()
     where = f"{offset + 1:,} to {offset + len(found):,} of {total:,}".replace(",", " ")

@@ -1,6 +1,6 @@
 """What opens paths that a person gave, each time in a process that is ended when it is late or nobody waits any more.
 
-A path may never answer: a disk on a network, a silent server. `python -m workbench.server.looking` imports what such a
+A path may never answer: a disk on a network, a silent server. `python -m workbench.views.looking` imports what such a
 question needs and is asked for processes over its standard input; each is forked from it, in a few hundredths of a
 second, and answers over a socket of its own.
 """

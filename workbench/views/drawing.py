@@ -13,7 +13,7 @@ from bokeh.util.serialization import make_id
 from workbench.figures.colors import THEMES
 from workbench.figures.layout import COLUMNS
 from workbench.figures.live import LiveFigure
-from workbench.server.answers import api_url
+from workbench.views.answers import api_url
 
 SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js")
 """What the figure needs of BokehJS, in the order in which it must run."""

@@ -32,14 +32,14 @@ from workbench.hardware.sampling import NO_DRIVER
 from workbench.runs.forecasting.forecast import span
 from workbench.runs.forecasting.machines import cost_text
 from workbench.runs.store import SIMULATED, Energy, Progress
-from workbench.server import run_pages
-from workbench.server.answers import API, LATEST_RUNS, run_answer
 from workbench.threads import in_thread
+from workbench.views import run_pages
+from workbench.views.answers import API, LATEST_RUNS, run_answer
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory, NetworkCard
     from workbench.hardware.gauges import Gauge
-    from workbench.server.fragments import Sight
+    from workbench.views.page import Sight
 
 _ACTIVE = ("starting", "running")
 

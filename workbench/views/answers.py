@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from jupyter_server.utils import url_path_join
-
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
@@ -43,7 +41,7 @@ _RUN_IN_BRIEF = ("id", "workload", "status", "cluster")
 
 def api_url(base_url: str, *parts: str) -> str:
     """Address below the API, as a path from the root of the host."""
-    return url_path_join(base_url, API, *(quote(part, safe="") for part in parts))
+    return "/".join((base_url.rstrip("/"), API, *(quote(part, safe="") for part in parts)))
 
 
 def cluster_answer(record: ClusterRecord, base_url: str) -> dict[str, Any]:

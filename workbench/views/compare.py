@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from workbench.figures.markup import ago, folded, icon_button, joined, meter, paragraph, tag, unbroken
 from workbench.runs.comparing.table import as_markdown, judged_text, seconds_text
-from workbench.server.answers import API
+from workbench.views.answers import API
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import RowSummary, Summary
-    from workbench.server.fragments import Sight
+    from workbench.views.page import Sight
 
 SHOWN = 5
 
@@ -176,7 +176,7 @@ def _notes(summary: Summary) -> str:
 
 
 def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
-    from workbench.server.views import confirmed
+    from workbench.views.sections import confirmed
 
     path = f"comparisons/{comparison.id}"
     if comparison.active:

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.errors import ConflictError, FailedError, WorkbenchError
 from workbench.figures.samples import Workers
-from workbench.server.answers import patch_answer
-from workbench.server.fragments import Fragments
-from workbench.server.heard import Heard, WorkersGpus
-from workbench.server.recorded import on_simulated
-from workbench.server.state import StateWatcher
 from workbench.threads import in_thread
+from workbench.views.answers import patch_answer
+from workbench.views.heard import Heard, WorkersGpus
+from workbench.views.page import Fragments
+from workbench.views.recorded import on_simulated
+from workbench.views.state import StateWatcher
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.figures.live import LiveFigure
     from workbench.monitor.events import Batch
-    from workbench.server.comparisons import ComparisonWatch
     from workbench.session import Session
+    from workbench.views.comparing import ComparisonWatch
 
 LINGER = 5.0
 """Seconds for which a cluster is still watched after the last page left: a page that is reloaded finds its past."""
@@ -114,7 +114,7 @@ class Watching:
 
     async def watch_run(self, run_id: str, theme: str, on_change: Callable[[], None]) -> Watch:
         """Show what was recorded of a run, as one set of patches."""
-        from workbench.server.recorded import read_batches
+        from workbench.views.recorded import read_batches
 
         run = await in_thread(self.session.show, run_id)
         batches = await in_thread(read_batches, run)
@@ -125,7 +125,7 @@ class Watching:
 
     async def watch_comparison(self, name: str, theme: str, on_change: Callable[[], None]) -> ComparisonWatch:
         """Show a comparison as it grows. Raises NotFoundError when there is none of this name."""
-        from workbench.server.comparisons import watch_comparison
+        from workbench.views.comparing import watch_comparison
 
         return await watch_comparison(self.session, name, theme, on_change)
 

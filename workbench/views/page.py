@@ -18,14 +18,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.errors import NotFoundError, WorkbenchError
-from workbench.server.state import StateWatcher
 from workbench.threads import in_thread
+from workbench.views.state import StateWatcher
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
     from workbench.hardware.gauges import Gauge, Gauges
-    from workbench.server.heard import Heard
     from workbench.session import Session
+    from workbench.views.heard import Heard
 
 HARDWARE_FOR = 5.0
 """Seconds for which a reading of the whole machine is good enough for what moves on a screen."""
@@ -117,21 +117,21 @@ def every(seconds: float) -> Callable[[Sight], float]:
 
 
 def _known() -> dict[str, Fragment]:
-    from workbench.server import compare_view, run_pages, views
+    from workbench.views import compare, run_pages, sections
 
     return {
-        "hardware": Fragment(views.hardware, every(HARDWARE_FOR)),
-        "gpus": Fragment(views.gpus, every(1.0)),
-        "cluster": Fragment(views.cluster, every(1.0)),
-        "code": Fragment(views.code),
-        "logs": Fragment(views.logs, every(5.0)),
-        "runs": Fragment(views.runs, views.pace_of_runs),
+        "hardware": Fragment(sections.hardware, every(HARDWARE_FOR)),
+        "gpus": Fragment(sections.gpus, every(1.0)),
+        "cluster": Fragment(sections.cluster, every(1.0)),
+        "code": Fragment(sections.code),
+        "logs": Fragment(sections.logs, every(5.0)),
+        "runs": Fragment(sections.runs, sections.pace_of_runs),
         "older-runs": Fragment(run_pages.page),
-        "run-details": Fragment(views.run_details),
-        "run-where": Fragment(views.run_where),
-        "log-tail": Fragment(views.log_tail),
-        "run-log": Fragment(views.run_log, every(5.0)),
-        "compare": Fragment(compare_view.compare, compare_view.pace),
+        "run-details": Fragment(sections.run_details),
+        "run-where": Fragment(sections.run_where),
+        "log-tail": Fragment(sections.log_tail),
+        "run-log": Fragment(sections.run_log, every(5.0)),
+        "compare": Fragment(compare.compare, compare.pace),
     }
 
 

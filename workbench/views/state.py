@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError
-from workbench.server.answers import read_state
 from workbench.threads import in_thread
+from workbench.views.answers import read_state
 
 if TYPE_CHECKING:
     from workbench.session import Session
