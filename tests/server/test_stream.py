@@ -16,6 +16,7 @@ from tornado.httpclient import HTTPClientError
 from workbench.errors import BadInputError
 from workbench.monitor.events import Batch, WorkerSample
 from workbench.views.answers import to_json
+from workbench.views.screen import Screen
 from workbench.views.watching import KEPT_BATCHES, Watch, Watching
 
 PATIENCE = 5.0
@@ -368,6 +369,29 @@ async def test_a_page_that_does_not_read_holds_up_its_own_messages(open_page: An
                 n_messages += 1
     assert seen == [-float(number) for number in range(1, 301)]
     assert n_messages < 45
+
+
+async def test_a_view_does_not_wait_for_a_figure_that_takes_long_to_draw(
+    session: Any, feeds: Any, make_watching: Any, jp_serverapp: Any
+) -> None:
+    session.add("calm-otter")
+    watching: Watching = make_watching(session, "/", jp_serverapp.log)
+    sent: list[dict[str, Any]] = []
+    drawn = asyncio.Event()
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+        if message.get("watch") == "figure":
+            await drawn.wait()
+
+    screen = Screen(watching, send)
+    screen.receive({"type": "watch", "watch": "figure", "cluster": "calm-otter"})
+    await until(lambda: sent and sent[-1].get("watch") == "figure")
+    screen.receive({"type": "watch", "watch": "view", "fragment": "runs"})
+    await until(lambda: sent[-1].get("watch") == "view")
+    assert not drawn.is_set()
+    screen.close()
+    await watching.close()
 
 
 async def test_what_a_slow_page_does_not_take_is_merged_and_bounded() -> None:

@@ -20,7 +20,7 @@ from tornado.web import HTTPError, RequestHandler, authenticated
 from workbench.errors import BadInputError, FailedError, NotFoundError, WorkbenchError
 from workbench.threads import in_thread
 from workbench.views import answers
-from workbench.views.bodies import parse_object, pick, whole_number
+from workbench.views.bodies import check_range, check_theme, parse_object, pick, whole_number
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 AUTH_RESOURCE = "workbench"
 
 _VERBS = ("GET", "POST", "PATCH", "DELETE")
-
-THEMES = ("light", "dark")
 
 LONGEST_WAIT = 30
 """Seconds for which a poll of the state may ask to be held until something changes."""
@@ -133,13 +131,6 @@ def refusal(verb: str | None, status_code: int, error: BaseException | None, ver
 
 def _error(kwargs: dict[str, Any]) -> BaseException | None:
     return kwargs["exc_info"][1] if "exc_info" in kwargs else None
-
-
-def check_theme(theme: object) -> str:
-    """Return a theme that there is."""
-    if theme not in THEMES:
-        raise BadInputError(f"theme is {theme!r:.40}. Give one of: {', '.join(THEMES)}.")
-    return str(theme)
 
 
 class Hardware(Handler):
@@ -493,19 +484,6 @@ class FigurePatches(Handler):
         if all(value is None for value in given.values()):
             return None
         return check_range(given)
-
-
-def check_range(given: dict[str, Any]) -> tuple[float, float, int]:
-    """Return start and end (ms since the epoch) and the width in pixels of what a page shows."""
-    try:
-        start, end, width = float(given["start"]), float(given["end"]), int(float(given["width"]))
-    except (KeyError, TypeError, ValueError, OverflowError) as err:
-        raise BadInputError(
-            "A range needs start and end in milliseconds since the epoch, and width in pixels."
-        ) from err
-    if not (0 <= start < end < float("inf") and 0 < width <= 100_000):
-        raise BadInputError(f"The range from {start:g} to {end:g} on {width} pixels is none: start must be before end.")
-    return start, end, width
 
 
 class State(Handler):

@@ -7,6 +7,8 @@ from typing import Any
 
 from workbench.errors import BadInputError
 
+THEMES = ("light", "dark")
+
 _KINDS = {str: "text", dict: "an object", bool: "true or false", int: "a whole number"}
 
 
@@ -65,3 +67,23 @@ def whole_number(name: str, text: str, lowest: int, highest: int) -> int:
     if not lowest <= number <= highest:
         raise BadInputError(f"{name} is {_shown(text)}. Give a whole number from {lowest} to {highest}.")
     return number
+
+
+def check_theme(theme: object) -> str:
+    """Return a theme that there is."""
+    if theme not in THEMES:
+        raise BadInputError(f"theme is {theme!r:.40}. Give one of: {', '.join(THEMES)}.")
+    return str(theme)
+
+
+def check_range(given: dict[str, Any]) -> tuple[float, float, int]:
+    """Return start and end (ms since the epoch) and the width in pixels of what a page shows."""
+    try:
+        start, end, width = float(given["start"]), float(given["end"]), int(float(given["width"]))
+    except (KeyError, TypeError, ValueError, OverflowError) as err:
+        raise BadInputError(
+            "A range needs start and end in milliseconds since the epoch, and width in pixels."
+        ) from err
+    if not (0 <= start < end < float("inf") and 0 < width <= 100_000):
+        raise BadInputError(f"The range from {start:g} to {end:g} on {width} pixels is none: start must be before end.")
+    return start, end, width

@@ -1,0 +1,193 @@
+"""One page: it is sent state, views and figures, and what it is slow to take is merged.
+
+To the page: `state`, `patches` (of a figure or a view), `gone`, `error`. From the page: `watch`, `unwatch`, `range`.
+See server/rest-api.yml. No tornado here: the WebSocket of the server and the widget of a notebook are thin around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import BadInputError, WorkbenchError
+from workbench.views.answers import in_brief
+from workbench.views.bodies import check_range, check_theme, pick
+from workbench.views.page import FragmentWatch
+
+if TYPE_CHECKING:
+    from workbench.views.comparing import ComparisonWatch
+    from workbench.views.watching import Watch, Watching
+
+    AnyWatch = Watch | FragmentWatch | ComparisonWatch
+
+GAP = 0.015
+"""Seconds between two rounds of sending what a person waits for: what happens meanwhile travels together."""
+
+FIGURES_GAP = 0.05
+"""The same for figures: a page that draws all the time answers no click."""
+
+MOST_WATCHES = 64
+MOST_WISHES = 200
+"""What one page may ask for at a time."""
+
+_WATCHED: dict[str, type] = {"cluster": str, "run": str, "fragment": str, "comparison": str}
+
+
+class Screen:
+    """What one page is shown, from when this is made until `close`; both in the loop of `watching`.
+
+    Parameters
+    ----------
+    send
+        Sends one message, and returns when the page can take the next: a slow page holds this up, and nothing queues.
+    """
+
+    def __init__(self, watching: Watching, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+        self._watching = watching
+        self._send = send
+        self._watches: dict[str, AnyWatch] = {}
+        self._notes: list[dict[str, Any]] = []
+        self._wishes: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MOST_WISHES)
+        self._something = asyncio.Event()
+        self._figures = asyncio.Event()
+        self._sent_cursor: int | None = None
+        self._sent_problem: str | None = None
+        watching.state.subscribe(self._something.set)
+        watching.listen(self.tell)
+        self._tasks = [asyncio.create_task(each) for each in (self._begin(), self._keep_listening())]
+
+    def receive(self, message: dict[str, Any]) -> None:
+        """Take in what the page asks for."""
+        try:
+            self._wishes.put_nowait(message)
+        except asyncio.QueueFull:
+            self.tell("This page asks for more than can be done; the last wish was dropped.")
+
+    def tell(self, message: str) -> None:
+        """Send a sentence about what went wrong."""
+        self._note({"type": "error", "message": message})
+
+    def close(self) -> None:
+        """End all that was done for this page."""
+        for task in self._tasks:
+            task.cancel()
+        self._watching.state.unsubscribe(self._something.set)
+        self._watching.unlisten(self.tell)
+        for name in tuple(self._watches):
+            self._unwatch(name)
+
+    def _note(self, note: dict[str, Any]) -> None:
+        self._notes.append(note)
+        self._something.set()
+
+    async def _begin(self) -> None:
+        """Send what is known, read afresh for a page that has just come; then what changes."""
+        is_read = True
+        try:
+            await self._watching.state.read()
+        except WorkbenchError as err:
+            self.tell(str(err))
+            is_read = False
+        await self._send_state(is_read)
+        await asyncio.gather(
+            self._keep_sending(self._something, self._send_all, GAP),
+            self._keep_sending(self._figures, self._send_figures, FIGURES_GAP),
+        )
+
+    async def _keep_sending(self, changed: asyncio.Event, send: Callable[[], Awaitable[None]], gap: float) -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            await send()
+            await asyncio.sleep(gap)
+
+    async def _send_all(self) -> None:
+        notes, self._notes = self._notes, []
+        for note in notes:
+            await self._send(note)
+        await self._send_state(True)
+        await self._send_watched(lambda watch: isinstance(watch, FragmentWatch))
+
+    async def _send_figures(self) -> None:
+        await self._send_watched(lambda watch: not isinstance(watch, FragmentWatch))
+
+    async def _send_watched(self, is_meant: Callable[[AnyWatch], bool]) -> None:
+        for name, watch in tuple(self._watches.items()):
+            if not is_meant(watch):
+                continue
+            changed = await watch.take()
+            if changed is not None and self._watches.get(name) is watch:
+                await self._send({"type": "patches", "watch": name, **changed})
+            if watch.gone is not None and self._watches.get(name) is watch:
+                del self._watches[name]
+                await self._send({"type": "gone", "watch": name, "message": watch.gone})
+
+    async def _send_state(self, is_read: bool) -> None:
+        state = self._watching.state
+        if state.problem != self._sent_problem:
+            self._sent_problem = state.problem
+            if state.problem is not None:
+                await self._send({"type": "error", "message": state.problem})
+        if is_read and state.value and state.cursor != self._sent_cursor:
+            self._sent_cursor = state.cursor
+            await self._send({"type": "state", "cursor": state.cursor, **in_brief(state.value)})
+
+    async def _keep_listening(self) -> None:
+        while True:
+            wish = await self._wishes.get()
+            try:
+                await self._grant(wish)
+            except WorkbenchError as err:
+                self.tell(str(err))
+            except Exception:  # One bad wish must not end the connection.
+                self._watching.log.exception("Workbench: a message of a page failed")
+                self.tell("Something went wrong. The log of the Jupyter server or kernel says more.")
+
+    async def _grant(self, wish: dict[str, Any]) -> None:
+        wish = dict(wish)
+        match wish.pop("type", None):
+            case "watch":
+                await self._watch(**pick(wish, {"watch": str}, _WATCHED | {"theme": str}))
+            case "unwatch":
+                self._unwatch(pick(wish, {"watch": str})["watch"])
+            case "range":
+                self._known(wish.pop("watch", None)).show_range(*check_range(wish))
+            case other:
+                raise BadInputError(f"Unknown type {other!r:.40}. Send one of: watch, unwatch, range.")
+
+    async def _watch(self, watch: str, theme: str = "light", **watched: str) -> None:
+        if len(watched) != 1:
+            raise BadInputError("To watch, name one cluster, run, comparison or fragment.")
+        check_theme(theme)
+        self._unwatch(watch)
+        if len(self._watches) >= MOST_WATCHES:
+            raise BadInputError(f"This page already watches {MOST_WATCHES} figures and views. Close some.")
+        ((kind, name),) = watched.items()
+        try:
+            self._watches[watch] = await self._found(kind, name, theme)
+        except WorkbenchError as err:
+            self._note({"type": "gone", "watch": watch, "message": str(err)})
+        self._something.set()
+        self._figures.set()
+
+    async def _found(self, kind: str, name: str, theme: str) -> AnyWatch:
+        watching = self._watching
+        if kind == "fragment":
+            return watching.fragments.watch(name, self._something.set)
+        if kind == "cluster":
+            return await watching.watch_cluster(name, theme, self._figures.set)
+        if kind == "run":
+            return await watching.watch_run(name, theme, self._figures.set)
+        return await watching.watch_comparison(name, theme, self._figures.set)
+
+    def _unwatch(self, watch: str) -> None:
+        left = self._watches.pop(watch, None)
+        if left is not None:
+            left.leave()
+
+    def _known(self, watch: object) -> AnyWatch:
+        found = self._watches.get(watch) if isinstance(watch, str) else None
+        if found is None:
+            raise BadInputError(f"Nothing is watched as {watch!r:.40}. Send a message of the type watch first.")
+        return found
