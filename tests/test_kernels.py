@@ -29,6 +29,7 @@ MOST_REGISTERS = {
     "decode_float16": 32,
     "count": 48,
     "draw": 32,
+    "draw_counts": 32,
 }
 """Of a thread; with 65 536 in a multiprocessor that has room for 2048 threads, 32 leave none of them out."""
 
@@ -236,6 +237,38 @@ def test_genotypes_that_are_drawn_follow_from_philox_bit_for_bit(
     expected = (words[:, :, None] >= levels[:, population]).sum(axis=2).astype(np.uint8)
     np.testing.assert_array_equal(packed, packing.pack(expected, missing=3))
     assert (packing.unpack(packed, samples)[0] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [((0, 300), (0, 1000)), ((7, 8), (5, 6)), ((3, 9), (15, 34)), ((2**33, 2**33 + 5), (8, 2**33 % 1000 + 31))],
+)
+def test_counts_that_are_drawn_follow_from_philox_bit_for_bit(
+    on_processor: Callable[..., Any], rows: tuple[int, int], columns: tuple[int, int]
+) -> None:
+    (top, bottom), (left, right) = rows, columns
+    groups = np.arange(left // 16, -(-right // 16))
+    rest = words_at(np.arange(*rows), groups, 4)[..., None] * np.uint64(3) ** np.arange(1, 5, dtype=np.uint64)
+    digits = (rest >> np.uint64(32)) % np.uint64(3)
+    expected = digits.reshape(bottom - top, -1)[:, left - 16 * groups[0] :][:, : right - left]
+    for around in (0, 3):  # a block begins where its array does, and where a multiple of eight bytes doesn't
+        held = np.full(expected.size + 2 * around, 0xFF, np.uint8)
+        block = held[around : around + expected.size].reshape(expected.shape)
+        grid = cuda.grid(len(groups), bottom - top)
+        on_processor("draw_counts", "counts")(grid, (cuda.THREADS,), (top, bottom, left, right, SEED, block))
+        np.testing.assert_array_equal(block, expected)
+        assert (held[:around] == 0xFF).all()
+        assert (held[around + expected.size :] == 0xFF).all()
+
+
+def test_counts_that_are_drawn_are_as_likely_and_independent(on_processor: Callable[..., Any]) -> None:
+    block = np.zeros((1000, 3000), np.uint8)
+    parameters = (0, *block.shape[:1], 0, *block.shape[1:], SEED, block)
+    on_processor("draw_counts", "counts")(cuda.grid(188, 1000), (cuda.THREADS,), parameters)
+    assert stats.chisquare(np.bincount(block.ravel(), minlength=3)).pvalue > 1e-6
+    for apart in ((0, 1), (0, 3), (0, 4), (0, 16), (1, 0)):  # in a word, a call of Philox, and beyond
+        both = 3 * block[apart[0] :, apart[1] :] + block[: 1000 - apart[0], : 3000 - apart[1]]
+        assert stats.chisquare(np.bincount(both.ravel(), minlength=9)).pvalue > 1e-6, apart
 
 
 # For devices, without one

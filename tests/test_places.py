@@ -177,7 +177,7 @@ def test_a_run_on_gpus_makes_its_blocks_there_and_tells_so(
     assert [step.name for step in run.on_gpu.steps if step.on_gpu < step.blocks] == []
     assert run.on_gpu.warning is None
     assert list(run.on_gpu.devices) == list(record.spec.devices)
-    assert {"qr", "randint"} <= {name for step in run.on_gpu.steps for name in step.name.split("-")}
+    assert {"qr", "counts"} <= {name for step in run.on_gpu.steps for name in step.name.split("-")}
     fused = run_on(record, "array_sum", shape=[3000, 2000], generator="fused")
     assert (fused.status, fused.check and fused.check.passed) == ("done", True)
     assert fused.on_gpu is not None

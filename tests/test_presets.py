@@ -184,6 +184,10 @@ def test_in_what_a_run_differs_from_the_text_is_said() -> None:
     assert large.resolved["chunks"] == [50_000, 50_000]
     assert large.notes[1].endswith("nothing of a block is stored, and each is a task.")
     assert machines.text(chosen, chosen.validate({"preset": "post"}), {}).differs == ()
+    drawn = template("compressed_svd")
+    for cluster, differs in ((around, ("drawn by a kernel of ours, not by randint",)), ({}, ())):
+        checked = drawn.validate({"preset": "laptop_uint8"}, **cluster)
+        assert machines.text(drawn, checked, cluster).differs == differs
     spec = ClusterSpec(n_workers=1, threads_per_worker=2, memory_limit=2**30)
     run = Run(id="a", workload="array_sum", cluster="c", status="done", seconds=142.3, spec=spec, text=text)
     assert run.beside_text == (

@@ -76,6 +76,11 @@ def test_where_cupy_multiplies_in_tf32_the_values_are_as_accurate(code: str) -> 
         assert there(f"{DATA}{code}told = float(abs(found / exact - 1).max())", CUPY_TF32=setting) < 1e-6
 
 
+def test_genotypes_are_calibrated_on_gpus_as_our_kernel_draws_them_and_not_as_cupy_does() -> None:
+    code = "from workbench.hardware import rates\ncupy.random.RandomState.randint = None\n"
+    assert there(f'{code}told = rates.measure("integers", 0, on_gpu=True)') > 0
+
+
 def test_half_of_the_memory_or_more_of_the_cards_is_kept_between_passes() -> None:
     code = """
 from workbench.linalg.compressed import most_kept

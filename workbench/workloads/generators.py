@@ -1,4 +1,4 @@
-"""Normal random arrays made tile by tile, in the processor's cache, whatever blocks they are cut into.
+"""Random arrays that are the same whatever blocks they are cut into, of tiles in the processor's cache or on GPUs.
 
 To fill a whole block first and to work on it afterwards writes all of it to memory and reads it again, and writing
 pages for the first time is the slowest part of that. A tile of 256 × 256 stays in the cache until it has been used. Its
@@ -88,6 +88,21 @@ def sum_every_other(
     return sums.sum().astype(dtype)
 
 
+def counts(chunks: Chunks, seed: int) -> da.Array:
+    """Array of 0, 1 and 2, each as likely, as uint8: drawn by GPUs (Philox4x32-10) that aren't waited for.
+
+    CuPy's `randint` draws the same kind of numbers by way of uint32, and waits for the GPU at each block.
+    """
+    return da.map_blocks(
+        _block_of_counts,
+        token="counts",
+        chunks=chunks,
+        dtype="uint8",
+        meta=da.empty((0, 0), dtype="uint8")._meta,
+        seed=seed,
+    )
+
+
 def fast_reason() -> str | None:
     """Why the engine "fast" can't be had here; None where it can."""
     if find_spec("numba") is not None:
@@ -115,6 +130,16 @@ def _normal_block(block_info: Any, loc: float, scale: float, kind: str, seed: in
             rows, columns = slice(max(y, 0), max(y + TILE, 0)), slice(max(x, 0), max(x + TILE, 0))
             part = block[rows, columns]
             part[:] = spare[max(-y, 0) :, max(-x, 0) :][: part.shape[0], : part.shape[1]]
+    return block
+
+
+def _block_of_counts(block_info: Any, seed: int) -> Any:
+    from workbench.linalg.cuda import THREADS, grid, kernel
+
+    (top, bottom), (left, right) = block_info[None]["array-location"]
+    block = import_module("cupy").empty((bottom - top, right - left), "uint8")
+    shape = grid(-(-right // 16) - left // 16, bottom - top)
+    kernel("draw_counts")(shape, (THREADS,), (top, bottom, left, right, seed, block))
     return block
 
 

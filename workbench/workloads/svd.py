@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated, Any
 
+import dask
 import dask.array as da
 from dask.base import wait
 
@@ -28,6 +29,10 @@ from workbench.workloads.fields import (
 
 def random_matrix(shape: tuple[int, int], chunks: int | tuple[int, int] | str, dtype: str, seed: int) -> da.Array:
     """Numbers from 0 to 1, or 0, 1 and 2 like genotypes where they are whole."""
+    if dtype == "uint8" and dask.config.get("array.backend", "numpy") == "cupy":
+        from workbench.workloads.generators import counts
+
+        return counts(da.core.normalize_chunks(chunks, shape, dtype=dtype), seed)
     rs = da.random.RandomState(seed)
     if dtype == "uint8":
         return rs.randint(0, 3, size=shape, chunks=chunks, dtype="uint8")
@@ -58,7 +63,7 @@ def tall_skinny_svd(
     elements lie evenly between 0 and 1. From the posts "Large SVDs" (2020), where the matrix is 10 000 000 × 20, and
     "Experiments in high performance networking with UCX and DGX" (2019), where it is 1 000 000 × 1000.
     """
-    x, seconds_to_make = random_matrix(shape, chunks, dtype, seed), None
+    x, seconds_to_make = da.random.RandomState(seed).random(size=shape, chunks=chunks).astype(dtype), None
     if persist:
         x, seconds_to_make = held(x)
     if method == "workbench":

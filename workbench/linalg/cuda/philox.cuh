@@ -6,7 +6,7 @@ struct Words {
 };
 
 // What a key's second word is for, so that two uses of one seed never meet.
-enum Use { NORMAL_FLOAT64 = 1, NORMAL_FLOAT32 = 2, GENOTYPES = 3 };
+enum Use { NORMAL_FLOAT64 = 1, NORMAL_FLOAT32 = 2, GENOTYPES = 3, COUNTS = 4 };
 
 __host__ __device__ inline Words philox(Words counter, unsigned int key0, unsigned int key1)
 {
