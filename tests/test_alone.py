@@ -118,7 +118,6 @@ def test_what_has_no_form_or_does_not_fit_is_a_row_with_its_reason():
         "dataframe_join",
         "genotype_pca",
         "pack_genotypes",
-        "protocol_sweep",
     }
 
 

@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 
 from tests.simulated import SimulatedNvml
-from tests.test_sweep import rows
 from tests.test_topology import DGX1
 from tests.test_transfers import both_ways
 from workbench.errors import MissingError
 from workbench.figures.markup import values_html
 from workbench.figures.measured import plain, sections
-from workbench.figures.protocols import protocols_figure
 from workbench.figures.report import report_html
 from workbench.figures.topology import topology_figure, topology_html
 from workbench.hardware import Topology, inventory
-from workbench.runs import sweep
 from workbench.runs.singular import values
 
 
@@ -107,38 +104,6 @@ def test_the_report_shows_the_bandwidth_and_keeps_it_out_of_the_answers() -> Non
     assert '"measured-0": {"light":' in html
 
 
-def test_the_report_of_a_sweep_says_which_is_faster() -> None:
-    html = report_html(finished(result=sweep.outcome(rows(), {})), None)
-    assert "Between tcp and tls no difference shows" in html
-    assert "Transports really used" in html
-    assert '<div id="measured-0"' in html
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_sweep_is_drawn_with_a_colour_for_each_protocol_and_the_spread_of_its_rounds(theme: str) -> None:
-    from bokeh.models import ColumnDataSource, Legend, Scatter, Whisker
-
-    told = sweep.outcome(rows(), {})
-    drawn = protocols_figure(told, theme)
-    sources = {source.data["protocol"][0]: source.data for source in drawn.select({"type": ColumnDataSource})}
-    assert set(sources) == {"tcp", "tls", "ucx"}
-    (line,) = (each for each in told["summary"] if (each["protocol"], each["chunks"]) == ("ucx", [1000, 1000]))
-    ucx = sources["ucx"]
-    assert ucx["block"] == ["500 × 500", "1000 × 1000"]
-    assert (ucx["seconds"][1], [ucx["low"][1], ucx["high"][1]]) == (line["seconds"], line["quartiles"])
-    colors = [marks.fill_color for marks in drawn.select({"type": Scatter})]
-    shown = [color for color in colors if color in [whisker.line_color for whisker in drawn.select({"type": Whisker})]]
-    assert len(set(shown)) == 3
-    assert [item.label.value for item in drawn.select_one({"type": Legend}).items] == ["tcp", "tls", "ucx"]
-
-
-def test_a_protocol_that_was_left_out_is_not_drawn() -> None:
-    from bokeh.models import Legend
-
-    told = sweep.outcome([row for row in rows() if row["protocol"] == "tls"], {"ucx": "It isn't installed."})
-    assert [item.label.value for item in protocols_figure(told).select_one({"type": Legend}).items] == ["tls"]
-
-
 def test_the_topology_belongs_to_runs_on_gpus() -> None:
     told = {"topology": json.loads(dgx1().model_dump_json())}
     assert sections(finished(inventory=told, spec={"devices": []})) == []
@@ -152,8 +117,7 @@ def test_the_browser_draws_the_report(tmp_path: Path) -> None:
     if not chromium.exists():
         pytest.skip("There is no chromium.")
     page_file = tmp_path / "report.html"
-    result = {"bandwidth": both_ways(), **sweep.outcome(rows(), {})}
-    page_file.write_text(report_html(finished(result=result), None))
+    page_file.write_text(report_html(finished(result={"bandwidth": both_ways()}), None))
     with api.sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path=str(chromium), args=options)
@@ -162,6 +126,5 @@ def test_the_browser_draws_the_report(tmp_path: Path) -> None:
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(page_file.as_uri())
         page.locator("#measured-0 .bk-Figure").wait_for()
-        page.locator("#measured-1 .bk-Figure").wait_for()
         browser.close()
     assert errors == []

@@ -222,19 +222,6 @@ def choose(bench: Workbench, workload: str) -> None:
     until(lambda: bench.workloads.shown == workload)
 
 
-def test_a_sweep_over_ucx_asks_before_it_runs(bench: Workbench) -> None:
-    choose(bench, "protocol_sweep")
-    asks = inventory().ucx.installed
-    until(lambda: bench.workloads.agreed.visible is asks)
-    assert ("no encryption and no password over UCX" in shown(bench.workloads.view)) is asks
-    if asks:
-        click(bench.workloads.run_button)
-        until(lambda: "Nothing was started. Leave UCX out" in bench.workloads.notice.text)
-        assert Session().runs(workload="protocol_sweep") == ()
-    bench.workloads.form.set(protocols="tcp,tls")
-    until(lambda: not bench.workloads.agreed.visible)
-
-
 def test_code_in_a_summary_looks_like_code(bench: Workbench) -> None:
     choose(bench, "array_sum")
     about = bench.workloads._about

@@ -20,8 +20,6 @@ from tests.test_backend import STANDIN
 from tests.test_cuda import needs_dask_cuda
 from workbench import terminal
 from workbench.clusters import processes, records
-from workbench.clusters.plan import plan
-from workbench.clusters.records import ClusterRecord
 from workbench.runs import placed, places, store
 from workbench.runs.store import OnGpu, Run
 from workbench.session import Session
@@ -195,19 +193,6 @@ def test_a_run_on_gpus_makes_its_blocks_there_and_tells_so(
     terminal.show_run(run)
     assert f"All {run.on_gpu.blocks} blocks were on a GPU." in " ".join(capsys.readouterr().out.split())
     asyncio.run(Session().stop("calm-otter"))
-
-
-@needs_dask_cuda
-def test_a_sweep_on_gpus_makes_its_blocks_there_too(simulated_nvml: SimulatedNvml, data_folder: Path) -> None:
-    spec = plan("gpu", simulated_nvml.inventory(gpus=1), memory="1GiB")
-    idle = ClusterRecord(name="calm-otter", spec=spec)
-    env = with_standin(simulated_nvml.environment(gpus=1))
-    swept = {"size": "8MiB", "chunks": "2MiB", "repetitions": 1, "protocols": "tcp"}
-    run = run_on(idle, "protocol_sweep", env, **swept)
-    assert (run.status, run.check and run.check.passed) == ("done", True)
-    assert run.on_gpu is not None
-    assert run.on_gpu.sentence == f"All {run.on_gpu.blocks} blocks were on a GPU."
-    assert run.on_gpu.blocks > 0
 
 
 def test_the_report_tells_where_data_fell_back() -> None:

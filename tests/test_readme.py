@@ -55,7 +55,7 @@ NOT_HERE = {
 NOT_RUN = {
     "up gpus": "there is no GPU",
     "up ucx": "it needs the extra ucx and asks a person",
-    "run protocol_sweep": "it starts a cluster for each protocol, and measures for a minute",
+    "compare transpose_sum": "it starts a cluster for each protocol, and measures for a minute",
     "compare array_sum": "it starts clusters, and measures for a minute",
     "compare tall_skinny_svd": "the same",
     "calibrate": "it keeps all processors busy for some seconds, in test_forecast already",

@@ -255,7 +255,6 @@ _OTHER: dict[str, Any] = {
     "autosomes_only": None,  # of sites with contigs
 }
 _SKIPPED = {
-    "protocol_sweep": "measured on clusters of its own",
     "pack_genotypes": "writes: see test_genotypes_store.py",
 }
 

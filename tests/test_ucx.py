@@ -28,7 +28,6 @@ from workbench.clusters.start import start_spec
 from workbench.errors import BadInputError, MissingError
 from workbench.hardware import Inventory, Ucx
 from workbench.hardware.sources import installed_version
-from workbench.runs import submit
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.compare import consent, plan_comparison, read_request
 from workbench.session import Session
@@ -238,24 +237,12 @@ def test_no_way_to_start_a_cluster_over_ucx_goes_without_a_yes(data_folder: Path
     assert records.names() == ()
 
 
-SWEEP = {"size": "8MiB"}
-
-
-def test_a_comparison_and_a_sweep_ask_where_they_start_ucx_that_nobody_agreed_to_yet() -> None:
+def test_a_comparison_asks_where_it_starts_ucx_that_nobody_agreed_to_yet() -> None:
     def told(on: str) -> str | None:
         return consent(plan_comparison(read_request({"workload": "array_sum", "on": on}), with_ucx(), ()).rows)
 
     assert told("cpu --workers 1\nucx --workers 2") == _UCX_OPEN
     assert told("cpu --workers 1\ncpu --workers 2") is None
-    cpu, ucx = (plan(name, with_ucx(), n_workers=2) for name in ("cpu", "ucx"))
-    running = ClusterRecord(name="calm-otter", spec=ucx, status="ready")
-    assert submit.consent("protocol_sweep", SWEEP, cpu, with_ucx()) == _UCX_OPEN
-    assert submit.consent("protocol_sweep", SWEEP, running, with_ucx()) is None
-    assert submit.consent("protocol_sweep", SWEEP, cpu, machine()) is None
-    assert submit.consent("protocol_sweep", SWEEP | {"protocols": "tcp,tls"}, cpu, with_ucx()) is None
-    assert submit.consent("array_sum", {}, cpu, with_ucx()) is None
-    with pytest.raises(BadInputError, match="protocol_sweep compares by itself"):
-        plan_comparison(read_request({"workload": "protocol_sweep"}), with_ucx(), ())
 
 
 @needs_ucx
@@ -265,7 +252,8 @@ def test_where_nobody_can_answer_nothing_over_ucx_is_started(
     for words in (
         ("up", "ucx", "--workers", "2", "--memory", "2GiB"),
         ("compare", "array_sum", "--on", "ucx --workers 2", "-p", "size=8MiB"),
-        ("run", "protocol_sweep", "--on", "ucx --workers 2 --memory 2GiB", "-p", "size=8MiB"),
+        ("run", "array_sum", "--on", "ucx --workers 2 --memory 2GiB", "-p", "size=8MiB"),
+        ("compare", "transpose_sum", "--preset", "post", "--scale", "0.001"),
     ):
         assert main(words) == 2
         said = capsys.readouterr().err

@@ -81,8 +81,6 @@ class Forecast(NamedTuple):
     """At the price of an hour in workbench.prices."""
     elsewhere: tuple[dict[str, Any], ...] = ()
     """Machines that aren't here: machine, seconds, basis, source, cost."""
-    consent: str | None = None
-    """What a person agrees to who runs it; None where it is harmless."""
     calibrate: bool = False
     """Whether measuring this cluster, which `Session.calibrate` does, would tell how long it takes."""
 
@@ -233,8 +231,7 @@ class Session:
         from workbench.runs.forecasting.forecast import forecast
 
         on = self._cluster_of(cluster)
-        found = Forecast(**forecast(self.workload(workload), parameters, on))
-        return found if on is None else found._replace(consent=self.consent(workload, parameters, on))
+        return Forecast(**forecast(self.workload(workload), parameters, on))
 
     def forecast(
         self, workload: str, parameters: Mapping[str, Any], cluster: str | ClusterRecord | ClusterSpec | None = None
@@ -288,26 +285,13 @@ class Session:
         cluster: str | ClusterRecord,
         *,
         force: bool = False,
-        agreed: bool = False,
     ) -> Run:
-        """Start a workload on a cluster and return at once.
-
-        `force` starts it also where it won't fit; `agreed` says that a person agreed to its `consent`.
-        """
-        from workbench.clusters.plan import check_agreed
-        from workbench.runs.submit import consent, submit
+        """Start a workload on a cluster and return at once, with `force` also where it won't fit."""
+        from workbench.runs.submit import submit
 
         record = self.cluster(cluster) if isinstance(cluster, str) else cluster
-        inventory = self.hardware()
-        check_agreed(consent(workload, parameters, record, inventory), agreed)
-        return submit(workload, parameters, record, inventory=inventory.model_dump(mode="json"), force=force)
-
-    def consent(self, workload: str, parameters: Mapping[str, Any], cluster: ClusterRecord | ClusterSpec) -> str | None:
-        """Say what a person agrees to who runs this there; None where it is harmless. Nothing starts."""
-        from workbench.runs.submit import consent
-
-        # What a machine has takes a moment to find out, and a form asks at each key.
-        return consent(workload, parameters, cluster, self.hardware()) if self.workload(workload).conducted else None
+        inventory = self.hardware().model_dump(mode="json")
+        return submit(workload, parameters, record, inventory=inventory, force=force)
 
     def runs(
         self, *, limit: int | None = 50, offset: int = 0, workload: str | None = None, status: str | None = None
@@ -383,7 +367,7 @@ class Session:
         workload: str,
         parameters: Mapping[str, Any] | str | None = None,
         *,
-        on: Sequence[str] | str = ("cpu",),
+        on: Sequence[str] | str | None = None,
         agreed: bool | Callable[[str], bool] = False,
         **options: Any,
     ) -> Comparison:
@@ -395,7 +379,7 @@ class Session:
             Those of the workload, by name or as a text such as 'size=2GiB seed=1'.
         on
             Lines such as 'cpu --workers 2 --threads 1', or '--cluster NAME' for one that runs; or all in one text.
-            'numpy' and 'cupy' are rows without Dask.
+            'numpy' and 'cupy' are rows without Dask. Without any, those of the preset that `parameters` names, or cpu.
         agreed
             Whether a person agrees to what starts, such as UCX that listens on all network interfaces, or a function
             that asks.
@@ -403,10 +387,12 @@ class Session:
             `sweep` (values by name), `weak`, `repeats` and `warmup`; see
             `workbench.runs.comparing.comparisons.Request`.
         """
-        from workbench.runs.comparing.compare import read_request, submit
+        from workbench.runs.comparing.compare import read_request, submit, usual_lines
 
-        given = {"workload": workload, "parameters": parameters or {}, "on": on, **options}
-        return submit(read_request(given), self.hardware(), agreed=agreed)
+        inventory, parameters = self.hardware(), parameters or {}
+        on = usual_lines(workload, parameters, inventory) if on is None else on
+        given = {"workload": workload, "parameters": parameters, "on": on, **options}
+        return submit(read_request(given), inventory, agreed=agreed)
 
     def compare_runs(self, runs: Sequence[str]) -> Comparison:
         """Put runs of the past beside one another, with that in which they differ."""
@@ -485,7 +471,7 @@ class Session:
                 await liveness
 
     def _ucx_measured(self, inventory: Inventory) -> str | None:
-        from workbench.runs.sweep import ucx_measured
+        from workbench.runs.comparing.transports import ucx_measured
 
         return ucx_measured(inventory)
 
@@ -493,10 +479,8 @@ class Session:
         return self.cluster(cluster) if isinstance(cluster, str) else cluster
 
 
-def run(workload: str, cluster: str, /, *, agreed: bool = False, **parameters: Any) -> Run:
+def run(workload: str, cluster: str, /, **parameters: Any) -> Run:
     """Run a workload on a cluster of this name and wait for the answer; an interrupt cancels it.
-
-    `agreed` says that you agree to what `Session.consent` tells of it.
 
     Examples
     --------
@@ -505,7 +489,7 @@ def run(workload: str, cluster: str, /, *, agreed: bool = False, **parameters: A
     """
     from workbench.runs.submit import cancel, finish
 
-    started = Session().run(workload, parameters, cluster, agreed=agreed)
+    started = Session().run(workload, parameters, cluster)
     try:
         return finish(started.id)
     except KeyboardInterrupt:
@@ -515,7 +499,7 @@ def run(workload: str, cluster: str, /, *, agreed: bool = False, **parameters: A
 
 
 def compare(
-    workload: str, /, *, on: Sequence[str] = ("cpu",), parameters: Mapping[str, Any] | None = None, **options: Any
+    workload: str, /, *, on: Sequence[str] | None = None, parameters: Mapping[str, Any] | None = None, **options: Any
 ) -> Summary:
     """Compare architectures and wait for the table; an interrupt ends it in good order.
 

@@ -551,10 +551,6 @@ def _speed(run: Run) -> str:
 def _answers(result: dict[str, Any]) -> dict[str, Any]:
     from workbench.runs import singular
 
-    if "summary" in result:
-        from workbench.runs.sweep import text
-
-        return {"Answer": result["sentence"], "Measured": text(result)}
     table = singular.values(result)
     told = ("scatter",) if table is None else ("scatter", *singular.LISTS)
     shown = {name: value for name, value in result.items() if name not in told}

@@ -108,8 +108,8 @@ export class Api {
     return this._json('POST', ['workloads', workload, 'needs'], body, undefined, signal);
   }
 
-  run(workload: string, parameters: FormValues, cluster: string, force: boolean, agreed: boolean): Promise<IRun> {
-    return this._json('POST', ['runs'], { workload, parameters, cluster, force, agreed });
+  run(workload: string, parameters: FormValues, cluster: string, force: boolean): Promise<IRun> {
+    return this._json('POST', ['runs'], { workload, parameters, cluster, force });
   }
 
   /** A request as a fragment words it: 'POST runs/x/cancel'. */

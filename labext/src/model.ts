@@ -284,7 +284,7 @@ export class Model {
     }
     return this._do('run', async () => {
       const tooBig = needs?.verdict === "won't fit";
-      const run = await this.api.run(workload, this.parameters, target.name, tooBig, Boolean(needs?.consent));
+      const run = await this.api.run(workload, this.parameters, target.name, tooBig);
       this._upsertRun(run);
       return run;
     });

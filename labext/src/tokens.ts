@@ -130,8 +130,6 @@ export interface INeeds {
   sentence: string;
   /** Code for a notebook; null without a cluster. */
   cell: string | null;
-  /** What a person agrees to who runs it. */
-  consent: string | null;
   /** Whether measuring the cluster would tell how long it takes. */
   calibrate?: boolean;
 }

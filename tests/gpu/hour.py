@@ -72,7 +72,9 @@ def cores(part: float) -> Told:
 
 def ucx(part: float) -> Told:
     """TCP, TLS and UCX between workers with GPUs."""
-    return {"run": workbench("run", "protocol_sweep", "--on", "gpu", "--yes")}
+    lines = [word for line in ("gpus --no-encrypt", "gpus", "ucx") for word in ("--on", line)]
+    size = ("-p", f"size={max(1, round(8 * part))}GiB", "-p", "persist=true")
+    return {"comparison": workbench("compare", "transpose_sum", *size, *lines, "--yes")}
 
 
 STEPS: dict[str, Callable[[float], Told]] = {each.__name__: each for each in (smoke, rates, cores, ucx)}

@@ -183,13 +183,10 @@ class FakeSession:
             raise BadInputError("Unknown parameter. Allowed: size.")
         fits = None if cluster is None else True
         given = {"size": "1GiB", **parameters}
-        return Forecast(given, ("Chunks of 128 MiB.",), {"input_bytes": 2**30}, fits, "1 GiB.", None, consent=self.told)
+        return Forecast(given, ("Chunks of 128 MiB.",), {"input_bytes": 2**30}, fits, "1 GiB.", None)
 
-    def run(
-        self, workload: str, parameters: dict[str, Any], cluster: str, *, force: bool = False, agreed: bool = False
-    ) -> Run:
+    def run(self, workload: str, parameters: dict[str, Any], cluster: str, *, force: bool = False) -> Run:
         self.cluster(cluster)
-        check_agreed(self.told, agreed)
         self.needs(workload, parameters)
         return self.add_run(f"run-{len(self.all_runs)}", parameters=parameters)
 

@@ -255,22 +255,6 @@ async def test_scaling_answers_with_the_number_that_is_wanted(api: Any, session:
     assert (adaptive.status, adaptive.content["adaptive"]) == (202, [1, 4])
 
 
-async def test_what_a_person_must_agree_to_is_told_and_a_run_waits_for_it(api: Any, session: Any) -> None:
-    session.add("calm-otter")
-    session.told = "UCX listens on all network interfaces."
-    needs = await api("POST", "workloads/array_sum/needs", {"cluster": "calm-otter"})
-    assert needs.content["consent"] == session.told
-    body = {"workload": "array_sum", "cluster": "calm-otter"}
-    refused = await api("POST", "runs", body | {"force": True})
-    assert refused.status == 400
-    assert (
-        refused.content["message"]
-        == f"{session.told} Nothing was started. Leave UCX out, or agree (--yes, agreed=True)."
-    )
-    assert session.all_runs == {}
-    assert (await api("POST", "runs", body | {"agreed": True})).status == 202
-
-
 async def test_a_list_of_runs_leaves_out_what_is_long_and_a_run_has_it(api: Any, session: Any) -> None:
     session.add_run("r1", status="done", versions={"dask": "1"}, inventory={"cpu": {}})
     (listed,) = (await api("GET", "runs", params={"limit": "5", "status": "done"})).content["runs"]

@@ -117,21 +117,14 @@ def spec_of(session: Session, arguments: argparse.Namespace) -> ClusterSpec:
     return session.plan(arguments.profile, **{name: value for name, value in choices.items() if value is not None})
 
 
-def check_agreed(told: str | None, *, yes: bool) -> None:
-    """Ask for consent where there is something to agree to, unless --yes was given.
+def check_consent(spec: ClusterSpec, arguments: argparse.Namespace) -> None:
+    """Ask for consent to this cluster where there is something to agree to, unless --yes was given.
 
     Raises BadInputError where a person says no, and where nobody can answer.
     """
-    from workbench.clusters import plan
+    from workbench.clusters.plan import check_agreed, consent
 
-    plan.check_agreed(told, yes or agreed)
-
-
-def check_consent(spec: ClusterSpec, arguments: argparse.Namespace) -> None:
-    """Ask for consent to this cluster, as `check_agreed` does."""
-    from workbench.clusters.plan import consent
-
-    check_agreed(consent(spec), yes=arguments.yes)
+    check_agreed(consent(spec), arguments.yes or agreed)
 
 
 def start(session: Session, spec: ClusterSpec, *, name: str | None, force: bool) -> ClusterRecord:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import config
 from workbench.cli.answers import agreed, complain, tell
 from workbench.cli.clusters import add_yes, new_session
-from workbench.cli.runs import add_parameters, parameters_of, profile_of_preset, workload_parameters
+from workbench.cli.runs import add_parameters, parameters_of, workload_parameters
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import add_command, check_writable, whole_number
 from workbench.errors import BadInputError, WorkbenchError
@@ -52,7 +52,7 @@ def _conducted(session: Session, arguments: argparse.Namespace) -> Comparison:
                 comparison = session.compare(
                     arguments.workload,
                     workload_parameters(arguments),
-                    on=arguments.on or (profile_of_preset(session, arguments) or "cpu",),
+                    on=arguments.on or None,
                     sweep=_sweep(arguments.sweep),
                     weak=arguments.weak,
                     repeats=arguments.repeats,
@@ -228,7 +228,7 @@ def add_compare_commands(commands: Any) -> None:
         action="append",
         default=[],
         help="start a cluster for this, with the options of up, or numpy or cupy for a row without Dask; may be given "
-        "again for others (cpu)",
+        "again for others (those of the preset, or cpu)",
     )
     compare.add_argument(
         "--cluster",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.answers import complain, tell, tell_json
 from workbench.cli.clusters import (
     add_yes,
-    check_agreed,
+    check_consent,
     new_session,
     own_cluster,
     spec_of,
@@ -55,7 +55,6 @@ def _run(arguments: argparse.Namespace) -> int:
     parameters = workload_parameters(arguments)
     if arguments.cluster is not None:
         record = session.cluster(arguments.cluster)
-        check_agreed(session.consent(arguments.workload, parameters, record), yes=arguments.yes)
         run = run_on(session, arguments.workload, parameters, record, force=arguments.force)
     else:
         # Everything is checked before anything starts.
@@ -63,9 +62,7 @@ def _run(arguments: argparse.Namespace) -> int:
         spec = spec_of(session, on)
         refuse_what_wont_fit(session.needs(arguments.workload, parameters, spec), force=arguments.force)
         on.yes = on.yes or arguments.yes
-        from workbench.clusters.plan import consent
-
-        check_agreed(session.consent(arguments.workload, parameters, spec) or consent(spec), yes=on.yes)
+        check_consent(spec, on)
         with own_cluster(session, spec, name=on.name, force=on.force) as record:
             run = run_on(session, arguments.workload, parameters, record, force=arguments.force)
     return tell_run(session.diagnosed(run), as_json=arguments.json)
@@ -146,8 +143,7 @@ def run_on(
     try:
         with ending_on(signal.SIGTERM):
             with holding_back_signals():
-                # Asked for before.
-                run = session.run(workload, parameters, record, force=force, agreed=True)
+                run = session.run(workload, parameters, record, force=force)
             with _progress(run) as on_change:
                 return asyncio.run(session.wait_run(run.id, on_change))
     except (KeyboardInterrupt, SystemExit):

@@ -35,7 +35,7 @@ UCX_MEASURED = (
     "UCX is slower than TCP between workers without GPUs: Dask's connections over UCX handle errors, which rules out "
     "its shared memory, so all goes over the loopback interface. Measured elsewhere (autumn 2026, another machine, two "
     "workers, not here): (x + x.T).sum() at 8000 × 8000 took 2.53 s against 1.02 s, at 0.44 of TCP's bandwidth. "
-    "Measure it here: workbench run protocol_sweep --on cpu"
+    "Measure it here: workbench compare transpose_sum --preset post --scale 0.02"
 )
 """From experiments of autumn 2026 with distributed 2026.7.1 and distributed-ucxx 0.52.0."""
 

@@ -18,10 +18,12 @@ from workbench.figures.colors import DARK, LIGHT, THEMES, Theme, worker_color
 from workbench.figures.live import Patch
 from workbench.figures.markup import unbroken
 from workbench.figures.plots import FONT, dress
+from workbench.figures.topology import topology_figure, topology_of
 from workbench.runs.comparing.comparisons import Comparison
 from workbench.runs.comparing.table import (
     Summary,
     as_markdown,
+    bandwidth_text,
     cells,
     efficiency_text,
     judged_text,
@@ -162,9 +164,17 @@ class ComparisonFigure:
             self._below,
             *([] if self._alone else [row(button)]),
             self._scaling,
+            *self._topology(),
             sizing_mode="stretch_width",
             styles={"background": self.theme.background},
         )
+
+    def _topology(self) -> list[Any]:
+        """What lies between the GPUs, which is known before anything is measured."""
+        found = self._comparison
+        on_gpus = found is not None and any(each.spec is not None and each.spec.devices for each in found.rows)
+        topology = topology_of(found.inventory) if found is not None and on_gpus else None
+        return [] if topology is None else [topology_figure(topology, self.theme.name)]
 
     def _arrange(self, words: Mapping[str, Any]) -> None:
         """Do in Python what the browser does when the words change, for the document as it is sent."""
@@ -273,7 +283,8 @@ def _rows(measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:
 def _bar_text(each: Any) -> str:
     judged = judged_text(each)
     beside = f", {judged}{' as the first' if each.difference in ('faster', 'slower') else ''}" if judged else ""
-    return f"{each.on}: {seconds_text(each.seconds.median)}{beside}"
+    between = f", {bandwidth_text(each)}" if each.bandwidth else ""
+    return f"{each.on}: {seconds_text(each.seconds.median)}{beside}{between}"
 
 
 def _samples(measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""What a report shows of a run's own measurements: bandwidth between workers, a sweep of protocols, the topology."""
+"""What a report shows of a run's own measurements: bandwidth between workers, and the topology."""
 
 from __future__ import annotations
 
@@ -10,17 +10,11 @@ from typing import Any, NamedTuple
 from workbench.figures.bandwidth import bandwidth_figure
 from workbench.figures.components import scatter_figure, scree_figure
 from workbench.figures.markup import values_html
-from workbench.figures.protocols import protocols_figure
-from workbench.figures.topology import has_ways, topology_figure
-from workbench.hardware.values import Topology
-from workbench.runs import singular, sweep, transfers
+from workbench.figures.topology import topology_figure, topology_of
+from workbench.runs import singular, transfers
 
 _OWN = (
     "bandwidth",
-    "sentence",
-    "summary",
-    "left_out",
-    "rows",
     "certificate",
     "scatter",
     "convention",
@@ -66,7 +60,7 @@ def plain(result: Mapping[str, Any] | None) -> dict[str, Any]:
 def sections(run: Mapping[str, Any]) -> list[Section]:
     """Sections for what this run measured; none for most."""
     result = run.get("result") or {}
-    return [*_accuracy(result), *_components(result), *_sweep(result), *_bandwidth(result), *_topology(run)]
+    return [*_accuracy(result), *_components(result), *_bandwidth(result), *_topology(run)]
 
 
 def sections_html(found: Sequence[Section]) -> str:
@@ -121,19 +115,9 @@ def _bandwidth(result: Mapping[str, Any]) -> list[Section]:
     return [Section("Bandwidth between workers", body, figure)]
 
 
-def _sweep(result: Mapping[str, Any]) -> list[Section]:
-    if "summary" not in result:
-        return []
-    body = f"{_paragraph(result['sentence'])}<pre>{escape(sweep.text(result))}</pre>"
-    return [Section("Protocols compared", body, lambda theme: protocols_figure(result, theme))]
-
-
 def _topology(run: Mapping[str, Any]) -> list[Section]:
-    told = (run.get("inventory") or {}).get("topology")
-    if not told or not (run.get("spec") or {}).get("devices"):
-        return []
-    topology = Topology.model_validate(told)
-    if not has_ways(topology):
+    topology = topology_of(run.get("inventory"))
+    if topology is None or not (run.get("spec") or {}).get("devices"):
         return []
     return [Section("Between the GPUs", "", lambda theme: topology_figure(topology, theme))]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,13 @@ _ONE_LINK = 15
 def has_ways(topology: Topology) -> bool:
     """Whether there is anything between anything: a GPU alone has no ways to tell of."""
     return len(topology.gpus) + len(topology.cards) > 1
+
+
+def topology_of(inventory: Mapping[str, Any] | None) -> Topology | None:
+    """Topology of a machine as a record keeps it; None where it has no ways to tell of."""
+    told = (inventory or {}).get("topology")
+    found = Topology.model_validate(told) if told else None
+    return found if found is not None and has_ways(found) else None
 
 
 def topology_figure(

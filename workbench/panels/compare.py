@@ -107,9 +107,15 @@ class Compare:
         titles = {template.title: template.name for template in session.workloads()}
         self.workload = pn.widgets.Select(label="Workload", options=titles, width=240, **shared)
         self.on = pn.widgets.TextAreaInput(
-            label="On, one a line", value=_EXAMPLE, rows=3, sizing_mode="stretch_width", **shared
+            label="On, one a line (none: as a preset has it)",
+            value=_EXAMPLE,
+            rows=3,
+            sizing_mode="stretch_width",
+            **shared,
         )
-        self.parameters = pn.widgets.TextInput(label="Parameters", placeholder="size=0.5GiB", width=200, **shared)
+        self.parameters = pn.widgets.TextInput(
+            label="Parameters", placeholder="size=0.5GiB or preset=post", width=200, **shared
+        )
         self.sweep = pn.widgets.TextInput(label="Sweep", placeholder="workers=1,2,4", width=160, **shared)
         self.repeats = pn.widgets.IntInput(label="Repeats", value=5, start=1, width=80, **shared)
         self.weak = pn.widgets.Checkbox(label="Size grows with the workers swept", **shared)

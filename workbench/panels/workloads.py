@@ -58,7 +58,6 @@ class Workloads:
         self.run_button = button("Run", self.run, primary=True, disabled=True)
         self.calibrate_button = button("Calibrate", self.calibrate, visible=False)
         self.force = consent("Run it although it won't fit", visible=False)
-        self.agreed = consent("agreed: the network is trusted", visible=False)
         self._about = html()
         self._form = pn.Column(sizing_mode="stretch_width")
         self.preset = pn.widgets.Select(
@@ -73,7 +72,7 @@ class Workloads:
             self._about,
             self._form,
             self.needs,
-            row(self.run_button, self.calibrate_button, self.force, self.agreed),
+            row(self.run_button, self.calibrate_button, self.force),
             self.notice.view,
         )
         if titles:
@@ -112,12 +111,12 @@ class Workloads:
             return
         self.run_button.disabled = self.cluster.value is None or found.verdict == "can't run"
         self.calibrate_button.visible = found.calibrate
-        self._ask_first(too_big=found.verdict == "won't fit", consent=found.consent)
+        # A yes to one choice of parameters is none to the next.
+        self.force.visible, self.force.value = found.verdict == "won't fit", False
         where = "" if self.cluster.value else sentence("No cluster is ready: start one to run this.", "muted")
         self.needs.object = (
             sentence(found.sentence, "bad" if found.fits is False else "muted" if found.fits is None else "good")
             + sentences(*found.notes, tone="muted")
-            + sentence(found.consent or "", "bad")
             + (folded("Show code", code(found.cell)) if found.cell else "")
             + where
         )
@@ -128,8 +127,8 @@ class Workloads:
             if self.cluster.value is None:
                 raise BadInputError("No cluster is ready. Start one first.")
             values = self.values()
-            chosen = {"force": self.force.value, "agreed": self.agreed.value}
-            run = await asyncio.to_thread(self._session.run, self.shown, values, self.cluster.value, **chosen)
+            chosen = self.shown, values, self.cluster.value
+            run = await asyncio.to_thread(self._session.run, *chosen, force=self.force.value)
             self._on_run(run)
 
     async def calibrate(self) -> None:
@@ -141,11 +140,6 @@ class Workloads:
             found = await self._session.calibrate_apart(self.cluster.value)
             self.refresh()
             self.notice.say(f"Measured: {found.describe()}.", "good")
-
-    def _ask_first(self, *, too_big: bool, consent: str | None) -> None:
-        """Offer to run what won't fit or needs agreement; a yes to one choice of parameters is none to the next."""
-        self.force.visible, self.agreed.visible = too_big, consent is not None
-        self.force.value = self.agreed.value = False
 
     def _use_preset(self) -> None:
         """Begin from what somebody has used before, or from the defaults."""

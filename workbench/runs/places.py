@@ -47,11 +47,6 @@ def collected(client: Client, name: str) -> dict[str, Any]:
     return summary(answers, without=client.run_on_scheduler(Travelling(remote.groups_of_others), client.id))
 
 
-def collected_over(clients: Iterable[Client], name: str) -> dict[str, Any]:
-    """Fields of `store.OnGpu` for all that was computed on clusters which belong to nobody else."""
-    return summary(answer for client in clients for answer in client.run(Travelling(placed.told), name).values())
-
-
 def summary(answers: Iterable[Mapping[str, Any] | None], without: Iterable[str] = ()) -> dict[str, Any]:
     """Fields of `store.OnGpu`, from what the workers told.
 

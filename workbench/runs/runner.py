@@ -71,12 +71,10 @@ def _outcome(run: Run, recording: Recording) -> dict[str, Any]:
     try:
         if store.cancel_requested(run.id):
             raise Cancelled
-        from workbench.workloads.registry import template
-
         if run.spec is not None and run.spec.alone:
             return _alone(run, run.spec)
         with _while_devices_last(run):
-            return _conducted(run) if template(run.workload).conducted else _compute(run, recording)
+            return _compute(run, recording)
     except Cancelled:
         return {"status": "cancelled"}
     except Exception as err:  # noqa: BLE001  the one place where a runner turns what went wrong into a sentence
@@ -84,25 +82,6 @@ def _outcome(run: Run, recording: Recording) -> dict[str, Any]:
         with contextlib.suppress(OSError):  # of a log on a full disk
             traceback.print_exc()
         return {"status": "failed", "error": _explain(err, run)}
-
-
-def _conducted(run: Run) -> dict[str, Any]:
-    """Outcome of a run that is measured on clusters of its own."""
-    from workbench.runs import sweep
-    from workbench.workloads.registry import template
-
-    chosen = template(run.workload)
-    parameters = chosen.validate(run.parameters, **size_of(run.spec))
-    store.keep(run.id, status="running", started=time.time(), versions=versions())
-    began = time.perf_counter()
-    with _arrays(run):
-        rows, left_out, on_gpu = sweep.conduct(run, parameters.resolved)
-    seconds, progress = time.perf_counter() - began, store.overlaid(run).progress
-    result = _finite(sweep.outcome(rows, left_out))
-    store.keep(run.id, seconds=seconds, result=result, on_gpu=on_gpu, progress=progress)
-    checked = chosen.check(parameters, {"rows": rows})
-    _ignore_cancellation()
-    return {"status": "done", "check": Check(passed=bool(checked.passed), what=checked.what)}
 
 
 def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:

@@ -126,6 +126,16 @@ def ratio(seconds: Sequence[float], reference: Sequence[float]) -> Ratio:
     return Ratio(middle, low, high, confidence, _difference(low, high, confidence))
 
 
+@lru_cache(maxsize=4096)
+def compared(seconds: tuple[float, ...], reference: tuple[float, ...]) -> Ratio:
+    """Ratio from which all that is said of two things follows: 'unsure' where only outliers hide a difference."""
+    found = ratio(seconds, reference)
+    if found.difference != "none":
+        return found
+    without = ratio(_without_outliers(seconds), _without_outliers(reference))
+    return found if without.difference == "none" else found._replace(difference="unsure")
+
+
 def amdahl(points: Sequence[tuple[float, float]]) -> Amdahl | None:
     """Amdahl's law through (cores, seconds), by least squares of the relative error, with neither part below 0.
 
@@ -158,6 +168,11 @@ def cores_for(points: Sequence[tuple[float, float]], seconds: float) -> CoresFor
     if seconds <= law.serial or law.parallel == 0:
         return CoresFor(None, "never")
     return CoresFor(law.parallel / (seconds - law.serial), "extrapolated")
+
+
+def _without_outliers(seconds: Sequence[float]) -> list[float]:
+    strayed = {each.place for each in outliers(seconds)}
+    return [each for place, each in enumerate(seconds) if place not in strayed]
 
 
 def _difference(low: float, high: float, confidence: float) -> Difference:

@@ -60,9 +60,8 @@ class Count(BaseModel):
 
 
 class Progress(Count):
-    """Tasks done of all, or of what else is counted, together and by kind."""
+    """Tasks done of all, together and by kind."""
 
-    unit: Literal["tasks", "measurements"] = "tasks"
     by_name: dict[str, Count] = {}
     stage: Literal["building", "computing", "checking"] | None = None
     """What a run that goes on is doing; None before and after."""
@@ -80,9 +79,9 @@ class Progress(Count):
     def words(self) -> str:
         """How far it is: '303 of 312 tasks', or where more tasks come, 'pass 4: 572 tasks done, more come'."""
         if not self.more:
-            return f"{self.done:,} of {self.total:,} {self.unit}"
+            return f"{self.done:,} of {self.total:,} tasks"
         begun = f"pass {self.passes}: " if self.passes else ""
-        return f"{begun}{self.done:,} {self.unit} done, more come"
+        return f"{begun}{self.done:,} tasks done, more come"
 
 
 class Check(BaseModel):
@@ -700,7 +699,7 @@ def _epitaph(run: Run) -> tuple[Status, str]:
             f"Its runner process (pid {run.pid}) ended before it began. Its log may say why: "
             f"workbench show {run.id} --log"
         )
-    done = f" after {run.progress.done} of {run.progress.total} {run.progress.unit}" if run.progress.total else ""
+    done = f" after {run.progress.done} of {run.progress.total} tasks" if run.progress.total else ""
     return "lost", (
         f"Its runner process (pid {run.pid}) was ended from outside{done}: killed, short of memory, or the machine "
         "went down. Nothing was computed further; run it again."
@@ -837,9 +836,17 @@ def _run(row: sqlite3.Row) -> Run:
     parts = (f'"{name}": {value if name in _JSON_COLUMNS else json.dumps(value)}' for name, value in told.items())
     try:
         folder(row["id"])
-        return Run.model_validate_json("{" + ", ".join(parts) + "}")
+        run = Run.model_validate_json("{" + ", ".join(parts) + "}")
     except (ValidationError, BadInputError) as err:
         return _damaged(row, err)
+    if run.workload not in _NO_MORE:
+        return run
+    answer = f"{(run.result or {}).get('sentence', '')} {_NO_MORE[run.workload]}".strip()
+    return run.model_copy(update={"result": {"answer": answer}})
+
+
+_NO_MORE = {"protocol_sweep": "This workload is no more: compare transpose_sum on a cluster for each protocol instead."}
+"""Workloads of older versions, whose runs show this and the sentence of their answer."""
 
 
 def _damaged(row: sqlite3.Row, error: ValidationError | BadInputError) -> Run:

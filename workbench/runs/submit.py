@@ -22,7 +22,6 @@ from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, refu
 from workbench.runs.store import Run
 
 if TYPE_CHECKING:
-    from workbench.hardware import Inventory
     from workbench.workloads.registry import Template
     from workbench.workloads.values import Parameters
 
@@ -104,25 +103,6 @@ def _new(
         preset=checked.preset,
         text=None if checked.preset is None else machines.text(chosen, checked, size_of(spec)),
     )
-
-
-def consent(
-    workload: str, parameters: Mapping[str, Any], cluster: ClusterRecord | ClusterSpec, inventory: Inventory
-) -> str | None:
-    """Return what a person has to agree to before this run starts clusters of its own; None where it is harmless.
-
-    Given a spec, its cluster is yet to be started, and nobody has agreed to anything.
-    """
-    from workbench.runs.sweep import consent as consent_to_sweep
-    from workbench.workloads.registry import template
-
-    chosen = template(workload)
-    if not chosen.conducted:
-        return None
-    running = actual_spec(cluster) if isinstance(cluster, ClusterRecord) else None
-    spec = running or cluster
-    assert isinstance(spec, ClusterSpec)
-    return consent_to_sweep(chosen.validate(parameters, **size_of(spec)).resolved, running, inventory)
 
 
 def cancel(run_id: str) -> Run:

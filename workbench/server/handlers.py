@@ -373,7 +373,7 @@ class Runs(Handler):
     @authenticated
     @authorized
     async def post(self) -> None:
-        body = self.body({"workload": str, "cluster": str}, {"parameters": dict, "force": bool, "agreed": bool})
+        body = self.body({"workload": str, "cluster": str}, {"parameters": dict, "force": bool})
         run = await self.look("run", **{"parameters": {}, **body})
         self.answer(answers.run_answer(run), 202)
 

@@ -62,9 +62,9 @@ def _form(sight: Sight) -> str:
         tag(
             "div",
             _field("Workload", tag("select", *workloads, name="workload", class_=styled, id="wb-compare-workload")),
-            tag("label", "On, one cluster a line", for_="wb-compare-on", style=_WIDE),
+            tag("label", "On, one cluster a line (none: as a preset has it)", for_="wb-compare-on", style=_WIDE),
             tag("div", on, style=_WIDE),
-            _field("Parameters", _text("parameters", "size=0.5GiB")),
+            _field("Parameters", _text("parameters", "size=0.5GiB or preset=post")),
             _field("Sweep", _text("sweep", "workers=1,2,4")),
             _field("Repeats", _text("repeats", "5")),
             _box("weak", _WEAK, _WEAK_TOLD),

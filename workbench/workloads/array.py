@@ -6,7 +6,8 @@ from typing import Annotated
 
 import dask.array as da
 
-from workbench.workloads.fields import Chunks, FloatType, Generator, Seed, Shape, Sized
+from workbench.workloads.fields import Chunks, FloatType, Generator, Persist, Seed, Shape, Sized
+from workbench.workloads.svd import held
 
 
 def random_normal(
@@ -71,7 +72,8 @@ def transpose_sum(
     chunks: Chunks = "auto",
     dtype: FloatType = "float64",
     seed: Seed = 0,
-) -> da.Array:
+    persist: Persist = False,
+) -> tuple[da.Array, float | None]:
     """Sum of a random square array and its transpose.
 
     Each block meets the one across the diagonal, so nearly every block travels between workers: a test of the network
@@ -79,5 +81,7 @@ def transpose_sum(
     networking with UCX and DGX" (2019).
     """
     rs = da.random.RandomState(seed)
-    x = rs.random(size=shape, chunks=chunks).astype(dtype)
-    return (x + x.T).sum()
+    x, seconds_to_make = rs.random(size=shape, chunks=chunks).astype(dtype), None
+    if persist:
+        x, seconds_to_make = held(x)
+    return (x + x.T).sum(), seconds_to_make

@@ -19,10 +19,8 @@ from workbench.workloads import (
     file,
     frames,
     genotypes,
-    network,
     presets,
     svd,
-    sweep,
 )
 from workbench.workloads.ancestry import certificate_json
 from workbench.workloads.fields import Anonymous, Endpoint, Layout, Raw, Tolerance
@@ -97,7 +95,13 @@ def _summed(values: dict[str, Any], given: Mapping[str, Any], around: Surroundin
 
 
 def _value(results: Mapping[str, Any]) -> dict[str, Any]:
-    return {"value": float(results["value"])}
+    return {"value": float(results["value"])} | _made(results)
+
+
+def _made(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Seconds that it took to make the array, where that isn't in the time."""
+    seconds = results.get("seconds_to_make")
+    return {} if seconds is None else {"seconds_to_make": float(seconds)}
 
 
 def _random_matrix(resolved: Mapping[str, Any]) -> Any:
@@ -228,9 +232,7 @@ def _singular_values(results: Mapping[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {"singular_values": [float(value) for value in results["s"]]}
     if results.get("certificate") is not None:
         told["certificate"] = certificate_json(results["certificate"])
-    if results.get("seconds_to_make") is not None:
-        told["seconds_to_make"] = float(results["seconds_to_make"])
-    return told
+    return told | _made(results)
 
 
 _SERVED: Mapping[str, tuple[Any, Any]] = {"anon": (Anonymous, False), "endpoint_url": (Endpoint | None, None)}
@@ -266,12 +268,14 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         array.transpose_sum,
         title="Array plus its transpose",
-        returns=("value",),
+        returns=("value", "seconds_to_make"),
         small=("value",),
+        values=("seconds_to_make",),
         resolver=partial(_random_array, workload="transpose_sum", layout="square"),
-        estimate=estimates.transposed_sum,
+        estimate=partial(_with_input, estimates.transposed_sum),
         checker=checks.transpose_sum_is_expected,
         summary_of=_value,
+        parts=lambda _: (svd.held,),
         presets=presets.TRANSPOSE,
         reports_bandwidth=True,
         alone=alone.transposed(_random_matrix),
@@ -289,18 +293,6 @@ TEMPLATES: tuple[Template, ...] = (
         presets=frames.PRESETS,
         parts=lambda _: (frames.table,),
         reports_bandwidth=True,
-    ),
-    Template(
-        network.protocol_sweep,
-        title="TCP, TLS and UCX compared",
-        returns=("rows",),
-        small=(),
-        resolver=sweep.resolved_sweep,
-        estimate=sweep.sweep_needs,
-        checker=sweep.answers_agree,
-        summary_of=lambda results: {"rows": results["rows"]},
-        parts=lambda _: (network.transposed_sum, network.rounds),
-        conducted=True,
     ),
     Template(
         svd.tall_skinny_svd,

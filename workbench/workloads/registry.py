@@ -60,8 +60,6 @@ class Template:
     """Those of `returns` that are values and no Dask collections: the function itself computes them, or gives None."""
     alone: Alone | None = field(default=None, repr=False)
     """What of it NumPy or CuPy does without Dask, for a row beside clusters; None where they have nothing for it."""
-    conducted: bool = False
-    """Whether it is measured on clusters of its own, which `runs` starts; the function does the same in one process."""
 
     @property
     def name(self) -> str:
@@ -189,8 +187,6 @@ class Template:
     def cell(self, parameters: Parameters, cluster: str | None = None, *, on_gpu: bool = False) -> str:
         """Notebook cell that does the same with plain Dask or with CuPy, on a cluster of ours if one is named."""
         parts = self.parts(parameters.resolved)
-        if self.conducted:
-            cluster = None
         returns = (self.returns, self.small, self.values)
         return cell(self.function, parts, self._arguments(parameters), *returns, cluster, on_gpu)
 

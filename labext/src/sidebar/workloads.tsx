@@ -62,7 +62,7 @@ function Selected({ model, workload, actions }: IWorkloadProps): JSX.Element {
     name => name !== 'preset' && (preset || name !== 'scale')
   );
   const elsewhere = wrong && !fields.includes(wrong.parameter ?? '') ? wrong : null;
-  const past = needs && (needs.verdict === "won't fit" ? needs.sentence : needs.consent);
+  const past = needs?.verdict === "won't fit" ? needs.sentence : null;
   return (
     <>
       <p className="wb-Summary">
@@ -229,7 +229,6 @@ function Needs({ needs }: { needs: INeeds }): JSX.Element {
       {needs.notes.map(note => (
         <Note key={note}>{note}</Note>
       ))}
-      {needs.consent && <Problem problem={{ message: needs.consent, parameter: null }} hook="run-consent" />}
     </div>
   );
 }

@@ -19,7 +19,7 @@ from workbench import config
 from workbench.clusters import processes, records
 from workbench.clusters.budget import MINIMUM_PER_WORKER, budget, most_workers, running, workers
 from workbench.clusters.lines import Line, read_line
-from workbench.clusters.plan import check_agreed, plan
+from workbench.clusters.plan import check_agreed, has_gpus, plan
 from workbench.clusters.plan import consent as consent_to_cluster
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
@@ -108,16 +108,24 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
     from workbench.workloads.registry import template
 
     chosen = template(request.workload)
-    if chosen.conducted:
-        raise BadInputError(
-            f"{chosen.name} compares by itself, on clusters of its own. Run it: workbench run {chosen.name} --on cpu"
-        )
     wishes, notes = _wishes(request, chosen)
     lines = list(dict.fromkeys(str(wish.line) for wish in wishes))
     parsed = {str(wish.line): wish.line for wish in wishes}
     specs, mode, memory_notes = _specs([parsed[line] for line in lines], inventory, there, chosen, wishes)
     rows, parameter_notes = _rows(request, chosen, wishes, dict(zip(lines, specs, strict=True)), inventory)
     return Planned(rows, mode, (*notes, *memory_notes, *parameter_notes))
+
+
+def usual_lines(workload: str, parameters: Mapping[str, Any] | str, inventory: Inventory) -> tuple[str, ...]:
+    """Lines where none are given: for a preset whose text is about UCX, TCP and TLS beside it on two workers."""
+    from workbench.workloads.registry import template
+
+    preset = read_pairs(parameters).get("preset")
+    profile = template(workload).preset(preset).profile if preset else None
+    if profile != "ucx":
+        return (profile or "cpu",)
+    plain = "gpus" if has_gpus("ucx", inventory) else "cpu"
+    return tuple(f"{each} --workers 2" for each in (f"{plain} --no-encrypt", plain, "ucx"))
 
 
 def consent(rows: Sequence[Row]) -> str | None:

@@ -7,7 +7,6 @@ import io
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Literal
 
 from dask.utils import format_bytes
@@ -15,12 +14,14 @@ from pydantic import BaseModel, ConfigDict
 
 from workbench.clusters.spec import SIZES
 from workbench.runs import statistics
+from workbench.runs.comparing import transports
 from workbench.runs.comparing.agreement import Answer, agreement, data_of
 from workbench.runs.comparing.compare import SWEPT_OPTIONS
 from workbench.runs.comparing.comparisons import Comparison, Row
 from workbench.runs.forecasting import calibration, machines
-from workbench.runs.statistics import FEWEST_REPEATS, Ratio, cores_for, outliers, ratio, spread
+from workbench.runs.statistics import FEWEST_REPEATS, Ratio, compared, cores_for, outliers, spread
 from workbench.runs.store import WATCHED, Check
+from workbench.runs.transfers import speeds
 
 Format = Literal["markdown", "csv", "json"]
 
@@ -71,6 +72,10 @@ class RowSummary(BaseModel):
     difference: statistics.Difference | None
     """Whether the ratio can be told from 1; None for the first row."""
     bytes_per_second: float | None
+    bandwidth: tuple[float, float, float] | None
+    """Quartiles of the bytes per second of what travelled between workers, each the median of the runs'."""
+    transport: str | None
+    """What carried it; None where nothing above 1 MB travelled, or the workload doesn't tell."""
     cost: float | None
     """Price of the median time at the price of an hour when the runs began, or today's where there was none."""
     energy: float | None
@@ -179,7 +184,7 @@ def summarise(comparison: Comparison) -> Summary:
         rows=rows,
         agree=found.agree,
         agreement=found.how,
-        verdict=verdict(rows, found.agree, found.how, equal, scaling),
+        verdict=verdict(rows, found.agree, found.how, equal, scaling, transports.sentence(comparison.rows)),
         scaling=scaling,
         cores_equal=equal,
         differences=_differences(comparison) if comparison.mode == "past" else (),
@@ -216,20 +221,32 @@ def as_csv(summary: Summary) -> str:
     out = io.StringIO()
     names = ("median", "min", "max", "q1", "q3")
     writer = csv.writer(out, lineterminator="\n")
-    plain = ("ratio", "ratio_low", "ratio_high", "difference", "bytes_per_second", "cost", "energy")
-    writer.writerow(["on", "cluster", *(f"seconds_{name}" for name in names), "repeats", *plain, "check", "reason"])
+    plain = ("ratio", "ratio_low", "ratio_high", "difference", "bytes_per_second", "cost", "energy", "transport")
+    quartiles = [f"bandwidth_{name}" for name in ("q1", "median", "q3")]
+    seconds = [f"seconds_{name}" for name in names]
+    writer.writerow(["on", "cluster", *seconds, "repeats", *plain, *quartiles, "check", "reason"])
     for row in summary.rows:
         times = [getattr(row.seconds, name) for name in names] if row.seconds else [None] * len(names)
         passed = None if row.check is None else "passed" if row.check.passed else "failed"
         repeats = len(row.seconds.all) if row.seconds else 0
-        values = [getattr(row, name) for name in plain]
+        values = [*(getattr(row, name) for name in plain), *(row.bandwidth or (None,) * len(quartiles))]
         writer.writerow([row.on, row.describe, *times, repeats, *values, passed, row.reason])
     return out.getvalue()
 
 
 def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table as texts; columns in which nothing stands are left out."""
-    header = ["architecture", "time", "min – max", "ratio to the first", "speed", "cost", "GPU energy", "check"]
+    header = [
+        "architecture",
+        "time",
+        "min – max",
+        "ratio to the first",
+        "speed",
+        "between workers",
+        "cost",
+        "GPU energy",
+        "check",
+    ]
     body = [
         [
             row.on,
@@ -237,6 +254,7 @@ def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
             "" if row.seconds is None or len(row.seconds.all) == 1 else _range(row.seconds.min, row.seconds.max),
             ratio_text(row),
             "" if row.bytes_per_second is None else f"{format_bytes(int(row.bytes_per_second))}/s",
+            bandwidth_text(row),
             "" if row.cost is None else machines.cost_text(row.cost),
             "" if row.energy is None else f"{row.energy:.3g} J",
             row.reason or "" if row.seconds is None else check_text(row),
@@ -270,6 +288,7 @@ def verdict(
     how: str,
     equal: Sequence[CoresEqual] = (),
     scaling: Sequence[Scaling] = (),
+    over: str | None = None,
 ) -> str:
     """Return the comparison in a few sentences."""
     measured = [row for row in rows if row.seconds is not None]
@@ -285,18 +304,18 @@ def verdict(
         # Rows of weak scaling do different amounts of work: none of them is the fastest.
         grown = [_grown(each, alone=len(scaling) == 1) for each in scaling if each.weak]
         sentences = grown or _order(measured)
-    return " ".join([*sentences, *(each.sentence for each in equal[:1])])
+    return " ".join([*sentences, *([over] if over else []), *(each.sentence for each in equal[:1])])
 
 
 def _order(measured: Sequence[RowSummary]) -> list[str]:
     """Which row is the fastest, and which can't be told apart, each pair by its own interval."""
     first, best = measured[0], min(measured, key=lambda row: statistics.spread(_all(row)).median)
     pairs = [(row, first) for row in measured[1:]] + [(row, best) for row in measured if row not in (first, best)]
-    judged = [(a, b, _compared(_all(a), _all(b))) for a, b in pairs]
+    judged = [(a, b, compared(_all(a), _all(b))) for a, b in pairs]
     every = itertools.combinations(measured, 2)
-    if all(_compared(_all(a), _all(b)).difference == "none" for a, b in every):
+    if all(compared(_all(a), _all(b)).difference == "none" for a, b in every):
         return [f"No difference: the spread of {_count(len(first.runs), 'repeat')} covers it."]
-    behind = [row for row in measured if row is not best and _compared(_all(row), _all(best)).difference == "slower"]
+    behind = [row for row in measured if row is not best and compared(_all(row), _all(best)).difference == "slower"]
     alike = [f"{row.on} ({_median(row)})" for row in measured if row not in behind]
     same = [row.on for row in measured[1:] if row.difference == "none"]
     sentences = []
@@ -370,6 +389,14 @@ def ratio_text(row: RowSummary) -> str:
     return f"{interval}, {judged_text(row)}" if row.difference in ("none", "unsure") else interval
 
 
+def bandwidth_text(row: RowSummary) -> str:
+    """Return how fast data travelled between workers, with its quartiles: '85 (70 – 102) MB/s over tcp'."""
+    if row.bandwidth is None:
+        return ""
+    low, middle, high = (speeds([each]) for each in row.bandwidth)
+    return f"{middle} ({low} – {high}) MB/s over {row.transport}"
+
+
 def check_text(row: RowSummary) -> str:
     """Return the check as the table shows it."""
     return "" if row.check is None else "passed" if row.check.passed else "failed"
@@ -399,22 +426,25 @@ def _first(comparison: Comparison) -> Row | None:
 def _row(row: Row, first: Row | None) -> RowSummary:
     seconds = row.seconds
     alike = first is not None and row.workload == first.workload
-    compared = _compared(seconds, first.seconds) if seconds and first and alike and row is not first else None
+    beside = compared(seconds, first.seconds) if seconds and first and alike and row is not first else None
     n_bytes = [sample.bytes for sample in row.samples if sample.bytes and sample.seconds]
     # A row without GPUs may run beside some that others use.
     has_gpus = row.spec is not None and bool(row.spec.devices)
     energies = [sample.energy for sample in row.samples if sample.energy is not None and has_gpus]
     times = Times(**spread(seconds)._asdict(), all=seconds) if seconds else None
+    told = transports.told(row)
     return RowSummary(
         on=row.label,
         describe=None if row.spec is None else row.spec.describe(),
         seconds=times,
-        ratio=1.0 if seconds and row is first else compared and compared.ratio,
-        ratio_low=compared and compared.low,
-        ratio_high=compared and compared.high,
-        confidence=compared and compared.confidence,
-        difference=compared and compared.difference,
+        ratio=1.0 if seconds and row is first else beside and beside.ratio,
+        ratio_low=beside and beside.low,
+        ratio_high=beside and beside.high,
+        confidence=beside and beside.confidence,
+        difference=beside and beside.difference,
         bytes_per_second=spread(n_bytes).median / times.median if n_bytes and times else None,
+        bandwidth=_bandwidth(told),
+        transport=told[-1]["transport"] if told else None,
         cost=None if times is None else machines.cost(times.median, _price_per_hour(row)),
         energy=spread(energies).median if energies else None,
         check=_check(row),
@@ -422,24 +452,6 @@ def _row(row: Row, first: Row | None) -> RowSummary:
         runs=tuple(sample.run for sample in row.samples),
         reason=row.reason,
     )
-
-
-@lru_cache(maxsize=4096)
-def _compared(seconds: tuple[float, ...], reference: tuple[float, ...]) -> Ratio:
-    """Ratio of two rows, from which all that is said of them follows.
-
-    'unsure' where a difference shows only when outliers are left out.
-    """
-    found = ratio(seconds, reference)
-    if found.difference != "none":
-        return found
-    without = ratio(_without_outliers(seconds), _without_outliers(reference))
-    return found if without.difference == "none" else found._replace(difference="unsure")
-
-
-def _without_outliers(seconds: Sequence[float]) -> list[float]:
-    strayed = {each.place for each in outliers(seconds)}
-    return [each for place, each in enumerate(seconds) if place not in strayed]
 
 
 def _outliers(row: Row) -> tuple[Strayed, ...]:
@@ -463,6 +475,13 @@ def _price_per_hour(row: Row) -> float | None:
         if sample.price_per_hour is not None:
             return sample.price_per_hour
     return None if row.spec is None else machines.price_per_hour(row.spec, calibration.host())
+
+
+def _bandwidth(told: Sequence[Mapping[str, Any]]) -> tuple[float, float, float] | None:
+    if not told:
+        return None
+    low, middle, high = (statistics.spread(each).median for each in zip(*(t["overall"] for t in told), strict=True))
+    return low, middle, high
 
 
 # -- answers
@@ -528,7 +547,7 @@ def _scaling(what: str, rows: Sequence[Row], *, weak: bool) -> Scaling | None:
     fewest, alone = measured[0]
     points, sure = [], False
     for cores, seconds in measured:
-        found = _compared(seconds, alone)
+        found = compared(seconds, alone)
         sure = sure or found.difference == "faster"
         ideal = 1.0 if weak else cores / fewest
         efficiency = 1.0 if seconds is alone else 1 / (found.ratio * ideal)
@@ -591,7 +610,7 @@ def _unknown(row: Row, why: str) -> CoresEqual:
 def _equal(row: Row, cores: Sequence[Row]) -> CoresEqual:
     """How many cores equal a row on GPUs, between what it is surely faster and surely slower than."""
     judged = [
-        (each.spec.threads, spread(each.seconds).median, _compared(row.seconds, each.seconds))
+        (each.spec.threads, spread(each.seconds).median, compared(row.seconds, each.seconds))
         for each in cores
         if each.spec
     ]
