@@ -29,7 +29,7 @@ from workbench.clusters.lines import OPTIONS
 from workbench.clusters.spec import PROFILE_NAMES
 from workbench.hardware import inventory
 from workbench.runs import store
-from workbench.runs.comparing.compare import plan_comparison, read_request
+from workbench.runs.comparing.compare import plan_comparison, read_request, usual_lines
 from workbench.session import Session
 
 ROOT = Path(__file__).parent.parent
@@ -182,8 +182,10 @@ def test_a_command_in_readme_names_what_there_is(command: str, folder: Path) -> 
     if command.startswith("up "):
         check_cluster(asked)
     if command.startswith("compare ") and asked.workload is not None:
-        given = {"workload": asked.workload, "parameters": workload_parameters(asked), "on": asked.on or ("cpu",)}
-        request = read_request(given | {"sweep": " ".join(asked.sweep)})
+        parameters = workload_parameters(asked)
+        on = asked.on or usual_lines(asked.workload, parameters, inventory())
+        given = {"workload": asked.workload, "parameters": parameters, "on": on, "sweep": " ".join(asked.sweep)}
+        request = read_request(given)
         assert len(plan_comparison(request, inventory(), ()).rows) > 1
     elif getattr(asked, "workload", None):
         Session().workload(asked.workload).validate(workload_parameters(asked), memory=2**33, threads=2)

@@ -255,6 +255,16 @@ async def test_scaling_answers_with_the_number_that_is_wanted(api: Any, session:
     assert (adaptive.status, adaptive.content["adaptive"]) == (202, [1, 4])
 
 
+async def test_a_cluster_over_ucx_waits_until_a_person_agrees(api: Any, session: Any) -> None:
+    session.told = "UCX listens on all network interfaces."
+    refused = await api("POST", "clusters", {"profile": "cpu"})
+    assert refused.status == 400
+    sentence = f"{session.told} Nothing was started. Leave UCX out, or agree (--yes, agreed=True)."
+    assert refused.content["message"] == sentence
+    assert session.records == {}
+    assert (await api("POST", "clusters", {"profile": "cpu", "agreed": True})).status == 202
+
+
 async def test_a_list_of_runs_leaves_out_what_is_long_and_a_run_has_it(api: Any, session: Any) -> None:
     session.add_run("r1", status="done", versions={"dask": "1"}, inventory={"cpu": {}})
     (listed,) = (await api("GET", "runs", params={"limit": "5", "status": "done"})).content["runs"]

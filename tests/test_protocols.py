@@ -1,0 +1,174 @@
+"""TCP, TLS and UCX between workers, compared: what is said of them, and where the lines come from."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench
+from tests.test_budget import machine
+from tests.test_measured import dgx1
+from tests.test_ucx import needs_ucx, with_ucx
+from workbench.cli import main
+from workbench.clusters import records
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import NotFoundError
+from workbench.figures.colors import LIGHT
+from workbench.figures.comparison import ComparisonFigure, columns_of
+from workbench.figures.report import report_html
+from workbench.runs import store
+from workbench.runs.comparing import comparisons, transports
+from workbench.runs.comparing.compare import usual_lines
+from workbench.runs.comparing.comparisons import Comparison, Row, Sample
+from workbench.runs.comparing.table import as_markdown, export, summarise
+from workbench.runs.store import Run
+from workbench.session import Session
+
+_SPEED = {"tcp": 1.0, "tls": 1.005, "ucx": 2.5}
+
+
+def row(protocol: str, block: int = 1000, *, rounds: int = 6, factor: float | None = None, **changes: Any) -> Row:
+    """A row in which tls takes as long as tcp give or take, and ucx 2.5 times as long."""
+    factor = _SPEED[protocol] if factor is None else factor
+    profile = "ucx" if protocol == "ucx" else "gpus" if "devices" in changes else "cpu"
+    spec = {"profile": profile, "protocol": protocol, "n_workers": 2, "threads_per_worker": 1, "memory_limit": 2**29}
+    carried = {"overall": [8e7 / factor, 1e8 / factor, 1.2e8 / factor], "n_messages": 4}
+    over = "ucx (tcp on lo)" if protocol == "ucx" else protocol
+    place = list(_SPEED).index(protocol) + 1
+    samples = tuple(
+        Sample(
+            run=f"{protocol}-{block}-{turn}",
+            seconds=block / 1000 * factor * (1 + 0.01 * ((turn * place) % 5)),
+            result={"value": 4e6, "bandwidth": {**carried, "transport": over}},
+        )
+        for turn in range(1, rounds + 1)
+    )
+    line = f"cpu {protocol}, chunks={block}"
+    resolved = {"chunks": [block, block], "dtype": "float64"}
+    about = {"on": line, "label": line, "workload": "transpose_sum", "resolved": resolved}
+    return Row(**about, spec=ClusterSpec.model_validate(spec | changes), samples=samples)
+
+
+def swept() -> list[Row]:
+    return [row(protocol, block) for protocol in _SPEED for block in (500, 1000)]
+
+
+def comparison(*rows: Row, **fields: Any) -> Comparison:
+    about = {"id": "compare-transpose_sum-abcdef", "workload": "transpose_sum", "status": "done", "created": 1e9}
+    return Comparison(rows=rows, **about | fields)
+
+
+def test_the_verdict_names_the_best_transport_over_all_that_was_swept() -> None:
+    verdict = summarise(comparison(*swept())).verdict
+    assert "Transports between the workers, beside tcp: tls shows no difference (1.0" in verdict
+    assert ", ucx (tcp on lo) takes 2.5" in verdict
+    pair = transports.sentence([each for each in swept() if "tls" not in each.on])
+    assert str(pair).startswith("The best transport between the workers is tcp: ucx (tcp on lo) takes 2.5")
+    assert str(pair).endswith(" times as long.")
+
+
+def test_one_time_each_is_too_few_to_name_the_best_transport() -> None:
+    told = transports.sentence([row("tcp", rounds=1), row("ucx", rounds=1)])
+    assert told == (
+        "Transports between the workers, beside tcp: ucx (tcp on lo) can’t be told from chance (2.55 times as long)."
+    )
+
+
+def test_rows_that_differ_in_more_than_the_protocol_are_not_compared_as_transports() -> None:
+    assert transports.sentence([row("tcp", 500), row("ucx", 1000)]) is None
+    assert transports.sentence([row("tcp"), row("ucx", n_workers=4)]) is None
+    # Of one worker nothing travels.
+    assert transports.sentence([row("tcp", n_workers=1), row("ucx", n_workers=1)]) is None
+    # Where one is missing the median of the others would shift.
+    told = str(transports.sentence([*swept(), row("tcp", 9000, factor=99.0)]))
+    assert told == transports.sentence(swept())
+
+
+def test_each_row_tells_how_fast_data_travelled_and_over_what() -> None:
+    found = comparison(row("tcp"), row("ucx"))
+    summary = summarise(found)
+    assert [(each.bandwidth, each.transport) for each in summary.rows] == [
+        ((8e7, 1e8, 1.2e8), "tcp"),
+        ((3.2e7, 4e7, 4.8e7), "ucx (tcp on lo)"),
+    ]
+    assert "| 100 (80 – 120) MB/s over tcp |" in as_markdown(summary)
+    _, ucx = csv.DictReader(io.StringIO(export(found, "csv")))
+    assert (ucx["transport"], float(ucx["bandwidth_median"])) == ("ucx (tcp on lo)", 4e7)
+    assert "40 (32 – 48) MB/s over ucx (tcp on lo)" in columns_of(found, LIGHT)["rows"]["text"][1]
+
+
+def test_a_comparison_on_gpus_shows_what_lies_between_them() -> None:
+    told = {"topology": dgx1().model_dump(mode="json")}
+
+    def shown(**changes: Any) -> bool:
+        figure = ComparisonFigure("light", comparison(row("tcp", **changes), inventory=told))
+        return "Between GPUs and network cards" in str(figure.item())
+
+    assert shown(devices=("GPU-0", "GPU-1"))
+    assert not shown()
+
+
+def test_a_preset_whose_text_is_about_ucx_brings_a_line_for_each_protocol() -> None:
+    lines = ("cpu --no-encrypt --workers 2", "cpu --workers 2", "ucx --workers 2")
+    assert usual_lines("transpose_sum", {"preset": "post"}, machine()) == lines
+    assert usual_lines("transpose_sum", "preset=post scale=0.02", machine()) == lines
+    assert usual_lines("tall_skinny_svd", {"preset": "tall"}, machine()) == ("cpu",)
+    assert usual_lines("transpose_sum", {}, machine()) == ("cpu",)
+    with pytest.raises(NotFoundError, match="has no preset 'nobody'"):
+        usual_lines("transpose_sum", {"preset": "nobody"}, machine())
+
+
+def test_what_was_compared_on_this_machine_says_how_ucx_did(data_folder: Path) -> None:
+    def keep(model: str | None, *rows: Row) -> None:
+        inventory = with_ucx().model_dump(mode="json")
+        inventory["cpu"]["model"] = model
+        comparisons.create(comparison(*rows, id=comparisons.new_id("transpose_sum"), inventory=inventory))
+
+    assert transports.ucx_measured(with_ucx()) is None
+    keep("Another one", row("tcp"), row("ucx", factor=9.0))
+    keep(machine().cpu.model, row("tcp"), row("tls"))
+    keep(machine().cpu.model, *(row(each, devices=("GPU-0", "GPU-1")) for each in ("tcp", "ucx")))
+    assert transports.ucx_measured(with_ucx()) is None
+    keep(machine().cpu.model, row("tcp"), row("ucx"))
+    told = str(transports.ucx_measured(with_ucx()))
+    assert told.startswith("UCX was slower than TCP between workers without GPUs, measured here on 2001-09-0")
+    assert "transpose_sum took 2.5" in told
+    assert "over ucx (tcp on lo)." in told
+
+
+def test_a_run_of_a_workload_that_is_no_more_is_shown_with_its_sentence(
+    data_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"protocol": "tcp", "seconds": 1.0, "chunks": [9, 9]}]
+    result = {"sentence": "tcp is the fastest here.", "summary": rows, "left_out": {}, "rows": rows}
+    about = {"workload": "protocol_sweep", "cluster": "calm-otter", "created": 1e9, "status": "done"}
+    run = store.create(Run(id="protocol_sweep-aaaaaa", **about))
+    store.update(run.id, result=result, seconds=2.0)
+    for words in (["runs"], ["show", "last"], ["show", "last", "--json"]):
+        assert main(words) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "tcp is the fastest here. This workload is no more: compare transpose_sum" in said
+    assert "repetition" not in said
+    assert "This workload is no more" in report_html(store.get(run.id), None)
+
+
+@needs_ucx
+def test_the_protocols_are_measured_in_turn_on_real_clusters(data_folder: Path) -> None:
+    line = "cpu --workers 2 --threads 1 --memory 1GiB"
+    lines = [f"{line} --no-encrypt", line, line.replace("cpu", "ucx")]
+    given = {"parameters": {"size": "32MiB", "chunks": "2MiB", "persist": True}, "repeats": 2, "warmup": 0}
+    found = workbench.compare("transpose_sum", on=lines, agreed=True, **given)
+    assert found.agree is True
+    assert [each.transport for each in found.rows] == ["tcp", "tls", "ucx (tcp on lo)"]
+    assert all(each.bandwidth and each.check and each.check.passed for each in found.rows)
+    assert "Transports between the workers, beside " in found.verdict
+    assert store.get(found.rows[0].runs[0]).result["seconds_to_make"] > 0
+    assert records.names() == ()
+    # What was measured here takes the place of what was measured elsewhere.
+    why = Session().plan("ucx", n_workers=2, memory="1GiB").why
+    assert any(f"measured here on {time.strftime('%Y-%m-%d')} ({found.id})" in sentence for sentence in why)
