@@ -1,4 +1,4 @@
-"""An authorizer that lets nobody do anything."""
+"""Authorizers that let nobody do anything, or nothing but read."""
 
 from __future__ import annotations
 
@@ -12,3 +12,10 @@ class Denying(Authorizer):
 
     def is_authorized(self, handler: Any, user: Any, action: str, resource: str) -> bool:
         return False
+
+
+class OnlyReading(Authorizer):
+    """Says yes to those who read."""
+
+    def is_authorized(self, handler: Any, user: Any, action: str, resource: str) -> bool:
+        return action == "read"

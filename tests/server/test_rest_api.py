@@ -20,7 +20,8 @@ from referencing.jsonschema import DRAFT202012
 from tests.server.conftest import Answer
 from workbench.runs import store
 from workbench.runs.store import Run
-from workbench.server.handlers import addresses
+from workbench.server.handlers import Rest, addresses
+from workbench.views.verbs import TABLE
 
 TEXT = importlib.resources.files("workbench.server").joinpath("rest-api.yml").read_text()
 DESCRIPTION = yaml.safe_load(TEXT)
@@ -217,19 +218,27 @@ def schema(name: str) -> Any:
 
 
 def test_every_address_is_described_and_every_description_has_an_address() -> None:
-    patterns = {pattern.removeprefix("workbench/api"): handler for pattern, handler in addresses()}
-    unknown = patterns.pop("/(.*)")
-    for pattern, handler in patterns.items():
+    described = {path for path, _ in asked_by()}
+    assert described == set(DESCRIPTION["paths"])
+    for path, has in asked_by():
+        assert {verb for verb, of in operations() if of == path} == has, path
+
+
+def asked_by() -> list[tuple[str, set[str]]]:
+    """The described paths that each address of the server answers, and its verbs."""
+    known = {pattern.removeprefix("workbench/api"): handler for pattern, handler in addresses()}
+    assert known.pop("/(.*)") is Rest
+    verbs = {
+        pattern: {verb.upper() for verb in ("get", "post", "patch", "delete", "head") if verb in handler.__dict__}
+        for pattern, handler in known.items()
+    }
+    verbs |= {"/" + re.sub(r"\{\w+\}", "[^/]+", pattern): set(verbs) for pattern, verbs in TABLE.items()}
+    found = []
+    for pattern, has in verbs.items():
         paths = [path for path in DESCRIPTION["paths"] if re.fullmatch(pattern, filled(path))]
         assert paths, pattern
-        for path in paths:
-            has = {verb.upper() for verb in ("get", "post", "patch", "delete", "head") if verb in handler.__dict__}
-            assert {verb for verb, of in operations() if of == path} == has, path
-    for path in DESCRIPTION["paths"]:
-        (first, *_) = [
-            handler for pattern, handler in addresses() if re.fullmatch(pattern, f"workbench/api{filled(path)}")
-        ]
-        assert first is not unknown, path
+        found.extend((path, has) for path in paths)
+    return found
 
 
 def operations() -> set[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -22,6 +23,7 @@ from tornado.web import Application, RequestHandler
 from workbench.clusters.forking import short
 from workbench.errors import FailedError
 from workbench.server.handlers import Handler, addresses
+from workbench.views.verbs import TABLE
 
 
 def test_loading_the_extension_imports_nothing_heavy() -> None:
@@ -202,34 +204,48 @@ async def test_an_error_that_knows_its_parameter_names_it(api: Any, session: Any
     assert (await api("GET", "clusters")).content == {"message": "size is 0. Give more.", "parameter": "size"}
 
 
-async def test_nobody_gets_in_without_a_login(api: Any, jp_serverapp: Any) -> None:
-    for path, handler in addresses():
-        for verb in ("GET", "POST", "PATCH", "DELETE"):
-            if getattr(handler, verb.lower(), None) is RequestHandler._unimplemented_method:
-                continue
-            answer = await api(
-                verb,
-                example(path),
-                {},
-                headers={"Authorization": "token wrong"},
-            )
-            assert answer.status in ((403, 302, 405) if "dashboard" in path else (403,)), (verb, path, answer)
+def operations() -> list[tuple[str, str]]:
+    """Each verb, possible or not, of an example of each address."""
+    paths = [*TABLE, *(path.removeprefix("workbench/api/") for path, _ in addresses())]
+    return [(verb, example(path)) for path in paths for verb in ("GET", "POST", "PATCH", "DELETE", "PUT")]
 
 
 def example(path: str) -> str:
     """An address that the pattern matches."""
-    text = path.removeprefix("workbench/api/").replace("([^/]+)", "some").replace("(cluster|run)", "cluster")
-    return text.replace("(/.*|)", "/status").replace("(.*)", "some")
+    text = re.sub(r"\{\w+\}", "some", path).replace("([^/]+)", "some")
+    return (
+        text.replace("(?P<kind>cluster|run|comparison)", "cluster").replace("(/.*|)", "/status").replace("(.*)", "some")
+    )
+
+
+def is_elsewhere(path: str) -> bool:
+    """Whether an address isn't of the table: tornado itself refuses the verbs that it hasn't."""
+    return path.startswith(("dashboard", "stream", "bokeh"))
+
+
+async def test_nobody_gets_in_without_a_login(api: Any, session: Any) -> None:
+    for verb, path in operations():
+        answer = await api(verb, path, {}, headers={"Authorization": "token wrong"})
+        assert answer.status in ((403, 302, 405) if is_elsewhere(path) else (403,)), (verb, path, answer)
+    assert session.calls == []
 
 
 @pytest.mark.parametrize("jp_argv", [["--ServerApp.authorizer_class=tests.server.denying.Denying"]])
 async def test_who_may_not_is_refused_by_every_verb(api: Any) -> None:
-    for path, handler in addresses():
-        for verb in ("GET", "POST", "PATCH", "DELETE"):
-            if getattr(handler, verb.lower(), None) is RequestHandler._unimplemented_method:
-                continue
-            answer = await api(verb, example(path), {})
-            assert answer.status in ((403, 405) if "dashboard" in path else (403,)), (verb, path, answer)
+    for verb, path in operations():
+        answer = await api(verb, path, {})
+        assert answer.status in ((403, 405) if is_elsewhere(path) else (403,)), (verb, path, answer)
+
+
+@pytest.mark.parametrize("jp_argv", [["--ServerApp.authorizer_class=tests.server.denying.OnlyReading"]])
+async def test_who_may_only_read_has_read_and_still_changes_nothing(api: Any, session: Any) -> None:
+    session.add("calm-otter")
+    assert (await api("GET", "clusters/calm-otter")).status == 200
+    for verb, path in operations():
+        if verb != "GET":
+            assert (await api(verb, path, {})).status in ((403, 405) if is_elsewhere(path) else (403,)), (verb, path)
+    assert (await api("DELETE", "clusters/calm-otter")).status == 403
+    assert list(session.records) == ["calm-otter"]
 
 
 async def test_stopping_answers_before_the_cluster_is_gone(api: Any, session: Any) -> None:
@@ -368,27 +384,27 @@ async def test_only_registered_clusters_have_a_dashboard(api: Any, session: Any)
 
 async def test_requests_at_the_same_time_make_one_session(jp_serverapp: Any) -> None:
     made = []
-    from workbench.server.app import Shared
+    from workbench.views.desk import Desk
 
-    shared = Shared("/", jp_serverapp.log, lambda: made.append(1) or object(), lambda *_: None)  # type: ignore[arg-type,func-returns-value]
-    first, second = await asyncio.gather(shared.session(), shared.session())
+    desk = Desk("/", jp_serverapp.log, lambda: made.append(1) or object(), lambda *_: None)  # type: ignore[arg-type,func-returns-value]
+    first, second = await asyncio.gather(desk.session(), desk.session())
     assert first is second
     assert made == [1]
 
 
 async def test_a_server_that_stops_begins_to_watch_nothing_more(jp_serverapp: Any, data_folder: Path) -> None:
-    from workbench.server.app import Shared, _make_session, _make_watching
+    from workbench.views.desk import Desk
 
-    shared = Shared("/", jp_serverapp.log, _make_session, _make_watching)
-    state = (await shared.watching()).state
+    desk = Desk("/", jp_serverapp.log)
+    state = (await desk.watching()).state
     state.subscribe(lambda: None)
     assert state.watching
-    await shared.close()
+    await desk.close()
     state.subscribe(lambda: None)
     assert not state.watching
     # A page that asks meanwhile would else begin a watch whose thread keeps the process from ending.
     with pytest.raises(FailedError, match="The Jupyter server is stopping"):
-        await shared.watching()
+        await desk.watching()
 
 
 def test_every_address_answers_errors_in_one_way() -> None:

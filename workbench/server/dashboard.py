@@ -20,7 +20,7 @@ from workbench.threads import in_thread
 from workbench.views.answers import API
 
 if TYPE_CHECKING:
-    from workbench.server.app import Shared
+    from workbench.views.desk import Desk
 
 _SECRETS = ("Cookie", "Authorization", "X-Xsrftoken")
 
@@ -96,8 +96,8 @@ class Dashboard(ProxyHandler):
 
     async def _find(self, name: str) -> Path:
         """Return the socket of the cluster's dashboard. Raises HTTPError with the sentence of why there is none."""
-        shared: Shared = self.settings["workbench_shared"]
-        session = await shared.session()
+        desk: Desk = self.settings["workbench_desk"]
+        session = await desk.session()
         try:
             record = await in_thread(session.cluster, name)
         except WorkbenchError as err:

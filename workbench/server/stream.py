@@ -18,7 +18,7 @@ from workbench.views.bodies import parse_object
 from workbench.views.screen import Screen
 
 if TYPE_CHECKING:
-    from workbench.server.app import Shared
+    from workbench.views.desk import Desk
     from workbench.views.watching import Watching
 
 
@@ -33,13 +33,13 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
     @authorized
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Open the connection."""
-        shared: Shared = self.settings["workbench_shared"]
+        desk: Desk = self.settings["workbench_desk"]
         try:
-            self._watching = await shared.watching()
+            self._watching = await desk.watching()
         except WorkbenchError as err:
             raise HTTPError(503, str(err)) from err
-        await shared.keep_warm()
-        shared.warm_up()
+        await desk.keep_warm()
+        desk.warm_up()
         await super().get(*args, **kwargs)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:

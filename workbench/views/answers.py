@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -37,6 +37,17 @@ _CLUSTER_IN_BRIEF = (
 )
 _SPEC_IN_BRIEF = ("n_workers", "threads_per_worker", "memory_limit", "devices")
 _RUN_IN_BRIEF = ("id", "workload", "status", "cluster")
+
+
+class Answer(NamedTuple):
+    """What is answered: a JSON-able object or, of another `kind`, the text of a page or the bytes of a file."""
+
+    value: Any
+    status: int = 200
+    kind: str = "application/json"
+    """The content type."""
+    file: str | None = None
+    """Name under which it is to be saved."""
 
 
 def api_url(base_url: str, *parts: str) -> str:

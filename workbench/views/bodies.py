@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from workbench.errors import BadInputError
@@ -87,3 +89,28 @@ def check_range(given: dict[str, Any]) -> tuple[float, float, int]:
     if not (0 <= start < end < float("inf") and 0 < width <= 100_000):
         raise BadInputError(f"The range from {start:g} to {end:g} on {width} pixels is none: start must be before end.")
     return start, end, width
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request brings with it; `asked["run"]` is what stands in its address for `{run}`."""
+
+    names: Mapping[str, str]
+    query: Mapping[str, str]
+    content: bytes
+    base_url: str
+
+    def __getitem__(self, name: str) -> str:
+        return self.names[name]
+
+    def body(self, required: dict[str, type], optional: dict[str, type] | None = None) -> dict[str, Any]:
+        """Return the JSON object that was sent, checked."""
+        return pick(parse_object(self.content), required, optional)
+
+    def number(self, name: str, default: int, lowest: int, highest: int) -> int:
+        """Return a whole number from the query."""
+        return whole_number(name, self.query.get(name, str(default)), lowest, highest)
+
+    def theme(self) -> str:
+        """Return the theme that the query asks for."""
+        return check_theme(self.query.get("theme", "light"))

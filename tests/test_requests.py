@@ -1,0 +1,124 @@
+"""What a face asks for without a Jupyter server: the same answers and refusals, as values."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import FakeSession
+from workbench.errors import BadInputError, NotFoundError
+from workbench.views.desk import Desk
+from workbench.views.looking import Here
+from workbench.views.requests import VerbError, answer, possible, refused
+
+LOG = logging.getLogger(__name__)
+
+
+def at_desk(session: FakeSession, ask: Callable[[Desk], Coroutine[Any, Any, Any]], looking: Any = Here) -> Any:
+    async def asked() -> Any:
+        desk = Desk("/base/", LOG, lambda: session, make_looking=looking)  # type: ignore[arg-type,return-value]
+        try:
+            return await ask(desk)
+        finally:
+            await desk.close()
+
+    return asyncio.run(asked())
+
+
+def asked(session: FakeSession, *request: Any) -> Any:
+    return at_desk(session, lambda desk: answer(desk, *request))
+
+
+def test_a_request_is_answered_as_a_value_with_its_status() -> None:
+    session = FakeSession()
+    session.add_run("r1", status="running")
+    found = asked(session, "POST", "runs/r1/cancel")
+    assert (found.status, found.kind, found.value["status"]) == (202, "application/json", "cancelled")
+    session.add("calm-otter", dashboard_address="unix:/tmp/nothing.sock")
+    assert asked(session, "GET", "clusters/calm%2Dotter").value["dashboard_url"].startswith("/base/workbench/api/")
+
+
+def test_a_query_may_stand_in_the_address_or_beside_it() -> None:
+    session = FakeSession()
+    for number in range(3):
+        session.add_run(f"r{number}", status="done")
+    one = asked(session, "GET", "runs?limit=1&offset=2")
+    assert [run["id"] for run in one.value["runs"]] == ["r2"]
+    assert asked(session, "GET", "runs", None, {"limit": "1", "offset": "2"}) == one
+
+
+def test_pages_and_files_are_answers_too(data_folder: Any) -> None:
+    session = FakeSession()
+    session.add_comparison("c1")
+    page = asked(session, "GET", "comparisons/c1/page")
+    assert page.kind.startswith("text/html")
+    assert page.value.lstrip().startswith("<!DOCTYPE html>")
+
+
+def test_a_body_is_checked_whether_it_comes_as_an_object_or_as_bytes() -> None:
+    for body in ({"profile": 3}, b'{"profile": 3}'):
+        with pytest.raises(BadInputError, match=r"profile is 3\. Give text\."):
+            asked(FakeSession(), "POST", "clusters", body)
+    with pytest.raises(BadInputError, match="half of a character"):
+        asked(FakeSession(), "POST", "plan", {"profile": "\ud800"})
+
+
+def test_an_address_or_verb_that_is_not_there_says_which_are() -> None:
+    with pytest.raises(NotFoundError, match=r"There is no address workbench/api/figures/disk/x\."):
+        asked(FakeSession(), "GET", "figures/disk/x")
+    with pytest.raises(VerbError, match=r"PUT is not possible here\. Possible: GET, POST, DELETE\.") as caught:
+        asked(FakeSession(), "PUT", "clusters")
+    assert refused(caught.value).status == 405
+    assert (possible("runs/x"), possible("nothing")) == (("GET", "DELETE"), ())
+
+
+def test_what_changes_something_is_finished_though_nobody_waits_and_what_looks_is_not() -> None:
+    session, told = FakeSession(), []
+    session.add_run("r1", status="running")
+    began, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow_cancel(run: str) -> Any:
+        began.set()
+        await go_on.wait()
+        told.append(f"cancelled {run}")
+        ended.set()
+        return session.show(run)
+
+    class Slow(Here):
+        async def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
+            began.set()
+            try:
+                await go_on.wait()
+            finally:
+                told.append(f"{method} {'answered' if go_on.is_set() else 'given up'}")
+
+    session.cancel = slow_cancel  # type: ignore[method-assign]
+
+    async def give_up(desk: Desk) -> None:
+        for path in ("runs/r1/cancel", "workloads/array_sum/needs"):
+            began.clear()
+            asking = asyncio.ensure_future(answer(desk, "POST", path))
+            await began.wait()
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+        go_on.set()
+        await ended.wait()
+
+    at_desk(session, give_up, Slow)
+    assert told == ["needs given up", "cancelled r1"]
+
+
+def test_asking_needs_no_jupyter_and_no_tornado() -> None:
+    code = (
+        "import sys, workbench.views.requests\n"
+        "print(*sorted({'tornado', 'jupyter_server', 'dask', 'bokeh', 'panel'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""

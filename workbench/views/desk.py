@@ -1,0 +1,169 @@
+"""What a face asks at: the session, who watches and looks for it, and actions that still go on. No tornado here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from workbench.errors import FailedError, WorkbenchError
+from workbench.threads import in_thread
+
+if TYPE_CHECKING:
+    from workbench.session import Session
+    from workbench.views.looking import Looking
+    from workbench.views.watching import Watching
+
+T = TypeVar("T")
+
+WARM_AFTER = 3.0
+"""Seconds after the first page came before what opening a record needs is loaded: Lab itself is being opened then."""
+
+QUICK = 0.5
+"""Seconds that an action may take before it is answered with 202 and goes on by itself: most failures show sooner."""
+
+
+def _make_session() -> Session:
+    from workbench.session import Session
+
+    return Session()
+
+
+def _make_watching(session: Session, base_url: str, log: Any) -> Watching:
+    from workbench.views.watching import Watching
+
+    return Watching(session, base_url, log)
+
+
+def _make_looking(_: Session) -> Looking:
+    from workbench.views.looking import Looking
+
+    return Looking()
+
+
+class Desk:
+    """What all requests of one process share. Each part is made when it is first asked for, in the loop that asks."""
+
+    def __init__(
+        self,
+        base_url: str,
+        log: Any,
+        make_session: Callable[[], Session] = _make_session,
+        make_watching: Callable[[Session, str, Any], Watching] = _make_watching,
+        make_looking: Callable[[Session], Looking] = _make_looking,
+    ) -> None:
+        self.base_url = base_url
+        self.log = log
+        self._make_session = make_session
+        self._make_watching = make_watching
+        self._make_looking = make_looking
+        self._session: Session | None = None
+        self._watching: Watching | None = None
+        self._looking: Looking | None = None
+        self._lock = asyncio.Lock()
+        self._actions: set[asyncio.Task[Any]] = set()
+        self._warming: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def session(self) -> Session:
+        """Return the session, made by the first who asks: in a thread, because that imports Dask."""
+        async with self._lock:
+            if self._session is None:
+                self._session = await in_thread(self._make_session)
+        return self._session
+
+    async def session_with(self, cluster: str) -> Session:
+        """Return the session where it knows this cluster; NotFoundError otherwise, before anything begins."""
+        await self.ask(lambda session: session.cluster(cluster))
+        return await self.session()
+
+    async def ask(self, function: Callable[[Session], T]) -> T:
+        """Return what `function` finds out from the session, in a thread: it reads disks, processes and devices."""
+        return await in_thread(function, await self.session())
+
+    async def look(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Return what a method of the session says that opens paths of a person's; cancelled, its process ends."""
+        session = await self.session()
+        if self._looking is None:
+            self._looking = self._make_looking(session)
+        return await self._looking.ask(method, *args, **kwargs)
+
+    async def watching(self) -> Watching:
+        """Return what watches clusters and runs for all pages and sockets.
+
+        Raises FailedError when the server is stopping: it still answers then, and a watch that began would never end,
+        nor would the server with its thread.
+        """
+        session = await self.session()
+        if self._closed:
+            raise FailedError("The Jupyter server is stopping.")
+        if self._watching is None:
+            self._watching = self._make_watching(session, self.base_url, self.log)
+        return self._watching
+
+    async def keep_warm(self) -> None:
+        """Have the next cluster start sooner, now that somebody looks."""
+        self._go(in_thread((await self.session()).keep_warm))
+
+    def warm_up(self) -> None:
+        """Have the first record open as quickly as the others: load what that needs, once Lab is there."""
+        if self._warming is None:
+            self._warming = asyncio.ensure_future(_warm_up())
+
+    async def begin(self, action: Coroutine[Any, Any, Any]) -> None:
+        """Start an action and return: its error when it fails quickly, else it goes on and tells the watchers."""
+        task = self._go(action)
+        done, _ = await asyncio.wait({task}, timeout=QUICK)
+        if done:
+            task.result()
+        else:
+            task.add_done_callback(self._tell)
+
+    async def finish(self, action: Coroutine[Any, Any, T]) -> T:
+        """Return what an action returns. It goes on when this is cancelled; then its error is for the watchers."""
+        task = self._go(action)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._tell)
+            raise
+
+    def _go(self, action: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.ensure_future(action)
+        self._actions.add(task)
+        task.add_done_callback(self._actions.discard)
+        return task
+
+    def _tell(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if not isinstance(error, WorkbenchError):
+            self.log.error("Workbench: an action failed", exc_info=error)
+        if self._watching is not None:
+            self._watching.tell(str(error) or type(error).__name__)
+
+    async def close(self) -> None:
+        """Cancel what still runs here, and begin nothing more. Clusters and runs belong to the person and go on."""
+        self._closed = True
+        tasks = (*self._actions, *([self._warming] if self._warming is not None else []))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._looking is not None:
+            self._looking.close()
+        if self._watching is not None:
+            await self._watching.close()
+            self._watching = None
+        if self._session is not None:
+            await in_thread(self._session.let_go)
+
+
+async def _warm_up() -> None:
+    await asyncio.sleep(WARM_AFTER)
+    await in_thread(_load)
+
+
+def _load() -> None:
+    from workbench.views.drawing import warm_up
+
+    warm_up()

@@ -1,0 +1,84 @@
+"""Whatever a face asks for is asked here: an address and a verb find their function in the table of `verbs`.
+
+The Jupyter server asks for its pages, and a notebook, which has no REST, for its own. No tornado here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from workbench.errors import NotFoundError, WorkbenchError
+from workbench.views.answers import API, Answer
+from workbench.views.bodies import Asked
+from workbench.views.desk import Desk
+from workbench.views.verbs import LOOKING, TABLE
+
+
+class VerbError(WorkbenchError):
+    """A verb that an address doesn't have."""
+
+    status = 405
+
+    def __init__(self, verb: str | None, possible: Sequence[str]) -> None:
+        super().__init__(f"{verb} is not possible here. Possible: {', '.join(possible) or 'nothing'}.")
+
+
+async def answer(
+    desk: Desk,
+    verb: str,
+    path: str,
+    body: bytes | Mapping[str, Any] | None = None,
+    query: Mapping[str, str] | None = None,
+) -> Answer:
+    """Return what is answered to a request such as POST, `runs/x/cancel`. Raises WorkbenchError.
+
+    Cancelled, it looks no longer. What changes something is finished all the same: a click counts though the page is
+    closed right after it.
+
+    Parameters
+    ----------
+    path
+        Address below `workbench/api`, quoted as in a URL; a query may follow.
+    body
+        A JSON object, or bytes: the same as text, or a file.
+    """
+    path, _, text = path.partition("?")
+    pattern, names = _find(path)
+    if verb not in TABLE[pattern]:
+        raise VerbError(verb, tuple(TABLE[pattern]))
+    content = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
+    asked = Asked(names, {**dict(parse_qsl(text)), **(query or {})}, content, desk.base_url)
+    answering = TABLE[pattern][verb](desk, asked)
+    return await (answering if verb == "GET" or (verb, pattern) in LOOKING else desk.finish(answering))
+
+
+def possible(path: str) -> tuple[str, ...]:
+    """Return the verbs that an address has; none where there is no such address."""
+    try:
+        return tuple(TABLE[_find(path)[0]])
+    except NotFoundError:
+        return ()
+
+
+def refused(error: WorkbenchError) -> Answer:
+    """Return an error as an answer: one sentence, and the parameter that it is about where it knows one."""
+    parameter = getattr(error, "parameter", None)
+    return Answer({"message": str(error)} | ({"parameter": parameter} if parameter else {}), error.status)
+
+
+def _find(path: str) -> tuple[str, dict[str, str]]:
+    """Return the pattern that an address fits, and its names."""
+    for pattern in TABLE:
+        if found := _compiled(pattern).fullmatch(path):
+            return pattern, {name: unquote(text) for name, text in found.groupdict().items()}
+    raise NotFoundError(f"There is no address {API}/{unquote(path)[:80]}.")
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern))

@@ -1,0 +1,394 @@
+"""The functions behind each address and verb, in one table; server/rest-api.yml tells what each takes and answers.
+
+No tornado here. Errors are WorkbenchErrors.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import BadInputError, NotFoundError, WorkbenchError
+from workbench.views import answers
+from workbench.views.answers import Answer
+from workbench.views.bodies import Asked, check_range, parse_object
+from workbench.views.desk import Desk
+
+if TYPE_CHECKING:
+    from workbench.hardware import Inventory
+    from workbench.runs.comparing.comparisons import Comparison
+    from workbench.session import Session
+
+HTML, ZIP = "text/html; charset=UTF-8", "application/zip"
+
+LONGEST_WAIT = 30
+"""Seconds for which a poll of the state may ask to be held until something changes."""
+
+TABLES = ("markdown", "csv", "json")
+
+Verb = Callable[[Desk, Asked], Coroutine[Any, Any, Answer]]
+
+
+def _read(function: Callable[[Session, Asked], Any], status: int = 200) -> Verb:
+    """Return a verb that is answered by one function, in a thread: it reads disks, processes and devices."""
+
+    async def verb(desk: Desk, asked: Asked) -> Answer:
+        found = await desk.ask(lambda session: function(session, asked))
+        return found if isinstance(found, Answer) else Answer(found, status)
+
+    return verb
+
+
+# -- this machine
+
+
+def _hardware(session: Session, _: Asked) -> dict[str, Any]:
+    from workbench.views.page import SECTIONS
+
+    inventory = session.hardware()
+    return {
+        "inventory": inventory.model_dump(mode="json"),
+        "profiles": [profile.model_dump(mode="json") for profile in session.profiles(inventory)],
+        "budget": session.budget(inventory).model_dump(mode="json"),
+        "simulated": inventory.simulated,
+        "sections": [section._asdict() for section in SECTIONS],
+    }
+
+
+def _environments(session: Session, _: Asked) -> dict[str, Any]:
+    return {"environments": [environment.model_dump(mode="json") for environment in session.environments()]}
+
+
+def _profile_schema(session: Session, asked: Asked) -> dict[str, Any]:
+    from workbench.clusters.plan import choices_of
+
+    inventory = session.hardware()
+    names = [profile.name for profile in session.profiles(inventory)]
+    if asked["profile"] not in names:
+        raise NotFoundError(f"Unknown profile {asked['profile']!r:.80}. Choose one of: {', '.join(names)}.")
+    return choices_of(asked["profile"], inventory).model_json_schema()
+
+
+async def _plan(desk: Desk, asked: Asked) -> Answer:
+    body = asked.body({"profile": str}, {"choices": dict})
+    # Whoever asks for a plan may soon press Start.
+    await desk.keep_warm()
+    return Answer(await desk.ask(lambda session: _planned(session, **body)))
+
+
+def _planned(session: Session, profile: str, choices: dict[str, Any] | None = None) -> dict[str, Any]:
+    from workbench.clusters.plan import consent
+
+    inventory = session.hardware()
+    spec = session.plan(profile, inventory, **_known(choices or {}))
+    return {
+        "spec": spec.model_dump(mode="json"),
+        "hints": answers.hints(spec),
+        "description": spec.describe(),
+        "code": spec.code(),
+        "budget": session.budget(inventory).model_dump(mode="json"),
+        "problem": _problem(session, spec, inventory),
+        "consent": consent(spec),
+    }
+
+
+def _known(choices: dict[str, Any]) -> dict[str, Any]:
+    """Return the choices when each has a name that there is."""
+    from workbench.clusters.choices import Choices
+
+    for name in choices:
+        if name not in Choices.__annotations__:
+            raise BadInputError(f"Unknown choice {name!r:.80}. Choose among: {', '.join(Choices.__annotations__)}.")
+    return choices
+
+
+def _problem(session: Session, spec: Any, inventory: Inventory) -> str | None:
+    """Return why this spec would be refused if it were started now."""
+    from workbench.clusters.budget import check_budget
+    from workbench.clusters.environments import check_environment
+
+    try:
+        check_budget(spec, inventory, session.clusters())
+        if spec.python is not None:
+            check_environment(spec.python)
+    except WorkbenchError as err:
+        return str(err)
+    return None
+
+
+# -- clusters
+
+
+def _clusters(session: Session, asked: Asked) -> dict[str, Any]:
+    return {"clusters": [answers.cluster_answer(record, asked.base_url) for record in session.clusters()]}
+
+
+def _cluster(session: Session, asked: Asked) -> dict[str, Any]:
+    return answers.cluster_answer(session.cluster(asked["cluster"]), asked.base_url)
+
+
+def _start(session: Session, asked: Asked) -> dict[str, Any]:
+    body = asked.body({"profile": str}, {"choices": dict, "name": str, "force": bool, "agreed": bool})
+    spec = session.plan(body.pop("profile"), **_known(body.pop("choices", {})))
+    return answers.cluster_answer(session.start(spec, **body), asked.base_url)
+
+
+async def _scale(desk: Desk, asked: Asked) -> Answer:
+    body = asked.body({}, {"n_workers": int, "minimum": int, "maximum": int})
+    session = await desk.session_with(asked["cluster"])
+    if body.keys() == {"n_workers"}:
+        return await _begun(desk, asked, session.scale(asked["cluster"], **body))
+    if body.keys() == {"minimum", "maximum"}:
+        return await _begun(desk, asked, session.adapt(asked["cluster"], **body))
+    raise BadInputError("Give either n_workers, or minimum and maximum.")
+
+
+async def _restart(desk: Desk, asked: Asked) -> Answer:
+    asked.body({})
+    session = await desk.session_with(asked["cluster"])
+    return await _begun(desk, asked, session.restart_workers(asked["cluster"]))
+
+
+async def _begun(desk: Desk, asked: Asked, action: Coroutine[Any, Any, Any]) -> Answer:
+    await desk.begin(action)
+    return await _read(_cluster, 202)(desk, asked)
+
+
+async def _stop(desk: Desk, asked: Asked) -> Answer:
+    before = await desk.ask(lambda session: _cluster(session, asked))
+    await desk.begin((await desk.session()).stop(asked["cluster"]))
+    return Answer(before | {"status": "stopping", "dashboard_url": None}, 202)
+
+
+async def _stop_all(desk: Desk, asked: Asked) -> Answer:
+    await desk.begin((await desk.session()).stop_all())
+    return await _read(_clusters, 202)(desk, asked)
+
+
+async def _calibrate(desk: Desk, asked: Asked) -> Answer:
+    asked.body({})
+    session = await desk.session_with(asked["cluster"])
+    found = await session.calibrate_apart(asked["cluster"])
+    return Answer({"sentence": f"Measured: {found.describe()}."})
+
+
+async def _logs(desk: Desk, asked: Asked) -> Answer:
+    session = await desk.session_with(asked["cluster"])
+    return Answer({"logs": await session.logs(asked["cluster"])})
+
+
+# -- workloads and runs
+
+
+def _workloads(session: Session, _: Asked) -> dict[str, Any]:
+    from workbench.workloads.registry import described
+
+    return {"workloads": [described(template) for template in session.workloads()]}
+
+
+async def _needs(desk: Desk, asked: Asked) -> Answer:
+    body = asked.body({}, {"parameters": dict, "cluster": str})
+    forecast = await desk.look("needs", asked["workload"], body.get("parameters", {}), body.get("cluster"))
+    return Answer(forecast._asdict())
+
+
+def _runs(session: Session, asked: Asked) -> dict[str, Any]:
+    limit, offset = asked.number("limit", 50, 1, 1000), asked.number("offset", 0, 0, 2**31)
+    filters = {name: asked.query.get(name) or None for name in ("workload", "status")}
+    found = session.runs(limit=limit, offset=offset, **filters)
+    return {"runs": [answers.run_in_list(run) for run in found], "total": session.count_runs(**filters)}
+
+
+async def _run(desk: Desk, asked: Asked) -> Answer:
+    body = asked.body({"workload": str, "cluster": str}, {"parameters": dict, "force": bool})
+    return Answer(answers.run_answer(await desk.look("run", **{"parameters": {}, **body})), 202)
+
+
+def _show(session: Session, asked: Asked) -> dict[str, Any]:
+    return answers.run_answer(session.show(asked["run"]))
+
+
+def _delete_run(session: Session, asked: Asked) -> dict[str, Any]:
+    run = session.show(asked["run"])
+    session.delete_run(run.id)
+    return answers.run_answer(run)
+
+
+async def _cancel(desk: Desk, asked: Asked) -> Answer:
+    asked.body({})
+    run = await desk.ask(lambda session: session.show(asked["run"]))
+    return Answer(answers.run_answer(await (await desk.session()).cancel(run.id)), 202)
+
+
+def _log(session: Session, asked: Asked) -> dict[str, Any]:
+    return {"log": session.log(asked["run"])}
+
+
+def _report(session: Session, asked: Asked) -> Answer:
+    from workbench.views.recorded import beside, report
+
+    run, other = session.show(asked["run"]), asked.query.get("beside")
+    return Answer(report(run) if other is None else beside([run, session.show(other)]), kind=HTML)
+
+
+def _export(session: Session, asked: Asked) -> Answer:
+    with tempfile.TemporaryDirectory(prefix="workbench-export-") as folder:
+        path = session.export_run(asked["run"], Path(folder))
+        return Answer(path.read_bytes(), kind=ZIP, file=path.name)
+
+
+def _import(session: Session, asked: Asked) -> dict[str, Any]:
+    new_id = asked.query.get("new_id", "false")
+    if new_id not in ("true", "false"):
+        raise BadInputError(f"new_id is {new_id!r:.40}. Give true or false.")
+    return answers.run_answer(session.import_run(io.BytesIO(asked.content), new_id=new_id == "true"))
+
+
+# -- comparisons
+
+
+def _compared(session: Session, comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison as the faces show it: what it says by now, and how far it is."""
+    progress = ("mode", "stage", "now", "done", "total", "created", "started", "stopped")
+    return {
+        **session.summary(comparison).model_dump(mode="json"),
+        **comparison.model_dump(mode="json", include={"request", *progress}),
+    }
+
+
+def _comparisons(session: Session, asked: Asked) -> dict[str, Any]:
+    found = session.comparisons(limit=asked.number("limit", 20, 1, 1000))
+    return {"comparisons": [_compared(session, each) for each in found]}
+
+
+async def _compare(desk: Desk, asked: Asked) -> Answer:
+    begun = await desk.look(**_wanted(parse_object(asked.content)))
+    return Answer(await desk.ask(lambda session: _compared(session, begun)), 202)
+
+
+def _wanted(body: dict[str, Any]) -> dict[str, Any]:
+    """Return which method of the session begins what a request asks for, and with what."""
+    if "runs" in body:
+        runs = body["runs"].split() if isinstance(body["runs"], str) else body["runs"]
+        if body.keys() != {"runs"} or not isinstance(runs, list) or not all(isinstance(each, str) for each in runs):
+            raise BadInputError("To compare runs of the past, give their ids as runs, and nothing else.")
+        return {"method": "compare_runs", "runs": runs}
+    allowed = ("workload", "parameters", "on", "sweep", "weak", "repeats", "warmup", "agreed")
+    unknown = [key for key in body if key not in allowed]
+    if unknown:
+        raise BadInputError(f"Unknown key {unknown[0]!r:.80}. Allowed: {', '.join(allowed)}, or runs alone.")
+    if not isinstance(body.get("workload"), str):
+        raise BadInputError("workload is missing. Give the name of one.")
+    # An empty field of a form is one that was left out.
+    given = {key: value for key, value in body.items() if value not in (None, "")}
+    return {"method": "compare", **given, "agreed": body.get("agreed") in (True, "true")}
+
+
+def _comparison(session: Session, asked: Asked) -> dict[str, Any]:
+    return _compared(session, session.comparison(asked["comparison"]))
+
+
+def _delete_comparison(session: Session, asked: Asked) -> dict[str, Any]:
+    comparison = session.comparison(asked["comparison"])
+    session.delete_comparison(comparison.id)
+    return _compared(session, comparison)
+
+
+async def _cancel_comparison(desk: Desk, asked: Asked) -> Answer:
+    asked.body({})
+    found = await (await desk.session()).cancel_comparison(asked["comparison"])
+    return Answer(await desk.ask(lambda session: _compared(session, found)), 202)
+
+
+def _comparison_table(session: Session, asked: Asked) -> dict[str, Any]:
+    from workbench.runs.comparing.table import export
+
+    form: Any = asked.query.get("format", "markdown")
+    if form not in TABLES:
+        raise BadInputError(f"format is {form!r:.40}. Give one of: {', '.join(TABLES)}.")
+    return {"format": form, "text": export(session.comparison(asked["comparison"]), form)}
+
+
+def _comparison_page(session: Session, asked: Asked) -> Answer:
+    from workbench.figures.comparison import page
+
+    return Answer(page(session.comparison(asked["comparison"])), kind=HTML)
+
+
+# -- what a page shows
+
+
+def _figure(session: Session, asked: Asked) -> dict[str, Any]:
+    theme, name = asked.theme(), asked["name"]
+    if asked["kind"] == "comparison":
+        from workbench.views import comparing
+
+        return comparing.document(session, name, theme, asked.base_url)
+    from workbench.views.drawing import document
+    from workbench.views.recorded import on_simulated
+
+    on_run = asked["kind"] == "run"
+    simulated = session.show(name).simulated if on_run else on_simulated(session, session.cluster(name))
+    return document(theme, asked.base_url, simulated=simulated)
+
+
+async def _patches(desk: Desk, asked: Asked) -> Answer:
+    watching = await desk.watching()
+    polled = await watching.poll(asked["kind"], asked["name"], asked.theme(), asked.query.get("cursor"))
+    if {"start", "end", "width"} & asked.query.keys():
+        polled.watch.show_range(*check_range(dict(asked.query)))
+    changed = await polled.watch.take() or {"patches": [], "status": None}
+    return Answer({"cursor": polled.cursor, "gone": polled.watch.gone, **changed})
+
+
+async def _state(desk: Desk, asked: Asked) -> Answer:
+    wait = asked.number("wait", 0, 0, LONGEST_WAIT)
+    state = (await desk.watching()).state
+    await state.read()
+    if "since" in asked.query and wait:
+        await state.wait_beyond(asked.number("since", 0, 0, 2**63), wait)
+    return Answer({"cursor": state.cursor, **answers.in_brief(state.value)})
+
+
+async def _fragment(desk: Desk, asked: Asked) -> Answer:
+    return Answer({"html": await (await desk.watching()).fragments.make(asked["name"])})
+
+
+_FIGURE = "figures/(?P<kind>cluster|run|comparison)/{name}"
+
+TABLE: dict[str, dict[str, Verb]] = {
+    "hardware": {"GET": _read(_hardware)},
+    "environments": {"GET": _read(_environments)},
+    "plan": {"POST": _plan},
+    "profiles/{profile}/schema": {"GET": _read(_profile_schema)},
+    "clusters": {"GET": _read(_clusters), "POST": _read(_start, 202), "DELETE": _stop_all},
+    "clusters/{cluster}": {"GET": _read(_cluster), "PATCH": _scale, "DELETE": _stop},
+    "clusters/{cluster}/restart": {"POST": _restart},
+    "clusters/{cluster}/calibrate": {"POST": _calibrate},
+    "clusters/{cluster}/logs": {"GET": _logs},
+    "workloads": {"GET": _read(_workloads)},
+    "workloads/{workload}/needs": {"POST": _needs},
+    "runs": {"GET": _read(_runs), "POST": _run},
+    "runs/{run}": {"GET": _read(_show), "DELETE": _read(_delete_run)},
+    "runs/{run}/cancel": {"POST": _cancel},
+    "runs/{run}/log": {"GET": _read(_log)},
+    "runs/{run}/report": {"GET": _read(_report)},
+    "runs/{run}/export": {"GET": _read(_export)},
+    "imports": {"POST": _read(_import, 201)},
+    "comparisons": {"GET": _read(_comparisons), "POST": _compare},
+    "comparisons/{comparison}": {"GET": _read(_comparison), "DELETE": _read(_delete_comparison)},
+    "comparisons/{comparison}/cancel": {"POST": _cancel_comparison},
+    "comparisons/{comparison}/table": {"GET": _read(_comparison_table)},
+    "comparisons/{comparison}/page": {"GET": _read(_comparison_page)},
+    _FIGURE: {"GET": _read(_figure)},
+    f"{_FIGURE}/patches": {"GET": _patches},
+    "state": {"GET": _state},
+    "fragments/{name}": {"GET": _fragment},
+}
+"""Functions by address and verb."""
+
+LOOKING = {("POST", "workloads/{workload}/needs"), ("POST", "runs"), ("POST", "comparisons")}
+"""What opens a person's paths first, which may never answer: beside each GET, what ends when nobody waits any more."""
