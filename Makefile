@@ -16,8 +16,8 @@ export UV_PYTHON_DOWNLOADS := never
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/dev/null) \
-	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/yarn.lock labext/install.json \
-	labext/.yarnrc.yml workbench/figures/*.raw.css)
+	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/page.build.mjs labext/yarn.lock \
+	labext/install.json labext/.yarnrc.yml workbench/figures/*.raw.css)
 
 .PHONY: lab demo-gpus test check check-extras bench bench-svd bench-views bench-gpu gpu-bundle clean install
 
@@ -61,7 +61,7 @@ gpu-bundle: install
 install: .venv/.installed
 
 clean:
-	rm -rf .venv .venv-peers .venv-other build dist workbench/labextension labext/lib labext/node_modules labext/.yarn
+	rm -rf .venv .venv-peers .venv-other build dist workbench/labextension workbench/panels/page.*.js labext/lib labext/node_modules labext/.yarn
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.python:
@@ -72,8 +72,8 @@ clean:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.5"
 	touch $@
 
-# The wheel's own build step makes the Lab extension. It is skipped where its output exists, so that goes first:
-# a stale one would be installed without a word.
+# The wheel's own build step makes the Lab extension and the page of notebooks. It is skipped where its output exists,
+# so that goes first: a stale one would be installed without a word.
 .venv/.installed: .venv/.python pyproject.toml constraints.txt workbench/server/dask_workbench.json $(LABEXT_SOURCES)
 	rm -rf workbench/labextension
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[test]'

@@ -1,95 +1,18 @@
-/** BokehJS, from the bokeh package beside our server extension: its version is always that of the figure. */
+/** BokehJS in Lab, from the bokeh package beside our server extension: its version is always that of the figure. */
 import type { Api } from './api';
-import type { IFigure } from './tokens';
-
-/** What we use of a Bokeh model. */
-export interface IBokehModel {
-  document: IBokehDocument | null;
-  setv(values: Record<string, unknown>): void;
-  properties: Record<string, { change: { connect(slot: () => void): void } }>;
-}
-
-export interface IBokehSource extends IBokehModel {
-  data: Record<string, unknown>;
-  stream(columns: Record<string, unknown>, rollover?: number): void;
-}
-
-export interface IBokehRange extends IBokehModel {
-  start: number;
-  end: number;
-}
-
-export interface IBokehDocument {
-  get_model_by_name(name: string): IBokehModel | null;
-}
-
-interface IViewManager {
-  roots: { model: IBokehModel }[];
-  clear(): void;
-}
-
-interface IBokeh {
-  embed: { embed_item(item: object, target: HTMLElement): Promise<IViewManager> };
-}
-
-/** A figure on the page. */
-export interface IEmbedded {
-  document: IBokehDocument;
-  dispose(): void;
-}
+import { run } from './page/bokeh';
+import type { IBokeh } from './page/bokeh';
 
 const loaded = new Map<string, Promise<IBokeh>>();
 
-/** Draw a figure into an element. */
-export async function embed(api: Api, figure: IFigure, host: HTMLElement): Promise<IEmbedded> {
-  const bokeh = await load(api, figure.bokeh.scripts);
-  const views = await bokeh.embed.embed_item(figure.item, host);
-  const { document } = views.roots[0].model;
-  if (!document) {
-    throw new Error('The figure came without a document.');
-  }
-  return {
-    document,
-    dispose: () => {
-      views.clear();
-      host.replaceChildren();
-    }
-  };
-}
-
-function load(api: Api, scripts: string[]): Promise<IBokeh> {
+/** Fetch the scripts and run them; once for all figures. */
+export function load(api: Api, scripts: string[]): Promise<IBokeh> {
   const key = scripts.join();
   let promise = loaded.get(key);
   if (!promise) {
-    promise = fetchAndRun(api, scripts);
+    promise = Promise.all(scripts.map(url => api.script(url))).then(run);
     promise.catch(() => loaded.delete(key));
     loaded.set(key, promise);
   }
   return promise;
-}
-
-/**
- * Run the files with an object of ours in the place of `window`: a Bokeh that Panel or a notebook loaded stays what it
- * is, and theirs never sees ours. A script tag with text runs at once, so nothing can come in between.
- */
-async function fetchAndRun(api: Api, scripts: string[]): Promise<IBokeh> {
-  const sources = await Promise.all(scripts.map(url => api.script(url)));
-  const root: { Bokeh?: IBokeh } = {};
-  const slot = '__dask_workbench_root__';
-  const page = window as unknown as Record<string, unknown>;
-  page[slot] = root;
-  try {
-    for (const source of sources) {
-      const script = document.createElement('script');
-      script.textContent = `(function () {\n${source}\n}).call(window.${slot});`;
-      document.head.append(script);
-      script.remove();
-    }
-  } finally {
-    delete page[slot];
-  }
-  if (!root.Bokeh) {
-    throw new Error('BokehJS could not be run: the page’s Content-Security-Policy may forbid inline scripts.');
-  }
-  return root.Bokeh;
 }

@@ -1,0 +1,79 @@
+/** BokehJS as figures use it, wherever it came from. */
+
+/** What we use of a Bokeh model. */
+export interface IBokehModel {
+  document: IBokehDocument | null;
+  setv(values: Record<string, unknown>): void;
+  properties: Record<string, { change: { connect(slot: () => void): void } }>;
+}
+
+export interface IBokehSource extends IBokehModel {
+  data: Record<string, unknown>;
+  stream(columns: Record<string, unknown>, rollover?: number): void;
+}
+
+export interface IBokehRange extends IBokehModel {
+  start: number;
+  end: number;
+}
+
+export interface IBokehDocument {
+  get_model_by_name(name: string): IBokehModel | null;
+}
+
+interface IViewManager {
+  roots: { model: IBokehModel }[];
+  clear(): void;
+}
+
+export interface IBokeh {
+  version: string;
+  embed: { embed_item(item: object, target: HTMLElement): Promise<IViewManager> };
+}
+
+/** A figure on the page. */
+export interface IEmbedded {
+  document: IBokehDocument;
+  dispose(): void;
+}
+
+/** Draw a figure, as Bokeh's JSON, into an element. */
+export async function embed(bokeh: IBokeh, item: object, host: HTMLElement): Promise<IEmbedded> {
+  const views = await bokeh.embed.embed_item(item, host);
+  const { document } = views.roots[0].model;
+  if (!document) {
+    throw new Error('The figure came without a document.');
+  }
+  return {
+    document,
+    dispose: () => {
+      views.clear();
+      host.replaceChildren();
+    }
+  };
+}
+
+/**
+ * Run BokehJS's files with an object of ours in the place of `window`: a Bokeh that Panel or a notebook loaded stays
+ * what it is, and theirs never sees ours. A script tag with text runs at once, so nothing can come in between.
+ */
+export function run(sources: string[]): IBokeh {
+  const root: { Bokeh?: IBokeh } = {};
+  const slot = '__dask_workbench_root__';
+  const page = window as unknown as Record<string, unknown>;
+  page[slot] = root;
+  try {
+    for (const source of sources) {
+      const script = document.createElement('script');
+      script.textContent = `(function () {\n${source}\n}).call(window.${slot});`;
+      document.head.append(script);
+      script.remove();
+    }
+  } finally {
+    delete page[slot];
+  }
+  if (!root.Bokeh) {
+    throw new Error('BokehJS could not be run: the page’s Content-Security-Policy may forbid inline scripts.');
+  }
+  return root.Bokeh;
+}

@@ -1,0 +1,115 @@
+/** A figure below a cell of a notebook: a line with a button and what the cluster does, and the figure. */
+import type { IFigure, StreamMessage, Watched } from '../tokens';
+import { run } from './bokeh';
+import type { IBokeh } from './bokeh';
+import { Figure } from './figure';
+import type { Theme } from './figure';
+import type { IMessage, Messages } from './messages';
+
+export interface IOptions {
+  watched: Watched;
+  /** Null follows the page. */
+  theme: Theme | null;
+  paused: boolean;
+}
+
+/** What is in a cell. */
+export interface IMounted {
+  /** Take in what the kernel says. */
+  receive(message: IMessage): void;
+  dispose(): void;
+}
+
+/** Milliseconds after which a person is told that the kernel doesn't answer. */
+const PATIENCE = 4000;
+
+export function mountFigure(host: HTMLElement, messages: Messages, options: IOptions): IMounted {
+  const theme = () => options.theme ?? pageTheme();
+  const figure = new Figure(
+    options.watched,
+    {
+      send: message => messages.send(message),
+      figure: (watched, theme) => {
+        const [kind, name] = Object.entries(watched)[0];
+        const path = `figures/${kind}/${encodeURIComponent(name)}?theme=${theme}`;
+        return messages.request('GET', path) as Promise<IFigure>;
+      },
+      bokeh: needed => bokeh(messages, needed)
+    },
+    theme
+  );
+  const bar = document.createElement('div');
+  const button = document.createElement('button');
+  const summary = document.createElement('span');
+  bar.className = 'wb-Figure-bar';
+  bar.append(button, summary);
+  summary.className = 'wb-Figure-summary';
+  const follow = () => {
+    const stands = figure.paused || !figure.following;
+    figure.pause(!stands);
+    if (stands) {
+      figure.follow(true);
+    }
+  };
+  button.onclick = follow;
+  figure.onChange = () => {
+    button.textContent = figure.paused || !figure.following ? 'Follow' : 'Pause';
+    button.hidden = !figure.live || !options.watched.cluster;
+    summary.textContent = figure.summary;
+  };
+  figure.onChange();
+  host.append(bar, figure.node);
+  const waiting = window.setTimeout(() => {
+    if (!messages.heard) {
+      summary.textContent = 'The kernel has not answered yet. Where it is not busy, run this cell again.';
+    }
+  }, PATIENCE);
+  const observer = new MutationObserver(() => {
+    if (theme() !== shown) {
+      shown = theme();
+      void figure.load();
+    }
+  });
+  let shown = theme();
+  observer.observe(document.body, { attributes: true, attributeFilter: ['data-jp-theme-light', THEME_OF_VSCODE] });
+  figure.pause(options.paused);
+  void figure.load();
+  return {
+    receive: message => {
+      if (message.type === 'do') {
+        figure.pause(message['action'] === 'pause');
+        figure.follow(message['action'] === 'follow' || figure.following);
+      } else {
+        figure.receive(message as unknown as StreamMessage);
+      }
+    },
+    dispose: () => {
+      window.clearTimeout(waiting);
+      observer.disconnect();
+      figure.dispose();
+    }
+  };
+}
+
+const THEME_OF_VSCODE = 'data-vscode-theme-kind';
+
+function pageTheme(): Theme {
+  const { body } = document;
+  const isDark = body.dataset['jpThemeLight'] === 'false' || body.getAttribute(THEME_OF_VSCODE)?.includes('dark');
+  return isDark ? 'dark' : 'light';
+}
+
+let own: Promise<IBokeh> | null = null;
+
+/** Panel's BokehJS where it fits, else one of our own from the kernel. */
+function bokeh(messages: Messages, { version, scripts }: IFigure['bokeh']): Promise<IBokeh> {
+  const theirs = (window as unknown as { Bokeh?: IBokeh }).Bokeh;
+  if (theirs?.version === version) {
+    return Promise.resolve(theirs);
+  }
+  if (!own) {
+    own = Promise.all(scripts.map(each => messages.request('GET', each) as Promise<string>)).then(run);
+    own.catch(() => (own = null));
+  }
+  return own;
+}

@@ -1,0 +1,280 @@
+/**
+ * A figure that Python makes and feeds: a cluster at work, the record of a run, or a comparison. In a tab of Lab, in a
+ * notebook, or wherever else there is an element and a channel to Python.
+ */
+import type { IFigure, IPatch, IWatchStatus, StreamMessage, Watched } from '../tokens';
+import { embed } from './bokeh';
+import type { IBokeh, IBokehRange, IBokehSource, IEmbedded } from './bokeh';
+
+export type Theme = 'light' | 'dark';
+
+/** What a figure needs of the place where it is. Messages for it are handed to `receive`. */
+export interface IFigureChannel {
+  /** To Python: `watch`, `unwatch`, `range`; see workbench/views/screen.py. */
+  send(message: object): void;
+  /** The figure without anything in it. */
+  figure(watched: Watched, theme: Theme): Promise<IFigure>;
+  /** BokehJS in the version that the figure needs. */
+  bokeh(needed: IFigure['bokeh']): Promise<IBokeh>;
+}
+
+/** Messages kept while the figure is paused or hidden; beyond it Python is asked for the whole again. */
+const QUEUE = 1000;
+/** The source that holds the stretch of time to show while one follows. */
+const WINDOW = 'window';
+/** Milliseconds after the last pan or zoom before Python is asked for the detail of what is in view. */
+const SETTLE = 150;
+
+/** Figures that this page has drawn. */
+let figures = 0;
+
+export class Figure {
+  readonly node = document.createElement('div');
+  /** Called when something has changed that a toolbar shows. */
+  onChange: () => void = () => undefined;
+  /** One line about the cluster, for a toolbar. */
+  summary = '';
+
+  constructor(
+    readonly watched: Watched,
+    private _channel: IFigureChannel,
+    private _theme: () => Theme
+  ) {
+    this.node.className = 'wb-Figure';
+    this.node.dataset['workbench'] = 'figure';
+    this._host.className = 'wb-Figure-host';
+    this._note.className = 'wb-Figure-note';
+    this._note.setAttribute('role', 'status');
+    this.node.append(this._host, this._note);
+    this._seen.observe(this.node);
+  }
+
+  get paused(): boolean {
+    return this._paused;
+  }
+
+  get following(): boolean {
+    return this._following;
+  }
+
+  /** Whether there is more to come. */
+  get live(): boolean {
+    return this._live;
+  }
+
+  pause(paused: boolean): void {
+    this._paused = paused;
+    this._drain();
+    this.onChange();
+  }
+
+  /** Keep the latest in view, or leave the view where it is. */
+  follow(following: boolean): void {
+    this._following = following;
+    this._showLatest();
+    this.onChange();
+  }
+
+  /** Draw it anew, for example in the colours of another theme. */
+  async load(): Promise<void> {
+    const round = ++this._round;
+    this._unwatch();
+    this._say('Loading …');
+    const theme = this._theme();
+    const range = this._range;
+    const kept = range && !this._following ? { start: range.start, end: range.end } : null;
+    // Python finds out what there is to see while the page gets ready to show it.
+    this._ready = false;
+    this._live = true;
+    this._watch();
+    try {
+      const figure = await this._channel.figure(this.watched, theme);
+      const bokeh = await this._channel.bokeh(figure.bokeh);
+      if (round !== this._round) {
+        return;
+      }
+      this._embedded?.dispose();
+      const embedded = await embed(bokeh, figure.item, this._host);
+      if (round !== this._round) {
+        embedded.dispose();
+        return;
+      }
+      this._embedded = embedded;
+    } catch (error) {
+      if (round === this._round) {
+        this._unwatch();
+        this._say((error as Error).message);
+      }
+      return;
+    }
+    this._ready = true;
+    this._say(this._message);
+    this._listen();
+    this._drain();
+    if (kept) {
+      // As a pan does: Python is asked for the detail of what is in view.
+      this._range?.setv(kept);
+    }
+  }
+
+  /** Take in what Python says of a figure; whether it was of this one. */
+  receive(message: StreamMessage): boolean {
+    if (message.type === 'state' || !this._id || message.watch !== this._id) {
+      return false;
+    }
+    if (message.type === 'patches') {
+      this._queue.push(message.patches ?? []);
+      this._show(message.status ?? null);
+      this._drain();
+    } else {
+      this._message = message.message;
+      if (this._ready) {
+        this._say(this._message);
+      }
+      if (message.type === 'gone') {
+        this._unwatch();
+        this._live = false;
+        this._drain();
+      }
+      this.onChange();
+    }
+    return true;
+  }
+
+  dispose(): void {
+    this._round += 1;
+    this._unwatch();
+    this._seen.disconnect();
+    this._embedded?.dispose();
+    window.clearTimeout(this._settle);
+  }
+
+  private _watch(): void {
+    this._id = `figure-${++figures}`;
+    this._queue = [];
+    this._window = null;
+    this._message = '';
+    this._channel.send({ type: 'watch', watch: this._id, ...this.watched, theme: this._theme() });
+  }
+
+  private _unwatch(): void {
+    if (this._id) {
+      this._channel.send({ type: 'unwatch', watch: this._id });
+      this._id = '';
+    }
+  }
+
+  private _show(status: IWatchStatus | null): void {
+    if (status) {
+      this.summary = status.summary ?? '';
+      this._message = status.message ?? '';
+      if (this._ready) {
+        this._say(this._message);
+      }
+      this.onChange();
+    }
+  }
+
+  /** Apply what has come, unless nobody sees it. What was the last is drawn all the same. */
+  private _drain(): void {
+    if (!this._ready || (this._live && (this._paused || !this._visible))) {
+      if (this._queue.length > QUEUE) {
+        this._missed = true;
+        this._queue = [];
+      }
+      return;
+    }
+    if (this._missed && this._live) {
+      this._missed = false;
+      this._unwatch();
+      this._watch();
+      return;
+    }
+    const patches = this._queue.flat();
+    this._queue = [];
+    patches.forEach(patch => this._apply(patch));
+    if (patches.length) {
+      this._showLatest();
+    }
+  }
+
+  private _apply(patch: IPatch): void {
+    const source = this._embedded?.document.get_model_by_name(patch.source) as IBokehSource | null | undefined;
+    if (!source) {
+      return;
+    }
+    if (patch.mode === 'stream') {
+      source.stream(patch.columns, patch.rollover ?? undefined);
+    } else {
+      source.data = patch.columns;
+    }
+    if (patch.source === WINDOW) {
+      this._window = { start: Number(patch.columns['start'][0]), end: Number(patch.columns['end'][0]) };
+    }
+  }
+
+  /** Move the time axis on, when it is to follow. */
+  private _showLatest(): void {
+    if (this._following && !this._paused && this._window) {
+      this._ours = true;
+      this._range?.setv(this._window);
+      this._ours = false;
+    }
+  }
+
+  private get _range(): IBokehRange | null {
+    return (this._embedded?.document.get_model_by_name('time') as IBokehRange | null | undefined) ?? null;
+  }
+
+  private _listen(): void {
+    const range = this._range;
+    const moved = () => this._moved();
+    range?.properties['start'].change.connect(moved);
+    range?.properties['end'].change.connect(moved);
+  }
+
+  /** The person has panned or zoomed: stop following, and ask for the detail of what is in view now. */
+  private _moved(): void {
+    const range = this._range;
+    if (this._ours || !range) {
+      return;
+    }
+    if (this._following) {
+      this._following = false;
+      this.onChange();
+    }
+    window.clearTimeout(this._settle);
+    this._settle = window.setTimeout(() => {
+      if (this._id) {
+        const { start, end } = range;
+        this._channel.send({ type: 'range', watch: this._id, start, end, width: this._host.clientWidth });
+      }
+    }, SETTLE);
+  }
+
+  private _say(sentence: string): void {
+    this._note.textContent = sentence;
+    this._note.hidden = !sentence;
+  }
+
+  private _embedded: IEmbedded | null = null;
+  private _following = true;
+  private readonly _host = document.createElement('div');
+  private _id = '';
+  private _live = true;
+  private _message = '';
+  private _missed = false;
+  private readonly _note = document.createElement('div');
+  private _ours = false;
+  private _paused = false;
+  private _queue: IPatch[][] = [];
+  private _ready = false;
+  private _round = 0;
+  private readonly _seen = new IntersectionObserver(entries => {
+    this._visible = entries[entries.length - 1].isIntersecting;
+    this._drain();
+  });
+  private _settle = 0;
+  private _visible = false;
+  private _window: { start: number; end: number } | null = null;
+}

@@ -1,0 +1,27 @@
+/**
+ * What Panel's component `_Page` shows, see workbench/panels/page.py: the view that it names, with the messages between
+ * them. Whoever adds a view adds a line to VIEWS; it gets an element, `Messages` as its channel (`send`, `request`) and
+ * the component's options, and returns who takes in what the kernel says.
+ */
+import { mountFigure } from './cell';
+import type { IMounted } from './cell';
+import { Messages } from './messages';
+import type { IModel } from './messages';
+
+type Mount = (host: HTMLElement, messages: Messages, options: never) => IMounted;
+
+const VIEWS: Record<string, Mount> = { figure: mountFigure };
+
+/** Called by Panel for each place where the component is shown. */
+export function render({ model }: { model: IModel & { view: string; options: string } }): HTMLElement {
+  const host = document.createElement('div');
+  host.className = 'wb-Cell';
+  const messages = new Messages(model);
+  const view = VIEWS[model.view](host, messages, JSON.parse(model.options) as never);
+  messages.onMessage = message => view.receive(message);
+  model.on('remove', () => {
+    view.dispose();
+    messages.dispose();
+  });
+  return host;
+}
