@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import FakeSession
+from tests.server.conftest import FakeSession, Here
 from workbench.errors import BadInputError, NotFoundError
 from workbench.views.desk import Desk
-from workbench.views.looking import Here
 from workbench.views.requests import VerbError, answer, possible, refused
 
 LOG = logging.getLogger(__name__)
@@ -74,7 +73,7 @@ def test_an_address_or_verb_that_is_not_there_says_which_are() -> None:
         asked(FakeSession(), "GET", "figures/disk/x")
     with pytest.raises(VerbError, match=r"PUT is not possible here\. Possible: GET, POST, DELETE\.") as caught:
         asked(FakeSession(), "PUT", "clusters")
-    assert refused(caught.value).status == 405
+    assert (caught.value.status, refused(caught.value)) == (405, {"message": str(caught.value)})
     assert (possible("runs/x"), possible("nothing")) == (("GET", "DELETE"), ())
 
 

@@ -33,7 +33,6 @@ from workbench.runs.comparing.comparisons import Comparison, Row, Sample
 from workbench.runs.comparing.table import summarise
 from workbench.runs.store import Run
 from workbench.session import Change, Forecast
-from workbench.views.looking import Here
 from workbench.views.watching import Watching
 
 _INVENTORY = inventory()
@@ -76,7 +75,7 @@ class FakeSession:
         return self.records[name]
 
     def change(self, name: str, **fields: Any) -> None:
-        self.records[name] = self.records[name].model_copy(update=fields)
+        self.records[name] = self.cluster(name).model_copy(update=fields)
         self.touch()
 
     def add_run(self, run_id: str, **fields: Any) -> Run:
@@ -148,18 +147,18 @@ class FakeSession:
         return self.records[name]
 
     async def calibrate_apart(self, cluster: str) -> Any:
-        self.calls.append(("calibrate", cluster))
+        self.calls.append(("calibrate", self.cluster(cluster).name))
         return SimpleNamespace(describe=lambda: "here, 2 × 1 thread, tls, calibrated today")
 
     async def restart_workers(self, name: str) -> ClusterRecord:
-        self.calls.append(("restart", name))
+        self.calls.append(("restart", self.cluster(name).name))
         await asyncio.sleep(self.delay)
         if self.delay:
             raise FailedError(f"The workers of {name} did not come back.")
         return self.records[name]
 
     async def logs(self, name: str) -> dict[str, str]:
-        return {"host": f"{name} started", "scheduler": "", "tls://127.0.0.1:40001": "a worker"}
+        return {"host": f"{self.cluster(name).name} started", "scheduler": "", "tls://127.0.0.1:40001": "a worker"}
 
     async def stop(self, name: str) -> None:
         await asyncio.sleep(self.delay)
@@ -276,6 +275,18 @@ class FakeSession:
         finally:
             self.listening -= 1
             self._touched.remove(event)
+
+
+class Here:
+    """Stands for Looking: asks a session that opens nothing at once, in this process."""
+
+    def __init__(self, session: FakeSession) -> None:
+        self._session = session
+
+    async def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._session, method)(*args, **kwargs)
+
+    def close(self) -> None: ...
 
 
 class FakePatch(NamedTuple):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,8 @@ from jupyter_server_proxy.handlers import ProxyHandler
 from tornado.web import HTTPError, authenticated
 
 from workbench.clusters.forking import short
-from workbench.errors import WorkbenchError
-from workbench.server.handlers import AUTH_RESOURCE, refusal
-from workbench.threads import in_thread
+from workbench.errors import NotFoundError
+from workbench.server.handlers import Refusing
 from workbench.views.answers import API
 
 if TYPE_CHECKING:
@@ -25,10 +23,9 @@ if TYPE_CHECKING:
 _SECRETS = ("Cookie", "Authorization", "X-Xsrftoken")
 
 
-class Dashboard(ProxyHandler):
+class Dashboard(Refusing, ProxyHandler):
     """Passes GET, HEAD and WebSockets on to the dashboard that a cluster's record names."""
 
-    auth_resource = AUTH_RESOURCE
     SUPPORTED_METHODS = ("GET", "HEAD")
 
     @authenticated
@@ -50,25 +47,21 @@ class Dashboard(ProxyHandler):
         await self.http_get(name, path)
 
     async def http_get(self, name: str, path: str) -> None:
-        """Pass on a page. Raises HTTPError 404 when the dashboard doesn't answer."""
+        """Pass on a page. Raises NotFoundError when the dashboard doesn't answer."""
         try:
             with self._at_socket():
                 await self.proxy("localhost", 0, path)
         except (HTTPError, OSError) as err:
-            raise HTTPError(404, "%s", f"The dashboard of {name} does not answer: is the cluster busy?") from err
+            raise NotFoundError(f"The dashboard of {name} does not answer: is the cluster busy?") from err
 
     async def open(self, name: str, path: str) -> None:
         """Open the WebSocket at the other end."""
         with self._at_socket():
             await self.proxy_open("localhost", 0, path)
 
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer an error with one sentence, as every address of ours does."""
-        error = kwargs["exc_info"][1] if "exc_info" in kwargs else None
-        self.set_header("Content-Type", "application/json")
-        if status_code == 405:
-            self.set_header("Allow", ", ".join(self.SUPPORTED_METHODS))
-        self.finish(json.dumps({"message": refusal(self.request.method, status_code, error, self.SUPPORTED_METHODS)}))
+    def possible(self) -> Sequence[str]:
+        """Return the verbs of this address."""
+        return self.SUPPORTED_METHODS
 
     def proxy_request_headers(self) -> dict[str, Any]:
         """Return the headers without what proves who you are to Jupyter: the dashboard has no use for it."""
@@ -95,14 +88,10 @@ class Dashboard(ProxyHandler):
             yield
 
     async def _find(self, name: str) -> Path:
-        """Return the socket of the cluster's dashboard. Raises HTTPError with the sentence of why there is none."""
+        """Return the socket of the cluster's dashboard. Raises NotFoundError where there is none."""
         desk: Desk = self.settings["workbench_desk"]
-        session = await desk.session()
-        try:
-            record = await in_thread(session.cluster, name)
-        except WorkbenchError as err:
-            raise HTTPError(err.status, "%s", str(err)) from err
+        record = await desk.ask(lambda session: session.cluster(name))
         kind, _, path = (record.dashboard_address or "").partition(":")
         if record.status != "ready" or kind != "unix":
-            raise HTTPError(404, "%s", f"Cluster {name} has no dashboard now: it is {record.status}.")
+            raise NotFoundError(f"Cluster {name} has no dashboard now: it is {record.status}.")
         return Path(path)

@@ -20,6 +20,7 @@ from workbench.threads import in_thread
 from workbench.views.answers import API, Answer, to_json
 from workbench.views.desk import Desk
 from workbench.views.requests import VerbError, answer, possible, refused
+from workbench.views.verbs import HTML
 
 AUTH_RESOURCE = "workbench"
 
@@ -27,21 +28,10 @@ CUT_OFF = "sandbox allow-scripts allow-downloads; default-src 'unsafe-inline' 'u
 """Lets a page run its own scripts, cut off from the Jupyter server that it came from."""
 
 
-class Handler(APIHandler):
-    """What all REST addresses share: answers and errors."""
+class Refusing(RequestHandler):
+    """Answers each error with its status and one sentence."""
 
     auth_resource = AUTH_RESOURCE
-
-    def answer(self, answer: Answer) -> None:
-        """Finish with JSON, a page or a file."""
-        self.set_status(answer.status)
-        self.set_header("Cache-Control", "no-store")
-        if answer.kind.startswith("text/html"):
-            self.set_header("Content-Security-Policy", CUT_OFF)
-        if answer.file is not None:
-            self.set_header("Content-Disposition", f'attachment; filename="{answer.file}"')
-        value = to_json(answer.value) if isinstance(answer.value, dict) else answer.value
-        self.finish(value, set_content_type=answer.kind)
 
     def possible(self) -> Sequence[str]:
         """Return the verbs of this address."""
@@ -53,15 +43,16 @@ class Handler(APIHandler):
         super().send_error(error.status if isinstance(error, WorkbenchError) else status_code, **kwargs)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer an error with one sentence."""
+        """Say what is wrong."""
         error = _error(kwargs)
         if status_code == 405:
             self.set_header("Allow", ", ".join(self.possible()))
+        self.set_header("Content-Type", "application/json")
+        self.set_header("Cache-Control", "no-store")
         if isinstance(error, WorkbenchError):
-            self.answer(refused(error))
+            self.finish(to_json(refused(error)))
         else:
-            sentence = refusal(self.request.method, status_code, error, self.possible())
-            self.answer(Answer({"message": sentence}, status_code))
+            self.finish(to_json({"message": _refusal(self.request.method, status_code, error, self.possible())}))
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """Log what nobody foresaw; an error of ours is an answer."""
@@ -69,7 +60,7 @@ class Handler(APIHandler):
             super().log_exception(typ, value, tb)
 
 
-def refusal(verb: str | None, status_code: int, error: BaseException | None, verbs: Sequence[str]) -> str:
+def _refusal(verb: str | None, status_code: int, error: BaseException | None, verbs: Sequence[str]) -> str:
     """Return the sentence for an error that isn't ours: Jupyter's, tornado's, or one that nobody foresaw."""
     if status_code == 405:
         return str(VerbError(verb, verbs))
@@ -96,22 +87,30 @@ def _verb() -> Callable[..., Any]:
     return ask
 
 
-class Rest(Handler):
+class Rest(Refusing, APIHandler):
     """All addresses but the few below that are more than a question and its answer."""
 
     get, post, patch, delete, put = (_verb() for _ in range(5))
     _asking: asyncio.Future[Answer] | None = None
 
     async def ask(self) -> None:
-        """Answer as the table does."""
+        """Answer as the table does: with JSON, a page or a file."""
         desk: Desk = self.settings["workbench_desk"]
         query = {name: self.get_query_argument(name) for name in self.request.query_arguments}
         asking = answer(desk, self.request.method, self.path(), self.request.body, query)
         self._asking = asyncio.ensure_future(asking)
         try:
-            self.answer(await self._asking)
+            found = await self._asking
         except asyncio.CancelledError as err:
             raise FailedError("Nobody waits for this any more.") from err
+        self.set_status(found.status)
+        self.set_header("Cache-Control", "no-store")
+        if found.kind == HTML:
+            self.set_header("Content-Security-Policy", CUT_OFF)
+        if found.file is not None:
+            self.set_header("Content-Disposition", f'attachment; filename="{found.file}"')
+        value = to_json(found.value) if isinstance(found.value, dict) else found.value
+        self.finish(value, set_content_type=found.kind)
 
     def path(self) -> str:
         """Return the address below ours, quoted as it came."""
@@ -128,7 +127,7 @@ class Rest(Handler):
         super().on_connection_close()
 
 
-class Script(Handler):
+class Script(Refusing, APIHandler):
     """One of BokehJS's own files, from the installed bokeh: the version always fits."""
 
     @authenticated

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.auth.decorator import authorized, ws_authenticated
 from jupyter_server.base.handlers import JupyterHandler
 from jupyter_server.base.websocket import WebSocketMixin
-from tornado.web import HTTPError
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from workbench.errors import WorkbenchError
-from workbench.server.handlers import AUTH_RESOURCE, refusal
+from workbench.server.handlers import Refusing
 from workbench.views.answers import to_json
 from workbench.views.bodies import parse_object
 from workbench.views.screen import Screen
@@ -22,10 +21,9 @@ if TYPE_CHECKING:
     from workbench.views.watching import Watching
 
 
-class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
+class Stream(Refusing, WebSocketMixin, WebSocketHandler, JupyterHandler):
     """One page's live connection."""
 
-    auth_resource = AUTH_RESOURCE
     _watching: Watching
     _screen: Screen | None = None
 
@@ -34,21 +32,10 @@ class Stream(WebSocketMixin, WebSocketHandler, JupyterHandler):
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Open the connection."""
         desk: Desk = self.settings["workbench_desk"]
-        try:
-            self._watching = await desk.watching()
-        except WorkbenchError as err:
-            raise HTTPError(503, str(err)) from err
+        self._watching = await desk.watching()
         await desk.keep_warm()
         desk.warm_up()
         await super().get(*args, **kwargs)
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer with one sentence what is refused before the connection is open."""
-        error = kwargs["exc_info"][1] if "exc_info" in kwargs else None
-        self.set_header("Content-Type", "application/json; charset=UTF-8")
-        if status_code == 405:
-            self.set_header("Allow", "GET")
-        self.finish(to_json({"message": refusal(self.request.method, status_code, error, ["GET"])}))
 
     def open(self, *args: Any, **kwargs: Any) -> None:
         """Begin to send and to listen."""

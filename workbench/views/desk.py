@@ -62,7 +62,7 @@ class Desk:
         self._looking: Looking | None = None
         self._lock = asyncio.Lock()
         self._actions: set[asyncio.Task[Any]] = set()
-        self._warming: asyncio.Task[None] | None = None
+        self._warm = False
         self._closed = False
 
     async def session(self) -> Session:
@@ -71,11 +71,6 @@ class Desk:
             if self._session is None:
                 self._session = await in_thread(self._make_session)
         return self._session
-
-    async def session_with(self, cluster: str) -> Session:
-        """Return the session where it knows this cluster; NotFoundError otherwise, before anything begins."""
-        await self.ask(lambda session: session.cluster(cluster))
-        return await self.session()
 
     async def ask(self, function: Callable[[Session], T]) -> T:
         """Return what `function` finds out from the session, in a thread: it reads disks, processes and devices."""
@@ -107,8 +102,9 @@ class Desk:
 
     def warm_up(self) -> None:
         """Have the first record open as quickly as the others: load what that needs, once Lab is there."""
-        if self._warming is None:
-            self._warming = asyncio.ensure_future(_warm_up())
+        if not self._warm:
+            self._warm = True
+            self._go(_warm_up())
 
     async def begin(self, action: Coroutine[Any, Any, Any]) -> None:
         """Start an action and return: its error when it fails quickly, else it goes on and tells the watchers."""
@@ -145,7 +141,7 @@ class Desk:
     async def close(self) -> None:
         """Cancel what still runs here, and begin nothing more. Clusters and runs belong to the person and go on."""
         self._closed = True
-        tasks = (*self._actions, *([self._warming] if self._warming is not None else []))
+        tasks = tuple(self._actions)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -17,12 +17,9 @@ import socket
 import subprocess
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.errors import FailedError, WorkbenchError
-
-if TYPE_CHECKING:
-    from workbench.session import Session
 
 PATIENCE = 20.0
 """Seconds for one question."""
@@ -112,20 +109,6 @@ class Looking:
             self._parent.kill()
             self._parent.wait()
         self._parent = self._orders = None
-
-
-class Here:
-    """Asks a session at once, in this process: for sessions that open nothing."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    async def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Return what the session's method returns."""
-        return getattr(self._session, method)(*args, **kwargs)
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def _folder() -> str:

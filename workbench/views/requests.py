@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -16,7 +15,7 @@ from workbench.errors import NotFoundError, WorkbenchError
 from workbench.views.answers import API, Answer
 from workbench.views.bodies import Asked
 from workbench.views.desk import Desk
-from workbench.views.verbs import LOOKING, TABLE
+from workbench.views.verbs import LOOKING, TABLE, Verb
 
 
 class VerbError(WorkbenchError):
@@ -48,37 +47,33 @@ async def answer(
         A JSON object, or bytes: the same as text, or a file.
     """
     path, _, text = path.partition("?")
-    pattern, names = _find(path)
-    if verb not in TABLE[pattern]:
-        raise VerbError(verb, tuple(TABLE[pattern]))
+    verbs, names = _find(path)
+    if verb not in verbs:
+        raise VerbError(verb, tuple(verbs))
     content = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
     asked = Asked(names, {**dict(parse_qsl(text)), **(query or {})}, content, desk.base_url)
-    answering = TABLE[pattern][verb](desk, asked)
-    return await (answering if verb == "GET" or (verb, pattern) in LOOKING else desk.finish(answering))
+    answering = verbs[verb](desk, asked)
+    return await (answering if verb == "GET" or verbs[verb] in LOOKING else desk.finish(answering))
 
 
 def possible(path: str) -> tuple[str, ...]:
     """Return the verbs that an address has; none where there is no such address."""
     try:
-        return tuple(TABLE[_find(path)[0]])
+        return tuple(_find(path)[0])
     except NotFoundError:
         return ()
 
 
-def refused(error: WorkbenchError) -> Answer:
-    """Return an error as an answer: one sentence, and the parameter that it is about where it knows one."""
+def refused(error: WorkbenchError) -> dict[str, str]:
+    """Return what is answered to an error: one sentence, and the parameter that it is about where it knows one."""
     parameter = getattr(error, "parameter", None)
-    return Answer({"message": str(error)} | ({"parameter": parameter} if parameter else {}), error.status)
+    return {"message": str(error)} | ({"parameter": parameter} if parameter else {})
 
 
-def _find(path: str) -> tuple[str, dict[str, str]]:
-    """Return the pattern that an address fits, and its names."""
-    for pattern in TABLE:
-        if found := _compiled(pattern).fullmatch(path):
-            return pattern, {name: unquote(text) for name, text in found.groupdict().items()}
+def _find(path: str) -> tuple[Mapping[str, Verb], dict[str, str]]:
+    """Return the verbs of an address, and what stands in it for names in braces."""
+    for pattern, verbs in TABLE.items():
+        # re keeps what it has compiled.
+        if found := re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern), path):
+            return verbs, {name: unquote(text) for name, text in found.groupdict().items()}
     raise NotFoundError(f"There is no address {API}/{unquote(path)[:80]}.")
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,15 +51,15 @@ def _hardware(session: Session, _: Asked) -> dict[str, Any]:
     inventory = session.hardware()
     return {
         "inventory": inventory.model_dump(mode="json"),
-        "profiles": [profile.model_dump(mode="json") for profile in session.profiles(inventory)],
+        "profiles": _json(session.profiles(inventory)),
         "budget": session.budget(inventory).model_dump(mode="json"),
         "simulated": inventory.simulated,
         "sections": [section._asdict() for section in SECTIONS],
     }
 
 
-def _environments(session: Session, _: Asked) -> dict[str, Any]:
-    return {"environments": [environment.model_dump(mode="json") for environment in session.environments()]}
+def _json(values: Iterable[Any]) -> list[dict[str, Any]]:
+    return [each.model_dump(mode="json") for each in values]
 
 
 def _profile_schema(session: Session, asked: Asked) -> dict[str, Any]:
@@ -137,23 +137,19 @@ def _start(session: Session, asked: Asked) -> dict[str, Any]:
 
 
 async def _scale(desk: Desk, asked: Asked) -> Answer:
-    body = asked.body({}, {"n_workers": int, "minimum": int, "maximum": int})
-    session = await desk.session_with(asked["cluster"])
+    body, session = asked.body({}, {"n_workers": int, "minimum": int, "maximum": int}), await desk.session()
     if body.keys() == {"n_workers"}:
-        return await _begun(desk, asked, session.scale(asked["cluster"], **body))
-    if body.keys() == {"minimum", "maximum"}:
-        return await _begun(desk, asked, session.adapt(asked["cluster"], **body))
-    raise BadInputError("Give either n_workers, or minimum and maximum.")
+        await desk.begin(session.scale(asked["cluster"], **body))
+    elif body.keys() == {"minimum", "maximum"}:
+        await desk.begin(session.adapt(asked["cluster"], **body))
+    else:
+        raise BadInputError("Give either n_workers, or minimum and maximum.")
+    return await _read(_cluster, 202)(desk, asked)
 
 
 async def _restart(desk: Desk, asked: Asked) -> Answer:
     asked.body({})
-    session = await desk.session_with(asked["cluster"])
-    return await _begun(desk, asked, session.restart_workers(asked["cluster"]))
-
-
-async def _begun(desk: Desk, asked: Asked, action: Coroutine[Any, Any, Any]) -> Answer:
-    await desk.begin(action)
+    await desk.begin((await desk.session()).restart_workers(asked["cluster"]))
     return await _read(_cluster, 202)(desk, asked)
 
 
@@ -170,14 +166,12 @@ async def _stop_all(desk: Desk, asked: Asked) -> Answer:
 
 async def _calibrate(desk: Desk, asked: Asked) -> Answer:
     asked.body({})
-    session = await desk.session_with(asked["cluster"])
-    found = await session.calibrate_apart(asked["cluster"])
+    found = await (await desk.session()).calibrate_apart(asked["cluster"])
     return Answer({"sentence": f"Measured: {found.describe()}."})
 
 
 async def _logs(desk: Desk, asked: Asked) -> Answer:
-    session = await desk.session_with(asked["cluster"])
-    return Answer({"logs": await session.logs(asked["cluster"])})
+    return Answer({"logs": await (await desk.session()).logs(asked["cluster"])})
 
 
 # -- workloads and runs
@@ -221,10 +215,6 @@ async def _cancel(desk: Desk, asked: Asked) -> Answer:
     asked.body({})
     run = await desk.ask(lambda session: session.show(asked["run"]))
     return Answer(answers.run_answer(await (await desk.session()).cancel(run.id)), 202)
-
-
-def _log(session: Session, asked: Asked) -> dict[str, Any]:
-    return {"log": session.log(asked["run"])}
 
 
 def _report(session: Session, asked: Asked) -> Answer:
@@ -361,7 +351,7 @@ _FIGURE = "figures/(?P<kind>cluster|run|comparison)/{name}"
 
 TABLE: dict[str, dict[str, Verb]] = {
     "hardware": {"GET": _read(_hardware)},
-    "environments": {"GET": _read(_environments)},
+    "environments": {"GET": _read(lambda session, _: {"environments": _json(session.environments())})},
     "plan": {"POST": _plan},
     "profiles/{profile}/schema": {"GET": _read(_profile_schema)},
     "clusters": {"GET": _read(_clusters), "POST": _read(_start, 202), "DELETE": _stop_all},
@@ -374,7 +364,7 @@ TABLE: dict[str, dict[str, Verb]] = {
     "runs": {"GET": _read(_runs), "POST": _run},
     "runs/{run}": {"GET": _read(_show), "DELETE": _read(_delete_run)},
     "runs/{run}/cancel": {"POST": _cancel},
-    "runs/{run}/log": {"GET": _read(_log)},
+    "runs/{run}/log": {"GET": _read(lambda session, asked: {"log": session.log(asked["run"])})},
     "runs/{run}/report": {"GET": _read(_report)},
     "runs/{run}/export": {"GET": _read(_export)},
     "imports": {"POST": _read(_import, 201)},
@@ -390,5 +380,5 @@ TABLE: dict[str, dict[str, Verb]] = {
 }
 """Functions by address and verb."""
 
-LOOKING = {("POST", "workloads/{workload}/needs"), ("POST", "runs"), ("POST", "comparisons")}
+LOOKING = (_needs, _run, _compare)
 """What opens a person's paths first, which may never answer: beside each GET, what ends when nobody waits any more."""
