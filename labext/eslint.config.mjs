@@ -1,14 +1,11 @@
-import reactHooks from 'eslint-plugin-react-hooks';
 import tseslint from 'typescript-eslint';
 
 export default tseslint.config(
   { ignores: ['lib/**', 'node_modules/**', '**/*.mjs', 'webpack.config.js'] },
   ...tseslint.configs.recommendedTypeChecked,
   {
-    plugins: { 'react-hooks': reactHooks },
     languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
     rules: {
-      ...reactHooks.configs.recommended.rules,
       'curly': ['error', 'all'],
       'eqeqeq': ['error', 'always', { null: 'ignore' }],
       'prefer-const': 'error',

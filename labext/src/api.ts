@@ -2,23 +2,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import type {
-  FormValues,
-  IBudget,
-  ICluster,
-  IEnvironment,
-  IFigure,
-  IHardware,
-  INeeds,
-  IPatch,
-  IPlan,
-  IRun,
-  ISchema,
-  IWatchStatus,
-  IWorkload,
-  Watched,
-  Wish
-} from './tokens';
+import type { ICluster, IFigure, IPatch, IRun, IWatchStatus, Watched, Wish } from './tokens';
 
 const ROOT = 'workbench/api';
 
@@ -38,7 +22,7 @@ export interface IState {
   cursor: number;
   clusters: ICluster[];
   runs: IRun[];
-  budget: IBudget | null;
+  simulated: boolean;
 }
 
 export interface IPolled {
@@ -52,70 +36,15 @@ export interface IPolled {
 export class Api {
   readonly settings = ServerConnection.makeSettings();
 
-  hardware(): Promise<IHardware> {
-    return this._json('GET', ['hardware']);
-  }
-
-  async environments(): Promise<IEnvironment[]> {
-    return (await this._json<{ environments: IEnvironment[] }>('GET', ['environments'])).environments;
-  }
-
-  profileSchema(profile: string): Promise<ISchema> {
-    return this._json('GET', ['profiles', profile, 'schema']);
-  }
-
-  plan(profile: string, choices: FormValues, signal: AbortSignal): Promise<IPlan> {
-    return this._json('POST', ['plan'], { profile, choices }, undefined, signal);
-  }
-
-  startCluster(profile: string, choices: FormValues, name: string, force: boolean, agreed: boolean): Promise<ICluster> {
-    const body = { profile, choices, force, agreed, ...(name ? { name } : {}) };
-    return this._json('POST', ['clusters'], body);
-  }
-
   /** The cell that connects a notebook to a cluster. */
   async cell(cluster: string): Promise<string> {
     return (await this._json<{ cell: string }>('GET', ['clusters', cluster])).cell;
   }
 
-  async stopCluster(name: string): Promise<void> {
-    await this._request('DELETE', ['clusters', name]);
-  }
-
-  async stopAll(): Promise<void> {
-    await this._request('DELETE', ['clusters']);
-  }
-
-  async scale(name: string, size: { n_workers: number } | { minimum: number; maximum: number }): Promise<void> {
-    await this._request('PATCH', ['clusters', name], size);
-  }
-
-  async restartWorkers(name: string): Promise<void> {
-    await this._request('POST', ['clusters', name, 'restart'], {});
-  }
-
-  /** Measure a cluster, which takes some seconds, and what was found. */
-  async calibrate(name: string): Promise<string> {
-    return (await this._json<{ sentence: string }>('POST', ['clusters', name, 'calibrate'], {})).sentence;
-  }
-
-  async workloads(): Promise<IWorkload[]> {
-    return (await this._json<{ workloads: IWorkload[] }>('GET', ['workloads'])).workloads;
-  }
-
-  needs(workload: string, parameters: FormValues, cluster: string | null, signal: AbortSignal): Promise<INeeds> {
-    const body = { parameters, ...(cluster ? { cluster } : {}) };
-    return this._json('POST', ['workloads', workload, 'needs'], body, undefined, signal);
-  }
-
-  run(workload: string, parameters: FormValues, cluster: string, force: boolean): Promise<IRun> {
-    return this._json('POST', ['runs'], { workload, parameters, cluster, force });
-  }
-
-  /** A request as a fragment words it: 'POST runs/x/cancel'. */
-  async send(request: string, body: object): Promise<void> {
-    const [verb, path] = request.split(' ');
-    await this._request(verb, path.split('/').map(decodeURIComponent), verb === 'DELETE' ? undefined : body);
+  /** Do what a verb of the REST interface does, at a path below it. */
+  async send(verb: string, path: string, body: object): Promise<unknown> {
+    const parts = path.split('/').map(decodeURIComponent);
+    return this._json(verb, parts, verb === 'DELETE' ? undefined : body);
   }
 
   /** Address of the page that tells of a run or a comparison, to be opened in a tab of the browser. */
@@ -131,10 +60,6 @@ export class Api {
     return this._withToken(url.startsWith('/') ? url : URLExt.join(this.settings.baseUrl, url));
   }
 
-  dashboardUrl(cluster: string): string {
-    return this._withToken(this._url(['dashboard', cluster, 'status']));
-  }
-
   /** All that changes by itself; the answer is held back, up to `wait` seconds, until there is more than at `since`. */
   state(since: number, wait: number): Promise<IState> {
     return this._json('GET', ['state'], undefined, { since: `${since}`, wait: `${wait}` });
@@ -148,7 +73,7 @@ export class Api {
   /** What has changed in a figure or a fragment, where the stream can't say it. */
   patches(wish: Wish, query: Record<string, string>): Promise<IPolled> {
     if ('fragment' in wish) {
-      return this._json('GET', ['fragments', wish.fragment]);
+      return this._json('GET', ['fragments', wish.fragment], undefined, query);
     }
     const { theme, ...watched } = wish;
     return this._json('GET', ['figures', ...kindAndName(watched), 'patches'], undefined, { theme, ...query });

@@ -7,10 +7,8 @@ import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStateDB } from '@jupyterlab/statedb';
 
 import { workbenchIcon } from './icons';
-import { defineLive } from './live';
 import type { Model } from './model';
-import { Sidebar } from './sidebar/sidebar';
-import type { IActions } from './sidebar/sidebar';
+import { Sidebar } from './sidebar';
 import { Commands, IModel, INotebooks } from './tokens';
 import type { ICluster } from './tokens';
 
@@ -36,8 +34,7 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
     memory: IStateDB | null,
     shell: ILabShell | null
   ) => {
-    defineLive(model, (command, args) => void app.commands.execute(command, { ...args }));
-    const sidebar = new Sidebar(model, notebooks, actions(app, model, notebooks), memory);
+    const sidebar = new Sidebar(model, notebooks, app.commands, memory);
     app.shell.add(sidebar, 'left', { rank: 150, type: 'Workbench' });
     restorer?.add(sidebar, sidebar.id);
     addCommands(app, model, notebooks, sidebar);
@@ -50,15 +47,7 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
   }
 };
 
-function actions(app: JupyterFrontEnd, model: Model, notebooks: INotebooks): IActions {
-  return {
-    connect: cluster => void connect(model, notebooks, cluster),
-    insert: code => void notebooks.insert(code, { run: false }),
-    watch: watched => void app.commands.execute(Commands.watch, { ...watched })
-  };
-}
-
-async function connect(model: Model, notebooks: INotebooks, cluster: ICluster): Promise<void> {
+async function connect(model: Model, notebooks: INotebooks, cluster: { name: string }): Promise<void> {
   await notebooks.insert(await model.api.cell(cluster.name), { run: true });
 }
 
@@ -79,29 +68,49 @@ function addCommands(app: JupyterFrontEnd, model: Model, notebooks: INotebooks, 
     label: 'Start the Default CPU Cluster',
     execute: async () => {
       reveal('clusters');
-      await model.startDefault();
+      await model.request('POST', 'clusters', { profile: 'cpu' });
     }
   });
   commands.addCommand(Commands.connect, {
     label: 'Connect This Notebook to the Cluster',
-    isEnabled: () => model.target !== null,
-    execute: () => model.target && connect(model, notebooks, model.target)
+    isEnabled: args => toCluster(args) !== null || model.target !== null,
+    execute: args => {
+      const cluster = toCluster(args) ?? model.target;
+      return cluster && connect(model, notebooks, cluster);
+    }
   });
   commands.addCommand(Commands.stopAll, {
     label: 'Stop All Clusters',
     isEnabled: () => model.clusters.length > 0,
     execute: async () => {
       if (await confirmStopAll(model.clusters)) {
-        await model.stopAll();
+        await model.request('DELETE', 'clusters');
       }
     }
   });
   commands.addCommand(Commands.cell, {
     label: 'Put a Text into a Cell',
-    execute: args => notebooks.insert(String(args['text'] ?? ''), { run: true, type: 'markdown' })
+    execute: args => {
+      const type = args['type'] === 'code' ? 'code' : 'markdown';
+      return notebooks.insert(String(args['text'] ?? ''), { run: type === 'markdown', type });
+    }
+  });
+  commands.addCommand(Commands.notebook, {
+    label: 'Show a Notebook',
+    execute: args => {
+      notebooks
+        .open()
+        .find(each => each.kernel === args['kernel'])
+        ?.activate();
+    }
   });
   const dependent = [Commands.connect, Commands.stopAll, Commands.watch];
   model.changed.connect(() => dependent.forEach(command => commands.notifyCommandChanged(command)));
+}
+
+function toCluster(args: object): { name: string } | null {
+  const { cluster } = args as { cluster?: string };
+  return cluster ? { name: cluster } : null;
 }
 
 async function confirmStopAll(clusters: ICluster[]): Promise<boolean> {

@@ -137,7 +137,7 @@ function addLiveButtons({ content, toolbar }: MainAreaWidget<FigureContent>): vo
 
 /** A title, which says so where it is not of real GPUs. */
 function titled(model: Model, title: string): string {
-  return model.hardware?.simulated ? `SIMULATED · ${title}` : title;
+  return model.simulated ? `SIMULATED · ${title}` : title;
 }
 
 function tabId(watched: Watched): string {

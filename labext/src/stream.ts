@@ -42,9 +42,25 @@ export class Stream {
     }
     const socket = this._api.socket();
     this._socket = socket;
-    socket.onopen = () => this._watches.forEach((watch, id) => this._ask(id, watch));
+    socket.onopen = () => {
+      this._send({ type: 'choose', choices: this._choices });
+      this._watches.forEach((watch, id) => this._ask(id, watch));
+    };
     socket.onmessage = event => this._receive(JSON.parse((event as MessageEvent<string>).data) as StreamMessage);
     socket.onclose = () => this._broken();
+  }
+
+  /** What a page of views says: `watch`, `unwatch`, `choose`. */
+  send(message: object): void {
+    const { type, watch, choices, ...request } = message as { type: string; watch: string; choices: object };
+    if (type === 'watch') {
+      this.watch(watch, request as unknown as Wish);
+    } else if (type === 'unwatch') {
+      this.unwatch(watch);
+    } else {
+      this._choices = { ...this._choices, ...choices };
+      this._send(message);
+    }
   }
 
   /** Ask for what changes of a figure or fragment; asked for again by itself after a broken connection. */
@@ -136,7 +152,9 @@ export class Stream {
     const shown = range && { start: `${range.start}`, end: `${range.end}`, width: `${range.width}` };
     watch.range = undefined;
     try {
-      const answer = await this._api.patches(request, { ...(cursor ? { cursor } : {}), ...shown });
+      const asked: Record<string, string> = { ...(cursor ? { cursor } : {}), ...shown };
+      const choices = JSON.stringify(this._choices);
+      const answer = await this._api.patches(request, 'fragment' in request ? { choices } : asked);
       watch.cursor = answer.cursor;
       this.message.emit({ type: 'patches', watch: id, ...answer });
       if (answer.gone) {
@@ -160,6 +178,7 @@ export class Stream {
     }
   }
 
+  private _choices: object = {};
   private _connection: Connection = 'connecting';
   private _cursor = 0;
   private _failures = 0;

@@ -4,134 +4,14 @@ import type { ISignal } from '@lumino/signaling';
 
 import type { Model } from './model';
 
-export interface IProfile {
-  name: string;
-  title: string;
-  summary: string;
-  available: boolean;
-  reason: string | null;
-}
-
-export interface IBudget {
-  limit: number;
-  reserve: number;
-  promised: number;
-  left: number;
-}
-
-export interface IHardware {
-  profiles: IProfile[];
-  budget: IBudget;
-  /** Whether a GPU is simulated, which every title then says. */
-  simulated: boolean;
-  /** Sections of the sidebar that hold one fragment each, after those that it has by itself. */
-  sections: { id: string; title: string }[];
-}
-
-export interface IEnvironment {
-  python: string;
-  name: string;
-  title: string;
-  problems: string[];
-}
-
-export interface IClusterSpec {
-  profile: string;
-  n_workers: number;
-  threads_per_worker: number;
-  memory_limit: number;
-  protocol: string;
-  python: string | null;
-  idle_timeout: number | null;
-  devices: string[];
-  why: string[];
-}
-
-export interface IPlan {
-  spec: IClusterSpec;
-  /** What empty fields come to. */
-  hints: Record<string, string>;
-  description: string;
-  code: string;
-  budget: IBudget | null;
-  problem: string | null;
-  /** What a person agrees to who starts it. */
-  consent: string | null;
-}
-
 export type ClusterStatus = 'starting' | 'ready' | 'stopping' | 'failed' | 'lost' | 'unknown';
 
 export interface ICluster {
   name: string;
-  spec: IClusterSpec;
   status: ClusterStatus;
-  stage: 'preparing' | 'scheduler' | 'workers' | 'ready';
-  n_workers: number;
-  n_workers_expected: number;
-  adaptive: [number, number] | null;
-  scheduler_address: string | null;
   created: number;
-  expires_at: number | null;
+  /** Dask clients of notebooks that are connected. */
   clients: string[];
-  message: string | null;
-  description: string;
-  memory_used: number | null;
-}
-
-/** The part of JSON Schema that our forms draw. */
-export interface ISchemaField {
-  type?: string | string[];
-  anyOf?: ISchemaField[];
-  $ref?: string;
-  enum?: unknown[];
-  title?: string;
-  description?: string;
-  default?: unknown;
-  unit?: string;
-  examples?: unknown[];
-  minimum?: number;
-  maximum?: number;
-  exclusiveMinimum?: number;
-  exclusiveMaximum?: number;
-}
-
-export interface ISchema {
-  properties?: Record<string, ISchemaField>;
-  required?: string[];
-  $defs?: Record<string, ISchemaField>;
-}
-
-export interface IWorkload {
-  name: string;
-  title: string;
-  summary: string;
-  help: string;
-  schema: ISchema;
-  source: string;
-  presets: IPreset[];
-}
-
-/** Parameters that somebody has used before. */
-export interface IPreset {
-  name: string;
-  title: string;
-  source: string;
-  parameters: FormValues;
-  /** Kind of cluster that the text is about. */
-  profile: string | null;
-}
-
-export interface INeeds {
-  parameters: Record<string, unknown>;
-  notes: string[];
-  needs: Record<string, unknown>;
-  fits: boolean | null;
-  verdict: 'fits' | 'will spill' | "won't fit" | "can't run" | null;
-  sentence: string;
-  /** Code for a notebook; null without a cluster. */
-  cell: string | null;
-  /** Whether measuring the cluster would tell how long it takes. */
-  calibrate?: boolean;
 }
 
 export type RunStatus = 'starting' | 'running' | 'done' | 'failed' | 'cancelled' | 'lost';
@@ -164,7 +44,7 @@ export type Watched = { cluster?: string; run?: string; comparison?: string };
 export type Wish = (Watched & { theme: string }) | { fragment: string };
 
 export type StreamMessage =
-  | { type: 'state'; clusters: ICluster[]; runs: IRun[]; budget: IBudget | null; cursor: number }
+  | { type: 'state'; clusters: ICluster[]; runs: IRun[]; simulated: boolean; cursor: number }
   | { type: 'patches'; watch: string; patches?: IPatch[]; status?: IWatchStatus | null; html?: string }
   | { type: 'gone'; watch: string; message: string }
   | { type: 'error'; watch?: string; message: string };
@@ -176,9 +56,6 @@ export interface IWatchStatus {
   /** Why there is nothing to see yet. */
   message?: string | null;
 }
-
-/** Values of a form; a field that is absent is left to the server. */
-export type FormValues = Record<string, unknown>;
 
 /** How the page hears from the server. */
 export type Connection = 'connecting' | 'pushed' | 'polling' | 'down' | 'missing';
@@ -217,5 +94,6 @@ export const Commands = {
   stopAll: 'dask-workbench:stop-all',
   watch: 'dask-workbench:watch',
   connect: 'dask-workbench:connect',
-  cell: 'dask-workbench:cell'
+  cell: 'dask-workbench:cell',
+  notebook: 'dask-workbench:notebook'
 } as const;

@@ -35,7 +35,7 @@ async def test_older_runs_are_in_a_fold_whose_buttons_lead_to_the_page_before_an
         session.add_run(f"r{number}", status="done", seconds=1.0)
     latest = await html_of(api, "runs")
     assert "70 older" in text_of(latest)
-    assert '<wb-live name="older-runs:50">' in latest
+    assert '<div data-live="older-runs:50">' in latest
     assert 'id="wb-run-r50"' not in latest
     first, last = await html_of(api, "older-runs:50"), await html_of(api, "older-runs:100")
     assert text_of(first).startswith("51 to 100 of 120 Newer Older")

@@ -84,7 +84,7 @@ async def test_a_page_is_told_the_state_at_once_and_at_every_change(open_page: A
         await until(lambda: session.listening)
         session.change("calm-otter", n_workers=1)
         second = await page.next("state")
-    assert first.keys() == {"type", "cursor", "clusters", "runs", "budget"}
+    assert first.keys() == {"type", "cursor", "clusters", "runs", "simulated"}
     assert [cluster["n_workers"] for state in (first, second) for cluster in state["clusters"]] == [0, 1]
     assert second["cursor"] > first["cursor"]
     assert first["runs"][0]["id"] == "r1"
@@ -281,7 +281,7 @@ async def test_a_connection_that_fails_is_told(open_page: Any, session: Any, fee
 WISHES = [
     ("{", "This is not JSON"),
     ("[]", "Send a JSON object such as {}, not []."),
-    ("{}", "Unknown type None. Send one of: watch, unwatch, range."),
+    ("{}", "Unknown type None. Send one of: watch, unwatch, range, choose."),
     ('{"type": "dance"}', "Unknown type 'dance'."),
     ('{"type": "watch"}', "watch is missing. Give text."),
     ('{"type": "watch", "watch": 3}', "watch is 3. Give text."),
@@ -445,7 +445,7 @@ async def test_a_page_without_a_websocket_can_poll_the_state(api: Any, session: 
     first = await api("GET", "state")
     same = await api("GET", "state", params={"since": str(first.content["cursor"])})
     assert same.content == first.content
-    assert first.content.keys() == {"cursor", "clusters", "runs", "budget"}
+    assert first.content.keys() == {"cursor", "clusters", "runs", "simulated"}
 
     async def change() -> None:
         await until(lambda: session.listening)

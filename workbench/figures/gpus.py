@@ -32,6 +32,8 @@ class Choice(NamedTuple):
 
     one: bool
     proposed: Container[str]
+    name: str = "devices"
+    """What the choice is called on the page."""
 
 
 def gpu_list(
@@ -245,11 +247,11 @@ def _box(device: _Device, choice: Choice | None) -> str:
     return tag(
         "input",
         type="radio" if choice.one else "checkbox",
-        name="devices",
+        name=choice.name,
         value=device.uuid,
         checked=device.uuid in choice.proposed,
         disabled=not (device.visible and device.uuid),
-        data_choice=True,
+        data_list=True,
         data_workbench=f"choose-{device.label}",
     )
 

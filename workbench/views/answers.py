@@ -21,21 +21,7 @@ LATEST_RUNS = 50
 _ONLY_IN_FULL = {"inventory", "versions"}
 """What a list of runs leaves out."""
 
-_CLUSTER_IN_BRIEF = (
-    "name",
-    "status",
-    "stage",
-    "n_workers",
-    "n_workers_expected",
-    "adaptive",
-    "created",
-    "expires_at",
-    "clients",
-    "message",
-    "memory_used",
-    "description",
-)
-_SPEC_IN_BRIEF = ("n_workers", "threads_per_worker", "memory_limit", "devices")
+_CLUSTER_IN_BRIEF = ("name", "status", "created", "n_workers", "clients")
 _RUN_IN_BRIEF = ("id", "workload", "status", "cluster")
 
 
@@ -104,32 +90,28 @@ def run_in_list(run: Run) -> dict[str, Any]:
 
 def read_state(session: Session, base_url: str) -> dict[str, Any]:
     """Read what the sidebar shows and what changes by itself: clusters, the latest runs, the memory that is left."""
+    inventory = session.hardware()
     return {
         "clusters": [cluster_answer(record, base_url) for record in session.clusters()],
         "runs": [run_in_list(run) for run in session.runs(limit=LATEST_RUNS)],
-        "budget": session.budget().model_dump(mode="json"),
+        "budget": session.budget(inventory).model_dump(mode="json"),
+        "simulated": inventory.simulated,
     }
 
 
 def in_brief(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state as pages get it, at every change of anything: what is empty is left out, and what they ask for.
-
-    All of a cluster or a run is at its address; the list of runs is a fragment.
-    """
+    """Return the state as pages get it, at every change of anything: what is in views they ask for there."""
     return {
         "clusters": [_cluster_in_brief(each) for each in state.get("clusters", ())],
         "runs": [{name: run[name] for name in _RUN_IN_BRIEF} for run in state.get("runs", ())],
-        "budget": state.get("budget"),
+        "simulated": state.get("simulated", False),
     }
 
 
 def _cluster_in_brief(cluster: dict[str, Any]) -> dict[str, Any]:
     # Of its clients only notebooks are shown.
     told = cluster | {"clients": [each for each in cluster["clients"] if "kernel-" in each]}
-    brief = {
-        name: told[name] for name in _CLUSTER_IN_BRIEF if told[name] not in (None, [], "ready") or name == "status"
-    }
-    return brief | {"spec": {name: cluster["spec"][name] for name in _SPEC_IN_BRIEF}}
+    return {name: told[name] for name in _CLUSTER_IN_BRIEF if told[name] != []}
 
 
 def patch_answer(patch: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from workbench.figures.markup import ago, folded, icon_button, joined, meter, paragraph, tag, unbroken
 from workbench.runs.comparing.table import as_markdown, judged_text, seconds_text
 from workbench.views.answers import API
+from workbench.views.parts import confirmed
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
@@ -176,8 +177,6 @@ def _notes(summary: Summary) -> str:
 
 
 def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
-    from workbench.views.sections import confirmed
-
     path = f"comparisons/{comparison.id}"
     if comparison.active:
         yield icon_button("close", "Cancel", data_request=f"POST {path}/cancel", data_workbench="cancel-comparison")
@@ -203,4 +202,10 @@ def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
             data_workbench="comparison-cell",
         )
     if not comparison.active:
-        yield confirmed("delete", "Delete this comparison", "Delete?", f"DELETE {path}", "delete-comparison")
+        yield confirmed(
+            "delete",
+            "Delete this comparison",
+            "Delete?",
+            data_request=f"DELETE {path}",
+            data_workbench="delete-comparison",
+        )

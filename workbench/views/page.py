@@ -11,10 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import json
 import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.errors import NotFoundError, WorkbenchError
@@ -22,6 +25,7 @@ from workbench.threads import in_thread
 from workbench.views.state import StateWatcher
 
 if TYPE_CHECKING:
+    from workbench.clusters.environments import Environment
     from workbench.hardware import Inventory
     from workbench.hardware.gauges import Gauge, Gauges
     from workbench.session import Session
@@ -42,12 +46,25 @@ class Machine:
         self._lock = threading.Lock()
         self._inventory: tuple[float, Inventory] | None = None
         self._gauges: Gauges | None = None
+        self._finding: threading.Thread | None = None
+        self._pythons: tuple[Environment, ...] = ()
         self._read: tuple[float, dict[str, Gauge]] = (-GAUGES_FOR, {})
 
     def inventory(self) -> Inventory:
         """What this machine has."""
         with self._lock:
             return self._current()
+
+    def pythons(self) -> tuple[Environment, ...]:
+        """Pythons that a cluster can run in, none until they are found: each is started once to see what it has."""
+        with self._lock:
+            if self._finding is None:
+                self._finding = threading.Thread(target=self._find_pythons, name="find-pythons", daemon=True)
+                self._finding.start()
+            return self._pythons
+
+    def _find_pythons(self) -> None:
+        self._pythons = self._session.environments()
 
     def gauges(self) -> dict[str, Gauge]:
         """What its GPUs do, by UUID."""
@@ -92,7 +109,22 @@ class Sight(NamedTuple):
     heard: Callable[[str], Awaitable[Heard]]
     """What the workers of a cluster said last of their GPUs."""
     base_url: str
+    choices: Choices = MappingProxyType({})
+    """What this page has chosen, of that which the view reads."""
+    look: Look | None = None
+    """Asks a method of the session that opens paths of a person's; None asks in a thread of this process."""
 
+    async def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Return what a method of the session says that may open paths of a person's."""
+        if self.look is not None:
+            return await self.look(method, *args, **kwargs)
+        return await in_thread(partial(getattr(self.session, method), *args, **kwargs))
+
+
+Choices = Mapping[str, Any]
+"""What a page has chosen and typed, by names such as `profile` or `plan.cpu.n_workers`: text, true or false, lists."""
+
+Look = Callable[..., Awaitable[Any]]
 
 Maker = Callable[[Sight, str], "str | Awaitable[str]"]
 
@@ -102,13 +134,12 @@ class Fragment(NamedTuple):
 
     make: Maker
     period: Callable[[Sight], float] = lambda _: 30.0
+    reads: tuple[str, ...] = ()
+    """Beginnings of the names of choices that it depends on."""
 
-
-class Section(NamedTuple):
-    """A section of the sidebar that holds one fragment."""
-
-    id: str
-    title: str
+    def chosen(self, choices: Choices) -> Choices:
+        """Those of a page's choices that this view reads."""
+        return {name: value for name, value in choices.items() if name.startswith(self.reads)} if self.reads else {}
 
 
 def every(seconds: float) -> Callable[[Sight], float]:
@@ -116,27 +147,29 @@ def every(seconds: float) -> Callable[[Sight], float]:
     return lambda _: seconds
 
 
+@cache
 def _known() -> dict[str, Fragment]:
-    from workbench.views import compare, run_pages, sections
+    from workbench.views import clusters, compare, machine, run_pages, runs, sidebar, work
 
     return {
-        "hardware": Fragment(sections.hardware, every(HARDWARE_FOR)),
-        "gpus": Fragment(sections.gpus, every(1.0)),
-        "cluster": Fragment(sections.cluster, every(1.0)),
-        "code": Fragment(sections.code),
-        "logs": Fragment(sections.logs, every(5.0)),
-        "runs": Fragment(sections.runs, sections.pace_of_runs),
+        "sidebar": Fragment(sidebar.sidebar),
+        "start": Fragment(machine.start, reads=("profile", "plan.", "name")),
+        "plan-form": Fragment(machine.plan_form, every(5.0), ("profile", "plan.")),
+        "clusters": Fragment(clusters.clusters, clusters.pace, ("scale.", "notebooks")),
+        "work": Fragment(work.work, reads=("workload", "run.", "cluster")),
+        "hardware": Fragment(machine.hardware, every(HARDWARE_FOR)),
+        "gpus": Fragment(machine.gpus, every(1.0)),
+        "cluster": Fragment(clusters.gpus, every(1.0)),
+        "code": Fragment(clusters.code),
+        "logs": Fragment(clusters.logs, every(5.0)),
+        "runs": Fragment(runs.runs, runs.pace_of_runs),
         "older-runs": Fragment(run_pages.page),
-        "run-details": Fragment(sections.run_details),
-        "run-where": Fragment(sections.run_where),
-        "log-tail": Fragment(sections.log_tail),
-        "run-log": Fragment(sections.run_log, every(5.0)),
+        "run-details": Fragment(runs.run_details),
+        "run-where": Fragment(runs.run_where),
+        "log-tail": Fragment(clusters.log_tail),
+        "run-log": Fragment(runs.run_log, every(5.0)),
         "compare": Fragment(compare.compare, compare.pace),
     }
-
-
-SECTIONS: tuple[Section, ...] = (Section("compare", "Compare"),)
-"""Sections of the sidebar after those that it has by itself."""
 
 
 class Fragments:
@@ -156,24 +189,35 @@ class Fragments:
         self._base_url = base_url
         self._log = log
         self._machine = Machine(session)
-        self._shown: dict[str, Shown] = {}
+        self._shown: dict[tuple[str, str], Shown] = {}
+        self.look: Look | None = None
+        """Asks a method of the session that opens paths of a person's."""
 
-    def watch(self, name: str, on_change: Callable[[], None]) -> FragmentWatch:
+    def watch(self, name: str, on_change: Callable[[], None], choices: Choices | None = None) -> FragmentWatch:
         """Begin to show a fragment. Raises NotFoundError for one that there isn't."""
         self._find(name)
-        shown = self._shown.get(name)
-        if shown is None:
-            shown = self._shown[name] = Shown(name, self, self._state)
-        return FragmentWatch(shown, on_change)
+        return FragmentWatch(self, name, on_change, choices or {})
 
-    async def make(self, name: str) -> str:
+    def shown(self, name: str, choices: Choices) -> Shown:
+        """Return this fragment as pages that chose the same share it, made from now on."""
+        fragment, _ = self._find(name)
+        chosen = fragment.chosen(choices)
+        key = name, json.dumps(chosen, sort_keys=True)
+        if key not in self._shown:
+            self._shown[key] = Shown(key, chosen, self, self._state)
+        return self._shown[key]
+
+    async def make(self, name: str, choices: Choices | None = None) -> str:
         """Return the HTML of a fragment as it is now."""
         if not self._state.value:
             await self._state.read()
         fragment, argument = self._find(name)
         try:
-            made = await in_thread(fragment.make, self._sight(), argument)
-            return await made if inspect.isawaitable(made) else made
+            sight = self._sight(fragment.chosen(choices or {}))
+            # What awaits does its slow parts in threads or processes by itself.
+            if inspect.iscoroutinefunction(fragment.make):
+                return str(await fragment.make(sight, argument))
+            return str(await in_thread(fragment.make, sight, argument))
         except WorkbenchError as err:
             from workbench.figures.markup import paragraph
 
@@ -181,11 +225,11 @@ class Fragments:
 
     def period(self, name: str) -> float:
         """Seconds after which it is to be made anew."""
-        return self._find(name)[0].period(self._sight())
+        return self._find(name)[0].period(self._sight({}))
 
-    def forget(self, name: str) -> None:
+    def forget(self, key: tuple[str, str]) -> None:
         """Make it no more."""
-        self._shown.pop(name, None)
+        self._shown.pop(key, None)
         if not self._shown:
             self._machine.rest()
 
@@ -201,8 +245,9 @@ class Fragments:
         self._shown.clear()
         self._machine.rest()
 
-    def _sight(self) -> Sight:
-        return Sight(self._session, self._state.value, self._machine, self._heard, self._base_url)
+    def _sight(self, choices: Choices) -> Sight:
+        state = self._state.value
+        return Sight(self._session, state, self._machine, self._heard, self._base_url, choices, self.look)
 
     def _find(self, name: str) -> tuple[Fragment, str]:
         kind, _, argument = name.partition(":")
@@ -215,9 +260,10 @@ class Fragments:
 class Shown:
     """One fragment while pages show it: made anew when the state changes, and after a while anyway."""
 
-    def __init__(self, name: str, fragments: Fragments, state: StateWatcher) -> None:
+    def __init__(self, key: tuple[str, str], choices: Choices, fragments: Fragments, state: StateWatcher) -> None:
         self.html: str | None = None
-        self._name = name
+        self._key = key
+        self._choices = choices
         self._fragments = fragments
         self._state = state
         self._changed = asyncio.Event()
@@ -234,7 +280,7 @@ class Shown:
         self._watches.discard(watch)
         if not self._watches:
             self.end()
-            self._fragments.forget(self._name)
+            self._fragments.forget(self._key)
 
     def end(self) -> asyncio.Task[None]:
         """Make it no more."""
@@ -254,10 +300,10 @@ class Shown:
             self._changed.clear()
             self._seen = self._state.cursor
             try:
-                html = await self._fragments.make(self._name)
-                period = self._fragments.period(self._name)
+                html = await self._fragments.make(self._key[0], self._choices)
+                period = self._fragments.period(self._key[0])
             except Exception:  # noqa: BLE001  One view that goes wrong must not take the others along.
-                html, period = self._fragments.report(self._name), 30.0
+                html, period = self._fragments.report(self._key[0]), 30.0
             if html != self.html:
                 self.html = html
                 for watch in tuple(self._watches):
@@ -275,12 +321,23 @@ class FragmentWatch:
 
     gone = None
 
-    def __init__(self, shown: Shown, on_change: Callable[[], None]) -> None:
+    def __init__(self, fragments: Fragments, name: str, on_change: Callable[[], None], choices: Choices) -> None:
         self.wake = on_change
-        self._shown = shown
+        self._fragments = fragments
+        self._name = name
         self._sent: str | None = None
         self._parts: dict[str, str] = {}
-        shown.join(self)
+        self._shown = fragments.shown(name, choices)
+        self._shown.join(self)
+
+    def choose(self, choices: Choices) -> None:
+        """Show it as it is with these choices."""
+        shown = self._fragments.shown(self._name, choices)
+        if shown is not self._shown:
+            before, self._shown = self._shown, shown
+            shown.join(self)
+            before.leave(self)
+            self.wake()
 
     async def take(self) -> dict[str, Any] | None:
         """Return the HTML where it is not what was last taken."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from workbench.figures.markup import paragraph, tag
 from workbench.views.answers import LATEST_RUNS
+from workbench.views.parts import live
 
 if TYPE_CHECKING:
     from workbench.views.page import Sight
@@ -19,7 +20,7 @@ def older(sight: Sight) -> str:
     return tag(
         "details",
         tag("summary", f"{total - LATEST_RUNS:,} older".replace(",", " ")),
-        tag("wb-live", name=_name(LATEST_RUNS)),
+        live(_name(LATEST_RUNS)),
         id="wb-older",
         class_="wb-Details",
         data_workbench="older-runs",
@@ -28,7 +29,7 @@ def older(sight: Sight) -> str:
 
 def page(sight: Sight, argument: str) -> str:
     """The page of runs that come after so many newer ones; a number of no use is that of the first page."""
-    from workbench.views.sections import run_list
+    from workbench.views.runs import run_list
 
     offset = max(LATEST_RUNS, int(argument)) if argument.isdecimal() and len(argument) < 10 else LATEST_RUNS
     found = sight.session.runs(limit=LATEST_RUNS, offset=offset)

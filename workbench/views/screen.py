@@ -1,6 +1,7 @@
 """One page: it is sent state, views and figures, and what it is slow to take is merged.
 
-To the page: `state`, `patches` (of a figure or a view), `gone`, `error`. From the page: `watch`, `unwatch`, `range`.
+To the page: `state`, `patches` (of a figure or a view), `gone`, `error`. From the page: `watch`, `unwatch`, `range`,
+`choose`: what a person chose or typed, by name; null takes it back, and views are made from what is chosen.
 See server/rest-api.yml. No tornado here: the WebSocket of the server and the widget of a notebook are thin around it.
 """
 
@@ -29,6 +30,7 @@ FIGURES_GAP = 0.05
 
 MOST_WATCHES = 64
 MOST_WISHES = 200
+MOST_CHOICES = 2000
 """What one page may ask for at a time."""
 
 _WATCHED: dict[str, type] = {"cluster": str, "run": str, "fragment": str, "comparison": str}
@@ -47,6 +49,7 @@ class Screen:
         self._watching = watching
         self._send = send
         self._watches: dict[str, AnyWatch] = {}
+        self._choices: dict[str, Any] = {}
         self._notes: list[dict[str, Any]] = []
         self._wishes: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MOST_WISHES)
         self._something = asyncio.Event()
@@ -153,8 +156,19 @@ class Screen:
                 self._unwatch(pick(wish, {"watch": str})["watch"])
             case "range":
                 self._known(wish.pop("watch", None)).show_range(*check_range(wish))
+            case "choose":
+                self._choose(pick(wish, {"choices": dict})["choices"])
             case other:
-                raise BadInputError(f"Unknown type {other!r:.40}. Send one of: watch, unwatch, range.")
+                raise BadInputError(f"Unknown type {other!r:.40}. Send one of: watch, unwatch, range, choose.")
+
+    def _choose(self, changed: dict[str, Any]) -> None:
+        kept = {name: value for name, value in {**self._choices, **changed}.items() if value is not None}
+        if len(kept) > MOST_CHOICES:
+            raise BadInputError(f"This page has chosen {MOST_CHOICES} things already. Load it again.")
+        self._choices = kept
+        for watch in self._watches.values():
+            if isinstance(watch, FragmentWatch):
+                watch.choose(kept)
 
     async def _watch(self, watch: str, theme: str = "light", **watched: str) -> None:
         if len(watched) != 1:
@@ -174,7 +188,7 @@ class Screen:
     async def _found(self, kind: str, name: str, theme: str) -> AnyWatch:
         watching = self._watching
         if kind == "fragment":
-            return watching.fragments.watch(name, self._something.set)
+            return watching.fragments.watch(name, self._something.set, self._choices)
         if kind == "cluster":
             return await watching.watch_cluster(name, theme, self._figures.set)
         if kind == "run":

@@ -46,15 +46,12 @@ def _read(function: Callable[[Session, Asked], Any], status: int = 200) -> Verb:
 
 
 def _hardware(session: Session, _: Asked) -> dict[str, Any]:
-    from workbench.views.page import SECTIONS
-
     inventory = session.hardware()
     return {
         "inventory": inventory.model_dump(mode="json"),
         "profiles": _json(session.profiles(inventory)),
         "budget": session.budget(inventory).model_dump(mode="json"),
         "simulated": inventory.simulated,
-        "sections": [section._asdict() for section in SECTIONS],
     }
 
 
@@ -344,7 +341,8 @@ async def _state(desk: Desk, asked: Asked) -> Answer:
 
 
 async def _fragment(desk: Desk, asked: Asked) -> Answer:
-    return Answer({"html": await (await desk.watching()).fragments.make(asked["name"])})
+    choices = parse_object(asked.query.get("choices", "{}").encode())
+    return Answer({"html": await (await desk.watching()).fragments.make(asked["name"], choices)})
 
 
 _FIGURE = "figures/(?P<kind>cluster|run|comparison)/{name}"

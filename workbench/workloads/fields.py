@@ -13,6 +13,36 @@ except ImportError:  # on a worker, where tasks find their functions beside thes
         """Nothing."""
 
 
+TITLES = {
+    "k": "Components",
+    "n_components": "Components",
+    "tol": "Accuracy",
+    "shape": "Rows × columns",
+    "path": "File",
+    "to": "Write to",
+    "array": "Array in the file",
+    "chunks": "Block size",
+    "dtype": "Type of numbers",
+    "generator": "Random numbers by",
+    "n_rows": "Rows",
+    "n_variants": "Variants",
+    "n_samples": "Samples",
+    "n_populations": "Populations",
+    "n_power_iter": "Power iterations",
+    "compute": "Make again each pass",
+    "persist": "Hold in memory first",
+    "tolerance": "Check fails above",
+    "missing_rate": "Missing share",
+    "ld_window": "Thin out within",
+    "ld_r2": "Thin out above r²",
+    "anon": "Without keys",
+    "endpoint_url": "Server of the URL",
+    "to_endpoint_url": "Server to write to",
+    "raw": "As stored",
+    "fst": "F_ST",
+}
+"""What a form calls a parameter whose name is no word."""
+
 T = TypeVar("T")
 Layout = Literal["square", "tall", "wide"]
 
@@ -28,6 +58,8 @@ class Words:
     description: str
     unit: str | None = None
     examples: tuple[Any, ...] = ()
+    only: str | None = None
+    """Where it does something: 'method=dask', 'path' (where one is given), '!path' (where none is)."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +176,7 @@ Accuracy = Annotated[
         description="How far a singular value may be off: passes are made until bounds on the error say so, and a "
         "certificate tells how far they came. Of method=workbench only.",
         unit="relative",
+        only="method=workbench",
     ),
 ]
 
@@ -154,6 +187,7 @@ Iterations = Annotated[
         allowed="a whole number from 0 to 50",
         description="Power iterations: each goes through the array twice more and brings the values closer to the true "
         "ones. Of method=dask only; the other has tol.",
+        only="method=dask",
     ),
 ]
 
@@ -163,6 +197,7 @@ Iterator = Annotated[
         allowed="QR or power",
         description="How to iterate. QR makes the vectors orthogonal again after each product; power is quicker and "
         "goes wrong where the singular values fall fast. Of method=dask only.",
+        only="method=dask",
     ),
 ]
 
@@ -174,6 +209,7 @@ Tolerance = Annotated[
         description="The check fails when a singular value may be off by more than this part of itself. Of method=dask "
         "only; the other has tol.",
         unit="relative",
+        only="method=dask",
     ),
 ]
 
@@ -219,6 +255,7 @@ ArrayName = Annotated[
         allowed="the name of an array in the file",
         description="Which array, where the file holds several.",
         examples=("x", "group/dataset"),
+        only="path",
     ),
 ]
 
@@ -233,7 +270,11 @@ Raw = Annotated[
 
 Anonymous = Annotated[
     bool,
-    Words(allowed="true or false", description="Read a URL of s3, gs or abfs without keys, as public data allow."),
+    Words(
+        allowed="true or false",
+        description="Read a URL of s3, gs or abfs without keys, as public data allow.",
+        only="path",
+    ),
 ]
 
 Endpoint = Annotated[
@@ -243,6 +284,7 @@ Endpoint = Annotated[
         allowed="the address of a server, such as https://minio.example.org:9000",
         description="Who serves an s3 or gs URL, where that isn't Amazon or Google.",
         examples=("https://minio.example.org:9000",),
+        only="path",
     ),
 ]
 
@@ -273,6 +315,7 @@ Labels = Annotated[
         allowed="the path of a text table with a header and a column of sample names",
         description="Table of further columns on the samples, such as their population, by which they are coloured.",
         examples=("populations.tsv",),
+        only="path",
     ),
 ]
 
@@ -281,6 +324,7 @@ Orientation = Annotated[
     Words(
         allowed="variants×samples or samples×variants",
         description="How an array of counts lies, where it doesn't say so itself.",
+        only="path",
     ),
 ]
 
@@ -289,6 +333,7 @@ MissingCode = Annotated[
     Words(
         allowed="a number, such as -1",
         description="Value that stands for 'not known' in an array of counts; those in common use are understood.",
+        only="path",
     ),
 ]
 

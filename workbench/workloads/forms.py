@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from workbench.workloads.fields import Resolved, Size, Sized, Words
+from workbench.workloads.fields import TITLES, Resolved, Size, Sized, Words
 from workbench.workloads.values import BadParameterError
 
 _TRUE = {"true", "yes", "on", "1"}
@@ -102,10 +102,10 @@ def from_text(value: Any, annotation: Any) -> Any:
 
 def _field(name: str, annotation: Any, default: Any) -> tuple[Any, FieldInfo]:
     words = next(mark for mark in _marks(annotation) if isinstance(mark, Words))
-    extra: dict[str, Any] = {"unit": words.unit} if words.unit else {}
+    extra: dict[str, Any] = {key: value for key, value in (("unit", words.unit), ("only", words.only)) if value}
     return annotation, Field(
         default,
-        title=name.replace("_", " ").capitalize(),
+        title=TITLES.get(name, name.replace("_", " ").capitalize()),
         description=words.description,
         examples=list(words.examples) or None,
         json_schema_extra=extra or None,

@@ -25,7 +25,9 @@ from workbench.workloads.fields import (
 Count = Annotated[
     int,
     Field(ge=1, le=10**9),
-    Words(allowed="a whole number, at least 1", description="How many are simulated where no path is given."),
+    Words(
+        allowed="a whole number, at least 1", description="How many are simulated where no path is given.", only="!path"
+    ),
 ]
 Drift = Annotated[
     float,
@@ -33,12 +35,17 @@ Drift = Annotated[
     Words(
         allowed="a number between 0 and 1, such as 0.1",
         description="F_ST of simulated populations: how far they have drifted apart. 0.1 is that between continents.",
+        only="!path",
     ),
 ]
 Share = Annotated[
     float,
     Field(ge=0, lt=1, allow_inf_nan=False),
-    Words(allowed="a number from 0 to below 1", description="Share of simulated genotypes that are not known."),
+    Words(
+        allowed="a number from 0 to below 1",
+        description="Share of simulated genotypes that are not known.",
+        only="!path",
+    ),
 ]
 Window = Annotated[
     int,
@@ -56,6 +63,7 @@ Linkage = Annotated[
     Words(
         allowed="a number between 0 and 1, such as 0.2",
         description="r² above which two variants are linked. Of ld_window only.",
+        only="ld_window",
     ),
 ]
 Autosomes = Annotated[

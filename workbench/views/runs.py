@@ -1,22 +1,19 @@
-"""The fragments of the sidebar: from the state, the session and the machine to HTML."""
+"""Runs: what is computed now and what was, with its answer and whether the answer checks out."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from workbench.figures import markup
 from workbench.figures.diagnosis import diagnosis_html
-from workbench.figures.gpus import Choice, cluster_gpu_list, gpu_list, gpu_names
 from workbench.figures.markup import (
     ago,
     duration,
     facts,
-    faint,
     folded,
     icon_button,
     joined,
@@ -28,153 +25,20 @@ from workbench.figures.markup import (
     values_html,
     whole_duration,
 )
-from workbench.hardware.sampling import NO_DRIVER
 from workbench.runs.forecasting.forecast import span
 from workbench.runs.forecasting.machines import cost_text
 from workbench.runs.store import SIMULATED, Energy, Progress
-from workbench.threads import in_thread
 from workbench.views import run_pages
 from workbench.views.answers import API, LATEST_RUNS, run_answer
+from workbench.views.parts import confirmed, live
 
 if TYPE_CHECKING:
-    from workbench.hardware import Inventory, NetworkCard
-    from workbench.hardware.gauges import Gauge
     from workbench.views.page import Sight
 
 _ACTIVE = ("starting", "running")
 
 _LONGEST_PART = 200
 """Characters of one part of a result in a tooltip: the scatter plot of a PCA has thousands of points."""
-
-
-def hardware(sight: Sight, _: str) -> str:
-    """What this machine has, in a few lines."""
-    inventory, missing = sight.machine.inventory(), sight.machine.inventory().missing
-    pairs = {"CPU": _cores(inventory), "Memory": _memory(inventory)}
-    budget = sight.state.get("budget")
-    if budget and budget["promised"]:
-        most = budget["limit"] - budget["reserve"]
-        text = f"{size(budget['promised'])} of {size(most)}"
-        pairs["Promised"] = meter("Memory promised to clusters", budget["promised"], most, text, memory=True)
-    why = missing.get("gpus")
-    no_names = tag("span", "none" if why in (None, NO_DRIVER) else "unknown", class_="wb-Muted", title=why)
-    pairs["GPU"] = _gpu_names(inventory) or no_names
-    shown = inventory.cuda.visible_devices
-    if inventory.gpus and shown is not None:
-        pairs["Visible"] = escape(f"CUDA_VISIBLE_DEVICES={shown}")
-    if inventory.network:
-        pairs["Network"] = "<br>".join(_card(card) for card in inventory.network)
-    about = facts(pairs, data_workbench="inventory")
-    from workbench.figures.topology import has_ways, topology_html
-
-    if inventory.topology is None or not has_ways(inventory.topology):
-        return about
-
-    return about + folded("What lies between the GPUs", topology_html(inventory.topology), data_workbench="topology")
-
-
-def _cores(inventory: Inventory) -> str:
-    cpu = inventory.cpu
-    cores = f"{cpu.usable} core{'s' if cpu.usable != 1 else ''}"
-    of = f" of {cpu.threads}" if cpu.threads not in (None, cpu.usable) else ""
-    return escape(cores + of) + (faint(f" · {cpu.model}") if cpu.model else "")
-
-
-def _memory(inventory: Inventory) -> str:
-    memory = inventory.memory
-    limit = memory.cgroup_limit is not None and memory.cgroup_limit < memory.total
-    return (
-        size(memory.limit)
-        + (faint(" (limit of this container)") if limit else "")
-        + (faint(f" · {size(memory.available)} free") if memory.available is not None else "")
-    )
-
-
-def _gpu_names(inventory: Inventory) -> str:
-    if not inventory.gpus:
-        return ""
-    cuda = inventory.cuda
-    about = joined((cuda.driver_version and f"driver {cuda.driver_version}", cuda.version and f"CUDA {cuda.version}"))
-    return escape(gpu_names(inventory)) + (faint(f" · {about}") if about else "")
-
-
-def _card(card: NetworkCard) -> str:
-    names = card.name if card.label == card.name else f"{card.label} ({card.name})"
-    rate = None if card.rate is None else f"{card.rate:g} Gbit/s"
-    about = joined((rate, card.link_layer, card.state))
-    return escape(names) + (faint(f" · {about}") if about else "")
-
-
-def gpus(sight: Sight, profile: str) -> str:
-    """Bars of each GPU of this machine; on a profile with GPUs, boxes to choose them by."""
-    inventory = sight.machine.inventory()
-    if not inventory.gpus:
-        return ""
-    gauges = sight.machine.gauges()
-    return gpu_list(
-        inventory,
-        gauges,
-        place="machine",
-        choice=_choice(profile, inventory),
-    )
-
-
-def _choice(profile: str, inventory: Inventory) -> Choice | None:
-    from workbench.clusters.devices import proposed
-    from workbench.clusters.plan import has_gpus
-
-    if not has_gpus(profile, inventory):
-        return None
-    return Choice(one=profile == "gpu", proposed=proposed(profile, inventory))
-
-
-async def cluster(sight: Sight, name: str) -> str:
-    """Bars of the GPUs that the workers of a cluster have, as these tell."""
-    record = _record(sight, name)
-    devices = record["spec"]["devices"] if record else ()
-    if record is None or not devices:
-        return ""
-    heard = await sight.heard(name)
-    bars = await in_thread(
-        cluster_gpu_list, devices, heard.samples, partial(_here, sight), place=name, silence=heard.silence
-    )
-    return paragraph(record["warning"] or "", "wb-Problem", data_workbench="cluster-warning") + bars
-
-
-def _here(sight: Sight) -> tuple[Inventory, Mapping[str, Gauge]]:
-    return sight.machine.inventory(), sight.machine.gauges()
-
-
-def code(sight: Sight, name: str) -> str:
-    """How to connect to a cluster, and the same cluster without this package."""
-    record = _record(sight, name)
-    if record is None:
-        return ""
-    return (
-        paragraph("To connect a notebook or script to it:")
-        + markup.code(record["cell"], "connect-code")
-        + paragraph("The same cluster without this package:")
-        + markup.code(record["code"], "cluster-code")
-    )
-
-
-def _record(sight: Sight, name: str) -> dict[str, Any] | None:
-    return next((each for each in sight.state.get("clusters", ()) if each["name"] == name), None)
-
-
-def log_tail(sight: Sight, name: str) -> str:
-    """The last lines that a cluster wrote which failed."""
-    record = _record(sight, name) or {}
-    return markup.code("\n".join(record.get("log_tail", ())) or "Nothing was logged.", "log")
-
-
-async def logs(sight: Sight, name: str) -> str:
-    """What host, scheduler and workers wrote, each below its name."""
-    found = await sight.session.logs(name)
-    return "".join(
-        folded(who, markup.code(text or "Nothing was logged.", "log"), open=place == 0)
-        for place, (who, text) in enumerate(found.items())
-    )
 
 
 def pace_of_runs(sight: Sight) -> float:
@@ -231,7 +95,7 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         _unfolding("Where the time went", "where", f"run-where:{run['id']}") if run.get("diagnosis") else "",
         _unfolding("Details", "details", f"run-details:{run['id']}:{before or ''}") if _details(run, before) else "",
         paragraph(run["error"] or "", "wb-Problem", data_workbench="run-error"),
-        _foot(run, live=active and run["cluster"] in there, given=given),
+        _foot(run, going=active and run["cluster"] in there, given=given),
         id=f"wb-run-{run['id']}",
         class_=f"wb-Run wb-mod-{run['status']}",
         aria_label=f"Run of {title}, {run['status']}",
@@ -280,7 +144,7 @@ def _cut(value: object) -> object:
 
 def _unfolding(title: str, hook: str, name: str) -> str:
     """A fold that asks for what is in it when it is opened."""
-    return folded(title, tag("wb-live", name=name), id=f"wb-{name.replace(':', '-')}", data_workbench=hook)
+    return folded(title, live(name), id=f"wb-{name.replace(':', '-')}", data_workbench=hook)
 
 
 def run_where(sight: Sight, run_id: str) -> str:
@@ -356,7 +220,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _foot(run: dict[str, Any], *, live: bool, given: str) -> str:
+def _foot(run: dict[str, Any], *, going: bool, given: str) -> str:
     active = run["status"] in _ACTIVE
     ended = run["stopped"] or run["created"]
     past = None if active or not ended else ago(ended, time.time())
@@ -364,12 +228,12 @@ def _foot(run: dict[str, Any], *, live: bool, given: str) -> str:
         "div",
         tag("span", escape(joined((run["cluster"], _origin(run)))), class_="wb-Muted", title=given or None),
         tag("span", escape(past), class_="wb-Muted") if past else "",
-        tag("span", *_buttons(run, live=live), class_="wb-Icons"),
+        tag("span", *_buttons(run, going=going), class_="wb-Icons"),
         class_="wb-Run-foot",
     ) + tag(
         "details",
         tag("summary", class_="wb-hidden"),
-        tag("wb-live", name=f"run-log:{run['id']}"),
+        live(f"run-log:{run['id']}"),
         id=f"wb-log-{run['id']}",
     )
 
@@ -378,14 +242,14 @@ def _origin(run: dict[str, Any]) -> str | None:
     return f"imported from {run['imported']['machine']}" if run.get("imported") else None
 
 
-def _buttons(run: dict[str, Any], *, live: bool) -> Iterator[str]:
+def _buttons(run: dict[str, Any], *, going: bool) -> Iterator[str]:
     path = f"runs/{run['id']}"
     if run["status"] in _ACTIVE:
         yield icon_button("close", "Cancel", data_request=f"POST {path}/cancel", data_workbench="cancel-run")
-    watched = {"cluster": run["cluster"]} if live else {"run": run["id"]}
+    watched = {"cluster": run["cluster"]} if going else {"run": run["id"]}
     yield icon_button(
         "watch",
-        f"Watch {run['cluster']}" if live else "Watch what was recorded",
+        f"Watch {run['cluster']}" if going else "Watch what was recorded",
         data_command="dask-workbench:watch",
         data_args=json.dumps(watched),
         data_workbench="watch-run",
@@ -396,23 +260,9 @@ def _buttons(run: dict[str, Any], *, live: bool) -> Iterator[str]:
         )
     yield icon_button("list", "Log", data_unfold=f"wb-log-{run['id']}", data_workbench="run-log-button")
     if run["status"] not in _ACTIVE:
-        yield confirmed("delete", "Delete this run", "Delete?", f"DELETE {path}", "delete-run")
-
-
-def confirmed(icon: str, label: str, question: str, request: str, hook: str) -> str:
-    """Button for what can't be undone: the first click asks, the second does it."""
-    return tag(
-        "details",
-        icon_button(icon, label, kind="summary", data_workbench=hook),
-        tag(
-            "button",
-            escape(question),
-            class_="wb-Button jp-mod-styled jp-mod-warn",
-            data_request=request,
-            data_workbench=f"{hook}-confirmed",
-        ),
-        class_="wb-Confirm",
-    )
+        yield confirmed(
+            "delete", "Delete this run", "Delete?", data_request=f"DELETE {path}", data_workbench="delete-run"
+        )
 
 
 def run_log(sight: Sight, run_id: str) -> str:

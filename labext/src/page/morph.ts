@@ -1,0 +1,47 @@
+/** Attributes that a person has changed by a click, and that Python knows nothing of. */
+const OURS = new Set(['open', 'data-asking', 'aria-busy']);
+
+/** Make the children of a node what those of another are, and leave alone what is the same: focus, folds, typed text. */
+export function morph(here: Element, next: Element | DocumentFragment): void {
+  const children = [...next.childNodes];
+  children.forEach((child, i) => {
+    const id = (child as Element).id;
+    const place = here.childNodes[i];
+    const there = (id && here.children.namedItem(id)) || place;
+    if (there?.nodeName !== child.nodeName || ((there as Element).id || '') !== (id || '')) {
+      here.insertBefore(child, place ?? null);
+      return;
+    }
+    if (there !== place) {
+      here.insertBefore(there, place);
+    }
+    if (child instanceof Element) {
+      // Python knows that this page has it.
+      if (!child.hasAttribute('data-same')) {
+        become(there as Element, child);
+      }
+    } else if (there.nodeValue !== child.nodeValue) {
+      there.nodeValue = child.nodeValue;
+    }
+  });
+  while (here.childNodes.length > children.length) {
+    here.lastChild!.remove();
+  }
+}
+
+function become(here: Element, next: Element): void {
+  for (const { name } of [...here.attributes]) {
+    if (!OURS.has(name) && !next.hasAttribute(name)) {
+      here.removeAttribute(name);
+    }
+  }
+  for (const { name, value } of next.attributes) {
+    if (here.getAttribute(name) !== value && !OURS.has(name)) {
+      here.setAttribute(name, value);
+    }
+  }
+  // What is in a view of its own, or in a notice, is not this view's.
+  if (!next.hasAttribute('data-live') && !next.hasAttribute('data-notice')) {
+    morph(here, next);
+  }
+}

@@ -1,0 +1,385 @@
+/**
+ * Views that Python makes as HTML, shown and kept up to date: in Lab's sidebar and tabs, in notebooks, without Lab.
+ *
+ * A view stands where an element has `data-live="name"`, and is asked for while it can be seen: not while what it is
+ * in is folded or hidden. What a person does in it is said by attributes, so that a new view needs no code here:
+ *
+ * name                      of an input: what is chosen or typed goes to Python under it, and the views follow.
+ *                           data-default is what stands there when nothing is chosen; data-list: one value of several;
+ *                           data-alone: other choices whose names begin with this are taken back
+ * data-choose='{}'          a click chooses these (null takes a choice back)
+ * data-request='POST x'     a click asks for this; data-body is what it sends, and data-take names choices that it
+ *                           sends with it (all that begin with a name that ends with a dot). data-then is chosen when
+ *                           it was granted. What went wrong stands in the element whose data-notice it ends with
+ * data-requests='[]'        several such
+ * data-confirm='Stop?'      the first click asks, the second does it
+ * data-command, data-args   something that the place of this page does, such as a tab of Lab
+ * data-page                 a page of the server, in a new tab of the browser
+ * data-fold                 id of what a click opens and closes
+ * data-copy                 copies the text that follows
+ * data-show                 name of the view that takes the place of this one
+ * data-enter                hook of the button that the Enter key presses
+ */
+import { morph } from './morph';
+
+export type Choices = Record<string, unknown>;
+
+/** What a page needs of the place where it is. */
+export interface IChannel {
+  /** To Python: `watch`, `unwatch`, `choose`; see workbench/views/screen.py. */
+  send(message: object): void;
+  /** Do what REST calls `verb path`; rejects with an error whose message is for the person. */
+  request(verb: string, path: string, body: object): Promise<unknown>;
+  /** Do something that Python can't, such as a tab of Lab. */
+  command(name: string, args: object): void;
+  /** Open a page of the server in a new tab of the browser. */
+  open(path: string): void;
+  copy(text: string): void;
+}
+
+/** Milliseconds after a key before Python hears of it: fast typing travels together. */
+const PAUSE = 20;
+
+let views = 0;
+
+/** A place where one view is, with the views in it. */
+interface ILive {
+  id: string;
+  name: string;
+  watched: boolean;
+}
+
+export class Page {
+  /** What was chosen and typed here. */
+  readonly choices: Choices = {};
+  /** Called when something was folded or unfolded, so that it can be remembered. */
+  onFold: (folded: string[]) => void = () => undefined;
+
+  constructor(
+    readonly node: HTMLElement,
+    private _channel: IChannel,
+    folded: string[] = []
+  ) {
+    folded.forEach(id => this._folds.set(id, false));
+    node.addEventListener('click', event => this._clicked(event));
+    node.addEventListener('input', event => this._typed(event));
+    node.addEventListener('change', event => this._typed(event));
+    node.addEventListener('keydown', event => this._pressed(event));
+    node.addEventListener('focusout', event => this._left(event));
+    this._seen = new IntersectionObserver(entries => entries.forEach(each => this._moved(each)), {
+      // Scrolled out of sight is shown, or what is searched for on the page would be missing.
+      root: node.closest('.wb-Sidebar'),
+      rootMargin: '99999px'
+    });
+    document.addEventListener('visibilitychange', this._lookAtAll);
+    this._settle();
+  }
+
+  dispose(): void {
+    this._seen.disconnect();
+    document.removeEventListener('visibilitychange', this._lookAtAll);
+    this._lives.forEach((_, place) => this._forget(place));
+  }
+
+  /** Take in what Python says of a view; whether it was of one that is here. */
+  receive(message: { type: string; watch?: string; html?: string; message?: string }): boolean {
+    for (const [place, live] of this._lives) {
+      if (live.id === message.watch) {
+        const next = document.createElement('template');
+        if (message.type === 'patches') {
+          next.innerHTML = message.html ?? '';
+        } else {
+          next.content.append(message.message ?? '');
+        }
+        morph(place, next.content);
+        this._settle();
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Choose things, and have the views follow. */
+  choose(changes: Choices): void {
+    for (const [name, value] of Object.entries(changes)) {
+      if (value === null) {
+        delete this.choices[name];
+      } else {
+        this.choices[name] = value;
+      }
+    }
+    this._settle();
+    this._say(changes);
+  }
+
+  /** Unfold the element of this id and show its beginning. */
+  reveal(id: string): void {
+    this._fold(id, true);
+    window.requestAnimationFrame(() => this._find(id)?.parentElement?.scrollIntoView({ block: 'start' }));
+  }
+
+  private _say(changes: Choices): void {
+    Object.assign(this._unsaid, changes);
+    window.clearTimeout(this._saying);
+    this._saying = window.setTimeout(() => {
+      this._channel.send({ type: 'choose', choices: this._unsaid });
+      this._unsaid = {};
+    }, PAUSE);
+  }
+
+  // -- places of views
+
+  /** After anything has changed: watch new places, leave those that are gone, and put back what only this page knows. */
+  private _settle(): void {
+    const places = new Set(this.node.querySelectorAll<HTMLElement>('[data-live]'));
+    if (this.node.dataset['live']) {
+      places.add(this.node);
+    }
+    this._lives.forEach((live, place) => {
+      if (!places.has(place) || place.dataset['live'] !== live.name) {
+        this._forget(place);
+      }
+    });
+    places.forEach(place => {
+      if (!this._lives.has(place)) {
+        this._lives.set(place, { id: `view-${++views}`, name: place.dataset['live']!, watched: false });
+        this._seen.observe(place);
+      }
+    });
+    this._folds.forEach((open, id) => this._show(id, open));
+    this.node.querySelectorAll<HTMLButtonElement>('[data-request]').forEach(each => {
+      each.setAttribute('aria-busy', String(this._busy.has(each.dataset['request']!)));
+    });
+    this.node.querySelectorAll<HTMLElement>('[data-notice]').forEach(each => this._notify(each));
+    this.node.querySelectorAll<HTMLInputElement>('[name]').forEach(each => this._fill(each));
+  }
+
+  private _forget(place: HTMLElement): void {
+    const live = this._lives.get(place)!;
+    this._seen.unobserve(place);
+    this._lives.delete(place);
+    if (live.watched) {
+      this._channel.send({ type: 'unwatch', watch: live.id });
+    }
+  }
+
+  private _moved(entry: IntersectionObserverEntry): void {
+    const place = entry.target as HTMLElement;
+    if (entry.isIntersecting) {
+      this._visible.add(place);
+    } else {
+      this._visible.delete(place);
+    }
+    this._look(place);
+  }
+
+  private readonly _lookAtAll = (): void => this._lives.forEach((_, place) => this._look(place));
+
+  private _look(place: HTMLElement): void {
+    const live = this._lives.get(place);
+    const watched = this._visible.has(place) && !document.hidden;
+    if (live && watched !== live.watched) {
+      live.watched = watched;
+      if (watched) {
+        this._watch(live);
+      } else {
+        this._channel.send({ type: 'unwatch', watch: live.id });
+      }
+    }
+  }
+
+  private _watch({ id, name }: ILive): void {
+    this._channel.send({ type: 'watch', watch: id, fragment: name });
+  }
+
+  // -- what a person does
+
+  private _clicked(event: Event): void {
+    const button = (event.target as Element).closest<HTMLElement>('button, summary, [data-page]');
+    if (!button || button.getAttribute('aria-busy') === 'true' || button.getAttribute('aria-disabled') === 'true') {
+      return;
+    }
+    const { confirm, choose, request, requests, command, args, page, fold, copy, show } = button.dataset;
+    if (confirm && button.dataset['asking'] === undefined) {
+      button.dataset['asking'] = '';
+      return;
+    }
+    delete button.dataset['asking'];
+    if (choose) {
+      this.choose(JSON.parse(choose) as Choices);
+    }
+    if (request) {
+      void this._ask(button, request);
+    }
+    (JSON.parse(requests ?? '[]') as string[]).forEach(each => void this._ask(button, each));
+    if (command) {
+      this._channel.command(command, JSON.parse(args ?? '{}') as object);
+    }
+    if (page) {
+      this._channel.open(page);
+    }
+    if (fold) {
+      this._fold(fold, !this._isOpen(fold));
+    }
+    if (show) {
+      button.closest<HTMLElement>('[data-live]')!.dataset['live'] = show;
+      this._settle();
+    }
+    if (copy !== undefined) {
+      this._channel.copy(button.nextElementSibling?.textContent ?? '');
+    }
+  }
+
+  private async _ask(button: HTMLElement, request: string): Promise<void> {
+    const { body, take, then } = button.dataset;
+    const [verb, path] = request.split(' ');
+    const asked = JSON.parse(body ?? '{}') as Record<string, unknown>;
+    Object.entries(JSON.parse(take ?? '{}') as Record<string, string>).forEach(([field, name]) => {
+      const taken = name.endsWith('.') ? { ...(asked[field] as object), ...this._below(name) } : this.choices[name];
+      if (taken !== undefined && taken !== '') {
+        asked[field] = taken;
+      }
+    });
+    this._busy.add(request);
+    this._problems.delete(request);
+    this._settle();
+    try {
+      const answer = await this._channel.request(verb, path, asked);
+      const { sentence } = (answer ?? {}) as { sentence?: string };
+      if (sentence) {
+        this._problems.set(request, [sentence, true]);
+      }
+      if (then) {
+        this.choose(JSON.parse(then) as Choices);
+      }
+    } catch (error) {
+      this._problems.set(request, [(error as Error).message, false]);
+    }
+    this._busy.delete(request);
+    this._settle();
+  }
+
+  /** Choices whose names begin with `prefix`, by the rest of the name. */
+  private _below(prefix: string): Choices {
+    const found = Object.entries(this.choices).filter(([name]) => name.startsWith(prefix));
+    return Object.fromEntries(found.map(([name, value]) => [name.slice(prefix.length), value]));
+  }
+
+  private _typed(event: Event): void {
+    const input = event.target as HTMLInputElement;
+    const { name, dataset } = input;
+    if (!name) {
+      return;
+    }
+    this._problems.clear();
+    let value: unknown = input.value;
+    if (dataset['list'] !== undefined) {
+      const boxes = [...this.node.querySelectorAll<HTMLInputElement>(`[name="${CSS.escape(name)}"]:checked`)];
+      value = boxes.map(each => each.value).join() || null;
+    } else if (input.type === 'checkbox') {
+      value = input.checked;
+    } else if (input.type === 'number') {
+      value = Number.isFinite(input.valueAsNumber) ? Math.max(0, Math.round(input.valueAsNumber)) : null;
+    } else if (input.value === '' || (input.tagName === 'SELECT' && input.value === dataset['default'])) {
+      value = null;
+    }
+    const others = dataset['alone'] ? Object.keys(this._below(dataset['alone'])) : [];
+    this.choose({ ...Object.fromEntries(others.map(each => [dataset['alone'] + each, null])), [name]: value });
+  }
+
+  private _pressed(event: KeyboardEvent): void {
+    const target = event.target as HTMLElement;
+    const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
+    const group = target.closest('[role=radiogroup], [role=toolbar]');
+    const input = target as HTMLInputElement;
+    if (event.key === 'Enter' && target.dataset['enter']) {
+      this.node.querySelector<HTMLElement>(`[data-workbench="${target.dataset['enter']}"]`)?.click();
+    } else if (event.key === 'Escape' && target.dataset['asking'] !== undefined) {
+      delete target.dataset['asking'];
+    } else if (step && group && target.tagName === 'BUTTON') {
+      const stops = [...group.querySelectorAll<HTMLElement>('button:not(:disabled)')];
+      const next = stops[(stops.indexOf(target) + step + stops.length) % stops.length];
+      event.preventDefault();
+      next.focus();
+      if (group.getAttribute('role') === 'radiogroup') {
+        next.click();
+      }
+    } else if (step && input.dataset['step'] !== undefined && event.key.match(/Up|Down/)) {
+      const from = Number(input.value);
+      if (Number.isFinite(from)) {
+        event.preventDefault();
+        input.value = String(Math.max(Number(input.dataset['minimum'] ?? -Infinity), from - step));
+        this.choose({ [input.name]: input.value });
+      }
+    }
+  }
+
+  private _left(event: FocusEvent): void {
+    const left = event.target as HTMLInputElement;
+    delete left.dataset['asking'];
+    if (left.name) {
+      window.setTimeout(() => this._fill(left));
+    }
+  }
+
+  // -- what only this page knows
+
+  /** Show in a field what was chosen, or what it comes to; never while somebody types in it. */
+  private _fill(field: HTMLInputElement): void {
+    const chosen = this.choices[field.name];
+    if (field.dataset['list'] !== undefined) {
+      field.checked = chosen ? String(chosen).split(',').includes(field.value) : field.defaultChecked;
+    } else if (field.type === 'checkbox') {
+      field.checked = (chosen as boolean | undefined) ?? field.defaultChecked;
+    } else if (field !== (field.getRootNode() as Document).activeElement || field.tagName === 'SELECT') {
+      const shown = String(chosen ?? field.defaultValue);
+      if (field.tagName === 'SELECT') {
+        const options = [...(field as unknown as HTMLSelectElement).options];
+        const option = options.find(each => each.value === chosen) ?? options.find(each => each.defaultSelected);
+        field.value = option?.value ?? field.value;
+      } else if (field.value !== shown) {
+        field.value = shown;
+      }
+    }
+  }
+
+  private _notify(place: HTMLElement): void {
+    const found = [...this._problems].find(([request]) => request.endsWith(place.dataset['notice']!));
+    const [text, isFine] = found?.[1] ?? ['', false];
+    place.classList.toggle('wb-mod-fine', isFine);
+    if (place.textContent !== text) {
+      place.textContent = text;
+    }
+  }
+
+  private _fold(id: string, open: boolean): void {
+    this._folds.set(id, open);
+    this._show(id, open);
+    this.onFold([...this._folds].filter(([, isOpen]) => !isOpen).map(([each]) => each));
+    this._settle();
+  }
+
+  private _isOpen(id: string): boolean {
+    return this._folds.get(id) ?? !this._find(id)?.hidden;
+  }
+
+  private _show(id: string, open: boolean): void {
+    this._find(id)?.toggleAttribute('hidden', !open);
+    this.node.querySelectorAll(`[data-fold="${CSS.escape(id)}"]`).forEach(each => {
+      each.setAttribute('aria-expanded', String(open));
+    });
+  }
+
+  private _find(id: string): HTMLElement | null {
+    return this.node.querySelector<HTMLElement>(`#${CSS.escape(id)}`);
+  }
+
+  private readonly _busy = new Set<string>();
+  private readonly _folds = new Map<string, boolean>();
+  private readonly _lives = new Map<HTMLElement, ILive>();
+  private readonly _problems = new Map<string, [string, boolean]>();
+  private readonly _seen: IntersectionObserver;
+  private _saying = 0;
+  private _unsaid: Choices = {};
+  private readonly _visible = new Set<HTMLElement>();
+}

@@ -1,0 +1,339 @@
+"""Clusters: how far each is, what it uses, and what can be done with it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from functools import partial
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from workbench.figures import markup
+from workbench.figures.gpus import cluster_gpu_list
+from workbench.figures.markup import folded, icon_button, meter, paragraph, size, tag, whole_duration
+from workbench.threads import in_thread
+from workbench.views.answers import API
+from workbench.views.forms import given
+from workbench.views.parts import button, confirmed, fold, link, live, notice, section
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from workbench.hardware import Inventory
+    from workbench.hardware.gauges import Gauge
+    from workbench.views.page import Sight
+
+_NEAR = 600
+"""Seconds before the end of a lease from which it is shown."""
+
+_FAILED = ("failed", "lost")
+
+
+def pace(sight: Sight) -> float:
+    """Seconds after which a clock among the clusters has moved."""
+    near = any((each["expires_at"] or 1e18) - time.time() < _NEAR for each in sight.state.get("clusters", ()))
+    return 1.0 if near else 30.0
+
+
+def clusters(sight: Sight, _: str) -> str:
+    """The section of clusters, the newest first."""
+    found = sorted(sight.state.get("clusters", ()), key=lambda each: -each["created"])
+    failed = [each["name"] for each in found if each["status"] in _FAILED]
+    actions = ""
+    if len(failed) > 1:
+        actions += link("Dismiss failed", data_requests=_dismissals(failed), data_workbench="dismiss-failed")
+    if len(found) > 1:
+        question = f"Stop all {len(found)}?"
+        actions += confirmed(
+            "stop", "Stop everything", question, data_request="DELETE clusters", data_workbench="stop-all"
+        )
+    note = tag("span", str(len(found)), class_="wb-Section-note") if found else ""
+    body = "".join(_cluster(sight, each) for each in found) or paragraph("None is running.")
+    return section("clusters", "Clusters", notice("DELETE clusters") + body, note=note, actions=actions)
+
+
+def _dismissals(names: list[str]) -> str:
+    return json.dumps([f"DELETE clusters/{name}" for name in names])
+
+
+def _cluster(sight: Sight, cluster: dict[str, Any]) -> str:
+    name, status = cluster["name"], cluster["status"]
+    parts = {"starting": _starting, "ready": _ready, "failed": _failed, "lost": _failed}
+    make = parts.get(status, lambda _sight, each: paragraph(each["message"] or ""))
+    return tag(
+        "article",
+        tag(
+            "header",
+            tag("span", class_="wb-Dot", aria_hidden="true"),
+            tag("strong", escape(name), class_="wb-Card-title"),
+            tag("span", escape(stage(cluster)), class_="wb-Muted", data_workbench="stage"),
+            _stop(sight, cluster) if status in ("starting", "ready") else "",
+            class_="wb-Card-header",
+        ),
+        make(sight, cluster),
+        notice(f" clusters/{name}"),
+        id=f"wb-cluster-{name}",
+        class_=f"wb-Card wb-mod-{status}",
+        aria_label=f"Cluster {name}",
+        data_workbench=f"cluster-{name}",
+        data_status=status,
+    )
+
+
+def stage(cluster: Mapping[str, Any]) -> str:
+    """One or two words for how far a cluster is."""
+    there, expected = cluster["n_workers"], cluster["n_workers_expected"] or cluster["spec"]["n_workers"]
+    counted = f"workers {there} of {expected}"
+    if cluster["status"] == "starting":
+        return {"preparing": "preparing", "scheduler": "scheduler up", "workers": counted}.get(
+            cluster["stage"], "ready"
+        )
+    missing = there != cluster["n_workers_expected"] and not cluster["adaptive"]
+    return counted if cluster["status"] == "ready" and missing else str(cluster["status"])
+
+
+def _stop(sight: Sight, cluster: dict[str, Any]) -> str:
+    name, starting = cluster["name"], cluster["status"] == "starting"
+    runs = [
+        each
+        for each in sight.state.get("runs", ())
+        if each["cluster"] == name and each["status"] in ("starting", "running")
+    ]
+    question = f"Stop with {len(runs)} run{'s' if len(runs) != 1 else ''}?" if runs else None
+    label = f"Cancel the start of {name}" if starting else f"Stop {name}"
+    hook = "cancel-start" if starting else "stop"
+    icon = "close" if starting else "stop"
+    return confirmed(icon, label, question, data_request=f"DELETE clusters/{name}", data_workbench=hook)
+
+
+def _starting(_: Sight, cluster: dict[str, Any]) -> str:
+    expected = cluster["n_workers_expected"] or cluster["spec"]["n_workers"] or 1
+    reached = {"preparing": 0.1, "scheduler": 0.4, "workers": 0.5 + 0.5 * cluster["n_workers"] / expected}
+    return meter(f"Start of {cluster['name']}", reached.get(cluster["stage"], 1.0), 1, "")
+
+
+def _failed(_: Sight, cluster: dict[str, Any]) -> str:
+    name = cluster["name"]
+    log = folded("Last lines of the log", live(f"log-tail:{name}"), id=f"wb-tail-{name}")
+    dismiss = button("Dismiss", data_request=f"DELETE clusters/{name}", data_workbench="dismiss")
+    message = cluster["message"] or "It ended without saying why."
+    return paragraph(message, "wb-Problem", role="alert") + log + tag("div", dismiss, class_="wb-Row wb-mod-end")
+
+
+def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
+    name, spec = cluster["name"], cluster["spec"]
+    limit, used = cluster["n_workers"] * spec["memory_limit"], cluster["memory_used"]
+    bounds = f" ({cluster['adaptive'][0]}–{cluster['adaptive'][1]})" if cluster["adaptive"] else ""
+    words = f"{_count(cluster['n_workers'], 'worker')}{bounds} × {_count(spec['threads_per_worker'], 'thread')}"
+    left = (cluster["expires_at"] or 1e18) - time.time()
+    drawers = {"scale": _scale(sight, cluster), "logs": live(f"logs:{name}"), "code": live(f"code:{name}")}
+    return (
+        tag(
+            "div",
+            fold(
+                f"wb-scale-{name}",
+                escape(words),
+                aria_expanded="false",
+                title="Change the number of workers",
+                data_workbench="scale",
+            ),
+            _memory(name, used, limit),
+            class_="wb-Cluster-size",
+        )
+        + (live(f"cluster:{name}") if spec["devices"] else "")
+        + _notebooks(sight, cluster)
+        + (
+            paragraph(
+                f"Idle: ends itself in {whole_duration(left)}.", "wb-Lease", role="status", data_workbench="lease"
+            )
+            if left < _NEAR
+            else ""
+        )
+        + tag("div", *_buttons(name), class_="wb-Row")
+        + "".join(
+            tag("div", body, id=f"wb-{drawer}-{name}", class_="wb-Drawer", hidden=True)
+            for drawer, body in drawers.items()
+        )
+    )
+
+
+def _count(n: int, word: str) -> str:
+    return f"{n} {word}{'s' if n != 1 else ''}"
+
+
+def _memory(name: str, used: int | None, limit: int) -> str:
+    if used is None:
+        return markup.faint(size(limit))
+    return meter(f"Memory used by {name}", used, limit, f"{size(used)} of {size(limit)}", memory=True)
+
+
+def _notebooks(sight: Sight, cluster: dict[str, Any]) -> str:
+    """The notebooks of this page whose kernels are connected."""
+    on = [
+        link(
+            title,
+            title=f"{title} is on {cluster['name']}",
+            data_command="dask-workbench:notebook",
+            data_args=json.dumps({"kernel": kernel}),
+        )
+        for kernel, title in sight.choices.get("notebooks", {}).items()
+        if any(f"kernel-{kernel}" in client for client in cluster["clients"])
+    ]
+    label = f"Notebooks on {cluster['name']}"
+    return tag("div", *on, class_="wb-Row", aria_label=label, role="group", data_workbench="notebooks") if on else ""
+
+
+def _buttons(name: str) -> Iterator[str]:
+    args = json.dumps({"cluster": name})
+    yield button(
+        "Connect",
+        title="Add a cell to the notebook that connects it, and run the cell",
+        data_command="dask-workbench:connect",
+        data_args=args,
+        data_workbench="connect",
+    )
+    yield button(
+        "Watch",
+        title="Tasks, CPU and memory as they go",
+        data_command="dask-workbench:watch",
+        data_args=args,
+        data_workbench="watch",
+    )
+    icons = (
+        icon_button(
+            "launch",
+            "Dask’s own dashboard, in a new tab",
+            data_page=f"{API}/dashboard/{name}/status",
+            data_workbench="dashboard",
+        ),
+        icon_button(
+            "refresh",
+            "Restart the workers: their data are lost",
+            data_request=f"POST clusters/{name}/restart",
+            data_workbench="restart",
+        ),
+        icon_button("list", "Logs", data_fold=f"wb-logs-{name}", aria_expanded="false", data_workbench="logs"),
+        icon_button("code", "Code", data_fold=f"wb-code-{name}", aria_expanded="false", data_workbench="code"),
+    )
+    yield tag("span", *icons, class_="wb-Icons")
+
+
+def _scale(sight: Sight, cluster: dict[str, Any]) -> str:
+    name = cluster["name"]
+    prefix = f"scale.{name}."
+    chosen = given(sight.choices, prefix)
+    here = cluster["n_workers_expected"] or cluster["n_workers"]
+    adaptive = chosen.get("adaptive", cluster["adaptive"] is not None)
+    low, high = cluster["adaptive"] or (1, max(2, here))
+    n = int(chosen.get("n_workers") or here)
+    if adaptive:
+        body = {"minimum": low, "maximum": high}
+        fields = _number(prefix, "minimum", chosen.get("minimum", low), "fewest") + "–"
+        fields += _number(prefix, "maximum", chosen.get("maximum", high), "most")
+    else:
+        body = {"n_workers": here}
+        fields = (
+            _step("−", "One worker fewer", {f"{prefix}n_workers": n - 1}, n <= 1)
+            + _number(prefix, "n_workers", n, "workers")
+            + _step("+", "One worker more", {f"{prefix}n_workers": n + 1}, False)
+        )
+    take = {field: f"{prefix}{field}" for field in body}
+    check = tag("input", type="checkbox", name=f"{prefix}adaptive", checked=bool(adaptive), data_workbench="adaptive")
+    words = "The number of workers follows the load between two bounds"
+    return tag(
+        "div",
+        fields,
+        tag("label", check, "adaptive", class_="wb-Check", title=words),
+        button(
+            "Apply",
+            data_request=f"PATCH clusters/{name}",
+            data_body=json.dumps(body),
+            data_take=json.dumps(take),
+            data_then=json.dumps(
+                {f"{prefix}{field}": None for field in ("n_workers", "minimum", "maximum", "adaptive")}
+            ),
+            data_workbench="apply-scale",
+        ),
+        class_="wb-Row",
+        role="group",
+        aria_label=f"Workers of {name}",
+    )
+
+
+def _number(prefix: str, field: str, value: Any, label: str) -> str:
+    return tag(
+        "input",
+        type="number",
+        name=f"{prefix}{field}",
+        min=0 if field == "minimum" else 1,
+        value=value,
+        aria_label=label,
+        title=label,
+        class_="wb-Count jp-mod-styled",
+        data_workbench=field.replace("_", "-"),
+    )
+
+
+def _step(sign: str, label: str, choices: dict[str, Any], disabled: bool) -> str:
+    looks = "wb-Button wb-Step jp-mod-styled"
+    return tag(
+        "button",
+        sign,
+        type="button",
+        class_=looks,
+        title=label,
+        aria_label=label,
+        disabled=disabled,
+        data_choose=json.dumps(choices),
+    )
+
+
+async def gpus(sight: Sight, name: str) -> str:
+    """Bars of the GPUs that the workers of a cluster have, as these tell."""
+    record = record_of(sight, name)
+    devices = record["spec"]["devices"] if record else ()
+    if record is None or not devices:
+        return ""
+    heard = await sight.heard(name)
+    bars = await in_thread(
+        cluster_gpu_list, devices, heard.samples, partial(_here, sight), place=name, silence=heard.silence
+    )
+    return paragraph(record["warning"] or "", "wb-Problem", data_workbench="cluster-warning") + bars
+
+
+def _here(sight: Sight) -> tuple[Inventory, Mapping[str, Gauge]]:
+    return sight.machine.inventory(), sight.machine.gauges()
+
+
+def code(sight: Sight, name: str) -> str:
+    """How to connect to a cluster, and the same cluster without this package."""
+    record = record_of(sight, name)
+    if record is None:
+        return ""
+    return (
+        paragraph("To connect a notebook or script to it:")
+        + markup.code(record["cell"], "connect-code")
+        + paragraph("The same cluster without this package:")
+        + markup.code(record["code"], "cluster-code")
+    )
+
+
+def record_of(sight: Sight, name: str) -> dict[str, Any] | None:
+    """Return what is known of a cluster, None where there is none of this name."""
+    return next((each for each in sight.state.get("clusters", ()) if each["name"] == name), None)
+
+
+def log_tail(sight: Sight, name: str) -> str:
+    """The last lines that a cluster wrote which failed."""
+    record = record_of(sight, name) or {}
+    return markup.code("\n".join(record.get("log_tail", ())) or "Nothing was logged.", "log")
+
+
+async def logs(sight: Sight, name: str) -> str:
+    """What host, scheduler and workers wrote, each below its name."""
+    found = await sight.session.logs(name)
+    return "".join(
+        folded(who, markup.code(text or "Nothing was logged.", "log"), open=place == 0)
+        for place, (who, text) in enumerate(found.items())
+    )

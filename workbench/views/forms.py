@@ -1,0 +1,162 @@
+"""A form from a JSON Schema, as HTML. The server judges what is typed, and its sentence stands beside the field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+from workbench.figures.markup import tag
+from workbench.views.page import Choices
+
+FIRST = ("path", "to", "size", "n_variants", "n_samples", "n_rows", "k", "n_components", "tol", "memory", "n_workers")
+"""Fields that matter, of which a form shows the first few at once; the others are behind More."""
+
+_AT_ONCE = 3
+
+
+class Problem(NamedTuple):
+    """A sentence about what is wrong, and the field it belongs to."""
+
+    message: str
+    parameter: str | None = None
+
+
+class Form(NamedTuple):
+    """What a form shows.
+
+    Attributes
+    ----------
+    prefix
+        What the names of its choices begin with.
+    values
+        What was typed, by field; what a person left alone is absent.
+    defaults
+        What a field comes to that was left alone, where that isn't the schema's default.
+    options
+        Values and labels of fields whose schema doesn't know them.
+    """
+
+    schema: Mapping[str, Any]
+    prefix: str
+    values: Mapping[str, Any]
+    problem: Problem | None = None
+    defaults: Mapping[str, str] = {}
+    options: Mapping[str, Sequence[tuple[str, str]]] = {}
+
+    def html(self, fields: Iterable[str]) -> str:
+        """These fields, in a grid."""
+        return tag("div", *(self._field(name) for name in fields), class_="wb-Form")
+
+    def split(self, fields: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Which of the fields are shown at once, and which behind More; what is wrong is never hidden."""
+        wrong = self.problem.parameter if self.problem else None
+        required = self.schema.get("required", ())
+        first = [name for name in FIRST if name in fields][:_AT_ONCE]
+        first += [name for name in fields if name not in first and (name in required or name == wrong)]
+        return [name for name in fields if name in first], [name for name in fields if name not in first]
+
+    def elsewhere(self, fields: Sequence[str]) -> str | None:
+        """What is wrong that no field can say."""
+        problem = self.problem
+        return problem.message if problem and (problem.parameter or "") not in fields else None
+
+    def _field(self, name: str) -> str:
+        field = resolved(self.schema["properties"][name], self.schema)
+        id_ = f"wb-{self.prefix}{name}".replace(".", "-")
+        required = name in self.schema.get("required", ())
+        message = self.problem.message if self.problem and self.problem.parameter == name else None
+        # A field that waits to be filled in is not wrong yet.
+        wrong = message is not None and not (required and name not in self.values)
+        about = f"{name}: {' '.join(filter(None, (field.get('description'), bounds(field))))}"
+        title = field.get("title", name)
+        return tag(
+            "div",
+            tag("label", escape(title), " *" if required else "", for_=id_, title=about),
+            tag("span", self._control(name, field, id_, wrong), _unit(field), class_="wb-Field-control"),
+            tag(
+                "span",
+                escape(message or about),
+                id=f"{id_}-about",
+                class_="wb-Problem" if wrong else "wb-Field-hint" if message else "wb-hidden",
+                role="alert" if wrong else None,
+                data_workbench=f"field-{name}-problem" if wrong else None,
+            ),
+            class_=f"wb-Field{' wb-mod-wrong' if wrong else ''}",
+        )
+
+    def _control(self, name: str, field: Mapping[str, Any], id_: str, wrong: bool) -> str:
+        default = self.defaults.get(name, as_text(field.get("default")))
+        given = self.values.get(name)
+        value = default if given is None else as_text(given)
+        shared = {
+            "id": id_,
+            "name": f"{self.prefix}{name}",
+            "data_workbench": f"field-{name}",
+            "aria_describedby": f"{id_}-about",
+            "aria_invalid": "true" if wrong else None,
+        }
+        if field.get("type") == "boolean":
+            return tag("input", type="checkbox", checked=value.lower() == "true", **shared)
+        options = self.options.get(name) or [(as_text(each), as_text(each)) for each in field.get("enum", ())]
+        if options:
+            if default not in dict(options):
+                options = [(default, default or "automatic"), *options]
+            return select(options, value, data_default=default, **shared)
+        numeric = field.get("type") in ("integer", "number")
+        examples = field.get("examples") or ()
+        return tag(
+            "input",
+            type="text",
+            inputmode="decimal" if numeric else None,
+            spellcheck="false",
+            autocomplete="off",
+            placeholder=f"e.g. {as_text(examples[0])}" if examples and not default else None,
+            value=value,
+            data_default=default,
+            data_step=field.get("type") == "integer",
+            data_minimum=field.get("minimum"),
+            class_="jp-mod-styled",
+            **shared,
+        )
+
+
+def select(options: Iterable[tuple[str, str]], chosen: str, **attributes: Any) -> str:
+    """A list to choose from, of values and their labels."""
+    shown = (tag("option", escape(label), value=value, selected=value == chosen) for value, label in options)
+    return tag("select", *shown, class_="jp-mod-styled", **attributes)
+
+
+def given(choices: Choices, prefix: str) -> dict[str, Any]:
+    """What was chosen under names that begin with `prefix`, by the rest of the name."""
+    return {name.removeprefix(prefix): value for name, value in choices.items() if name.startswith(prefix)}
+
+
+def resolved(field: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the field with references followed and "or nothing" taken away."""
+    merged = {**schema.get("$defs", {}).get(field.get("$ref", "").removeprefix("#/$defs/"), {}), **field}
+    others = [resolved(each, schema) for each in merged.pop("anyOf", ()) if each.get("type") != "null"]
+    return {**others[0], **merged} if len(others) == 1 else merged
+
+
+def bounds(field: Mapping[str, Any]) -> str:
+    """'From 1 to 64.', '' where a field has no bounds."""
+    low, high = field.get("minimum", field.get("exclusiveMinimum")), field.get("maximum", field.get("exclusiveMaximum"))
+    if low is not None and high is not None:
+        return f"From {low:g} to {high:g}."
+    return f"At least {low:g}." if low is not None else f"At most {high:g}." if high is not None else ""
+
+
+def as_text(value: Any) -> str:
+    """Return a value as one would type it."""
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(as_text, value))
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _unit(field: Mapping[str, Any]) -> str:
+    shown = field.get("unit") if field.get("type") in ("integer", "number") else None
+    return tag("span", escape(shown), class_="wb-Field-unit") if shown else ""

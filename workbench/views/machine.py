@@ -1,0 +1,255 @@
+"""What this machine has, the ways to compute on it, what a choice comes to, and Start."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from workbench.errors import WorkbenchError
+from workbench.figures import markup
+from workbench.figures.gpus import Choice, gpu_list, gpu_names
+from workbench.figures.markup import facts, faint, folded, joined, paragraph, size, tag
+from workbench.hardware.sampling import NO_DRIVER
+from workbench.views.answers import hints
+from workbench.views.forms import Form, Problem, given
+from workbench.views.parts import button, folds, live, notice
+
+if TYPE_CHECKING:
+    from workbench.clusters.spec import ClusterSpec
+    from workbench.hardware import Inventory, NetworkCard, Profile
+    from workbench.views.page import Sight
+
+
+def hardware(sight: Sight, _: str) -> str:
+    """What this machine has, in two lines, and the rest below a fold."""
+    inventory, missing = sight.machine.inventory(), sight.machine.inventory().missing
+    why = missing.get("gpus")
+    none = "no GPU" if why in (None, NO_DRIVER) else "GPUs unknown"
+    cores, memory = inventory.cpu.usable, inventory.memory
+    words = (f"{cores} core{'s' if cores != 1 else ''}", size(memory.limit), gpu_names(inventory) or none)
+    budget = sight.state.get("budget")
+    free = f"{size(budget['left'])} free for clusters" if budget else ""
+    return (
+        tag("p", escape(joined(words)), title=why, data_workbench="inventory")
+        + paragraph(free, data_workbench="budget")
+        + folds(about_machine=("About this machine", _details(inventory)))
+    )
+
+
+def _details(inventory: Inventory) -> str:
+    cpu, memory, cuda = inventory.cpu, inventory.memory, inventory.cuda
+    of = f" of {cpu.threads}" if cpu.threads not in (None, cpu.usable) else ""
+    limit = memory.cgroup_limit is not None and memory.cgroup_limit < memory.total
+    pairs = {
+        "Cores": escape(f"{cpu.usable}{of}") + (faint(f" · {cpu.model}") if cpu.model else ""),
+        "Memory": size(memory.limit)
+        + (faint(" (limit of this container)") if limit else "")
+        + (faint(f" · {size(memory.available)} unused") if memory.available is not None else ""),
+    }
+    if inventory.gpus:
+        about = joined(
+            (cuda.driver_version and f"driver {cuda.driver_version}", cuda.version and f"CUDA {cuda.version}")
+        )
+        pairs["GPUs"] = escape(gpu_names(inventory)) + (faint(f" · {about}") if about else "")
+    elif inventory.missing.get("gpus"):
+        pairs["GPUs"] = escape(inventory.missing["gpus"])
+    if inventory.gpus and cuda.visible_devices is not None:
+        pairs["Visible"] = escape(f"CUDA_VISIBLE_DEVICES={cuda.visible_devices}")
+    if inventory.network:
+        pairs["Network"] = "<br>".join(_card(card) for card in inventory.network)
+    from workbench.figures.topology import has_ways, topology_html
+
+    if inventory.topology is None or not has_ways(inventory.topology):
+        return facts(pairs)
+    between = topology_html(inventory.topology)
+    return facts(pairs) + folded("What lies between the GPUs", between, data_workbench="topology")
+
+
+def _card(card: NetworkCard) -> str:
+    names = card.name if card.label == card.name else f"{card.label} ({card.name})"
+    rate = None if card.rate is None else f"{card.rate:g} Gbit/s"
+    about = joined((rate, card.link_layer, card.state))
+    return escape(names) + (faint(f" · {about}") if about else "")
+
+
+def gpus(sight: Sight, profile: str) -> str:
+    """Bars of each GPU of this machine; on a profile with GPUs, boxes to choose them by."""
+    inventory = sight.machine.inventory()
+    if not inventory.gpus:
+        return ""
+    return gpu_list(inventory, sight.machine.gauges(), place="machine", choice=_choice(profile, inventory))
+
+
+def _choice(profile: str, inventory: Inventory) -> Choice | None:
+    from workbench.clusters.devices import proposed
+    from workbench.clusters.plan import has_gpus
+
+    if not has_gpus(profile, inventory):
+        return None
+    return Choice(one=profile == "gpu", proposed=proposed(profile, inventory), name=f"plan.{profile}.devices")
+
+
+def start(sight: Sight, _: str) -> str:
+    """The ways to compute, the plan of the one that is chosen, and Start."""
+    inventory = sight.machine.inventory()
+    profiles = sight.session.profiles(inventory)
+    offered = [each for each in profiles if each.available]
+    more = [each for each in profiles if not each.available]
+    chosen = chosen_profile(sight, inventory)
+    return (
+        tag(
+            "div",
+            *(_way(each, chosen) for each in offered),
+            class_="wb-Ways",
+            role="radiogroup",
+            aria_label="Compute on",
+        )
+        + (live(f"gpus:{chosen}") if inventory.gpus else "")
+        + (_planner(sight, chosen, inventory, more) if chosen else "")
+    )
+
+
+def chosen_profile(sight: Sight, inventory: Inventory) -> str | None:
+    """Return the profile that the page chose, or the first that can be had."""
+    offered = [each.name for each in sight.session.profiles(inventory) if each.available]
+    chosen = sight.choices.get("profile")
+    return chosen if chosen in offered else next(iter(offered), None)
+
+
+def _way(profile: Profile, chosen: str | None) -> str:
+    is_chosen = profile.name == chosen
+    return tag(
+        "button",
+        escape(profile.title),
+        class_="wb-Way",
+        role="radio",
+        aria_checked="true" if is_chosen else "false",
+        tabindex=0 if is_chosen else -1,
+        title=profile.summary,
+        data_choose=json.dumps({"profile": profile.name}),
+        data_workbench=f"profile-{profile.name}",
+    )
+
+
+def _unavailable(profiles: list[Profile]) -> str:
+    """Those that can't be had, and why."""
+    return "".join(
+        tag(
+            "p",
+            tag("strong", escape(each.title)),
+            f" {escape(each.reason or each.summary)}",
+            aria_disabled="true",
+            data_workbench=f"profile-{each.name}",
+        )
+        for each in profiles
+    )
+
+
+class _Planned(NamedTuple):
+    """What a choice comes to, or what is wrong with it."""
+
+    profile: str
+    typed: dict[str, Any]
+    spec: ClusterSpec | None
+    problem: Problem | None
+
+
+def _plan(sight: Sight, profile: str, inventory: Inventory) -> _Planned:
+    typed = given(sight.choices, f"plan.{profile}.")
+    try:
+        return _Planned(profile, typed, sight.session.plan(profile, inventory, **typed), None)
+    except WorkbenchError as err:
+        # Sentences about a choice begin with its name.
+        parameter = getattr(err, "parameter", None) or str(err).partition(" ")[0]
+        return _Planned(profile, typed, None, Problem(str(err), parameter))
+
+
+def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Profile]) -> str:
+    from workbench.clusters.plan import consent
+
+    planned = _plan(sight, profile, inventory)
+    spec, problem = planned.spec, planned.problem
+    refused = None if spec is None else refusal(sight, spec, inventory)
+    agreement = None if spec is None else consent(spec)
+    past = refused or agreement
+    body: dict[str, Any] = {"profile": profile, "force": refused is not None, "agreed": agreement is not None}
+    if spec is not None and spec.devices:
+        # Those that are seen to be proposed, though others may be idler by now.
+        body["choices"] = {"devices": ",".join(spec.devices)}
+    sentences = [each for each in (problem and problem.message, refused, agreement) if each]
+    name = tag(
+        "input",
+        type="text",
+        name="name",
+        value=sight.choices.get("name", ""),
+        placeholder="name (optional)",
+        aria_label="Name of the cluster",
+        spellcheck="false",
+        autocomplete="off",
+        class_="jp-mod-styled",
+        data_enter="start",
+        data_workbench="field-name",
+    )
+    begin = button(
+        "Start anyway" if past else "Start",
+        kind="warn" if past else "accept",
+        title=f"Start it although: {past}" if past else "Start this cluster",
+        disabled=spec is None,
+        data_request="POST clusters",
+        data_body=json.dumps(body),
+        data_take=json.dumps({"choices": f"plan.{profile}.", "name": "name"}),
+        data_then=json.dumps({"name": None}),
+        data_workbench="start",
+    )
+    return (
+        tag("p", escape(spec.describe()) if spec else "–", class_="wb-Plan", aria_live="polite", data_workbench="plan")
+        + "".join(paragraph(each, "wb-Problem", data_workbench="plan-problem") for each in sentences)
+        + tag("div", name, begin, class_="wb-Row wb-Start")
+        + notice("POST clusters", "start-problem")
+        + folds(
+            more_choices=("Change", live("plan-form")),
+            why=("Why", "".join(map(paragraph, spec.why)) if spec else ""),
+            show_code=("Code", markup.code(spec.code(), "plan-code") if spec else ""),
+            more_ways=(f"{len(more)} more ways", _unavailable(more)),
+        )
+    )
+
+
+def plan_form(sight: Sight, _: str) -> str:
+    """All that may be chosen about a cluster of the profile, with what it comes to where it is left alone."""
+    from workbench.clusters.plan import choices_of
+
+    inventory = sight.machine.inventory()
+    profile = chosen_profile(sight, inventory)
+    if profile is None:
+        return ""
+    planned = _plan(sight, profile, inventory)
+    schema = choices_of(profile, inventory).model_json_schema()
+    defaults = hints(planned.spec) if planned.spec else {}
+    options = {"python": _pythons(sight, planned.typed.get("python"), defaults.get("python", ""))}
+    form = Form(schema, f"plan.{profile}.", planned.typed, planned.problem, defaults, options)
+    # The GPUs have boxes above.
+    return form.html(name for name in schema["properties"] if name != "devices")
+
+
+def _pythons(sight: Sight, chosen: str | None, default: str) -> list[tuple[str, str]]:
+    """Interpreters of this person's kernels and environments."""
+    found = {
+        each.python: f"{each.title} (not usable)" if each.problems else each.title for each in sight.machine.pythons()
+    }
+    return [(default, default), *found.items(), *([(chosen, chosen)] if chosen and chosen not in found else [])]
+
+
+def refusal(sight: Sight, spec: ClusterSpec, inventory: Inventory) -> str | None:
+    """Return why this spec would be refused if it were started now."""
+    from workbench.clusters.budget import check_budget
+    from workbench.clusters.environments import check_environment
+
+    try:
+        check_budget(spec, inventory, sight.session.clusters())
+        if spec.python is not None:
+            check_environment(spec.python)
+    except WorkbenchError as err:
+        return str(err)
+    return None

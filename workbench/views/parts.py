@@ -1,0 +1,62 @@
+"""Pieces that the views share: what a click does is said by attributes, see labext/src/page.ts."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from workbench.figures.markup import icon_button, tag
+
+
+def live(name: str, **attributes: Any) -> str:
+    """Place of another view, which is made and kept up to date while it can be seen."""
+    return tag("div", data_live=name, **attributes)
+
+
+def button(label: str, *, kind: str | None = None, **attributes: Any) -> str:
+    """Button with a word on it; 'accept' is what one came for, 'warn' what one may regret."""
+    looks = f"wb-Button jp-mod-styled{f' jp-mod-{kind}' if kind else ''}"
+    return tag("button", escape(label), type="button", class_=looks, **attributes)
+
+
+def link(label: str, **attributes: Any) -> str:
+    """Button that looks like a link."""
+    return tag("button", escape(label), type="button", class_="wb-Link", **attributes)
+
+
+def confirmed(icon: str, label: str, question: str | None, **attributes: Any) -> str:
+    """Icon of what can't be undone: with a question the first click asks it, and the second does it."""
+    return icon_button(icon, label, data_confirm=question, **attributes)
+
+
+def notice(place: str, hook: str | None = None) -> str:
+    """Where the page says what went wrong with a request that begins with `place`."""
+    return tag("p", class_="wb-Problem wb-Notice", role="alert", data_notice=place, data_workbench=hook)
+
+
+def fold(id_: str, label: str, **attributes: Any) -> str:
+    """Button with a caret that opens and closes the element of that id; `body` makes that."""
+    caret = tag("span", class_="wb-Caret", aria_hidden="true")
+    return tag(
+        "button", caret, label, type="button", class_="wb-Toggle", data_fold=id_, aria_controls=id_, **attributes
+    )
+
+
+def folds(**bodies: tuple[str, str]) -> str:
+    """Words side by side, each of which unfolds what is below them: by a hook, the word and what it unfolds."""
+    names = {hook: f"wb-fold-{hook.replace('_', '-')}" for hook in bodies}
+    words = (
+        fold(names[hook], escape(word), aria_expanded="false", data_workbench=hook.replace("_", "-"))
+        for hook, (word, _) in bodies.items()
+    )
+    below = (tag("div", body, id=names[hook], class_="wb-Drawer", hidden=True) for hook, (_, body) in bodies.items())
+    return tag("div", *words, class_="wb-Folds") + "".join(below)
+
+
+def section(id_: str, title: str, body: str, *, note: str = "", actions: str = "") -> str:
+    """A part of the sidebar that folds."""
+    words = tag("span", escape(title), class_="wb-Section-title") + note
+    toggle = fold(f"wb-section-{id_}", words, aria_expanded="true")
+    header = tag("header", tag("h2", toggle), actions, class_="wb-Section-header")
+    inside = tag("div", body, id=f"wb-section-{id_}", class_="wb-Section-body")
+    return tag("section", header, inside, class_="wb-Section", data_workbench=f"section-{id_}")
