@@ -76,6 +76,54 @@ def test_where_cupy_multiplies_in_tf32_the_values_are_as_accurate(code: str) -> 
         assert there(f"{DATA}{code}told = float(abs(found / exact - 1).max())", CUPY_TF32=setting) < 1e-6
 
 
+TALL = """
+from workbench.linalg import svd, tall
+copied, get = [], cupy.ndarray.get
+cupy.ndarray.get = lambda array, *rest: (copied.append(array.nbytes), get(array, *rest))[1]
+rng = np.random.default_rng(0)
+x = rng.standard_normal((4000, 60)) * np.logspace(0, -9, 60) @ np.linalg.qr(rng.standard_normal((60, 60)))[0]
+taken, last, first = [], tall._last, tall._first
+tall._last = lambda step, *rest: (taken.append((step.route, len(step.multipliers), step.filled)), last(step, *rest))[1]
+CHANGE
+a = da.from_array(x, chunks=(900, 60)).map_blocks(cupy.asarray, meta=cupy.asarray(x[:0]))
+factors = dask.persist(*([part.T for part in svd(a.T)][::-1] if WIDE else svd(a)), scheduler="synchronous")
+kinds = {type(block).__module__ for each in factors for block in each.dask.values()}
+before = sum(copied)
+u, s, vh = (each.compute(scheduler="synchronous").get() for each in factors)
+off = max(np.linalg.norm(u.conj().T @ u - np.eye(60), 2), np.linalg.norm(vh @ vh.conj().T - np.eye(60), 2),
+          np.linalg.norm((u * s) @ vh - x, 2) / s[0], abs(s - np.linalg.svd(x, compute_uv=False)).max() / s[0])
+told = [before, off, taken[0], sorted(kinds)]
+"""
+
+
+@pytest.mark.parametrize("wide", ["False", "True"])
+@pytest.mark.parametrize(
+    ("change", "route"),
+    [
+        ("", ["done", 2, 0]),
+        ("x = x + 1j * x[::-1]", ["done", 2, 0]),
+        ("x[:, 7] = x[:, 3]; x[:, 9] = 0", ["done", 2, 2]),
+        (
+            "x, slope = rng.standard_normal((4000, 60)), cupy.asarray(np.logspace(0, -4, 60))\n"
+            "tall._first = lambda sketch: first(tall.Total(sketch.matrix * slope, sketch.sums, sketch.rows))",
+            ["done", 3, 0],
+        ),
+        # Q's columns are equal, so that their Gram matrix has no Cholesky factor, and CuPy doesn't say so.
+        (
+            "def spoilt(sketch):\n    step = first(sketch)\n    left = step.multipliers[0]\n"
+            "    left[:, 1:20] = left[:, :1]\n    return step\ntall._first = spoilt",
+            ["tsqr", 0, 0],
+        ),
+        ("tall._second = lambda step, gram: tall._given_up(step)", ["tsqr", 0, 0]),
+    ],
+    ids=["real", "complex", "without rank", "one step more", "no Cholesky", "Householder"],
+)
+def test_nothing_of_a_tall_svd_leaves_the_devices_but_what_is_read(change: str, route: list[Any], wide: str) -> None:
+    copied, off, taken, kinds = there(TALL.replace("CHANGE", change).replace("WIDE", wide))
+    assert (copied, taken, kinds) == (0, route, ["standin"])
+    assert off < 1e-13
+
+
 def test_genotypes_are_calibrated_on_gpus_as_our_kernel_draws_them_and_not_as_cupy_does() -> None:
     code = "from workbench.hardware import rates\ncupy.random.RandomState.randint = None\n"
     assert there(f'{code}told = rates.measure("integers", 0, on_gpu=True)') > 0
@@ -96,3 +144,16 @@ with dask.config.set(scheduler=Client().get):
 told.append(most_kept(True) / 2**30)
 """
     assert there(code) == pytest.approx([15.5, 48, 28, 0.6 * 16])
+
+
+def test_an_exact_svd_that_no_card_can_hold_is_refused_before() -> None:
+    # 96 bytes for each of 15 000 × 15 000 elements are 20.1 GiB, and the card has 16.
+    code = """
+from workbench.linalg import svd
+dask.config.set({"array.backend": "cupy"})
+try:
+    svd(da.zeros((10**5, 15_000), chunks=(1000, 15_000)))
+except ValueError as err:
+    told = str(err)
+"""
+    assert "needs about 20.1 GiB for it, beside the blocks, and the largest worker has 16.0 GiB" in there(code)

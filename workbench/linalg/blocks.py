@@ -222,10 +222,11 @@ def _not_finite(value: complex, first_row: float, row: int, column: int, count: 
     return f"{kind} at {place}{more}. Fill or drop it first: an SVD takes neither NaN nor inf."
 
 
-def orthogonality(gram: np.ndarray[Any, Any]) -> float:
+def orthogonality(gram: Any) -> float:
     """‖G − I‖₂ of a Gram matrix; infinite where it isn't finite."""
-    if not np.isfinite(gram).all():
+    xp = namespace(gram)
+    if not xp.isfinite(gram).all():
         return float("inf")
     if not gram.size:
         return 0.0
-    return float(np.abs(np.linalg.eigvalsh(gram) - 1).max())
+    return float(abs(xp.linalg.eigvalsh(gram) - 1).max())

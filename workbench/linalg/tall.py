@@ -15,6 +15,8 @@ Every decision is taken inside the graph, from numbers and not from hopes: Chole
 matrix of rank 75 with 100 columns may pass it. The sketch takes the place of the shift in shifted CholeskyQR3 [5]: it
 costs a third of a Gram matrix, and saves the third round that condition numbers above 1e8 would need.
 
+All of it is done where the blocks lie: of an array on GPUs, sketches, Gram matrices and small factors stay there.
+
 References
 ----------
 [1] Garrison, Ipsen: A randomized preconditioned Cholesky-QR algorithm, 2024 (arXiv:2406.11751); Higgins, Szyld, Boman,
@@ -41,11 +43,11 @@ import psutil
 from dask.highlevelgraph import HighLevelGraph
 
 from workbench.linalg import asked, blocks
-from workbench.linalg.blocks import ArrayError, beside, host, namespace, tile_rows, tiles
+from workbench.linalg.blocks import ArrayError, beside, namespace, tile_rows, tiles
 from workbench.linalg.keys import lasting
 from workbench.travelling import cluster_client
 
-Matrix = np.ndarray[Any, Any]
+Matrix = Any  # NumPy's or CuPy's, as the blocks are
 Finish = Literal["svd", "qr"]
 Signs = Literal["left", "right"] | None
 
@@ -97,7 +99,7 @@ def svd(a: Any, coerce_signs: bool = True, full_matrices: bool = False) -> tuple
     a = blocks.as_matrix(a)
     if 0 in a.shape:
         return _empty(a)
-    _check_memory(a.shape)
+    _check_memory(a)
     if _is_wide(a):
         vt, s, ut = _factors(_joined(a, 0).T, "svd", "left" if coerce_signs else None, "column")
         return ut.T, s, vt.T
@@ -115,15 +117,12 @@ def small_bytes(columns: int) -> int:
     return SMALL_BYTES * columns**2
 
 
-def _check_memory(shape: tuple[float, float]) -> None:
-    """Refuse what no worker, or this machine, can hold; and say how much it is where it's much."""
-    needed = 0 if np.isnan(shape).any() else small_bytes(int(min(shape)))
+def _check_memory(a: Any) -> None:
+    """Refuse what no worker, GPU of theirs, or this machine can hold; and say how much it is where it's much."""
+    needed = 0 if np.isnan(a.shape).any() else small_bytes(int(min(a.shape)))
     if needed < 2**30:
         return
-    client = cluster_client()
-    workers = client.scheduler_info(n_workers=-1)["workers"].values() if client is not None else ()
-    most = max((worker["memory_limit"] for worker in workers), default=psutil.virtual_memory().total)
-    small = int(min(shape))
+    most, small = _largest(blocks.on_devices(a)), int(min(a.shape))
     told = (
         f"An exact SVD with {small} columns on the shorter side decomposes matrices of {small} × {small}: one task "
         f"needs about {needed / 2**30:.1f} GiB for it, beside the blocks"
@@ -132,6 +131,16 @@ def _check_memory(shape: tuple[float, float]) -> None:
     if most and needed > most:
         raise ArrayError(f"{told}, and the largest worker has {most / 2**30:.1f} GiB. {remedy}")
     warnings.warn(f"{told}. {remedy}", da.PerformanceWarning, stacklevel=3)
+
+
+def _largest(on_devices: bool) -> int:
+    """Bytes of the worker, GPU or machine that has most; 0 where nobody tells."""
+    client = cluster_client()
+    if client is None:
+        return blocks.device_memory() if on_devices else int(psutil.virtual_memory().total)
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    sizes = (each["metrics"].get("gpu-memory-total") if on_devices else each["memory_limit"] for each in workers)
+    return max((int(size) for size in sizes if size), default=0)
 
 
 def _is_wide(a: Any) -> bool:
@@ -181,21 +190,20 @@ def _factors(a: Any, finish: Finish, signs: Signs, axis_name: str) -> tuple[Any,
     dtype, n = blocks.result_dtype(a.dtype), a.shape[1]
     n = a.chunks[1][0] if not np.isnan(n) else n
     work, last = _work(a, name["work"], finish, signs, axis_name)
-    like = (a.name, 0, 0) if blocks.on_device(a._meta) else None
     layers: dict[str, dict[Any, Any]] = {
         name["u"]: {
             (name["u"], i, 0): (_left, (a.name, i, 0), last, (name["work"], "turn0", i), i, dtype.str)
             for i in range(a.numblocks[0])
         },
-        name["s"]: {(name["s"], 0): (_values, last, like, dtype.str)},
-        name["vh"]: {(name["vh"], 0, 0): (_right, last, like, dtype.str)},
+        name["s"]: {(name["s"], 0): (_values, last, dtype.str)},
+        name["vh"]: {(name["vh"], 0, 0): (_right, last, dtype.str)},
     }
     meta = a._meta.astype(dtype)
     chunks = {"u": (a.chunks[0], (n,)), "s": ((n,),), "vh": ((n,), (n,))}
     metas = {"u": meta, "s": meta.real.reshape(-1), "vh": meta}
 
     def array(part: str) -> Any:
-        blocks_too = a.__dask_layers__() if part == "u" or like else ()
+        blocks_too = a.__dask_layers__() if part == "u" else ()
         graph = HighLevelGraph(
             {**a.dask.layers, name["work"]: work, name[part]: layers[name[part]]},
             {
@@ -271,17 +279,20 @@ def _add(totals: Sequence[Total | None]) -> Total | None:
     found = [total for total in totals if total is not None]
     if not found:
         return None
-    matrix, sums = np.sum([t.matrix for t in found], axis=0), np.sum([t.sums for t in found], axis=0)
+    matrix, sums = (sum(each[1:], each[0]) for each in ([t.matrix for t in found], [t.sums for t in found]))
     return Total(matrix, sums, sum(t.rows for t in found), sum(t.lost for t in found))
 
 
 def _add_sketches(buckets: int, totals: Sequence[Total]) -> Total:
     """The sketch of rows that follow each other. Of fewer rows than buckets, it has no more than those."""
     rows = sum(t.rows for t in totals)
-    matrix = np.zeros((min(rows, buckets), totals[0].matrix.shape[1]), totals[0].matrix.dtype)
+    like = totals[0].matrix
+    matrix = namespace(like).zeros((min(rows, buckets), like.shape[1]), like.dtype)
     first = 0
     for total in totals:
-        matrix[(first + np.arange(len(total.matrix))) % buckets] += total.matrix
+        until_last = buckets - first % buckets
+        matrix[first % buckets :][: len(total.matrix)] += total.matrix[:until_last]
+        matrix[: max(0, len(total.matrix) - until_last)] += total.matrix[until_last:]
         first += total.rows
     return Total(matrix, totals[0].sums, rows)
 
@@ -304,10 +315,9 @@ def _sketch(block: Any, index: int, first_row: float, buckets: int, axis_name: s
             rows = slice(start, min(start + buckets, height))
             part = xp.multiply(block[rows], signs[rows], out=signed[: rows.stop - start])
             total[: rows.stop - start] += part
-    matrix = host(total)
-    if not np.isfinite(matrix).all():
+    if not xp.isfinite(total).all():
         blocks.check_finite(block, first_row, axis_name)
-    return Total(matrix, np.zeros(0), height)
+    return Total(total, xp.zeros(0), height)
 
 
 # --- the decisions -----------------------------------------------------------------------------------------------
@@ -339,42 +349,46 @@ def _first(sketch: Total) -> Step:
             f"The array turned out to have {sketch.rows} rows and {n} columns: call a.compute_chunk_sizes() first, "
             "then svd can tell which side is the longer one."
         )
-    _, s, vh = np.linalg.svd(np.linalg.qr(sketch.matrix, mode="r"))
+    xp = namespace(sketch.matrix)
+    _, s, vh = xp.linalg.svd(xp.linalg.qr(sketch.matrix, mode="r"))
     eps = float(np.finfo(float).eps)
     rank = int((s > NULL * eps * s[0]).sum())
+    seen = xp.arange(n) < rank
     # What is left out is seen relative to the largest.
-    scaled = np.maximum(np.where(np.arange(n) < rank, s, s[0]), 1e-290)
-    small = np.where(np.arange(n) < rank, scaled, 0.0)[:, None] * vh
+    scaled = xp.maximum(xp.where(seen, s, s[0]), 1e-290)
+    small = xp.where(seen, scaled, 0.0)[:, None] * vh
     limit = (LOST * eps) ** 2 * n * (n - rank)
-    return Step("turn", (vh.conj().T / scaled,), small, np.zeros(0), sketch.rows, n - rank, limit)
+    return Step("turn", (vh.conj().T / scaled,), small, sketch.sums, sketch.rows, n - rank, limit)
 
 
 def _cholesky(gram: Matrix) -> Matrix | None:
-    """The upper factor, or None where there is none."""
+    """The upper factor, or None where there is none: where that isn't told, on GPUs, the next Gram matrix shows it."""
+    xp = namespace(gram)
     try:
-        root = np.linalg.cholesky(gram, upper=True)
+        root = xp.linalg.cholesky(gram).conj().T
     except np.linalg.LinAlgError:
         return None
-    return root if np.isfinite(root).all() else None
+    return root if xp.isfinite(root).all() else None
 
 
 def _second(step: Step, gram: Total) -> Step:
     """Done where Q₁ is as well conditioned as it should be; else one Cholesky step more, or Householder's way."""
-    norms = np.sqrt(np.diagonal(gram.matrix).real)
-    if not norms.all() or gram.lost > step.limit:
+    xp = namespace(gram.matrix)
+    norms = xp.sqrt(xp.diagonal(gram.matrix).real)
+    if not (norms > 0).all() or not xp.isfinite(norms).all() or gram.lost > step.limit:
         return _given_up(step)
+    squares = xp.linalg.eigvalsh(gram.matrix)
+    if squares[-1] <= WELL_CONDITIONED**2 * squares[0]:
+        return _polished(step, gram)
     root = _cholesky(gram.matrix / norms / norms[:, None])
     if root is None:
         return _given_up(step)
-    _, s, vh = np.linalg.svd(root * norms)
-    if s[0] <= WELL_CONDITIONED * s[-1]:
-        return _polished(step, root * norms, gram.sums)
-    _, s, vh = np.linalg.svd(root)
+    _, s, vh = xp.linalg.svd(root)
     turn, small = vh.conj().T / s / norms[:, None], s[:, None] * vh * norms @ step.small
     # Rounding in G is about ε·√rows·‖G‖: below it the factor's small values are noise, and so is what they'd scale up.
     trusted = s[-1] ** 2 >= 1e3 * np.finfo(float).eps * s[0] ** 2
     # Rounding in Q₁'s columns comes back times C: where C's rows are larger than A, digits of A would be lost.
-    if not trusted or np.linalg.norm(norms[:, None] * step.small) > WELL_CONDITIONED * np.linalg.norm(small):
+    if not trusted or xp.linalg.norm(norms[:, None] * step.small) > WELL_CONDITIONED * xp.linalg.norm(small):
         return _given_up(step)
     return replace(step, multipliers=(*step.multipliers, turn), small=small, sums=gram.sums @ turn)
 
@@ -385,17 +399,20 @@ def _third(step: Step, gram: Total | None) -> Step:
         return step
     if blocks.orthogonality(gram.matrix) > NEARLY_ORTHONORMAL:
         return _given_up(step)
-    return _polished(step, np.linalg.cholesky(gram.matrix, upper=True), step.sums)
+    return _polished(step, replace(gram, sums=step.sums))
 
 
 def _given_up(step: Step) -> Step:
     return replace(step, route="tsqr", multipliers=(), filled=0)
 
 
-def _polished(step: Step, root: Matrix, sums: Matrix) -> Step:
-    inverse = np.linalg.inv(root)
+def _polished(step: Step, gram: Total) -> Step:
+    """Done, as the Gram matrix is well conditioned."""
+    root = _cholesky(gram.matrix)
+    assert root is not None
+    inverse = namespace(root).linalg.inv(root)
     multipliers = (*step.multipliers, inverse)
-    return replace(step, route="done", multipliers=multipliers, small=root @ step.small, sums=sums @ inverse)
+    return replace(step, route="done", multipliers=multipliers, small=root @ step.small, sums=gram.sums @ inverse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,8 +428,9 @@ def _joined_triangles(triangles: Sequence[Triangle | None]) -> Triangle | None:
     found = [triangle for triangle in triangles if triangle is not None]
     if not found:
         return None
-    q, r = np.linalg.qr(np.concatenate([triangle.r for triangle in found]))
-    parts = tuple(np.split(q, np.cumsum([len(triangle.r) for triangle in found])[:-1]))
+    xp = namespace(found[0].r)
+    q, r = xp.linalg.qr(xp.concatenate([triangle.r for triangle in found]))
+    parts = tuple(q[part] for part in blocks.slices([len(triangle.r) for triangle in found]))
     return Triangle(r, sum(each.sums @ part for each, part in zip(found, parts, strict=True)), parts)
 
 
@@ -431,9 +449,10 @@ class Last:
 def _last(step: Step, triangle: Triangle | None, finish: Finish, signs: Signs) -> Last:
     """The SVD (or QR) of the small factor, with its signs made definite."""
     small, sums = (step.small, step.sums) if triangle is None else (triangle.r, triangle.sums)
-    u, s, right = np.linalg.svd(small, full_matrices=False) if finish == "svd" else _small_qr(small)
+    xp = namespace(small)
+    u, s, right = xp.linalg.svd(small, full_matrices=False) if finish == "svd" else _small_qr(small)
     if signs is not None:
-        flip = np.where((right.sum(axis=1) if signs == "right" else sums @ u).real >= 0, 1.0, -1.0)
+        flip = xp.where((right.sum(axis=1) if signs == "right" else sums @ u).real >= 0, 1.0, -1.0)
         u, right = u * flip, flip[:, None] * right
     if triangle is not None:
         return Last((), u, s, right, step.rows, 0)
@@ -451,10 +470,11 @@ def _turn(joined: Triangle | None, place: int, above: Any) -> Matrix | None:
 
 def _small_qr(matrix: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     """Q, R's diagonal and R, with a diagonal that is real and ≥ 0."""
-    q, r = np.linalg.qr(matrix)
-    diagonal = np.diagonal(r)
-    size = np.abs(diagonal)
-    phase = np.where(size > 0, diagonal / np.where(size > 0, size, 1), 1)
+    xp = namespace(matrix)
+    q, r = xp.linalg.qr(matrix)
+    diagonal = xp.diagonal(r)
+    size = abs(diagonal)
+    phase = xp.where(size > 0, diagonal / xp.where(size > 0, size, 1), 1)
     return q * phase, size, phase.conj()[:, None] * r
 
 
@@ -501,12 +521,12 @@ def _gram(block: Any, step: Step, index: int, with_sums: bool) -> Total | None:
     xp, n = namespace(block), block.shape[1]
     work = blocks.working_dtype(block.dtype)
     total, sums, lost = xp.zeros((n, n), dtype=work), xp.zeros(n, dtype=work), xp.zeros(())
-    factors = [beside(m, block) for m in step.multipliers]
-    for _, y in _turned(block, factors, tile_rows(2 * n), _random(block, index, step), lost):
+    for _, y in _turned(block, step.multipliers, tile_rows(2 * n), _random(block, index, step), lost):
         total += y.conj().T @ y if work.kind == "c" else y.T @ y
         if with_sums:
             sums += y.sum(axis=0)
-    return Total(host(total), host(sums), block.shape[0], float(lost))
+    # A number on a GPU is waited for.
+    return Total(total, sums, block.shape[0], float(lost) if step.filled else 0.0)
 
 
 def _triangle(block: Any, step: Step) -> Triangle | None:
@@ -514,7 +534,7 @@ def _triangle(block: Any, step: Step) -> Triangle | None:
     if step.route != "tsqr":
         return None
     q, r = _householder(blocks.dense(block))
-    return Triangle(host(r), host(q.sum(axis=0)))
+    return Triangle(r, q.sum(axis=0))
 
 
 def _householder(block: Any) -> tuple[Any, Any]:
@@ -534,11 +554,11 @@ def _householder(block: Any) -> tuple[Any, Any]:
 def _left(block: Any, last: Last, turn: Matrix | None, index: int, dtype: str) -> Any:
     """A block of u."""
     block = blocks.dense(block)
-    factors = [beside(multiplier, block) for multiplier in last.multipliers]
+    factors = last.multipliers
     random = _random(block, index, last)
     if turn is not None:
         q, _ = _householder(block)
-        block, factors = q, [beside(turn, block)]
+        block, factors = q, (turn,)
     columns = factors[-1].shape[1]
     left = namespace(block).empty((block.shape[0], columns), dtype=np.dtype(dtype))
     direct = left.dtype == blocks.working_dtype(block.dtype)
@@ -550,13 +570,9 @@ def _left(block: Any, last: Last, turn: Matrix | None, index: int, dtype: str) -
     return left
 
 
-def _values(last: Last, like: Any, dtype: str) -> Any:
-    return _placed(last.s.real, like).astype(np.finfo(np.dtype(dtype)).dtype)
+def _values(last: Last, dtype: str) -> Any:
+    return last.s.real.astype(np.finfo(np.dtype(dtype)).dtype)
 
 
-def _right(last: Last, like: Any, dtype: str) -> Any:
-    return _placed(last.right, like).astype(np.dtype(dtype))
-
-
-def _placed(matrix: Matrix, like: Any) -> Any:
-    return matrix if like is None else beside(matrix, like)
+def _right(last: Last, dtype: str) -> Any:
+    return last.right.astype(np.dtype(dtype))

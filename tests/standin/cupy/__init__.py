@@ -178,6 +178,14 @@ def asnumpy(a: Any, stream: Any = None, order: str = "C", out: Any = None, *, bl
     return a.get() if isinstance(a, ndarray) else np.asarray(a)
 
 
+def _cholesky(a: ndarray) -> ndarray:
+    """NumPy's, or where it has none some triangle without a word, as CuPy's is."""
+    try:
+        return ndarray(np.linalg.cholesky(a._held))
+    except np.linalg.LinAlgError:
+        return ndarray(np.tril(a._held))
+
+
 class RawModule:
     """Kernels in CUDA C, compiled for this processor from the same text."""
 
@@ -223,6 +231,7 @@ class Device:
 _state = RandomState(0)
 _pool = types.SimpleNamespace(total_bytes=lambda: 0, used_bytes=lambda: 0, free_all_blocks=lambda: None)
 _OURS = {
+    "linalg.cholesky": _cholesky,
     "random.RandomState": RandomState,
     "random.random": _state.random_sample,
     "cuda.Device": Device,
