@@ -24,8 +24,9 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import DamagedError
 from workbench.figures.comparison import page
+from workbench.hardware.gauges import GpuSample
 from workbench.monitor import events
-from workbench.monitor.events import Batch, GpuSample, Progress, Task, WorkerSample
+from workbench.monitor.events import Batch, Progress, Task, WorkerSample
 from workbench.monitor.record import Recorder, read_events
 from workbench.panels.compare import Compare as Comparing
 from workbench.runs import store

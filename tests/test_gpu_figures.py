@@ -11,7 +11,8 @@ from workbench.figures.gpu_lines import COLUMNS, PLOTS
 from workbench.figures.layout import LAUNCHED
 from workbench.figures.live import LiveFigure
 from workbench.figures.report import report_html
-from workbench.monitor.events import Batch, GpuSample, NoGpus, WorkerSample
+from workbench.hardware.gauges import GpuSample
+from workbench.monitor.events import Batch, NoGpus, WorkerSample
 
 START = 1_700_000_000.0
 LOST = "the GPU has fallen off the bus"

@@ -11,10 +11,11 @@ from typing import ClassVar
 import pytest
 
 from tests.simulated import SimulatedNvml
+from workbench.hardware.gauges import GpuSample
 from workbench.hardware.sources import installed_version
 from workbench.monitor import plugin
 from workbench.monitor.energy import energy
-from workbench.monitor.events import Batch, GpuSample, NoGpus
+from workbench.monitor.events import Batch, NoGpus
 from workbench.monitor.record import Recorder, finish_recording, read_events
 from workbench.monitor.wire import unpack
 

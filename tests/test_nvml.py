@@ -226,6 +226,27 @@ def test_a_device_is_lost_when_its_file_appears(simulated_nvml: SimulatedNvml, t
     assert simulated_nvml.inventory(lost={0: flag}).gpus[0].name is None
 
 
+def test_what_gpus_do_is_read_by_what_their_workers_read_it_with(simulated_nvml: SimulatedNvml, tmp_path: Path) -> None:
+    flag = tmp_path / "lost"
+    code = (
+        "import json\nfrom dataclasses import asdict\nfrom pathlib import Path\n"
+        "from workbench.hardware import inventory\nfrom workbench.hardware.gauges import Gauges\n"
+        "with Gauges(inventory().gpus) as gauges:\n"
+        f"    first = gauges.read()\n    Path({str(flag)!r}).touch()\n    second = gauges.read()\n"
+        "print(json.dumps([[asdict(each) for each in read.values()] for read in (first, second)]))"
+    )
+    told = simulated_nvml.python(code, 3, load="40", processes="0:4321:1073741824", mig={2: 1}, lost={1: flag})
+    (one, other, _, part), (again, lost, *_) = json.loads(told)
+    assert (one["utilisation"], one["power"], one["temperature"]) == (40, 140, 48)
+    assert one["processes"] == [[4321, GIB]]
+    assert {each["utilisation"] for each in (other, again)} == {40}
+    assert lost["utilisation"] is None
+    assert lost["absent"]["utilisation"] == lost["absent"]["memory_used"] == "the GPU has fallen off the bus"
+    assert part["uuid"] == slice_uuid(2, 0)
+    assert part["memory_total"] > 0
+    assert "not where one is cut into slices" in part["absent"]["power"]
+
+
 def test_the_load_follows_its_curve_over_time(simulated_nvml: SimulatedNvml) -> None:
     curve = [0] * 60 + [50] * 60  # a percent each second
     assert simulated_nvml.inventory(load=curve).gpus[0].utilisation == 0

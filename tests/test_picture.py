@@ -11,8 +11,9 @@ import numpy as np
 
 from workbench.figures.colors import DARK, LIGHT, THEIRS, contrast, neutral_colors, neutral_line
 from workbench.figures.picture import Picture
+from workbench.hardware.gauges import GpuSample
 from workbench.monitor import events
-from workbench.monitor.events import Batch, GpuSample, Labels, Progress, Task, Tasks, WorkerSample
+from workbench.monitor.events import Batch, Labels, Progress, Task, Tasks, WorkerSample
 
 ADD = Task("('add-1', 0)", "add", "tcp://a:1", 7, "compute", 10.0, 11.0, 80, "ok")
 FETCH = replace(ADD, kind="transfer", start=10.2, stop=10.7)

@@ -11,8 +11,8 @@ import pytest
 from tests.server.test_stream import open_page, until
 from workbench.figures.gpus import Choice, gpu_list
 from workbench.figures.markup import duration, number, tag, whole_duration
-from workbench.hardware import Gpu, GpuProcess, GpuSlice, Inventory, inventory
-from workbench.hardware.gauges import Gauge
+from workbench.hardware import Gpu, GpuSlice, Inventory, inventory
+from workbench.hardware.gauges import GpuSample, silent
 from workbench.hardware.sampling import NO_DRIVER
 from workbench.views.answers import to_json
 
@@ -116,13 +116,14 @@ async def test_the_logs_of_a_cluster_stand_below_the_names_of_who_wrote_them(api
     assert "calm-otter" in text_of(missing) or "nobody" in text_of(missing)
 
 
+def reading(uuid: str, **fields: Any) -> GpuSample:
+    return GpuSample(uuid, uuid, 0, "here", 10.0, **fields)
+
+
 def test_each_gpu_says_what_it_does_who_holds_it_and_whether_it_is_proposed() -> None:
-    gauges = {
-        "GPU-0": Gauge(uuid="GPU-0", use=83, memory_used=4 * GIB, memory_total=16 * GIB, power=231.4, temperature=61),
-        "GPU-1": Gauge(
-            uuid="GPU-1", processes=(GpuProcess(pid=2**31 - 1, memory=GIB),), missing={"use": "not supported"}
-        ),
-    }
+    busy = {"utilisation": 83, "memory_used": 4 * GIB, "memory_total": 16 * GIB, "power": 231.4, "temperature": 61}
+    held = {"processes": ((2**31 - 1, GIB),), "absent": {"utilisation": "not supported"}}
+    gauges = {"GPU-0": reading("GPU-0", **busy), "GPU-1": reading("GPU-1", **held)}
     html = gpu_list(machine(gpu(0), gpu(1)), gauges, place="here", choice=Choice(one=False, proposed={"GPU-0"}))
     assert text_of(
         html
@@ -145,11 +146,12 @@ def test_a_gpu_that_is_cut_up_is_chosen_by_its_slices_and_one_out_of_sight_not_a
 def test_what_is_absent_from_all_slices_is_said_once_below_them() -> None:
     part = GpuSlice(uuid="MIG-0", name="1g.10gb", memory_total=GIB, memory_free=GIB)
     cut = gpu(0, mig=True, slices=tuple(part.model_copy(update={"uuid": f"MIG-{n}"}) for n in range(3)))
-    told = {f"MIG-{n}": Gauge(uuid=f"MIG-{n}", missing={"use": "whole only", "power": "whole only"}) for n in range(3)}
-    html = gpu_list(machine(cut, gpu(1)), told | {"GPU-1": Gauge(uuid="GPU-1")}, place="here")
+    absent = dict.fromkeys(("utilisation", "power"), "whole only")
+    told = {f"MIG-{n}": reading(f"MIG-{n}", absent=absent) for n in range(3)}
+    html = gpu_list(machine(cut, gpu(1)), told | {"GPU-1": reading("GPU-1")}, place="here")
     assert text_of(html).count("whole only") == 1
     assert text_of(html).endswith("No use and power of any slice: whole only.")
-    told["MIG-1"] = Gauge(uuid="MIG-1", missing={"all": "it is lost"})
+    told["MIG-1"] = silent("MIG-1", "it is lost")
     html = gpu_list(machine(cut, gpu(1)), told, place="here")
     assert text_of(html).count("No use and power: whole only.") == 2
     assert "No reading: it is lost." in html

@@ -9,8 +9,8 @@ import pytest
 
 from tests.server.test_fragments import gpu, machine, text_of
 from workbench.figures.gpus import cluster_gpu_list
-from workbench.hardware.gauges import Gauge
-from workbench.monitor.events import Batch, GpuSample, NoGpus
+from workbench.hardware.gauges import GpuSample
+from workbench.monitor.events import Batch, NoGpus
 from workbench.views.heard import FRESH, Heard
 
 GIB = 2**30
@@ -25,7 +25,7 @@ def listed(planned: list[str], *samples: GpuSample, silence: str = "Nothing yet.
     return cluster_gpu_list(
         planned,
         {each.uuid: each for each in samples},
-        lambda: (machine(gpu(1)), {"GPU-1": Gauge(uuid="GPU-1", use=7)}),
+        lambda: (machine(gpu(1)), {"GPU-1": sample(1, utilisation=7, memory_used=None)}),
         place="here",
         silence=silence,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from workbench.hardware import nvml, sampling
-from workbench.hardware.gauges import Gauge, Gauges
+from workbench.hardware.gauges import Gauges, GpuSample
 from workbench.hardware.sources import Sources, UnreadableError
 from workbench.hardware.values import Gpu
 
@@ -26,9 +26,9 @@ def names(devices: Sequence[str], numbers: Mapping[str, int] | None = None) -> d
     return {uuid: f"GPU {numbers[uuid]} ({uuid})" if uuid in numbers else f"GPU {uuid}" for uuid in devices}
 
 
-def warning(found: Mapping[str, Gauge], called: Mapping[str, str]) -> str | None:
+def warning(found: Mapping[str, GpuSample], called: Mapping[str, str]) -> str | None:
     """Sentence that names the devices that were lost, by what NVML said of each; None where there is none."""
-    lost = [name for uuid, name in called.items() if uuid in found and _is_lost(found[uuid])]
+    lost = [name for uuid, name in called.items() if uuid in found and sampling.LOST in found[uuid].absent.values()]
     if not lost:
         return None
     were, workers = ("was", "its worker") if len(lost) == 1 else ("were", "their workers")
@@ -40,10 +40,6 @@ def tells_of_loss(warning: str) -> bool:
     return warning.endswith(_REMEDY)
 
 
-def _is_lost(gauge: Gauge) -> bool:
-    return sampling.LOST in gauge.missing.values()
-
-
 def _numbers() -> dict[str, int]:
     """NVML's number of each GPU, by UUID; empty where NVML can't be asked."""
     try:
@@ -53,6 +49,6 @@ def _numbers() -> dict[str, int]:
                 for index in range(nvml.call(library, "nvmlDeviceGetCount", fallback=0))
             ]
             uuids = [handle and nvml.call(library, "nvmlDeviceGetUUID", handle, fallback=None) for handle in handles]
-            return {nvml.text_of(uuid): index for index, uuid in enumerate(uuids) if uuid}
+            return {sampling.text_of(uuid): index for index, uuid in enumerate(uuids) if uuid}
     except UnreadableError:
         return {}

@@ -24,7 +24,8 @@ from workbench.figures.gpus import HELD_BACK, slice_number
 from workbench.figures.markup import listed
 from workbench.figures.patch import Patch
 from workbench.figures.samples import Segments, extremes, line
-from workbench.monitor.events import Batch, GpuSample, NoGpus
+from workbench.hardware.gauges import GpuSample
+from workbench.monitor.events import Batch, NoGpus
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,14 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from workbench.figures.markup import joined, listed, meter, paragraph, size, tag
 from workbench.hardware import Gpu, GpuSlice, Inventory
-from workbench.hardware.gauges import Gauge
-
-if TYPE_CHECKING:
-    from workbench.monitor.events import GpuSample
+from workbench.hardware.gauges import GpuSample, silent
 
 STYLE = Path(__file__).with_name("gpus.raw.css").read_text()
 """How rows and bars look, for a page that has not the extension's style sheet, which takes the same file."""
@@ -24,7 +21,10 @@ STYLE = Path(__file__).with_name("gpus.raw.css").read_text()
 HELD_BACK = ("power cap", "hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 """Reasons for a lower clock that cost speed; the others are no trouble."""
 
-_SILENT = Gauge(uuid="", missing={"all": "No reading has come yet."})
+_SILENT = silent("", "No reading has come yet.")
+
+_SHOWN = {"utilisation": "use", "memory_used": "memory", "power": "power", "temperature": "temperature"}
+"""What a row shows of a sample, and what it calls that."""
 
 
 class Choice(NamedTuple):
@@ -38,7 +38,7 @@ class Choice(NamedTuple):
 
 def gpu_list(
     inventory: Inventory,
-    gauges: Mapping[str, Gauge],
+    gauges: Mapping[str, GpuSample],
     *,
     place: str,
     choice: Choice | None = None,
@@ -61,7 +61,7 @@ def gpu_list(
 def cluster_gpu_list(
     planned: Sequence[str],
     heard: Mapping[str, GpuSample],
-    here: Callable[[], tuple[Inventory, Mapping[str, Gauge]]],
+    here: Callable[[], tuple[Inventory, Mapping[str, GpuSample]]],
     *,
     place: str,
     silence: str,
@@ -87,7 +87,8 @@ def cluster_gpu_list(
         inventory, gauges = here()
         known = {device.uuid: device for gpu in inventory.gpus for device in _devices(gpu)}
         rows |= {uuid: _Row(known[uuid], gauges.get(uuid, _SILENT)) for uuid in unheard if uuid in known}
-        nowhere = {uuid: _Row(_unknown(uuid), Gauge(uuid=uuid)) for uuid in unheard if uuid not in known}
+        nothing = GpuSample("", "", 0, "", 0.0)
+        nowhere = {uuid: _Row(_unknown(uuid), nothing) for uuid in unheard if uuid not in known}
         rows |= nowhere
         silence = silence if nowhere else ""
     else:
@@ -138,7 +139,7 @@ class _Absence(NamedTuple):
 
 class _Row(NamedTuple):
     device: _Device
-    gauge: Gauge
+    gauge: GpuSample
     more: tuple[str, ...] = ()
     where: str = ""
 
@@ -202,21 +203,7 @@ def _row_as_told(sample: GpuSample, beside: Iterable[GpuSample]) -> _Row:
         f"Our workers hold {size(sample.memory_ours)}." if sample.memory_ours else "",
         f"Its clock is held back: {', '.join(held)}." if held else "",
     )
-    return _Row(device, _gauge(sample), more, where=f", on {sample.host} as its worker tells")
-
-
-def _gauge(sample: GpuSample) -> Gauge:
-    """What a sample says, as a reading of this machine says it."""
-    fields = {"use": "utilisation", "memory": "memory_used", "power": "power", "temperature": "temperature"}
-    return Gauge(
-        uuid=sample.uuid,
-        use=None if sample.utilisation is None else round(sample.utilisation),
-        memory_used=sample.memory_used,
-        memory_total=sample.memory_total,
-        power=sample.power,
-        temperature=None if sample.temperature is None else round(sample.temperature),
-        missing={name: sample.absent[field] for name, field in fields.items() if field in sample.absent},
-    )
+    return _Row(device, sample, more, where=f", on {sample.host} as its worker tells")
 
 
 def _item(row: _Row, place: str, choice: Choice | None, *, said: Container[_Absence]) -> str:
@@ -260,19 +247,19 @@ def _limit(device: _Device) -> str | None:
     return None if device.power_limit is None else f"May draw {device.power_limit:.0f} W."
 
 
-def _condition(gauge: Gauge) -> str:
+def _condition(gauge: GpuSample) -> str:
     return joined(
         (
             None if gauge.power is None else f"{gauge.power:.0f} W",
-            None if gauge.temperature is None else f"{gauge.temperature} °C",
+            None if gauge.temperature is None else f"{gauge.temperature:.0f} °C",
         )
     )
 
 
-def _bars(label: str, device: _Device, gauge: Gauge) -> str:
+def _bars(label: str, device: _Device, gauge: GpuSample) -> str:
     bars = []
-    if gauge.use is not None:
-        bars.append(meter(f"Use of {label}", gauge.use, 100, f"{gauge.use} %"))
+    if gauge.utilisation is not None:
+        bars.append(meter(f"Use of {label}", round(gauge.utilisation), 100, f"{gauge.utilisation:.0f} %"))
     total = gauge.memory_total or device.total
     if gauge.memory_used is not None and total:
         free = f"{size(max(0, total - gauge.memory_used))} free"
@@ -281,12 +268,11 @@ def _bars(label: str, device: _Device, gauge: Gauge) -> str:
     return tag("div", *bars, class_="wb-Gpu-bars") if bars else ""
 
 
-def _notes(device: _Device, gauge: Gauge) -> Iterator[str]:
+def _notes(device: _Device, gauge: GpuSample) -> Iterator[str]:
     if not device.visible:
         yield paragraph("Hidden by CUDA_VISIBLE_DEVICES.")
     holders = [
-        f"{_process_name(each.pid)}{f' holds {size(each.memory)}' if each.memory else ''}"
-        for each in gauge.processes or ()
+        f"{_process_name(pid)}{f' holds {size(memory)}' if memory else ''}" for pid, memory in gauge.processes or ()
     ]
     yield paragraph(", ".join(holders))
 
@@ -300,13 +286,11 @@ def _process_name(pid: int) -> str:
         return f"process {pid}"
 
 
-def _absences(gauge: Gauge, kind: str) -> Iterator[_Absence]:
+def _absences(gauge: GpuSample, kind: str) -> Iterator[_Absence]:
     """What can't be had, and why: what has the same reason together."""
-    if "all" in gauge.missing:
-        yield _Absence((), gauge.missing["all"], kind)
-        return
     names: dict[str, tuple[str, ...]] = {}
-    for name in ("use", "memory", "power", "temperature"):
-        if name in gauge.missing:
-            names[gauge.missing[name]] = (*names.get(gauge.missing[name], ()), name)
-    yield from (_Absence(absent, reason, kind) for reason, absent in names.items())
+    for field, name in _SHOWN.items():
+        if field in gauge.absent:
+            names[gauge.absent[field]] = (*names.get(gauge.absent[field], ()), name)
+    every = tuple(_SHOWN.values())
+    yield from (_Absence(() if absent == every else absent, reason, kind) for reason, absent in names.items())

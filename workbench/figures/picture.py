@@ -27,7 +27,8 @@ from workbench.figures.layout import LAUNCHED
 from workbench.figures.live import format_bytes, format_seconds
 from workbench.figures.samples import Series, extremes, line
 from workbench.figures.timeline import Timeline
-from workbench.monitor.events import KINDS, Batch, GpuSample, Tasks
+from workbench.hardware.gauges import GpuSample
+from workbench.monitor.events import KINDS, Batch, Tasks
 
 WIDTH = 960
 _LEFT, _RIGHT = 150, 14

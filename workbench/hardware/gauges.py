@@ -1,41 +1,74 @@
-"""What the GPUs of this machine do at this moment: few calls of NVML, which stays open between two readings."""
+"""What the GPUs of this machine do at this moment. NVML stays open between two readings."""
 
 from __future__ import annotations
 
+import socket
+import time
+from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import partial
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
-from workbench.hardware import nvml, sampling
+from workbench.hardware import nvml
+from workbench.hardware.sampling import QUANTITIES, Device, refusal
 from workbench.hardware.sources import Sources, UnreadableError
-from workbench.hardware.values import Gpu, GpuProcess
-
-_GPU_SENSOR = 0  # NVML_TEMPERATURE_GPU
+from workbench.hardware.values import Gpu
 
 
-class Gauge(BaseModel):
-    """One GPU, or one MIG slice, at one moment.
-
-    A value that can't be had is None, and `missing` says why in the words of `workbench.hardware.sampling`; under "all"
-    where nothing is to be had.
-    """
-
-    model_config = ConfigDict(frozen=True)
+@dataclass(frozen=True, slots=True)
+class GpuSample:
+    """How one GPU was doing at one time. What can't be had is None, and `absent` says why under its name."""
 
     uuid: str
-    use: int | None = None
+    """What tells one GPU from another: two workers on one GPU are one GPU. Of a MIG slice its own."""
+    name: str
+    index: int
+    """NVML's number on its host."""
+    host: str
+    time: float
+    utilisation: float | None = None
     """Percent of the last moment in which something ran."""
     memory_used: int | None = None
+    """Bytes, by whomever."""
+    memory_ours: int | None = None
+    """Bytes held by worker processes of this cluster."""
     memory_total: int | None = None
+    processes: tuple[tuple[int, int | None], ...] | None = None
+    """Process ids and the bytes that each holds, of GPUs of this machine. Inside a container NVML tells of none."""
     power: float | None = None
     """Watts."""
-    temperature: int | None = None
-    """Degrees Celsius."""
-    processes: tuple[GpuProcess, ...] | None = None
-    missing: dict[str, str] = {}
+    power_limit: float | None = None
+    energy: float | None = None
+    """Joules since the driver was loaded."""
+    temperature: float | None = None
+    """°C."""
+    clock: float | None = None
+    """MHz of the streaming multiprocessors."""
+    clock_max: float | None = None
+    throttle: tuple[str, ...] | None = None
+    """Why the clock isn't higher, such as 'power cap'; 'idle' among them. Empty where nothing holds it back."""
+    pcie_rx: float | None = None
+    """Bytes per second that the GPU receives; read every 2 s and held in between, as one reading takes 20 ms."""
+    pcie_tx: float | None = None
+    nvlink_rx: float | None = None
+    """Bytes per second over all its NVLinks."""
+    nvlink_tx: float | None = None
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Reasons by field, such as {"power": "not supported by this GPU"}."""
+
+
+def sample_of(told: Mapping[str, Any]) -> GpuSample:
+    """Return what a reading of `workbench.hardware.sampling` says."""
+    # A scheduler that was first watched by a later version may tell more.
+    known = {name: value for name, value in told.items() if name in GpuSample.__slots__}
+    lists = {name: tuple(known[name]) for name in ("throttle", "processes") if known.get(name) is not None}
+    return GpuSample(**known | lists)
+
+
+def silent(uuid: str, reason: str) -> GpuSample:
+    """Return what is said of a GPU of which nothing can be had."""
+    return GpuSample(uuid, uuid, 0, "", time.time(), absent=dict.fromkeys(QUANTITIES, reason))
 
 
 class Gauges:
@@ -50,10 +83,13 @@ class Gauges:
     """
 
     def __init__(self, gpus: tuple[Gpu, ...], sources: Sources | None = None) -> None:
-        self._gpus = gpus
+        self._wholes = {
+            uuid: gpu for gpu in gpus for uuid in (gpu.uuid, *(each.uuid for each in gpu.slices)) if uuid is not None
+        }
         self._sources = sources or Sources()
         self._stack = ExitStack()
         self._library: Any = None
+        self._devices: dict[str, Device] = {}
 
     def __enter__(self) -> Gauges:
         return self
@@ -62,67 +98,28 @@ class Gauges:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._library = None
+        self._devices = {}
         self._stack.close()
 
-    def read(self) -> dict[str, Gauge]:
-        """Return a gauge for each GPU and each slice, by UUID."""
+    def read(self) -> dict[str, GpuSample]:
+        """Return a sample of each GPU and each slice, by UUID."""
         try:
-            library = self._open()
+            if self._library is None:
+                self._library = self._stack.enter_context(nvml.opened(self._sources))
         except UnreadableError as err:
-            uuids = [uuid for gpu in self._gpus for uuid in _uuids(gpu)]
-            return {uuid: Gauge(uuid=uuid, missing={"all": str(err)}) for uuid in uuids}
-        return {uuid: _gauge(library, uuid, whole=uuid == gpu.uuid) for gpu in self._gpus for uuid in _uuids(gpu)}
+            return {uuid: silent(uuid, str(err)) for uuid in self._wholes}
+        return {uuid: self._read(uuid, gpu) for uuid, gpu in self._wholes.items()}
 
-    def _open(self) -> Any:
-        if self._library is None:
-            self._library = self._stack.enter_context(nvml.opened(self._sources))
-        return self._library
+    def _read(self, uuid: str, gpu: Gpu) -> GpuSample:
+        try:
+            device = self._devices.get(uuid) or self._found(uuid, gpu)
+        except UnreadableError as err:
+            cause = err.__cause__
+            return silent(uuid, refusal(cause) if isinstance(cause, Exception) else str(err))
+        device.read_slowly()
+        return sample_of({"host": socket.gethostname(), **device.read()})
 
-
-def _uuids(gpu: Gpu) -> list[str]:
-    return [uuid for uuid in (gpu.uuid, *(each.uuid for each in gpu.slices)) if uuid is not None]
-
-
-def _gauge(library: Any, uuid: str, *, whole: bool) -> Gauge:
-    missing: dict[str, str] = {}
-    try:
-        handle = nvml.call(library, "nvmlDeviceGetHandleByUUID", uuid)
-    except UnreadableError as err:
-        return Gauge(uuid=uuid, missing={"all": _reason("all", err, whole)})
-    ask = partial(_ask, library, handle, missing, whole)
-    memory = ask("memory", "nvmlDeviceGetMemoryInfo")
-    processes = ask("processes", "nvmlDeviceGetComputeRunningProcesses")
-    rates = milliwatts = celsius = None
-    if whole:
-        rates = ask("use", "nvmlDeviceGetUtilizationRates")
-        milliwatts = ask("power", "nvmlDeviceGetPowerUsage")
-        celsius = ask("temperature", "nvmlDeviceGetTemperature", _GPU_SENSOR)
-    else:
-        missing |= dict.fromkeys(("use", "power", "temperature"), sampling.SLICE)
-    return Gauge(
-        uuid=uuid,
-        use=rates and rates.gpu,
-        memory_used=memory and memory.used,
-        memory_total=memory and memory.total,
-        power=milliwatts and milliwatts / 1000,
-        temperature=celsius,
-        processes=processes and tuple(GpuProcess(pid=each.pid, memory=each.usedGpuMemory) for each in processes),
-        missing=missing,
-    )
-
-
-def _ask(
-    library: Any, handle: Any, missing: dict[str, str], whole: bool, name: str, function: str, *arguments: Any
-) -> Any:
-    try:
-        return nvml.call(library, function, handle, *arguments)
-    except UnreadableError as err:
-        missing[name] = _reason(name, err, whole)
-        return None
-
-
-def _reason(name: str, error: UnreadableError, whole: bool) -> str:
-    cause = error.__cause__
-    if not isinstance(cause, Exception):
-        return str(error)
-    return sampling.refusal(cause, memory=name == "memory", sliced=not whole)
+    def _found(self, uuid: str, gpu: Gpu) -> Device:
+        handle = nvml.call(self._library, "nvmlDeviceGetHandleByUUID", uuid)
+        device = self._devices[uuid] = Device(self._library, uuid, gpu.index, handle, sliced=uuid != gpu.uuid)
+        return device

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from workbench.hardware import cpulist, nvml
+from workbench.hardware.sampling import text_of
 from workbench.hardware.sources import Missing, Sources, UnreadableError, text
 from workbench.hardware.values import Cuda, Gpu, GpuProcess, GpuSlice, NvLinks, Pcie
 
@@ -84,7 +85,7 @@ def _cuda(library: Any, shown: str | None, missing: Missing) -> Cuda:
     driver = missing.ask("cuda.driver_version", nvml.call, library, "nvmlSystemGetDriverVersion")
     version = missing.ask("cuda.version", nvml.call, library, "nvmlSystemGetCudaDriverVersion")
     return Cuda(
-        driver_version=None if driver is None else nvml.text_of(driver),
+        driver_version=None if driver is None else text_of(driver),
         version=None if version is None else f"{version // 1000}.{version % 1000 // 10}",
         visible_devices=shown,
     )
@@ -138,8 +139,8 @@ class _Device:
         mig = self._ask("mig", "nvmlDeviceGetMigMode", convert=lambda modes: bool(modes[0]))
         return Gpu(
             index=self.index,
-            name=self._ask("name", "nvmlDeviceGetName", convert=nvml.text_of),
-            uuid=self._ask("uuid", "nvmlDeviceGetUUID", convert=nvml.text_of),
+            name=self._ask("name", "nvmlDeviceGetName", convert=text_of),
+            uuid=self._ask("uuid", "nvmlDeviceGetUUID", convert=text_of),
             memory_total=None if memory is None else memory.total,
             memory_free=None if memory is None else memory.free,
             memory_used=None if memory is None else memory.used,
@@ -206,8 +207,8 @@ class _Device:
         if memory is None:
             self._missing[f"{place}.memory_free"] = self._missing[f"{place}.memory_total"]
         return GpuSlice(
-            uuid=None if uuid is None else nvml.text_of(uuid),
-            name=None if name is None else nvml.text_of(name),
+            uuid=None if uuid is None else text_of(uuid),
+            name=None if name is None else text_of(name),
             memory_total=None if memory is None else memory.total,
             memory_free=None if memory is None else memory.free,
         )
@@ -277,5 +278,5 @@ class _Device:
 
 def _address(info: Any) -> str:
     """PCI address as Linux writes it: NVML gives eight digits of domain and capital letters."""
-    domain, _, rest = nvml.text_of(info.busId).partition(":")
+    domain, _, rest = text_of(info.busId).partition(":")
     return f"{int(domain, 16):04x}:{rest.lower()}"

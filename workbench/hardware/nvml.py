@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from workbench.hardware.sampling import CAUSES, NO_DRIVER
+from workbench.hardware.sampling import NoGpusError, initialise
 from workbench.hardware.sources import Sources, UnreadableError
 
 
@@ -17,21 +17,14 @@ def opened(sources: Sources) -> Iterator[Any]:
         library = sources.nvml()
     except ImportError as err:
         raise UnreadableError("nvidia-ml-py isn't installed, which asks the driver for its GPUs.") from err
-    _initialise(library)
+    try:
+        initialise(library)
+    except NoGpusError as err:
+        raise UnreadableError(str(err)) from err
     try:
         yield library
     finally:
         call(library, "nvmlShutdown", fallback=None)
-
-
-def _initialise(library: Any) -> None:
-    try:
-        library.nvmlInit()
-    except library.NVMLError_LibraryNotFound as err:
-        raise UnreadableError(NO_DRIVER) from err
-    except (library.NVMLError, OSError) as err:
-        cause = CAUSES.get(type(err).__name__, "The NVIDIA driver doesn't answer")
-        raise UnreadableError(f"{cause} (NVML: {str(err).rstrip('.')}).") from err
 
 
 _RAISE = object()
@@ -45,8 +38,3 @@ def call(library: Any, name: str, *arguments: Any, fallback: Any = _RAISE) -> An
         if fallback is not _RAISE:
             return fallback
         raise UnreadableError(f"{name} failed (NVML: {err}).") from err
-
-
-def text_of(answer: str | bytes) -> str:
-    """NVML's text; older bindings give bytes."""
-    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer

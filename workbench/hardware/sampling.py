@@ -99,7 +99,7 @@ class Devices:
 
     def __init__(self, library: Any = None, environ: Mapping[str, str] = os.environ) -> None:
         self._library = library or _binding()
-        _initialise(self._library)
+        initialise(self._library)
         try:
             self._handles = dict(_visible(self._library, environ.get("CUDA_VISIBLE_DEVICES")))
         except BaseException:
@@ -133,7 +133,7 @@ class Device:
         self._slow: dict[str, Any] = {}
         self._refused: dict[str, str] = {}
         self._links: tuple[float, int, int] | None = None
-        self.name = self._ask("name", lambda: _text(self._call("nvmlDeviceGetName"))) or f"GPU {index}"
+        self.name = self._ask("name", lambda: text_of(self._call("nvmlDeviceGetName"))) or f"GPU {index}"
         self._sliced = sliced or bool(self._ask("mig", lambda: self._call("nvmlDeviceGetMigMode")[0]))
 
     def read(self) -> dict[str, Any]:
@@ -241,7 +241,7 @@ class Device:
         return refusal(error, memory=name == "memory_used", sliced=self._sliced)
 
 
-def refusal(error: Exception, *, memory: bool, sliced: bool) -> str:
+def refusal(error: Exception, *, memory: bool = False, sliced: bool = False) -> str:
     """Why a call of NVML was refused, as a clause; `memory` where it was asked for that, `sliced` of a MIG slice."""
     kind = type(error).__name__
     if kind == "NVMLError_NotSupported" and (memory or sliced):
@@ -271,7 +271,8 @@ def _has_nodes() -> bool:
     return sys.platform == "linux" and Path("/dev/nvidiactl").exists()
 
 
-def _initialise(library: Any) -> None:
+def initialise(library: Any) -> None:
+    """Open NVML. Raises NoGpusError, which says why not."""
     try:
         library.nvmlInit()
     except library.NVMLError_LibraryNotFound as err:
@@ -307,7 +308,7 @@ def _all(library: Any) -> Iterator[tuple[str, tuple[int, Any, bool]]]:
     for index in range(count):
         try:
             handle = library.nvmlDeviceGetHandleByIndex(index)
-            uuid = _text(library.nvmlDeviceGetUUID(handle))
+            uuid = text_of(library.nvmlDeviceGetUUID(handle))
         except (library.NVMLError, OSError) as err:
             refusal = err  # one that was lost before anybody looked
             continue
@@ -341,6 +342,6 @@ def _slice(library: Any, uuid: str) -> tuple[str, tuple[int, Any, bool]] | None:
         return None
 
 
-def _text(answer: str | bytes) -> str:
+def text_of(answer: str | bytes) -> str:
     """NVML's text; older bindings give bytes."""
     return answer.decode(errors="replace") if isinstance(answer, bytes) else answer

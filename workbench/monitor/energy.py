@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.monitor.events import GpuSample
+from workbench.hardware.gauges import GpuSample
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from workbench.hardware.gauges import GpuSample
 
 KINDS = ("compute", "transfer", "disk-read", "disk-write", "deserialize", "other")
 """What a worker can spend a task's time on, in Dask's words."""
@@ -55,46 +58,6 @@ class WorkerSample:
     """Bytes on disk."""
     n_executing: int
     n_threads: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class GpuSample:
-    """How one GPU was doing at one time. What can't be had is None, and `absent` says why under its name."""
-
-    uuid: str
-    """What tells one GPU from another: two workers on one GPU are one GPU. Of a MIG slice its own."""
-    name: str
-    index: int
-    """NVML's number on its host."""
-    host: str
-    time: float
-    utilisation: float | None = None
-    """Percent of the last moment in which something ran."""
-    memory_used: int | None = None
-    """Bytes, by whomever."""
-    memory_ours: int | None = None
-    """Bytes held by worker processes of this cluster."""
-    memory_total: int | None = None
-    power: float | None = None
-    """Watts."""
-    power_limit: float | None = None
-    energy: float | None = None
-    """Joules since the driver was loaded."""
-    temperature: float | None = None
-    """°C."""
-    clock: float | None = None
-    """MHz of the streaming multiprocessors."""
-    clock_max: float | None = None
-    throttle: tuple[str, ...] | None = None
-    """Why the clock isn't higher, such as 'power cap'; 'idle' among them. Empty where nothing holds it back."""
-    pcie_rx: float | None = None
-    """Bytes per second that the GPU receives; read every 2 s and held in between, as one reading takes 20 ms."""
-    pcie_tx: float | None = None
-    nvlink_rx: float | None = None
-    """Bytes per second over all its NVLinks."""
-    nvlink_tx: float | None = None
-    absent: Mapping[str, str] = field(default_factory=dict)
-    """Reasons by field, such as {"power": "not supported by this GPU"}."""
 
 
 @dataclass(frozen=True, slots=True)

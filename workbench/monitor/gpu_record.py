@@ -1,7 +1,7 @@
 """Samples of GPUs on disk, beside the other events of a run: `gpus.parquet`, one row for each sample.
 
 A run on a cluster without GPUs has no such file. Any reader of Parquet can use it. Columns are the fields of
-`workbench.monitor.events.GpuSample`: bytes, watts, joules, °C, MHz and bytes per second; `throttle` is words joined by
+`workbench.hardware.gauges.GpuSample`: bytes, watts, joules, °C, MHz and bytes per second; `throttle` is words joined by
 ', ', and `absent` JSON. A row with a `reason` is of no GPU but of a host whose GPUs couldn't be read.
 """
 
@@ -15,7 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from workbench.monitor.events import Batch, GpuSample, NoGpus
+from workbench.hardware.gauges import GpuSample
+from workbench.monitor.events import Batch, NoGpus
 
 _NUMBERS = {
     "utilisation": pa.float64(),
@@ -49,6 +50,8 @@ SCHEMA = pa.schema(
     ]
 )
 
+_FIELDS = tuple(name for name in GpuSample.__slots__ if name in SCHEMA.names)
+
 
 def gpu_path(events: Path) -> Path:
     """Where the samples of GPUs are that belong to the events at `events`."""
@@ -78,7 +81,7 @@ def with_gpus(batch: Batch, table: pa.Table) -> Batch:
 
 
 def _sample_row(sample: GpuSample) -> dict[str, Any]:
-    row = {name: getattr(sample, name) for name in GpuSample.__slots__}
+    row = {name: getattr(sample, name) for name in _FIELDS}
     row["throttle"] = None if sample.throttle is None else ", ".join(sample.throttle)
     row["absent"] = json.dumps(dict(sample.absent), sort_keys=True)
     return row
@@ -96,5 +99,5 @@ def _samples(rows: Iterable[dict[str, Any]]) -> Iterable[GpuSample]:
         if text not in known:
             known[text] = json.loads(text or "{}")
         throttle = None if row["throttle"] is None else tuple(filter(None, row["throttle"].split(", ")))
-        values = {name: row[name] for name in GpuSample.__slots__}
+        values = {name: row[name] for name in _FIELDS}
         yield GpuSample(**values | {"absent": known[text], "throttle": throttle})

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.monitor.events import NO_TASKS, Batch, GpuSample, Labels, NoGpus, Progress, Tasks, WorkerSample
+from workbench.hardware.gauges import sample_of
+from workbench.monitor.events import NO_TASKS, Batch, Labels, NoGpus, Progress, Tasks, WorkerSample
 
 
 def unpack(message: Mapping[str, Any], own: str | None = None) -> Batch:
@@ -22,17 +23,9 @@ def unpack(message: Mapping[str, Any], own: str | None = None) -> Batch:
         tasks=_tasks(message["tasks"], message["byteorder"], own) if "tasks" in message else NO_TASKS,
         samples=tuple(WorkerSample(*row) for row in message.get("samples", ())),
         progress=Progress(time, progress) if progress is not None else None,
-        gpus=tuple(_gpu(sample) for sample in message.get("gpus", ())),
+        gpus=tuple(sample_of(sample) for sample in message.get("gpus", ())),
         no_gpus=tuple(NoGpus(*row) for row in message["no_gpus"]) if "no_gpus" in message else None,
     )
-
-
-def _gpu(sample: Mapping[str, Any]) -> GpuSample:
-    # A scheduler that was first watched by a later version may tell more.
-    known = {name: value for name, value in sample.items() if name in GpuSample.__slots__}
-    if "throttle" in known:
-        known["throttle"] = tuple(known["throttle"])
-    return GpuSample(**known)
 
 
 def _own_progress(message: Mapping[str, Any], own: str) -> Mapping[str, Mapping[str, int]] | None:

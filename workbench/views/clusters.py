@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from workbench.hardware import Inventory
-    from workbench.hardware.gauges import Gauge
+    from workbench.hardware.gauges import GpuSample
     from workbench.views.page import Sight
 
 _NEAR = 600
@@ -302,7 +302,7 @@ async def gpus(sight: Sight, name: str) -> str:
     return paragraph(record["warning"] or "", "wb-Problem", data_workbench="cluster-warning") + bars
 
 
-def _here(sight: Sight) -> tuple[Inventory, Mapping[str, Gauge]]:
+def _here(sight: Sight) -> tuple[Inventory, Mapping[str, GpuSample]]:
     return sight.machine.inventory(), sight.machine.gauges()
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
-    from workbench.monitor.events import Batch, GpuSample, NoGpus
+    from workbench.hardware.gauges import GpuSample
+    from workbench.monitor.events import Batch, NoGpus
 
 ASKED_FOR = 5.0
 """Seconds without a question after which a cluster is watched no more; then it is tried again where that failed."""

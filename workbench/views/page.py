@@ -27,7 +27,7 @@ from workbench.views.state import StateWatcher
 if TYPE_CHECKING:
     from workbench.clusters.environments import Environment
     from workbench.hardware import Inventory
-    from workbench.hardware.gauges import Gauge, Gauges
+    from workbench.hardware.gauges import Gauges, GpuSample
     from workbench.session import Session
     from workbench.views.heard import Heard
 
@@ -48,7 +48,7 @@ class Machine:
         self._gauges: Gauges | None = None
         self._finding: threading.Thread | None = None
         self._pythons: tuple[Environment, ...] = ()
-        self._read: tuple[float, dict[str, Gauge]] = (-GAUGES_FOR, {})
+        self._read: tuple[float, dict[str, GpuSample]] = (-GAUGES_FOR, {})
 
     def inventory(self) -> Inventory:
         """What this machine has."""
@@ -66,7 +66,7 @@ class Machine:
     def _find_pythons(self) -> None:
         self._pythons = self._session.environments()
 
-    def gauges(self) -> dict[str, Gauge]:
+    def gauges(self) -> dict[str, GpuSample]:
         """What its GPUs do, by UUID."""
         from workbench.hardware.gauges import Gauges
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.views.answers import in_brief
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from workbench.views.comparing import ComparisonWatch
     from workbench.views.watching import Watch, Watching
 
-    AnyWatch = Watch | FragmentWatch | ComparisonWatch
+    AnyWatch: TypeAlias = Watch | FragmentWatch | ComparisonWatch
 
 GAP = 0.015
 """Seconds between two rounds of sending what a person waits for: what happens meanwhile travels together."""
