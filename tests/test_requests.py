@@ -6,6 +6,7 @@ import asyncio
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from tests.server.conftest import FakeSession, Here
 from workbench.errors import BadInputError, NotFoundError
+from workbench.threads import in_thread
 from workbench.views.desk import Desk
 from workbench.views.requests import VerbError, answer, possible, refused
 
@@ -112,6 +114,23 @@ def test_what_changes_something_is_finished_though_nobody_waits_and_what_looks_i
 
     at_desk(session, give_up, Slow)
     assert told == ["needs given up", "cancelled r1"]
+
+
+def test_who_gives_up_at_the_moment_of_the_answer_has_given_up() -> None:
+    answered = threading.Event()
+
+    async def give_up() -> None:
+        asking = asyncio.ensure_future(in_thread(answered.wait))
+        await asyncio.sleep(0)
+        (thread,) = [each for each in threading.enumerate() if each.name.startswith("workbench <bound method Event")]
+        answered.set()
+        # What the thread says waits in the loop now, and the cancellation right behind it.
+        thread.join()
+        asyncio.get_running_loop().call_soon(asking.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    asyncio.run(give_up())
 
 
 def test_asking_needs_no_jupyter_and_no_tornado() -> None:

@@ -50,7 +50,9 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     # A daemon: the end of the process doesn't wait for it.
     threading.Thread(target=work, name=f"workbench {function!r:.80}", daemon=True).start()
     try:
-        return await asyncio.wait_for(answer, PATIENCE)
+        # Not wait_for: in Python 3.11 it forgets a cancellation that comes together with the answer.
+        async with asyncio.timeout(PATIENCE):
+            return await answer
     except TimeoutError as err:
         if not answer.cancelled():
             raise

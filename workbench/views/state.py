@@ -82,7 +82,8 @@ class StateWatcher:
         try:
             look()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(beyond.wait(), timeout)
+                async with asyncio.timeout(timeout):
+                    await beyond.wait()
         finally:
             self.unsubscribe(look)
 
@@ -126,5 +127,7 @@ class StateWatcher:
                 self.problem = "The state could not be read. The log of the Jupyter server says why."
                 self._notify()
             await asyncio.sleep(GAP)
+            # Not wait_for, which in Python 3.11 forgets a cancellation that comes together with a change.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), TICK)
+                async with asyncio.timeout(TICK):
+                    await self._changed.wait()
