@@ -20,6 +20,7 @@ from tests.test_backend import STANDIN
 from tests.test_cuda import needs_dask_cuda
 from workbench import terminal
 from workbench.clusters import processes, records
+from workbench.monitor.record import read_events
 from workbench.runs import placed, places, store
 from workbench.runs.store import OnGpu, Run
 from workbench.session import Session
@@ -176,6 +177,7 @@ def test_a_run_on_gpus_makes_its_blocks_there_and_tells_so(
     assert run.on_gpu.warning is None
     assert list(run.on_gpu.devices) == list(record.spec.devices)
     assert {"qr", "counts"} <= {name for step in run.on_gpu.steps for name in step.name.split("-")}
+    assert "wait-for-gpu" in read_events(store.folder(run.id) / "events.parquet").tasks.name.values
     fused = run_on(record, "array_sum", shape=[3000, 2000], generator="fused")
     assert (fused.status, fused.check and fused.check.passed) == ("done", True)
     assert fused.on_gpu is not None

@@ -146,6 +146,19 @@ told.append(most_kept(True) / 2**30)
     assert there(code) == pytest.approx([15.5, 48, 28, 0.6 * 16])
 
 
+def test_an_array_that_cupy_holds_alone_is_there_before_its_seconds_are_told() -> None:
+    code = """
+from workbench.workloads import alone, template
+told = []
+cupy.cuda.Device.synchronize = lambda self: told.append("waited")
+chosen = template("transpose_sum")
+_of = alone._of(chosen)
+alone._of = lambda _: _of._replace(compute=lambda *given: (told.append("computed"), _of.compute(*given))[1])
+alone.compute(chosen, chosen.validate({"shape": [40, 40], "persist": True}), "cupy")
+"""
+    assert there(code) == ["waited", "computed"]
+
+
 def test_an_exact_svd_that_no_card_can_hold_is_refused_before() -> None:
     # 96 bytes for each of 15 000 × 15 000 elements are 20.1 GiB, and the card has 16.
     code = """

@@ -37,7 +37,7 @@ def test_workers_tell_what_they_fetched_from_one_another() -> None:
         x = client.persist(da.random.RandomState(seed).random(size=(1600, 1600), chunks=(400, 400)))
         wait(x)
         client.compute((x + x.T).sum()).result()
-        return transfers.bandwidth(client, since), x.nbytes
+        return transfers.bandwidth(client, since, gpus=seed == 1), x.nbytes
 
     # Processes: workers that share one hand over no bytes.
     with (
@@ -55,6 +55,8 @@ def test_workers_tell_what_they_fetched_from_one_another() -> None:
     assert 0 < first["bytes"] <= size
     # Only what came after the moment that was given is told.
     assert again["n_messages"] <= 16
+    waits = "Blocks on GPUs are sent when the kernels that make them have ended: with persist that isn't timed."
+    assert (waits in first["sentence"], waits in again["sentence"]) == (False, True)
 
 
 def test_the_quartiles_are_numpys() -> None:

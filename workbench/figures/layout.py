@@ -298,5 +298,6 @@ def kinds_words(theme: Theme, *, others: bool = False, gpus: bool = False) -> st
     return "".join(swatch(color, name) for name, color in kinds.items()) + (LAUNCHED if gpus else "")
 
 
-LAUNCHED = "On a GPU a task ends when its kernels are launched; the GPU may compute longer than its tasks show."
-"""CuPy doesn't wait for the device, and to wait for it after each task would slow down what is watched."""
+LAUNCHED = "On a GPU a task ends when its kernels are launched; runs of workloads then wait for it (wait-for-gpu)."
+"""CuPy doesn't wait for the device, and to wait for it after each task would slow down what is watched: a run waits
+once, at its end (`linalg.backend.WAITING`)."""

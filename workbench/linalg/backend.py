@@ -18,6 +18,8 @@ import numpy as np
 from dask.array.backends import ArrayBackendEntrypoint, NumpyBackendEntrypoint, array_creation_dispatch
 
 from workbench.errors import BadInputError
+from workbench.linalg.keys import fresh
+from workbench.travelling import cluster_client
 
 
 class Remote:
@@ -94,6 +96,28 @@ class NumpyOfWorkers(NumpyBackendEntrypoint):
 
 TO_HOST = "to-host"
 """Name of the step in which a result leaves the GPU because somebody wants to read it."""
+
+
+WAITING = "wait-for-gpu"
+"""Name of the tasks that wait until a worker's GPU has done all that it was told."""
+
+
+def wait_for_gpus(client: Any = None) -> None:
+    """Return when the GPUs have done what they were told: a task on each worker, or this process, waits for its own.
+
+    Other tasks end when their kernels are launched. `client` is the cluster's, None for the one that Dask has.
+    """
+    client = client or cluster_client()
+    if client is None:
+        _finish()
+        return
+    name, workers = fresh(WAITING), client.scheduler_info(n_workers=-1)["workers"]
+    waiting = [client.submit(_finish, workers=[each], key=(name, i)) for i, each in enumerate(workers)]
+    client.gather(waiting)
+
+
+def _finish() -> None:
+    importlib.import_module("cupy").cuda.Device().synchronize()
 
 
 def _made_on_host(name: str) -> Callable[..., da.Array]:

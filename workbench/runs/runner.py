@@ -122,6 +122,7 @@ def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
 
 
 def _compute(run: Run, recording: Recording) -> dict[str, Any]:
+    from workbench.linalg.backend import wait_for_gpus
     from workbench.workloads.registry import template
 
     with _connected(run) as client, _arrays(run), _counted(run, client):
@@ -141,6 +142,8 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 made = began + (built.get("seconds_to_make") or 0.0)
                 counter.stage = "computing"
                 persisted = _persist(client, collections)
+                if _has_gpus(run):
+                    wait_for_gpus(client)
                 gathered = chosen.gathered(parameters)
                 futures = client.compute([persisted[name].to_backend("numpy") for name in gathered])
                 results = built | persisted | dict(zip(gathered, client.gather(futures), strict=True))
@@ -151,7 +154,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             progress = finished(counter.progress)
             result = chosen.summarise(results)
             if since is not None:
-                result |= {"bandwidth": transfers.bandwidth(client, since)}
+                result |= {"bandwidth": transfers.bandwidth(client, since, gpus=_has_gpus(run))}
             # Kept before it is checked: an answer whose check breaks down is still an answer.
             n_bytes = run.needs["bytes_processed"] if run.needs else None
             store.keep(

@@ -21,6 +21,7 @@ LEAST_BYTES = 1_000_000
 """Smaller messages tell more of latency than of bandwidth."""
 
 QUANTILES = (0.25, 0.5, 0.75)
+_FROM_GPUS = " Blocks on GPUs are sent when the kernels that make them have ended: with persist that isn't timed."
 _MOST_IN_TEXT = 8
 _FEW = 5
 """Messages of a pair below which its quartiles say little."""
@@ -42,8 +43,8 @@ def clock(client: Client) -> float:
     return now
 
 
-def bandwidth(client: Client, since: float) -> dict[str, Any]:
-    """Bandwidth between workers, of what they fetched after `since` on the scheduler's clock.
+def bandwidth(client: Client, since: float, *, gpus: bool = False) -> dict[str, Any]:
+    """Bandwidth between workers, with GPUs or without, of what they fetched after `since` on the scheduler's clock.
 
     Returns
     -------
@@ -53,6 +54,8 @@ def bandwidth(client: Client, since: float) -> dict[str, Any]:
     """
     fetched = client.run(Travelling(remote.fetched), since, LEAST_BYTES)
     told = summary({worker: Transfers(*of_worker) for worker, of_worker in fetched.items()})
+    if gpus and told["n_messages"]:
+        told["sentence"] += _FROM_GPUS
     return {**told, "transport": transport(client)}
 
 

@@ -50,6 +50,8 @@ def compute(template: Template, parameters: Parameters, module: str) -> Computed
         blocks = alone.array(resolved)
         x = xp.empty(blocks.shape, blocks.dtype)
         da.store(blocks, x, lock=False, scheduler="synchronous")
+    if module == "cupy":
+        xp.cuda.Device().synchronize()
     made = time.perf_counter()
     results = {name: host(value) for name, value in alone.compute(xp, x, resolved).items()}
     held = resolved.get("persist", False)

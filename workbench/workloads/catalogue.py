@@ -291,7 +291,7 @@ TEMPLATES: tuple[Template, ...] = (
         checker=frames.join_is_right,
         summary_of=frames.join_summary,
         presets=frames.PRESETS,
-        parts=lambda _: (frames.table,),
+        parts=lambda _: (frames.table, svd.held),
         reports_bandwidth=True,
     ),
     Template(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import dask
 import dask.array as da
 import numpy as np
-from dask.base import wait
 from dask.utils import format_bytes
 from pydantic import Field
 
@@ -19,6 +16,7 @@ from workbench.errors import install
 from workbench.workloads.checks import computed
 from workbench.workloads.fields import Persist, Resolved, Seed, Words
 from workbench.workloads.presets import DASK_CUDA, Preset
+from workbench.workloads.svd import held
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
 Rows = Annotated[
@@ -79,18 +77,16 @@ def dataframe_join(
     import dask.dataframe as dd
     import pandas as pd
 
-    n_parts, began = -(-n_rows // partition), time.perf_counter()
+    n_parts, seconds_to_make = -(-n_rows // partition), None
     frames = []
     for side, value in (("left", "x"), ("right", "y")):
         # What it is made of is asked of the workers: this process may have no cuDF.
         like = pd.DataFrame({"key": np.array([], "int64"), value: np.array([], "int64")})
         shared = (n_parts, n_rows, matching, seed, side, library)
         frames.append(dd.from_map(table, range(n_parts), args=shared, meta=like, enforce_metadata=False))
-    if persist:
-        frames = list(dask.persist(*frames))
-        wait(frames)
-    seconds_to_make = time.perf_counter() - began if persist else None
     left, right = frames
+    if persist:
+        left, right, seconds_to_make = held(left, right)
     # By tasks, whose transfers Dask tells of, and which cuDF has as well.
     joined = left.merge(right, on="key", shuffle_method="tasks")[["x", "y"]].to_dask_array()
     return (joined[:, 0] >= 0).sum(), (joined[:, 0] * joined[:, 1]).sum(), seconds_to_make

@@ -39,12 +39,17 @@ def random_matrix(shape: tuple[int, int], chunks: int | tuple[int, int] | str, d
     return rs.random(size=shape, chunks=chunks).astype(dtype)
 
 
-def held(x: da.Array) -> tuple[da.Array, float]:
-    """The array in the memory of the workers, and the seconds that it took, on GPUs until all kernels were launched."""
+def held(*collections: Any) -> tuple[Any, ...]:
+    """Collections in the memory of the workers, and the seconds that it took."""
     began = time.perf_counter()
-    x = x.persist()
-    wait(x)
-    return x, time.perf_counter() - began
+    collections = dask.persist(*collections)
+    wait(collections)
+    if dask.config.get("array.backend", "numpy") == "cupy":
+        # A task there ends when its kernels are launched.
+        from workbench.linalg.backend import wait_for_gpus
+
+        wait_for_gpus()
+    return *collections, time.perf_counter() - began
 
 
 def tall_skinny_svd(

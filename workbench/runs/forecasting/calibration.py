@@ -228,6 +228,8 @@ def _travelling(client: Client, spec: ClusterSpec) -> float:
     import dask.array as da
     from distributed import futures_of
 
+    from workbench.linalg.backend import wait_for_gpus
+
     addresses = _addresses(client)
     neighbours = [*addresses[1:], addresses[0]]
     found = []
@@ -237,6 +239,8 @@ def _travelling(client: Client, spec: ClusterSpec) -> float:
             blocks = [da.random.RandomState().random_sample(_TRAVELLING, chunks=_TRAVELLING) for _ in addresses]
             held = [futures_of(client.persist(x, workers=[at]))[0] for x, at in zip(blocks, addresses, strict=True)]
         _wait(held)
+        if spec.devices:
+            wait_for_gpus(client)
         began = time.perf_counter()
         _wait(
             [
