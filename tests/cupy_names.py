@@ -58,13 +58,13 @@ def main() -> None:
     print(f"# CuPy {cupy.__version__}")
     for line in lines("", cupy):
         print(line)
-    for name in ("linalg", "random", "cuda", "cuda.runtime"):
+    for name in ("linalg", "random", "cuda", "cuda.memory", "cuda.runtime"):
         owner = cupy
         for part in name.split("."):
             owner = getattr(owner, part)
         for line in lines(f"{name}.", owner):
             # Of the constants of the runtime there are hundreds.
-            if name != "cuda.runtime" or "(" in line:
+            if name != "cuda.runtime" or "(" in line or "Error" in line:
                 print(line)
     for name in ("ndarray", "random.RandomState", "cuda.Device", "cuda.Stream", "cuda.MemoryPool"):
         owner = cupy

@@ -64,7 +64,7 @@ def test_a_sum_that_stores_nothing_is_made_on_devices_and_is_the_same_whatever_i
             checked = chosen.validate({**given, "chunks": chunks}, threads=2)
             summary, check = chosen.compute(checked, device_client)
             value = device_client.compute(chosen.build(checked)["value"])
-            assert device_client.submit(kind_of, value).result() == "standin"
+            assert device_client.submit(kind_of, value).result() == "cupy"
             mean, mean_check = template("array_mean").compute(checked, device_client)
         assert check.passed, check.what
         assert mean_check.passed, mean_check.what
@@ -92,7 +92,7 @@ def test_genotypes_of_a_compressed_svd_are_drawn_on_devices_and_are_the_same_wha
         with backend.on_workers():
             summary, check = chosen.compute(checked, device_client)
             x = random_matrix((801, 63), (chunks[0], chunks[1]), "uint8", 7)
-            assert device_client.submit(kind_of, device_client.compute(x.blocks[0, 0])).result() == "standin"
+            assert device_client.submit(kind_of, device_client.compute(x.blocks[0, 0])).result() == "cupy"
             numbers.append(x.to_backend("numpy").compute())
         assert check.passed, check.what
         expected = np.linalg.svd(numbers[0].astype(float), compute_uv=False)[:3]
@@ -125,7 +125,7 @@ def test_packed_genotypes_are_multiplied_on_devices(device_client: Any, tmp_path
         device_client.wait_for_workers(1)
         assert chosen.check(checked, built, device_client).passed
         operator = built["components"]._operator
-        assert device_client.submit(kind_of, device_client.compute(operator.packed.blocks[0])).result() == "standin"
+        assert device_client.submit(kind_of, device_client.compute(operator.packed.blocks[0])).result() == "cupy"
         packed = operator.packed.to_backend("numpy").compute()
     samples = np.arange(203)
     source = genotypes.Genotypes(da.from_array(packed, chunks=(500, -1)), genotypes.COUNTS, samples)
@@ -145,7 +145,7 @@ def test_genotypes_drawn_on_devices_have_the_frequencies_of_those_drawn_on_the_h
         monkeypatch.setattr(simulated, "_DEVICE_BYTES", n_bytes)
         with backend.on_workers():
             drawn = genotypes.simulate(600, 301, n_populations=3, on_device=True, **shares)
-            assert device_client.submit(kind_of, device_client.compute(drawn.packed.blocks[0])).result() == "standin"
+            assert device_client.submit(kind_of, device_client.compute(drawn.packed.blocks[0])).result() == "cupy"
             found.append(drawn.packed.to_backend("numpy").compute())
     np.testing.assert_array_equal(*found)
     counts = genotypes.unpack(found[0], 301)
@@ -264,7 +264,7 @@ def test_blocks_are_made_on_the_workers_and_nothing_of_cupy_is_needed_here(devic
         arrays += [da.from_array(np.ones((8, 8)), chunks=4).to_backend()]
         persisted = device_client.persist(arrays)
         kinds = [device_client.submit(kind_of, device_client.compute(x.blocks[0])).result() for x in persisted]
-        assert kinds == ["standin"] * 4
+        assert kinds == ["cupy"] * 4
         read = [x.to_backend("numpy").compute() for x in persisted]
     assert "cupy" not in sys.modules
     assert [type(x) for x in read] == [np.ndarray] * 4

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.extras import ANSWERS
+
 STANDIN = Path(__file__).parent / "standin"
 HEAD = "import cupy, json\nimport dask, dask.array as da\nimport numpy as np\n"
 
@@ -48,6 +50,40 @@ def test_what_cupy_has_its_stand_in_does() -> None:
     code = "x = cupy.asarray(np.arange(6.0).reshape(2, 3))\n"
     found = "float((x + 1)[:, ::2].sum()), float(np.linalg.norm(x)), x.get().tolist(), cupy.linalg.svd(x)[1].shape"
     assert there(f"{code}told = {found}") == [14.0, 55**0.5, [[0, 1, 2], [3, 4, 5]], [2]]
+
+
+@pytest.mark.parametrize("serializer", ["dask", "cuda", "pickle"])
+def test_what_distributed_has_for_blocks_of_cupy_is_for_its_stand_ins_too(serializer: str) -> None:
+    code = f"""
+from distributed.protocol import deserialize, serialize
+from distributed.protocol.cuda import cuda_serialize
+from distributed.protocol.serialize import dask_deserialize, dask_serialize
+for given in (x := np.arange(24.0).reshape(4, 6)), x.T, x[::2, ::-1], x[:0], x[0, 0], np.float16(3):
+    back = deserialize(*serialize(cupy.asarray(given), serializers=[{serializer!r}]))
+    assert type(back) is cupy.ndarray and back.dtype == given.dtype
+    np.testing.assert_array_equal(back.get(), given)
+told = [each.dispatch(cupy.ndarray).__name__ for each in (dask_serialize, dask_deserialize, cuda_serialize)]
+"""
+    assert there(code) == ANSWERS
+
+
+def test_an_array_of_its_stand_in_shares_the_memory_that_it_is_given_and_keeps_it() -> None:
+    code = """
+x = cupy.asarray(np.arange(12.0).reshape(3, 4))
+part = x[1:, 1:]
+y = cupy.ndarray(part.shape, part.dtype, part.data, part.strides)
+del part
+x[1, 1] = 100
+del x
+try:
+    beyond = cupy.ndarray((1000,), "u1", y.data)
+except TypeError as err:
+    beyond = str(err)
+told = [y.get().tolist(), beyond]
+"""
+    shown, beyond = there(code)
+    assert shown == [[100, 6, 7], [9, 10, 11]]
+    assert "buffer is too small" in beyond
 
 
 DATA = """
@@ -120,7 +156,7 @@ told = [before, off, taken[0], sorted(kinds)]
 )
 def test_nothing_of_a_tall_svd_leaves_the_devices_but_what_is_read(change: str, route: list[Any], wide: str) -> None:
     copied, off, taken, kinds = there(TALL.replace("CHANGE", change).replace("WIDE", wide))
-    assert (copied, taken, kinds) == (0, route, ["standin"])
+    assert (copied, taken, kinds) == (0, route, ["cupy"])
     assert off < 1e-13
 
 

@@ -2,17 +2,18 @@
 
 Put tests/standin on PYTHONPATH of scheduler and workers, and `import cupy` there finds this. It is as strict as CuPy:
 it has CuPy's names and no others (names.txt), refuses arguments that CuPy doesn't take, NumPy's arrays in place of its
-own, and copies to the host that nobody asked for. With CUPY_TF32=1 products in float32 have eleven bits.
+own, and copies to the host that nobody asked for. With CUPY_TF32=1 products in float32 have eleven bits. Code of Dask,
+distributed and Dask-CUDA for CuPy's arrays works on these: their memory is the host's.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import sys
 import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,30 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
 
     __array_priority__ = 100
 
-    def __init__(self, held: Any) -> None:
-        self._held = np.asarray(held)
+    def __init__(
+        self, shape: Any, dtype: Any = float, memptr: Any = None, strides: Any = None, order: str = "C"
+    ) -> None:
+        if memptr is None:
+            self._held = np.empty(shape, dtype, order)
+        else:
+            # NumPy refuses what lies beyond the memory, where CuPy reads it.
+            self._held = np.ndarray(shape, dtype, memptr.mem._bytes, memptr.ptr - memptr.mem.ptr, strides, order)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"version": 3, "shape": self._held.shape, "typestr": self._held.dtype.str, "data": (0, True)}
+        held = self._held
+        return {
+            "shape": held.shape,
+            "typestr": held.dtype.str,
+            "descr": held.dtype.descr,
+            "stream": 1,
+            "version": 3,
+            "strides": None if held.flags.c_contiguous else held.strides,
+            "data": (held.ctypes.data if held.size else 0, False),
+        }
+
+    def __reduce__(self) -> Any:
+        return array, (self.get(),)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`.")
@@ -52,8 +71,9 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
         return _found(*full.rpartition(".")[::2])(*args, **kwargs)
 
     @property
-    def data(self) -> Any:
-        return types.SimpleNamespace(ptr=self._held.ctypes.data)
+    def data(self) -> MemoryPointer:
+        start, end = np.lib.array_utils.byte_bounds(self._held)
+        return MemoryPointer(UnownedMemory(start, end - start, self._held, 0), self._held.ctypes.data - start)
 
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
         return self._held.copy()
@@ -86,10 +106,37 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
         return _given(found) if isinstance(found, np.ndarray) else found
 
 
-# Dask, distributed and Dask-CUDA have code for arrays of a module called cupy, which ours is none of. Its name stands
-# for this one, or each worker would make a class of its own of what another sends it.
-ndarray.__module__ = "standin"
-sys.modules["standin"] = sys.modules[__name__]
+def _on_device(held: Any) -> ndarray:
+    made = ndarray.__new__(ndarray)
+    made._held = np.asarray(held)
+    return made
+
+
+class BaseMemory:
+    """Memory of the device that isn't there."""
+
+    device_id = 0
+
+    def __init__(self, ptr: int, size: int, owner: Any) -> None:
+        self.ptr, self.size = ptr, size
+        shown = {"version": 3, "shape": (size,), "typestr": "|u1", "data": (ptr, False)}
+        self._bytes = np.asarray(types.SimpleNamespace(__array_interface__=shown, owner=owner))
+
+
+class UnownedMemory(BaseMemory):
+    """Memory that something else keeps alive."""
+
+    def __init__(self, ptr: int, size: int, owner: Any, device_id: int = -1) -> None:
+        super().__init__(ptr, size, owner)
+
+
+class MemoryPointer:
+    """A place in memory, which lives as long as this."""
+
+    device_id = 0
+
+    def __init__(self, mem: BaseMemory, offset: int) -> None:
+        self.mem, self.ptr = mem, mem.ptr + offset
 
 
 def _taken(value: Any) -> Any:
@@ -108,7 +155,7 @@ def _taken(value: Any) -> Any:
 def _given(value: Any) -> Any:
     """`value` with ours in place of its arrays, and of single numbers, which CuPy leaves on the device."""
     if isinstance(value, (np.ndarray, np.generic)):
-        return ndarray(value)
+        return _on_device(value)
     if isinstance(value, tuple):
         return tuple(_given(item) for item in value)
     if isinstance(value, list):
@@ -168,10 +215,35 @@ def __getattr__(name: str) -> Any:
     return _found("", name)
 
 
+def array(
+    object: Any,
+    dtype: Any = None,
+    copy: Any = True,
+    order: Any = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+    *,
+    blocking: bool = False,
+) -> ndarray:
+    if isinstance(object, ndarray):
+        object = object._held
+    elif hasattr(object, "__cuda_array_interface__"):
+        object = _shown(object.__cuda_array_interface__, object)._held
+    return _on_device(np.array(object, dtype, copy=copy, order=order, ndmin=ndmin))
+
+
 def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, blocking: bool = False) -> ndarray:
     if isinstance(a, ndarray) and dtype is None and not copy:
         return a
-    return ndarray(np.asarray(a._held if isinstance(a, ndarray) else a, dtype, order, copy=copy))
+    return array(a, dtype, copy, order or "K")
+
+
+def _shown(interface: dict[str, Any], owner: Any) -> ndarray:
+    """The array that another library shows, in the same memory."""
+    dtype = np.dtype(interface["typestr"])
+    size = dtype.itemsize * math.prod(interface["shape"])
+    memory = UnownedMemory(interface["data"][0], size, owner)
+    return ndarray(interface["shape"], dtype, MemoryPointer(memory, 0), interface.get("strides"))
 
 
 def asnumpy(a: Any, stream: Any = None, order: str = "C", out: Any = None, *, blocking: bool = True) -> Any:
@@ -181,9 +253,9 @@ def asnumpy(a: Any, stream: Any = None, order: str = "C", out: Any = None, *, bl
 def _cholesky(a: ndarray) -> ndarray:
     """NumPy's, or where it has none some triangle without a word, as CuPy's is."""
     try:
-        return ndarray(np.linalg.cholesky(a._held))
+        return _on_device(np.linalg.cholesky(a._held))
     except np.linalg.LinAlgError:
-        return ndarray(np.tril(a._held))
+        return _on_device(np.tril(a._held))
 
 
 class RawModule:
@@ -209,10 +281,14 @@ class RandomState:
             recorded.fits(full, args, kwargs)
             # Of NumPy's only those that draw whole numbers can be told their type.
             dtype = kwargs.pop("dtype", None) if name != "randint" else None
-            drawn = ndarray(getattr(self._state, name)(*_taken(args), **_taken(kwargs)))
+            drawn = _on_device(getattr(self._state, name)(*_taken(args), **_taken(kwargs)))
             return drawn if dtype is None else drawn.astype(dtype)
 
         return draw
+
+
+class CUDARuntimeError(RuntimeError):
+    """What CUDA refuses."""
 
 
 class Device:
@@ -232,55 +308,26 @@ _state = RandomState(0)
 _pool = types.SimpleNamespace(total_bytes=lambda: 0, used_bytes=lambda: 0, free_all_blocks=lambda: None)
 _OURS = {
     "linalg.cholesky": _cholesky,
+    "cuda.MemoryPointer": MemoryPointer,
+    "cuda.UnownedMemory": UnownedMemory,
+    "cuda.memory.BaseMemory": BaseMemory,
+    "cuda.memory.MemoryPointer": MemoryPointer,
+    "cuda.memory.UnownedMemory": UnownedMemory,
     "random.RandomState": RandomState,
     "random.random": _state.random_sample,
     "cuda.Device": Device,
     "cuda.get_current_stream": lambda: types.SimpleNamespace(synchronize=lambda: None),
     "cuda.device": types.SimpleNamespace(get_cublas_handle=lambda: 0),
     "cuda.is_available": lambda: True,
+    "cuda.runtime.CUDARuntimeError": CUDARuntimeError,
+    "cuda.runtime.getDeviceCount": lambda: 1,
     "cuda.runtime.getDeviceProperties": lambda device: {"name": b"SIMULATED GPU"},
     "cuda.runtime.driverGetVersion": lambda: 13000,
     "cuda.runtime.runtimeGetVersion": lambda: 13000,
     "get_default_memory_pool": lambda: _pool,
 }
-linalg, random, cuda = (_Module(f"cupy.{name}") for name in ("linalg", "random", "cuda"))
-_OURS["cuda.runtime"] = _Module("cupy.cuda.runtime")
-sys.modules.update({module.__name__: module for module in (linalg, random, cuda)})
-
-
-# Dask imports cupy while it is imported itself, and then wants the class above.
-from dask.array.dispatch import concatenate_lookup, numel_lookup, tensordot_lookup  # noqa: E402
-from dask.sizeof import sizeof  # noqa: E402
-from distributed.protocol.numpy import deserialize_numpy_ndarray, serialize_numpy_ndarray  # noqa: E402
-from distributed.protocol.serialize import dask_deserialize, dask_serialize  # noqa: E402
-
-# What `dask.array.backends.register_cupy` registers for CuPy's.
-concatenate_lookup.register(ndarray, np.concatenate)
-tensordot_lookup.register(ndarray, np.tensordot)
-
-
-@numel_lookup.register(ndarray)
-def _numel(array: ndarray, **kwargs: Any) -> Any:
-    # Dask imports cupy while it imports this.
-    from dask.array.backends import _numel_arraylike
-
-    return _numel_arraylike(array, **kwargs)
-
-
-@sizeof.register(ndarray)
-def _size(array: ndarray) -> int:
-    return int(array._held.nbytes)
-
-
-@dask_serialize.register(ndarray)
-def _serialize(array: ndarray) -> Any:
-    header, frames = serialize_numpy_ndarray(array._held)
-    return header, frames
-
-
-@dask_deserialize.register(ndarray)
-def _deserialize(header: Any, frames: Any) -> ndarray:
-    # As CuPy does where the device that the block is to lie on is gone.
-    if Path(os.environ.get("STANDIN_TAKES_NOTHING_IN", "")).is_file():
-        raise RuntimeError("cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable")
-    return ndarray(deserialize_numpy_ndarray(header, frames))
+linalg, random, cuda, runtime, memory = (
+    _Module(f"cupy.{name}") for name in ("linalg", "random", "cuda", "cuda.runtime", "cuda.memory")
+)
+_OURS |= {"cuda.runtime": runtime, "cuda.memory": memory}
+sys.modules.update({module.__name__: module for module in (linalg, random, cuda, runtime, memory)})
