@@ -5,6 +5,7 @@ Every device is named "SIMULATED GPU n", so that no picture can pass for a measu
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -162,22 +163,28 @@ def _titled(folder: Path) -> Path:
     return folder
 
 
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """Run a command that sees the eight GPUs of a simulated DGX-1 and a CuPy, with a data folder of its own."""
     folder = Path(sys.prefix) / "simulated-gpus"
+    parser = argparse.ArgumentParser(prog="python -m tests.simulated", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--gpus", type=int, help="so many alike, in place of a DGX-1")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    chosen = parser.parse_args()
+    if not chosen.command:
+        parser.error("say which command is to see them")
+    there = {"preset": "dgx1"} if chosen.gpus is None else {"gpus": chosen.gpus}
     try:
         build(folder)
-        env = computing(environment(folder, preset="dgx1", memory=16 * GIB, load="wave"), folder)
+        env = computing(environment(folder, **there, memory=16 * GIB, load="wave"), folder)
     except FileNotFoundError as err:
         sys.exit(str(err))
     env["DASK_WORKBENCH__DATA_FOLDER"] = str(folder / "data")
-    env["DASK_WORKBENCH__SYSFS"] = str(_sysfs(folder / "sys"))
+    if chosen.gpus is None:
+        env["DASK_WORKBENCH__SYSFS"] = str(_sysfs(folder / "sys"))
     paths = (str(_titled(folder / "jupyter")), env.get("JUPYTER_CONFIG_PATH"))
     env["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, paths))
-    os.execvpe(arguments[0], list(arguments), env)
+    os.execvpe(chosen.command[0], chosen.command, env)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit("Usage: python -m tests.simulated COMMAND [ARGUMENT ...]")
-    main(sys.argv[1:])
+    main()

@@ -1,4 +1,4 @@
-"""The script of the first hour on a GPU, with a Python that only writes down what it is asked to do."""
+"""The first hour on a GPU, with a Python that only writes down what it is asked to do, and on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import os
 import re
 import subprocess
+import sys
+import xml.etree.ElementTree as Xml
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ import pytest
 
 from tests.benchmarks import bench_gpu
 from tests.gpu import hour
+from tests.simulated import GIB, SimulatedNvml, computing
+from tests.standin import on_host
+from workbench.clusters import cuda
 
 SCRIPT = Path(__file__).parent / "gpu" / "first-hour.sh"
 TOLD = re.findall(r"^#   (\w+) +\d+  ", SCRIPT.read_text(), re.MULTILINE)
@@ -77,7 +82,8 @@ def test_what_it_measures_by_name_is_measured(tmp_path: Path, python: Path) -> N
 
 
 def test_a_step_that_breaks_off_leaves_what_is_known_until_then(tmp_path: Path, monkeypatch: Any) -> None:
-    def breaks(part: float) -> Any:
+    def breaks(told: Any) -> None:
+        told["run"] = "done"
         raise RuntimeError("the card is gone")
 
     monkeypatch.setitem(hour.STEPS, "smoke", breaks)
@@ -88,3 +94,40 @@ def test_a_step_that_breaks_off_leaves_what_is_known_until_then(tmp_path: Path, 
     told = json.loads((tmp_path / "smoke.json").read_text())
     assert told["error"] == "RuntimeError: the card is gone"
     assert told["devices"] == ["SIMULATED GPU 0"]
+    assert told["run"] == "done"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(on_host.compiler() is None, reason="Kernels on a processor need a C++ compiler, and there is none.")
+@pytest.mark.skipif(cuda.problem() is None, reason="There is a real GPU here, with a driver and a CuPy of its own.")
+def test_it_runs_to_its_end_on_a_simulated_gpu_and_each_report_says_so(
+    simulated_nvml: SimulatedNvml, tmp_path: Path
+) -> None:
+    pytest.importorskip("dask_cuda")
+    env = computing(simulated_nvml.environment(memory=16 * GIB), tmp_path / "cuda")
+    env |= {"PART": "0.01", "PYTHON": sys.executable}
+    into = tmp_path / "out"
+    done = subprocess.run(["sh", str(SCRIPT), str(into)], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + "".join(path.read_text()[-3000:] for path in into.glob("*.log"))
+    assert [line.partition(",")[0] for line in done.stdout.splitlines()] == [f"{name}: done" for name in TOLD]
+    reports = {path.stem: json.loads(path.read_text()) for path in into.glob("*.json")}
+    assert {*reports, "tests"} == {*TOLD, "genotypes-tenth"}
+    for told in reports.values():
+        assert told["devices"] == ["SIMULATED GPU 0"]
+        assert "no time here is a GPU's" in told["simulated"]
+        assert told["sides_divided_by"] == bench_gpu.SIMULATED_SIDES
+        assert told["limits"]["cupy"].endswith("+standin")
+        assert "error" not in {*told, *told["limits"]}
+        for each in told["experiments"]:
+            assert each["name"].startswith("SIMULATED")
+            assert not bench_gpu.failed(each), each
+    assert reports["smoke"]["run"]["on_gpu"]["share"] == 1
+    assert [row["reason"] for row in reports["cores"]["comparison"]["rows"]] == [None] * 3
+    assert all(each["rate"] for name, each in reports["rates"].items() if " a second" in name)
+    assert reports["ucx"]["skipped"].keys() <= {"ucx"}
+    assert all("SIMULATED" in why for why in reports["ucx"]["skipped"].values())
+    tests = Xml.parse(into / "tests.xml")
+    assert {each.get("value") for each in tests.iterfind(".//property[@name='devices']")} == {"SIMULATED GPU 0"}
+    assert {each.get("message", "").partition(":")[0] for each in tests.iter("skipped")} == {
+        "The devices are SIMULATED"
+    }

@@ -97,9 +97,9 @@ def test_the_script_for_a_host_without_a_network_is_one_that_sh_reads() -> None:
     subprocess.run(["sh", "-n", str(bundle.ROOT / "tests" / "gpu" / "offline.sh")], check=True)
 
 
-@pytest.mark.parametrize("part", [1.0, 0.01])
-def test_what_the_benchmark_runs_can_be_run(part: float) -> None:
-    for each in bench_gpu.experiments(part):
+@pytest.mark.parametrize(("part", "shorter"), [(1.0, 1), (0.01, 1), (1.0, bench_gpu.SIMULATED_SIDES)])
+def test_what_the_benchmark_runs_can_be_run(part: float, shorter: int) -> None:
+    for each in bench_gpu.experiments(part, shorter):
         chosen = template(each["workload"])
         resolved = chosen.validate(each["parameters"], threads=1, on_gpu=True).resolved
         assert {name: resolved[name] for name in each["parameters"]} == each["parameters"]
@@ -136,9 +136,8 @@ def test_each_experiment_is_written_when_it_is_done_whatever_became_of_those_bef
 
 
 def test_experiments_are_chosen_by_a_word_of_their_names() -> None:
-    told = bench_gpu.steps(
-        {"part": 1.0, "devices": ["H200"], "limits": {}, "memory_total": None}, bench_gpu.Clusters(), 90
-    )
+    found = {"part": 1.0, "devices": ["H200"], "sides_divided_by": 1, "memory_total": None}
+    told = bench_gpu.steps(found, bench_gpu.Clusters(), 90)
     assert [known["workload"] for known, _ in bench_gpu.chosen(told, ["sum", "200 GB"])] == [
         "array_sum",
         "array_sum",
@@ -147,6 +146,17 @@ def test_experiments_are_chosen_by_a_word_of_their_names() -> None:
     assert bench_gpu.chosen(told, []) == told
     with pytest.raises(SystemExit, match=r"No experiment has 'tal1' in its name\. There are: array_sum, 2 TB; "):
         bench_gpu.chosen(told, ["tal1"])
+
+
+def test_what_is_simulated_is_as_many_times_shorter_as_it_says_and_is_beside_no_post() -> None:
+    found = {"part": 1.0, "devices": ["SIMULATED GPU 0"], "sides_divided_by": 100, "memory_total": None}
+    simulated = [known for known, _ in bench_gpu.steps(found, bench_gpu.Clusters(), 90)]
+    real = [*bench_gpu.experiments(1.0), bench_gpu.on_the_card(1.0, None)]
+    for each, there in zip(simulated, real, strict=True):
+        assert each["name"] == f"SIMULATED, each side 1/100: {there['name']}"
+        assert each["post"] == {}
+        for name in {"shape", "chunks"} & set(there["parameters"]):
+            assert [100 * side for side in each["parameters"][name]] == there["parameters"][name]
 
 
 def test_what_takes_longer_than_its_limit_is_ended() -> None:

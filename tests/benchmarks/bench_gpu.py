@@ -5,7 +5,8 @@
 Each experiment is a run, on a cluster of one GPU and, where there are several, of all. Plain CuPy computes the same in
 a process of its own, where it fits on the card. What the card reaches when it only copies, or multiplies matrices, is
 measured too: `of_bandwidth` and `of_peak` are parts of that. gpu-DATE.json is written anew after each experiment, and
-one that fails or takes longer than its limit is told in the summary and holds up no other.
+one that fails or takes longer than its limit is told in the summary and holds up no other. On simulated devices each
+side of an array is SIMULATED_SIDES times shorter, which the JSON says.
 """
 
 from __future__ import annotations
@@ -35,22 +36,27 @@ _LIMIT = 90.0
 
 PACKED = (10_000_000, 20_000)
 """Variants and samples of the goal, 50 GB in two bits each."""
+SIMULATED_SIDES = 100
+"""On devices that are simulated each side of an array that is measured, and of its blocks, is so many times shorter."""
 _OF_CARD = 0.6
 """Part of a card's memory that packed genotypes may take; the products need some, too."""
 _CHANCE = 0.001
-"""Part by which answers from different random numbers of the same kind may differ."""
+"""Part by which answers from different random numbers of the same kind may differ at the posts' sizes."""
 _DRIFT = 0.1  # F_ST
 _ROWS = 4096
 
 Measured = dict[str, Any]
 
 
-def experiments(part: float) -> tuple[Measured, ...]:
-    """Workload and parameters of each, a `part` as high as in the post, with the seconds that the post took."""
+def experiments(part: float, shorter: int = 1) -> tuple[Measured, ...]:
+    """Workload and parameters of each, a `part` as high as in the post, with the seconds that the post took.
+
+    Each side of an array and of its blocks is `shorter` times shorter than that.
+    """
 
     def scaled(rows: int, columns: int, block: int) -> list[int]:
         # Dask's SVD of a held array in one block loses it (dask 2026.7.1), so there are two at the least.
-        return [max(2 * block, int(rows * part) // block * block), columns]
+        return [max(2 * block, int(rows * part) // block * block) // shorter, columns // shorter]
 
     as_in_post = {
         "k": 10,
@@ -58,7 +64,7 @@ def experiments(part: float) -> tuple[Measured, ...]:
         "n_power_iter": 0,
         "tolerance": 1.0,
         "dtype": "uint8",
-        "chunks": [20_000, 5_000],
+        "chunks": [20_000 // shorter, 5_000 // shorter],
     }
     return (
         {
@@ -66,7 +72,7 @@ def experiments(part: float) -> tuple[Measured, ...]:
             "workload": "array_sum",
             "parameters": {
                 "shape": scaled(500_000, 500_000, 10_000),
-                "chunks": [10_000, 10_000],
+                "chunks": [10_000 // shorter, 10_000 // shorter],
                 "generator": "RandomState",
             },
             "post": {"one V100": 97.0, "eight V100": 19.0},
@@ -77,7 +83,7 @@ def experiments(part: float) -> tuple[Measured, ...]:
             "workload": "array_sum",
             "parameters": {
                 "shape": scaled(500_000, 500_000, 50_000),
-                "chunks": [50_000, 50_000],
+                "chunks": [50_000 // shorter, 50_000 // shorter],
                 "generator": "fused",
             },
             "post": {"one V100": 97.0, "eight V100": 19.0},
@@ -88,7 +94,7 @@ def experiments(part: float) -> tuple[Measured, ...]:
             "workload": "tall_skinny_svd",
             "parameters": {
                 "shape": scaled(1_000_000, 1_000, 10_000),
-                "chunks": [10_000, 1_000],
+                "chunks": [10_000 // shorter, 1_000 // shorter],
                 "persist": True,
                 "method": "dask",
             },
@@ -137,23 +143,37 @@ def main() -> None:
     sys.exit(any(failed(each) for each in found["experiments"]))
 
 
+def simulated(devices: Sequence[str]) -> bool:
+    """Whether devices of these names are none."""
+    return any("SIMULATED" in name for name in devices)
+
+
 def head(part: float, limit: float) -> Measured:
     """What is measured here, and what the card reaches."""
     from workbench.hardware import inventory
 
     there = inventory()
     gpus = [gpu for gpu in there.visible_gpus() if gpu.uuid is not None]
+    names = [gpu.name for gpu in gpus]
+    shorter = SIMULATED_SIDES if simulated(names) else 1
     return {
         "date": time.strftime("%Y-%m-%d"),
         "driver": there.cuda.driver_version,
         "part": part,
-        "devices": [gpu.name for gpu in gpus],
+        "devices": names,
         "memory_total": gpus[0].memory_total,
+        "simulated": _SIMULATED if simulated(names) else None,
+        "sides_divided_by": shorter,
         "versions": versions(),
-        "limits": in_a_process("limits", {}, limit),
+        "limits": in_a_process("limits", {"shorter": shorter}, limit),
         "experiments": [],
     }
 
+
+_SIMULATED = (
+    "The devices are SIMULATED and CuPy is a stand-in made of NumPy: no time here is a GPU's. Each side of an array "
+    f"that is measured, and of its blocks, is {SIMULATED_SIDES} times shorter than its name says."
+)
 
 Step = tuple[Measured, Callable[[], Measured]]
 """What is known of an experiment before it begins, and what measures it."""
@@ -162,14 +182,19 @@ Step = tuple[Measured, Callable[[], Measured]]
 def steps(found: Measured, clusters: Clusters, limit: float) -> list[Step]:
     """All experiments, in their order."""
     told: list[Step] = []
-    n_gpus = len(found["devices"])
+    n_gpus, shorter = len(found["devices"]), found["sides_divided_by"]
     for profile, count in (("gpu", 1), ("gpus", n_gpus))[: min(2, n_gpus)]:
-        for each in experiments(found["part"]):
-            known = {**each, "profile": profile, "n_gpus": count}
-            told.append((known, partial(on_cluster, clusters, known, found["limits"], limit)))
-    known = on_the_card(found["part"], found["memory_total"])
+        for each in experiments(found["part"], shorter):
+            known = {**marked(each, shorter), "profile": profile, "n_gpus": count}
+            told.append((known, partial(on_cluster, clusters, known, found, limit)))
+    known = marked(on_the_card(found["part"], found["memory_total"], shorter), shorter)
     measure = partial(in_a_process, "packed_components", {**known["parameters"], "limit": limit}, limit)
     return [*told, (known, measure)]
+
+
+def marked(each: Measured, shorter: int) -> Measured:
+    """An experiment, whose name says it where it is simulated; there it isn't set beside the post's times."""
+    return each if shorter == 1 else {**each, "name": f"SIMULATED, each side 1/{shorter}: {each['name']}", "post": {}}
 
 
 def chosen(told: Sequence[Step], words: Sequence[str]) -> list[Step]:
@@ -236,27 +261,29 @@ class Clusters:
             asyncio.run(Session().stop(record.name))
 
 
-def on_cluster(clusters: Clusters, known: Measured, limits: Measured, limit: float) -> Measured:
+def on_cluster(clusters: Clusters, known: Measured, found: Measured, limit: float) -> Measured:
     """One experiment, tried twice where its limit allows it: the first one compiles CuPy's kernels."""
     from workbench.runs.submit import cancel, finish, submit
 
     record = clusters.of(known["profile"])
+    tries = 1 if found["simulated"] else 2
     runs: list[Any] = []
     began = time.monotonic()
-    while len(runs) < 2 and not (runs and (runs[-1].status != "done" or _left(began, limit) < runs[-1].seconds)):
+    while len(runs) < tries and not (runs and (runs[-1].status != "done" or _left(began, limit) < runs[-1].seconds)):
         run = finish(submit(known["workload"], known["parameters"], record).id, timeout=_left(began, limit))
         if run.active:
             cancel(run.id)
             clusters.stop()
             break
         runs.append(run)
-    told = of_runs(known, runs, limits) if runs else {"seconds": None, "error": f"stopped after {limit:g} s"}
+    told = of_runs(known, runs, found["limits"]) if runs else {"seconds": None, "error": f"stopped after {limit:g} s"}
     if told["seconds"] is None:
         clusters.stop()
     elif known["plain"] is not None and known["profile"] == "gpu":
         # The card's memory is the cluster's while that runs.
         clusters.stop()
-        told["plain"] = the_same(in_a_process(known["plain"], known["parameters"], limit), told)
+        plain = in_a_process(known["plain"], known["parameters"], limit)
+        told["plain"] = the_same(plain, told, _CHANCE * found["sides_divided_by"])
     return told
 
 
@@ -297,20 +324,20 @@ def _answer(result: Measured) -> float:
     return float(result["value"] if "value" in result else result["singular_values"][0])
 
 
-def the_same(plain: Measured, ours: Measured) -> Measured:
+def the_same(plain: Measured, ours: Measured, chance: float = _CHANCE) -> Measured:
     """`plain`, or an error where its answer isn't ours but for the chance that made other numbers of the same kind."""
-    if plain["seconds"] is None or math.isclose(plain["answer"], ours["answer"], rel_tol=_CHANCE):
+    if plain["seconds"] is None or math.isclose(plain["answer"], ours["answer"], rel_tol=chance):
         return plain
     return {"seconds": None, "error": f"it answers {plain['answer']!r}, and the run {ours['answer']!r}"}
 
 
-def on_the_card(part: float, memory: int | None) -> Measured:
+def on_the_card(part: float, memory: int | None, shorter: int = 1) -> Measured:
     """Components of genotypes that are packed to two bits on one card, as many of the goal's variants as fit there."""
     shape = packed_shape(part, memory)
     return {
         "name": f"components of {shape[0]} × {shape[1]} genotypes in 2 bits",
         "workload": None,
-        "parameters": {"shape": shape, "k": 10},
+        "parameters": {"shape": [side // shorter for side in shape], "k": 10},
         "post": {"200 GB of uint8 on sixteen V100 (DGX-2)": 15.0},
         "plain": None,
         "profile": "gpu",
@@ -423,20 +450,22 @@ def in_a_process(name: str, parameters: Measured, limit: float = _LIMIT) -> Meas
     return told
 
 
-def limits() -> Measured:
+def limits(shorter: int = 1) -> Measured:
     """Bytes a second that the card copies, reads and writes together, and float64 operations when it multiplies."""
     import cupy
 
-    source, target = cupy.ones(2**28), cupy.empty(2**28)
-    a = cupy.random.random((8192, 8192))
+    length, side = 2**28 // shorter, 8192 // shorter
+    source, target = cupy.ones(length), cupy.empty(length)
+    a = cupy.random.random((side, side))
     copying = best(lambda: cupy.copyto(target, source), 20)
     multiplying = best(lambda: a @ a, 5)
     return {
         "bytes_per_second": 2 * source.nbytes / copying,
-        "float64_per_second": 2 * 8192**3 / multiplying,
+        "float64_per_second": 2 * side**3 / multiplying,
         "device": cupy.cuda.runtime.getDeviceProperties(0)["name"].decode(),
         "driver": cupy.cuda.runtime.driverGetVersion(),
         "cuda": cupy.cuda.runtime.runtimeGetVersion(),
+        "cupy": cupy.__version__,
     }
 
 
@@ -513,7 +542,8 @@ def versions() -> dict[str, str]:
 
     from workbench.hardware.sources import installed_version
 
-    names = ("dask-workbench", "dask", "distributed", "dask-cuda", "cupy-cuda13x", "rmm-cu13", "numba-cuda", "numpy")
+    names = ["dask-workbench", "dask", "distributed", "dask-cuda", "numba-cuda", "numba", "numpy"]
+    names += ["cupy-cuda13x", "rmm-cu13", "distributed-ucxx-cu13", "cupy-cuda12x", "rmm-cu12", "distributed-ucxx-cu12"]
     found = {name: installed_version(name) for name in names}
     return {"python": platform.python_version(), **{name: value for name, value in found.items() if value is not None}}
 

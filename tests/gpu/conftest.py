@@ -1,4 +1,4 @@
-"""Clusters on a real GPU."""
+"""Clusters on a real GPU, or on simulated ones, where what they can't show is skipped."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 import importlib.util
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.benchmarks import bench_gpu
 from tests.conftest import using_data_folder
 from workbench.clusters import cuda
+from workbench.hardware import inventory
 
 NEEDED = ("cupy", "dask_cuda", "numba_cuda", "rmm")
 """What the extra for CUDA brings, as it is imported."""
@@ -31,8 +34,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup() -> None:
     """Fail each of them where there is a device and a package is missing: skipped, nobody would notice."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing and not bench_gpu.simulated(devices()):
         pytest.fail(f"There is a GPU here, and these tests can't use it without {', '.join(missing)}.", pytrace=False)
+
+
+@cache
+def devices() -> list[str]:
+    """Names of the devices."""
+    return [gpu.name for gpu in inventory().visible_gpus()]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _told(record_testsuite_property: Callable[[str, object], None]) -> None:
+    """junit.xml says on which devices this was."""
+    record_testsuite_property("devices", ", ".join(devices()))
+
+
+@pytest.fixture(scope="session")
+def shorter() -> int:
+    """How many times shorter the sides of large arrays are."""
+    return bench_gpu.SIMULATED_SIDES if bench_gpu.simulated(devices()) else 1
+
+
+@pytest.fixture
+def real_device() -> None:
+    """Skips where there is none."""
+    if bench_gpu.simulated(devices()):
+        pytest.skip("The devices are SIMULATED: they have no memory, no allocator and no sensors of their own.")
 
 
 @pytest.fixture(scope="session")

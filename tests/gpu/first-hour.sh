@@ -6,6 +6,7 @@
 # FOLDER (gpu-hour) gets NAME.json, or junit's NAME.xml, and NAME.log of each step; steps can be named to do only those,
 # or those again. A step that fails or takes over nine minutes is told and holds up no other. PART makes all smaller
 # (1.0 is the posts' size), PYTHON names the Python (python3), which needs the extras cuda13 or cuda12, and test.
+# `make first-hour-simulated` is a rehearsal without a GPU; each report of that says so.
 #
 #   step         minutes  what it tells, and what to do where it fails
 #   smoke              1  blocks of CuPy can be spilled, and `workbench up gpu` sums 4000²; all else rests on this: read
