@@ -186,7 +186,7 @@ def test_what_comes_of_simulated_gpus_is_marked_in_every_face(capsys):
     from workbench.panels.runs import _described
     from workbench.runs.store import Run
     from workbench.terminal import show_run
-    from workbench.views.sections import _run as in_sidebar
+    from workbench.views.runs import _run as in_sidebar
 
     gpu = row("gpu", [1.0], devices=("GPU-1",))
     machine = {"cpu": {}, "gpus": [{"name": "SIMULATED GPU 0", "uuid": "GPU-1"}]}
@@ -210,7 +210,7 @@ def test_no_bar_goes_backwards_while_tasks_are_added(seed):
     from workbench.panels.runs import _progress as in_panel
     from workbench.runs.store import Count, Progress, Run
     from workbench.terminal import progress as in_terminal
-    from workbench.views.sections import _progress as in_sidebar
+    from workbench.views.runs import _progress as in_sidebar
 
     chance, told = random.Random(seed), Progress()
     counts = dict.fromkeys("ab", Count())
@@ -244,7 +244,7 @@ def test_progress_of_several_passes_names_no_total_that_grows_and_no_number_of_p
     from workbench.panels.runs import _progress as in_panel
     from workbench.runs.store import Progress, Run
     from workbench.session import Session
-    from workbench.views.sections import _progress as in_sidebar
+    from workbench.views.runs import _progress as in_sidebar
 
     found = Session().needs("compressed_svd", {"size": "64MiB", "method": "workbench"})
     assert "at most 25 times, until the accuracy" in found.sentence

@@ -294,18 +294,33 @@ class Session:
         return submit(workload, parameters, record, inventory=inventory, force=force)
 
     def runs(
-        self, *, limit: int | None = 50, offset: int = 0, workload: str | None = None, status: str | None = None
+        self,
+        *,
+        limit: int | None = 50,
+        offset: int = 0,
+        workload: str | None = None,
+        status: str | None = None,
+        text: str | None = None,
     ) -> tuple[Run, ...]:
-        """Return the runs that match, the newest first, from that on which comes after `offset` others."""
+        """Return the runs that match, the newest first, from that on which comes after `offset` others.
+
+        `text` is looked for in ids, workloads, clusters, parameters, names and notes.
+        """
         from workbench.runs import store
 
-        return store.select(limit=limit, offset=offset, workload=workload, status=status)
+        return store.select(limit=limit, offset=offset, workload=workload, status=status, text=text)
 
-    def count_runs(self, *, workload: str | None = None, status: str | None = None) -> int:
+    def count_runs(self, *, workload: str | None = None, status: str | None = None, text: str | None = None) -> int:
         """How many runs match."""
         from workbench.runs import store
 
-        return store.count(workload=workload, status=status)
+        return store.count(workload=workload, status=status, text=text)
+
+    def mark_run(self, run: str, *, name: str | None = None, note: str | None = None, star: bool | None = None) -> Run:
+        """Write a name, a note or a star on a run; what is left out stays as it is, and '' takes it off."""
+        from workbench.runs import store
+
+        return store.mark(run, {"name": name, "note": note, "star": star})
 
     def show(self, run: str) -> Run:
         """One run by its id, by the only beginning or end of one, or "last"."""

@@ -31,7 +31,7 @@ from workbench.runs import exchange
 from workbench.runs.comparing.compare import read_request
 from workbench.runs.comparing.comparisons import Comparison, Row, Sample
 from workbench.runs.comparing.table import summarise
-from workbench.runs.store import Run
+from workbench.runs.store import Marks, Run
 from workbench.session import Change, Forecast
 from workbench.views.watching import Watching
 
@@ -190,15 +190,25 @@ class FakeSession:
         return self.add_run(f"run-{len(self.all_runs)}", parameters=parameters)
 
     def runs(
-        self, *, limit: int | None = 50, offset: int = 0, workload: str | None = None, status: str | None = None
+        self,
+        *,
+        limit: int | None = 50,
+        offset: int = 0,
+        workload: str | None = None,
+        status: str | None = None,
+        text: str | None = None,
     ) -> tuple[Run, ...]:
         if status not in (None, "starting", "running", "done"):
             raise BadInputError(f"status: given {status!r}, allowed are starting, running, done.")
-        found = [run for run in self.all_runs.values() if status in (None, run.status)]
+        found = [run for run in self.all_runs.values() if status in (None, run.status) and (text or "") in run.id]
         return tuple(found[offset:][:limit])
 
-    def count_runs(self, *, workload: str | None = None, status: str | None = None) -> int:
-        return len(self.runs(limit=None, workload=workload, status=status))
+    def count_runs(self, **asked: str | None) -> int:
+        return len(self.runs(limit=None, **asked))
+
+    def mark_run(self, run: str, **marks: Any) -> Run:
+        kept = Marks.model_validate({key: value for key, value in marks.items() if value is not None})
+        return self.add_run(run, marks=kept, status=self.show(run).status)
 
     def show(self, run: str) -> Run:
         if run not in self.all_runs:

@@ -77,7 +77,7 @@ async def test_a_run_says_what_was_forecast_what_it_took_and_what_it_cost_in_ene
     )
     html = (await api("GET", "fragments/runs")).content["html"]
     told = text_of(html)
-    details = (await api("GET", "fragments/run-details:r2:r1")).content["html"]
+    details = (await api("GET", "fragments/run:r2:r1")).content["html"]
     assert "Half of the blocks were on the CPU." in told
     told = text_of(details)
     assert "Forecast fits · 3.1 to 4.5 s · took 3.90 s · cost 1.95 Energy 1.5 kJ by 2 GPUs in 4 s" in told
@@ -175,7 +175,7 @@ def test_attributes_are_escaped_and_left_out_where_there_is_nothing_to_say() -> 
 
 
 async def test_a_page_gets_only_what_changed_of_a_list(open_page: Any, session: Any) -> None:
-    for name in range(20):
+    for name in range(19):
         session.add_run(f"r{name}", status="done", seconds=1.0, result={"value": 1.0}, created=1.0, stopped=2.0)
     session.add_run("now", status="starting")
     async with open_page() as page:
@@ -185,7 +185,7 @@ async def test_a_page_gets_only_what_changed_of_a_list(open_page: Any, session: 
         session.touch()
         second = (await page.next("patches"))["html"]
     assert "data-same" not in first
-    assert second.count("data-same") == 20
+    assert second.count("data-same") == 19
     assert "It failed." in second
     assert len(second) < len(first) / 4
 
@@ -203,7 +203,7 @@ async def test_a_state_is_small_however_long_the_history_and_whatever_a_run_foun
     assert (len(state["runs"]), len(state["clusters"])) == (50, 50)
     assert len(to_json(state).encode()) <= 20_000
     assert len(html.encode()) <= 150_000
-    assert "run-details:genotype_pca-000000" in html
+    assert "run:genotype_pca-000000" in html
 
 
 async def test_the_machine_is_read_once_for_a_request(api: Any, session: Any) -> None:

@@ -77,6 +77,7 @@ GOOD = [
     ("GET", "/state", None, 200),
     ("GET", "/state?since=1&wait=1", None, 200),
     ("POST", "/runs/going/cancel", {}, 202),
+    ("PATCH", "/runs/done", {"name": "the first", "star": True}, 200),
     ("DELETE", "/runs/done", None, 200),
     ("GET", "/dashboard/nobody/status", None, 404),
     ("HEAD", "/dashboard/nobody/status", None, 404),

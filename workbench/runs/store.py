@@ -244,6 +244,16 @@ class Imported(BaseModel):
     """When it was taken in (seconds since the epoch)."""
 
 
+class Marks(BaseModel):
+    """What a person wrote on a run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: Annotated[str, Field(max_length=200)] = ""
+    note: Annotated[str, Field(max_length=10_000)] = ""
+    star: bool = False
+
+
 class Run(BaseModel):
     """One workload on one cluster, from the request to the answer. Frozen, JSON both ways."""
 
@@ -288,6 +298,8 @@ class Run(BaseModel):
     preset: str | None = None
     """Name of the text's experiment whose parameters it began from."""
     text: Text | None = None
+    marks: Marks | None = None
+    """Name, note and star that a person gave it later."""
     pid: Pid | None = None
     pid_created: Moment | None = None
     place: str = ""
@@ -303,7 +315,9 @@ class Run(BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def title(self) -> str:
-        """What a person called it who watched it, else its workload."""
+        """What a person called it, then or later, else its workload."""
+        if self.marks and self.marks.name:
+            return self.marks.name
         name = self.parameters.get("name") if self.workload == WATCHED else None
         return name if isinstance(name, str) and name else self.workload
 
@@ -360,6 +374,7 @@ _JSON_COLUMNS = (
     "forecast",
     "imported",
     "text",
+    "marks",
 )
 _COLUMNS = tuple(Run.model_fields)
 _SCHEMA = """
@@ -392,6 +407,7 @@ CREATE TABLE run (
     "imported" TEXT,
     "preset" TEXT,
     "text" TEXT,
+    "marks" TEXT,
     "pid" INTEGER,
     "pid_created" REAL,
     "place" TEXT NOT NULL
@@ -401,7 +417,7 @@ CREATE INDEX run_workload ON run (workload, created);
 CREATE INDEX run_status ON run (status, created);
 """
 
-_LATER_COLUMNS = {"forecast", "on_gpu", "energy", "diagnosis", "imported", "preset", "text"}
+_LATER_COLUMNS = {"forecast", "on_gpu", "energy", "diagnosis", "imported", "preset", "text", "marks"}
 """Columns that files of this format may lack; they may be empty, and an older version passes over them."""
 
 
@@ -548,13 +564,17 @@ def select(
     status: str | None = None,
     cluster: str | None = None,
     since: float | None = None,
+    text: str | None = None,
 ) -> tuple[Run, ...]:
-    """Return the runs that match, the newest first, from that on which comes after `offset` others."""
+    """Return the runs that match, the newest first, from that on which comes after `offset` others.
+
+    `text` is looked for in ids, workloads, clusters, parameters, names and notes.
+    """
     if limit is not None and not 1 <= limit <= _MOST:
         raise BadInputError(f"limit: given {limit}, allowed are whole numbers from 1 to {_MOST}.")
     if not 0 <= offset <= _MOST:
         raise BadInputError(f"offset: given {offset}, allowed are whole numbers from 0 to {_MOST}.")
-    where, values = _condition(workload=workload, status=status, cluster=cluster, since=since)
+    where, values = _condition(workload=workload, status=status, cluster=cluster, since=since, text=text)
     # What has died since is told first, so that the filter is about the truth.
     settle()
     with _database(reading=True) as database:
@@ -565,23 +585,31 @@ def select(
     return tuple(_settle(_run(row)) for row in rows)
 
 
-def count(*, workload: str | None = None, status: str | None = None) -> int:
+def count(*, workload: str | None = None, status: str | None = None, text: str | None = None) -> int:
     """How many runs match."""
-    where, values = _condition(workload=workload, status=status)
+    where, values = _condition(workload=workload, status=status, text=text)
     with _database(reading=True) as database:
         (found,) = database.execute(f"SELECT COUNT(*) FROM run {where}", values).fetchone()
     return int(found)
 
 
 def _condition(
-    *, workload: str | None, status: str | None, cluster: str | None = None, since: float | None = None
+    *,
+    workload: str | None,
+    status: str | None,
+    cluster: str | None = None,
+    since: float | None = None,
+    text: str | None = None,
 ) -> tuple[str, tuple[Any, ...]]:
     if status is not None and status not in (*ACTIVE, "done", "failed", "cancelled", "lost"):
         raise BadInputError(
             f"status: given '{status}', allowed are starting, running, done, failed, cancelled and lost."
         )
     asked = {"workload = ?": workload, "status = ?": status, "cluster = ?": cluster, "created >= ?": since}
-    conditions = {text: value for text, value in asked.items() if value is not None}
+    if text is not None:
+        where = "id || ' ' || workload || ' ' || cluster || ' ' || parameters || ' ' || coalesce(marks, '')"
+        asked[f"instr(lower({where}), lower(?)) > 0"] = text
+    conditions = {condition: value for condition, value in asked.items() if value is not None}
     return f"WHERE {' AND '.join(conditions)}" if conditions else "", tuple(conditions.values())
 
 
@@ -600,6 +628,18 @@ def find(text: str) -> Run:
     if len(matches) > 1:
         raise BadInputError(f"'{text}' fits {len(matches)} runs: {_names(matches)}. Give more of the id.")
     return get(matches[0] if matches else text)
+
+
+def mark(text: str, marks: Mapping[str, Any]) -> Run:
+    """Write what is given of name, note and star on a run, and return it."""
+    run = find(text)
+    given = {key: value for key, value in marks.items() if value is not None}
+    try:
+        changed = Marks.model_validate((run.marks or Marks()).model_dump() | given)
+    except ValidationError as err:
+        field = str(err.errors()[0]["loc"][0])
+        raise BadInputError(f"{field} of a run is {given[field]!r:.80}. Give a shorter text.") from err
+    return update(run.id, marks=changed)
 
 
 def delete(run_id: str) -> None:

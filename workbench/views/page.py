@@ -149,7 +149,7 @@ def every(seconds: float) -> Callable[[Sight], float]:
 
 @cache
 def _known() -> dict[str, Fragment]:
-    from workbench.views import clusters, compare, machine, run_pages, runs, sidebar, work
+    from workbench.views import clusters, compare, machine, runs, sidebar, work
 
     return {
         "sidebar": Fragment(sidebar.sidebar),
@@ -162,10 +162,8 @@ def _known() -> dict[str, Fragment]:
         "cluster": Fragment(clusters.gpus, every(1.0)),
         "code": Fragment(clusters.code),
         "logs": Fragment(clusters.logs, every(5.0)),
-        "runs": Fragment(runs.runs, runs.pace_of_runs),
-        "older-runs": Fragment(run_pages.page),
-        "run-details": Fragment(runs.run_details),
-        "run-where": Fragment(runs.run_where),
+        "runs": Fragment(runs.runs, runs.pace, ("runs.",)),
+        "run": Fragment(runs.run),
         "log-tail": Fragment(clusters.log_tail),
         "run-log": Fragment(runs.run_log, every(5.0)),
         "compare": Fragment(compare.compare, compare.pace),

@@ -42,9 +42,12 @@ def fold(id_: str, label: str, **attributes: Any) -> str:
     )
 
 
-def folds(**bodies: tuple[str, str]) -> str:
-    """Words side by side, each of which unfolds what is below them: by a hook, the word and what it unfolds."""
-    names = {hook: f"wb-fold-{hook.replace('_', '-')}" for hook in bodies}
+def folds(prefix: str = "", **bodies: tuple[str, str]) -> str:
+    """Words side by side, each of which unfolds what is below them: by a hook, the word and what it unfolds.
+
+    `prefix` tells these folds from others of the same hooks on the page.
+    """
+    names = {hook: f"wb-fold-{prefix}{hook.replace('_', '-')}" for hook in bodies}
     words = (
         fold(names[hook], escape(word), aria_expanded="false", data_workbench=hook.replace("_", "-"))
         for hook, (word, _) in bodies.items()

@@ -188,7 +188,7 @@ async def _needs(desk: Desk, asked: Asked) -> Answer:
 
 def _runs(session: Session, asked: Asked) -> dict[str, Any]:
     limit, offset = asked.number("limit", 50, 1, 1000), asked.number("offset", 0, 0, 2**31)
-    filters = {name: asked.query.get(name) or None for name in ("workload", "status")}
+    filters = {name: asked.query.get(name) or None for name in ("workload", "status", "text")}
     found = session.runs(limit=limit, offset=offset, **filters)
     return {"runs": [answers.run_in_list(run) for run in found], "total": session.count_runs(**filters)}
 
@@ -200,6 +200,12 @@ async def _run(desk: Desk, asked: Asked) -> Answer:
 
 def _show(session: Session, asked: Asked) -> dict[str, Any]:
     return answers.run_answer(session.show(asked["run"]))
+
+
+def _mark(session: Session, asked: Asked) -> dict[str, Any]:
+    return answers.run_answer(
+        session.mark_run(asked["run"], **asked.body({}, {"name": str, "note": str, "star": bool}))
+    )
 
 
 def _delete_run(session: Session, asked: Asked) -> dict[str, Any]:
@@ -360,7 +366,7 @@ TABLE: dict[str, dict[str, Verb]] = {
     "workloads": {"GET": _read(_workloads)},
     "workloads/{workload}/needs": {"POST": _needs},
     "runs": {"GET": _read(_runs), "POST": _run},
-    "runs/{run}": {"GET": _read(_show), "DELETE": _read(_delete_run)},
+    "runs/{run}": {"GET": _read(_show), "PATCH": _read(_mark), "DELETE": _read(_delete_run)},
     "runs/{run}/cancel": {"POST": _cancel},
     "runs/{run}/log": {"GET": _read(lambda session, asked: {"log": session.log(asked["run"])})},
     "runs/{run}/report": {"GET": _read(_report)},

@@ -10,6 +10,7 @@ export function morph(here: Element, next: Element | DocumentFragment): void {
     const there = (id && here.children.namedItem(id)) || place;
     if (there?.nodeName !== child.nodeName || ((there as Element).id || '') !== (id || '')) {
       here.insertBefore(child, place ?? null);
+      takeBack(child, here.getRootNode() as Document);
       return;
     }
     if (there !== place) {
@@ -26,6 +27,18 @@ export function morph(here: Element, next: Element | DocumentFragment): void {
   });
   while (here.childNodes.length > children.length) {
     here.lastChild!.remove();
+  }
+}
+
+/** Put elements that Python knows to be on this page where new ones only name them. */
+function takeBack(child: ChildNode, page: Document): void {
+  if (child instanceof Element) {
+    child.querySelectorAll('[data-same]').forEach(named => {
+      const there = [...page.querySelectorAll(`#${CSS.escape(named.id)}`)].find(each => each !== named);
+      if (there) {
+        named.replaceWith(there);
+      }
+    });
   }
 }
 

@@ -6,6 +6,7 @@
  *
  * name                      of an input: what is chosen or typed goes to Python under it, and the views follow.
  *                           data-default is what stands there when nothing is chosen; data-list: one value of several;
+ *                           data-empty: nothing is a value, too;
  *                           data-alone: other choices whose names begin with this are taken back
  * data-choose='{}'          a click chooses these (null takes a choice back)
  * data-request='POST x'     a click asks for this; data-body is what it sends, and data-take names choices that it
@@ -236,7 +237,7 @@ export class Page {
     const asked = JSON.parse(body ?? '{}') as Record<string, unknown>;
     Object.entries(JSON.parse(take ?? '{}') as Record<string, string>).forEach(([field, name]) => {
       const taken = name.endsWith('.') ? { ...(asked[field] as object), ...this._below(name) } : this.choices[name];
-      if (taken !== undefined && taken !== '') {
+      if (taken !== undefined) {
         asked[field] = taken;
       }
     });
@@ -280,7 +281,10 @@ export class Page {
       value = input.checked;
     } else if (input.type === 'number') {
       value = Number.isFinite(input.valueAsNumber) ? Math.max(0, Math.round(input.valueAsNumber)) : null;
-    } else if (input.value === '' || (input.tagName === 'SELECT' && input.value === dataset['default'])) {
+    } else if (
+      (input.value === '' && dataset['empty'] === undefined) ||
+      (input.tagName === 'SELECT' && input.value === dataset['default'])
+    ) {
       value = null;
     }
     const others = dataset['alone'] ? Object.keys(this._below(dataset['alone'])) : [];
