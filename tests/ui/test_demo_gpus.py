@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.simulated import GIB, SimulatedNvml, computing
 from tests.ui.conftest import Lab, running_lab
-from tests.ui.test_main_job import MINUTE, OpenLab, Screenshot, hook, open_sidebar, run_workload, section
+from tests.ui.test_main_job import MINUTE, OpenLab, Screenshot, hook, open_sidebar, run_workload, section, unfold
 
 pytest.importorskip("dask_cuda")
 
@@ -32,6 +32,7 @@ def test_the_demo_runs_its_workloads_from_the_sidebar_and_marks_each_answer(
     page = open_lab()
     open_sidebar(page)
     hook(page, "profile-gpu").click()
+    unfold(page, "more-choices")
     hook(page, "field-memory").fill("2GiB")
     hook(page, "field-name").fill("shown-otter")
     expect(hook(page, "start")).to_be_enabled(timeout=MINUTE)

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.simulated import SimulatedNvml, dgx1_sysfs
 from tests.ui.conftest import Lab, running_lab
-from tests.ui.test_main_job import OpenLab, Screenshot, hook, open_sidebar, section
+from tests.ui.test_main_job import OpenLab, Screenshot, hook, open_sidebar, section, unfold
 
 GIB = 2**30
 MINUTE = 60_000  # milliseconds
@@ -52,7 +52,7 @@ def overflowing(place: Locator) -> list[str]:
         """root => [root, ...root.querySelectorAll('*:not(.wb-hidden, pre, input, textarea, select)')]
             .filter(each => each.clientWidth && !each.closest('details:not([open])'))
             .filter(each => getComputedStyle(each).display !== 'inline' && each.scrollWidth > each.clientWidth + 1)
-            .map(each => `${each.tagName} ${each.className}: ${each.textContent.slice(0, 40)}`)"""
+            .map(each => `${each.tagName} ${each.className || each.dataset.live}: ${each.textContent.slice(0, 40)}`)"""
     )
     return found
 
@@ -74,8 +74,9 @@ def test_eight_bars_live_on_simulated_devices_and_say_so(open_lab: OpenLab, scre
     for percent in ("40", "80"):
         expect(bars(page).first).to_have_attribute("aria-valuenow", percent, timeout=MINUTE)
     expect(hook(page, "inventory")).to_contain_text("8 × SIMULATED GPU")
-    expect(hook(page, "inventory")).to_contain_text("ib3 (mlx5_3) · 100 Gbit/s · InfiniBand · ACTIVE")
-    expect(page.locator("#dask-workbench.wb-mod-simulated")).to_be_visible()
+    unfold(page, "about-machine")
+    expect(hook(page, "section-hardware")).to_contain_text("ib3 (mlx5_3) · 100 Gbit/s · InfiniBand · ACTIVE")
+    expect(hook(page, "section-hardware").get_by_role("heading")).to_contain_text("SIMULATED GPUs")
     screenshot("gpus-light")
 
 
@@ -83,8 +84,9 @@ def test_the_idle_gpus_are_proposed_and_a_person_chooses_which(lab: Lab, open_la
     page = open_lab()
     open_sidebar(page)
     hook(page, "profile-gpus").click()
-    expect(hook(page, "plan")).to_contain_text("the idle ones of 8")
     expect(hook(page, "choose-0")).to_be_checked()
+    unfold(page, "why")
+    expect(hook(page, "section-hardware")).to_contain_text("the idle ones of 8")
     assert chosen(page) == [0, 1, 3, 4, 6, 7]
     sidebar = page.locator("#dask-workbench")
     sidebar.evaluate("node => { node.style.maxWidth = '240px' }")
@@ -96,6 +98,7 @@ def test_the_idle_gpus_are_proposed_and_a_person_chooses_which(lab: Lab, open_la
     expect(hook(page, "plan-problem")).to_contain_text("GPU 5 (SIMULATED GPU 5")
     expect(hook(page, "start")).to_be_disabled()
     hook(page, "choose-5").uncheck()
+    unfold(page, "more-choices")
     hook(page, "field-memory").fill("2GiB")
     expect(hook(page, "plan")).to_contain_text("2 workers on a GPU each")
     hook(page, "field-name").fill("chosen-otter")

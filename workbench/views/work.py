@@ -201,21 +201,23 @@ def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any
     memory = f"{size(needs.memory_per_worker)} a worker" if needs.memory_per_worker else None
     short = joined(((needs.verdict or "").capitalize() or None, lasting, memory)) or needs.sentence
     light = _LIGHTS.get(needs.verdict or "", "none")
-    calibrate = ""
+    measure, request = "", f"POST clusters/{cluster['name']}/calibrate" if cluster else ""
     if needs.calibrate and cluster:
-        calibrate = link(
+        measure = link(
             "Measure this cluster",
             title="Some seconds, so that forecasts know how long things take",
-            data_request=f"POST clusters/{cluster['name']}/calibrate",
+            data_request=request,
+            data_meanwhile=f"Measuring {cluster['name']} …",
             data_workbench="calibrate",
-        ) + notice(f"POST clusters/{cluster['name']}/calibrate", "calibration")
-    more = "".join(map(paragraph, (needs.sentence, *needs.notes))) + calibrate
+        )
+    more = "".join(map(paragraph, (needs.sentence, *needs.notes))) + measure
     return tag(
         "div",
         tag(
             "p", tag("span", class_=f"wb-Light wb-mod-{light}", aria_hidden="true"), escape(short), title=needs.sentence
         ),
         folded("Why", more, id="wb-needs-why", data_workbench="needs-why"),
+        notice(request, "calibration") if cluster else "",
         class_="wb-Needs",
         aria_live="polite",
         data_workbench="needs",

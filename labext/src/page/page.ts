@@ -11,7 +11,8 @@
  * data-choose='{}'          a click chooses these (null takes a choice back)
  * data-request='POST x'     a click asks for this; data-body is what it sends, and data-take names choices that it
  *                           sends with it (all that begin with a name that ends with a dot). data-then is chosen when
- *                           it was granted. What went wrong stands in the element whose data-notice it ends with
+ *                           it was granted. What went wrong stands in the element whose data-notice it ends with,
+ *                           and so does data-meanwhile while it goes on
  * data-requests='[]'        several such
  * data-confirm='Stop?'      the first click asks, the second does it
  * data-command, data-args   something that the place of this page does, such as a tab of Lab
@@ -51,20 +52,16 @@ interface ILive {
 }
 
 export class Page {
-  /** What was chosen and typed, here or in a page beside this one that has the same connection. */
-  readonly choices: Choices;
+  /** What was chosen and typed here. */
+  readonly choices: Choices = {};
   /** Called when something was folded or unfolded, so that it can be remembered. */
   onFold: (folded: string[]) => void = () => undefined;
 
   constructor(
     readonly node: HTMLElement,
     private _channel: IChannel,
-    folded: string[] = [],
-    beside: Page | null = null
+    folded: string[] = []
   ) {
-    this.choices = beside?.choices ?? {};
-    this._pages = beside?._pages ?? new Set();
-    this._pages.add(this);
     folded.forEach(id => this._folds.set(id, false));
     node.addEventListener('click', event => this._clicked(event));
     node.addEventListener('input', event => this._typed(event));
@@ -73,7 +70,7 @@ export class Page {
     node.addEventListener('focusout', event => this._left(event));
     this._seen = new IntersectionObserver(entries => entries.forEach(each => this._moved(each)), {
       // Scrolled out of sight is shown, or what is searched for on the page would be missing.
-      root: node.closest('.wb-Sidebar, .wb-Wide'),
+      root: node.closest('.wb-Sidebar'),
       rootMargin: '99999px'
     });
     document.addEventListener('visibilitychange', this._lookAtAll);
@@ -81,7 +78,6 @@ export class Page {
   }
 
   dispose(): void {
-    this._pages.delete(this);
     this._seen.disconnect();
     document.removeEventListener('visibilitychange', this._lookAtAll);
     this._lives.forEach((_, place) => this._forget(place));
@@ -114,7 +110,7 @@ export class Page {
         this.choices[name] = value;
       }
     }
-    this._pages.forEach(page => page._settle());
+    this._settle();
     this._say(changes);
   }
 
@@ -201,17 +197,6 @@ export class Page {
   // -- what a person does
 
   private _clicked(event: Event): void {
-    const label = (event.target as Element).closest('label');
-    if (label?.htmlFor) {
-      // Another page in this document may have a field of the same id.
-      event.preventDefault();
-      const field = this._find(label.htmlFor);
-      field?.focus();
-      if ((field as HTMLInputElement | null)?.type === 'checkbox') {
-        field?.click();
-      }
-      return;
-    }
     const button = (event.target as Element).closest<HTMLElement>('button, summary, [data-page]');
     if (!button || button.getAttribute('aria-busy') === 'true' || button.getAttribute('aria-disabled') === 'true') {
       return;
@@ -248,7 +233,7 @@ export class Page {
   }
 
   private async _ask(button: HTMLElement, request: string): Promise<void> {
-    const { body, take, then } = button.dataset;
+    const { body, take, then, meanwhile } = button.dataset;
     const [verb, path] = request.split(' ');
     const asked = JSON.parse(body ?? '{}') as Record<string, unknown>;
     Object.entries(JSON.parse(take ?? '{}') as Record<string, string>).forEach(([field, name]) => {
@@ -258,14 +243,12 @@ export class Page {
       }
     });
     this._busy.add(request);
-    this._problems.delete(request);
+    this._problems.set(request, [meanwhile ?? '', true]);
     this._settle();
     try {
       const answer = await this._channel.request(verb, path, asked);
       const { sentence } = (answer ?? {}) as { sentence?: string };
-      if (sentence) {
-        this._problems.set(request, [sentence, true]);
-      }
+      this._problems.set(request, [sentence ?? '', true]);
       if (then) {
         this.choose(JSON.parse(then) as Choices);
       }
@@ -364,7 +347,7 @@ export class Page {
   }
 
   private _notify(place: HTMLElement): void {
-    const found = [...this._problems].find(([request]) => request.endsWith(place.dataset['notice']!));
+    const found = [...this._problems].find(([request, [said]]) => said && request.endsWith(place.dataset['notice']!));
     const [text, isFine] = found?.[1] ?? ['', false];
     place.classList.toggle('wb-mod-fine', isFine);
     if (place.textContent !== text) {
@@ -397,7 +380,6 @@ export class Page {
   private readonly _busy = new Set<string>();
   private readonly _folds = new Map<string, boolean>();
   private readonly _lives = new Map<HTMLElement, ILive>();
-  private readonly _pages: Set<Page>;
   private readonly _problems = new Map<string, [string, boolean]>();
   private readonly _seen: IntersectionObserver;
   private _saying = 0;
