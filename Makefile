@@ -2,7 +2,7 @@
 # make demo-gpus  the same with eight simulated GPUs (a DGX-1), for teaching
 # make first-hour-simulated  the first hour on a GPU (tests/gpu/first-hour.sh) without one, small; ARGS names steps
 # make test    set up and run every test, browser tests included
-# make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier
+# make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier, vitest
 # make check-extras  ask an environment that has the extra cuda13 alone whether CuPy's blocks can travel; fetches 1.2 GB
 # make bench   print the figures of this machine beside those of plain Dask
 # make bench-svd   SVD, PCA and sums beside Dask, scikit-learn, SciPy, scikit-allel, sgkit and PLINK 2; half an hour
@@ -40,7 +40,7 @@ check: install .venv/.labext-tools
 	ruff format --check .
 	mypy
 	lint-imports
-	cd labext && jlpm run lint
+	cd labext && jlpm run lint && jlpm run test
 
 check-extras: install
 	python -m tests.extras $(ARGS)

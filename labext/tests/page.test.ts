@@ -1,0 +1,183 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+
+import { Page } from '../src/page/page';
+import type { IChannel } from '../src/page/page';
+
+/** Tells of every element that it can be seen. */
+class Seen {
+  constructor(private _tell: (entries: object[]) => void) {}
+  observe(target: Element): void {
+    this._tell([{ target, isIntersecting: true }]);
+  }
+  unobserve(): void {}
+  disconnect(): void {}
+}
+
+let sent: Record<string, unknown>[];
+let asked: unknown[][];
+let refusal: string | null;
+let page: Page;
+
+const channel: IChannel = {
+  send: message => sent.push(message as Record<string, unknown>),
+  request: (...request) => {
+    asked.push(request);
+    return refusal ? Promise.reject(new Error(refusal)) : Promise.resolve({});
+  },
+  command: (name, args) => asked.push([name, args]),
+  open: path => asked.push(['open', path]),
+  copy: text => asked.push(['copy', text])
+};
+
+/** Have Python answer the view of this name. */
+function show(name: string, html: string): void {
+  const { watch } = sent.find(each => each['fragment'] === name)!;
+  page.receive({ type: 'patches', watch: watch as string, html });
+}
+
+function find<T extends HTMLElement = HTMLElement>(selector: string): T {
+  return page.node.querySelector<T>(selector)!;
+}
+
+async function settled(): Promise<void> {
+  await vi.advanceTimersByTimeAsync(50);
+}
+
+function typeInto(selector: string, text: string): void {
+  const input = find<HTMLInputElement>(selector);
+  input.value = text;
+  input.dispatchEvent(new Event('input', { bubbles: true }));
+}
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  vi.stubGlobal('IntersectionObserver', Seen);
+  document.body.innerHTML = '<main data-live="sidebar"></main>';
+  sent = [];
+  asked = [];
+  refusal = null;
+  page = new Page(document.querySelector('main')!, channel);
+});
+
+afterEach(() => {
+  page.dispose();
+  vi.useRealTimers();
+});
+
+test('views within a view are watched while they are there', () => {
+  expect(sent).toMatchObject([{ type: 'watch', fragment: 'sidebar' }]);
+  show('sidebar', '<div data-live="runs"></div>');
+  expect(sent[1]).toMatchObject({ type: 'watch', fragment: 'runs' });
+  show('sidebar', '<div data-live="clusters"></div>');
+  expect(sent.slice(2)).toMatchObject([
+    { type: 'unwatch', watch: sent[1]['watch'] },
+    { type: 'watch', fragment: 'clusters' }
+  ]);
+});
+
+test('what is typed goes to Python together, and an emptied field is chosen no more', async () => {
+  show('sidebar', '<input name="plan.n" value="2"><input name="name">');
+  typeInto('[name="plan.n"]', '3');
+  typeInto('[name=name]', 'otter');
+  await settled();
+  expect(sent.at(-1)).toEqual({ type: 'choose', choices: { 'plan.n': '3', name: 'otter' } });
+  typeInto('[name="plan.n"]', '');
+  await settled();
+  expect(sent.at(-1)).toEqual({ type: 'choose', choices: { 'plan.n': null } });
+  expect(page.choices).toEqual({ name: 'otter' });
+});
+
+test('a field shows what was chosen, else what Python says, and is left alone while somebody types', () => {
+  show('sidebar', '<input name="a" value="2"><input name="b" value="2">');
+  page.choose({ a: '5' });
+  find('[name=b]').focus();
+  find<HTMLInputElement>('[name=b]').value = '7.';
+  show('sidebar', '<input name="a" value="4"><input name="b" value="4">');
+  expect(find<HTMLInputElement>('[name=a]').value).toBe('5');
+  expect(find<HTMLInputElement>('[name=b]').value).toBe('7.');
+});
+
+test('a request sends what it says and what was chosen at this moment', async () => {
+  const take = '{"choices": "plan.cpu.", "name": "name"}';
+  show(
+    'sidebar',
+    `<input name="plan.cpu.n" value="2"><button data-request="POST clusters" data-body='{"profile": "cpu"}'
+      data-take='${take}' data-then='{"name": null}'>Start</button>`
+  );
+  page.choose({ name: 'otter' });
+  typeInto('[name="plan.cpu.n"]', '4');
+  find('button').click();
+  expect(asked).toEqual([['POST', 'clusters', { profile: 'cpu', choices: { n: '4' }, name: 'otter' }]]);
+  expect(find('button').getAttribute('aria-busy')).toBe('true');
+  await settled();
+  expect(find('button').getAttribute('aria-busy')).toBe('false');
+  expect(page.choices).toEqual({ 'plan.cpu.n': '4' });
+});
+
+test('what went wrong stands beside the button until something is chosen', async () => {
+  refusal = 'There is no memory left.';
+  show('sidebar', '<button data-request="POST runs">Run</button><p data-notice="POST runs"></p><input name="size">');
+  find('button').click();
+  await settled();
+  expect(find('p').textContent).toBe('There is no memory left.');
+  typeInto('[name=size]', '1GiB');
+  expect(find('p').textContent).toBe('');
+});
+
+test('what can not be undone is asked first, and a click elsewhere takes that back', () => {
+  show('sidebar', '<button data-request="DELETE runs/x" data-confirm="Delete?">D</button>');
+  const button = find('button');
+  button.click();
+  expect([asked.length, button.dataset['asking']]).toEqual([0, '']);
+  button.dispatchEvent(new FocusEvent('focusout', { bubbles: true }));
+  expect(button.dataset['asking']).toBeUndefined();
+  button.click();
+  button.click();
+  expect(asked).toEqual([['DELETE', 'runs/x', {}]]);
+});
+
+test('several boxes of one name are one choice', async () => {
+  show(
+    'sidebar',
+    '<input type="checkbox" name="t" value="a" data-list><input type="checkbox" name="t" value="b" data-list>'
+  );
+  const [a, b] = page.node.querySelectorAll('input');
+  a.click();
+  b.click();
+  await settled();
+  expect(page.choices['t']).toBe('a,b');
+  a.click();
+  b.click();
+  expect(page.choices).toEqual({});
+});
+
+test('what is folded stays so when the view is made anew', () => {
+  const html = '<button data-fold="x" aria-expanded="true">X</button><div id="x">inside</div>';
+  show('sidebar', html);
+  const folded: string[][] = [];
+  page.onFold = ids => folded.push(ids);
+  find('button').click();
+  show('sidebar', html.replace('inside', 'more inside'));
+  expect([find('#x').hidden, find('button').getAttribute('aria-expanded')]).toEqual([true, 'false']);
+  expect(folded).toEqual([['x']]);
+});
+
+test('arrow keys move among choices of which one is taken', () => {
+  show(
+    'sidebar',
+    `<div role="radiogroup"><button role="radio" data-choose='{"p": "a"}'>a</button>
+      <button role="radio" data-choose='{"p": "b"}'>b</button></div>`
+  );
+  find('button').focus();
+  find('button').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowDown', bubbles: true }));
+  expect(page.choices).toEqual({ p: 'b' });
+  expect(document.activeElement?.textContent).toBe('b');
+});
+
+test('pages beside one another share what is chosen', () => {
+  const other = document.body.appendChild(document.createElement('main'));
+  const beside = new Page(other, channel, [], page);
+  beside.choose({ profile: 'gpu' });
+  expect(page.choices).toEqual({ profile: 'gpu' });
+  beside.dispose();
+});
