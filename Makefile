@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/dev/null) \
 	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/page.build.mjs labext/yarn.lock \
-	labext/install.json labext/.yarnrc.yml workbench/figures/*.raw.css)
+	labext/install.json labext/.yarnrc.yml workbench/figures/*.raw.css workbench/views/*.raw.css)
 
 .PHONY: lab demo-gpus first-hour-simulated test check check-extras bench bench-svd bench-views bench-gpu gpu-bundle clean install
 

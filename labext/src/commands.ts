@@ -1,14 +1,14 @@
 /** The sidebar in its place, and our commands in the palette and the launcher. */
 import { ILabShell, ILayoutRestorer } from '@jupyterlab/application';
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { Dialog, ICommandPalette, showDialog } from '@jupyterlab/apputils';
+import { Dialog, ICommandPalette, showDialog, WidgetTracker } from '@jupyterlab/apputils';
 import { ILauncher } from '@jupyterlab/launcher';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStateDB } from '@jupyterlab/statedb';
 
 import { workbenchIcon } from './icons';
 import type { Model } from './model';
-import { Sidebar } from './sidebar';
+import { Workbench } from './sidebar';
 import { Commands, IModel, INotebooks } from './tokens';
 import type { ICluster } from './tokens';
 
@@ -34,24 +34,50 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
     memory: IStateDB | null,
     shell: ILabShell | null
   ) => {
-    const sidebar = new Sidebar(model, notebooks, app.commands, memory);
+    const sidebar = new Workbench(model, notebooks, app.commands, memory, false);
     app.shell.add(sidebar, 'left', { rank: 150, type: 'Workbench' });
     restorer?.add(sidebar, sidebar.id);
     addCommands(app, model, notebooks, sidebar);
-    [Commands.open, Commands.start, Commands.watch, Commands.connect, Commands.runs, Commands.stopAll].forEach(
-      command => palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } })
-    );
-    launcher?.add({ command: Commands.open, category: 'Other', rank: 10 });
+    addTab(app, restorer, () => new Workbench(model, notebooks, app.commands, memory, true, sidebar.page));
+    [
+      Commands.open,
+      Commands.tab,
+      Commands.start,
+      Commands.watch,
+      Commands.connect,
+      Commands.runs,
+      Commands.stopAll
+    ].forEach(command => palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } }));
+    launcher?.add({ command: Commands.tab, category: 'Other', rank: 10 });
     const open = () => shell?.activateById(sidebar.id) ?? app.shell.activateById(sidebar.id);
     void app.restored.then(() => openOnStart(settings, memory, open));
   }
 };
 
+/** The wide tab, of which there is one. */
+function addTab(app: JupyterFrontEnd, restorer: ILayoutRestorer | null, make: () => Workbench): void {
+  const tracker = new WidgetTracker<Workbench>({ namespace: 'dask-workbench-tab' });
+  app.commands.addCommand(Commands.tab, {
+    label: args => (args['isPalette'] ? 'Open the Workbench in a Tab' : 'Workbench'),
+    caption: 'Dask clusters, workloads and runs, side by side',
+    icon: args => (args['isPalette'] ? undefined : workbenchIcon),
+    execute: () => {
+      const open = tracker.currentWidget ?? make();
+      if (!open.isAttached) {
+        void tracker.add(open);
+        app.shell.add(open, 'main');
+      }
+      app.shell.activateById(open.id);
+    }
+  });
+  void restorer?.restore(tracker, { command: Commands.tab, name: () => 'tab' });
+}
+
 async function connect(model: Model, notebooks: INotebooks, cluster: { name: string }): Promise<void> {
   await notebooks.insert(await model.api.cell(cluster.name), { run: true });
 }
 
-function addCommands(app: JupyterFrontEnd, model: Model, notebooks: INotebooks, sidebar: Sidebar): void {
+function addCommands(app: JupyterFrontEnd, model: Model, notebooks: INotebooks, sidebar: Workbench): void {
   const { commands, shell } = app;
   const reveal = (section: string) => {
     shell.activateById(sidebar.id);

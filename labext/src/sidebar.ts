@@ -1,4 +1,4 @@
-/** The sidebar: what stands in the way of hearing from the server, then the views that Python makes. */
+/** The sidebar and the wide tab: what stands in the way of hearing from the server, then the views that Python makes. */
 import { Clipboard } from '@jupyterlab/apputils';
 import type { IStateDB } from '@jupyterlab/statedb';
 import type { CommandRegistry } from '@lumino/commands';
@@ -13,34 +13,41 @@ import type { Connection, INotebooks } from './tokens';
 /** Where what is folded is kept between two visits. */
 const FOLDED = 'dask-workbench:folded';
 
-export class Sidebar extends Widget {
+export class Workbench extends Widget {
+  /** `wide` shows side by side what the sidebar shows one below the other; both share what is chosen. */
   constructor(
     private _model: Model,
     private _notebooks: INotebooks,
     private _commands: CommandRegistry,
-    private _memory: IStateDB | null
+    private _memory: IStateDB | null,
+    private _wide: boolean,
+    private _beside: Promise<Page> | null = null
   ) {
     super();
-    this.id = 'dask-workbench';
-    this.addClass('wb-Sidebar');
+    this.id = _wide ? 'dask-workbench-tab' : 'dask-workbench';
+    this.addClass(_wide ? 'wb-Wide' : 'wb-Sidebar');
     this.title.icon = workbenchIcon;
     this.title.caption = 'Workbench: Dask clusters, workloads and runs';
+    if (_wide) {
+      this.title.label = 'Workbench';
+      this.title.closable = true;
+    }
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'Workbench');
     this._banner.dataset['live'] = '';
     this.node.append(this._banner, this._host);
-    this._page = this._recall();
+    this.page = this._recall();
     _model.changed.connect(this._tell, this);
     this._tell();
   }
 
   /** Unfold a section and show its beginning. */
   reveal(section: string): void {
-    void this._page.then(page => page.reveal(`wb-section-${section}`));
+    void this.page.then(page => page.reveal(`wb-section-${section}`));
   }
 
   dispose(): void {
-    void this._page.then(page => page.dispose());
+    void this.page.then(page => page.dispose());
     Signal.clearData(this);
     super.dispose();
   }
@@ -50,7 +57,7 @@ export class Sidebar extends Widget {
     const { api, stream } = this._model;
     const folded = await this._memory?.fetch(FOLDED).catch(() => null);
     this._host.className = 'wb-Page';
-    this._host.dataset['live'] = 'sidebar';
+    this._host.dataset['live'] = this._wide ? 'wide' : 'sidebar';
     const page = new Page(
       this._host,
       {
@@ -60,10 +67,14 @@ export class Sidebar extends Widget {
         open: path => window.open(api.pageUrl(path), '_blank', 'noopener'),
         copy: text => Clipboard.copyToSystem(text)
       },
-      Array.isArray(folded) ? folded.map(String) : []
+      Array.isArray(folded) && !this._wide ? folded.map(String) : [],
+      await this._beside
     );
-    page.onFold = ids => void this._memory?.save(FOLDED, ids);
+    page.onFold = ids => void (this._wide || this._memory?.save(FOLDED, ids));
     stream.message.connect((_, message) => message.type !== 'state' && page.receive(message));
+    if (this._wide) {
+      return page;
+    }
     const notebooks = () => {
       const open = this._notebooks.open().filter(each => each.kernel);
       page.choose({ notebooks: Object.fromEntries(open.map(each => [each.kernel, each.name])) });
@@ -86,7 +97,7 @@ export class Sidebar extends Widget {
 
   private readonly _banner = document.createElement('div');
   private readonly _host = document.createElement('div');
-  private readonly _page: Promise<Page>;
+  readonly page: Promise<Page>;
 }
 
 function banner(text: string, hook: string, label: string, act: () => void, connection = ''): HTMLElement {

@@ -89,6 +89,7 @@ export const INotebooks = new Token<INotebooks>('dask-workbench:INotebooks');
 /** Ids of our commands. */
 export const Commands = {
   open: 'dask-workbench:open',
+  tab: 'dask-workbench:open-tab',
   runs: 'dask-workbench:open-runs',
   start: 'dask-workbench:start-default',
   stopAll: 'dask-workbench:stop-all',

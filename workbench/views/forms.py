@@ -159,4 +159,4 @@ def as_text(value: Any) -> str:
 
 def _unit(field: Mapping[str, Any]) -> str:
     shown = field.get("unit") if field.get("type") in ("integer", "number") else None
-    return tag("span", escape(shown), class_="wb-Field-unit") if shown else ""
+    return tag("span", escape(shown), class_="wb-Field-unit") if shown and shown != "relative" else ""

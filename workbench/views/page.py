@@ -153,6 +153,7 @@ def _known() -> dict[str, Fragment]:
 
     return {
         "sidebar": Fragment(sidebar.sidebar),
+        "wide": Fragment(sidebar.wide),
         "start": Fragment(machine.start, reads=("profile", "plan.", "name")),
         "plan-form": Fragment(machine.plan_form, every(5.0), ("profile", "plan.")),
         "clusters": Fragment(clusters.clusters, clusters.pace, ("scale.", "notebooks")),

@@ -13,11 +13,22 @@ if TYPE_CHECKING:
 
 def sidebar(sight: Sight, _: str) -> str:
     """All sections, one below the other."""
+    return "".join(_sections(sight))
+
+
+def wide(sight: Sight, _: str) -> str:
+    """The same side by side: what is there, what is to be computed, what was."""
+    hardware, clusters, work, runs, compare = _sections(sight)
+    columns = (tag("div", *each) for each in ((hardware, clusters), (work, compare), (runs,)))
+    return tag("div", *columns, class_="wb-Columns")
+
+
+def _sections(sight: Sight) -> tuple[str, str, str, str, str]:
     mark = tag("span", "SIMULATED GPUs", class_="wb-Simulated") if sight.machine.inventory().simulated else ""
     return (
-        section("hardware", "Hardware", live("hardware") + live("start"), note=mark)
-        + live("clusters", class_="wb-mod-whole")
-        + section("workloads", "Workload", live("work"))
-        + section("runs", "Runs", live("runs"))
-        + section("compare", "Compare", live("compare"))
+        section("hardware", "Hardware", live("hardware") + live("start"), note=mark),
+        live("clusters", class_="wb-mod-whole"),
+        section("workloads", "Workload", live("work")),
+        section("runs", "Runs", live("runs")),
+        section("compare", "Compare", live("compare")),
     )

@@ -52,16 +52,20 @@ interface ILive {
 }
 
 export class Page {
-  /** What was chosen and typed here. */
-  readonly choices: Choices = {};
+  /** What was chosen and typed, here or in a page beside this one that has the same connection. */
+  readonly choices: Choices;
   /** Called when something was folded or unfolded, so that it can be remembered. */
   onFold: (folded: string[]) => void = () => undefined;
 
   constructor(
     readonly node: HTMLElement,
     private _channel: IChannel,
-    folded: string[] = []
+    folded: string[] = [],
+    beside: Page | null = null
   ) {
+    this.choices = beside?.choices ?? {};
+    this._pages = beside?._pages ?? new Set();
+    this._pages.add(this);
     folded.forEach(id => this._folds.set(id, false));
     node.addEventListener('click', event => this._clicked(event));
     node.addEventListener('input', event => this._typed(event));
@@ -70,7 +74,7 @@ export class Page {
     node.addEventListener('focusout', event => this._left(event));
     this._seen = new IntersectionObserver(entries => entries.forEach(each => this._moved(each)), {
       // Scrolled out of sight is shown, or what is searched for on the page would be missing.
-      root: node.closest('.wb-Sidebar'),
+      root: node.closest('.wb-Sidebar, .wb-Wide'),
       rootMargin: '99999px'
     });
     document.addEventListener('visibilitychange', this._lookAtAll);
@@ -78,6 +82,7 @@ export class Page {
   }
 
   dispose(): void {
+    this._pages.delete(this);
     this._seen.disconnect();
     document.removeEventListener('visibilitychange', this._lookAtAll);
     this._lives.forEach((_, place) => this._forget(place));
@@ -110,7 +115,7 @@ export class Page {
         this.choices[name] = value;
       }
     }
-    this._settle();
+    this._pages.forEach(page => page._settle());
     this._say(changes);
   }
 
@@ -197,6 +202,17 @@ export class Page {
   // -- what a person does
 
   private _clicked(event: Event): void {
+    const label = (event.target as Element).closest('label');
+    if (label?.htmlFor) {
+      // Another page in this document may have a field of the same id.
+      event.preventDefault();
+      const field = this._find(label.htmlFor);
+      field?.focus();
+      if ((field as HTMLInputElement | null)?.type === 'checkbox') {
+        field?.click();
+      }
+      return;
+    }
     const button = (event.target as Element).closest<HTMLElement>('button, summary, [data-page]');
     if (!button || button.getAttribute('aria-busy') === 'true' || button.getAttribute('aria-disabled') === 'true') {
       return;
@@ -380,6 +396,7 @@ export class Page {
   private readonly _busy = new Set<string>();
   private readonly _folds = new Map<string, boolean>();
   private readonly _lives = new Map<HTMLElement, ILive>();
+  private readonly _pages: Set<Page>;
   private readonly _problems = new Map<string, [string, boolean]>();
   private readonly _seen: IntersectionObserver;
   private _saying = 0;
