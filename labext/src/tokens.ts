@@ -18,6 +18,10 @@ export type RunStatus = 'starting' | 'running' | 'done' | 'failed' | 'cancelled'
 
 export interface IRun {
   id: string;
+  /** What a person called it, else its workload. */
+  title: string;
+  /** Seconds since the epoch; null before it began. */
+  started: number | null;
   workload: string;
   status: RunStatus;
   cluster: string | null;

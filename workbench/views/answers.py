@@ -22,7 +22,7 @@ _ONLY_IN_FULL = {"inventory", "versions"}
 """What a list of runs leaves out."""
 
 _CLUSTER_IN_BRIEF = ("name", "status", "created", "n_workers", "clients")
-_RUN_IN_BRIEF = ("id", "workload", "status", "cluster")
+_RUN_IN_BRIEF = ("id", "title", "workload", "status", "cluster", "started")
 
 
 class Answer(NamedTuple):

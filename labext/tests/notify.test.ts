@@ -1,0 +1,23 @@
+import { expect, test, vi } from 'vitest';
+
+vi.mock('@jupyterlab/apputils', () => ({ Notification: {} }));
+vi.mock('../src/model', () => ({}));
+vi.mock('../src/tokens', () => ({ Commands: {}, IModel: null }));
+
+import { ended } from '../src/notify';
+
+const run = { id: 'r', title: 'sum', workload: 'array_sum', cluster: 'otter', started: 100 };
+
+test('the end of a run is told that took long and was seen to go on', () => {
+  const done = { ...run, status: 'done' as const };
+  expect(ended(new Map([['r', 100]]), [done], 131)).toEqual([[done, 'success']]);
+  expect(ended(new Map([['r', 100]]), [done], 129)).toEqual([]);
+  expect(ended(new Map(), [done], 500)).toEqual([]);
+});
+
+test('one that failed is an error, and one that a person cancelled is not told of', () => {
+  const before = new Map([['r', 0]]);
+  const failed = { ...run, status: 'failed' as const };
+  expect(ended(before, [failed], 60)).toEqual([[failed, 'error']]);
+  expect(ended(before, [{ ...run, status: 'cancelled' as const }], 60)).toEqual([]);
+});
