@@ -125,10 +125,8 @@ class ClusterSpec(BaseModel):
         if self.alone:
             return f"one process without Dask, {threads}, {format_bytes(self.memory)}"
         gpus = " on a GPU each" if len(self.devices) > 1 else " on a GPU" if self.devices else ""
-        return (
-            f"{workers}{gpus} × {threads}, {format_bytes(self.memory)} ({format_bytes(self.memory_limit)} each), "
-            f"{self.protocol}"
-        )
+        each = f" ({format_bytes(self.memory_limit)} each)" if self.n_workers > 1 else ""
+        return f"{workers}{gpus} × {threads}, {format_bytes(self.memory)}{each}, {self.protocol}"
 
     def ucx_variables(self) -> dict[str, str]:
         """Return the environment variables that tell UCX what was chosen for it."""
