@@ -3,6 +3,7 @@ import gc
 import json
 import math
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import dask
@@ -12,11 +13,13 @@ from dask.utils import format_bytes
 
 from tests.test_calibration import example, small_pieces
 from workbench.cli.runs import refuse_what_wont_fit
+from workbench.clusters import processes, records
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
-from workbench.hardware import rates
+from workbench.hardware import inventory, rates
 from workbench.runs import store
+from workbench.runs.comparing.compare import plan_comparison, read_request
 from workbench.runs.forecasting import calibration, machines
 from workbench.runs.forecasting.duration import duration, model_seconds, off_by
 from workbench.runs.forecasting.forecast import span
@@ -191,6 +194,33 @@ def test_what_can_not_run_is_refused_before_in_the_words_of_the_run(data_folder)
     assert (before_any_start.verdict, before_any_start.fits) == ("can't run", False)
     with pytest.raises(ConflictError, match="Its workers have no CuPy"):
         refuse_what_wont_fit(before_any_start, force=True)
+
+
+@pytest.mark.skipif(find_spec("cudf") is not None, reason="cuDF is installed here.")
+def test_a_join_on_gpus_is_refused_before_in_every_face_where_cudf_is_missing(data_folder, tmp_path, monkeypatch):
+    sentence = (
+        "On GPUs dataframe_join needs cudf, which isn't installed: install the extra cudf13 "
+        "(pip install 'cudf-cu13==26.10.*' 'dask-cudf-cu13==26.10.*') and start the cluster anew."
+    )
+    on = ready(data_folder, AWAY)
+    with pytest.raises(ConflictError) as refused:
+        submit("dataframe_join", {}, on, force=True)
+    assert str(refused.value) == sentence
+    for where in (on, AWAY):
+        found = Session().forecast("dataframe_join", {}, where)
+        assert (found.verdict, found.fits, found.sentence) == ("can't run", False, sentence)
+    records.create(on.model_copy(update={"place": processes.place()}))
+    request = read_request({"workload": "dataframe_join", "on": ["--cluster calm-otter", "cpu --workers 1"]})
+    rows = plan_comparison(request, inventory(), [on]).rows
+    records.remove(on.name)
+    assert [row.reason for row in rows] == [sentence, None]
+    assert Session().forecast("dataframe_join", {}, SPEC).verdict == "fits"
+    # What another Python has is not known here.
+    elsewhere = AWAY.model_copy(update={"python": "/opt/python"})
+    assert Session().forecast("dataframe_join", {}, elsewhere).verdict == "fits"
+    (tmp_path / "cudf.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert Session().forecast("dataframe_join", {}, AWAY).verdict == "fits"
 
 
 def test_of_a_gpu_that_nobody_sees_here_the_spec_tells_the_memory_or_its_worker_is_judged(data_folder):

@@ -55,7 +55,7 @@ def submit(
     from workbench.workloads.registry import template
 
     chosen = template(workload)
-    refused = refusal(record)
+    refused = refusal(record, chosen)
     if refused is not None:
         raise ConflictError(refused)
     spec = actual_spec(record)

@@ -291,6 +291,7 @@ TEMPLATES: tuple[Template, ...] = (
         checker=frames.join_is_right,
         summary_of=frames.join_summary,
         presets=frames.PRESETS,
+        on_gpus=("cudf", "cudf13"),
         parts=lambda _: (frames.table, svd.held),
         reports_bandwidth=True,
     ),

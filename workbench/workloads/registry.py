@@ -7,9 +7,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import NotFoundError
+from workbench.errors import NotFoundError, install
 from workbench.workloads import forms, presets
 from workbench.workloads.presets import Preset
 from workbench.workloads.source import cell, plain_source
@@ -58,6 +59,8 @@ class Template:
     """Parameters with which somebody has used it before."""
     values: tuple[str, ...] = ()
     """Those of `returns` that are values and no Dask collections: the function itself computes them, or gives None."""
+    on_gpus: tuple[str, str] | None = None
+    """Package that it needs on GPUs beside CuPy, and the extra that brings it; None where it needs none."""
     alone: Alone | None = field(default=None, repr=False)
     """What of it NumPy or CuPy does without Dask, for a row beside clusters; None where they have nothing for it."""
 
@@ -80,6 +83,16 @@ class Template:
     def source(self) -> str:
         """The function as plain Dask code, without the annotations that make the form."""
         return plain_source(self.function)
+
+    def lacking(self, *, on_gpu: bool) -> str | None:
+        """Why it can't be run on processors or GPUs with what is installed here; None where it can."""
+        if not on_gpu or self.on_gpus is None or find_spec(self.on_gpus[0]) is not None:
+            return None
+        package, extra = self.on_gpus
+        return (
+            f"On GPUs {self.name} needs {package}, which isn't installed: install the extra {extra} "
+            f"({install(extra)}) and start the cluster anew."
+        )
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the form: properties with title, description, default, bounds, unit and examples."""

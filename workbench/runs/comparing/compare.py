@@ -294,7 +294,7 @@ def _specs(
     wishes: Sequence[_Wish],
 ) -> tuple[list[ClusterSpec | str], Mode, tuple[str, ...]]:
     """Spec of each line or the reason why there is none, how they are started, and why so."""
-    alone = [_spec_alone(line, inventory) for line in lines]
+    alone = [_spec_alone(line, inventory, chosen) for line in lines]
     new = [index for index, line in enumerate(lines) if line.cluster is None and not isinstance(alone[index], str)]
     left = budget(inventory, there).left
     if not new:
@@ -318,14 +318,14 @@ def _specs(
     )
 
 
-def _spec_alone(line: Line, inventory: Inventory) -> ClusterSpec | str:
+def _spec_alone(line: Line, inventory: Inventory, chosen: Template) -> ClusterSpec | str:
     """Spec of a cluster that has the machine to itself, or why it can't be had."""
     if line.cluster is not None:
         record = records.read(line.cluster)
-        return refusal(record) or actual_spec(record)
+        return refusal(record, chosen) or actual_spec(record)
     try:
         spec = _planned(line, inventory)
-        return refusal(spec) or spec
+        return refusal(spec, chosen) or spec
     except (MissingError, ConflictError) as err:
         return str(err)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -79,7 +80,7 @@ def forecast(
     checked = template.validate(parameters, **size_of(spec))
     needs = template.needs(checked)
     judged = None if spec is None else verdict(template, parameters, needs, spec)
-    refused = None if cluster is None else refusal(cluster)
+    refused = None if cluster is None else refusal(cluster, template)
     if judged is not None and refused is not None:
         judged = judged._replace(name="can't run", sentence=refused)
     lasting = None if spec is None or judged is None else _duration(template, needs, spec, judged)
@@ -105,10 +106,14 @@ def forecast(
     }
 
 
-def refusal(cluster: ClusterRecord | ClusterSpec) -> str | None:
-    """Why nothing at all can be run on a cluster; None where it can. Forecasts, forms and runs all ask this."""
+def refusal(cluster: ClusterRecord | ClusterSpec, template: Template) -> str | None:
+    """Why a workload can't be run on a cluster, whatever its size; None where it can. Forecasts and runs ask this."""
     if isinstance(cluster, ClusterSpec):
-        return None if cluster.cupy or not cluster.devices else f"Its workers {_NO_CUPY}"
+        if cluster.devices and not cluster.cupy:
+            return f"Its workers {_NO_CUPY}"
+        # What another Python has is not known here.
+        ours = cluster.python in (None, sys.executable)
+        return template.lacking(on_gpu=bool(cluster.devices)) if ours else None
     if cluster.status != "ready":
         why = f" {cluster.message}" if cluster.message else ""
         return f"The cluster {cluster.name} is {cluster.status}, and only a ready one can run something.{why}"
@@ -117,8 +122,8 @@ def refusal(cluster: ClusterRecord | ClusterSpec) -> str | None:
             f"Nothing can be run on {cluster.name}, which has workers without a device to compute on. "
             f"{cluster.warning} Run it on a cpu cluster."
         )
-    lacks = refusal(cluster.spec)
-    return lacks and f"The workers of {cluster.name} {_NO_CUPY}"
+    lacks = refusal(cluster.spec, template)
+    return lacks and lacks.replace("Its workers", f"The workers of {cluster.name}", 1)
 
 
 _NO_CUPY = (
