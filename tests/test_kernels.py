@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,16 @@ def test_counts_that_are_drawn_are_as_likely_and_independent(on_processor: Calla
 
 
 # For devices, without one
+
+
+def test_threads_that_compile_the_same_at_once_all_have_it(
+    on_processor: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(on_host.library.__wrapped__, [cuda.source("genotypes")] * 4))
+    assert len({library._name for library in found}) == 1
+    assert len(list((tmp_path / "kernels-on-host").iterdir())) == 1
 
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="NVRTC is for Linux, where tests install it.")

@@ -40,8 +40,8 @@ install --no-deps "$here"/dask_cuda-*.whl "$here"/rapids_dask_dependency-*.whl "
 tar xzf "$here/tests.tar.gz" -C "$work"
 
 cd "$work"
-"$ours" -c 'import distributed.protocol.cupy, rmm' || {
-  echo "Blocks of CuPy can't be spilled or sent here: $python needs CuPy 14 and numba-cuda." >&2
+"$ours" -c 'import distributed.protocol.cupy, rmm, dask_cuda' || {
+  echo "Blocks of CuPy can't be spilled or sent here: $python needs CuPy 14 and numba-cuda with its cuda-core." >&2
   exit 1
 }
 export DASK_WORKBENCH__DATA_FOLDER="$work/data"

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -49,7 +50,8 @@ def library(source: str) -> Any:
     folder.mkdir(exist_ok=True)
     path = folder / f"{hashlib.sha256((HEADER.read_text() + text).encode()).hexdigest()[:16]}.so"
     if not path.exists():
-        own = path.with_suffix(f".{os.getpid()}")
+        # Threads of a worker compile the same at once.
+        own = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
         flags = [
             "-O2",
             "-std=c++17",
