@@ -4,6 +4,7 @@
 # make test    set up and run every test, browser tests included
 # make check   ruff, mypy --strict, import-linter, tsc, eslint, prettier, vitest
 # make check-extras  ask an environment that has the extra cuda13 alone whether CuPy's blocks can travel; fetches 1.2 GB
+# make pictures  take a picture of every view, light and dark, and those of this README; look at them
 # make bench   print the figures of this machine beside those of plain Dask
 # make bench-svd   SVD, PCA and sums beside Dask, scikit-learn, SciPy, scikit-allel, sgkit and PLINK 2; half an hour
 # make bench-gpu   the posts' experiments on a GPU, beside the posts' times and plain CuPy's; ARGS="--only sum --part 0.05"
@@ -41,6 +42,9 @@ check: install .venv/.labext-tools
 	mypy
 	lint-imports
 	cd labext && jlpm run lint && jlpm run test
+
+pictures: install .venv/.browser
+	python -m tests.ui.pictures $(ARGS)
 
 check-extras: install
 	python -m tests.extras $(ARGS)

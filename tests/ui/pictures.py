@@ -1,0 +1,111 @@
+"""Pictures of every view in a real Lab: `make pictures`; those of the README are kept beside this file.
+
+Light and dark, the sidebar at 250, 350 and 500 pixels, tabs at 1280 and 1920. They are for somebody to look at.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Page, expect, sync_playwright
+
+from tests.ui.conftest import BROWSERS, SCREENSHOTS, Lab, running_lab
+from tests.ui.test_main_job import MINUTE, choose_workload, hook, section
+
+README = Path(__file__).with_name("pictures")
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+LEFT = 33
+"""Pixels of Lab's own bar beside the sidebar."""
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[tuple[Lab, Page]]:
+    """A Lab, and a page that shows it."""
+    found = next(filter(None, map(shutil.which, BROWSERS)))
+    with running_lab(folder) as lab, sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=found, args=options)
+        page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+        page.goto(lab.url)
+        page.wait_for_function("() => window.jupyterapp !== undefined", timeout=MINUTE)
+        page.evaluate("async () => { await window.jupyterapp.restored }")
+        yield lab, page
+        browser.close()
+
+
+def command(page: Page, name: str, **args: str) -> None:
+    page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, args])
+
+
+def theme(page: Page, name: str) -> None:
+    command(page, "apputils:change-theme", theme=THEMES[name])
+    expect(page.locator("body")).to_have_attribute("data-jp-theme-light", str(name == "light").lower(), timeout=MINUTE)
+    page.wait_for_timeout(800)
+
+
+def widen(page: Page, pixels: int) -> None:
+    """Drag the sidebar's edge until it is so wide."""
+    box = page.locator("#dask-workbench").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] + 1, 400)
+    page.mouse.down()
+    page.mouse.move(LEFT + pixels, 400, steps=4)
+    page.mouse.up()
+
+
+def keep(page: Page, name: str, folder: Path = SCREENSHOTS) -> None:
+    """Keep what the page shows, with no more colours than it needs."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.png"
+    page.screenshot(path=path)
+    with Image.open(path) as picture:
+        picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(path, optimize=True)
+
+
+def in_both(page: Page, name: str, folder: Path = SCREENSHOTS) -> None:
+    for each in THEMES:
+        theme(page, each)
+        keep(page, f"{name}-{each}", folder)
+
+
+def main(readme_alone: bool) -> None:
+    """Take all of them."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, opened(Path(folder)) as (_, page):
+        command(page, "dask-workbench:open")
+        expect(hook(page, "start")).to_be_enabled(timeout=MINUTE)
+        if not readme_alone:
+            in_both(page, "first-screen")
+        hook(page, "field-name").fill("calm-otter")
+        hook(page, "start").click()
+        cluster = hook(page, "cluster-calm-otter")
+        expect(hook(cluster, "stage")).to_have_text("ready", timeout=MINUTE)
+        hook(cluster, "watch").click()
+        expect(hook(page, "figure")).to_be_visible(timeout=MINUTE)
+        page.locator(".lm-TabBar-tab", has_text="Launcher").locator(".lm-TabBar-tabCloseIcon").click()
+        section(page, "hardware", opened=False)
+        for workload in ("array_sum", "compressed_svd"):
+            choose_workload(page, workload)
+            expect(hook(page, "needs")).to_contain_text("Fits", timeout=MINUTE)
+            hook(page, "run-button").click()
+            expect(hook(page, "check-passed").first).to_be_visible(timeout=2 * MINUTE)
+            page.wait_for_timeout(2000)
+        in_both(page, "workbench", README)
+        if readme_alone:
+            return
+        for pixels in (250, 350, 500):
+            widen(page, pixels)
+            in_both(page, f"sidebar-{pixels}")
+        command(page, "dask-workbench:open-tab")
+        for width in (1280, 1920):
+            page.set_viewport_size({"width": width, "height": 900})
+            in_both(page, f"tab-{width}")
+
+
+if __name__ == "__main__":
+    main("--readme" in sys.argv)
