@@ -124,6 +124,20 @@ test('what went wrong stands beside the button until something is chosen', async
   expect(find('p').textContent).toBe('');
 });
 
+test('what goes on is said beside its button, and no longer when it has ended', async () => {
+  show('sidebar', '<button data-request="POST x" data-meanwhile="Measuring …">M</button><p data-notice="POST x"></p>');
+  find('button').click();
+  expect(find('p').textContent).toBe('Measuring …');
+  await settled();
+  expect(find('p').textContent).toBe('');
+});
+
+test('a click unfolds what it leads to', () => {
+  show('sidebar', '<button data-reveal="x">To it</button><div id="x" hidden>inside</div>');
+  find('button').click();
+  expect(find('#x').hidden).toBe(false);
+});
+
 test('what can not be undone is asked first, and a click elsewhere takes that back', () => {
   show('sidebar', '<button data-request="DELETE runs/x" data-confirm="Delete?">D</button>');
   const button = find('button');

@@ -45,6 +45,7 @@ class FakeTemplate(NamedTuple):
     help: str = "Sums every other number of a random array."
     source: str = "def array_sum(size): ..."
     presets: tuple[Any, ...] = ()
+    alone: Any = True
 
     def schema(self) -> dict[str, Any]:
         return {"type": "object", "properties": {"size": {"type": "string", "default": "1GiB"}}}

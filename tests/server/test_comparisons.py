@@ -1,4 +1,4 @@
-"""Comparisons over REST, in the sidebar and in a figure that follows them."""
+"""Comparisons over REST, as pickers and a list in the sidebar, and in a figure that follows them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ import json
 import re
 from typing import Any
 
+import pytest
+from dask.utils import parse_bytes
+
+from tests.server.test_fragments import GIB, text_of
+from tests.server.test_run_pages import html_of
 from tests.server.test_stream import open_page
+from workbench.clusters.spec import ClusterSpec
+from workbench.hardware import Gpu, inventory, profiles
+from workbench.workloads.registry import templates
 
 __all__ = ["open_page"]
 
@@ -24,19 +32,173 @@ async def test_a_comparison_that_goes_on_is_pushed_to_the_page_that_shows_it(ope
     assert [patch["source"] for patch in second["patches"]] == ["words"]
 
 
-async def test_the_sidebar_offers_a_form_and_lists_comparisons_with_bars_and_buttons(api: Any, session: Any) -> None:
+async def test_comparisons_are_listed_with_bars_and_buttons(api: Any, session: Any) -> None:
     session.add_comparison("c1")
     session.add_comparison("c2", status="running", now="round 1 of 5: cpu", done=1, total=4)
-    made = (await api("GET", "fragments/compare")).content["html"]
-    text = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", made)).split())
+    made = await html_of(api, "comparisons")
+    text = html.unescape(text_of(made))
     assert "round 1 of 5: cpu 1 of 4" in text
     assert "1.50 s" in text
     assert "<ucx>" in text
     assert "<ucx>" not in made
-    assert 'data-request="POST comparisons"' in made
     assert 'data-request="POST comparisons/c2/cancel"' in made
     assert 'data-page="workbench/api/comparisons/c1/page"' in made
     assert 'data-command="dask-workbench:cell"' in made
+
+
+async def test_five_comparisons_are_listed_and_more_for_each_click(api: Any, session: Any) -> None:
+    for number in range(7):
+        session.add_comparison(f"c{number}")
+    few = await html_of(api, "comparisons")
+    assert few.count('<li id="wb-comparison-') == 5
+    assert "Show more (2 older)" in text_of(few)
+    (choices,) = re.findall(r'data-choose="([^"]*)" data-workbench="older-comparisons"', few)
+    more = await html_of(api, "comparisons", json.loads(html.unescape(choices)))
+    assert more.count('<li id="wb-comparison-') == 7
+    assert "older-comparisons" not in more
+
+
+def asked(made: str) -> Any:
+    """What a click on Compare sends; None where it can't be clicked."""
+    (attributes,) = re.findall(r'<button([^>]*) data-workbench="compare">', made)
+    (body,) = re.findall(r'data-body="([^"]*)"', attributes)
+    return None if " disabled" in attributes else json.loads(html.unescape(body))
+
+
+def with_hardware(session: Any, monkeypatch: pytest.MonkeyPatch, cores: int, *gpus: Gpu) -> None:
+    there = inventory()
+    there = there.model_copy(update={"cpu": there.cpu.model_copy(update={"usable": cores}), "gpus": gpus})
+    monkeypatch.setattr(session, "hardware", lambda: there)
+    monkeypatch.setattr(session, "profiles", lambda found: profiles(found, version=lambda _: "26.2"))
+
+
+async def test_two_choices_of_hardware_are_ticked_already(
+    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_hardware(session, monkeypatch, 4)
+    made = await html_of(api, "compare")
+    assert asked(made) == {
+        "workload": "array_sum",
+        "parameters": {},
+        "on": ["cpu --workers 1 --threads 1", "cpu"],
+        "repeats": 5,
+    }
+    assert "Sum of an array, size 1GiB One core 1 worker × 1 thread CPU " in text_of(made)
+
+
+@pytest.mark.parametrize(("cores", "gpus", "on"), [(1, 0, ["cpu", "numpy"]), (1, 2, ["cpu", "gpus"])])
+async def test_what_is_ticked_already_depends_on_the_machine(
+    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch, cores: int, gpus: int, on: list[str]
+) -> None:
+    known = {"name": "SIMULATED", "memory_total": 16 * GIB, "memory_free": 16 * GIB, "visible": True}
+    with_hardware(session, monkeypatch, cores, *(Gpu(index=n, uuid=f"GPU-{n}", **known) for n in range(gpus)))
+    assert asked(await html_of(api, "compare"))["on"] == on
+
+
+async def test_what_is_ticked_planned_and_typed_is_what_is_compared(
+    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_hardware(session, monkeypatch, 4)
+    session.add("calm-otter")
+    session.add("late-otter", status="starting")
+    await api("GET", "state")
+    made = await html_of(
+        api,
+        "compare",
+        {
+            "run.array_sum.size": "2GiB",
+            "plan.cpu.n_workers": "2",
+            "plan.cpu.encrypt": False,
+            "plan.cpu.idle_timeout": "2h",
+            "compare.on.one-core": False,
+            "compare.on.numpy": True,
+            "compare.on.cluster-calm-otter": True,
+            "compare.lines": "cpu --workers 3; ; cpu --memory 1GiB",
+            "compare.repeats": 3,
+            "compare.sweep": "size",
+            "compare.values.size": "1GiB, 2GiB",
+        },
+    )
+    assert asked(made) == {
+        "workload": "array_sum",
+        "parameters": {"size": "2GiB"},
+        "on": [
+            "cpu --workers 2 --no-encrypt",
+            "numpy",
+            "--cluster calm-otter",
+            "cpu --workers 3",
+            "cpu --memory 1GiB",
+        ],
+        "repeats": 3,
+        "sweep": {"size": ["1GiB", "2GiB"]},
+        "weak": False,
+    }
+    assert "Sum of an array, size 2GiB" in text_of(made)
+    assert "late-otter" not in made
+    answer = await api("POST", "comparisons", asked(made))
+    assert (answer.status, answer.content["request"]["on"]) == (202, asked(made)["on"])
+
+
+async def test_a_sweep_proposes_its_values_and_leaves_out_clusters_that_run(
+    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_hardware(session, monkeypatch, 12)
+    session.add("calm-otter")
+    await api("GET", "state")
+    ticked = {"compare.on.cluster-calm-otter": True, "compare.weak": True}
+    workers = asked(await html_of(api, "compare", {**ticked, "compare.sweep": "workers"}))
+    assert workers["sweep"] == {"workers": ["1", "2", "4", "8"]}
+    assert (workers["weak"], "--cluster calm-otter" in workers["on"]) == (True, False)
+    sizes = asked(await html_of(api, "compare", {**ticked, "compare.sweep": "size", "run.array_sum.size": "6GiB"}))
+    assert [parse_bytes(each) for each in sizes["sweep"]["size"]] == [1.5 * GIB, 3 * GIB, 6 * GIB]
+    assert (sizes["weak"], "--cluster calm-otter" in sizes["on"]) == (False, True)
+    share = asked(await html_of(api, "compare", {"compare.sweep": "size", "run.array_sum.size": "0.5"}))
+    assert [parse_bytes(each) for each in share["sweep"]["size"]] == [GIB // 2, GIB, 2 * GIB]
+
+
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        ({"compare.on.cpu": False}, "Tick two or more, or one and something to sweep."),
+        ({"compare.repeats": 0}, "repeats is 0. Give a whole number from 1 to 1000."),
+        ({"compare.lines": "tpu"}, "Unknown profile 'tpu'. Choose one of: cpu, gpu, gpus, ucx."),
+        ({"compare.lines": "cpu --spin 2"}, "'cpu --spin 2': unknown '--spin'. After the profile may stand: "),
+        ({"compare.lines": "cpu --workers 0"}, "n_workers is '0'."),
+        ({"compare.sweep": "workers", "compare.values.workers": " , "}, "sweep of workers is empty."),
+    ],
+)
+async def test_what_can_not_be_compared_is_a_sentence_and_no_click(
+    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch, choices: dict[str, Any], said: str
+) -> None:
+    with_hardware(session, monkeypatch, 4)
+    made = await html_of(api, "compare", choices)
+    assert said in html.unescape(text_of(made))
+    assert asked(made) is None
+
+
+async def test_a_plan_that_can_not_be_had_is_offered_with_its_reason(
+    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_hardware(session, monkeypatch, 4)
+    ticked = dict.fromkeys(("compare.on.one-core", "compare.on.cpu", "compare.on.numpy"), True)
+    made = await html_of(api, "compare", {**ticked, "plan.cpu.n_workers": "-2"})
+    (chip,) = re.findall(r'<label class="wb-Chip" title="([^"]*)"><input[^>]* disabled [^>]*"compare-on-cpu">', made)
+    assert "n_workers is '-2'" in html.unescape(chip)
+    assert asked(made)["on"] == ["cpu --workers 1 --threads 1", "numpy"]
+
+
+async def test_a_preset_about_ucx_offers_the_clusters_of_its_text(
+    api: Any, session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_hardware(session, monkeypatch, 4)
+    monkeypatch.setattr(session, "workloads", templates)
+    spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29)
+    monkeypatch.setattr("workbench.views.compare.plan", lambda *_, **__: spec)
+    made = await html_of(api, "compare", {"workload": "transpose_sum", "run.transpose_sum.preset": "post"})
+    body = asked(made)
+    assert body["on"] == ["cpu --no-encrypt --workers 2", "cpu --workers 2", "ucx --workers 2"]
+    assert body["parameters"] == {"preset": "post"}
+    assert "Array plus its transpose, preset post" in text_of(made)
 
 
 async def test_an_empty_field_of_the_form_is_one_left_out(api: Any, session: Any) -> None:
@@ -48,9 +210,15 @@ async def test_an_empty_field_of_the_form_is_one_left_out(api: Any, session: Any
     assert answer.content["request"]["on"] == ["cpu", "ucx"]
 
 
-async def test_ucx_listens_only_where_a_person_agreed(api: Any, session: Any) -> None:
-    made = (await api("GET", "fragments/compare")).content["html"]
-    assert ('name="agreed" value="true"' in made) is session.hardware().ucx.installed
+async def test_ucx_listens_only_where_a_person_agreed(api: Any, session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_hardware(session, monkeypatch, 4)
+    assert "compare-agreed" not in await html_of(api, "compare")
+    spec = ClusterSpec(profile="ucx", n_workers=2, threads_per_worker=1, memory_limit=2**29, protocol="ucx")
+    monkeypatch.setattr("workbench.views.compare.plan", lambda *_, **__: spec)
+    made = await html_of(api, "compare")
+    assert "which listens on all network interfaces" in text_of(made)
+    assert asked(made) is None
+    assert asked(await html_of(api, "compare", {"compare.agreed": True}))["agreed"] is True
     body = {"workload": "array_sum", "on": "cpu\nucx --workers 2"}
     answer = await api("POST", "comparisons", body)
     assert answer.status == 400
@@ -62,10 +230,7 @@ async def test_ucx_listens_only_where_a_person_agreed(api: Any, session: Any) ->
 
 
 async def test_the_form_asks_for_weak_scaling(api: Any, session: Any) -> None:
-    made = (await api("GET", "fragments/compare")).content["html"]
-    (box,) = re.findall(r'<input type="checkbox" name="weak"[^>]*>', made)
-    assert 'name="weak" value="true"' in box
-    body = {"workload": "array_sum", "on": "cpu", "sweep": "workers=1,2", "weak": "true"}
+    body = asked(await html_of(api, "compare", {"compare.sweep": "workers", "compare.weak": True}))
     answer = await api("POST", "comparisons", body)
     assert answer.content["request"]["weak"] is True
 

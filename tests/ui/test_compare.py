@@ -1,4 +1,4 @@
-"""Comparing in the sidebar, as a person does it: lines, a click, bars that grow, the table in a cell."""
+"""Comparing in the sidebar, as a person does it: pickers, a click, bars that grow, the table in a cell."""
 
 from __future__ import annotations
 
@@ -8,21 +8,51 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import MINUTE, hook, open_sidebar, section
+from tests.ui.test_main_job import MINUTE, choose_workload, hook, open_sidebar, unfold
 
 
-def test_clusters_are_compared_by_a_click_and_the_table_goes_into_a_cell(
+def test_two_choices_are_compared_in_two_clicks_of_the_sidebar_without_scrolling(
+    lab: Lab, open_lab: Callable[[], Page], page: Page
+) -> None:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    open_sidebar(open_lab())
+    for name in ("compare-this", "compare"):
+        expect(hook(page, name)).to_be_in_viewport(ratio=1)
+        hook(page, name).click()
+    shown = page.locator('[data-workbench^="comparison-compare-array_sum"]')
+    expect(shown).to_be_in_viewport(timeout=MINUTE)
+    expect(shown).to_contain_text("cpu --workers 1 --threads 1")
+    # Its runs are listed above it, and don't push it out of sight.
+    expect(shown).to_contain_text("3 of 12", timeout=MINUTE)
+    expect(hook(page, "compare")).to_be_in_viewport(ratio=1)
+    hook(shown, "cancel-comparison").click()
+    expect(hook(shown, "delete-comparison")).to_be_visible(timeout=MINUTE)
+    for _ in range(2):
+        hook(shown, "delete-comparison").click()
+    expect(shown).to_have_count(0)
+
+
+def test_clusters_are_compared_by_pickers_and_the_table_goes_into_a_cell(
     lab: Lab, open_lab: Callable[[], Page], screenshot: Callable[[str], Path]
 ) -> None:
     page = open_lab()
     open_sidebar(page)
-    for name in ("hardware", "clusters", "workloads", "runs"):
-        section(page, name, opened=False)
-    section(page, "compare", opened=True)
-    one = "cpu --workers 1 --threads 1 --memory 512MiB --no-encrypt"
-    hook(page, "compare-on").fill(f"{one}\n{one.replace('--threads 1', '--threads 2')}\ngpu")
-    hook(page, "compare-parameters").fill("size=8MiB")
+    choose_workload(page, "array_sum")
+    hook(page, "field-size").fill("8MiB")
+    hook(page, "compare-this").click()
+    expect(hook(page, "compare-what")).to_have_text("Sum of an array, size 8MiB")
+    expect(hook(page, "compare-on-one-core")).to_be_checked()
+    hook(page, "compare-on-cpu").uncheck()
+    expect(hook(page, "compare-problem")).to_contain_text("Tick two or more")
+    expect(hook(page, "compare")).to_be_disabled()
+    hook(page, "compare-sweep").select_option("threads")
+    expect(hook(page, "compare-values")).not_to_have_value("")
+    hook(page, "compare-sweep").select_option("")
+    expect(hook(page, "compare")).to_be_disabled()
+    unfold(page, "compare-more")
+    hook(page, "compare-lines").fill("cpu --workers 1 --threads 2 --no-encrypt; gpu")
     hook(page, "compare-repeats").fill("2")
+    expect(hook(page, "compare")).to_be_enabled()
     hook(page, "compare").click()
     shown = page.locator('[data-workbench^="comparison-compare-array_sum"]')
     expect(shown).to_have_count(1, timeout=MINUTE)

@@ -1,211 +1,252 @@
-"""The sidebar's Compare: a form, and the comparisons with their bars, table and what can be done with each."""
+"""Compare: pickers for what is compared, on what and how often, and below them the comparisons."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.figures.markup import ago, folded, icon_button, joined, meter, paragraph, tag, unbroken
-from workbench.runs.comparing.table import as_markdown, judged_text, seconds_text
-from workbench.views.answers import API
-from workbench.views.parts import confirmed
+from dask.utils import parse_bytes
+
+from workbench.clusters.lines import OPTIONS, Line, read_line
+from workbench.clusters.plan import consent, plan
+from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
+from workbench.errors import BadInputError, WorkbenchError
+from workbench.figures.markup import faint, paragraph, size, tag
+from workbench.runs.comparing.compare import SWEPT_OPTIONS, read_request, read_values, usual_lines
+from workbench.views.forms import FIRST, as_text, given, select
+from workbench.views.parts import button, folds, live, notice
+from workbench.views.work import chosen_preset, chosen_workload, shown_fields
 
 if TYPE_CHECKING:
-    from workbench.runs.comparing.comparisons import Comparison
-    from workbench.runs.comparing.table import RowSummary, Summary
+    from workbench.hardware import Inventory
     from workbench.views.page import Sight
+    from workbench.workloads.registry import Template
 
-SHOWN = 5
+_PAIRS = ({"cpu", "gpus"}, {"cpu", "gpu"}, {"one-core", "cpu"}, {"cpu", "numpy"})
+"""What is ticked until somebody ticks: the first pair that can be had."""
 
-_WEAK = "Size grows with the workers swept"
-_WEAK_TOLD = "Weak scaling: each worker has as much to do, however many there are. It needs a sweep of workers."
-
-_AGREED = "The network is trusted, for UCX"
-_AGREED_TOLD = "A cluster over UCX has no encryption and listens on all network interfaces: nothing else asks for this."
-
-_WIDE = "grid-column: 1 / -1"
+_WEAK = "Weak scaling: each worker has as much to do, however many there are. It needs a sweep of workers or threads."
 
 
-def pace(sight: Sight) -> float:
-    """Seconds after which a comparison that goes on has moved."""
-    return 1.0 if any(each.active for each in sight.session.comparisons(limit=SHOWN)) else 30.0
+class _Offer(NamedTuple):
+    """Something to tick: its name on the page, the line it stands for, what it is called and what it comes to."""
+
+    name: str
+    line: str
+    title: str
+    plan: str = ""
+    spec: ClusterSpec | None = None
+    error: WorkbenchError | None = None
+
+
+class _Wish(NamedTuple):
+    """What is to be compared, as it stands."""
+
+    template: Template
+    typed: Mapping[str, Any]
+    """Parameters of the workload."""
+    chosen: Mapping[str, Any]
+    offers: tuple[_Offer, ...]
+    lines: tuple[str, ...]
+    values: str
+    """What the sweep tries."""
+    asks: str | None
+    """What has to be agreed to."""
+    problem: str | None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What the button asks for."""
+        sweep, chosen = self.chosen.get("sweep"), self.chosen
+        asked: dict[str, Any] = {"workload": self.template.name, "parameters": dict(self.typed), "on": list(self.lines)}
+        asked["repeats"] = chosen.get("repeats", 5)
+        if sweep:
+            asked["sweep"] = {sweep: list(read_values(self.values))}
+            asked["weak"] = sweep in SWEPT_OPTIONS and bool(chosen.get("weak"))
+        return asked | ({"agreed": bool(chosen.get("agreed"))} if self.asks else {})
 
 
 def compare(sight: Sight, _: str) -> str:
-    """A form that starts a comparison, and the latest ones."""
-    import time
-
-    found = sight.session.comparisons(limit=SHOWN)
-    listed = (_one(sight, each, time.time()) for each in found)
-    return _form(sight) + tag("ul", *listed, class_="wb-Runs")
-
-
-def _form(sight: Sight) -> str:
-    workloads = [tag("option", escape(each.title), value=each.name) for each in sight.session.workloads()]
-    styled = "jp-mod-styled"
-    on = tag(
-        "textarea",
-        "cpu --workers 1 --threads 1\ncpu --workers 2 --threads 1",
-        name="on",
-        rows=3,
-        spellcheck="false",
-        style="width: 100%; box-sizing: border-box; resize: vertical; white-space: pre; overflow-x: auto; "
-        "font: var(--jp-code-font-size) var(--jp-code-font-family); color: var(--jp-ui-font-color0); "
-        "background: var(--jp-input-background, var(--jp-layout-color0)); border: 1px solid var(--jp-border-color1)",
-        class_=styled,
-        id="wb-compare-on",
-        data_workbench="compare-on",
+    """What is compared, on what, and the comparisons."""
+    wish = _wish(sight)
+    begin = button(
+        "Compare",
+        kind="accept",
+        title=wish.problem or "Measure them in turn, round after round",
+        disabled=bool(wish.problem) or wish.body.get("agreed") is False,
+        data_request="POST comparisons",
+        data_body=json.dumps(wish.body),
+        # What was typed a moment ago.
+        data_take=json.dumps({"parameters": f"run.{wish.template.name}.", "repeats": "compare.repeats"}),
+        data_workbench="compare",
     )
-    return tag(
-        "form",
-        tag(
+    repeats = _input(wish, "repeats", 5, type="number", min=1, id="wb-compare-repeats", class_="wb-Count jp-mod-styled")
+    agreement = paragraph(wish.asks, "wb-Problem") + _box(wish, "agreed", "The network is trusted") if wish.asks else ""
+    return (
+        tag("p", escape(_in_words(wish)), data_workbench="compare-what")
+        + tag("div", *(_chip(each, wish) for each in wish.offers), class_="wb-Chips", role="group", aria_label="On")
+        + tag("div", *_sweep(wish), class_="wb-Row")
+        + agreement
+        + paragraph(wish.problem or "", "wb-Problem", data_workbench="compare-problem")
+        + tag(
             "div",
-            _field("Workload", tag("select", *workloads, name="workload", class_=styled, id="wb-compare-workload")),
-            tag("label", "On, one cluster a line (none: as a preset has it)", for_="wb-compare-on", style=_WIDE),
-            tag("div", on, style=_WIDE),
-            _field("Parameters", _text("parameters", "size=0.5GiB or preset=post")),
-            _field("Sweep", _text("sweep", "workers=1,2,4")),
-            _field("Repeats", _text("repeats", "5")),
-            _box("weak", _WEAK, _WEAK_TOLD),
-            _box("agreed", _AGREED, _AGREED_TOLD) if sight.session.hardware().ucx.installed else "",
-            class_="wb-Form",
-        ),
-        tag(
-            "button",
-            "Compare",
-            type="button",
-            class_="wb-Button jp-mod-styled jp-mod-accept",
-            style="margin: 8px 0",
-            data_request="POST comparisons",
-            data_workbench="compare",
-        ),
-        id="wb-compare-form",
+            tag("label", "Repeats", for_="wb-compare-repeats"),
+            repeats,
+            tag("span", begin, class_="wb-Icons"),
+            class_="wb-Row",
+        )
+        + notice("POST comparisons", "compare-refused")
+        + folds(compare_more=("More", _more(wish)))
+        + live("comparisons")
     )
 
 
-def _box(name: str, label: str, told: str) -> str:
-    hook = f"compare-{name}"
-    box = tag("input", type="checkbox", name=name, value="true", id=f"wb-{hook}", data_workbench=hook)
-    return tag("label", box, label, class_="wb-Check", style=_WIDE, title=told)
-
-
-def _field(label: str, control: str) -> str:
-    return tag(
-        "div",
-        tag("label", escape(label), for_=f"wb-compare-{label.lower()}"),
-        tag("span", control, class_="wb-Field-control"),
-        class_="wb-Field",
+def _wish(sight: Sight) -> _Wish:
+    template, chosen, inventory = chosen_workload(sight), given(sight.choices, "compare."), sight.machine.inventory()
+    typed = given(sight.choices, f"run.{template.name}.")
+    offers = tuple(_offers(sight, template, typed, chosen.get("sweep")))
+    further = [_offer(sight, "", text, text) for each in chosen.get("lines", "").split(";") if (text := each.strip())]
+    there = {each.name: each for each in offers if each.error is None}
+    proposed = {name for name in there if name.startswith("usual-")} or next(
+        (pair for pair in _PAIRS if pair <= there.keys()), {"cpu"}
     )
+    ticked = [each for name, each in there.items() if chosen.get(f"on.{name}", name in proposed)] + further
+    lines = tuple(dict.fromkeys(each.line for each in ticked))
+    asks = next((asked for each in ticked if each.spec and (asked := consent(each.spec))), None)
+    sweep = chosen.get("sweep")
+    values = chosen.get(f"values.{sweep}", _values(sweep, template, typed, inventory))
+    wish = _Wish(template, typed, chosen, offers, lines, values, asks, None)
+    # What can't be had is a row that says why, but nobody meant a line that can't be read.
+    unread = next((str(each.error) for each in further if isinstance(each.error, BadInputError)), None)
+    return wish._replace(problem=unread or _problem(wish))
 
 
-def _text(name: str, example: str) -> str:
-    return tag(
+def _problem(wish: _Wish) -> str | None:
+    """What stands in the way, as far as that is known before anything starts."""
+    if len(wish.lines) < (1 if wish.chosen.get("sweep") else 2):
+        return "Tick two or more, or one and something to sweep."
+    try:
+        read_request({name: value for name, value in wish.body.items() if name != "agreed"})
+    except BadInputError as err:
+        return str(err)
+    return None
+
+
+# -- what can be ticked
+
+
+def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], sweep: str | None) -> Iterator[_Offer]:
+    inventory = sight.machine.inventory()
+    if inventory.cpu.usable > 1:
+        yield _offer(sight, "one-core", "cpu --workers 1 --threads 1", "One core")
+    available = [each for each in sight.session.profiles(inventory) if each.available]
+    for each in available:
+        planned = given(sight.choices, f"plan.{each.name}.")
+        line = Line(each.name, {name: value for name, value in planned.items() if name in OPTIONS.values()})
+        plain = planned.get("encrypt") is False
+        yield _offer(sight, each.name, str(line.having(encrypt=False) if plain else line), each.title)
+    if template.alone:
+        yield _Offer("numpy", "numpy", "NumPy", "without Dask")
+        if any(each.name == "gpu" for each in available):
+            yield _Offer("cupy", "cupy", "CuPy", "without Dask")
+    fixed = BadInputError("It runs already, with the workers that it has.") if sweep in SWEPT_OPTIONS else None
+    for cluster in sight.state.get("clusters", ()):
+        if cluster["status"] == "ready":
+            name, plan = cluster["name"], _in_short(cluster["description"])
+            yield _Offer(f"cluster-{name}", f"--cluster {shlex.quote(name)}", name, plan, error=fixed)
+    if chosen_preset(template, typed):
+        usual = usual_lines(template.name, typed, inventory)
+        yield from (_offer(sight, f"usual-{line}", line, line) for line in usual if len(usual) > 1)
+
+
+def _offer(sight: Sight, name: str, line: str, title: str) -> _Offer:
+    """What a line comes to, or why it can't be had."""
+    try:
+        read = read_line(line)
+        if read.profile is None or read.profile in WITHOUT_DASK:
+            return _Offer(name, line, title)
+        # What runs meanwhile takes none of its memory: where both are too much, each row has its turn.
+        spec = plan(read.profile, sight.machine.inventory(), **read.choices)
+    except WorkbenchError as err:
+        return _Offer(name, line, title, error=err)
+    return _Offer(name, line, title, _in_short(spec.describe()), spec)
+
+
+def _in_short(description: str) -> str:
+    """Workers and threads without their memory: clusters that are compared share that out."""
+    return description.partition(",")[0]
+
+
+def _values(sweep: str | None, template: Template, typed: Mapping[str, Any], inventory: Inventory) -> str:
+    """What a sweep tries until somebody types."""
+    if sweep in SWEPT_OPTIONS:
+        return ",".join(str(2**power) for power in range(inventory.cpu.usable.bit_length()))
+    largest = 0
+    with suppress(ValueError, TypeError, KeyError):
+        largest = int(parse_bytes(typed.get("size") or template.schema()["properties"]["size"]["default"]))
+    # A share of the cluster's memory, such as 0.5, is no size yet.
+    largest = largest if largest > 2**10 else 2**31
+    return ",".join(size(largest * part).replace(".00 ", "") for part in (0.25, 0.5, 1)) if sweep else ""
+
+
+# -- how it looks
+
+
+def _in_words(wish: _Wish) -> str:
+    """The workload and its parameters, as they stand in its form."""
+    template, typed = wish.template, wish.typed
+    schema, preset = template.schema(), chosen_preset(template, typed)
+    words = [template.title, *([f"preset {preset.name}"] if preset else [])]
+    for name in shown_fields(template, schema, typed, preset):
+        field = schema["properties"][name]
+        value = as_text(typed.get(name, None if preset or name not in FIRST else field.get("default")))
+        title = field.get("title", name)
+        words += [f"{title[0].lower()}{title[1:]} {value}"] if value else []
+    return ", ".join(words)
+
+
+def _chip(offer: _Offer, wish: _Wish) -> str:
+    box = tag(
         "input",
-        type="text",
-        name=name,
-        placeholder=example,
-        spellcheck="false",
-        class_="jp-mod-styled",
-        id=f"wb-compare-{name}",
-        data_workbench=f"compare-{name}",
+        type="checkbox",
+        name=f"compare.on.{offer.name}",
+        checked=offer.error is None and offer.line in wish.lines,
+        disabled=offer.error is not None,
+        data_workbench=f"compare-on-{offer.name}",
     )
+    words = tag("span", escape(offer.title), " ", faint(offer.plan))
+    return tag("label", box, words, class_="wb-Chip", title=offer.error or offer.line)
 
 
-def _one(sight: Sight, comparison: Comparison, now: float) -> str:
-    summary = sight.session.summary(comparison)
-    title = joined((comparison.title, None if comparison.status in ("done", "running") else comparison.status))
-    when = "" if comparison.active else ago(comparison.stopped or comparison.created, now)
-    return tag(
-        "li",
-        tag(
-            "div",
-            tag("span", class_="wb-Dot", title=comparison.status),
-            tag("span", escape(title), class_="wb-Run-title"),
-            tag("span", escape(when), class_="wb-Muted"),
-            class_="wb-Run-line",
-        ),
-        _progress(comparison),
-        "" if comparison.active else paragraph(summary.verdict, "wb-Compare-verdict", data_workbench="verdict"),
-        _bars(summary),
-        paragraph(comparison.error or "", "wb-Problem"),
-        tag(
-            "div",
-            tag("span", class_="wb-Muted"),
-            tag("span", *_buttons(comparison, summary), class_="wb-Icons"),
-            class_="wb-Run-foot",
-        ),
-        _notes(summary),
-        id=f"wb-comparison-{comparison.id}",
-        class_=f"wb-Run wb-mod-{comparison.status}",
-        aria_label=f"Comparison of {comparison.workload}, {comparison.status}",
-        data_workbench=f"comparison-{comparison.id}",
-        data_status=comparison.status,
-    )
+def _sweep(wish: _Wish) -> Iterator[str]:
+    sweep = wish.chosen.get("sweep", "")
+    sized = [("size", "size")] if "size" in wish.template.schema()["properties"] else []
+    options = [("", "nothing"), ("workers", "workers"), ("threads", "threads"), *sized]
+    shared = {"id": "wb-compare-sweep", "name": "compare.sweep", "data_workbench": "compare-sweep"}
+    yield tag("label", "Sweep", for_="wb-compare-sweep")
+    yield select(options, sweep, data_default="", **shared)
+    yield _input(wish, f"values.{sweep}", wish.values, aria_label="Values to try", disabled=not sweep)
 
 
-def _progress(comparison: Comparison) -> str:
-    if not comparison.active:
-        return ""
-    done = f"{comparison.done} of {comparison.total}"
-    return paragraph(comparison.now or comparison.stage or "beginning …") + meter(
-        "Runs done", comparison.done, comparison.total, done
-    )
+def _more(wish: _Wish) -> str:
+    said = "Further clusters, as in the terminal, with semicolons between them"
+    example = "cpu --workers 2 --no-encrypt; gpus"
+    further = _input(wish, "lines", "", placeholder=example, aria_label=said, title=said)
+    return _box(wish, "weak", "The size grows with the workers", title=_WEAK) + further
 
 
-def _bars(summary: Summary) -> str:
-    longest = max((row.seconds.median for row in summary.rows if row.seconds is not None), default=1.0)
-    rows = (tag("li", _bar(row, longest)) for row in summary.rows)
-    return tag("ul", *rows, style="list-style: none; margin: 4px 0; padding: 0", data_workbench="compare-bars")
+def _input(wish: _Wish, name: str, default: Any, **attributes: Any) -> str:
+    shared = {"type": "text", "spellcheck": "false", "autocomplete": "off", "class_": "jp-mod-styled"}
+    hook = f"compare-{name.partition('.')[0]}"
+    value = wish.chosen.get(name, default)
+    return tag("input", name=f"compare.{name}", value=value, data_workbench=hook, **shared | attributes)
 
 
-def _bar(row: RowSummary, longest: float) -> str:
-    name = tag("span", unbroken(row.on), title=row.describe)
-    if row.seconds is None:
-        return name + paragraph(row.reason or "–")
-    # Beside the bar, numbers of unequal length would make bars of unequal scale.
-    text = joined((seconds_text(row.seconds.median), judged_text(row)))
-    return name + tag("div", escape(text), class_="wb-Muted") + meter(row.on, row.seconds.median, longest, "")
-
-
-def _notes(summary: Summary) -> str:
-    from workbench.runs.comparing.table import remarks
-
-    sentences = "".join(paragraph(each) for each in remarks(summary))
-    return folded("Notes", sentences, id=f"wb-notes-{summary.id}") if sentences else ""
-
-
-def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
-    path = f"comparisons/{comparison.id}"
-    if comparison.active:
-        yield icon_button("close", "Cancel", data_request=f"POST {path}/cancel", data_workbench="cancel-comparison")
-    yield icon_button(
-        "watch",
-        "Chart and table in a tab of Lab",
-        data_command="dask-workbench:watch",
-        data_args=json.dumps({"comparison": comparison.id}),
-        data_workbench="watch-comparison",
-    )
-    yield icon_button(
-        "file",
-        "Open chart and table in a new tab",
-        data_page=f"{API}/{path}/page",
-        data_workbench="comparison-page",
-    )
-    if any(row.seconds is not None for row in summary.rows):
-        yield icon_button(
-            "copy",
-            "Put the table into a cell",
-            data_command="dask-workbench:cell",
-            data_args=json.dumps({"text": as_markdown(summary)}),
-            data_workbench="comparison-cell",
-        )
-    if not comparison.active:
-        yield confirmed(
-            "delete",
-            "Delete this comparison",
-            "Delete?",
-            data_request=f"DELETE {path}",
-            data_workbench="delete-comparison",
-        )
+def _box(wish: _Wish, name: str, label: str, **attributes: Any) -> str:
+    checked, hook = bool(wish.chosen.get(name)), f"compare-{name}"
+    box = tag("input", type="checkbox", name=f"compare.{name}", checked=checked, data_workbench=hook)
+    return tag("label", box, label, class_="wb-Check", **attributes)

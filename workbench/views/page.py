@@ -149,7 +149,7 @@ def every(seconds: float) -> Callable[[Sight], float]:
 
 @cache
 def _known() -> dict[str, Fragment]:
-    from workbench.views import clusters, compare, machine, runs, sidebar, work
+    from workbench.views import clusters, compare, comparisons, machine, runs, sidebar, work
 
     return {
         "sidebar": Fragment(sidebar.sidebar),
@@ -167,7 +167,8 @@ def _known() -> dict[str, Fragment]:
         "run": Fragment(runs.run),
         "log-tail": Fragment(clusters.log_tail),
         "run-log": Fragment(runs.run_log, every(5.0)),
-        "compare": Fragment(compare.compare, compare.pace),
+        "compare": Fragment(compare.compare, reads=("compare.", "workload", "run.", "plan.")),
+        "comparisons": Fragment(comparisons.comparisons, comparisons.pace, ("comparisons.",)),
     }
 
 

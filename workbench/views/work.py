@@ -29,16 +29,26 @@ _LIGHTS = {"fits": "good", "will spill": "fair", "won't fit": "bad", "can't run"
 
 async def work(sight: Sight, _: str) -> str:
     """The section's body: the catalogue, and below it the workload that is chosen."""
-    templates = sight.session.workloads()
-    chosen = next((each for each in templates if each.name == sight.choices.get("workload")), templates[0])
+    chosen = chosen_workload(sight)
     catalogue = tag(
         "div",
-        *(_entry(each, chosen) for each in templates),
+        *(_entry(each, chosen) for each in sight.session.workloads()),
         class_="wb-Catalogue",
         role="radiogroup",
         aria_label="Workload",
     )
     return catalogue + await _chosen(sight, chosen)
+
+
+def chosen_workload(sight: Sight) -> Template:
+    """Return the workload that the page chose, or the first."""
+    templates = sight.session.workloads()
+    return next((each for each in templates if each.name == sight.choices.get("workload")), templates[0])
+
+
+def chosen_preset(template: Template, typed: Mapping[str, Any]) -> Preset | None:
+    """Return the preset that is chosen, if any."""
+    return next((each for each in template.presets if each.name == typed.get("preset")), None)
 
 
 def _entry(template: Template, chosen: Template) -> str:
@@ -66,7 +76,7 @@ def target(sight: Sight) -> dict[str, Any] | None:
 async def _chosen(sight: Sight, template: Template) -> str:
     prefix = f"run.{template.name}."
     typed = given(sight.choices, prefix)
-    preset = next((each for each in template.presets if each.name == typed.get("preset")), None)
+    preset = chosen_preset(template, typed)
     cluster = target(sight)
     needs, problem = None, None
     try:
@@ -75,7 +85,7 @@ async def _chosen(sight: Sight, template: Template) -> str:
         problem = Problem(str(err), getattr(err, "parameter", None) or re.split(r"\W", str(err), maxsplit=1)[0])
     schema = template.schema()
     form = Form(schema, prefix, typed, problem, _defaults(preset, needs))
-    fields = _fields(template, schema, typed, preset)
+    fields = shown_fields(template, schema, typed, preset)
     first, more = form.split(fields)
     choices = {"parameters": prefix}
     past = needs.sentence if needs and needs.verdict == "won't fit" else None
@@ -93,6 +103,12 @@ async def _chosen(sight: Sight, template: Template) -> str:
         data_take=json.dumps(choices),
         data_workbench="run-button",
     )
+    beside = button(
+        "Compare",
+        title="On two kinds of hardware or more, measured in turn",
+        data_reveal="wb-section-compare",
+        data_workbench="compare-this",
+    )
     cell = needs.cell if needs else None
     code = cell or template.source
     insert = button(
@@ -108,7 +124,7 @@ async def _chosen(sight: Sight, template: Template) -> str:
         + form.html(first)
         + _target(sight, cluster)
         + _verdict(needs, form.elsewhere(fields), cluster)
-        + tag("div", run, class_="wb-Row wb-mod-end wb-Go")
+        + tag("div", beside, run, class_="wb-Row wb-mod-end wb-Go")
         + notice("POST runs", "run-problem")
         + folds(
             more_fields=("More", form.html(more)),
@@ -121,7 +137,7 @@ async def _chosen(sight: Sight, template: Template) -> str:
     )
 
 
-def _fields(
+def shown_fields(
     template: Template, schema: Mapping[str, Any], typed: Mapping[str, Any], preset: Preset | None
 ) -> list[str]:
     """Fields that do something with what is chosen."""

@@ -18,6 +18,7 @@
  * data-command, data-args   something that the place of this page does, such as a tab of Lab
  * data-page                 a page of the server, in a new tab of the browser
  * data-fold                 id of what a click opens and closes
+ * data-reveal               id of what a click opens and brings into view
  * data-copy                 copies the text that follows
  * data-show                 name of the view that takes the place of this one
  * data-enter                hook of the button that the Enter key presses
@@ -217,7 +218,7 @@ export class Page {
     if (!button || button.getAttribute('aria-busy') === 'true' || button.getAttribute('aria-disabled') === 'true') {
       return;
     }
-    const { confirm, choose, request, requests, command, args, page, fold, copy, show } = button.dataset;
+    const { confirm, choose, request, requests, command, args, page, fold, reveal, copy, show } = button.dataset;
     if (confirm && button.dataset['asking'] === undefined) {
       button.dataset['asking'] = '';
       return;
@@ -238,6 +239,9 @@ export class Page {
     }
     if (fold) {
       this._fold(fold, !this._isOpen(fold));
+    }
+    if (reveal) {
+      this.reveal(reveal);
     }
     if (show) {
       button.closest<HTMLElement>('[data-live]')!.dataset['live'] = show;
@@ -354,7 +358,9 @@ export class Page {
       const shown = String(chosen ?? field.defaultValue);
       if (field.tagName === 'SELECT') {
         const options = [...(field as unknown as HTMLSelectElement).options];
-        const option = options.find(each => each.value === chosen) ?? options.find(each => each.defaultSelected);
+        const option =
+          options.find(each => each.value === (chosen ?? field.dataset['default'])) ??
+          options.find(each => each.defaultSelected);
         field.value = option?.value ?? field.value;
       } else if (field.value !== shown) {
         field.value = shown;

@@ -1,0 +1,147 @@
+"""Comparisons: how far each is, its bars, and what can be done with it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING
+
+from workbench.figures.markup import ago, faint, folded, icon_button, joined, meter, paragraph, tag, unbroken
+from workbench.runs.comparing.table import as_markdown, judged_text, seconds_text
+from workbench.views.answers import API
+from workbench.views.forms import as_text
+from workbench.views.parts import confirmed, link
+
+if TYPE_CHECKING:
+    from workbench.runs.comparing.comparisons import Comparison
+    from workbench.runs.comparing.table import RowSummary, Summary
+    from workbench.views.page import Sight
+
+SHOWN = 5
+_MORE = 20
+"""Comparisons that are listed at first, and how many more at each click."""
+
+
+def pace(sight: Sight) -> float:
+    """Seconds after which a comparison that goes on has moved."""
+    return 1.0 if any(each.active for each in sight.session.comparisons(limit=SHOWN)) else 30.0
+
+
+def comparisons(sight: Sight, _: str) -> str:
+    """The latest ones, and more for each click."""
+    shown = int(sight.choices.get("comparisons.shown") or SHOWN)
+    found = sight.session.comparisons(limit=None)
+    more = link(
+        f"Show more ({len(found) - shown} older)",
+        data_choose=json.dumps({"comparisons.shown": shown + _MORE}),
+        data_workbench="older-comparisons",
+    )
+    listed = tag("ul", *(_one(sight, each, time.time()) for each in found[:shown]), class_="wb-Runs")
+    return listed + (more if len(found) > shown else "")
+
+
+def _one(sight: Sight, comparison: Comparison, now: float) -> str:
+    summary = sight.session.summary(comparison)
+    workload = next((each.title for each in sight.session.workloads() if each.name == comparison.workload), None)
+    title = comparison.title if workload is None else comparison.title.replace(comparison.workload, workload)
+    given = comparison.request.parameters if comparison.request else {}
+    words = ", ".join(f"{name}={as_text(value)}" for name, value in given.items())
+    state = None if comparison.status in ("done", "running") else comparison.status
+    when = None if comparison.active else ago(comparison.stopped or comparison.created, now)
+    return tag(
+        "li",
+        tag(
+            "div",
+            tag("span", class_="wb-Dot", title=comparison.status),
+            tag("span", escape(title), " ", faint(words), class_="wb-Run-title", title=words or None),
+            class_="wb-Run-line",
+        ),
+        _progress(comparison),
+        "" if comparison.active else paragraph(summary.verdict, "wb-Verdict", data_workbench="verdict"),
+        _bars(summary),
+        paragraph(comparison.error or "", "wb-Problem"),
+        _notes(summary),
+        tag(
+            "div",
+            tag("span", escape(joined((state, when))), class_="wb-Muted"),
+            tag("span", *_buttons(comparison, summary), class_="wb-Icons"),
+            class_="wb-Run-foot",
+        ),
+        id=f"wb-comparison-{comparison.id}",
+        class_=f"wb-Run wb-mod-{comparison.status}",
+        aria_label=f"Comparison of {comparison.workload}, {comparison.status}",
+        data_workbench=f"comparison-{comparison.id}",
+        data_status=comparison.status,
+    )
+
+
+def _progress(comparison: Comparison) -> str:
+    if not comparison.active:
+        return ""
+    done = f"{comparison.done} of {comparison.total}"
+    return paragraph(comparison.now or comparison.stage or "beginning …") + meter(
+        "Runs done", comparison.done, comparison.total, done
+    )
+
+
+def _bars(summary: Summary) -> str:
+    longest = max((row.seconds.median for row in summary.rows if row.seconds is not None), default=1.0)
+    rows = (tag("li", _bar(row, longest)) for row in summary.rows)
+    return tag("ul", *rows, class_="wb-Compared", data_workbench="compare-bars")
+
+
+def _bar(row: RowSummary, longest: float) -> str:
+    name = tag("span", unbroken(row.on), title=row.describe)
+    if row.seconds is None:
+        return name + paragraph(row.reason or "")
+    took = seconds_text(row.seconds.median)
+    # Beside the bar, numbers of unequal length would make bars of unequal scale.
+    return (
+        tag("div", name, tag("span", took), class_="wb-Compared-row")
+        + meter(f"{row.on}: {took}", row.seconds.median, longest, "")
+        + paragraph(judged_text(row))
+    )
+
+
+def _notes(summary: Summary) -> str:
+    from workbench.runs.comparing.table import remarks
+
+    sentences = "".join(paragraph(each) for each in remarks(summary))
+    return folded("Notes", sentences, id=f"wb-notes-{summary.id}") if sentences else ""
+
+
+def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
+    path = f"comparisons/{comparison.id}"
+    if comparison.active:
+        yield icon_button("close", "Cancel", data_request=f"POST {path}/cancel", data_workbench="cancel-comparison")
+    yield icon_button(
+        "watch",
+        "Chart and table in a tab of Lab",
+        data_command="dask-workbench:watch",
+        data_args=json.dumps({"comparison": comparison.id}),
+        data_workbench="watch-comparison",
+    )
+    yield icon_button(
+        "file",
+        "Open chart and table in a new tab",
+        data_page=f"{API}/{path}/page",
+        data_workbench="comparison-page",
+    )
+    if any(row.seconds is not None for row in summary.rows):
+        yield icon_button(
+            "copy",
+            "Put the table into a cell",
+            data_command="dask-workbench:cell",
+            data_args=json.dumps({"text": as_markdown(summary)}),
+            data_workbench="comparison-cell",
+        )
+    if not comparison.active:
+        yield confirmed(
+            "delete",
+            "Delete this comparison",
+            "Delete?",
+            data_request=f"DELETE {path}",
+            data_workbench="delete-comparison",
+        )
