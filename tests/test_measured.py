@@ -111,6 +111,27 @@ def test_the_topology_belongs_to_runs_on_gpus() -> None:
     assert section.title == "Between the GPUs"
 
 
+@pytest.mark.parametrize("simulated", [True, False])
+def test_each_figure_of_a_run_on_simulated_gpus_says_so(simulated: bool) -> None:
+    from bokeh.models import Div, Plot
+
+    result: dict[str, Any] = {"singular_values": [2.0, 1.0], "certificate": {"bound": [0, 0], "sentence": "Proved."}}
+    result |= {
+        "explained_variance_ratio": [0.5, 0.2],
+        "bandwidth": both_ways(),
+        "convention": "",
+        "kept": 2,
+        "dropped": {},
+    }
+    result |= {"scatter": {"samples": ["a"], "scores": [[1.0], [2.0]], "labels": None, "label": None, "n_samples": 1}}
+    told = {"topology": json.loads(dgx1().model_dump_json())}
+    run = finished(result=result, inventory=told, spec={"devices": ["GPU-0"]}, simulated=simulated)
+    drawn = [section.figure("light") for section in sections(run) if section.figure]
+    heads = [each.title.text if isinstance(each, Plot) else next(each.select({"type": Div})).text for each in drawn]
+    assert len(heads) == 4
+    assert {head.endswith(" · SIMULATED GPUs") for head in heads} == {simulated}
+
+
 def test_the_browser_draws_the_report(tmp_path: Path) -> None:
     api = pytest.importorskip("playwright.sync_api", reason="playwright isn't installed.")
     chromium = Path("/usr/bin/chromium")

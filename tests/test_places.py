@@ -98,6 +98,12 @@ def test_a_small_summary_of_a_block_may_be_on_the_host(quick_client: Any) -> Non
     assert found.share < 1
 
 
+def test_what_is_read_at_the_end_of_a_longer_step_did_not_fall_back() -> None:
+    tally = {"blocks": 4, "on_gpu": 0, "bytes": 8, "bytes_on_gpu": 0, "fell": 4, "first": 1.0, "fell_at": 2.0}
+    answer = {"device": "0", "tallies": {"sum-aggregate-to-host-3f": tally, "to-host-3f": tally}}
+    assert places.summary([answer])["steps"] == []
+
+
 def test_the_arrays_in_a_pair_are_one_block(quick_client: Any) -> None:
     def pair(block: Any) -> Any:
         return block, [block, {"total": block}]

@@ -103,6 +103,8 @@ def test_each_row_tells_how_fast_data_travelled_and_over_what() -> None:
 
 
 def test_a_comparison_on_gpus_shows_what_lies_between_them() -> None:
+    from bokeh.models import Div, Plot
+
     told = {"topology": dgx1().model_dump(mode="json")}
 
     def shown(**changes: Any) -> bool:
@@ -111,6 +113,14 @@ def test_a_comparison_on_gpus_shows_what_lies_between_them() -> None:
 
     assert shown(devices=("GPU-0", "GPU-1"))
     assert not shown()
+    for name in ("SIMULATED GPU 0", "NVIDIA H200"):
+        found = comparison(row("tcp", devices=("GPU-0", "GPU-1")), inventory=told | {"gpus": [{"name": name}]})
+        figure = ComparisonFigure("light", found)
+        figure.item()
+        titles = [plot.title.text for plot in figure.model.select({"type": Plot}) if plot.title.text]
+        titles += [head.text for head in figure.model.select({"type": Div}) if head.text.startswith("Between")]
+        assert len(titles) == 3
+        assert {title.endswith(" · SIMULATED GPUs") for title in titles} == {name.startswith("SIMULATED")}
 
 
 def test_a_preset_whose_text_is_about_ucx_brings_a_line_for_each_protocol() -> None:

@@ -14,6 +14,16 @@ from tests.ui.test_main_job import MINUTE, OpenLab, Screenshot, hook, open_sideb
 pytest.importorskip("dask_cuda")
 
 
+EXPERIMENTS = {
+    "array_sum": {"size": "8MiB"},
+    "transpose_sum": {"size": "8MiB", "persist": "true"},
+    "dataframe_join": {"n_rows": "20000", "partition": "5000"},
+    "compressed_svd": {"size": "8MiB"},
+    "tall_skinny_svd": {"size": "8MiB"},
+    "genotype_pca": {"n_variants": "5000", "n_samples": "200"},
+}
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, simulated_nvml: SimulatedNvml) -> Iterator[Lab]:
     """A JupyterLab on a machine with eight simulated GPUs and a CuPy."""
@@ -39,8 +49,8 @@ def test_the_demo_runs_its_workloads_from_the_sidebar_and_marks_each_answer(
     hook(page, "start").click()
     cluster = hook(page, "cluster-shown-otter")
     expect(hook(cluster, "stage")).to_have_text("ready", timeout=2 * MINUTE)
-    for workload in ("array_sum", "compressed_svd", "tall_skinny_svd"):
-        run = run_workload(page, lab, workload, size="8MiB")
+    for workload, fields in EXPERIMENTS.items():
+        run = run_workload(page, lab, workload, **fields)
         assert (run["status"], run["check"]["passed"], run["simulated"]) == ("done", True, True), run["error"]
         assert run["on_gpu"]["on_gpu"] > 0
         shown = hook(page, f"run-{run['id']}")
@@ -50,5 +60,12 @@ def test_the_demo_runs_its_workloads_from_the_sidebar_and_marks_each_answer(
     screenshot("demo-gpus-runs")
     with page.context.expect_page() as opened:
         hook(shown, "report").click()
-    expect(opened.value.locator("h1")).to_contain_text("SIMULATED · tall_skinny_svd")
-    opened.value.close()
+    report = opened.value
+    expect(report.locator("h1")).to_contain_text("SIMULATED · genotype_pca")
+    report.wait_for_function("() => window.Bokeh?.documents.length >= 4", timeout=MINUTE)
+    titles = report.evaluate(
+        "() => Bokeh.documents.flatMap(d => [...d._all_models.values()]).map(m => m.title?.text).filter(Boolean)"
+    )
+    assert len(titles) > 4
+    assert [title for title in titles if "SIMULATED" not in title] == []
+    report.close()

@@ -31,16 +31,18 @@ from workbench.runs.comparing.table import (
     seconds_text,
     summarise,
 )
+from workbench.runs.store import ON_SIMULATED
 
 COLUMNS = {
     "rows": ("y", "foot", "median", "low", "high", "color", "text"),
     "samples": ("x", "y", "fill", "color", "text"),
     "curves": ("xs", "ys", "color", "dash"),
     "points": ("x", "y", "color", "text", "label"),
-    "words": ("head", "table", "below", "markdown", "top", "height", "cores", "speedup", "curve"),
+    "words": ("head", "table", "below", "markdown", "top", "height", "cores", "speedup", "titles"),
 }
 """Columns of each source. `words` has one row: HTML above and below the bars, and how far the axes go."""
 
+_SECONDS = "Seconds: median (bar), range (line), runs (dots)"
 _ROW = 46  # pixels of a bar with its name above
 _ROOM = 64  # pixels of title and axis
 _BAR = 0.36  # of the height of a row
@@ -63,10 +65,11 @@ COPY = f"""
 
 _WORDS_CHANGED = """
     const {head: [above], table: [rows], below: [under], top: [top]} = words.data
-    const {height: [height], cores: [cores], speedup: [speedup], curve: [curve]} = words.data
+    const {height: [height], cores: [cores], speedup: [speedup], titles: [[seconds, curve]]} = words.data
     head.text = above
     table.text = rows
     below.text = under
+    bars.title.text = seconds
     bars.height = height
     bars.visible = height > 0
     bars.x_range.end = top
@@ -172,9 +175,10 @@ class ComparisonFigure:
     def _topology(self) -> list[Any]:
         """What lies between the GPUs, which is known before anything is measured."""
         found = self._comparison
-        on_gpus = found is not None and any(each.spec is not None and each.spec.devices for each in found.rows)
-        topology = topology_of(found.inventory) if found is not None and on_gpus else None
-        return [] if topology is None else [topology_figure(topology, self.theme.name)]
+        if found is None or not any(each.spec is not None and each.spec.devices for each in found.rows):
+            return []
+        topology = topology_of(found.inventory)
+        return [] if topology is None else [topology_figure(topology, self.theme.name, simulated=found.simulated)]
 
     def _arrange(self, words: Mapping[str, Any]) -> None:
         """Do in Python what the browser does when the words change, for the document as it is sent."""
@@ -182,7 +186,8 @@ class ComparisonFigure:
         self._bars.update(height=max(words["height"], 1), visible=words["height"] > 0)
         self._bars.x_range.end = words["top"]
         self._bars.y_range.start = max((words["height"] - _ROOM) / _ROW, 1) - 0.5
-        self._scaling.visible, self._scaling.title.text = words["cores"] > 0, words["curve"]
+        self._bars.title.text, self._scaling.title.text = words["titles"]
+        self._scaling.visible = words["cores"] > 0
         self._scaling.x_range.end, self._scaling.y_range.end = words["cores"], words["speedup"]
 
 
@@ -341,11 +346,11 @@ def _words(comparison: Comparison, summary: Summary, measured: Sequence[Any], th
         "height": [_ROOM + _ROW * len(measured) if measured else 0],
         "cores": [1.08 * most],
         "speedup": [1.2 * max(gain, best)],
-        "curve": [_curve_title(summary)],
+        "titles": [[f"{each}{ON_SIMULATED if comparison.simulated else ''}" for each in (_SECONDS, _curve(summary))]],
     }
 
 
-def _curve_title(summary: Summary) -> str:
+def _curve(summary: Summary) -> str:
     what = "Work done in a second, of a size that grows" if any(each.weak for each in summary.scaling) else "Speed-up"
     return f"{what}, over cores, with efficiency (dashed: ideal)"
 
@@ -394,7 +399,7 @@ def _differences(summary: Summary, theme: Theme) -> str:
 
 
 def _bars(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
-    plot = _plot(theme, "Seconds: median (bar), range (line), runs (dots)", _ROOM + _ROW)
+    plot = _plot(theme, _SECONDS, _ROOM + _ROW)
     plot.y_range = Range1d(start=0.5, end=-0.5)
     rows, samples = sources["rows"], sources["samples"]
     plot.hbar(

@@ -29,6 +29,7 @@ from workbench.figures.replay import replay_columns
 from workbench.figures.samples import Series
 from workbench.figures.timeline import Lane, Timeline, View, join
 from workbench.monitor.events import Batch, Task, Tasks
+from workbench.runs.store import ON_SIMULATED
 
 MOST_NAMES = 12
 """Progress bars; what is beyond is added up in one."""
@@ -469,7 +470,7 @@ class LiveFigure:
 
     def _words_patch(self) -> Patch:
         # Those of GPUs name their model, which says so itself.
-        mark = " · SIMULATED GPUs" if self._simulated else ""
+        mark = ON_SIMULATED if self._simulated else ""
         words = {
             "empty": self._why_empty(),
             "workers": self._worker_names(),

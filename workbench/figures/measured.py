@@ -12,6 +12,7 @@ from workbench.figures.components import scatter_figure, scree_figure
 from workbench.figures.markup import values_html
 from workbench.figures.topology import topology_figure, topology_of
 from workbench.runs import singular, transfers
+from workbench.runs.store import ON_SIMULATED
 
 _OWN = (
     "bandwidth",
@@ -60,7 +61,19 @@ def plain(result: Mapping[str, Any] | None) -> dict[str, Any]:
 def sections(run: Mapping[str, Any]) -> list[Section]:
     """Sections for what this run measured; none for most."""
     result = run.get("result") or {}
-    return [*_accuracy(result), *_components(result), *_bandwidth(result), *_topology(run)]
+    found = [*_accuracy(result), *_components(result), *_bandwidth(result)]
+    if run.get("simulated"):
+        found = [each._replace(figure=each.figure and _marked(each.figure)) for each in found]
+    return [*found, *_topology(run)]
+
+
+def _marked(figure: Callable[[str], Any]) -> Callable[[str], Any]:
+    def drawn(theme: str) -> Any:
+        plot = figure(theme)
+        plot.title.text += ON_SIMULATED
+        return plot
+
+    return drawn
 
 
 def sections_html(found: Sequence[Section]) -> str:
@@ -119,7 +132,8 @@ def _topology(run: Mapping[str, Any]) -> list[Section]:
     topology = topology_of(run.get("inventory"))
     if topology is None or not (run.get("spec") or {}).get("devices"):
         return []
-    return [Section("Between the GPUs", "", lambda theme: topology_figure(topology, theme))]
+    simulated = bool(run.get("simulated"))
+    return [Section("Between the GPUs", "", lambda theme: topology_figure(topology, theme, simulated=simulated))]
 
 
 def _paragraph(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.figures.colors import THEMES, VIRIDIS, Theme, contrast
 from workbench.hardware.values import RELATIONS, Topology
+from workbench.runs.store import ON_SIMULATED
 
 if TYPE_CHECKING:
     from bokeh.models import Column, Plot
@@ -36,7 +37,11 @@ def topology_of(inventory: Mapping[str, Any] | None) -> Topology | None:
 
 
 def topology_figure(
-    topology: Topology, theme: str = "light", *, title: str = "Between GPUs and network cards"
+    topology: Topology,
+    theme: str = "light",
+    *,
+    title: str = "Between GPUs and network cards",
+    simulated: bool = False,
 ) -> Column:
     """Matrix of GPUs × (GPUs and cards), with the legend in words below it.
 
@@ -85,7 +90,9 @@ def topology_figure(
         _part_from_cards(plot, len(topology.gpus), look)
     # Not the plot's own title, which is cut where there are two GPUs.
     head = Div(
-        text=escape(title), styles={"color": look.text, "font-size": "13px", "font-weight": "bold"}, margin=(5, 5, 0, 5)
+        text=escape(title + (ON_SIMULATED if simulated else "")),
+        styles={"color": look.text, "font-size": "13px", "font-weight": "bold"},
+        margin=(5, 5, 0, 5),
     )
     words = Div(
         name="legend",

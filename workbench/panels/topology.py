@@ -24,4 +24,4 @@ def topology(inventory: Inventory | None = None, *, theme: str = "light", inline
     if found.topology is None:
         raise MissingError(f"There is no topology to show. {found.missing.get('topology', '')}".strip())
     load_once(inline)
-    return pn.pane.Bokeh(topology_figure(found.topology, theme))
+    return pn.pane.Bokeh(topology_figure(found.topology, theme, simulated=found.simulated))

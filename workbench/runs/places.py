@@ -21,7 +21,8 @@ from workbench.travelling import Travelling
 if TYPE_CHECKING:
     from distributed import Client
 
-# Steps in which a result leaves the GPU because somebody wants to read it: workbench.linalg.backend's and Dask's.
+# Steps in which a result leaves the GPU because somebody wants to read it, workbench.linalg.backend's and Dask's: what
+# begins or, made one with what was before, ends so.
 _READING = ("to-host", "finalize")
 
 Tally = dict[str, Any]
@@ -61,7 +62,7 @@ def summary(answers: Iterable[Mapping[str, Any] | None], without: Iterable[str] 
     for answer in filter(None, answers):
         for group, tally in answer["tallies"].items():
             step = key_split(group)
-            if group in left_out or step.startswith(_READING):
+            if group in left_out or step.startswith(_READING) or step.endswith(_READING):
                 continue
             steps[step] = _added(steps.get(step), tally)
             if tally["on_gpu"]:

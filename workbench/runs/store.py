@@ -32,6 +32,8 @@ FORMAT = 1
 
 SIMULATED = "SIMULATED · "
 """Stands before what comes of GPUs that are simulated."""
+ON_SIMULATED = " · SIMULATED GPUs"
+"""Stands behind the title of what is drawn of them."""
 
 WATCHED = "watched"
 """Workload of a run that a notebook or script of the person's computed, while `workbench.watch` recorded it."""

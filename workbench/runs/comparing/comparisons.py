@@ -138,8 +138,12 @@ class Comparison(BaseModel):
     @property
     def title(self) -> str:
         """The workload's name, marked where GPUs were simulated."""
-        there = any(store.on_simulated(row.spec, row.inventory or self.inventory) for row in self.rows)
-        return f"{store.SIMULATED if there else ''}{self.workload}"
+        return f"{store.SIMULATED if self.simulated else ''}{self.workload}"
+
+    @property
+    def simulated(self) -> bool:
+        """Whether GPUs of one of its rows were."""
+        return any(store.on_simulated(row.spec, row.inventory or self.inventory) for row in self.rows)
 
     @property
     def active(self) -> bool:
