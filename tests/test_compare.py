@@ -29,7 +29,7 @@ from workbench.runs.comparing.past import compare_runs
 from workbench.runs.comparing.table import as_markdown, export, remarks, summarise
 from workbench.runs.statistics import amdahl, cores_for, outliers, ratio, spread
 from workbench.runs.store import Check, Run
-from workbench.views.compare import _bars
+from workbench.views.comparisons import _bars
 
 GIB = 2**30
 

@@ -35,7 +35,7 @@ from workbench.runs.explaining.diagnosis import diagnosed
 from workbench.runs.forecasting import calibration
 from workbench.runs.store import Run
 from workbench.session import Session
-from workbench.views.compare import compare as compare_view
+from workbench.views.comparisons import comparisons as compare_view
 
 if TYPE_CHECKING:
     from workbench.views.page import Sight
@@ -249,7 +249,7 @@ def test_a_damaged_comparison_costs_that_comparison(kept: Path, capsys: pytest.C
         path.write_bytes(content)
         assert main(["comparisons"]) == 0
         listed = capsys.readouterr().out
-        sidebar = compare_view(cast("Sight", SimpleNamespace(session=session)), "")
+        sidebar = compare_view(cast("Sight", SimpleNamespace(session=session, choices={})), "")
         one = session.comparison(path.parent.name)
         for said in (listed, sidebar):
             assert good.id in said

@@ -15,7 +15,7 @@ from workbench.figures.comparison import columns_of
 from workbench.runs.comparing.comparisons import Request
 from workbench.runs.comparing.table import as_markdown, cells, remarks, summarise
 from workbench.runs.statistics import outliers, ratio, spread
-from workbench.views.compare import _bars
+from workbench.views.comparisons import _bars
 
 NUMBER = r"(\d[\d.]*(?:e[+-]\d+)?|inf)"
 RANGE = re.compile(rf"{NUMBER}(?: %)?(?: CPU cores? equals? [^()]*\(\d+ GPUs?\))? \({NUMBER} (?:to|–) {NUMBER}\)")
