@@ -76,7 +76,7 @@ def test_an_address_or_verb_that_is_not_there_says_which_are() -> None:
     with pytest.raises(VerbError, match=r"PUT is not possible here\. Possible: GET, POST, DELETE\.") as caught:
         asked(FakeSession(), "PUT", "clusters")
     assert (caught.value.status, refused(caught.value)) == (405, {"message": str(caught.value)})
-    assert (possible("runs/x"), possible("nothing")) == (("GET", "DELETE"), ())
+    assert (possible("runs/x"), possible("nothing")) == (("GET", "PATCH", "DELETE"), ())
 
 
 def test_what_changes_something_is_finished_though_nobody_waits_and_what_looks_is_not() -> None:
