@@ -25,7 +25,7 @@ def test_two_choices_are_compared_in_two_clicks_of_the_sidebar(
     expect(hook(shown, "verdict")).to_be_visible(timeout=3 * MINUTE)
     for _ in range(2):
         hook(shown, "delete-comparison").click()
-    expect(shown).to_have_count(0)
+    expect(shown).to_have_count(0, timeout=MINUTE)
 
 
 def test_clusters_are_compared_by_pickers_and_the_table_goes_into_a_cell(
