@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bokeh.models import ColumnDataSource
 
+from tests.cell import Cell
 from tests.test_compare import comparison, row, times
 from workbench.errors import FailedError
+from workbench.figures.colors import DARK
 from workbench.panels import Workbench
 from workbench.panels.compare import Compare, Compared
 from workbench.runs.comparing import comparisons
@@ -26,15 +28,14 @@ def until(true: Callable[[], Any], seconds: float = 20.0) -> Any:
     return found
 
 
-def source(figure: Compared, name: str) -> ColumnDataSource:
-    return figure._figure.model.select_one({"name": name}) or figure._figure._sources[name]
-
-
 def test_a_comparison_is_shown_in_the_colours_that_were_asked_for(data_folder: Path) -> None:
     comparisons.create(comparison(row("one", times(6)), row("two", times(3, seed=1))))
     with Compared("last", theme="dark") as figure:
-        assert source(figure, "rows").data["median"] == [pytest.approx(6, rel=0.05), pytest.approx(3, rel=0.05)]
+        cell = Cell(figure, "dark")
+        until(lambda: cell.column("rows", "median"))
+        assert cell.column("rows", "median") == [pytest.approx(6, rel=0.05), pytest.approx(3, rel=0.05)]
         assert figure.theme == "dark"
+        assert DARK.background in json.dumps(cell.asked("figures/comparison/last?theme=dark")["value"]["item"])
 
 
 def test_what_can_not_be_compared_is_a_sentence(data_folder: Path) -> None:

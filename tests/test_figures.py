@@ -255,22 +255,6 @@ def test_workers_without_a_limit_have_a_scale_all_the_same():
     assert limits["memory"][0] < 0
 
 
-def test_a_figure_in_another_theme_has_all_that_was_fed_and_goes_on():
-    figure = LiveFigure("light")
-    figure.feed([batch(task(0), task(1), samples=[sample(0)], counts=progress(0, add=(2, 2)))])
-    figure.apply(figure.patches())
-    dark = figure.in_theme("dark")
-    dark.feed([batch(task(2), samples=[sample(1)])])
-    dark.apply(dark.patches())
-    assert dark.layout is not figure.layout
-    assert dark.theme.name == "dark"
-    tasks, before = (each.layout.sources["tasks"].data for each in (dark, figure))
-    assert len(tasks["left"]) == 3
-    assert tasks["key"][:2] == before["key"]
-    assert len(dark.layout.sources["workers_cpu"].data["x0"]) > 0
-    assert dark.layout.sources["progress"].data["name"] == ["add"]
-
-
 def test_an_unknown_theme_is_refused():
     with pytest.raises(BadInputError, match="Choose one of: light, dark"):
         LiveFigure("pink")

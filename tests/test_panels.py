@@ -5,14 +5,9 @@ from __future__ import annotations
 import asyncio
 import html
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import panel as pn
@@ -20,14 +15,12 @@ import pytest
 from bokeh.document import Document
 from bokeh.models import ImportedStyleSheet, UIElement
 
+from tests.cell import Cell
 from tests.conftest import using_data_folder
 from workbench.clusters.choices import ClusterChoices
-from workbench.errors import BadInputError
-from workbench.figures import samples
 from workbench.hardware import Gpu, Inventory, inventory
 from workbench.hardware.sources import installed_version
-from workbench.monitor.events import WorkerSample
-from workbench.panels import GpuMonitor, Progress, TaskStream, Watch, Workbench, Workers, cells
+from workbench.panels import Workbench
 from workbench.panels.forms import Form
 from workbench.panels.hardware import Hardware
 from workbench.panels.workloads import Workloads
@@ -286,10 +279,12 @@ def test_a_cluster_is_watched_and_a_run_is_replayed(bench: Workbench) -> None:
     click(bench.clusters.items["otter"].watch_button)
     watch = until(lambda: bench.watched)
     item = run_to_its_end(bench, "array_sum", size="128MiB", chunks="400")
-    until(lambda: len(watch.source("tasks").data["left"]) > 0)
+    page = Cell(watch)
+    until(lambda: page.column("tasks", "left"))
     click(item.replay_button)
     replay = until(lambda: bench.watched is not watch and bench.watched)
-    assert len(replay.source("tasks").data["left"]) > 0
+    page = Cell(replay)
+    until(lambda: page.column("tasks", "left"))
     assert watch.client.status == "closed"
 
 
@@ -343,254 +338,3 @@ def test_a_click_on_stop_leaves_nothing(bench: Workbench) -> None:
     until(lambda: bench.clusters.items == {}, 30)
     assert Session().clusters() == ()
     assert "No cluster is running" in shown(bench.clusters.view)
-
-
-# -- figures of any client
-
-
-@pytest.fixture
-def plugins(quick_client: Any) -> Callable[[], list[str]]:
-    """Names of the scheduler's plugins."""
-    return lambda: list(quick_client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins)))
-
-
-def compute(client: Any) -> None:
-    import dask.array as da
-
-    x = da.ones((40, 40), chunks=(10, 10))
-    assert client.compute((x + x.T).sum()).result() == 3200
-
-
-def test_a_task_stream_gets_what_a_client_computes(quick_client: Any) -> None:
-    with TaskStream(quick_client) as stream:
-        compute(quick_client)
-        until(lambda: any("sum" in name for name in stream.source("tasks").data["name"]))
-        columns = stream.source("tasks").data
-        assert len(columns["right"]) == len(columns["left"])
-
-
-def test_workers_and_progress_are_seen_too(quick_client: Any) -> None:
-    with Workers(quick_client) as workers, Progress(quick_client) as progress:
-        compute(quick_client)
-        until(lambda: len(workers.source("workers_cpu").data["x0"]) > 0)
-        until(lambda: len(workers.source("workers_memory").data["x0"]) > 0)
-        until(lambda: progress.source("progress").data["done"] and set(progress.source("progress").data["done"]) == {1})
-
-
-def test_the_last_figure_that_is_closed_takes_the_watching_with_it(
-    quick_client: Any, plugins: Callable[[], list[str]]
-) -> None:
-    before = plugins()
-    first, second = TaskStream(quick_client), Progress(quick_client)
-    assert len(plugins()) == len(before) + 1
-    first.close()
-    assert len(plugins()) == len(before) + 1
-    second.close()
-    until(lambda: plugins() == before)
-
-
-def test_each_figure_shows_its_part_and_a_watch_all(quick_client: Any) -> None:
-    def names(figure: Any) -> set[str]:
-        return {model.name for model in figure._figure.model.select({"type": UIElement}) if model.name}
-
-    def titles(figure: Any) -> set[str]:
-        from bokeh.models import Plot
-
-        shown = figure._figure.layout.root.children
-        return {plot.title.text.split(",")[0] for plot in shown if isinstance(plot, Plot)}
-
-    with TaskStream(quick_client) as stream, Progress(quick_client) as progress:
-        assert (titles(stream), titles(progress)) == ({"Tasks"}, {"Progress"})
-        assert "empty" in names(stream)
-    with Workers(quick_client) as workers, Watch(quick_client) as watch:
-        assert titles(workers) == {"CPU", "Memory"}
-        assert titles(watch) == {"Tasks", "Progress", "CPU", "Memory"}
-
-
-def test_a_monitor_of_gpus_says_why_there_are_none(quick_client: Any) -> None:
-    with GpuMonitor(quick_client) as monitor:
-        compute(quick_client)
-        until(lambda: "NVIDIA driver" in monitor._status.object or " GPU" in monitor._status.object)
-        assert [plot.name for plot in monitor._figure.layout.gpus.plots][:2] == ["gpu_use_plot", "gpu_memory_plot"]
-        assert monitor._figure.layout.gpus.choice.active == list(range(7))
-
-
-def test_closing_shows_what_came_until_then_once_the_page_listens(quick_client: Any) -> None:
-    # As Run All does: the cell that closes it has ended before the page can say that it listens.
-    stream = TaskStream(quick_client)
-    shown = SimpleNamespace(_comm=None)
-    view = pn.state._views["a-page"] = (None, None, None, shown)
-    try:
-        stream._view._models["a-page"] = (None, None)
-        compute(quick_client)
-        stream.close()
-        time.sleep(0.2)
-        assert list(stream.source("tasks").data["left"]) == []
-        view[3]._comm = shown
-        until(lambda: len(stream.source("tasks").data["left"]) > 0)
-    finally:
-        del pn.state._views["a-page"], stream._view._models["a-page"]
-    until(lambda: stream._redraw._task.done())
-    assert not stream._pause_button.visible
-
-
-def test_workers_that_said_nothing_new_are_counted_and_those_that_left_are_not() -> None:
-    workers = samples.Workers()
-    a, b = (WorkerSample(name, name, 1.0, 50.0, 10, 100, 0, 1) for name in "ab")
-    workers.feed([a, b])
-    workers.feed([replace(a, time=2.0, memory=30)])
-    assert workers.status()["summary"] == "2 workers · 100 % CPU · 40 B of 200 B"
-    workers.feed([])
-    workers.feed([a])
-    assert (workers.status()["memory"], workers.status()["executing"]) == (40, 2)
-    workers.feed([replace(a, time=1.5 + samples.GAP)])
-    assert workers.status()["summary"] == "1 worker · 50 % CPU · 10 B of 100 B"
-
-
-def test_an_empty_figure_says_why(quick_client: Any) -> None:
-    with TaskStream(quick_client, name="calm-otter") as stream:
-        until(lambda: "calm-otter" in stream.source("words").data["empty"][0])
-
-
-def test_a_paused_figure_stands_still_and_catches_up(quick_client: Any) -> None:
-    with TaskStream(quick_client) as stream:
-        stream.pause()
-        until(lambda: stream._pause_button.label == "Follow")
-        compute(quick_client)
-        time.sleep(0.5)
-        assert len(stream.source("tasks").data["left"]) == 0
-        stream.follow()
-        until(lambda: len(stream.source("tasks").data["left"]) > 0)
-        assert stream._pause_button.label == "Pause"
-
-
-def test_panning_ends_following_and_brings_the_detail(quick_client: Any) -> None:
-    with TaskStream(quick_client) as stream:
-        compute(quick_client)
-        until(lambda: len(stream.source("tasks").data["left"]) > 0)
-        time.sleep(0.3)
-        start = min(stream.source("tasks").data["left"])
-        stream._range.update(start=start, end=start + 1)
-        until(lambda: stream._pause_button.label == "Follow")
-        compute(quick_client)
-        time.sleep(0.5)
-        assert (stream._range.start, stream._range.end) == (start, start + 1)
-        stream.follow()
-        until(lambda: stream._range.end > start + 1)
-
-
-def test_a_dark_page_gets_a_dark_figure_with_all_that_was_seen(quick_client: Any) -> None:
-    with TaskStream(quick_client) as stream:
-        compute(quick_client)
-        until(lambda: len(stream.source("tasks").data["left"]) > 0)
-        stream._on_theme("dark")
-        until(lambda: stream.theme == "dark")
-        until(lambda: len(stream.source("tasks").data["left"]) > 0)
-        # And back, long after it began: a person may change the theme at any time, and what is in view stays.
-        start = stream._range.start
-        stream._range.update(start=start, end=start + 1)
-        until(lambda: stream._pause_button.label == "Follow")
-        stream._range.update(start=start, end=start + 1)
-        stream._on_theme("light")
-        until(lambda: stream.theme == "light")
-        until(lambda: len(stream.source("tasks").data["left"]) > 0)
-        until(lambda: (stream._range.start, stream._range.end) == (start, start + 1))
-    with TaskStream(quick_client, theme="light") as stream:
-        stream._on_theme("dark")
-        time.sleep(0.3)
-        assert stream.theme == "light"
-
-
-def test_a_figure_waits_while_a_cell_imports_what_bokeh_would_use_half_made() -> None:
-    from workbench.panels.live import _is_being_imported
-
-    name = "half_made"
-    try:
-        module = sys.modules[name] = ModuleType(name)
-        module.__spec__ = ModuleSpec(name, None)
-        assert not _is_being_imported(name)
-        module.__spec__._initializing = True  # type: ignore[attr-defined]
-        assert _is_being_imported(name)
-    finally:
-        del sys.modules[name]
-    assert not _is_being_imported(name)
-
-
-def test_a_figure_works_with_an_asynchronous_client() -> None:
-    async def watch() -> int:
-        from distributed import Client, LocalCluster
-
-        async with (
-            LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0", asynchronous=True) as cluster,
-            Client(cluster, asynchronous=True) as client,
-        ):
-            stream = TaskStream(client)
-            await asyncio.sleep(0.3)
-            await client.submit(sum, [1, 2])
-            for _ in range(200):
-                if stream.source("tasks").data["left"]:
-                    break
-                await asyncio.sleep(0.02)
-            stream.close()
-            await asyncio.sleep(0.2)
-            return len(stream.source("tasks").data["left"])
-
-    assert asyncio.run(watch()) == 1
-
-
-class FakeShell:
-    """As much of IPython as tells which cell runs."""
-
-    def __init__(self) -> None:
-        self.kernel = self.events = self
-        self.cell = ""
-        self.heard: list[Callable[[Any], None]] = []
-
-    def register(self, event: str, hear: Callable[[Any], None]) -> None:
-        assert event == "pre_run_cell"
-        self.heard.append(hear)
-
-    def get_parent(self, channel: str) -> dict[str, Any]:
-        return {"metadata": {"cellId": self.cell}}
-
-    def run(self, cell: str) -> None:
-        self.cell = cell
-        for hear in self.heard:
-            hear(SimpleNamespace(cell_id=cell))
-
-
-def test_a_figure_closes_when_the_last_cell_that_displays_it_is_run_again() -> None:
-    shell = FakeShell()
-    closed: list[str] = []
-    first, second = (SimpleNamespace(close=partial(closed.append, name)) for name in ("first", "second"))
-    shell.run("a")
-    cells.note(first, shell)
-    shell.run("b")
-    cells.note(first, shell)
-    cells.note(second, shell)
-    shell.run("a")
-    assert closed == []
-    cells.note(second, shell)
-    shell.run("b")
-    assert closed == ["first"]
-    shell.run("c")
-    assert closed == ["first"]
-    shell.run("a")
-    assert closed == ["first", "second"]
-
-
-def test_what_is_no_client_and_no_theme_is_said(quick_client: Any) -> None:
-    with pytest.raises(BadInputError, match=r"TaskStream shows .* 'calm-otter' is none"):
-        TaskStream("calm-otter")  # type: ignore[arg-type]
-    with pytest.raises(BadInputError, match="theme is 'blue'"):
-        Watch(quick_client, theme="blue")
-
-
-def test_a_closed_client_is_said() -> None:
-    from distributed import Client, LocalCluster
-
-    with LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster:
-        client = Client(cluster)
-        with Watch(client) as watch:
-            client.close()
-            until(lambda: "The client is closed" in watch._status.object)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.bench_views import batches
+from tests.cell import Cell
 from workbench.figures.beside import ORIGIN, BesideFigure, Record
 from workbench.figures.live import LiveFigure
 from workbench.figures.replay import STEPS, counts_over_time
@@ -81,10 +82,12 @@ def test_a_notebook_shows_two_runs_beside_one_another_and_replays_one(data_folde
     for name in ("before", "after"):
         store.create(Run(id=name, workload="array_sum", cluster="calm-otter", status="done", created=5.0))
         record(500, store.folder(name) / "events.parquet")
-    assert Beside("before", "after", theme="dark").__panel__().object.select({"name": "play"})
+    cell = Cell(Beside("before", "after", theme="dark"))
+    assert '"play"' in json.dumps(cell.asked("figures/run/any?theme=dark")["value"]["item"])
     with Replay("after") as replay:
-        assert replay.source("replay").data["start"]
-        assert replay.source("tasks").data["left"]
+        cell = Cell(replay)
+        assert cell.asked("figures/run/after?theme=light")["value"]["item"]
+        cell.until(lambda: cell.column("replay", "start") and cell.column("tasks", "left"))
 
 
 def test_the_page_of_two_runs_says_what_differs(tmp_path):

@@ -13,9 +13,8 @@ import { watchIcon } from './icons';
 import type { Model } from './model';
 import { Figure } from './page/figure';
 import type { Theme } from './page/figure';
-import type { Stream } from './stream';
 import { Commands, IModel } from './tokens';
-import type { StreamMessage, Watched, Wish } from './tokens';
+import type { StreamMessage, Watched } from './tokens';
 
 /** Figure in a tab of Lab. */
 class FigureContent extends Widget {
@@ -31,7 +30,7 @@ class FigureContent extends Widget {
     const figure = new Figure(
       watched,
       {
-        send: message => tell(stream, message as Told),
+        send: message => stream.send(message),
         figure: (watched, theme) => api.figure(watched, theme),
         bokeh: ({ scripts }) => load(api, scripts)
       },
@@ -62,18 +61,6 @@ class FigureContent extends Widget {
   }
 
   private _loaded = false;
-}
-
-type Told = { type: string; watch: string; start: number; end: number; width: number } & Wish;
-
-function tell(stream: Stream, { type, watch, ...told }: Told): void {
-  if (type === 'watch') {
-    stream.watch(watch, told);
-  } else if (type === 'unwatch') {
-    stream.unwatch(watch);
-  } else {
-    stream.range(watch, told.start, told.end, told.width);
-  }
 }
 
 /** The tab: the figure below a toolbar. */

@@ -17,11 +17,18 @@ const RETRY = [500, 15000];
 /** Failed sockets in a row, while the server answers otherwise, before we say that something blocks them. */
 const PATIENCE = 2;
 
+/** The part of a figure that is in view, in milliseconds of time and in pixels. */
+interface IRange {
+  start: number;
+  end: number;
+  width: number;
+}
+
 interface IWatch {
   request: Wish;
   /** What the server calls this figure while it is polled. */
   cursor?: string;
-  range?: { start: number; end: number; width: number };
+  range?: IRange;
 }
 
 export class Stream {
@@ -50,35 +57,35 @@ export class Stream {
     socket.onclose = () => this._broken();
   }
 
-  /** What a page of views says: `watch`, `unwatch`, `choose`. */
+  /** What views and figures say: `watch`, `unwatch`, `choose`, `range`. */
   send(message: object): void {
     const { type, watch, choices, ...request } = message as { type: string; watch: string; choices: object };
     if (type === 'watch') {
-      this.watch(watch, request as unknown as Wish);
+      this._watch(watch, request as unknown as Wish);
     } else if (type === 'unwatch') {
-      this.unwatch(watch);
+      this._unwatch(watch);
+    } else if (type === 'range') {
+      this._range(watch, request as unknown as IRange);
     } else {
       this._choices = { ...this._choices, ...choices };
       this._send(message);
     }
   }
 
-  /** Ask for what changes of a figure or fragment; asked for again by itself after a broken connection. */
-  watch(id: string, request: Wish): void {
+  /** Asked for again by itself after a broken connection. */
+  private _watch(id: string, request: Wish): void {
     const watch = { request };
     this._watches.set(id, watch);
     this._ask(id, watch);
   }
 
-  unwatch(id: string): void {
+  private _unwatch(id: string): void {
     if (this._watches.delete(id)) {
       this._send({ type: 'unwatch', watch: id });
     }
   }
 
-  /** Tell the server which part of a figure is in view, in milliseconds of time and in pixels. */
-  range(id: string, start: number, end: number, width: number): void {
-    const range = { start, end, width };
+  private _range(id: string, range: IRange): void {
     const watch = this._watches.get(id);
     if (watch) {
       watch.range = range;

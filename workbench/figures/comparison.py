@@ -109,10 +109,6 @@ class ComparisonFigure:
         self._scaling = _scaling(self.theme, self._sources)
         self.model = self._built()
 
-    def in_theme(self, theme: str) -> ComparisonFigure:
-        """Return what takes this one's place where the page turns light or dark."""
-        return ComparisonFigure(theme, self._comparison, alone=self._alone)
-
     def feed(self, comparisons: Iterable[Comparison]) -> None:
         """Take in the comparison as it is now, the last one of several."""
         for comparison in comparisons:

@@ -6,7 +6,6 @@ apart. The other quantities are lines in one plot each, in the colour of their G
 
 from __future__ import annotations
 
-import copy
 import math
 from array import array
 from collections import defaultdict
@@ -14,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import takewhile
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -110,12 +108,6 @@ class GpuLines:
         self._sent: dict[str, int] = {}
         self._n_sent = 0
         self._most: dict[str, float] = {}
-
-    def in_theme(self, theme: Theme) -> Self:
-        """Return the same samples in other colours, of which the screen has nothing."""
-        other = copy.copy(self)
-        other._theme, other._sent, other._n_sent = theme, {}, 0
-        return other
 
     def feed(self, batch: Batch) -> None:
         """Take in what a batch says of GPUs."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +55,7 @@ class LiveFigure:
     """Task stream, progress, CPU and memory of one cluster or one recorded run, as a Bokeh layout.
 
     Feed it with batches and bring what `patches` returns to whatever shows it: to `apply` where the document lives in
-    this process (a notebook, a report), else over a wire to a page that embedded `item`.
+    this process (a report), else over a wire to a page that embedded `item`.
 
     Parameters
     ----------
@@ -87,14 +86,6 @@ class LiveFigure:
         self._lanes: list[int] = []
         self._sent = _Sent()
         self._layout: Layout | None = None
-
-    def in_theme(self, theme: str) -> Self:
-        """Return what takes this one's place where the page turns light or dark: it has all that was fed so far."""
-        other = copy.copy(self)
-        other.theme = THEMES[theme]
-        other._gpus = self._gpus.in_theme(other.theme)
-        other._sent, other._layout = _Sent(), None
-        return other
 
     # -- what comes in
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Mapping
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import panel as pn
 
-from workbench.errors import BadInputError, WorkbenchError
+from workbench.errors import BadInputError
 from workbench.panels.live import Figure
 from workbench.panels.look import STYLE, Notice, busy, button, card, html, row, sentence, when_changed
-from workbench.panels.thread import soon
+from workbench.views.comparing import document, watch_comparison
 
 if TYPE_CHECKING:
-    from workbench.figures.live import LiveFigure, Patch
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.session import Session
-
-_PERIOD = 0.5
-"""Seconds between two looks at a comparison that goes on."""
 
 _SHOWN = 20
 _EXAMPLE = "cpu --workers 1 --threads 1\ncpu --workers 2 --threads 1"
@@ -46,53 +40,19 @@ class Compared(Figure):
         from workbench.session import Session
 
         self._session = session or Session()
-        self.comparison = self._session.comparison(comparison)
-        """As it was seen last."""
-        self._following_it: Future[None] | None = None
-        super().__init__(**options)
-        self.toolbar.visible = False
-        self._receive_comparison(self.comparison)
-        self.open()
+        self._id = self._session.comparison(comparison).id
+        super().__init__("comparison", self._id, **options)
 
-    def open(self) -> None:
-        """Follow it again after `close`. Whoever displays it needn't call this."""
-        super().open()
-        if self._following_it is None and self.comparison.active:
-            self._following_it = soon(self._follow_it)
+    @property
+    def comparison(self) -> Comparison:
+        """The comparison as it is now."""
+        return self._session.comparison(self._id)
 
-    def close(self) -> None:
-        """Follow it no more. What is shown stays, and the comparison goes on."""
-        super().close()
-        following, self._following_it = self._following_it, None
-        if following is not None:
-            following.cancel()
+    async def _begin(self, theme: str, on_change: Callable[[], None]) -> Any:
+        return await watch_comparison(self._session, self._id, theme, on_change)
 
-    async def _follow_it(self) -> None:
-        while self.comparison.active:
-            await asyncio.sleep(_PERIOD)
-            with contextlib.suppress(WorkbenchError):
-                found = await asyncio.to_thread(self._session.comparison, self.comparison.id)
-                if found != self.comparison:
-                    self._receive_comparison(found)
-
-    def _receive_comparison(self, comparison: Comparison) -> None:
-        self.comparison = comparison
-        self._waiting.clear()
-        self._waiting.append(comparison)  # type: ignore[arg-type]
-        self._redraw.wake()
-
-    def _first(self, theme: str) -> LiveFigure:
-        from workbench.figures.comparison import ComparisonFigure
-
-        return cast("LiveFigure", ComparisonFigure(theme, self.comparison))
-
-    def _begin(self, figure: LiveFigure) -> None:
-        figure.apply(figure.patches())
-        self._figure, self.theme = figure, figure.theme.name
-        self._meet_page()
-
-    def _apply(self, patches: list[Patch]) -> None:
-        self._figure.apply(patches)
+    def _document(self, theme: str) -> dict[str, Any]:
+        return document(self._session, self._id, theme, "")
 
 
 class Compare:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import panel as pn
+
+_loaded = threading.Event()
 
 
 def load(inline: bool = True) -> None:
@@ -17,14 +21,14 @@ def load(inline: bool = True) -> None:
     A page that was loaded again has lost the script. When the outputs of its notebook were cleared too, while the
     kernel went on, call this once more.
     """
-    if not _in_kernel():
-        return
-    pn.extension(inline=inline)
+    if _in_kernel():
+        pn.extension(inline=inline)
+        _loaded.set()
 
 
 def load_once(inline: bool = True) -> None:
     """`load`, unless it was done."""
-    if not pn.extension._loaded or (inline and not pn.config.inline):
+    if not _loaded.is_set() or (inline and not pn.config.inline):
         load(inline)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -15,9 +13,7 @@ import panel as pn
 
 from workbench.errors import WorkbenchError
 from workbench.figures import gpus
-from workbench.panels.thread import soon
-
-_log = logging.getLogger(__name__)
+from workbench.panels.thread import do
 
 STYLE = Path(__file__).with_name("style.css").read_text() + gpus.STYLE
 
@@ -85,7 +81,7 @@ def button(label: str, act: Callable[..., Any], *, primary: bool = False, **para
         **WIDGET,
         **params,
     )
-    made.on_click(lambda _: _report(soon(act)))
+    made.on_click(lambda _: do(act))
     return made
 
 
@@ -96,17 +92,7 @@ def consent(label: str, **params: Any) -> pn.widgets.Checkbox:
 
 def when_changed(widget: pn.widgets.Widget, act: Callable[..., Any]) -> None:
     """Have `act` called in the panels' thread after the widget's value has changed."""
-    widget.param.watch(lambda _: _report(soon(act)), "value")
-
-
-def _report(done: Future[Any]) -> None:
-    """Write what goes wrong for reasons of ours to the log: nobody waits for what a click starts."""
-
-    def look(done: Future[Any]) -> None:
-        if not done.cancelled() and done.exception() is not None:
-            _log.error("A panel could not do what it was asked for", exc_info=done.exception())
-
-    done.add_done_callback(look)
+    widget.param.watch(lambda _: do(act), "value")
 
 
 def row(*children: Any, **params: Any) -> pn.FlexBox:

@@ -8,7 +8,6 @@ thing after the other, while the kernel does something else.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import inspect
 import logging
@@ -20,12 +19,6 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
-
-_GAP = 0.08
-"""Seconds between two drawings at least: a page that draws all the time answers no click."""
-
-_TICK = 1.0
-"""Seconds after which there is a drawing though nothing came: what is watched may have ended."""
 
 
 @functools.cache
@@ -54,60 +47,19 @@ def wait_for(act: Callable[..., T], *arguments: Any) -> T:
     return outcome
 
 
+def do(act: Callable[..., Any], *arguments: Any) -> None:
+    """`soon`, where nobody waits for the outcome: what goes wrong for reasons of ours is written to the log."""
+
+    def look(done: Future[Any]) -> None:
+        if not done.cancelled() and done.exception() is not None:
+            _log.error("A panel could not do what it was asked for", exc_info=done.exception())
+
+    soon(act, *arguments).add_done_callback(look)
+
+
 def is_here() -> bool:
     """Whether this is the panels' thread."""
     try:
         return asyncio.get_running_loop() is loop()
     except RuntimeError:
         return False
-
-
-class Redraw:
-    """Calls `draw` in the panels' thread soon after each `wake`, and now and then, from `start` until `stop`.
-
-    Parameters
-    ----------
-    draw
-        Returns whether it could draw: a page listens only when the cell that displays it has ended. What came before
-        `stop` is drawn when it does, which may be later.
-    """
-
-    def __init__(self, draw: Callable[[], bool]) -> None:
-        self.running = False
-        self._draw = draw
-        self._awake = asyncio.Event()
-        self._task: Future[Any] | None = None
-
-    def start(self) -> None:
-        """Begin to draw."""
-        self.running = True
-        if self._task is not None:
-            self._task.cancel()
-        self._task = soon(self._run)
-
-    def stop(self) -> None:
-        """Draw what has come, and then no more; from any thread."""
-        self.running = False
-        self.wake()
-
-    def wake(self) -> None:
-        """Have something drawn; from any thread."""
-        loop().call_soon_threadsafe(self._awake.set)
-
-    async def _run(self) -> None:
-        while True:
-            self._awake.clear()
-            is_last = not self.running
-            if self._drawn() and is_last:
-                return
-            await asyncio.sleep(_GAP)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._awake.wait(), _TICK)
-
-    def _drawn(self) -> bool:
-        try:
-            return self._draw()
-        except Exception:  # noqa: BLE001
-            # One drawing that goes wrong must not end the watching, and nobody waits for it.
-            _log.exception("A figure could not be drawn")
-            return True

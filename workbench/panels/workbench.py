@@ -18,9 +18,9 @@ from workbench.panels import cells
 from workbench.panels.clusters import Clusters
 from workbench.panels.compare import Compare
 from workbench.panels.hardware import Hardware
-from workbench.panels.live import Replay, Shown, Watch
+from workbench.panels.live import Replay, Watch
 from workbench.panels.loading import load_once
-from workbench.panels.look import STYLE, Notice, button, card, html
+from workbench.panels.look import STYLE, Notice, button, card, html, row
 from workbench.panels.runs import SHOWN, Runs
 from workbench.panels.thread import soon, wait_for
 from workbench.panels.workloads import Workloads
@@ -72,6 +72,7 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         self._title = html()
         self._watching = card(
             self._title,
+            row(button("Close", self._unwatch)),
             self._figure,
             visible=False,
         )
@@ -182,7 +183,6 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
 
     def _show_figure(self, figure: Watch | Replay, title: str) -> None:
         self.watched = figure
-        figure.toolbar.insert(0, button("Close", self._unwatch))
         mark = "SIMULATED · " if self.hardware.simulated else ""
         self._title.object = f"<h3>{mark}{escape(title)}</h3>"
         self._figure.objects = [figure.__panel__()]
@@ -239,6 +239,36 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         with contextlib.suppress(OSError, RuntimeError):
             async for _ in self.session.changes():
                 self._awake.set()
+
+
+class Shown(pn.Column):  # type: ignore[misc,unused-ignore]
+    """What a cell displays: a column that lives in the panels' thread.
+
+    `on_gone` is called when no page shows it any more: its cell was run again or deleted.
+    """
+
+    def __init__(self, on_gone: Any, *objects: Any, **params: Any) -> None:
+        self._on_gone = on_gone
+        super().__init__(*objects, **params)
+
+    @property
+    def connected(self) -> bool:
+        """Whether every page that shows it listens: they can't say so before the cell has ended that displayed it.
+
+        What is changed before that would be sent later, in no certain order.
+        """
+        comms = [pn.state._views[ref][3] for ref in self._models if ref in pn.state._views]
+        return all(comm._comm is not None for comm in comms if comm is not None)
+
+    def _on_msg(self, ref: str, manager: Any, msg: Any) -> None:
+        # Panel throws away what changes while it takes in a message: nothing may, so it is done in the same thread.
+        wait_for(super()._on_msg, ref, manager, msg)
+
+    def _cleanup(self, root: Any = None) -> None:
+        shown = bool(self._models)
+        super()._cleanup(root)
+        if shown and not self._models:
+            self._on_gone()
 
 
 def _column(*children: Any) -> pn.Column:

@@ -134,7 +134,7 @@ class Script(Refusing, APIHandler):
     @authorized
     async def get(self, name: str) -> None:
         """Send the script, gzipped where the page takes that."""
-        from workbench.server.scripts import read
+        from workbench.views.scripts import read
 
         compressed = "gzip" in self.request.headers.get("Accept-Encoding", "")
         content = await in_thread(functools.partial(read, name, compressed=compressed))

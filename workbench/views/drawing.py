@@ -1,28 +1,27 @@
-"""A figure as the Lab tab embeds it: Bokeh's JSON, the names in it, and the scripts that draw it. Imports bokeh."""
+"""A figure as a page embeds it: Bokeh's JSON, the names in it, and the scripts that draw it. Imports bokeh."""
 
 from __future__ import annotations
 
-import json
-import re
 from functools import cache
 from typing import Any
+from uuid import uuid4
 
 import bokeh
-from bokeh.util.serialization import make_id
 
 from workbench.figures.colors import THEMES
 from workbench.figures.layout import COLUMNS
 from workbench.figures.live import LiveFigure
+from workbench.figures.parts import PARTS, Part, show_only
 from workbench.views.answers import api_url
 
 SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js")
 """What the figure needs of BokehJS, in the order in which it must run."""
 
 
-def document(theme: str, base_url: str, *, simulated: bool) -> dict[str, Any]:
+def document(theme: str, base_url: str, *, simulated: bool, parts: tuple[Part, ...] = PARTS) -> dict[str, Any]:
     """Return an empty figure for a page to embed; `names` are what patches and the page find in it."""
     return {
-        "item": _renumbered(_item(theme, simulated)),
+        "item": with_own_ids(_item(theme, simulated, parts)),
         "names": {name: name for name in (*COLUMNS, "time", "empty")},
         "bokeh": scripts(base_url),
     }
@@ -37,16 +36,27 @@ def scripts(base_url: str) -> dict[str, Any]:
 
 
 @cache
-def _item(theme: str, simulated: bool) -> str:
+def _item(theme: str, simulated: bool, parts: tuple[Part, ...]) -> dict[str, Any]:
     """Bokeh takes half a second to make it, and each is like the other: what is shown comes as patches."""
-    return json.dumps(LiveFigure(theme, simulated=simulated).item())
+    figure = LiveFigure(theme, simulated=simulated)
+    show_only(figure.layout, parts)
+    return figure.item()
 
 
-def _renumbered(item: str) -> dict[str, Any]:
-    """Figure whose models have ids that no other figure has: there may be several on one page."""
-    ids = {old: make_id() for old in dict.fromkeys(re.findall(r'"id": "(p\d+)"', item))}
-    renumbered: dict[str, Any] = json.loads(re.sub(r'"(p\d+)"', lambda found: f'"{ids.get(found[1], found[1])}"', item))
-    return renumbered
+def with_own_ids(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a figure whose models have ids that no other figure has: there may be several on one page."""
+    ids: dict[str, str] = {}
+
+    def renumbered(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                key: ids.setdefault(each, uuid4().hex) if key in ("id", "root_id") else renumbered(each)
+                for key, each in value.items()
+            }
+        return [renumbered(each) for each in value] if isinstance(value, list | tuple) else value
+
+    renewed: dict[str, Any] = renumbered(item)
+    return renewed
 
 
 def warm_up() -> None:
@@ -58,4 +68,4 @@ def warm_up() -> None:
     # With the first value that it makes, pyarrow imports pandas.
     pa.scalar(0)
     for theme in THEMES:
-        _item(theme, False)
+        _item(theme, False, PARTS)

@@ -218,7 +218,61 @@ class Listener(Protocol):
         """Take note that something else has changed."""
 
 
-class ClusterFeed:
+class Past:
+    """Batches of a cluster as they come: kept for who joins later, and handed to all who have joined."""
+
+    def __init__(self, kept_batches: int = KEPT_BATCHES, kept_tasks: int = KEPT_TASKS) -> None:
+        self.ended: str | None = None
+        """Why nothing more comes."""
+        self.waiting: str | None = None
+        """Why there is nothing to see yet."""
+        self._watches: set[Listener] = set()
+        self._history: deque[Batch] = deque(maxlen=kept_batches)
+        self._most_tasks = kept_tasks
+        self._kept_tasks = 0
+
+    def join(self, watch: Listener) -> None:
+        """Let `watch` have what is known, and all that comes."""
+        self._watches.add(watch)
+        watch.add(list(self._history))
+
+    def leave(self, watch: Listener) -> None:
+        """Take `watch` off."""
+        self._watches.discard(watch)
+
+    def take(self, batch: Batch) -> None:
+        """Take in what has come."""
+        if len(self._history) == self._history.maxlen:
+            self._kept_tasks -= len(self._history.popleft().tasks)
+        self._history.append(batch)
+        self._kept_tasks += len(batch.tasks)
+        while self._kept_tasks > self._most_tasks and len(self._history) > 1:
+            self._kept_tasks -= len(self._history.popleft().tasks)
+        for watch in self._watches:
+            watch.add([batch])
+
+    def wait(self, sentence: str | None) -> None:
+        """Tell all why there is nothing to see, or that there is again."""
+        if sentence != self.waiting:
+            self.waiting = sentence
+            self._wake_all()
+
+    def end(self, sentence: str) -> None:
+        """Tell all that this is over."""
+        if self.ended is None:
+            self.ended = sentence
+            self._wake_all()
+
+    def resume(self) -> None:
+        """Take back that it is over."""
+        self.ended = None
+
+    def _wake_all(self) -> None:
+        for watch in self._watches:
+            watch.wake()
+
+
+class ClusterFeed(Past):
     """One connection to a watched cluster, shared by all who watch it; closed a little after the last one left."""
 
     def __init__(
@@ -230,19 +284,14 @@ class ClusterFeed:
         on_end: Callable[[ClusterFeed], None],
         linger: float = LINGER,
     ) -> None:
+        super().__init__()
         self.name = name
         self.created = created
         self.asked = time.monotonic()
-        self.ended: str | None = None
-        self.waiting: str | None = None
-        """Why there is nothing to see yet."""
         self._open_feed = open_feed
         self._log = log
         self._on_end = on_end
         self._linger = linger
-        self._watches: set[Listener] = set()
-        self._history: deque[Batch] = deque(maxlen=KEPT_BATCHES)
-        self._kept_tasks = 0
         self._is_ready = asyncio.Event()
         self._end = asyncio.Event()
         self._leaving: asyncio.TimerHandle | None = None
@@ -254,12 +303,11 @@ class ClusterFeed:
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
-        self._watches.add(watch)
-        watch.add(list(self._history))
+        super().join(watch)
 
     def leave(self, watch: Listener) -> None:
         """Take `watch` off; the connection is closed when none is back soon."""
-        self._watches.discard(watch)
+        super().leave(watch)
         if not self._watches and self.ended is None and self._leaving is None:
             self._leaving = asyncio.get_running_loop().call_later(self._linger, self.end, "Nobody watched any more.")
 
@@ -270,10 +318,7 @@ class ClusterFeed:
         elif cluster["status"] in ("failed", "lost"):
             self.end(_end_of(self.name, cluster["status"], cluster["message"]))
         elif cluster["status"] == "starting":
-            self.waiting = (
-                f"{self.name} is starting: {cluster['n_workers']} of {cluster['n_workers_expected']} workers."
-            )
-            self._wake_all()
+            self.wait(f"{self.name} is starting: {cluster['n_workers']} of {cluster['n_workers_expected']} workers.")
         elif cluster["status"] == "ready":
             self._is_ready.set()
 
@@ -281,12 +326,11 @@ class ClusterFeed:
         """Tell all who watch that this is over, and close the connection."""
         if self.ended is not None:
             return
-        self.ended = sentence
+        super().end(sentence)
         self._end.set()
         self._is_ready.set()
         if self._leaving is not None:
             self._leaving.cancel()
-        self._wake_all()
         self._on_end(self)
 
     async def _run(self) -> None:
@@ -294,9 +338,8 @@ class ClusterFeed:
         if self.ended is not None:
             return
         try:
-            async with self._open_feed(self.name, self._take):
-                self.waiting = None
-                self._wake_all()
+            async with self._open_feed(self.name, self.take):
+                self.wait(None)
                 await self._end.wait()
         except (OSError, TimeoutError, WorkbenchError) as err:
             self.end(f"The connection to {self.name} ended: {err}")
@@ -304,26 +347,25 @@ class ClusterFeed:
             self._log.exception("Workbench: watching %s failed", self.name)
             self.end(f"Watching {self.name} failed: {err}")
 
-    def _take(self, batch: Batch) -> None:
-        if len(self._history) == self._history.maxlen:
-            self._kept_tasks -= len(self._history.popleft().tasks)
-        self._history.append(batch)
-        self._kept_tasks += len(batch.tasks)
-        while self._kept_tasks > KEPT_TASKS and len(self._history) > 1:
-            self._kept_tasks -= len(self._history.popleft().tasks)
-        for watch in self._watches:
-            watch.add([batch])
-
-    def _wake_all(self) -> None:
-        for watch in self._watches:
-            watch.wake()
-
 
 class Watch:
-    """One figure on one screen: what came since it was last drawn, kept together until the screen takes more."""
+    """One figure on one screen: what came since it was last drawn, kept together until the screen takes more.
 
-    def __init__(self, figure: LiveFigure, on_change: Callable[[], None], feed: ClusterFeed | None = None) -> None:
+    Parameters
+    ----------
+    sources
+        Names of the sources that the figure on the screen draws; all by default.
+    """
+
+    def __init__(
+        self,
+        figure: LiveFigure,
+        on_change: Callable[[], None],
+        feed: Past | None = None,
+        sources: frozenset[str] | None = None,
+    ) -> None:
         self.figure = figure
+        self._sources = sources
         self._feed = feed
         self._on_change = on_change
         self._batches: list[Batch] = []
@@ -380,7 +422,7 @@ class Watch:
         patches = list(self.figure.patches())
         if shown is not None:
             patches.extend(self.figure.show_range(*shown))
-        return [patch_answer(patch) for patch in patches]
+        return [patch_answer(patch) for patch in patches if self._sources is None or patch.source in self._sources]
 
 
 @dataclasses.dataclass

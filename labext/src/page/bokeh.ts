@@ -28,6 +28,7 @@ interface IViewManager {
 
 export interface IBokeh {
   version: string;
+  documents: IBokehDocument[];
   embed: { embed_item(item: object, target: HTMLElement): Promise<IViewManager> };
 }
 
@@ -49,6 +50,10 @@ export async function embed(bokeh: IBokeh, item: object, host: HTMLElement): Pro
     dispose: () => {
       views.clear();
       host.replaceChildren();
+      const place = bokeh.documents.indexOf(document);
+      if (place >= 0) {
+        bokeh.documents.splice(place, 1);
+      }
     }
   };
 }

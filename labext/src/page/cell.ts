@@ -10,7 +10,6 @@ export interface IOptions {
   watched: Watched;
   /** Null follows the page. */
   theme: Theme | null;
-  paused: boolean;
 }
 
 /** What is in a cell. */
@@ -21,7 +20,7 @@ export interface IMounted {
 }
 
 /** Milliseconds after which a person is told that the kernel doesn't answer. */
-const PATIENCE = 4000;
+const PATIENCE = 8000;
 
 export function mountFigure(host: HTMLElement, messages: Messages, options: IOptions): IMounted {
   const theme = () => options.theme ?? pageTheme();
@@ -60,25 +59,24 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
   figure.onChange();
   host.append(bar, figure.node);
   const waiting = window.setTimeout(() => {
-    if (!messages.heard) {
+    if (!messages.ready) {
       summary.textContent = 'The kernel has not answered yet. Where it is not busy, run this cell again.';
     }
   }, PATIENCE);
   const observer = new MutationObserver(() => {
     if (theme() !== shown) {
       shown = theme();
-      void figure.load();
+      load();
     }
   });
+  const load = () => void figure.load().then(figure.onChange);
   let shown = theme();
   observer.observe(document.body, { attributes: true, attributeFilter: ['data-jp-theme-light', THEME_OF_VSCODE] });
-  figure.pause(options.paused);
-  void figure.load();
+  load();
   return {
     receive: message => {
       if (message.type === 'do') {
-        figure.pause(message['action'] === 'pause');
-        figure.follow(message['action'] === 'follow' || figure.following);
+        act(figure, message['action'] as string);
       } else {
         figure.receive(message as unknown as StreamMessage);
       }
@@ -89,6 +87,16 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
       figure.dispose();
     }
   };
+}
+
+/** Do what Python code asks for. */
+function act(figure: Figure, action: string): void {
+  if (action === 'load') {
+    void figure.load();
+  } else {
+    figure.pause(action === 'pause');
+    figure.follow(action === 'follow' || figure.following);
+  }
 }
 
 const THEME_OF_VSCODE = 'data-vscode-theme-kind';
@@ -108,8 +116,14 @@ function bokeh(messages: Messages, { version, scripts }: IFigure['bokeh']): Prom
     return Promise.resolve(theirs);
   }
   if (!own) {
-    own = Promise.all(scripts.map(each => messages.request('GET', each) as Promise<string>)).then(run);
+    own = Promise.all(scripts.map(each => script(messages, each))).then(run);
     own.catch(() => (own = null));
   }
   return own;
+}
+
+/** Text of a script, by the last part of its address. */
+function script(messages: Messages, address: string): Promise<string> {
+  const { pathname } = new URL(address, 'http://localhost');
+  return messages.request('GET', `bokeh/${pathname.split('/').pop()}`) as Promise<string>;
 }

@@ -2,10 +2,10 @@
  * The channel to a kernel: messages of a Panel component, see workbench/panels/page.py.
  *
  * Panel sends each message to all that show the component, drops what is sent while it takes in another, and what is
- * sent early may come late. So each page has a name, the messages to it are numbered, and it asks again for what it
- * missed. All are JSON texts.
+ * sent early comes late or never. So each page has a name, greets the kernel until it answers and says all else then; the
+ * messages to it are numbered, and it asks again for what it missed. All are JSON texts.
  *
- * To the kernel, each with `page`: `hello` until something is heard, `here` as the answer to `here`, `missed` with the
+ * To the kernel, each with `page`: `hello` until `ready` is heard, `here` as the answer to `here`, `missed` with the
  * number of the last that came, `request` with `id`, `verb`, `path`, `body`, `bye`, and what views/screen.py says.
  * From the kernel, each with `page` and `n`: `ready`, `here`, `answer` with `id` and `value` or `message`, `do` with what
  * Python code asks of the page, and what views/screen.py says. Without a number of their own: `heard` with that of the
@@ -29,6 +29,9 @@ interface INumbered extends IMessage {
 }
 
 interface IWaiting {
+  request: IMessage;
+  /** Whether it was sent. */
+  said: boolean;
   resolve(value: unknown): void;
   reject(error: Error): void;
 }
@@ -44,12 +47,12 @@ export class Messages {
 
   constructor(private _model: IModel) {
     _model.on('msg:custom', text => this._receive(JSON.parse(text) as INumbered));
-    this._greet(GREETING[0]);
+    this._begin();
   }
 
-  /** Whether the kernel was heard. */
-  get heard(): boolean {
-    return this._heard;
+  /** Whether the kernel has answered. */
+  get ready(): boolean {
+    return this._ready;
   }
 
   /** To the kernel. What is watched and chosen is said again by itself to a kernel that has forgotten this page. */
@@ -62,14 +65,16 @@ export class Messages {
     } else if (type === 'choose') {
       Object.assign(this._choices, choices);
     }
-    this._say(message);
+    this._sayIfReady(message);
   }
 
   /** Ask for what is at `path`; rejects with an error whose message is for the person. */
   request(verb: string, path: string, body: object = {}): Promise<unknown> {
     const id = ++this._asked;
-    this._say({ type: 'request', id, verb, path, body });
-    return new Promise((resolve, reject) => this._waiting.set(id, { resolve, reject }));
+    const request = { type: 'request', id, verb, path, body };
+    this._sayIfReady(request);
+    const said = this._ready;
+    return new Promise((resolve, reject) => this._waiting.set(id, { request, said, resolve, reject }));
   }
 
   dispose(): void {
@@ -77,9 +82,24 @@ export class Messages {
     this._say({ type: 'bye' });
   }
 
+  /** Begin under a new name. */
+  private _begin(): void {
+    this._ready = false;
+    this._page = Math.random().toString(36).slice(2);
+    this._n = this._newest = 0;
+    this._came.clear();
+    this._greet(GREETING[0]);
+  }
+
   private _greet(pause: number): void {
     this._say({ type: 'hello' });
     this._greeting = window.setTimeout(() => this._greet(Math.min(2 * pause, GREETING[1])), pause);
+  }
+
+  private _sayIfReady(message: object): void {
+    if (this._ready) {
+      this._say(message);
+    }
   }
 
   private _say(message: object): void {
@@ -90,8 +110,6 @@ export class Messages {
     if (message.page !== this._page) {
       return;
     }
-    this._heard = true;
-    window.clearTimeout(this._greeting);
     if (message.type === 'again') {
       this._begin();
     } else if (message.type === 'heard') {
@@ -118,7 +136,11 @@ export class Messages {
   }
 
   private _take(message: INumbered): void {
-    if (message.type === 'here') {
+    if (message.type === 'ready') {
+      window.clearTimeout(this._greeting);
+      this._ready = true;
+      this._sayAll();
+    } else if (message.type === 'here') {
       this._say({ type: 'here' });
     } else if (message.type === 'answer') {
       const waiting = this._waiting.get(message['id'] as number);
@@ -128,36 +150,36 @@ export class Messages {
       } else {
         waiting?.resolve(message['value']);
       }
-    } else if (message.type !== 'ready') {
+    } else {
       this.onMessage(message);
     }
   }
 
-  /** Say all again under another name. */
-  private _begin(): void {
-    this._page = pageName();
-    this._n = this._newest = 0;
-    this._came.clear();
-    this._waiting.forEach(({ reject }) => reject(new Error('The kernel has forgotten this. Try again.')));
-    this._waiting.clear();
-    this._say({ type: 'hello' });
+  /** Say all that a kernel must know that knows nothing of this page. */
+  private _sayAll(): void {
     this._say({ type: 'choose', choices: this._choices });
     this._watches.forEach(watch => this._say(watch));
+    this._waiting.forEach((waiting, id) => {
+      if (waiting.request['verb'] === 'GET' || !waiting.said) {
+        waiting.said = true;
+        this._say(waiting.request);
+      } else {
+        // It may have been done.
+        this._waiting.delete(id);
+        waiting.reject(new Error('The kernel did not answer. See whether it was done, and try again.'));
+      }
+    });
   }
 
   private _asked = 0;
   private readonly _came = new Map<number, INumbered>();
   private readonly _choices: Record<string, unknown> = {};
   private _greeting = 0;
-  private _heard = false;
   private _missing = 0;
   private _n = 0;
   private _newest = 0;
-  private _page = pageName();
+  private _page = '';
+  private _ready = false;
   private readonly _waiting = new Map<number, IWaiting>();
   private readonly _watches = new Map<string, object>();
-}
-
-function pageName(): string {
-  return Math.random().toString(36).slice(2);
 }

@@ -1,5 +1,5 @@
 /**
- * What Panel's component `_Page` shows, see workbench/panels/page.py: the view that it names, with the messages between
+ * What Panel's component `Page` shows, see workbench/panels/page.py: the view that it names, with the messages between
  * them. Whoever adds a view adds a line to VIEWS; it gets an element, `Messages` as its channel (`send`, `request`) and
  * the component's options, and returns who takes in what the kernel says.
  */

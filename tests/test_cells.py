@@ -1,0 +1,369 @@
+"""Figures of any client in cells of a notebook: what their pages are sent, and when the watching ends."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.cell import Cell
+from workbench.errors import BadInputError
+from workbench.figures import samples
+from workbench.monitor.events import WorkerSample
+from workbench.panels import GpuMonitor, Progress, TaskStream, Watch, Workers, cells
+from workbench.panels.live import _once_imported
+from workbench.panels.page import KEPT
+
+
+def until(true: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """Wait until it is true; fail when that takes too long."""
+    deadline = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.02)
+    return found
+
+
+@pytest.fixture
+def plugins(quick_client: Any) -> Callable[[], list[str]]:
+    """Names of the scheduler's plugins."""
+    return lambda: list(quick_client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins)))
+
+
+def compute(client: Any) -> None:
+    import dask.array as da
+
+    x = da.ones((40, 40), chunks=(10, 10))
+    assert client.compute((x + x.T).sum()).result() == 3200
+
+
+# -- what is drawn
+
+
+def test_a_task_stream_gets_what_a_client_computes(quick_client: Any) -> None:
+    with TaskStream(quick_client) as stream:
+        cell = Cell(stream)
+        compute(quick_client)
+        until(lambda: any("sum" in name for name in cell.column("tasks", "name")))
+        assert len(cell.column("tasks", "right")) == len(cell.column("tasks", "left"))
+
+
+def test_workers_and_progress_are_seen_too(quick_client: Any) -> None:
+    with Workers(quick_client) as workers, Progress(quick_client) as progress:
+        cells = Cell(workers), Cell(progress)
+        compute(quick_client)
+        until(lambda: cells[0].column("workers_cpu", "x0") and cells[0].column("workers_memory", "x0"))
+        until(lambda: set(cells[1].column("progress", "done")) == {1})
+        assert "worker" in cells[0].status["summary"]
+        assert "tasks" not in cells[0].sources
+
+
+def test_the_last_figure_that_is_closed_takes_the_watching_with_it(
+    quick_client: Any, plugins: Callable[[], list[str]]
+) -> None:
+    before = plugins()
+    first, second = TaskStream(quick_client), Progress(quick_client)
+    assert len(plugins()) == len(before) + 1
+    first.close()
+    assert len(plugins()) == len(before) + 1
+    second.close()
+    until(lambda: plugins() == before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        (TaskStream, {"Tasks"}),
+        (Progress, {"Progress"}),
+        (Workers, {"CPU", "Memory"}),
+        (Watch, {"Tasks", "Progress", "CPU", "Memory"}),
+    ],
+)
+def test_each_figure_shows_its_part_and_a_watch_all(quick_client: Any, kind: type[Watch], shown: set[str]) -> None:
+    from bokeh.document import Document
+    from bokeh.models import Plot
+
+    with kind(quick_client) as figure:
+        answer = Cell(figure).asked("figures/cluster/any?theme=dark")["value"]
+        (root,) = Document.from_json(answer["item"]["doc"]).roots
+        titles = {each.title.text.split(",")[0] for each in root.children if isinstance(each, Plot)}
+        assert titles == shown
+        assert "empty" in {each.name for each in root.children}
+        assert [address.partition("?")[0].rpartition("/")[2] for address in answer["bokeh"]["scripts"]] == [
+            "bokeh.min.js",
+            "bokeh-widgets.min.js",
+        ]
+
+
+def test_a_monitor_of_gpus_says_why_there_are_none(quick_client: Any) -> None:
+    from bokeh.document import Document
+    from bokeh.models import CheckboxButtonGroup
+
+    with GpuMonitor(quick_client) as monitor:
+        cell = Cell(monitor)
+        compute(quick_client)
+        until(lambda: "NVIDIA driver" in cell.status.get("summary", "") or " GPU" in cell.status.get("summary", ""))
+        item = cell.asked("figures/cluster/any?theme=light")["value"]["item"]
+        assert Document.from_json(item["doc"]).select_one({"type": CheckboxButtonGroup}).active == list(range(7))
+
+
+def test_figures_on_one_page_have_models_of_their_own(quick_client: Any) -> None:
+    with TaskStream(quick_client) as one, TaskStream(quick_client) as other:
+        cells = [Cell(each) for each in (one, other)]
+        items = [cell.asked("figures/cluster/any?theme=light")["value"]["item"] for cell in cells]
+        assert items[0]["root_id"] != items[1]["root_id"]
+
+
+def test_an_empty_figure_says_why(quick_client: Any) -> None:
+    with TaskStream(quick_client, name="calm-otter") as stream:
+        cell = Cell(stream)
+        until(lambda: "calm-otter" in "".join(cell.column("words", "empty")))
+
+
+def test_closing_shows_what_came_until_then_to_a_page_that_comes_later(quick_client: Any) -> None:
+    # As Run All does: the cell that closes it has ended before the page can say that it is there.
+    stream = TaskStream(quick_client)
+    compute(quick_client)
+    before = Cell(stream)
+    until(lambda: before.column("tasks", "left"))
+    stream.close()
+    assert until(lambda: before.gone) == "This was closed, so there is nothing more to watch."
+    # Not by displaying it, which would go on: by a page that is loaded again.
+    after = object.__new__(Cell)
+    vars(after).update(vars(before), name="later", sources={}, gone=None, came=[])
+    stream._page.pages.post = after._hear
+    after.say(type="hello")
+    after.say(type="watch", watch="figure", cluster="any", theme="light")
+    until(lambda: after.column("tasks", "left") and after.gone)
+
+
+def test_a_closed_figure_goes_on_when_it_is_displayed_again(quick_client: Any) -> None:
+    with TaskStream(quick_client) as stream:
+        compute(quick_client)
+        cell = Cell(stream)
+        before = until(lambda: len(cell.column("tasks", "left")))
+        stream.close()
+        until(lambda: cell.gone)
+        again = Cell(stream)
+        assert "load" in until(lambda: cell.done)
+        compute(quick_client)
+        until(lambda: len(again.column("tasks", "left")) > before)
+        assert again.gone is None
+
+
+def test_what_a_page_shows_in_detail_is_what_it_asked_for(quick_client: Any) -> None:
+    with TaskStream(quick_client) as stream:
+        cell = Cell(stream)
+        compute(quick_client)
+        start = min(until(lambda: cell.column("tasks", "left")))
+        seen = len(cell.came)
+        cell.say(type="range", watch="figure", start=start, end=start + 1, width=1000)
+        until(lambda: any(patch["mode"] == "replace" for patch in tasks_of(cell.came[seen:])))
+
+
+def tasks_of(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    patches = [patch for message in messages if message["type"] == "patches" for patch in message["patches"]]
+    return [patch for patch in patches if patch["source"] == "tasks"]
+
+
+def test_a_dark_page_gets_a_dark_figure_with_all_that_was_seen(quick_client: Any) -> None:
+    with TaskStream(quick_client) as stream:
+        light = Cell(stream)
+        compute(quick_client)
+        until(lambda: light.column("tasks", "left"))
+        dark = Cell(stream, "dark")
+        until(lambda: len(dark.column("tasks", "left")) == len(light.column("tasks", "left")))
+        assert set(dark.column("tasks", "color")) != set(light.column("tasks", "color"))
+
+
+def test_pausing_reaches_pages_that_come_later(quick_client: Any) -> None:
+    with TaskStream(quick_client) as stream:
+        cell = Cell(stream)
+        stream.pause()
+        until(lambda: cell.done == ["pause"])
+        until(lambda: Cell(stream).done == ["pause"])
+        stream.follow()
+        until(lambda: cell.done == ["pause", "follow"])
+
+
+def test_a_figure_waits_while_a_cell_imports_what_bokeh_would_use_half_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "half_made.py").write_text("import time\ntime.sleep(0.5)\nwhole = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    cell = threading.Thread(target=importlib.import_module, args=["half_made"])
+    cell.start()
+    until(lambda: "half_made" in sys.modules)
+    try:
+        drawn = _once_imported("half_made", lambda theme: {theme: sys.modules["half_made"].whole}, "light")
+        assert drawn == {"light": True}
+    finally:
+        cell.join()
+        del sys.modules["half_made"]
+    assert _once_imported("half_made", lambda theme: {theme: True}, "dark") == {"dark": True}
+
+
+def test_a_figure_works_with_an_asynchronous_client() -> None:
+    async def watch() -> int:
+        from distributed import Client, LocalCluster
+
+        async with (
+            LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0", asynchronous=True) as cluster,
+            Client(cluster, asynchronous=True) as client,
+        ):
+            stream = TaskStream(client)
+            cell = Cell(stream)
+            await asyncio.sleep(0.3)
+            await client.submit(sum, [1, 2])
+            for _ in range(200):
+                if cell.column("tasks", "left"):
+                    break
+                await asyncio.sleep(0.02)
+            stream.close()
+            await asyncio.sleep(0.2)
+            return len(cell.column("tasks", "left"))
+
+    assert asyncio.run(watch()) == 1
+
+
+# -- messages
+
+
+def test_what_panel_drops_is_sent_again(quick_client: Any) -> None:
+    with TaskStream(quick_client) as stream:
+        cell = Cell(stream)
+        until(lambda: "patches" in kinds(cell))
+        cell.drops = True
+        compute(quick_client)
+        until(lambda: cell.pages._seats[cell.name]._n > cell.came[-1]["n"])
+        cell.drops = False
+        last = cell.came[-1]["n"]
+        cell.say(type="missed", after=last)
+        assert [message["n"] for message in cell.came if message["n"] > last][:1] == [last + 1]
+        # And where a message was the last, the page is told how many there were.
+        heard = until(lambda: [message for message in cell.came if message["type"] == "heard"])
+        assert heard[-1]["n"] >= last + 1
+
+
+def kinds(cell: Cell) -> list[str]:
+    return [message["type"] for message in cell.came]
+
+
+def test_a_page_that_missed_too_much_or_is_unknown_begins_again(quick_client: Any) -> None:
+    with TaskStream(quick_client) as stream:
+        cell = Cell(stream)
+        for _ in range(KEPT + 1):
+            stream.pause()
+        until(lambda: len(cell.done) > KEPT)
+        cell.say(type="missed", after=0)
+        assert kinds(cell)[-1] == "again"
+        cell.say(type="range", watch="figure", start=1, end=2, width=3)
+        assert kinds(cell)[-1] == "again"
+
+
+def test_each_page_has_watches_of_its_own_and_those_that_have_gone_are_forgotten(
+    quick_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.panels.page.PATIENCE", 0.2)
+    with TaskStream(quick_client) as stream:
+        gone, there = Cell(stream), Cell(stream, "dark")
+        assert "here" in kinds(gone)
+        there.say(type="here")
+        until(lambda: list(stream._page.pages._seats) == [there.name])
+        new = Cell(stream)
+        there.say(type="here")
+        new.say(type="bye")
+        assert list(stream._page.pages._seats) == [there.name]
+
+
+def test_a_page_can_have_bokehs_scripts_and_nothing_else_from_its_kernel(quick_client: Any) -> None:
+    with TaskStream(quick_client) as stream:
+        assert "Bokeh" in Cell(stream).asked("bokeh/bokeh.min.js")["value"]
+        assert "There is no script" in Cell(stream).asked("bokeh/passwd")["message"]
+        assert "There is nothing at runs/x" in Cell(stream).asked("runs/x")["message"]
+        assert "theme is 'blue'" in Cell(stream).asked("figures/cluster/x?theme=blue")["message"]
+
+
+# -- who watches
+
+
+def test_workers_that_said_nothing_new_are_counted_and_those_that_left_are_not() -> None:
+    workers = samples.Workers()
+    a, b = (WorkerSample(name, name, 1.0, 50.0, 10, 100, 0, 1) for name in "ab")
+    workers.feed([a, b])
+    workers.feed([replace(a, time=2.0, memory=30)])
+    assert workers.status()["summary"] == "2 workers · 100 % CPU · 40 B of 200 B"
+    workers.feed([])
+    workers.feed([a])
+    assert (workers.status()["memory"], workers.status()["executing"]) == (40, 2)
+    workers.feed([replace(a, time=1.5 + samples.GAP)])
+    assert workers.status()["summary"] == "1 worker · 50 % CPU · 10 B of 100 B"
+
+
+class FakeShell:
+    """As much of IPython as tells which cell runs."""
+
+    def __init__(self) -> None:
+        self.kernel = self.events = self
+        self.cell = ""
+        self.heard: list[Callable[[Any], None]] = []
+
+    def register(self, event: str, hear: Callable[[Any], None]) -> None:
+        assert event == "pre_run_cell"
+        self.heard.append(hear)
+
+    def get_parent(self, channel: str) -> dict[str, Any]:
+        return {"metadata": {"cellId": self.cell}}
+
+    def run(self, cell: str) -> None:
+        self.cell = cell
+        for hear in self.heard:
+            hear(SimpleNamespace(cell_id=cell))
+
+
+def test_a_figure_closes_when_the_last_cell_that_displays_it_is_run_again() -> None:
+    shell = FakeShell()
+    closed: list[str] = []
+    first, second = (SimpleNamespace(close=partial(closed.append, name)) for name in ("first", "second"))
+    shell.run("a")
+    cells.note(first, shell)
+    shell.run("b")
+    cells.note(first, shell)
+    cells.note(second, shell)
+    shell.run("a")
+    assert closed == []
+    cells.note(second, shell)
+    shell.run("b")
+    assert closed == ["first"]
+    shell.run("c")
+    assert closed == ["first"]
+    shell.run("a")
+    assert closed == ["first", "second"]
+
+
+def test_what_is_no_client_and_no_theme_is_said(quick_client: Any) -> None:
+    with pytest.raises(BadInputError, match=r"TaskStream shows .* 'calm-otter' is none"):
+        TaskStream("calm-otter")  # type: ignore[arg-type]
+    with pytest.raises(BadInputError, match="theme is 'blue'"):
+        Watch(quick_client, theme="blue")
+
+
+def test_a_closed_client_is_said() -> None:
+    from distributed import Client, LocalCluster
+
+    with LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster:
+        client = Client(cluster)
+        with Watch(client) as watch:
+            cell = Cell(watch)
+            client.close()
+            assert until(lambda: cell.gone) == "The client is closed, so there is nothing more to watch."

@@ -1,0 +1,121 @@
+"""Figures in cells of a notebook: live while a cell computes, paused, in the page's theme, after a reload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.ui.conftest import Lab
+from tests.ui.test_main_job import coloured
+from tests.ui.test_watch import opened, write
+
+OpenLab = Callable[[], Page]
+Screenshot = Callable[[str], Path]
+MINUTE = 60_000
+
+CELLS = (
+    """import time
+from distributed import Client
+from workbench.panels import TaskStream, Watch
+client = Client(n_workers=1, threads_per_worker=2, memory_limit="400MiB", dashboard_address="127.0.0.1:0")
+def nap(number):
+    time.sleep(0.1)
+    return number
+def naps(seconds):
+    sum(client.gather(client.map(nap, range(int(20 * seconds)), pure=False)))""",
+    """watch = Watch(client, name="forty naps")
+watch""",
+    "TaskStream(client)",
+    "naps(1)",
+)
+
+
+def run(page: Page, cell: Locator) -> None:
+    cell.locator(".jp-InputArea").click()
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-cell') }")
+
+
+COUNTED = (
+    """Bokeh.documents.map(each => each.get_model_by_name('progress')?.data.count.join()).filter(Boolean).at(-1)"""
+)
+"""What the progress of the figure says that has any."""
+
+
+def counted(page: Page) -> int:
+    """How many tasks are done."""
+    return int(page.evaluate(COUNTED).partition(" / ")[0])
+
+
+def theme(page: Page, name: str) -> None:
+    page.evaluate("async theme => { await window.jupyterapp.commands.execute('apputils:change-theme', {theme}) }", name)
+
+
+def wait_until(page: Page, true: str) -> None:
+    page.wait_for_function(f"() => {true}", timeout=MINUTE)
+
+
+def test_figures_are_live_in_cells_and_there_again_after_a_reload(
+    lab: Lab, open_lab: OpenLab, screenshot: Screenshot
+) -> None:
+    write(lab.notebooks / "cells.ipynb", CELLS)
+    page = open_lab()
+    opened(page, "cells.ipynb")
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+    cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell")
+    watch, stream = cells.nth(1).locator(".wb-Cell"), cells.nth(2).locator(".wb-Cell")
+    expect(watch).to_contain_text("1 worker", timeout=MINUTE)
+    expect(stream.locator(".bk-Figure").first).to_be_visible(timeout=MINUTE)
+    expect(cells.nth(3).locator(".jp-InputPrompt")).to_have_text("[4]:", timeout=MINUTE)
+    wait_until(page, f"{COUNTED} === '20 / 20'")
+    page.wait_for_timeout(500)
+    assert coloured(watch) > 1_000
+    assert coloured(stream) > 1_000
+
+    # While the kernel computes, figures go on: they need no message from the page.
+    cells.nth(3).locator(".cm-content").fill("naps(20)")
+    run(page, cells.nth(3))
+    wait_until(page, f"/ \\/ 400$/.test({COUNTED})")
+    assert counted(page) < 400
+    expect(cells.nth(3).locator(".jp-InputPrompt")).to_have_text("[*]:")
+    screenshot("cells-light")
+
+    # Paused, a figure stands still and catches up.
+    watch.get_by_role("button", name="Pause").click()
+    before = counted(page)
+    page.wait_for_timeout(1_000)
+    assert counted(page) == before
+    watch.get_by_role("button", name="Follow").click()
+    expect(cells.nth(3).locator(".jp-InputPrompt")).to_have_text("[5]:", timeout=MINUTE)
+    wait_until(page, f"{COUNTED} === '400 / 400'")
+
+    theme(page, "JupyterLab Dark")
+    host = watch.locator(".wb-Figure-host > div")
+    expect(host).to_have_css("background-color", "rgb(17, 17, 17)", timeout=MINUTE)
+    wait_until(page, f"{COUNTED} === '400 / 400'")
+    page.wait_for_timeout(500)
+    screenshot("cells-dark")
+
+    # After a reload both are there again, with all that was seen.
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
+    page = open_lab()
+    expect(watch).to_contain_text("1 worker", timeout=MINUTE)
+    wait_until(page, f"{COUNTED} === '400 / 400'")
+
+    # Run again, the cell shows another figure, and the first one watches no more; nothing is left when the last closes.
+    run(page, cells.nth(2))
+    cells.nth(3).locator(".cm-content").fill(
+        "watch.close()\nlist(client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins)))"
+    )
+    run(page, cells.nth(3))
+    expect(watch).to_contain_text("nothing more to watch", timeout=MINUTE)
+    expect(watch.get_by_role("button", name="Pause")).to_be_hidden()
+
+    # And long after it was closed, when its kernel has let go of the page, it still follows the theme.
+    page.wait_for_timeout(6_000)
+    theme(page, "JupyterLab Light")
+    expect(host).to_have_css("background-color", "rgb(255, 255, 255)", timeout=MINUTE)
+    wait_until(page, f"{COUNTED} === '400 / 400'")
+    screenshot("cells-closed")
+    assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0

@@ -1,0 +1,240 @@
+"""A view or a figure in a cell of a notebook: one Panel component, and messages both ways.
+
+`Page(view, watching, answer, options)` shows what `view` names in VIEWS of labext/src/page/notebook.ts, which gets
+`options`. Each place where it is shown has a `Screen` of its own over what `watching` returns, and asks `answer` for
+what a page of the Jupyter server would ask REST for: `answer("GET", "figures/run/x?theme=dark", {})`.
+
+Panel sends each message to all places, drops what is sent while it takes in another, and sends late what is sent before
+the page listens. So each place has a name, the messages to it are numbered, and it asks again for what it missed; the
+messages are listed in labext/src/page/messages.ts. A page that was loaded anew is another place; who has gone without
+a word is found out when a new one comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import param
+from panel.custom import JSComponent
+
+from workbench.errors import NotFoundError, WorkbenchError
+from workbench.panels.look import STYLE
+from workbench.panels.thread import do
+from workbench.threads import in_thread
+from workbench.views.answers import to_json
+from workbench.views.bodies import parse_object
+from workbench.views.screen import Screen
+from workbench.views.scripts import read
+
+_log = logging.getLogger(__name__)
+
+Answer = Callable[[str, str, dict[str, Any]], Awaitable[Any]]
+"""Returns a JSON-able value for a verb, a path with its query, and a body. Raises WorkbenchError."""
+
+KEPT = 64
+"""Messages to a page that are kept in case it missed one."""
+
+CONFIRMED_AFTER = 0.2
+"""Seconds after a message of a page, when Panel has long taken it in, in which it is told how many it should have."""
+
+PATIENCE = 15.0
+"""Seconds that the other pages have to say that they are there when a new one has come."""
+
+_FOLDER = Path(__file__).parent
+_BUNDLE = next(_FOLDER.glob("page.*.js"), _FOLDER / "page.js")
+"""The bundle has its hash in its name: browsers keep what they have seen of a name."""
+
+_SHEET = STYLE + (_FOLDER / "page.css").read_text()
+
+
+_tasks: set[asyncio.Task[None]] = set()
+"""All that goes on: asyncio itself would let go of it."""
+
+
+class Page(JSComponent):  # type: ignore[misc,unused-ignore]
+    """What a cell shows, made of `view` and what Python sends to it."""
+
+    view = param.String()
+    options = param.String(doc="As JSON.")
+
+    _bundle = _BUNDLE
+
+    def __init__(
+        self,
+        view: str,
+        watching: Callable[[], Awaitable[Any]],
+        answer: Answer,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            view=view, options=to_json(options or {}), sizing_mode="stretch_width", margin=0, stylesheets=[_SHEET]
+        )
+        self.pages = Pages(watching, answer, self._send_msg)
+
+    def _handle_msg(self, data: str) -> None:
+        do(self.pages.receive, data)
+
+
+class Pages:
+    """The places where one component is shown. All happens in the panels' thread.
+
+    Parameters
+    ----------
+    post
+        Sends a text to all places.
+    """
+
+    def __init__(self, watching: Callable[[], Awaitable[Any]], answer: Answer, post: Callable[[str], None]) -> None:
+        self.watching = watching
+        self.answer = answer
+        self.post = post
+        self._standing: dict[str, Any] | None = None
+        self._seats: dict[str, Seat] = {}
+
+    def receive(self, text: str) -> None:
+        """Take in what a page says."""
+        message = parse_object(text.encode())
+        name, kind = message.pop("page"), message["type"]
+        seat = self._seats.get(name)
+        if seat is None:
+            if kind == "hello":
+                self._sit(name)
+            elif kind != "bye":
+                self.post(to_json({"page": name, "n": 0, "type": "again"}))
+            return
+        if kind == "bye":
+            self._seats.pop(name).close()
+        else:
+            seat.receive(message)
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send a message to each page."""
+        for seat in self._seats.values():
+            seat.send_soon(message)
+
+    def stand(self, message: dict[str, Any]) -> None:
+        """Send a message to each page, and to those that come later."""
+        self._standing = message
+        self.tell(message)
+
+    def close(self) -> None:
+        """Send no more to any. A page that asks for something afterwards begins again."""
+        while self._seats:
+            self._seats.popitem()[1].close()
+
+    def _sit(self, name: str) -> None:
+        others = dict(self._seats)
+        self._seats[name] = Seat(name, self)
+        for message in filter(None, ({"type": "ready"}, self._standing)):
+            self._seats[name].send_soon(message)
+        for seat in others.values():
+            seat.is_heard = False
+            seat.send_soon({"type": "here"})
+        if others:
+            asyncio.get_running_loop().call_later(PATIENCE, self._forget, others)
+
+    def _forget(self, asked: dict[str, Seat]) -> None:
+        for name, seat in asked.items():
+            if not seat.is_heard and self._seats.get(name) is seat:
+                self._seats.pop(name).close()
+
+
+class Seat:
+    """One place: what is sent to it, and what it asks for."""
+
+    def __init__(self, name: str, pages: Pages) -> None:
+        self.is_heard = True
+        self._name = name
+        self._pages = pages
+        self._n = 0
+        self._sent: deque[tuple[int, str]] = deque(maxlen=KEPT)
+        self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._confirming: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._begin(self._serve())
+
+    def receive(self, message: dict[str, Any]) -> None:
+        """Take in what the page says."""
+        self.is_heard = True
+        if self._confirming is not None:
+            self._confirming.cancel()
+        self._confirming = asyncio.get_running_loop().call_later(CONFIRMED_AFTER, self._confirm)
+        match message.pop("type"):
+            case "hello" | "here":
+                pass
+            case "missed":
+                self._send_again(int(message["after"]))
+            case "request":
+                self._begin(self._answer(**message))
+            case kind:
+                self._inbox.put_nowait({"type": kind, **message})
+
+    def send_soon(self, message: dict[str, Any]) -> None:
+        """Send it under the next number."""
+        self._n += 1
+        text = to_json({"page": self._name, "n": self._n, **message})
+        self._sent.append((self._n, text))
+        self._pages.post(text)
+
+    def close(self) -> None:
+        """Serve this page no more."""
+        if self._confirming is not None:
+            self._confirming.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        for tasks in (self._tasks, _tasks):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        self.send_soon(message)
+
+    async def _serve(self) -> None:
+        try:
+            watching = await self._pages.watching()
+        except WorkbenchError as err:
+            self.send_soon({"type": "error", "message": str(err)})
+            return
+        with contextlib.closing(Screen(watching, self._send)) as screen:
+            while True:
+                screen.receive(await self._inbox.get())
+
+    def _confirm(self) -> None:
+        self._pages.post(to_json({"page": self._name, "n": self._n, "type": "heard"}))
+
+    def _send_again(self, after: int) -> None:
+        if self._sent and self._sent[0][0] > after + 1:
+            self._pages.receive(to_json({"page": self._name, "type": "bye"}))
+            self._pages.post(to_json({"page": self._name, "n": 0, "type": "again"}))
+            return
+        for number, text in tuple(self._sent):
+            if number > after:
+                self._pages.post(text)
+
+    async def _answer(self, id: int, verb: str, path: str, body: dict[str, Any]) -> None:
+        try:
+            value = await self._pages.answer(verb, path, body)
+        except WorkbenchError as err:
+            self.send_soon({"type": "answer", "id": id, "message": str(err)})
+        except Exception:  # noqa: BLE001  Whatever goes wrong, who asked must hear of it.
+            _log.exception("A page of a notebook asked for %s %s", verb, path)
+            self.send_soon({"type": "answer", "id": id, "message": "This went wrong. The kernel's log says why."})
+        else:
+            self.send_soon({"type": "answer", "id": id, "value": value})
+
+
+async def script(path: str) -> str:
+    """Return the text of one of BokehJS's files, `bokeh/bokeh.min.js`. Raises NotFoundError for any other path."""
+    folder, _, name = path.partition("/")
+    if folder != "bokeh":
+        raise NotFoundError(f"There is nothing at {path:.80}.")
+    return (await in_thread(read, name, compressed=False)).decode()
