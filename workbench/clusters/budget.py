@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from workbench import config
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError
+from workbench.errors import BadInputError, ConflictError, WorkbenchError
 from workbench.hardware import Inventory
 
 MINIMUM_PER_WORKER = 128 * 2**20
@@ -97,6 +97,19 @@ def check_budget(spec: ClusterSpec, inventory: Inventory, records: Iterable[Clus
     others = running(records)
     _check_workers(spec, inventory, others)
     _check_memory(spec, budget(inventory, others), others)
+
+
+def refusal(spec: ClusterSpec, inventory: Inventory, records: Iterable[ClusterRecord]) -> str | None:
+    """Return why this spec would be refused if it were started now, None where it wouldn't."""
+    from workbench.clusters.environments import check_environment
+
+    try:
+        check_budget(spec, inventory, records)
+        if spec.python is not None:
+            check_environment(spec.python)
+    except WorkbenchError as err:
+        return str(err)
+    return None
 
 
 def _check_workers(spec: ClusterSpec, inventory: Inventory, others: tuple[ClusterRecord, ...]) -> None:

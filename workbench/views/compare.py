@@ -154,10 +154,9 @@ def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], sweep: s
         if any(each.name == "gpu" for each in available):
             yield _Offer("cupy", "cupy", "CuPy", "without Dask")
     fixed = BadInputError("It runs already, with the workers that it has.") if sweep in SWEPT_OPTIONS else None
-    for cluster in sight.state.get("clusters", ()):
-        if cluster["status"] == "ready":
-            name, plan = cluster["name"], _in_short(cluster["description"])
-            yield _Offer(f"cluster-{name}", f"--cluster {shlex.quote(name)}", name, plan, error=fixed)
+    for cluster in sight.clusters("ready"):
+        name, plan = cluster["name"], _in_short(cluster["description"])
+        yield _Offer(f"cluster-{name}", f"--cluster {shlex.quote(name)}", name, plan, error=fixed)
     if chosen_preset(template, typed):
         usual = usual_lines(template.name, typed, inventory)
         yield from (_offer(sight, f"usual-{line}", line, line) for line in usual if len(usual) > 1)

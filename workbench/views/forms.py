@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+from workbench.errors import WorkbenchError
 from workbench.figures.markup import tag
 from workbench.views.page import Choices
 
@@ -21,6 +23,11 @@ class Problem(NamedTuple):
 
     message: str
     parameter: str | None = None
+
+    @classmethod
+    def of(cls, err: WorkbenchError) -> Problem:
+        """What an error tells: sentences about one value begin with its name."""
+        return cls(str(err), getattr(err, "parameter", None) or re.split(r"\W", str(err), maxsplit=1)[0])
 
 
 class Form(NamedTuple):

@@ -13,7 +13,7 @@ from workbench.figures.markup import facts, faint, folded, joined, paragraph, si
 from workbench.hardware.sampling import NO_DRIVER
 from workbench.views.answers import hints
 from workbench.views.forms import Form, Problem, given
-from workbench.views.parts import button, folds, live, notice
+from workbench.views.parts import button, folds, live, notice, radio
 
 if TYPE_CHECKING:
     from workbench.clusters.spec import ClusterSpec
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def hardware(sight: Sight, _: str) -> str:
     """What this machine has, in two lines, and the rest below a fold."""
-    inventory, missing = sight.machine.inventory(), sight.machine.inventory().missing
-    why = missing.get("gpus")
+    inventory = sight.machine.inventory()
+    why = inventory.missing.get("gpus")
     none = "no GPU" if why in (None, NO_DRIVER) else "GPUs unknown"
     cores, memory = inventory.cpu.usable, inventory.memory
     words = (f"{cores} core{'s' if cores != 1 else ''}", size(memory.limit), gpu_names(inventory) or none)
@@ -96,7 +96,7 @@ def start(sight: Sight, _: str) -> str:
     profiles = sight.session.profiles(inventory)
     offered = [each for each in profiles if each.available]
     more = [each for each in profiles if not each.available]
-    chosen = chosen_profile(sight, inventory)
+    chosen = _chosen(sight, offered)
     return (
         tag(
             "div",
@@ -112,23 +112,24 @@ def start(sight: Sight, _: str) -> str:
 
 def chosen_profile(sight: Sight, inventory: Inventory) -> str | None:
     """Return the profile that the page chose, or the first that can be had."""
-    offered = [each.name for each in sight.session.profiles(inventory) if each.available]
+    return _chosen(sight, [each for each in sight.session.profiles(inventory) if each.available])
+
+
+def _chosen(sight: Sight, offered: list[Profile]) -> str | None:
+    names = [each.name for each in offered]
     chosen = sight.choices.get("profile")
-    return chosen if chosen in offered else next(iter(offered), None)
+    return chosen if chosen in names else next(iter(names), None)
 
 
 def _way(profile: Profile, chosen: str | None) -> str:
-    is_chosen = profile.name == chosen
-    return tag(
-        "button",
-        escape(profile.title),
+    name = profile.name
+    return radio(
+        profile.title,
+        name == chosen,
+        {"profile": name},
         class_="wb-Way",
-        role="radio",
-        aria_checked="true" if is_chosen else "false",
-        tabindex=0 if is_chosen else -1,
         title=profile.summary,
-        data_choose=json.dumps({"profile": profile.name}),
-        data_workbench=f"profile-{profile.name}",
+        data_workbench=f"profile-{name}",
     )
 
 
@@ -160,17 +161,16 @@ def _plan(sight: Sight, profile: str, inventory: Inventory) -> _Planned:
     try:
         return _Planned(profile, typed, sight.session.plan(profile, inventory, **typed), None)
     except WorkbenchError as err:
-        # Sentences about a choice begin with its name.
-        parameter = getattr(err, "parameter", None) or str(err).partition(" ")[0]
-        return _Planned(profile, typed, None, Problem(str(err), parameter))
+        return _Planned(profile, typed, None, Problem.of(err))
 
 
 def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Profile]) -> str:
+    from workbench.clusters.budget import refusal
     from workbench.clusters.plan import consent
 
     planned = _plan(sight, profile, inventory)
     spec, problem = planned.spec, planned.problem
-    refused = None if spec is None else refusal(sight, spec, inventory)
+    refused = None if spec is None else refusal(spec, inventory, sight.session.clusters())
     agreement = None if spec is None else consent(spec)
     past = refused or agreement
     body: dict[str, Any] = {"profile": profile, "force": refused is not None, "agreed": agreement is not None}
@@ -239,17 +239,3 @@ def _pythons(sight: Sight, chosen: str | None, default: str) -> list[tuple[str, 
         each.python: f"{each.title} (not usable)" if each.problems else each.title for each in sight.machine.pythons()
     }
     return [(default, default), *found.items(), *([(chosen, chosen)] if chosen and chosen not in found else [])]
-
-
-def refusal(sight: Sight, spec: ClusterSpec, inventory: Inventory) -> str | None:
-    """Return why this spec would be refused if it were started now."""
-    from workbench.clusters.budget import check_budget
-    from workbench.clusters.environments import check_environment
-
-    try:
-        check_budget(spec, inventory, sight.session.clusters())
-        if spec.python is not None:
-            check_environment(spec.python)
-    except WorkbenchError as err:
-        return str(err)
-    return None

@@ -1,9 +1,8 @@
-"""Pieces of the sidebar that the server makes as HTML and keeps up to date on each page that shows them.
+"""Views: pieces of a page that are made here as HTML and kept up to date on each page that shows them.
 
 A page asks for one by name, such as `runs` or `gpus:gpus` (what comes after the colon is handed to its maker). One
-that nobody shows costs nothing. Whoever adds a view adds a line to FRAGMENTS, and to SECTIONS where it is to be a
-section of the sidebar of its own; the page needs to know nothing of it. What a click does is said by attributes of
-the HTML, see `figures.markup` and labext/src/live.ts. No tornado here.
+that nobody shows costs nothing. Whoever adds a view adds a line to `_known`; the page needs to know nothing of it.
+What a click does is said by attributes of the HTML, see labext/src/page/page.ts. No tornado here.
 """
 
 from __future__ import annotations
@@ -113,6 +112,10 @@ class Sight(NamedTuple):
     """What this page has chosen, of that which the view reads."""
     look: Look | None = None
     """Asks a method of the session that opens paths of a person's; None asks in a thread of this process."""
+
+    def clusters(self, status: str) -> list[dict[str, Any]]:
+        """Return the clusters that are in this state: 'starting', 'ready' and so on."""
+        return [each for each in self.state.get("clusters", ()) if each["status"] == status]
 
     async def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Return what a method of the session says that may open paths of a person's."""

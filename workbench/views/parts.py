@@ -1,7 +1,8 @@
-"""Pieces that the views share: what a click does is said by attributes, see labext/src/page.ts."""
+"""Pieces that the views share: what a click does is said by attributes, see labext/src/page/page.ts."""
 
 from __future__ import annotations
 
+import json
 from html import escape
 from typing import Any
 
@@ -22,6 +23,20 @@ def button(label: str, *, kind: str | None = None, **attributes: Any) -> str:
 def link(label: str, **attributes: Any) -> str:
     """Button that looks like a link."""
     return tag("button", escape(label), type="button", class_="wb-Link", **attributes)
+
+
+def radio(label: str, chosen: bool, choice: dict[str, str], **attributes: Any) -> str:
+    """One of several buttons of which one is chosen; arrows go from one to the next."""
+    return tag(
+        "button",
+        escape(label),
+        type="button",
+        role="radio",
+        aria_checked="true" if chosen else "false",
+        tabindex=0 if chosen else -1,
+        data_choose=json.dumps(choice),
+        **attributes,
+    )
 
 
 def confirmed(icon: str, label: str, question: str | None, **attributes: Any) -> str:

@@ -55,7 +55,7 @@ def pace(sight: Sight) -> float:
 def runs(sight: Sight, _: str) -> str:
     """What is computed now and what was, a line or two each: to search, to tick, to unfold."""
     choices = sight.choices
-    asked: dict[str, Any] = {name: choices.get(f"runs.{name}") or None for name in ("text", "workload", "status")}
+    asked: dict[str, Any] = {name: choices.get(f"runs.{name}") or None for name in _FILTERS}
     shown = int(choices.get("runs.shown") or _SHOWN)
     found = list(sight.state.get("runs", ()))[:shown]
     if any(asked.values()) or shown > LATEST_RUNS:
@@ -72,14 +72,14 @@ def runs(sight: Sight, _: str) -> str:
         data_workbench="older-runs",
     )
     return (
-        _search(sight, titles, len(found), total)
+        _search(sight, titles, total)
         + _ticked(sight)
         + tag("ul", *rows, id="wb-list-of-runs", class_="wb-Runs", aria_label="Runs")
         + (more if total > len(found) else "")
     )
 
 
-def _search(sight: Sight, titles: Mapping[str, str], shown: int, total: int) -> str:
+def _search(sight: Sight, titles: Mapping[str, str], total: int) -> str:
     text = tag(
         "input",
         type="search",
@@ -279,9 +279,7 @@ def run(sight: Sight, argument: str) -> str:
 
 def _again(sight: Sight, run: dict[str, Any]) -> str:
     """The same once more, or with something changed; and what can't be undone."""
-    there = any(
-        each["name"] == run["cluster"] and each["status"] == "ready" for each in sight.state.get("clusters", ())
-    )
+    there = run["cluster"] in {each["name"] for each in sight.clusters("ready")}
     form = {f"run.{run['workload']}.{name}": _typed(value) for name, value in run["parameters"].items()}
     known = any(each.name == run["workload"] for each in sight.session.workloads())
     body = {"workload": run["workload"], "cluster": run["cluster"], "parameters": run["parameters"]}

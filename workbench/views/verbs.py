@@ -11,14 +11,13 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import BadInputError, NotFoundError, WorkbenchError
+from workbench.errors import BadInputError, NotFoundError
 from workbench.views import answers
 from workbench.views.answers import Answer
 from workbench.views.bodies import Asked, check_range, parse_object
 from workbench.views.desk import Desk
 
 if TYPE_CHECKING:
-    from workbench.hardware import Inventory
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.session import Session
 
@@ -77,6 +76,7 @@ async def _plan(desk: Desk, asked: Asked) -> Answer:
 
 
 def _planned(session: Session, profile: str, choices: dict[str, Any] | None = None) -> dict[str, Any]:
+    from workbench.clusters.budget import refusal
     from workbench.clusters.plan import consent
 
     inventory = session.hardware()
@@ -87,7 +87,7 @@ def _planned(session: Session, profile: str, choices: dict[str, Any] | None = No
         "description": spec.describe(),
         "code": spec.code(),
         "budget": session.budget(inventory).model_dump(mode="json"),
-        "problem": _problem(session, spec, inventory),
+        "problem": refusal(spec, inventory, session.clusters()),
         "consent": consent(spec),
     }
 
@@ -100,20 +100,6 @@ def _known(choices: dict[str, Any]) -> dict[str, Any]:
         if name not in Choices.__annotations__:
             raise BadInputError(f"Unknown choice {name!r:.80}. Choose among: {', '.join(Choices.__annotations__)}.")
     return choices
-
-
-def _problem(session: Session, spec: Any, inventory: Inventory) -> str | None:
-    """Return why this spec would be refused if it were started now."""
-    from workbench.clusters.budget import check_budget
-    from workbench.clusters.environments import check_environment
-
-    try:
-        check_budget(spec, inventory, session.clusters())
-        if spec.python is not None:
-            check_environment(spec.python)
-    except WorkbenchError as err:
-        return str(err)
-    return None
 
 
 # -- clusters

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from workbench.figures import markup
 from workbench.figures.markup import folded, joined, paragraph, size, tag
 from workbench.runs.forecasting.forecast import span
 from workbench.views.forms import Form, Problem, as_text, given, select
-from workbench.views.parts import button, folds, link, notice
+from workbench.views.parts import button, folds, link, notice, radio
 
 if TYPE_CHECKING:
     from workbench.session import Forecast
@@ -52,23 +51,20 @@ def chosen_preset(template: Template, typed: Mapping[str, Any]) -> Preset | None
 
 
 def _entry(template: Template, chosen: Template) -> str:
-    is_chosen = template.name == chosen.name
-    return tag(
-        "button",
-        escape(template.title),
+    name = template.name
+    return radio(
+        template.title,
+        name == chosen.name,
+        {"workload": name},
         class_="wb-Entry",
-        role="radio",
-        aria_checked="true" if is_chosen else "false",
-        tabindex=0 if is_chosen else -1,
         title=template.summary.replace("`", ""),
-        data_choose=json.dumps({"workload": template.name}),
-        data_workbench=f"workload-{template.name}",
+        data_workbench=f"workload-{name}",
     )
 
 
 def target(sight: Sight) -> dict[str, Any] | None:
     """Return the cluster that workloads run on: the chosen one while it is ready, else the youngest that is."""
-    ready = [each for each in sight.state.get("clusters", ()) if each["status"] == "ready"]
+    ready = sight.clusters("ready")
     chosen = [each for each in ready if each["name"] == sight.choices.get("cluster")]
     return max(chosen or ready, key=lambda each: each["created"], default=None)
 
@@ -82,7 +78,7 @@ async def _chosen(sight: Sight, template: Template) -> str:
     try:
         needs = await sight.ask("needs", template.name, typed, cluster["name"] if cluster else None)
     except WorkbenchError as err:
-        problem = Problem(str(err), getattr(err, "parameter", None) or re.split(r"\W", str(err), maxsplit=1)[0])
+        problem = Problem.of(err)
     schema = template.schema()
     form = Form(schema, prefix, typed, problem, _defaults(preset, needs))
     fields = shown_fields(template, schema, typed, preset)
@@ -195,10 +191,9 @@ def _presets(template: Template, prefix: str, preset: Preset | None, cluster: di
 
 
 def _target(sight: Sight, cluster: dict[str, Any] | None) -> str:
-    ready = [each for each in sight.state.get("clusters", ()) if each["status"] == "ready"]
+    ready = sight.clusters("ready")
     if not ready or cluster is None:
-        starting = any(each["status"] == "starting" for each in sight.state.get("clusters", ()))
-        words = "waiting for a cluster …" if starting else "start one above"
+        words = "waiting for a cluster …" if sight.clusters("starting") else "start one above"
         control = markup.faint(words)
     else:
         options = [(each["name"], f"{each['name']} ({each['description']})") for each in ready]
