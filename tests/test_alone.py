@@ -111,7 +111,7 @@ def test_what_has_no_form_or_does_not_fit_is_a_row_with_its_reason():
 
     assert reasons("array_sum", size="1MiB") == [None]
     (said,) = reasons("array_sum", size="400GiB")
-    assert "In one piece it needs 799.99 GiB" in said
+    assert "In one piece it needs 800 GiB" in said
     assert reasons("genotype_pca") == ["genotype_pca has no form without Dask."]
     # Whatever has one is offered one, or says why not.
     assert {each.name for each in templates() if each.alone is None} == {

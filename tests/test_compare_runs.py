@@ -89,7 +89,9 @@ def test_a_texts_experiment_is_compared_at_a_scale_from_the_terminal(
     said = json.loads(capsys.readouterr().out)
     assert [row["check"]["passed"] for row in said["rows"]] == [True, True]
     assert said["agree"] is True
-    (told,) = [note for note in said["notes"] if note.startswith("GPU Dask Arrays, first steps (2019): 9540 s on one")]
+    (told,) = [
+        note for note in said["notes"] if note.startswith("GPU Dask Arrays, first steps (2019): 2 h 39 min on one")
+    ]
     assert told.endswith("Here differ: 1e-05 of its numbers, 1581 × 1581; 16 blocks, not 2500.")
     assert {(run.preset, run.resolved["generator"]) for run in store.select()} == {("post", "RandomState")}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -122,15 +123,15 @@ def test_tiny_blocks_are_named_with_the_number_of_tasks_and_a_better_size(client
     found = diagnose(run, recorded, measured)
     assert first_rule(found) == "tiny blocks"
     assert found is not None
-    assert "Blocks of 0.08 MB make 5" in found.sentence
-    assert "blocks of 8 MB would make about 5: chunks=8MB" in found.sentence
+    assert "Blocks of 78.1 kiB make 5" in found.sentence
+    assert "blocks of 7.63 MiB would make about 5: chunks=7.63MiB" in found.sentence
     # What `chunks` asks for is counted as the array is stored, here an eighth of the float64 it is worked on.
     stored = run.model_copy(update={"resolved": {**run.resolved, "dtype": "uint8"}})
     found = diagnose(stored, recorded, measured)
     assert found is not None
     assert (
-        "blocks of 8 MB would make about 5: chunks=1000kB, which counts uint8 as it is stored; as float64 it takes 8 "
-        "times as much" in found.sentence
+        "blocks of 7.63 MiB would make about 5: chunks=977kiB, which counts uint8 as it is stored; as float64 it takes "
+        "8 times as much" in found.sentence
     )
 
 
@@ -146,8 +147,8 @@ def test_fewer_blocks_than_threads_leave_threads_without_work(client: Client, re
     )
     assert first_rule(found) == "one huge block"
     assert found is not None
-    assert "1 block of 72 MB for 2 threads" in found.sentence
-    assert "blocks of 18 MB would give each thread 2" in found.sentence
+    assert "1 block of 68.7 MiB for 2 threads" in found.sentence
+    assert "blocks of 17.2 MiB would give each thread 2" in found.sentence
 
 
 def test_blocks_that_travel_are_counted_in_bytes_and_one_worker_is_proposed(client: Client, record: Any) -> None:
@@ -166,7 +167,7 @@ def test_blocks_that_travel_are_counted_in_bytes_and_one_worker_is_proposed(clie
     found = diagnose(run, recorded, measured)
     assert first_rule(found) == "transfers"
     assert found is not None
-    assert "256 MB went between 2 workers over tcp" in found.sentence
+    assert "244 MiB went between 2 workers over tcp" in found.sentence
     assert "one worker with 2 threads" in found.sentence
     assert found.shares["serialising"] > 0
 
@@ -244,8 +245,8 @@ def test_what_went_to_the_disk_is_told_with_the_memory_that_would_hold_it(record
     found = diagnose(run, recorded, measured)
     assert first_rule(found) == "spilling"
     assert found is not None
-    assert "Blocks that did not fit in memory went to the disk, 0." in found.sentence
-    assert "instead of 0.6 GB would keep them in memory" in found.sentence
+    assert re.search(r"Blocks that did not fit in memory went to the disk, [\d.]+ [MG]iB in all", found.sentence)
+    assert "instead of 572 MiB would keep them in memory" in found.sentence
 
 
 def test_blas_threads_that_fight_for_cores_are_told_from_those_that_have_one_each(
@@ -428,7 +429,7 @@ def test_the_most_memory_is_kept_with_the_worker_and_the_task_that_it_computed()
     assert found.peak is not None
     assert (found.peak.worker, found.peak.task, found.peak.bytes) == ("2", "join", 500_000_000)
     assert found.sentence.startswith("Nothing avoidable was found")
-    said = "500 of 1074 MB (47 %) by worker 2, in 'join'"
+    said = "477 MiB of 1 GiB (47 %) by worker 2, in 'join'"
     assert found.peak.text() == said
     assert said in diagnosis_html(found.model_dump(mode="json")).replace("&#x27;", "'")
 
@@ -436,7 +437,7 @@ def test_the_most_memory_is_kept_with_the_worker_and_the_task_that_it_computed()
 def test_memory_that_is_nearly_used_up_is_said_before_all_else() -> None:
     found = with_memory((0.5, 1, 300), (1.55, 1, 820))
     assert found.sentence.startswith(
-        "There was little memory left: 820 of 1074 MB (76 %) by worker 1, in 'dot'. "
+        "There was little memory left: 782 MiB of 1 GiB (76 %) by worker 1, in 'dot'. "
         "Dask pauses a worker at 80 % and ends it at 95 %. Try: smaller chunks, or more memory for each worker. "
     )
     assert "Nothing avoidable" not in found.sentence
@@ -446,4 +447,4 @@ def test_memory_that_is_nearly_used_up_is_said_before_all_else() -> None:
 def test_the_terminal_says_how_much_memory_a_run_took(capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(id="a-1", workload="w", cluster="c", seconds=4.0, diagnosis=with_memory((1.55, 1, 500)))
     terminal.show_run(run)
-    assert "500 of 1074 MB (47 %)" in " ".join(capsys.readouterr().out.split())
+    assert "477 MiB of 1 GiB (47 %)" in " ".join(capsys.readouterr().out.split())

@@ -1,12 +1,11 @@
 import json
-import math
 
 import pytest
 from distributed.utils import color_of as dask_color_of
 
 from workbench.errors import BadInputError
 from workbench.figures.colors import DARK, LIGHT, VIRIDIS, category_colors, color_index, color_of, contrast
-from workbench.figures.live import LiveFigure, format_bytes, format_seconds
+from workbench.figures.live import LiveFigure
 from workbench.monitor import events
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
 
@@ -295,16 +294,3 @@ def test_applying_patches_arranges_this_processs_document():
     figure.apply(figure.patches(), follow=False)
     assert layout.time.end == before
     assert len(layout.sources["tasks"].data["left"]) == 91
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0, "0 µs"), (45e-6, "45 µs"), (0.012, "12 ms"), (3.214, "3.21 s"), (125.0, "2 min 5 s")]
-)
-def test_durations_are_in_the_unit_that_suits_them(seconds, text):
-    assert format_seconds(seconds) == text
-
-
-@pytest.mark.parametrize(("size", "text"), [(24, "24 B"), (1536, "1.5 kiB"), (3 * 2**29, "1.5 GiB")])
-def test_sizes_are_in_the_unit_that_suits_them(size, text):
-    assert format_bytes(size) == text
-    assert math.isfinite(size)

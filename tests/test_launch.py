@@ -48,7 +48,7 @@ def test_more_memory_than_there_is_is_refused_with_the_numbers_unless_forced(
     data_folder: Path, spec: ClusterSpec
 ) -> None:
     much = spec.model_copy(update={"n_workers": 1, "memory_limit": 2**50})
-    with pytest.raises(ConflictError, match=r"1\.00 PiB"):
+    with pytest.raises(ConflictError, match=r"1 PiB"):
         launch.launch(much)
     assert records.names() == ()
     asyncio.run(control.stop(launch.launch(much, force=True)))

@@ -280,8 +280,8 @@ def test_the_command_shows_a_table_of_gpus_and_the_topology(simulated_nvml: Simu
     env = {"preset": "dgx1", "memory": 16 * GIB, "processes": "3:99:1073741824", "lost": {6: 0}}
     told = workbench(simulated_nvml, "hardware", **env)
     (row,) = (line for line in told.splitlines() if "SIMULATED GPU 3" in line)
-    assert row.split()[:8] == ["3", "SIMULATED", "GPU", "3", "16.00", "GiB", "15.00", "GiB"]
-    assert "used by 99 (1.00 GiB)" in row
+    assert row.split()[:8] == ["3", "SIMULATED", "GPU", "3", "16", "GiB", "15", "GiB"]
+    assert "used by 99 (1 GiB)" in row
     assert "GPU is lost" in told
     assert "GPU3  NV2   NV1   NV2   X     SYS   SYS   ?     NV1" in told
     assert "NV#: a bonded set of # NVLinks" in told

@@ -89,8 +89,8 @@ def test_the_sentences_name_cores_memory_and_where_the_memory_comes_from() -> No
         "8 cores may be used.",
         "3 processes of 2 threads: processes as chosen, 8 usable cores shared out.",
         "2 usable cores of 8 left to the scheduler, Jupyter and others.",
-        "10.00 GiB for all workers together, 3.33 GiB for each: two thirds of what the budget leaves (20.00 GiB of "
-        "memory, less 2.00 GiB in reserve, less 3.00 GiB promised to running clusters), so that it can grow or another "
+        "10 GiB for all workers together, 3.33 GiB for each: two thirds of what the budget leaves (20 GiB of "
+        "memory, less 2 GiB in reserve, less 3 GiB promised to running clusters), so that it can grow or another "
         "cluster start.",
     )
 
@@ -106,7 +106,7 @@ def test_cores_that_may_not_be_used_are_explained_by_affinity_and_quota() -> Non
 def test_memory_of_all_workers_together_is_shared_out() -> None:
     spec = plan("cpu", machine(), n_workers=4, memory="8GiB")
     assert (spec.memory_limit, spec.memory) == (2 * GIB, 8 * GIB)
-    assert "8.00 GiB for all workers together, 2.00 GiB for each, as chosen. The budget leaves 18.00 GiB." in spec.why
+    assert "8 GiB for all workers together, 2 GiB for each, as chosen. The budget leaves 18 GiB." in spec.why
 
 
 def test_memory_in_bytes_and_as_text_are_the_same() -> None:
@@ -116,15 +116,15 @@ def test_memory_in_bytes_and_as_text_are_the_same() -> None:
 def test_more_threads_than_cores_and_more_memory_than_is_left_are_warned_of() -> None:
     told = why(machine(usable=2), n_workers=2, threads_per_worker=4, memory="21GiB")
     assert "Warning: 8 threads for 2 usable cores" in told
-    assert "Warning: the budget leaves 18.00 GiB" in told
+    assert "Warning: the budget leaves 18 GiB" in told
     assert "so this has to be forced" in told
-    assert "Warning: only 20.00 GiB is free at this moment" in told
-    assert "Warning: the budget leaves 18.00 GiB" in why(machine(), memory="19GiB")
+    assert "Warning: only 20 GiB is free at this moment" in told
+    assert "Warning: the budget leaves 18 GiB" in why(machine(), memory="19GiB")
     assert "Warning" not in why(machine(usable=2), n_workers=2, threads_per_worker=1, memory="8GiB")
 
 
 def test_with_no_memory_left_and_none_chosen_the_plan_is_refused_with_the_numbers() -> None:
-    with pytest.raises(ConflictError, match=r"0 B of memory is left .*less 19.00 GiB promised"):
+    with pytest.raises(ConflictError, match=r"0 B of memory is left .*less 19 GiB promised"):
         plan("cpu", machine(), promised=19 * GIB)
     assert plan("cpu", machine(), promised=19 * GIB, memory="2GiB").memory == 2 * GIB
 
@@ -134,17 +134,16 @@ def test_with_no_memory_left_and_none_chosen_the_plan_is_refused_with_the_number
     [
         (
             {"n_workers": 2, "memory": "200MiB"},
-            "memory is 200.00 MiB, which is 100.00 MiB for each worker, and a worker needs 128.00 MiB. "
-            "Give at least 256.00 MiB of memory, or at most 1 worker.",
+            "memory is 200 MiB, which is 100 MiB for each worker, and a worker needs 128 MiB. "
+            "Give at least 256 MiB of memory, or at most 1 worker.",
         ),
         (
             {"memory": 1},
-            "memory is 1 B, which is 1 B for each worker, and a worker needs 128.00 MiB. "
-            "Give at least 128.00 MiB of memory.",
+            "memory is 1 B, which is 1 B for each worker, and a worker needs 128 MiB. Give at least 128 MiB of memory.",
         ),
         (
             {"n_workers": 1000},
-            "n_workers is 1000, which is 18.43 MiB for each worker, and a worker needs 128.00 MiB. "
+            "n_workers is 1000, which is 18.4 MiB for each worker, and a worker needs 128 MiB. "
             "Give at most 16 workers.",
         ),
     ],

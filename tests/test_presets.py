@@ -191,9 +191,9 @@ def test_in_what_a_run_differs_from_the_text_is_said() -> None:
     spec = ClusterSpec(n_workers=1, threads_per_worker=2, memory_limit=2**30)
     run = Run(id="a", workload="array_sum", cluster="c", status="done", seconds=142.3, spec=spec, text=text)
     assert run.beside_text == (
-        "GPU Dask Arrays, first steps (2019): 9540 s on one CPU core (2019), 690 s on forty CPU cores (2019), "
-        "97 s on one V100 (2019), 19 s on eight V100 (2019); here: 142 s on 2 CPU threads. Here differ: "
-        "0.01 of its numbers, 50000 × 50000; 100 blocks, not 2500; dtype float32, not float64; "
+        "GPU Dask Arrays, first steps (2019): 2 h 39 min on one CPU core (2019), 11 min 30 s on forty CPU cores "
+        "(2019), 1 min 37 s on one V100 (2019), 19 s on eight V100 (2019); here: 2 min 22 s on 2 CPU threads. Here "
+        "differ: 0.01 of its numbers, 50000 × 50000; 100 blocks, not 2500; dtype float32, not float64; "
         "generator tiles, not RandomState."
     )
     assert Run(id="a", workload="array_sum", cluster="c").beside_text is None

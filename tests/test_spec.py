@@ -41,8 +41,8 @@ def test_memory_and_threads_are_those_of_all_workers() -> None:
 
 
 def test_a_spec_describes_itself_in_one_line() -> None:
-    assert spec().describe() == "2 workers × 3 threads, 2.00 GiB (1.00 GiB each), tls"
-    assert spec(n_workers=1, threads_per_worker=1, protocol="tcp").describe() == ("1 worker × 1 thread, 1.00 GiB, tcp")
+    assert spec().describe() == "2 workers × 3 threads, 2 GiB (1 GiB each), tls"
+    assert spec(n_workers=1, threads_per_worker=1, protocol="tcp").describe() == ("1 worker × 1 thread, 1 GiB, tcp")
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_a_program_that_fails_hangs_or_is_missing_gives_a_sentence(tmp_path: Pat
     assert failing.transports == ()
     assert str(failing.reason).endswith("failed: libucp.so.0: not found.")
     hanging = ucx_transports(program=ucx_info(tmp_path, "exec sleep 30"), timeout=0.2)
-    assert "no answer within 0.2 s" in str(hanging.reason)
+    assert "no answer within 200 ms" in str(hanging.reason)
     missing = ucx_transports(program=tmp_path / "nothing")
     assert "can't be run (No such file or directory)" in str(missing.reason)
 

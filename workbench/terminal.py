@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dask.utils import format_bytes
 from rich.columns import Columns
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from workbench import formats
 
 if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
@@ -43,7 +44,6 @@ _STAGES = {
     "workers": "waiting for workers",
     "ready": "ready",
 }
-_UNITS = ((10, "KiB"), (20, "MiB"), (30, "GiB"), (40, "TiB"))
 _BAR_WIDTH = 50  # characters
 _LEAST_SHARE = 0.005
 _SHARE_STYLES = {
@@ -120,7 +120,7 @@ def show_clusters(records: Sequence[ClusterRecord]) -> None:
     table = _table("NAME", "STATUS", "PROFILE", ">WORKERS", ">THREADS", ">MEMORY", "PROTOCOL", ">AGE")
     for record in records:
         spec = record.spec
-        age = duration(time.time() - record.created)
+        age = _age(record.created)
         if record.status == "unknown":
             table.add_row(Text(record.name, "bold"), Text("unknown", "dim"), *["–"] * 5, age)
             continue
@@ -144,7 +144,9 @@ def show_clusters(records: Sequence[ClusterRecord]) -> None:
         elif record.warning:
             console.print(f"{record.name}: {record.warning}", style="red")
         elif record.expires_at is not None and record.expires_at - time.time() < _IDLE_WARNING:
-            console.print(f"{record.name} ends in {duration(record.expires_at - time.time())} unless it is used.")
+            console.print(
+                f"{record.name} ends in {formats.duration(round(record.expires_at - time.time()))} unless it is used."
+            )
 
 
 def show_workloads(templates: Sequence[Template]) -> None:
@@ -205,10 +207,10 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: boo
             + Text(f" {run.title}" if run.title != run.workload else "", "not bold"),
             Text(run.status, _STATUS_STYLES.get(run.status, "")) + _check_mark(run),
             run.cluster if run.imported is None else f"{run.cluster} on {run.imported.machine} (imported)",
-            "" if run.seconds is None else f"{run.seconds:.3g} s",
+            "" if run.seconds is None else formats.duration(run.seconds),
             _speed(run),
             *(["" if run.cost is None else cost_text(run.cost)] if priced else []),
-            duration(time.time() - run.created),
+            _age(run.created),
         )
     console.print(table)
     last = offset + len(runs)
@@ -236,7 +238,7 @@ def show_run(run: Run) -> None:
         if run.on_gpu.warning:
             about["Warning"] = Text(run.on_gpu.warning, "yellow")
     if run.seconds is not None:
-        about["Time"] = ", ".join(filter(None, (f"{run.seconds:.3g} s", _speed(run))))
+        about["Time"] = ", ".join(filter(None, (formats.duration(run.seconds), _speed(run))))
         about |= _forecast(run)
     if run.beside_text is not None:
         about["Text"] = run.beside_text
@@ -282,7 +284,6 @@ def _diagnosis(found: Diagnosis) -> dict[str, Any]:
 
 def show_forecast(forecast: Forecast, hardware: str) -> None:
     """Print whether it fits and how long it takes on the hardware that was asked for, and on other machines."""
-    from workbench.runs.forecasting.forecast import span
     from workbench.runs.forecasting.machines import cost_text
 
     console = _console()
@@ -293,9 +294,9 @@ def show_forecast(forecast: Forecast, hardware: str) -> None:
     about[""] = forecast.sentence
     if forecast.memory_per_worker is not None:
         on_gpu = (
-            "" if forecast.device_memory is None else f"{format_bytes(forecast.device_memory)} on the fullest GPU, "
+            "" if forecast.device_memory is None else f"{formats.size(forecast.device_memory)} on the fullest GPU, "
         )
-        about["Memory"] = f"{on_gpu}{format_bytes(forecast.memory_per_worker)} in the fullest worker"
+        about["Memory"] = f"{on_gpu}{formats.size(forecast.memory_per_worker)} in the fullest worker"
     for index, note in enumerate(forecast.notes):
         about["Notes" if index == 0 else " " * index] = note
     console.print(_pairs(about))
@@ -305,7 +306,7 @@ def show_forecast(forecast: Forecast, hardware: str) -> None:
         table = _table("what it would take", "time", "cost", "known from", "source")
         for row in rows:
             cost = "" if row["cost"] is None else cost_text(row["cost"], 2)
-            table.add_row(row["machine"], span(**row["seconds"]), cost, row["basis"], row["source"])
+            table.add_row(row["machine"], formats.span(**row["seconds"]), cost, row["basis"], row["source"])
         console.print()
         console.print(table)
 
@@ -322,9 +323,9 @@ def show_calibration(calibration: Calibration) -> None:
     for kind, rate in calibration.rates.items():
         about[kind] = f"{rate:.3g} {UNITS.get(kind, '')} a second"
     if calibration.moved is not None:
-        about["between workers"] = f"{format_bytes(int(calibration.moved))} a second"
-    about["a task"] = f"{calibration.task_seconds * 1000:.2g} ms"
-    about["a small run"] = f"{calibration.start_seconds * 1000:.3g} ms"
+        about["between workers"] = formats.rate(calibration.moved)
+    about["a task"] = formats.duration(calibration.task_seconds)
+    about["a small run"] = formats.duration(calibration.start_seconds)
     about["rounds"] = f"{calibration.rounds}, {100 * calibration.spread:.0f} % apart"
     console.print(_pairs(about))
 
@@ -409,12 +410,8 @@ def allowed(about: dict[str, Any]) -> str:
     return " ".join(words)
 
 
-def duration(seconds: float) -> str:
-    """Short text for a time span: '45 s', '12 min', '3 h', '2 d'."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(0, seconds):.0f} s"
+def _age(created: float) -> str:
+    return formats.duration(round(time.time() - created))
 
 
 def _console() -> Console:
@@ -450,12 +447,12 @@ def _cpu(inventory: Inventory) -> str:
 
 def _memory(inventory: Inventory, budget: Budget) -> str:
     memory = inventory.memory
-    words = [format_bytes(memory.total)]
+    words = [formats.size(memory.total)]
     if memory.cgroup_limit is not None and memory.cgroup_limit < memory.total:
-        words.append(f"{format_bytes(memory.cgroup_limit)} allowed here")
+        words.append(f"{formats.size(memory.cgroup_limit)} allowed here")
     if memory.available is not None:
-        words.append(f"{format_bytes(memory.available)} available")
-    words.append(f"{format_bytes(budget.left)} left to promise to clusters")
+        words.append(f"{formats.size(memory.available)} available")
+    words.append(f"{formats.size(budget.left)} left to promise to clusters")
     return ", ".join(words)
 
 
@@ -509,7 +506,7 @@ def _notes(gpu: Gpu, inventory: Inventory) -> Iterator[str]:
     if not gpu.visible:
         yield "hidden by CUDA_VISIBLE_DEVICES"
     if gpu.slices:
-        yield f"{len(gpu.slices)} MIG slice{'s' if len(gpu.slices) > 1 else ''}"
+        yield formats.count(len(gpu.slices), "MIG slice")
     if gpu.processes:
         yield "used by " + ", ".join(f"{each.pid} ({_bytes(each.memory)})" for each in gpu.processes)
     if gpu.name is None:
@@ -530,7 +527,7 @@ def _card(card: NetworkCard) -> str:
 
 
 def _bytes(size: int | None) -> str:
-    return "–" if size is None else format_bytes(size)
+    return "–" if size is None else formats.size(size)
 
 
 def _check_mark(run: Run) -> Text:
@@ -540,12 +537,7 @@ def _check_mark(run: Run) -> Text:
 
 
 def _speed(run: Run) -> str:
-    if run.bytes_per_second is None:
-        return ""
-    size, unit = max(
-        ((2**exponent, unit) for exponent, unit in _UNITS if run.bytes_per_second >= 2**exponent), default=(1, "B")
-    )
-    return f"{run.bytes_per_second / size:.3g} {unit}/s"
+    return "" if run.bytes_per_second is None else formats.rate(run.bytes_per_second)
 
 
 def _answers(result: dict[str, Any]) -> dict[str, Any]:
@@ -557,7 +549,9 @@ def _answers(result: dict[str, Any]) -> dict[str, Any]:
     about: dict[str, Any] = {} if table is None else {"Singular values": _values(table)}
     if "dropped" in shown:
         shown["dropped"] = singular.left_out(result)
-    return about | {name.replace("_", " ").capitalize(): _answer(value) for name, value in shown.items()}
+    return about | {
+        name.replace("_", " ").capitalize(): _answer(value) for name, value in singular.with_times(shown).items()
+    }
 
 
 def _values(values: Values) -> Table:
@@ -573,13 +567,12 @@ def _values(values: Values) -> Table:
 def _forecast(run: Run) -> dict[str, str]:
     """What was forecast, and what the time cost."""
     from workbench.runs.forecasting.duration import forecast_seconds
-    from workbench.runs.forecasting.forecast import span
 
     told = forecast_seconds(run)
     about = {}
     if told is not None and run.forecast is not None and run.seconds:
         missed = 100 * abs(told / run.seconds - 1)
-        about["Forecast"] = f"{span(**run.forecast['seconds'])}, {run.forecast['basis']}; off by {missed:.0f} %"
+        about["Forecast"] = f"{formats.span(**run.forecast['seconds'])}, {run.forecast['basis']}; off by {missed:.0f} %"
     if run.cost is not None:
         from workbench.runs.forecasting.machines import cost_text
 

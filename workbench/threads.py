@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from workbench.errors import FailedError
+from workbench.formats import duration
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,7 +57,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     except TimeoutError as err:
         if not answer.cancelled():
             raise
-        raise FailedError(f"No answer within {PATIENCE:g} s: a disk or a device of this machine hangs.") from err
+        raise FailedError(f"No answer within {duration(PATIENCE)}: a disk or a device of this machine hangs.") from err
 
 
 def _tell(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], tell: Callable[..., None], what: object) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.test_stream import open_page, until
 from workbench.figures.gpus import Choice, gpu_list
-from workbench.figures.markup import duration, number, tag, whole_duration
+from workbench.figures.markup import number, tag
 from workbench.hardware import Gpu, GpuSlice, Inventory, inventory
 from workbench.hardware.gauges import GpuSample, silent
 from workbench.hardware.sampling import NO_DRIVER
@@ -46,12 +46,12 @@ async def test_a_page_is_pushed_a_fragment_and_again_when_it_is_no_longer_the_sa
         session.touch()
         second = await page.next("patches")
     assert (first["watch"], text_of(first["html"])) == ("w1", "Nothing has been run yet.")
-    assert "Sum of an array 1.50 s 42.5" in text_of(second["html"])
+    assert "Sum of an array 1.5 s 42.5" in text_of(second["html"])
 
 
 async def test_a_watched_run_has_the_name_that_it_was_given(api: Any, session: Any) -> None:
     session.add_run("r1", workload="watched", status="done", seconds=1.5, parameters={"name": "sum of a transpose"})
-    assert "sum of a transpose 1.50 s" in text_of((await api("GET", "fragments/runs")).content["html"])
+    assert "sum of a transpose 1.5 s" in text_of((await api("GET", "fragments/runs")).content["html"])
 
 
 async def test_what_comes_from_elsewhere_does_not_become_markup(api: Any, session: Any) -> None:
@@ -80,7 +80,7 @@ async def test_a_run_says_what_was_forecast_what_it_took_and_what_it_cost_in_ene
     details = (await api("GET", "fragments/run:r2:r1")).content["html"]
     assert "Half of the blocks were on the CPU." in told
     told = text_of(details)
-    assert "Forecast fits · 3.1 to 4.5 s · took 3.90 s · cost 1.95 Energy 1.5 kJ by 2 GPUs in 4 s" in told
+    assert "Forecast fits · 3.1 to 4.5 s · took 3.9 s · cost 1.95 Energy 1.5 kJ by 2 GPUs in 4 s" in told
     assert "On the GPU? Half of it. Bandwidth Over tls. Certificate Within &lt;0.1 %." in told
     assert details.count("report?beside=r1") == 1
     assert (await api("GET", "runs/r2")).content["cost"] == pytest.approx(1.95)
@@ -127,7 +127,7 @@ def test_each_gpu_says_what_it_does_who_holds_it_and_whether_it_is_proposed() ->
     html = gpu_list(machine(gpu(0), gpu(1)), gauges, place="here", choice=Choice(one=False, proposed={"GPU-0"}))
     assert text_of(
         html
-    ) == "0 · SIMULATED 231 W · 61 °C 83 % 12.00 GiB free 1 · SIMULATED process 2147483647 holds 1.00 GiB " + (
+    ) == "0 · SIMULATED 231 W · 61 °C 83 % 12 GiB free 1 · SIMULATED process 2147483647 holds 1 GiB " + (
         "No use: not supported."
     )
     assert re.findall(r'value="(GPU-\d)"( checked)?', html) == [("GPU-0", " checked"), ("GPU-1", "")]
@@ -155,14 +155,6 @@ def test_what_is_absent_from_all_slices_is_said_once_below_them() -> None:
     html = gpu_list(machine(cut, gpu(1)), told, place="here")
     assert text_of(html).count("No use and power: whole only.") == 2
     assert "No reading: it is lost." in html
-
-
-@pytest.mark.parametrize(
-    ("given", "said"), [(0.123, "0.12 s"), (12.34, "12.3 s"), (245, "4 min 5 s"), (7380, "2 h 3 min")]
-)
-def test_times_are_told_as_a_person_reads_them(given: float, said: str) -> None:
-    assert duration(given) == said
-    assert whole_duration(59.7) == "1 min 0 s"
 
 
 @pytest.mark.parametrize(("given", "said"), [(42, "42"), (3.0, "3"), (1234567.0, "1.2346e+06"), (1e-5, "1.0000e-05")])

@@ -37,22 +37,21 @@ def listed(planned: list[str], *samples: GpuSample, silence: str = "Nothing yet.
 def test_workers_are_heard_first_then_this_machine_and_who_is_in_neither_has_a_reason() -> None:
     html = listed(["GPU-0", "GPU-1", "GPU-2"], sample(0, power=140.2, temperature=48.0, memory_ours=GIB))
     assert text_of(html) == (
-        "0 · SIMULATED 140 W · 48 °C 40 % 12.00 GiB free Our workers hold 1.00 GiB. 1 · SIMULATED 7 % "
-        "GPU-2 Nothing yet."
+        "0 · SIMULATED 140 W · 48 °C 40 % 12 GiB free Our workers hold 1 GiB. 1 · SIMULATED 7 % GPU-2 Nothing yet."
     )
     assert "GPU-0, on node-a as its worker tells" in html
 
 
 def test_this_machine_is_not_asked_where_the_workers_tell_of_all() -> None:
     html = cluster_gpu_list(["GPU-0"], {"GPU-0": sample()}, lambda: pytest.fail("asked"), place="here", silence="no")
-    assert text_of(html) == "0 · SIMULATED 40 % 12.00 GiB free"
+    assert text_of(html) == "0 · SIMULATED 40 % 12 GiB free"
 
 
 def test_what_a_worker_cannot_tell_has_its_reason_once() -> None:
     refused = dict.fromkeys(("utilisation", "power"), "not supported by this GPU")
     told = sample(utilisation=None, throttle=("idle", "power cap"), absent=refused)
     assert text_of(listed(["GPU-0"], told)) == (
-        "0 · SIMULATED 12.00 GiB free No use and power: not supported by this GPU. Its clock is held back: power cap."
+        "0 · SIMULATED 12 GiB free No use and power: not supported by this GPU. Its clock is held back: power cap."
     )
 
 

@@ -142,7 +142,8 @@ def _show(comparison: Comparison) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from workbench.runs.comparing.table import cells, efficiency_text, remarks, seconds_text, summarise
+    from workbench.formats import duration
+    from workbench.runs.comparing.table import cells, efficiency_text, remarks, summarise
 
     console = Console(highlight=False, markup=False, emoji=False)
     summary = summarise(comparison)
@@ -162,7 +163,7 @@ def _show(comparison: Comparison) -> None:
         console.print(f"\n{'Weak' if curve.weak else 'Strong'} scaling over cores, {curve.what}:")
         for point in curve.points:
             console.print(
-                f"  on {point.cores:>3}  {seconds_text(point.seconds):>10}  {point.speedup:.2f} times, "
+                f"  on {point.cores:>3}  {duration(point.seconds):>10}  {point.speedup:.2f} times, "
                 f"efficiency {efficiency_text(point)}"
             )
     for each in summary.differences:
@@ -173,14 +174,14 @@ def _show(comparison: Comparison) -> None:
 
 def _bars(summary: Any, width: int = 40) -> Iterator[str]:
     """The bar chart, in characters."""
-    from workbench.runs.comparing.table import seconds_text
+    from workbench.formats import duration
 
     measured = [row for row in summary.rows if row.seconds is not None]
     longest = max((row.seconds.median for row in measured), default=1.0)
     name = max((len(row.on) for row in measured), default=0)
     for row in measured:
         bar = "█" * max(1, round(width * row.seconds.median / longest))
-        yield f"{row.on:<{name}}  {bar} {seconds_text(row.seconds.median)}"
+        yield f"{row.on:<{name}}  {bar} {duration(row.seconds.median)}"
     yield ""
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dask.utils import format_bytes
 from pydantic import BaseModel, ConfigDict
 
-from workbench import config
+from workbench import config, formats
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, WorkbenchError
@@ -32,10 +31,10 @@ class Budget(BaseModel):
     left: int
 
     def describe(self) -> str:
-        """One clause: '23.5 GiB of memory, less 2.4 GiB in reserve, less 5.0 GiB promised to running clusters'."""
+        """One clause: '23.5 GiB of memory, less 2.4 GiB in reserve, less 5 GiB promised to running clusters'."""
         return (
-            f"{format_bytes(self.limit)} of memory, less {format_bytes(self.reserve)} in reserve, "
-            f"less {format_bytes(self.promised)} promised to running clusters"
+            f"{formats.size(self.limit)} of memory, less {formats.size(self.reserve)} in reserve, "
+            f"less {formats.size(self.promised)} promised to running clusters"
         )
 
 
@@ -121,22 +120,23 @@ def _check_workers(spec: ClusterSpec, inventory: Inventory, others: tuple[Cluste
     held = [f"{record.name} ({workers(record)})" for record in others if workers(record)]
     remedies = [f"stop {_either(held)}"] if held else []
     if most > there:
-        remedies.append(f"ask for at most {_count(most - there, 'worker')}")
+        remedies.append(f"ask for at most {formats.count(most - there, 'worker')}")
     raise ConflictError(
-        f"{_count(spec.n_workers, 'worker')} and {there} running make {spec.n_workers + there}, and "
-        f"{_count(inventory.cpu.usable, 'usable core')} can serve at most {most}: {_joined([*remedies, 'force it'])}."
+        f"{formats.count(spec.n_workers, 'worker')} and {there} running make {spec.n_workers + there}, and "
+        f"{formats.count(inventory.cpu.usable, 'usable core')} can serve at most {most}: "
+        f"{_joined([*remedies, 'force it'])}."
     )
 
 
 def _check_memory(spec: ClusterSpec, budget: Budget, others: tuple[ClusterRecord, ...]) -> None:
     if spec.memory <= budget.left:
         return
-    held = [f"{record.name} ({format_bytes(promised(record))})" for record in others if promised(record)]
+    held = [f"{record.name} ({formats.size(promised(record))})" for record in others if promised(record)]
     remedies = [f"stop {_either(held)}"] if held else []
     if budget.left >= spec.n_workers * MINIMUM_PER_WORKER:
         remedies.append(f"ask for at most {_rounded_down(budget.left)} of memory")
     raise ConflictError(
-        f"This would promise {format_bytes(spec.memory)}, and {format_bytes(budget.left)} is left "
+        f"This would promise {formats.size(spec.memory)}, and {formats.size(budget.left)} is left "
         f"({budget.describe()}): {_joined([*remedies, 'force it'])}."
     )
 
@@ -144,10 +144,6 @@ def _check_memory(spec: ClusterSpec, budget: Budget, others: tuple[ClusterRecord
 def _rounded_down(size: int) -> str:
     """Size to type, never more than `size`: '3.2GiB' or '800MiB'."""
     return f"{size * 10 // 2**30 / 10:g}GiB" if size >= 2**30 else f"{size // 2**20}MiB"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _either(items: list[str]) -> str:

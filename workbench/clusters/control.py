@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from workbench import formats
 from workbench.clusters import records, security
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
@@ -92,7 +92,7 @@ async def wait(
 
     Raises FailedError with the last lines of the log when it doesn't get there, or not within `timeout` seconds.
     """
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    began = time.monotonic()
     last = None
     while True:
         record = _read_started(name)
@@ -103,8 +103,8 @@ async def wait(
             return record
         if record.status != "starting":
             raise FailedError(_with_log(record))
-        if time.monotonic() > deadline:
-            raise FailedError(f"Cluster {name} is still starting after {timeout:g} s ({record.stage}).")
+        if timeout is not None and time.monotonic() > began + timeout:
+            raise FailedError(f"Cluster {name} is still starting after {formats.duration(timeout)} ({record.stage}).")
         await asyncio.sleep(_POLL)
 
 
@@ -132,7 +132,7 @@ def _check_devices(record: ClusterRecord, parameter: str, value: int) -> None:
     devices = len(record.spec.devices)
     if devices and value > devices:
         raise BadInputError(
-            f"{parameter} is {value}, and {record.name} has {devices} GPU{'s' if devices > 1 else ''}, a worker for "
+            f"{parameter} is {value}, and {record.name} has {formats.count(devices, 'GPU')}, a worker for "
             f"each. Give at most {devices}, or start a cluster with more GPUs."
         )
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dask.utils import format_bytes
-
+from workbench import formats
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError
 from workbench.hardware import Inventory
@@ -178,7 +177,7 @@ def _check_kinds(devices: Sequence[Device]) -> None:
 def _check_size(name: str, size: int | None, device: Device) -> None:
     if size is not None and device.total is not None and size > device.total:
         raise BadInputError(
-            f"{name} is {format_bytes(size)}, and GPU {device.label} ({device.name}) has {format_bytes(device.total)}. "
+            f"{name} is {formats.size(size)}, and GPU {device.label} ({device.name}) has {formats.size(device.total)}. "
             "Give less."
         )
 
@@ -189,13 +188,13 @@ def _check_free(device: Device, needed: int, there: tuple[Device, ...]) -> None:
     better = [other for other in there if other.free is not None and other.free >= needed]
     instead = f", or choose {_idlest(better, 1)[0]}" if better else ""
     raise ConflictError(
-        f"GPU {device} has too little free memory: a worker needs {format_bytes(needed)}. "
+        f"GPU {device} has too little free memory: a worker needs {formats.size(needed)}. "
         f"End what holds it (nvidia-smi names that){instead}."
     )
 
 
 def _why(picked: Sequence[Device], chosen: Sequence[Device], there: Sequence[Device], *, was_chosen: bool) -> str:
-    gpus = f"{len(picked)} GPU{'s' if len(picked) > 1 else ''}"
+    gpus = formats.count(len(picked), "GPU")
     if len(picked) < len(chosen):
         how = f"the idlest of {len(there) if not was_chosen else len(chosen)}"
     elif was_chosen:
@@ -222,4 +221,4 @@ def _listed(devices: Sequence[Device]) -> str:
 
 
 def _of(free: int, total: int) -> str:
-    return f"{format_bytes(free)} of {format_bytes(total)}"
+    return f"{formats.size(free)} of {formats.size(total)}"

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 import workbench
 from workbench.errors import BadInputError, MissingError
+from workbench.formats import duration
 from workbench.hardware.sources import installed_version
 
 PACKAGES = ("dask", "distributed", "dask-workbench", "numpy", "cloudpickle", "msgpack", "cryptography")
@@ -216,7 +217,9 @@ def _output(command: list[str], timeout: float) -> str:
             errors="replace",
         )
     except subprocess.TimeoutExpired as err:
-        raise BadInputError(f"{command[0]} didn't answer within {timeout:g} s. Give another interpreter.") from err
+        raise BadInputError(
+            f"{command[0]} didn't answer within {duration(timeout)}. Give another interpreter."
+        ) from err
     except OSError as err:
         raise BadInputError(f"{command[0]} can't be run ({err.strerror}). Give another interpreter.") from err
     return done.stdout

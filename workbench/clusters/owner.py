@@ -23,7 +23,7 @@ from distributed.deploy.spec import SpecCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.scheduler import Scheduler
 
-from workbench import __version__, config
+from workbench import __version__, config, formats
 from workbench.clusters import cuda, dashboard, lost, metrics, processes, records, security
 from workbench.clusters.control import DONE
 from workbench.clusters.forking import forking
@@ -183,14 +183,15 @@ class _Owner:
         used = max((_resident(nanny.pid) for nanny in cluster.workers.values() if nanny.pid), default=0)
         if used > share * limit:
             raise FailedError(
-                f"A worker takes {_mib(used)} before it does anything, but may use only {_mib(limit)}. "
+                f"A worker takes {formats.size(used)} before it does anything, but may use only {formats.size(limit)}. "
                 "Give the cluster more memory, or fewer workers."
             )
 
     def _too_late(self, limit: float) -> str:
         there, expected = self.record.n_workers, self.record.n_workers_expected
         what = f"{there} of {expected} workers had arrived" if self.cluster else "the scheduler was not up"
-        return f"After {limit:g} s {what}. See the log; on a slow machine raise the setting workbench.start-timeout."
+        remedy = "See the log; on a slow machine raise the setting workbench.start-timeout."
+        return f"After {formats.duration(limit)} {what}. {remedy}"
 
     async def _watch(self) -> None:
         """Until the cluster is to end: follow what changes without anybody telling."""
@@ -218,7 +219,7 @@ class _Owner:
         expires_at = None if idle_since is None else max(idle_since, self.ready_at) + timeout
         self.update(expires_at=expires_at)
         if expires_at is not None and time.time() > expires_at:
-            self.end(f"nothing to do for {timeout:g} s")
+            self.end(f"nothing to do for {formats.duration(timeout)}")
 
     def _worker_pids(self) -> tuple[int, ...]:
         nannies = self.cluster.workers.values() if self.cluster is not None else ()
@@ -386,10 +387,6 @@ def _resident(pid: int) -> int:
         return psutil.Process(pid).memory_info().rss
     except psutil.Error:
         return 0
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:.0f} MiB"
 
 
 def _innermost(error: BaseException) -> str:

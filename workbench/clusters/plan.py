@@ -8,9 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import NamedTuple, Unpack
 
-from dask.utils import format_bytes
-
-from workbench import config
+from workbench import config, formats
 from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after, most_workers
 from workbench.clusters.choices import AllChoices, Choices, ClusterChoices, GpuChoices, UcxChoices, checked, choosing
 from workbench.clusters.devices import Device, near_cards, pick
@@ -211,10 +209,10 @@ def _gpu_threads(threads: int) -> str:
 
 def _device_memory(chosen: GpuChoices) -> str:
     limit = chosen.device_memory_limit
-    what = "0.8 of the card" if limit is None else f"{format_bytes(limit)}, as chosen"
+    what = "0.8 of the card" if limit is None else f"{formats.size(limit)}, as chosen"
     pool = ""
     if chosen.rmm_pool_size is not None:
-        pool = f" RMM takes a pool of {format_bytes(chosen.rmm_pool_size)} on each GPU at the start, as chosen."
+        pool = f" RMM takes a pool of {formats.size(chosen.rmm_pool_size)} on each GPU at the start, as chosen."
     return f"Blocks move from a GPU to the host's memory beyond {what}.{pool}"
 
 
@@ -302,7 +300,7 @@ def _protocol(profile: str, encrypt: bool | None) -> Protocol:
 
 
 def _split(cpu: Cpu, n_workers: int | None, threads: int | None) -> _Split:
-    cores = _count(cpu.usable, "usable core")
+    cores = formats.count(cpu.usable, "usable core")
     if n_workers is not None and threads is not None:
         return _Split(n_workers, threads, f"{_shape(n_workers, threads)}, as chosen.")
     if n_workers is not None:
@@ -343,24 +341,26 @@ def _sensible(usable: int) -> range:
 
 def _cores(cpu: Cpu) -> str:
     if cpu.threads is None or cpu.usable == cpu.threads:
-        return f"{_count(cpu.usable, 'core')} may be used."
+        return f"{formats.count(cpu.usable, 'core')} may be used."
     reasons = []
     if cpu.affinity is not None and cpu.affinity < cpu.threads:
         reasons.append(f"its affinity names {cpu.affinity}")
     if cpu.quota is not None and cpu.quota < cpu.threads:
-        reasons.append(f"its control group grants {_count(cpu.quota, 'CPU')}")
-    return f"{_count(cpu.usable, 'core')} of {cpu.threads} may be used by this process: {' and '.join(reasons)}."
+        reasons.append(f"its control group grants {formats.count(round(cpu.quota, 2), 'CPU')}")
+    return f"{formats.count(cpu.usable, 'core')} of {cpu.threads} may be used by this process: {' and '.join(reasons)}."
 
 
 def _balance(usable: int, split: _Split) -> tuple[str, ...]:
     threads = split.n_workers * split.threads
     if threads > usable:
         return (
-            f"Warning: {_count(threads, 'thread')} for {_count(usable, 'usable core')}: they take turns, "
+            f"Warning: {formats.count(threads, 'thread')} for {formats.count(usable, 'usable core')}: they take turns, "
             "which makes nothing faster.",
         )
     if threads < usable:
-        return (f"{_count(usable - threads, 'usable core')} of {usable} left to the scheduler, Jupyter and others.",)
+        return (
+            f"{formats.count(usable - threads, 'usable core')} of {usable} left to the scheduler, Jupyter and others.",
+        )
     return ()
 
 
@@ -368,21 +368,21 @@ def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tupl
     """Bytes for each worker, and the sentence that says why."""
     if chosen is None and left.left < MINIMUM_PER_WORKER:
         raise ConflictError(
-            f"{format_bytes(left.left)} of memory is left for another cluster ({left.describe()}). Stop a cluster, or "
+            f"{formats.size(left.left)} of memory is left for another cluster ({left.describe()}). Stop a cluster, or "
             "give the memory yourself and force it."
         )
     total = _by_default(n_workers, left.left) if chosen is None else chosen
     each = total // n_workers
     if each < MINIMUM_PER_WORKER:
         raise BadInputError(_too_little(n_workers, chosen, total, most))
-    both = f"{format_bytes(total)} for all workers together, {format_bytes(each)} for each"
+    both = f"{formats.size(total)} for all workers together, {formats.size(each)} for each"
     if n_workers == 1:
-        both = f"{format_bytes(total)} for the one worker"
+        both = f"{formats.size(total)} for the one worker"
     if chosen is None:
         what = "all" if total == left.left else "two thirds of what"
         more = "" if total == left.left else ", so that it can grow or another cluster start"
         return each, f"{both}: {what} the budget leaves ({left.describe()}){more}."
-    verdict = f"the budget leaves {format_bytes(left.left)}"
+    verdict = f"the budget leaves {formats.size(left.left)}"
     if total > left.left:
         verdict = f"Warning: {verdict} ({left.describe()}), so this has to be forced"
     return each, f"{both}, as chosen. {verdict[0].upper()}{verdict[1:]}."
@@ -395,12 +395,12 @@ def _by_default(n_workers: int, left: int) -> int:
 
 
 def _too_little(n_workers: int, chosen: int | None, total: int, most: int) -> str:
-    least, each = format_bytes(MINIMUM_PER_WORKER), format_bytes(total // n_workers)
-    given = f"n_workers is {n_workers}" if chosen is None else f"memory is {format_bytes(chosen)}"
-    remedies = [] if chosen is None else [f"at least {format_bytes(n_workers * MINIMUM_PER_WORKER)} of memory"]
+    least, each = formats.size(MINIMUM_PER_WORKER), formats.size(total // n_workers)
+    given = f"n_workers is {n_workers}" if chosen is None else f"memory is {formats.size(chosen)}"
+    remedies = [] if chosen is None else [f"at least {formats.size(n_workers * MINIMUM_PER_WORKER)} of memory"]
     fewer = min(total // MINIMUM_PER_WORKER, most)
     if 0 < fewer < n_workers:
-        remedies.append(f"at most {_count(fewer, 'worker')}")
+        remedies.append(f"at most {formats.count(fewer, 'worker')}")
     return f"{given}, which is {each} for each worker, and a worker needs {least}. Give {', or '.join(remedies)}."
 
 
@@ -408,7 +408,7 @@ def _available(inventory: Inventory, memory: int) -> tuple[str, ...]:
     available = inventory.memory.available
     if available is None or available >= memory:
         return ()
-    return (f"Warning: only {format_bytes(available)} is free at this moment; running programs hold the rest.",)
+    return (f"Warning: only {formats.size(available)} is free at this moment; running programs hold the rest.",)
 
 
 def _idle_timeout(chosen: float | str | None) -> float | None:
@@ -424,8 +424,4 @@ def _absolute(python: str) -> str:
 
 
 def _shape(n_workers: int, threads: int) -> str:
-    return f"{_count(n_workers, 'process', 'processes')} of {_count(threads, 'thread')}"
-
-
-def _count(number: float, noun: str, plural: str | None = None) -> str:
-    return f"{number:g} {noun}" if number == 1 else f"{number:g} {plural or noun + 's'}"
+    return f"{formats.count(n_workers, 'process')} of {formats.count(threads, 'thread')}"

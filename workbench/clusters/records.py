@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Literal
 
 import psutil
-from dask.utils import format_bytes
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from workbench import config
+from workbench import config, formats
 from workbench.clusters import processes
 from workbench.clusters.names import is_name
 from workbench.clusters.spec import ClusterSpec
@@ -220,9 +219,9 @@ def memory_used(record: ClusterRecord) -> int | None:
 
 
 def memory_words(record: ClusterRecord) -> str:
-    """What its workers hold of what they may: '198 MiB of 1.00 GiB'."""
-    used, limit = memory_used(record), format_bytes(record.n_workers * record.spec.memory_limit)
-    return limit if used is None else f"{used >> 20} MiB of {limit}"
+    """What its workers hold of what they may: '198 MiB of 1 GiB'."""
+    used, limit = memory_used(record), formats.size(record.n_workers * record.spec.memory_limit)
+    return limit if used is None else f"{formats.size(used)} of {limit}"
 
 
 def end_processes(record: ClusterRecord) -> None:

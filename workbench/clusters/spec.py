@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from dask.utils import format_bytes
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from workbench import formats
 from workbench.errors import BadInputError
 
 ProfileName = Literal["cpu", "gpu", "gpus", "ucx"]
@@ -120,13 +120,13 @@ class ClusterSpec(BaseModel):
 
     def describe(self) -> str:
         """One line: '2 workers × 1 thread, 10.2 GiB (5.1 GiB each), tls'."""
-        workers = f"{self.n_workers} worker{'s' if self.n_workers > 1 else ''}"
-        threads = f"{self.threads_per_worker} thread{'s' if self.threads_per_worker > 1 else ''}"
+        workers = formats.count(self.n_workers, "worker")
+        threads = formats.count(self.threads_per_worker, "thread")
         if self.alone:
-            return f"one process without Dask, {threads}, {format_bytes(self.memory)}"
+            return f"one process without Dask, {threads}, {formats.size(self.memory)}"
         gpus = " on a GPU each" if len(self.devices) > 1 else " on a GPU" if self.devices else ""
-        each = f" ({format_bytes(self.memory_limit)} each)" if self.n_workers > 1 else ""
-        return f"{workers}{gpus} × {threads}, {format_bytes(self.memory)}{each}, {self.protocol}"
+        each = f" ({formats.size(self.memory_limit)} each)" if self.n_workers > 1 else ""
+        return f"{workers}{gpus} × {threads}, {formats.size(self.memory)}{each}, {self.protocol}"
 
     def ucx_variables(self) -> dict[str, str]:
         """Return the environment variables that tell UCX what was chosen for it."""
@@ -191,7 +191,7 @@ _BYTES = {"memory_limit": "bytes per worker", "device_memory_limit": "bytes per 
 def _line(name: str, value: Any) -> str:
     """One argument of the code, ready to run."""
     if name in _BYTES:
-        return f"{name}={value},  # {_BYTES[name]}: {format_bytes(value)}"
+        return f"{name}={value},  # {_BYTES[name]}: {formats.size(value)}"
     return f"{name}={json.dumps(value)},"
 
 

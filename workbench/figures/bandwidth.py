@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.figures.colors import THEMES, VIRIDIS, contrast
+from workbench.formats import count
 from workbench.runs.transfers import labels, speeds
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _columns(told: Mapping[str, Any], names: list[str]) -> dict[str, list[Any]]:
                 columns["quartiles"].append(speeds(cell["bandwidth"]))
                 columns["messages"].append(cell["count"])
     columns["middle"] = [speeds([value * 1e6]) for value in columns["median"]]
-    columns["count"] = [f"{count} message{'s' if count > 1 else ''}" for count in columns["messages"]]
+    columns["count"] = [count(each, "message") for each in columns["messages"]]
     return columns
 
 

@@ -11,9 +11,10 @@ from bokeh.layouts import column
 from bokeh.models import BoxAnnotation, CustomJSTickFormatter, Div, Range1d, Span
 
 from workbench.figures.colors import THEMES
-from workbench.figures.live import LiveFigure, format_seconds
+from workbench.figures.live import LiveFigure
 from workbench.figures.plots import FONT, LEFT
 from workbench.figures.replay import ReplayBar, replay_bar
+from workbench.formats import duration
 from workbench.monitor.events import Batch
 
 ORIGIN = 11_574 * 86_400.0
@@ -100,7 +101,7 @@ class BesideFigure:
         return dict(json_item(self.model))
 
     def _heading(self, record: Record, letter: str) -> Div:
-        took = "" if record.seconds is None else f" · {format_seconds(record.seconds)}"
+        took = "" if record.seconds is None else f" · {duration(record.seconds)}"
         return Div(
             text=f"<b>{letter}</b> {escape(record.title)}{escape(took)}",
             styles={

@@ -19,6 +19,7 @@ from workbench.figures.live import Patch
 from workbench.figures.markup import unbroken
 from workbench.figures.plots import FONT, dress
 from workbench.figures.topology import topology_figure, topology_of
+from workbench.formats import duration
 from workbench.runs.comparing.comparisons import Comparison
 from workbench.runs.comparing.table import (
     Summary,
@@ -28,7 +29,6 @@ from workbench.runs.comparing.table import (
     efficiency_text,
     judged_text,
     remarks,
-    seconds_text,
     summarise,
 )
 from workbench.runs.store import ON_SIMULATED
@@ -285,7 +285,7 @@ def _bar_text(each: Any) -> str:
     judged = judged_text(each)
     beside = f", {judged}{' as the first' if each.difference in ('faster', 'slower') else ''}" if judged else ""
     between = f", {bandwidth_text(each)}" if each.bandwidth else ""
-    return f"{each.on}: {seconds_text(each.seconds.median)}{beside}{between}"
+    return f"{each.on}: {duration(each.seconds.median)}{beside}{between}"
 
 
 def _samples(measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:
@@ -298,7 +298,7 @@ def _samples(measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:
             columns["fill"].append(theme.limit if run in strayed else theme.background)
             columns["color"].append(theme.limit if run in strayed else theme.text)
             outlier = ", an outlier" if run in strayed else ""
-            columns["text"].append(f"{run}: {seconds_text(seconds)}{outlier}")
+            columns["text"].append(f"{run}: {duration(seconds)}{outlier}")
     return columns
 
 
@@ -321,7 +321,7 @@ def _curves(summary: Summary, theme: Theme) -> dict[str, dict[str, list[Any]]]:
             points["y"].append(point.speedup)
             points["color"].append(color)
             points["text"].append(
-                f"{each.what}: {point.cores} cores, {seconds_text(point.seconds)}, {point.speedup:.2f} times, "
+                f"{each.what}: {point.cores} cores, {duration(point.seconds)}, {point.speedup:.2f} times, "
                 f"efficiency {efficiency_text(point)}"
             )
             points["label"].append(f"{100 * point.efficiency:.0f} %")

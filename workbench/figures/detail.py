@@ -50,11 +50,14 @@ async function workbenchDetail(document, theme) {
   const {begin, length, lane, category, label, nbytes, latest} = workbenchRecord.columns;
   const {page, palette} = colors[theme];
   const source = document.get_model_by_name('tasks'), time = document.get_model_by_name('time');
-  const seconds = us => us >= 6e7 ? `${Math.floor(us / 6e7)} min ${Math.round(us / 1e6 % 60)} s` :
-    us >= 1e6 ? `${+(us / 1e6).toPrecision(3)} s` : us >= 1e3 ? `${+(us / 1e3).toPrecision(3)} ms` : `${us} µs`;
-  const size = bytes => bytes >= 2 ** 30 ? `${+(bytes / 2 ** 30).toPrecision(3)} GiB` :
-    bytes >= 2 ** 20 ? `${+(bytes / 2 ** 20).toPrecision(3)} MiB` :
-    bytes >= 1024 ? `${+(bytes / 1024).toPrecision(3)} kiB` : `${bytes} B`;
+  // As `workbench.formats` has them.
+  const three = (value, unit) => `${+value.toPrecision(3)} ${unit}`;
+  const two = (n, large, small) => `${Math.floor(n / 60)} ${large}` + (n % 60 ? ` ${n % 60} ${small}` : '');
+  const seconds = us => us >= 3599.5e6 ? two(Math.round(us / 6e7), 'h', 'min') :
+    us >= 59.95e6 ? two(Math.round(us / 1e6), 'min', 's') :
+    us >= 999500 ? three(us / 1e6, 's') : us >= 1000 ? three(us / 1000, 'ms') : us ? three(us, 'µs') : '0 s';
+  const size = (bytes, units = ['B', 'kiB', 'MiB', 'GiB', 'TiB', 'PiB']) =>
+    bytes < 999.5 || units.length === 1 ? three(bytes, units[0]) : size(bytes / 1024, units.slice(1));
 
   function inView(from, to) {
     const rows = [];

@@ -22,6 +22,7 @@ from workbench.figures.gpus import HELD_BACK, slice_number
 from workbench.figures.markup import listed
 from workbench.figures.patch import Patch
 from workbench.figures.samples import Segments, extremes, line
+from workbench.formats import count, size
 from workbench.hardware.gauges import GpuSample
 from workbench.monitor.events import Batch, NoGpus
 
@@ -156,9 +157,9 @@ class GpuLines:
         used = sum(each.memory_used or 0 for each in latest)
         total = sum(each.memory_total or 0 for each in latest)
         power = [each.power for each in latest if each.power is not None]
-        parts = ["1 GPU" if len(latest) == 1 else f"{len(latest)} GPUs"]
+        parts = [count(len(latest), "GPU")]
         parts += [f"{sum(busy) / len(busy):.0f} % busy"] if busy else []
-        parts += [f"{used / 2**30:.3g} of {total / 2**30:.3g} GiB"] if total else []
+        parts += [f"{size(used)} of {size(total)}"] if total else []
         parts += [f"{sum(power):.0f} W"] if power else []
         return " · ".join(parts) if latest else ""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench import formats
 from workbench.errors import BadInputError
 from workbench.figures.colors import (
     ERRED,
@@ -48,7 +49,7 @@ _WIDTH = 1_000
 
 _GIB = 2.0**30
 
-__all__ = ["LiveFigure", "Patch", "format_bytes", "format_seconds"]
+__all__ = ["LiveFigure", "Patch", "count_words"]
 
 
 class LiveFigure:
@@ -315,8 +316,8 @@ class LiveFigure:
             "name": f"{name} and {count - 1} more" if several else name,
             "worker": self._short(task.worker),
             "key": "zoom in to see each" if several else _shortened(task.key),
-            "duration": f"{format_seconds(busy)} together" if several else format_seconds(task.stop - task.start),
-            "nbytes": "" if several else f"result {format_bytes(task.nbytes)}",
+            "duration": f"{formats.duration(busy)} together" if several else formats.duration(task.stop - task.start),
+            "nbytes": "" if several else f"result {formats.size(task.nbytes)}",
         }
 
     # -- progress
@@ -337,7 +338,7 @@ class LiveFigure:
                 ],
                 "color": [color_of(name, self.theme) for name, _ in rows],
                 "name": [_shortened(name, 40) for name, _ in rows],
-                "count": [_count_words(count) for _, count in rows],
+                "count": [count_words(count) for _, count in rows],
             },
         )
 
@@ -429,7 +430,7 @@ class LiveFigure:
             )
             for worker, segments in lines.items()
             for x0, y0, x1, y1 in segments
-            for text in [format_bytes(y1) if quantity == "memory" else f"{y1:.0f} %"]
+            for text in [formats.size(y1) if quantity == "memory" else f"{y1:.0f} %"]
         ]
         names = ("x0", "x1", "y0", "y1", "color", "worker", "text")
         return {name: [row[index] for row in rows] for index, name in enumerate(names)}
@@ -481,7 +482,7 @@ class LiveFigure:
             )
         processing = sum(count["processing"] for count in self._counts.values())
         if processing:
-            tasks = "1 task is" if processing == 1 else f"{processing} tasks are"
+            tasks = f"{formats.count(processing, 'task')} {'is' if processing == 1 else 'are'}"
             return f"{tasks} being computed. Each appears here when it is finished."
         return f"No tasks yet. Run a workload on {escape(self.name)}, and each task appears here when it is finished."
 
@@ -588,8 +589,9 @@ def _progress_bars(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[Sequen
     return [*kept, (tuple(name for name, _ in rest), added)]
 
 
-def _count_words(count: Mapping[str, int]) -> str:
-    words = f"{count['done']:,} / {count['total']:,}".replace(",", " ")
+def count_words(count: Mapping[str, int]) -> str:
+    """'303 / 312, 2 failed'."""
+    words = f"{formats.count(count['done'])} / {formats.count(count['total'])}"
     return f"{words}, {count['erred']} failed" if count["erred"] else words
 
 
@@ -600,21 +602,3 @@ def _natural(name: str) -> tuple[int, int, str]:
 
 def _shortened(text: str, most: int = 120) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2 - 1) :]}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Duration in the unit that suits it: '3.21 s', '12.0 ms', '45 µs'."""
-    if seconds >= 60:
-        return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
-    for size, unit in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e6:.0f} µs"
-
-
-def format_bytes(nbytes: float) -> str:
-    """Size in the unit that suits it: '1.5 GiB', '24 B'."""
-    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "kiB")):
-        if abs(nbytes) >= 1024**power:
-            return f"{nbytes / 1024**power:.3g} {unit}"
-    return f"{nbytes:.0f} B"

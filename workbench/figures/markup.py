@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
-
-from dask.utils import format_bytes
 
 from workbench.runs import singular
 
@@ -117,42 +114,8 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def duration(seconds: float) -> str:
-    """'0.42 s', '12.3 s', '4 min 5 s', '2 h 3 min'."""
-    if seconds < 100:
-        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
-    return whole_duration(seconds)
-
-
-def whole_duration(seconds: float) -> str:
-    """Return the same in whole seconds, for times that tick: '12 s', '4 min 5 s'."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def ago(epoch: float, now: float) -> str:
-    """'just now', '5 min ago', '3 h ago', or a date."""
-    seconds = max(0.0, now - epoch)
-    if seconds < 60:
-        return "just now"
-    if seconds < 3600:
-        return f"{int(seconds // 60)} min ago"
-    if seconds < 86400:
-        return f"{int(seconds // 3600)} h ago"
-    return time.strftime("%Y-%m-%d", time.localtime(epoch))
-
-
 def number(value: float) -> str:
     """Return a number short enough for a line of results."""
     if isinstance(value, int) or (value == int(value) and abs(value) < 1e6):
         return str(int(value)) if abs(value) < 1e6 else f"{float(value):.4e}"
     return f"{value:.4e}" if abs(value) >= 1e6 or abs(value) < 1e-3 else f"{value:.6g}"
-
-
-def size(nbytes: float) -> str:
-    """Bytes as Dask writes them: '1.50 GiB'."""
-    return format_bytes(int(nbytes))

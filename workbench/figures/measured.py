@@ -55,7 +55,7 @@ def plain(result: Mapping[str, Any] | None) -> dict[str, Any]:
     """Parts of a result that are shown as they are."""
     result = result or {}
     told = _OWN if singular.values(result) is None else (*_OWN, *singular.LISTS)
-    return {name: value for name, value in result.items() if name not in told}
+    return singular.with_times({name: value for name, value in result.items() if name not in told})
 
 
 def sections(run: Mapping[str, Any]) -> list[Section]:

@@ -14,6 +14,7 @@ from html import escape
 
 import numpy as np
 
+from workbench import formats
 from workbench.figures.colors import (
     DISK,
     ERRED,
@@ -24,7 +25,7 @@ from workbench.figures.colors import (
     neutral_line,
 )
 from workbench.figures.layout import LAUNCHED
-from workbench.figures.live import format_bytes, format_seconds
+from workbench.figures.live import count_words
 from workbench.figures.samples import Series, extremes, line
 from workbench.figures.timeline import Timeline
 from workbench.hardware.gauges import GpuSample
@@ -116,15 +117,15 @@ class Picture:
         """One line on what was computed, such as '125 tasks on 2 workers, 1.2 s of computing'."""
         workers = len({lane.worker for lane in self._timeline.lanes} | set(self._series))
         parts = [
-            f"{_count(self.n_tasks, 'task')} on {_count(workers, 'worker')}",
-            f"{format_seconds(sum(row.seconds for row in self.rows.values()))} of computing",
+            f"{formats.count(self.n_tasks, 'task')} on {formats.count(workers, 'worker')}",
+            f"{formats.duration(sum(row.seconds for row in self.rows.values()))} of computing",
         ]
         if self.transferring:
-            parts.append(f"{format_seconds(self.transferring)} of transfers")
+            parts.append(f"{formats.duration(self.transferring)} of transfers")
         if self._peak:
-            parts.append(f"at most {format_bytes(self._peak)} in the workers")
+            parts.append(f"at most {formats.size(self._peak)} in the workers")
         if self.n_others:
-            parts.append(f"beside {_count(self.n_others, 'task')} of other computations")
+            parts.append(f"beside {formats.count(self.n_others, 'task')} of other computations")
         return ", ".join(parts)
 
     def table(self) -> str:
@@ -136,7 +137,7 @@ class Picture:
         if rest:
             shown.append(
                 Row(
-                    f"{_count(len(rest), 'more name')}",
+                    f"{formats.count(len(rest), 'more name')}",
                     *(sum(getattr(row, name) for row in rest) for name in ("tasks", "seconds", "nbytes", "failed")),
                 )
             )
@@ -282,7 +283,7 @@ class Picture:
         if any(len(segments) for _, segments in lines):
             named = [(neutral_line(index), self._label(worker)) for worker, index in self._workers().items()]
             canvas.title("Worker memory", named if len(named) <= 6 else [])
-            canvas.lines(lines, format_bytes)
+            canvas.lines(lines, formats.size)
 
     def _draw_gpus(self, canvas: _Canvas) -> None:
         gpus = list(self._gpus.values())
@@ -293,7 +294,7 @@ class Picture:
         canvas.note(LAUNCHED)
         canvas.lines(list(_gpu_lines(gpus, "use")), lambda value: f"{value:.0f} %", top=100.0)
         canvas.title("GPU memory", named)
-        canvas.lines(list(_gpu_lines(gpus, "memory")), format_bytes)
+        canvas.lines(list(_gpu_lines(gpus, "memory")), formats.size)
 
 
 def _gpu_lines(
@@ -340,8 +341,7 @@ class _Canvas:
         self._text(text, _LEFT - 8, middle + 4, anchor="end")
 
     def bar(self, name: str, count: Mapping[str, int], color: str) -> None:
-        words = f"{count['done']:,} / {count['total']:,}".replace(",", " ")
-        words += f", {count['erred']} failed" if count["erred"] else ""
+        words = count_words(count)
         room = _PLOT - 130
         done, erred = (room * count[how] / count["total"] for how in ("done", "erred"))
         top, height = self.y + 3, _BAR - 6
@@ -360,7 +360,7 @@ class _Canvas:
             x = _LEFT + _PLOT * index * step / seconds
             self.path(f"M{x:.1f} {self.y:.1f}v4", stroke=_GREY)
             anchor = "end" if x > WIDTH - 40 else "middle"
-            self._text(format_seconds(index * step) if index else "0", x, self.y + 15, anchor=anchor)
+            self._text(formats.duration(index * step) if index else "0", x, self.y + 15, anchor=anchor)
         self.down(20)
 
     def lines(
@@ -424,9 +424,15 @@ def _step(least: float) -> float:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    number = f"{row.tasks:,}".replace(",", " ")
-    mean = format_seconds(row.seconds / row.tasks) if row.tasks else ""
-    return (row.name, number, format_seconds(row.seconds), mean, format_bytes(row.nbytes), str(row.failed))
+    mean = formats.duration(row.seconds / row.tasks) if row.tasks else ""
+    return (
+        row.name,
+        formats.count(row.tasks),
+        formats.duration(row.seconds),
+        mean,
+        formats.size(row.nbytes),
+        str(row.failed),
+    )
 
 
 def _table_row(cells: Iterable[str], kind: str) -> str:
@@ -442,7 +448,3 @@ def _table_row(cells: Iterable[str], kind: str) -> str:
 def _natural(name: str) -> tuple[int, int, str]:
     last = name.rpartition(" ")[2]
     return (0, int(last), "") if last.isdigit() else (1, 0, name)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s".replace(",", " ")

@@ -14,8 +14,9 @@ from workbench.clusters.spec import SIZES
 from workbench.errors import NotFoundError
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.diagnosis import diagnosis_html
-from workbench.figures.live import LiveFigure, format_bytes, format_seconds
+from workbench.figures.live import LiveFigure
 from workbench.figures.measured import Section, plain, sections, sections_html, sections_script
+from workbench.formats import count, duration, rate, size
 from workbench.monitor.events import Batch
 from workbench.runs.explaining.diagnosis import diagnosed
 from workbench.runs.store import SIMULATED
@@ -179,7 +180,7 @@ def _compared(facts: Sequence[Mapping[str, Any]]) -> str:
     said = ""
     if all(seconds):
         ratio = seconds[1] / seconds[0]
-        said = f"<p>B took {format_seconds(seconds[1])}, {ratio:.3g} times the {format_seconds(seconds[0])} of A.</p>"
+        said = f"<p>B took {duration(seconds[1])}, {ratio:.3g} times the {duration(seconds[0])} of A.</p>"
     rows = [
         (
             name.replace("_", " "),
@@ -261,13 +262,13 @@ def _error(run: Mapping[str, Any]) -> str:
 def _figures(run: Mapping[str, Any]) -> str:
     facts = []
     if run.get("seconds") is not None:
-        facts.append((format_seconds(run["seconds"]), "to build and compute"))
+        facts.append((duration(run["seconds"]), "to build and compute"))
     if run.get("bytes"):
-        facts.append((format_bytes(run["bytes"]), "processed"))
+        facts.append((size(run["bytes"]), "processed"))
     if run.get("bytes_per_second"):
-        facts.append((f"{format_bytes(run['bytes_per_second'])}/s", "on average"))
+        facts.append((rate(run["bytes_per_second"]), "on average"))
     if run.get("energy"):
-        facts.append((f"{run['energy']['joules']:,.0f} J".replace(",", " "), "by the GPUs"))
+        facts.append((f"{count(round(run['energy']['joules']))} J", "by the GPUs"))
     for name, value in plain(run.get("result")).items():
         facts.append((_result(value), name.replace("_", " ")))
     cells = "".join(
@@ -344,7 +345,7 @@ def _list(values: Mapping[str, Any] | None) -> str:
 def _shown(name: str, value: Any) -> str:
     if value is None:
         return "–"
-    return format_bytes(value) if name in SIZES and value else _text(value)
+    return size(value) if name in SIZES and value else _text(value)
 
 
 def _text(value: Any) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.figures.markup import joined, size
+from workbench.figures.markup import joined
+from workbench.formats import count, size
 from workbench.monitor.events import WorkerSample
 
 GAP = 10.0
@@ -77,7 +78,7 @@ class Workers:
         added = {name: sum(getattr(each, of) for each in self._latest.values()) for name, of in _ADDED.items()}
         n_workers, held, limit = len(self._latest), added["memory"], added["memory_limit"]
         parts = (
-            f"{n_workers} worker{'s' if n_workers != 1 else ''}",
+            count(n_workers, "worker"),
             f"{added['cpu']:.0f} % CPU",
             f"{size(held)} of {size(limit)}" if limit else size(held),
             f"{size(added['spilled'])} spilled" if added["spilled"] else None,

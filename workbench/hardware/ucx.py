@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from workbench.errors import install
+from workbench.formats import duration
 from workbench.hardware.values import UcxTransport, UcxTransports
 
 _INFINIBAND = ("rc", "ud", "dc")
@@ -36,7 +37,7 @@ def ucx_transports(
         version = _run(program, "-v", environ, timeout)
         devices = _run(program, "-d", environ, timeout)
     except subprocess.TimeoutExpired:
-        return _without(f"{program} gave no answer within {timeout:g} s.", program)
+        return _without(f"{program} gave no answer within {duration(timeout)}.", program)
     except subprocess.CalledProcessError as err:
         said = (err.stderr or "").strip().splitlines()
         return _without(f"{program} failed: {said[-1] if said else f'exit code {err.returncode}'}.", program)

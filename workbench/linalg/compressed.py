@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 import psutil
 
+from workbench.formats import size
 from workbench.linalg import asked, blocks, krylov, tall
 from workbench.linalg.blocks import ArrayError
 from workbench.linalg.certificate import Certificate
@@ -158,7 +159,7 @@ def _operator(a: Any, view: View, row_name: str, keep: bool | None, compute: boo
     if panel > PANEL_BYTES and a.shape[0] > 1:
         if a.numblocks[1] > 1:
             warnings.warn(
-                f"A row of blocks takes {panel / 2**20:.0f} MiB and is needed at once: blocks are cut smaller for it. "
+                f"A row of blocks takes {size(panel)} and is needed at once: blocks are cut smaller for it. "
                 "One block along the shorter axis reads faster.",
                 da.PerformanceWarning,
                 stacklevel=4,

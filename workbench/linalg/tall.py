@@ -42,6 +42,7 @@ import numpy as np
 import psutil
 from dask.highlevelgraph import HighLevelGraph
 
+from workbench.formats import size
 from workbench.linalg import asked, blocks
 from workbench.linalg.blocks import ArrayError, beside, namespace, tile_rows, tiles
 from workbench.linalg.keys import lasting
@@ -125,11 +126,11 @@ def _check_memory(a: Any) -> None:
     most, small = _largest(blocks.on_devices(a)), int(min(a.shape))
     told = (
         f"An exact SVD with {small} columns on the shorter side decomposes matrices of {small} × {small}: one task "
-        f"needs about {needed / 2**30:.1f} GiB for it, beside the blocks"
+        f"needs about {size(needed)} for it, beside the blocks"
     )
     remedy = "The leading values and vectors take far less: svd_compressed(a, k)."
     if most and needed > most:
-        raise ArrayError(f"{told}, and the largest worker has {most / 2**30:.1f} GiB. {remedy}")
+        raise ArrayError(f"{told}, and the largest worker has {size(most)}. {remedy}")
     warnings.warn(f"{told}. {remedy}", da.PerformanceWarning, stacklevel=3)
 
 

@@ -8,8 +8,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import panel as pn
-from dask.utils import format_bytes
 
+from workbench import formats
 from workbench.panels.look import STYLE, WIDGET, Notice, bar, busy, button, card, code, folded, html, row, sentence
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _size(record: ClusterRecord) -> str:
     n_workers = there or str(record.n_workers)
     workers = "worker" if n_workers == "1" else "workers"
     threads = "thread" if spec.threads_per_worker == 1 else "threads"
-    memory = f"{memory_words(record)} ({format_bytes(spec.memory_limit)} each)"
+    memory = f"{memory_words(record)} ({formats.size(spec.memory_limit)} each)"
     return f"{n_workers} {workers}{adaptive} × {spec.threads_per_worker} {threads}, {memory}, {spec.protocol}"
 
 

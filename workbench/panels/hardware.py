@@ -8,8 +8,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import panel as pn
-from dask.utils import format_bytes
 
+from workbench import formats
 from workbench.errors import WorkbenchError
 from workbench.panels.forms import Form
 from workbench.panels.look import (
@@ -247,7 +247,7 @@ def _summary(inventory: Inventory) -> str:
     parts = [
         cpu.model or "Processor unknown",
         f"{cpu.usable} of {cpu.threads} threads may be used" if cpu.threads else f"{cpu.usable} threads may be used",
-        f"{format_bytes(memory.limit)} of memory",
+        f"{formats.size(memory.limit)} of memory",
     ]
     parts += [gpu_names(inventory) or "no GPU"]
     unread = "".join(

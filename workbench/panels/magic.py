@@ -20,6 +20,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.figures.picture import Picture
+from workbench.formats import duration
 
 if TYPE_CHECKING:
     from workbench.monitor.events import Batch
@@ -125,7 +126,7 @@ class Below:
     def _content(self, status: str, *, finished: bool = False) -> dict[str, str]:
         self._picture.feed(self._waiting.popleft() for _ in range(len(self._waiting)))
         assert self._run is not None
-        took = f"{time.monotonic() - self._began:.3g} s"
+        took = duration(time.monotonic() - self._began)
         name = self._run.name or "This cell"
         about = f": {status}{' in' if finished else ','} {took}. {self._picture.summary()}."
         said, head = f"{name}{about}", f"<p><b>{escape(name)}</b>{escape(about)}</p>"

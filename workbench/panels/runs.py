@@ -8,8 +8,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import panel as pn
-from dask.utils import format_bytes
 
+from workbench import formats
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.markup import values_html
 from workbench.panels.look import STYLE, Notice, bar, busy, button, card, code, folded, html, row, sentence, sentences
@@ -129,7 +129,7 @@ def _described(run: Run) -> str:
 
 
 def _progress(run: Run) -> str:
-    so_far = "" if run.started is None else f", {time.time() - run.started:.0f} s"
+    so_far = "" if run.started is None else f", {formats.duration(round(time.time() - run.started))}"
     told = run.progress
     label = f"{told.words()}{so_far}" if told.total else f"{run.status} …"
     if told.more:
@@ -143,8 +143,8 @@ def _kinds(run: Run) -> list[tuple[str, Any]]:
 
 
 def _answer(run: Run) -> str:
-    took = [f"{run.seconds:.2f} s"] if run.seconds is not None else []
-    took += [f"{format_bytes(int(run.bytes_per_second))}/s"] if run.bytes_per_second else []
+    took = [formats.duration(run.seconds)] if run.seconds is not None else []
+    took += [formats.rate(run.bytes_per_second)] if run.bytes_per_second else []
     result = run.result or {}
     if "value" in result:
         took.append(f"value {result['value']:.10g}")

@@ -35,6 +35,7 @@ from pydantic import ValidationError
 
 from workbench import __version__, config
 from workbench.errors import BadInputError, ConflictError, NotFoundError, reason_of, whole
+from workbench.formats import size
 from workbench.runs import store
 from workbench.runs.store import Imported, Run
 
@@ -178,9 +179,7 @@ def _check_members(members: list[zipfile.ZipInfo], name: str) -> None:
 
 
 def _too_large(name: str) -> BadInputError:
-    return BadInputError(
-        f"{name} would be unpacked to more than {MOST_BYTES // 2**30} GiB. No run's record is so large."
-    )
+    return BadInputError(f"{name} would be unpacked to more than {size(MOST_BYTES)}. No run's record is so large.")
 
 
 def _copy(source: IO[bytes], target: IO[bytes], most: int, name: str) -> int:

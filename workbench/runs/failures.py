@@ -5,8 +5,9 @@ from __future__ import annotations
 from concurrent.futures import CancelledError
 from typing import Any
 
-from dask.utils import format_bytes, key_split
+from dask.utils import key_split
 
+from workbench import formats
 from workbench.errors import NotFoundError, WorkbenchError, whole
 from workbench.runs.store import Run
 
@@ -39,7 +40,7 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
 
 
 def _killed(error: Any, run: Run) -> str:
-    limit = f" ({format_bytes(run.spec.memory_limit)} each)" if run.spec else ""
+    limit = f" ({formats.size(run.spec.memory_limit)} each)" if run.spec else ""
     ended = error.allowed_failures + 1
     workers = f"{ended} workers one after another" if ended > 1 else "its worker"
     return (

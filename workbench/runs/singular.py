@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from workbench.formats import duration
+
 MOST = 20
 """Rows of a table; what falls behind it is seldom looked at one by one."""
 _DIGITS = (3, 10)
@@ -49,6 +51,14 @@ def values(result: Mapping[str, Any]) -> Values | None:
 def left_out(result: Mapping[str, Any]) -> str:
     """How many variants took no part in a PCA, and why, in words."""
     return ", ".join(f"{count} {reason}" for reason, count in result["dropped"].items()) or "none"
+
+
+def with_times(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with seconds as a person reads them: 'time_to_make' is '8.51 s' where 'seconds_to_make' is a number."""
+    return {
+        name.replace("seconds_", "time_"): duration(value) if name.startswith("seconds_") else value
+        for name, value in result.items()
+    }
 
 
 def _digits(value: float, bound: float | None, times: int = 1) -> str:

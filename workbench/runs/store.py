@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
 
-from workbench import config
+from workbench import config, formats
 from workbench.clusters import processes
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, WorkbenchError, reason_of
@@ -81,9 +81,9 @@ class Progress(Count):
     def words(self) -> str:
         """How far it is: '303 of 312 tasks', or where more tasks come, 'pass 4: 572 tasks done, more come'."""
         if not self.more:
-            return f"{self.done:,} of {self.total:,} tasks"
+            return f"{formats.count(self.done)} of {formats.count(self.total, 'task')}"
         begun = f"pass {self.passes}: " if self.passes else ""
-        return f"{begun}{self.done:,} tasks done, more come"
+        return f"{begun}{formats.count(self.done, 'task')} done, more come"
 
 
 class Check(BaseModel):
@@ -143,10 +143,10 @@ class Energy(BaseModel):
     def text(self) -> str:
         """Such as '12.3 kJ by 8 GPUs in 9.8 s, by their own counters'."""
         size = f"{self.joules / 1000:.3g} kJ" if self.joules >= 1000 else f"{self.joules:.3g} J"
-        gpus = "1 GPU" if self.n_gpus == 1 else f"{self.n_gpus} GPUs"
         how = {"counters": "own counters", "power": "power over time"}.get(self.source, "own counters or power")
         unknown = f"; {self.n_unknown} more tell nothing" if self.n_unknown else ""
-        return f"{size} by {gpus} in {self.seconds:.3g} s, by their {how}{unknown}"
+        gpus, took = formats.count(self.n_gpus, "GPU"), formats.duration(self.seconds)
+        return f"{size} by {gpus} in {took}, by their {how}{unknown}"
 
 
 class Suggestion(BaseModel):
@@ -181,9 +181,9 @@ class Peak(BaseModel):
         return self.bytes / self.limit if self.limit else 0.0
 
     def text(self) -> str:
-        """Such as "820 of 1074 MB (76 %) by worker 0, in 'sum'"."""
-        of = f" of {self.limit / 1e6:.0f} MB ({100 * self.share:.0f} %)" if self.limit else " MB"
-        return f"{self.bytes / 1e6:.0f}{of} by worker {self.worker}, in '{self.task}'"
+        """Such as "782 MiB of 1 GiB (76 %) by worker 0, in 'sum'"."""
+        of = f" of {formats.size(self.limit)} ({100 * self.share:.0f} %)" if self.limit else ""
+        return f"{formats.size(self.bytes)}{of} by worker {self.worker}, in '{self.task}'"
 
 
 class Diagnosis(BaseModel):
@@ -214,8 +214,8 @@ class Figure(BaseModel):
     seconds: tuple[float, float]
 
     def words(self) -> str:
-        """Such as '10 to 15 s on sixteen V100'."""
-        return f"{' to '.join(dict.fromkeys(f'{each:g}' for each in self.seconds))} s on {self.machine}"
+        """Such as '10 s to 15 s on sixteen V100'."""
+        return f"{' to '.join(dict.fromkeys(map(formats.duration, self.seconds)))} on {self.machine}"
 
 
 class Text(BaseModel):
@@ -327,7 +327,8 @@ class Run(BaseModel):
     @property
     def beside_text(self) -> str | None:
         """The text's figures beside its own time, with what differs; None where it repeats no text's experiment."""
-        here = f"; here: {_seconds(self.seconds)} on {self._processors}" if self.status == "done" else ""
+        took = "an unknown time" if self.seconds is None else formats.duration(self.seconds)
+        here = f"; here: {took} on {self._processors}" if self.status == "done" else ""
         return None if self.text is None else self.text.beside(here)
 
     @property
@@ -335,7 +336,7 @@ class Run(BaseModel):
         if self.spec is None:
             return "this machine"
         number, what = (len(self.spec.devices), "GPU") if self.spec.devices else (self.spec.threads, "CPU thread")
-        return f"{number} {what}{'s' if number > 1 else ''}"
+        return formats.count(number, what)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -347,10 +348,6 @@ class Run(BaseModel):
     def active(self) -> bool:
         """Whether it is still going on."""
         return self.status in ACTIVE
-
-
-def _seconds(seconds: float | None) -> str:
-    return "an unknown time" if seconds is None else f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
 
 
 def on_simulated(spec: ClusterSpec | None, inventory: Mapping[str, Any] | None) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench import remote
+from workbench.formats import count
 from workbench.travelling import Travelling
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def labels(workers: Sequence[str]) -> list[str]:
 
 def speeds(quantiles: Sequence[float]) -> str:
     """Bandwidths in MB/s: '70 | 85 | 102'."""
-    return " | ".join(f"{value / 1e6:,.0f}" if value >= 1e7 else f"{value / 1e6:.2g}" for value in quantiles)
+    return " | ".join(count(round(value / 1e6)) if value >= 1e7 else f"{value / 1e6:.2g}" for value in quantiles)
 
 
 def _row(messages: Sequence[tuple[str, int, float]], senders: Sequence[str]) -> list[dict[str, Any] | None]:
@@ -138,7 +139,7 @@ def _sentence(matrix: Sequence[Sequence[dict[str, Any] | None]], found: Mapping[
     if not counts:
         what = f"no message above 1 MB, and {small} smaller ones" if small else "no message at all"
         return f"Between the workers went {what}: take a larger array, or larger blocks, to measure bandwidth."
-    words = [f"{sum(counts)} message{'s' if sum(counts) > 1 else ''} above 1 MB between {len(found)} workers."]
+    words = [f"{count(sum(counts), 'message')} above 1 MB between {len(found)} workers."]
     if min(counts) < _FEW:
         words.append(f"Some pairs had fewer than {_FEW}: their quartiles say little; take a larger array.")
     if any(each.cut for each in found.values()):

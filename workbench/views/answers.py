@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from workbench.formats import size
+
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
@@ -57,8 +59,6 @@ def cluster_answer(record: ClusterRecord, base_url: str) -> dict[str, Any]:
 
 def hints(spec: ClusterSpec) -> dict[str, str]:
     """Return what the fields of the form come to that were left empty."""
-    from workbench.figures.markup import size
-
     return {
         "n_workers": str(spec.n_workers),
         "threads_per_worker": str(spec.threads_per_worker),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.figures import markup
 from workbench.figures.gpus import cluster_gpu_list
-from workbench.figures.markup import folded, icon_button, meter, paragraph, size, tag, whole_duration
+from workbench.figures.markup import folded, icon_button, meter, paragraph, tag
+from workbench.formats import count, duration, size
 from workbench.threads import in_thread
 from workbench.views.answers import API
 from workbench.views.forms import given
@@ -100,7 +101,7 @@ def _stop(sight: Sight, cluster: dict[str, Any]) -> str:
         for each in sight.state.get("runs", ())
         if each["cluster"] == name and each["status"] in ("starting", "running")
     ]
-    question = f"Stop with {len(runs)} run{'s' if len(runs) != 1 else ''}?" if runs else None
+    question = f"Stop with {count(len(runs), 'run')}?" if runs else None
     label = f"Cancel the start of {name}" if starting else f"Stop {name}"
     hook = "cancel-start" if starting else "stop"
     icon = "close" if starting else "stop"
@@ -125,7 +126,7 @@ def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
     name, spec = cluster["name"], cluster["spec"]
     limit, used = cluster["n_workers"] * spec["memory_limit"], cluster["memory_used"]
     bounds = f" ({cluster['adaptive'][0]}–{cluster['adaptive'][1]})" if cluster["adaptive"] else ""
-    words = f"{_count(cluster['n_workers'], 'worker')}{bounds} × {_count(spec['threads_per_worker'], 'thread')}"
+    words = f"{count(cluster['n_workers'], 'worker')}{bounds} × {count(spec['threads_per_worker'], 'thread')}"
     left = (cluster["expires_at"] or 1e18) - time.time()
     drawers = {"scale": _scale(sight, cluster), "logs": live(f"logs:{name}"), "code": live(f"code:{name}")}
     return (
@@ -145,7 +146,7 @@ def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
         + _notebooks(sight, cluster)
         + (
             paragraph(
-                f"Idle: ends itself in {whole_duration(left)}.", "wb-Lease", role="status", data_workbench="lease"
+                f"Idle: ends itself in {duration(round(left))}.", "wb-Lease", role="status", data_workbench="lease"
             )
             if left < _NEAR
             else ""
@@ -156,10 +157,6 @@ def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
             for drawer, body in drawers.items()
         )
     )
-
-
-def _count(n: int, word: str) -> str:
-    return f"{n} {word}{'s' if n != 1 else ''}"
 
 
 def _memory(name: str, used: int | None, limit: int) -> str:

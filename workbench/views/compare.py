@@ -15,7 +15,8 @@ from workbench.clusters.lines import OPTIONS, Line, read_line
 from workbench.clusters.plan import consent, plan
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, WorkbenchError
-from workbench.figures.markup import faint, paragraph, size, tag
+from workbench.figures.markup import faint, paragraph, tag
+from workbench.formats import size
 from workbench.runs.comparing.compare import SWEPT_OPTIONS, read_request, read_values, usual_lines
 from workbench.views.forms import FIRST, as_text, given, select
 from workbench.views.parts import button, folds, live, notice
@@ -189,7 +190,7 @@ def _values(sweep: str | None, template: Template, typed: Mapping[str, Any], inv
         largest = int(parse_bytes(typed.get("size") or template.schema()["properties"]["size"]["default"]))
     # A share of the cluster's memory, such as 0.5, is no size yet.
     largest = largest if largest > 2**10 else 2**31
-    return ",".join(size(largest * part).replace(".00 ", "") for part in (0.25, 0.5, 1)) if sweep else ""
+    return ",".join(size(largest * part).replace(" ", "") for part in (0.25, 0.5, 1)) if sweep else ""
 
 
 # -- how it looks

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
-from workbench.figures.markup import ago, faint, folded, icon_button, joined, meter, paragraph, tag, unbroken
-from workbench.runs.comparing.table import as_markdown, judged_text, seconds_text
+from workbench.figures.markup import faint, folded, icon_button, joined, meter, paragraph, tag, unbroken
+from workbench.formats import ago, duration
+from workbench.runs.comparing.table import as_markdown, judged_text
 from workbench.views.answers import API
 from workbench.views.forms import as_text
 from workbench.views.parts import confirmed, link
@@ -96,7 +97,7 @@ def _bar(row: RowSummary, longest: float) -> str:
     name = tag("span", unbroken(row.on), title=row.describe)
     if row.seconds is None:
         return name + paragraph(row.reason or "")
-    took = seconds_text(row.seconds.median)
+    took = duration(row.seconds.median)
     # Beside the bar, numbers of unequal length would make bars of unequal scale.
     return (
         tag("div", name, tag("span", took), class_="wb-Compared-row")

@@ -20,6 +20,7 @@ import traceback
 from typing import Any
 
 from workbench.errors import FailedError, WorkbenchError
+from workbench.formats import duration
 
 PATIENCE = 20.0
 """Seconds for one question."""
@@ -60,7 +61,7 @@ class Looking:
         except TimeoutError as err:
             given = next((f" of {place!r:.200}" for place in _places((args, kwargs))), "")
             raise FailedError(
-                f"No answer within {PATIENCE:g} s. What was asked{given} is on a disk or a server that does not "
+                f"No answer within {duration(PATIENCE)}. What was asked{given} is on a disk or a server that does not "
                 "answer: try again later, or copy it to this machine."
             ) from err
 

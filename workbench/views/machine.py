@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from workbench.errors import WorkbenchError
 from workbench.figures import markup
 from workbench.figures.gpus import Choice, gpu_list, gpu_names
-from workbench.figures.markup import facts, faint, folded, joined, paragraph, size, tag
+from workbench.figures.markup import facts, faint, folded, joined, paragraph, tag
+from workbench.formats import count, size
 from workbench.hardware.sampling import NO_DRIVER
 from workbench.views.answers import hints
 from workbench.views.forms import Form, Problem, given
@@ -27,7 +28,7 @@ def hardware(sight: Sight, _: str) -> str:
     why = inventory.missing.get("gpus")
     none = "no GPU" if why in (None, NO_DRIVER) else "GPUs unknown"
     cores, memory = inventory.cpu.usable, inventory.memory
-    words = (f"{cores} core{'s' if cores != 1 else ''}", size(memory.limit), gpu_names(inventory) or none)
+    words = (count(cores, "core"), size(memory.limit), gpu_names(inventory) or none)
     budget = sight.state.get("budget")
     free = f"{size(budget['left'])} free for clusters" if budget else ""
     return (

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from workbench.figures import markup
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.markup import (
-    ago,
-    duration,
     facts,
     faint,
     icon_button,
@@ -20,13 +18,12 @@ from workbench.figures.markup import (
     meter,
     number,
     paragraph,
-    size,
     tag,
     values_html,
-    whole_duration,
 )
-from workbench.runs.forecasting.forecast import span
+from workbench.formats import ago, count, duration, rate, span
 from workbench.runs.forecasting.machines import cost_text
+from workbench.runs.singular import with_times
 from workbench.runs.store import SIMULATED, Energy, Progress
 from workbench.views.answers import API, LATEST_RUNS, run_answer, run_in_list
 from workbench.views.forms import as_text, select
@@ -67,7 +64,7 @@ def runs(sight: Sight, _: str) -> str:
     there = {each["name"] for each in sight.state.get("clusters", ())}
     rows = (_run(run, titles, there, before) for run, before in _with_the_one_before(found))
     more = link(
-        f"Show more ({total - len(found):,} older)".replace(",", " "),
+        f"Show more ({count(total - len(found))} older)",
         data_choose=json.dumps({"runs.shown": shown + _MORE}),
         data_workbench="older-runs",
     )
@@ -106,7 +103,7 @@ def _search(sight: Sight, titles: Mapping[str, str], total: int) -> str:
         aria_label="State",
         data_workbench="runs-status",
     )
-    said = f"{total:,} found".replace(",", " ") if any(sight.choices.get(f"runs.{x}") for x in _FILTERS) else ""
+    said = f"{count(total)} found" if any(sight.choices.get(f"runs.{x}") for x in _FILTERS) else ""
     return tag("div", text, workload, status, class_="wb-Row wb-Search") + paragraph(said, role="status")
 
 
@@ -154,7 +151,7 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
     title = f"{SIMULATED if run['simulated'] else ''}{named}"
     given = "\n".join(f"{name}={json.dumps(value)}" for name, value in run["parameters"].items())
     took = duration(run["seconds"]) if run["status"] == "done" and run["seconds"] is not None else run["status"]
-    rate = f"{size(run['bytes_per_second'])}/s" if run["bytes_per_second"] else None
+    speed = rate(run["bytes_per_second"]) if run["bytes_per_second"] else None
     tick = tag(
         "input",
         type="checkbox",
@@ -180,7 +177,7 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
             tick,
             tag("span", class_="wb-Dot", title=run["status"]),
             head,
-            tag("span", escape(took), class_="wb-Muted", title=rate, data_workbench="run-status"),
+            tag("span", escape(took), class_="wb-Muted", title=speed, data_workbench="run-status"),
             class_="wb-Run-line",
         ),
         _progress(run) if active else "",
@@ -223,7 +220,7 @@ def _where_and_when(run: dict[str, Any]) -> str:
 
 def _progress(run: dict[str, Any]) -> str:
     progress = Progress.model_validate(run["progress"] or {})
-    elapsed = f" · {whole_duration(time.time() - run['started'])}" if run["started"] else ""
+    elapsed = f" · {duration(round(time.time() - run['started']))}" if run["started"] else ""
     text = f"{progress.words()}{elapsed}" if progress.total else "building the graph …"
     return paragraph(text) if progress.more else meter("Tasks done", progress.done, progress.total, text)
 
@@ -409,7 +406,8 @@ def _answer(result: Mapping[str, Any]) -> str:
         return str(result["sentence"])
     if _is_number(result.get("value")):
         return number(result["value"])
-    return joined(f"{key} {number(each) if _is_number(each) else json.dumps(each)}" for key, each in result.items())
+    said = ((key, number(each) if _is_number(each) else each) for key, each in with_times(result).items())
+    return joined(f"{key} {each if isinstance(each, str) else json.dumps(each)}" for key, each in said)
 
 
 def _is_number(value: object) -> bool:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError
 from workbench.figures import markup
-from workbench.figures.markup import folded, joined, paragraph, size, tag
-from workbench.runs.forecasting.forecast import span
+from workbench.figures.markup import folded, joined, paragraph, tag
+from workbench.formats import size, span
 from workbench.views.forms import Form, Problem, as_text, given, select
 from workbench.views.parts import button, folds, link, notice, radio
 

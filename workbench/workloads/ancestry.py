@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from dask.utils import format_bytes
 
+from workbench import formats
 from workbench.errors import BadInputError
 from workbench.storage import places
 from workbench.workloads.estimates import expected_passes, times_gone_through
@@ -102,7 +102,7 @@ def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surro
     packed = shape[0] * -(-shape[1] // 4)
     keep = around.keeps(packed)
     if not keep:
-        notes = (*notes, f"{format_bytes(packed)} are more than {around.too_much}: read again at each pass.")
+        notes = (*notes, f"{formats.size(packed)} are more than {around.too_much}: read again at each pass.")
     if around.on_gpu:
         notes = (*notes, "Packed genotypes are decoded and multiplied by the GPUs of the workers.")
         if values.get("path") is None:
@@ -229,8 +229,8 @@ def pca_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         moved=2 * passes * width * n_samples * 8,
         on_device=on_device,
         on_host=read if on_device else 0,
-        sentence=f"Goes through {format_bytes(packed)} of packed genotypes {times_gone_through(passes)}, {hold}: "
-        f"{format_bytes(held)} in the hands of one worker at a time.",
+        sentence=f"Goes through {formats.size(packed)} of packed genotypes {times_gone_through(passes)}, {hold}: "
+        f"{formats.size(held)} in the hands of one worker at a time.",
     )
 
 
@@ -256,8 +256,8 @@ def packing_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs
         n_blocks=n_blocks,
         work={"read": 4.0 * packed, "write": 4.0 * packed},
         on_device=False,
-        sentence=f"Writes about {format_bytes(packed)} of packed genotypes block by block: "
-        f"{format_bytes(held)} in a worker at a time is enough.",
+        sentence=f"Writes about {formats.size(packed)} of packed genotypes block by block: "
+        f"{formats.size(held)} in a worker at a time is enough.",
     )
 
 

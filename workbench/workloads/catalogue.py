@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from dask.utils import format_bytes
 
+from workbench import formats
 from workbench.workloads import (
     alone,
     ancestry,
@@ -135,7 +135,7 @@ def _kept(resolved: Mapping[str, Any], n_bytes: int, around: Surroundings) -> tu
         return not resolved["compute"], ()
     if around.keeps(n_bytes):
         return True, ()
-    more = f"{format_bytes(n_bytes)} are more than {around.too_much}: made or read again at each pass."
+    more = f"{formats.size(n_bytes)} are more than {around.too_much}: made or read again at each pass."
     return False, (more,)
 
 
@@ -218,7 +218,7 @@ def _with_input(
     needs = estimate(resolved, threads_per_worker)
     if not resolved["persist"] or not resolved.get("compute", True):
         return needs
-    more = format_bytes(needs.input_bytes)
+    more = formats.size(needs.input_bytes)
     return needs.model_copy(
         update={
             "held_total": needs.held_total + needs.input_bytes,

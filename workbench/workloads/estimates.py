@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dask.utils import format_bytes
 
+from workbench import formats
 from workbench.hardware.rates import qr_operations
 from workbench.workloads.generators import TILE
 from workbench.workloads.sizes import number_of_blocks
@@ -103,8 +103,8 @@ def streaming_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs
         n_tasks=_several(2.4, x.n_blocks),
         n_blocks=x.n_blocks,
         work={"normal": x.elements, "write": x.n_bytes + x.rounded, "read": x.n_bytes // 2},
-        sentence=f"Makes {format_bytes(x.n_bytes)} in one pass and forgets each block: "
-        f"{format_bytes(held)} in a worker at a time is enough.",
+        sentence=f"Makes {formats.size(x.n_bytes)} in one pass and forgets each block: "
+        f"{formats.size(held)} in a worker at a time is enough.",
     )
 
 
@@ -123,9 +123,9 @@ def _tiled_sum(x: _Matrix, generator: str, threads_per_worker: int) -> Needs:
         n_tasks=_several(1.2, x.n_blocks),
         n_blocks=x.n_blocks,
         work={} if fused else {generator: x.elements},
-        sentence=f"Makes {format_bytes(x.n_bytes)} in one pass, and "
+        sentence=f"Makes {formats.size(x.n_bytes)} in one pass, and "
         f"{'stores none of it' if fused else 'never holds more of it than a tile'}: "
-        f"{format_bytes(held)} in a worker at a time is enough.",
+        f"{formats.size(held)} in a worker at a time is enough.",
     )
 
 
@@ -150,8 +150,8 @@ def transposed_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Need
         # Half of what is added is read across the rows, which takes as long as writing it.
         work={"uniform": x.elements, "write": 2 * x.n_bytes + x.rounded, "read": x.n_bytes},
         moved=x.n_bytes,
-        sentence=f"Makes {format_bytes(x.n_bytes)} in one pass; blocks wait for those across the diagonal, "
-        f"{format_bytes(held + 3 * x.block)} in a worker at a time, and nearly all of it travels.",
+        sentence=f"Makes {formats.size(x.n_bytes)} in one pass; blocks wait for those across the diagonal, "
+        f"{formats.size(held + 3 * x.block)} in a worker at a time, and nearly all of it travels.",
     )
 
 
@@ -224,8 +224,8 @@ def _exact(x: _Matrix, taken: int, work: Work, threads_per_worker: int, verb: st
         ),
         serial=_sum(_qr(x.n_blocks * small, small), {"svd": small**3}),
         moved=stack,
-        sentence=f"{verb} {format_bytes(x.n_bytes)} in one pass. The factors, as large as the array, stay in memory: "
-        f"about {format_bytes(stays + held)} on all workers together, {format_bytes(held)} of it in the hands of one "
+        sentence=f"{verb} {formats.size(x.n_bytes)} in one pass. The factors, as large as the array, stay in memory: "
+        f"about {formats.size(stays + held)} on all workers together, {formats.size(held)} of it in the hands of one "
         "worker at a time.",
     )
 
@@ -272,8 +272,8 @@ def _approximate(
             *([across] * (iterations + 1)),
         ),
         moved=passes * width * 8 * (x.rows + x.columns),
-        sentence=f"Goes through {format_bytes(x.n_bytes)} {passes} times, and once more for the check. {hold}: about "
-        f"{format_bytes(held + products + stays)} on all workers together, {format_bytes(held)} of it in the hands of "
+        sentence=f"Goes through {formats.size(x.n_bytes)} {passes} times, and once more for the check. {hold}: about "
+        f"{formats.size(held + products + stays)} on all workers together, {formats.size(held)} of it in the hands of "
         "one worker at a time.",
     )
 
@@ -302,8 +302,8 @@ def _orthonormalised(x: _Matrix, taken: int, work: Work, threads_per_worker: int
         work=_sum(work, _product(6 * x.elements * small, small, "f64"), {"write": 2 * x.n_bytes}),
         serial={"svd": small**3},
         moved=8 * x.n_blocks * small * small,
-        sentence=f"{verb} {format_bytes(x.n_bytes)} in one pass. The array waits in memory until U, as large, "
-        f"takes its place: about {format_bytes(stays + held)} on all workers together, {format_bytes(held)} of it "
+        sentence=f"{verb} {formats.size(x.n_bytes)} in one pass. The array waits in memory until U, as large, "
+        f"takes its place: about {formats.size(stays + held)} on all workers together, {formats.size(held)} of it "
         "in the hands of one worker at a time.",
     )
 
@@ -367,9 +367,9 @@ def _certified(
             _product(4 * passes * x.elements * width, width, kind, fused=single),
         ),
         moved=2 * width * 8 * short * passes,
-        sentence=f"Goes through {format_bytes(x.n_bytes)} {times_gone_through(passes)}, until the accuracy of "
+        sentence=f"Goes through {formats.size(x.n_bytes)} {times_gone_through(passes)}, until the accuracy of "
         f"{resolved['tol']:g} is reached, and once more for the check. {hold}: about "
-        f"{format_bytes(held + products + stays)} on all workers together, {format_bytes(held)} of it in the hands of "
+        f"{formats.size(held + products + stays)} on all workers together, {formats.size(held)} of it in the hands of "
         "one worker at a time.",
     )
 

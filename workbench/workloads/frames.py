@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import dask.array as da
 import numpy as np
-from dask.utils import format_bytes
 from pydantic import Field
 
+from workbench import formats
 from workbench.errors import install
 from workbench.workloads.checks import computed
 from workbench.workloads.fields import Persist, Resolved, Seed, Words
@@ -124,8 +124,8 @@ def join_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         n_tasks=round(2 * n_parts * (3 + min(n_parts, 32) * math.ceil(math.log(max(n_parts, 2), 32))) + 5 * n_parts),
         n_blocks=n_parts,
         moved=frames,
-        sentence=f"Makes {format_bytes(frames)} of rows, of which nearly all travel, and joins them: about "
-        f"{format_bytes(kept + held)} on all workers together.",
+        sentence=f"Makes {formats.size(frames)} of rows, of which nearly all travel, and joins them: about "
+        f"{formats.size(kept + held)} on all workers together.",
     )
 
 
@@ -142,10 +142,11 @@ def join_is_right(resolved: Mapping[str, Any], results: Mapping[str, Any], clien
     told = parts.map_blocks(expected, new_axis=1, chunks=((1,) * n_parts, (2,)), dtype="int64", meta=np.empty((0, 0)))
     rows, total = (int(each) for each in computed(client, told.sum(axis=0))[0])
     found = int(results["rows"]), int(results["total"])
-    words = "as" if found == (rows, total) else f"and not {rows:,} and {total:,}, as"
+    words = "as" if found == (rows, total) else f"and not {formats.count(rows)} and {formats.count(total)}, as"
+    said = f"{formats.count(found[0])} rows match and their products come to {formats.count(found[1])}"
     return Check(
         passed=found == (rows, total),
-        what=f"{found[0]:,} rows match and their products come to {found[1]:,}, {words} the keys on the left tell.",
+        what=f"{said}, {words} the keys on the left tell.",
     )
 
 

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-from dask.utils import format_bytes
 
+from workbench import formats
 from workbench.workloads.opening import Found
 from workbench.workloads.sizes import Wish, chunks_of
 from workbench.workloads.values import BadParameterError, Surroundings
@@ -55,7 +55,7 @@ def refuse_impossible(found: Found, k: int | None) -> None:
     if k is None and small > _LARGEST_SIDE:
         raise BadParameterError(
             f"k of svd_of_file is missing, and {found.path} ({rows} × {columns}) is too wide for a full SVD: one "
-            f"worker would decompose a factor of {small} × {small} ({format_bytes(small * small * 8)}). "
+            f"worker would decompose a factor of {small} × {small} ({formats.size(small * small * 8)}). "
             "Give k, such as 10.",
             "k",
         )

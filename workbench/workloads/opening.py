@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from workbench import formats
 from workbench.errors import MissingError, WorkbenchError
 from workbench.storage import conventions, places
 from workbench.storage.places import Options, Place
@@ -366,10 +367,11 @@ def _check(place: Place, array: str | None, shape: tuple[int, ...], dtype: np.dt
         raise _bad(f"{what} holds {kind} ({dtype}). Give an array of real numbers: whole numbers or floats.")
     if len(shape) != 2:
         count = len(shape)
-        dimensions = f"{count} dimension{'' if count == 1 else 's'}"
         size = f" ({_times(shape)})" if shape else ""
         hint = f" Save it as {shape[0]} × {math.prod(shape[1:])}, for example." if count > 2 else ""
-        raise _bad(f"{what} has {dimensions}{size}. Give an array with 2, rows and columns.{hint}")
+        raise _bad(
+            f"{what} has {formats.count(count, 'dimension')}{size}. Give an array with 2, rows and columns.{hint}"
+        )
     if 0 in shape:
         raise _bad(f"{what} is empty ({_times(shape)}). Give an array with at least one row and one column.")
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dask.utils import format_bytes, parse_bytes
+from dask.utils import parse_bytes
 
+from workbench import formats
 from workbench.workloads.fields import ALLOWED_CHUNKS, ALLOWED_SIZE, Layout
 from workbench.workloads.forms import bad
 from workbench.workloads.values import BadParameterError, Surroundings
@@ -64,7 +65,7 @@ def shape_of(wish: Wish, values: Mapping[str, Any], given: Mapping[str, Any], ar
         )
     if math.prod(shape) * wish.stored.itemsize > _MOST_BYTES:
         raise bad(
-            wish.workload, "shape", list(shape), f"rows and columns that make at most {format_bytes(_MOST_BYTES)}"
+            wish.workload, "shape", list(shape), f"rows and columns that make at most {formats.size(_MOST_BYTES)}"
         )
     if wish.layout == "square" and wish.workload == "transpose_sum" and shape[0] != shape[1]:
         raise bad(wish.workload, "shape", list(shape), "as many rows as columns, such as 10000, 10000")
@@ -88,7 +89,7 @@ def size_in_bytes(workload: str, size: int | float | str, around: Surroundings) 
     if n_bytes is None or n_bytes <= 0:
         raise bad(workload, "size", size, ALLOWED_SIZE)
     if n_bytes > _MOST_BYTES:
-        raise bad(workload, "size", size, f"at most {format_bytes(_MOST_BYTES)}")
+        raise bad(workload, "size", size, f"at most {formats.size(_MOST_BYTES)}")
     return n_bytes
 
 
@@ -206,19 +207,19 @@ def _good_tiles(wish: Wish, shape: tuple[int, int], threads: int | None) -> tupl
 
 def _why(wish: Wish, shape: tuple[int, int], block: tuple[int, int], threads: int | None) -> str:
     count = number_of_blocks(shape, block)
-    n_bytes = format_bytes(math.prod(block) * wish.dtype.itemsize)
+    n_bytes = formats.size(math.prod(block) * wish.dtype.itemsize)
     worked = " as float64" if wish.dtype != wish.stored else ""
     shown = block[::-1] if wish.turned else block
-    text = f"{count} block{'s' if count > 1 else ''} of {shown[0]} × {shown[1]} ({n_bytes}{worked})"
+    text = f"{formats.count(count, 'block')} of {shown[0]} × {shown[1]} ({n_bytes}{worked})"
     if threads:
-        text += f" for {threads} thread{'s' if threads > 1 else ''}"
+        text += f" for {formats.count(threads, 'thread')}"
     if wish.layout == "tall":
         text += f", each with all {'rows' if wish.turned else 'columns'}, as a full SVD needs"
     return f"{text}: {_reason(wish, math.prod(block) * wish.dtype.itemsize, count)}"
 
 
 def _reason(wish: Wish, n_bytes: int, count: int) -> str:
-    good = format_bytes(wish.block_bytes)
+    good = formats.size(wish.block_bytes)
     if count == 1:
         return "the array is small."
     if wish.reason is not None:

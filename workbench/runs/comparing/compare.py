@@ -12,10 +12,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dask.utils import format_bytes, parse_bytes
+from dask.utils import parse_bytes
 from pydantic import ValidationError
 
-from workbench import config
+from workbench import config, formats
 from workbench.clusters import processes, records
 from workbench.clusters.budget import MINIMUM_PER_WORKER, budget, most_workers, running, workers
 from workbench.clusters.lines import Line, read_line
@@ -303,7 +303,7 @@ def _specs(
     if why_not is None:
         why_not = _too_small(lines, shared, chosen, wishes)
     if why_not is None:
-        said = f"{format_bytes(left)} of memory shared out among the clusters, which run"
+        said = f"{formats.size(left)} of memory shared out among the clusters, which run"
         if len(new) < 2 or all("memory" in lines[index].choices for index in new):
             said = "Clusters run side by side" if len(new) > 1 else "The cluster runs"
         return shared, "side by side", (f"{said} all the while; only one run computes at a time.",)
@@ -357,7 +357,7 @@ def _shares(
     least = max((found[index].n_workers for index in open_ended), default=1) * MINIMUM_PER_WORKER
     if share < (least if open_ended else 0):
         return list(alone), (
-            f"{format_bytes(left)} of memory is left, which is too little for {len(new)} clusters at once."
+            f"{formats.size(left)} of memory is left, which is too little for {len(new)} clusters at once."
         )
     there_now = sum(workers(record) for record in running(there) if not record.spec.devices)
     wanted = sum(spec.n_workers for spec in found.values() if not spec.devices)
@@ -396,7 +396,7 @@ def _too_small(
         needs = chosen.needs(chosen.validate(wish.parameters, **size_of(spec)))
         if needs.held_per_worker > spec.memory_limit or needs.held_total > spec.memory:
             held = max(needs.held_per_worker * spec.n_workers, needs.held_total)
-            return f"{wish.line} needs {format_bytes(held)} for this, and its share is {format_bytes(spec.memory)}."
+            return f"{wish.line} needs {formats.size(held)} for this, and its share is {formats.size(spec.memory)}."
     return None
 
 
@@ -471,7 +471,7 @@ def _not_alone(chosen: Template, resolved: Mapping[str, Any], spec: ClusterSpec,
     if needed <= there:
         return None
     where = "the GPU has" if spec.devices else "is left for it"
-    return f"In one piece it needs {format_bytes(needed)}, and {format_bytes(there)} {where}."
+    return f"In one piece it needs {formats.size(needed)}, and {formats.size(there)} {where}."
 
 
 def _numbers_of(resolved: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from dask.utils import format_bytes
 from pydantic import BaseModel, ConfigDict
 
+from workbench import formats
 from workbench.clusters.spec import SIZES
 from workbench.runs import statistics
 from workbench.runs.comparing import transports
@@ -142,7 +142,7 @@ class Differing(BaseModel):
     @property
     def texts(self) -> tuple[str, ...]:
         """The values as they are shown: sizes of memory in a unit that suits them, what isn't there as a dash."""
-        return tuple(format_bytes(each) if self.name in _SIZES and each else _value_text(each) for each in self.values)
+        return tuple(formats.size(each) if self.name in _SIZES and each else _value_text(each) for each in self.values)
 
 
 _SIZES = (*SIZES, "memory")
@@ -207,7 +207,9 @@ def as_markdown(summary: Summary) -> str:
     for curve in summary.scaling:
         kind = "Weak" if curve.weak else "Strong"
         header = ["cores", "time", "gain" if curve.weak else "speed-up", "efficiency"]
-        body = [[str(p.cores), seconds_text(p.seconds), f"{p.speedup:.2f}", efficiency_text(p)] for p in curve.points]
+        body = [
+            [str(p.cores), formats.duration(p.seconds), f"{p.speedup:.2f}", efficiency_text(p)] for p in curve.points
+        ]
         lines += ["", f"{kind} scaling, {curve.what}:", "", *_markdown_table(header, body)]
     if summary.differences:
         header = ["differs", *(row.on for row in summary.rows)]
@@ -250,10 +252,10 @@ def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
     body = [
         [
             row.on,
-            "–" if row.seconds is None else seconds_text(row.seconds.median),
+            "–" if row.seconds is None else formats.duration(row.seconds.median),
             "" if row.seconds is None or len(row.seconds.all) == 1 else _range(row.seconds.min, row.seconds.max),
             ratio_text(row),
-            "" if row.bytes_per_second is None else f"{format_bytes(int(row.bytes_per_second))}/s",
+            "" if row.bytes_per_second is None else formats.rate(row.bytes_per_second),
             bandwidth_text(row),
             "" if row.cost is None else machines.cost_text(row.cost),
             "" if row.energy is None else f"{row.energy:.3g} J",
@@ -268,7 +270,7 @@ def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
 def remarks(summary: Summary) -> tuple[str, ...]:
     """Sentences below the table: agreement, outliers, cores that equal a GPU, notes."""
     strayed = (
-        f"Outlier: {each.run} on {row.on} (round {each.round + 1}) took {seconds_text(each.seconds)}, "
+        f"Outlier: {each.run} on {row.on} (round {each.round + 1}) took {formats.duration(each.seconds)}, "
         f"{each.factor:.2f} times the median. It is counted in the table."
         for row in summary.rows
         for each in row.outliers
@@ -314,7 +316,7 @@ def _order(measured: Sequence[RowSummary]) -> list[str]:
     judged = [(a, b, compared(_all(a), _all(b))) for a, b in pairs]
     every = itertools.combinations(measured, 2)
     if all(compared(_all(a), _all(b)).difference == "none" for a, b in every):
-        return [f"No difference: the spread of {_count(len(first.runs), 'repeat')} covers it."]
+        return [f"No difference: the spread of {formats.count(len(first.runs), 'repeat')} covers it."]
     behind = [row for row in measured if row is not best and compared(_all(row), _all(best)).difference == "slower"]
     alike = [f"{row.on} ({_median(row)})" for row in measured if row not in behind]
     same = [row.on for row in measured[1:] if row.difference == "none"]
@@ -400,20 +402,6 @@ def bandwidth_text(row: RowSummary) -> str:
 def check_text(row: RowSummary) -> str:
     """Return the check as the table shows it."""
     return "" if row.check is None else "passed" if row.check.passed else "failed"
-
-
-def seconds_text(seconds: float) -> str:
-    """Return a time in the unit that suits it: '11 min 30 s', '1.52 s', '12.0 ms'."""
-    if seconds >= 3600:
-        return f"{int(seconds // 3600)} h {seconds % 3600 / 60:.0f} min"
-    if seconds >= 60:
-        return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
-    return f"{_three(seconds)} s" if seconds >= 1 else f"{_three(1000 * seconds)} ms"
-
-
-def _three(number: float) -> str:
-    """Three digits, zeros at the end included: 2.20."""
-    return f"{number:.{max(0, 2 - math.floor(math.log10(number)))}f}" if number > 0 else "0"
 
 
 # -- rows
@@ -621,7 +609,7 @@ def _equal(row: Row, cores: Sequence[Row]) -> CoresEqual:
         return _unknown(row, "the times can't be told from chance.")
     if more_than >= fewer_than or not all(more_than < each < fewer_than for each in same):
         return _unknown(row, "more of them were not always faster here.")
-    who = f"{row.label} ({_count(len(row.spec.devices) if row.spec else 1, 'GPU')})"
+    who = f"{row.label} ({formats.count(len(row.spec.devices) if row.spec else 1, 'GPU')})"
     points = sorted((n, seconds) for n, seconds, _ in judged)
     if fewer_than == points[0][0]:
         found = next(found for n, _, found in judged if n == fewer_than)
@@ -653,14 +641,14 @@ def _equal(row: Row, cores: Sequence[Row]) -> CoresEqual:
 
 def _slower_sentence(who: str, cores: int, found: Ratio) -> str:
     fewer = "less than one core equals" if cores == 1 else f"fewer than {cores} cores equal"
-    return f"{who} took {found.ratio:.3g} times as long as {_count(cores, 'CPU core')}, so {fewer} it."
+    return f"{who} took {found.ratio:.3g} times as long as {formats.count(cores, 'CPU core')}, so {fewer} it."
 
 
 def _equal_sentence(
     who: str, cores: float | None, bounds: tuple[float, float], how: str, points: Sequence[tuple[int, float]]
 ) -> str:
     fewest, most = points[0][0], points[-1][0]
-    measured = _count(fewest, "core") if fewest == most else f"{fewest} to {most} cores"
+    measured = formats.count(fewest, "core") if fewest == most else f"{fewest} to {most} cores"
     if cores is None:
         return (
             f"No number of CPU cores equals {who}, by Amdahl's law through the times on {measured}: part of the work "
@@ -738,14 +726,8 @@ def _value_text(value: Any) -> str:
 
 
 def _range(low: float, high: float) -> str:
-    unit = seconds_text(high).rpartition(" ")[2]
-    left, _, right = seconds_text(low).rpartition(" ")
-    return f"{left if right == unit and ' ' not in left else seconds_text(low)} – {seconds_text(high)}"
+    return f"{formats.duration(low)} – {formats.duration(high)}"
 
 
 def _median(row: RowSummary) -> str:
-    return seconds_text(row.seconds.median) if row.seconds else "–"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return formats.duration(row.seconds.median) if row.seconds else "–"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from workbench import formats
 from workbench.monitor.events import KINDS
 from workbench.runs.store import Suggestion
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 WORTH_WHILE = 0.05
 """Share of the workers' time below which nothing is said."""
 
-_GOOD_BLOCK = 128_000_000  # bytes; Dask's own advice is about 100 MB
+_GOOD_BLOCK = 128 * 2**20  # bytes; Dask's own advice is about 100 MB
 _SMALL_BLOCK = 24_000_000  # bytes; templates choose about 32 MB where blocks are large enough
 _BLOCKS_PER_THREAD = 2
 _SHORT_TASK = 0.05  # seconds: Dask advises against tasks much shorter than 100 ms
@@ -118,7 +119,7 @@ class Facts:
     def blocks_of(self, size: float) -> str:
         """What to type for blocks that are worked on in so many bytes, and why that is another number."""
         asked = size / self._worked * self._stored
-        typed = f"chunks={asked / 1e6:.0f}MB" if asked >= 2e6 else f"chunks={max(1, round(asked / 1e3))}kB"
+        typed = f"chunks={formats.size(asked).replace(' ', '')}"
         if self._worked == self._stored:
             return typed
         dtype, worked = np.dtype(self.run.resolved["dtype"]).name, np.dtype(f"f{self._worked}").name
@@ -162,10 +163,10 @@ def tiny_blocks(facts: Facts) -> Suggestion | None:
         rule="tiny blocks",
         share=share,
         found=(
-            f"blocks of {megabytes(size)} make {whole(n_tasks)} tasks of {milliseconds(each)} each, "
+            f"blocks of {formats.size(size)} make {formats.count(n_tasks)} tasks of {formats.duration(each)} each, "
             f"and handing them out takes {percent(share)} of the workers' time"
         ),
-        change=f"blocks of {megabytes(larger)} would make about {whole(fewer)}: {facts.blocks_of(larger)}",
+        change=f"blocks of {formats.size(larger)} would make about {formats.count(fewer)}: {facts.blocks_of(larger)}",
     )
 
 
@@ -181,15 +182,15 @@ def huge_block(facts: Facts) -> Suggestion | None:
     if n_blocks is None or size is None or n_blocks >= facts.n_threads or facts.shares["idle"] < _NOTICEABLE:
         return None
     better = size * n_blocks / (_BLOCKS_PER_THREAD * facts.n_threads)
-    blocks = "1 block" if n_blocks == 1 else f"{n_blocks} blocks"
     return Suggestion(
         rule="one huge block",
         share=facts.shares["idle"],
         found=(
-            f"{blocks} of {megabytes(size)} for {facts.n_threads} threads left them idle for "
-            f"{percent(facts.shares['idle'])} of their time"
+            f"{formats.count(n_blocks, 'block')} of {formats.size(size)} for {facts.n_threads} threads left them idle "
+            f"for {percent(facts.shares['idle'])} of their time"
         ),
-        change=f"blocks of {megabytes(better)} would give each thread {_BLOCKS_PER_THREAD}: {facts.blocks_of(better)}",
+        change=f"blocks of {formats.size(better)} would give each thread {_BLOCKS_PER_THREAD}: "
+        f"{facts.blocks_of(better)}",
     )
 
 
@@ -204,12 +205,14 @@ def spilling(facts: Facts) -> Suggestion | None:
     if spec is not None:
         # Beyond 60 % of its limit a worker moves blocks out (distributed.worker.memory.target).
         wanted = spec.memory_limit + held / 0.6 / max(1, len(facts.threads))
-        more = f"workers of {gigabytes(wanted)} instead of {gigabytes(spec.memory_limit)} would keep them in memory"
+        more = (
+            f"workers of {formats.size(wanted)} instead of {formats.size(spec.memory_limit)} would keep them in memory"
+        )
     return Suggestion(
         rule="spilling",
         share=share,
         found=(
-            f"blocks that did not fit in memory went to the disk, {gigabytes(written)} in all, "
+            f"blocks that did not fit in memory went to the disk, {formats.size(written)} in all, "
             f"which took {percent(share)} of the workers' time"
         ),
         change=more
@@ -240,7 +243,7 @@ def transfers(facts: Facts) -> Suggestion | None:
         return None
     n_transfers = int((facts.events.tasks.kind == _TRANSFER).sum())
     protocol = next(iter(facts.threads)).partition("://")[0] or "tcp"
-    what = megabytes(moved) if moved else f"blocks in {whole(n_transfers)} transfers"
+    what = formats.size(moved) if moved else f"blocks in {formats.count(n_transfers)} transfers"
     return Suggestion(
         rule="transfers",
         share=share,
@@ -282,7 +285,7 @@ def slow_worker(facts: Facts) -> Suggestion | None:
         rule="one slow worker",
         share=share,
         found=f"the worker {_name_of(facts, address)} took {ratio:.1f} times as long as the others for the same tasks",
-        change=(f"look what else runs on its cores, or start the cluster with {left} worker{'s' if left > 1 else ''}"),
+        change=(f"look what else runs on its cores, or start the cluster with {formats.count(left, 'worker')}"),
     )
 
 
@@ -390,8 +393,9 @@ def idle_workers(facts: Facts) -> Suggestion | None:
         rule="idle workers",
         share=share,
         found=(
-            f"for {seconds:.2g} of {facts.seconds:.2g} s no more than half of the {facts.n_threads} threads had work, "
-            f"most of it in the step '{name}', so they were idle for {percent(share)} of their time"
+            f"for {formats.duration(seconds)} of {formats.duration(facts.seconds)} no more than half of the "
+            f"{facts.n_threads} threads had work, most of it in the step '{name}', so they were idle for "
+            f"{percent(share)} of their time"
         ),
         change=f"cut what '{name}' does into more tasks; as it is, {max(1, facts.n_threads // 2)} would do as well",
     )
@@ -442,8 +446,8 @@ def wide_numbers(facts: Facts) -> Suggestion | None:
         rule="float64 for float32",
         share=share,
         found=(
-            f"float32 was asked for, and {whole(int(wide.sum()))} blocks were made as float64, first by the step "
-            f"'{first}'{kept}: twice the bytes for {percent(2 * share)} of the workers' time"
+            f"float32 was asked for, and {formats.count(int(wide.sum()))} blocks were made as float64, first by the "
+            f"step '{first}'{kept}: twice the bytes for {percent(2 * share)} of the workers' time"
         ),
         change=f"look in '{first}' for what turns float32 into float64, such as a float64 array, and give it a dtype",
     )
@@ -462,7 +466,7 @@ def fell_back_to_numpy(facts: Facts) -> Suggestion | None:
         rule="NumPy on GPUs",
         share=share,
         found=(
-            f"{found.on_gpu} of {whole(found.blocks)} blocks were on a GPU, and the CPU computed for "
+            f"{found.on_gpu} of {formats.count(found.blocks)} blocks were on a GPU, and the CPU computed for "
             f"{percent(share)} of the workers' time: {_lower(warning)}"
         ),
         change=_lower(advice),
@@ -495,26 +499,6 @@ def suggestions(facts: Facts) -> tuple[Suggestion, ...]:
 def percent(share: float) -> str:
     """'23 %'."""
     return f"{100 * share:.0f} %"
-
-
-def whole(number: int) -> str:
-    """'40 000'."""
-    return f"{number:,}".replace(",", " ")
-
-
-def milliseconds(seconds: float) -> str:
-    """'2.1 ms'."""
-    return f"{1000 * seconds:.2g} ms"
-
-
-def megabytes(size: float) -> str:
-    """'8 MB', '0.032 MB'."""
-    return f"{size / 1e6:.0f} MB" if size >= 1e7 else f"{size / 1e6:.2g} MB"
-
-
-def gigabytes(size: float) -> str:
-    """'1.2 GB'."""
-    return f"{size / 1e9:.2g} GB" if size >= 1e8 else megabytes(size)
 
 
 def _lower(text: str) -> str:

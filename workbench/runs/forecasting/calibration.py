@@ -18,6 +18,7 @@ from workbench import config, remote
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, install, reason_of
+from workbench.formats import count
 from workbench.hardware import rates
 from workbench.paths import check_openable
 from workbench.runs.forecasting import devices
@@ -98,7 +99,7 @@ class Calibration(BaseModel):
     def describe(self) -> str:
         """One line on what was measured, when, and what speaks against it."""
         day = time.strftime("%Y-%m-%d", time.localtime(self.when))
-        each = f"{self.threads_per_worker} thread{'s' if self.threads_per_worker > 1 else ''}"
+        each = count(self.threads_per_worker, "thread")
         if self.device:
             each = f"{self.device}, {each}"
         text = f"{self.machine}, {self.n_workers} × {each}, {self.protocol}, calibrated {day}"

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from workbench.clusters.spec import ClusterSpec
+from workbench.formats import count
 from workbench.runs import store
 from workbench.runs.forecasting import calibration
 from workbench.runs.forecasting.calibration import Calibration
@@ -170,7 +171,7 @@ def _from_history(needs: Needs, spec: ClusterSpec, past: Sequence[_Past]) -> Dur
         needs.bytes_processed * math.exp(middle),
         spread,
         "history",
-        f"{len(alike)} run{'s' if len(alike) > 1 else ''} on such a cluster; not calibrated",
+        f"{count(len(alike), 'run')} on such a cluster; not calibrated",
         n_runs=len(alike),
         off_by=off_by([one.run for one in past]),
     )

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import dask.config
-from dask.utils import format_bytes
 from pydantic import BaseModel, ConfigDict
 
+from workbench import formats
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, install
@@ -234,28 +234,28 @@ def _judge_workers(in_hand: int, peak: int, spec: ClusterSpec) -> Verdict:
     if in_hand > _ENDS * limit:
         return Verdict(
             "won't fit",
-            f"Won't fit: needs {format_bytes(in_hand)} in one worker at once, and a worker has {format_bytes(limit)} "
+            f"Won't fit: needs {formats.size(in_hand)} in one worker at once, and a worker has {formats.size(limit)} "
             "of memory. Dask would end and restart it until it gives up.",
             peak,
         )
     if peak <= _SPILLS * limit:
         return Verdict(
-            "fits", f"Fits: {format_bytes(peak)} in a worker at most, which has {format_bytes(limit)}.", peak
+            "fits", f"Fits: {formats.size(peak)} in a worker at most, which has {formats.size(limit)}.", peak
         )
-    together = f"{format_bytes(spec.memory)} together" if n_workers > 1 else format_bytes(limit)
+    together = f"{formats.size(spec.memory)} together" if n_workers > 1 else formats.size(limit)
     spilled = int(peak - _SPILLS * limit) * n_workers
     if spilled > _free_disk():
         return Verdict(
             "won't fit",
-            f"Won't fit: needs {format_bytes(peak * n_workers)} at once, the workers have {together}, and the disk "
-            f"has no room for the other {format_bytes(spilled)}.",
+            f"Won't fit: needs {formats.size(peak * n_workers)} at once, the workers have {together}, and the disk "
+            f"has no room for the other {formats.size(spilled)}.",
             peak,
             spilled,
         )
     return Verdict(
         "will spill",
-        f"Will spill: needs {format_bytes(peak)} in a worker, and from {format_bytes(_SPILLS * limit)} on its blocks "
-        f"go to disk; the workers have {together}. About {format_bytes(spilled)} are written and read back, which "
+        f"Will spill: needs {formats.size(peak)} in a worker, and from {formats.size(_SPILLS * limit)} on its blocks "
+        f"go to disk; the workers have {together}. About {formats.size(spilled)} are written and read back, which "
         "takes long.",
         peak,
         spilled,
@@ -265,7 +265,7 @@ def _judge_workers(in_hand: int, peak: int, spec: ClusterSpec) -> Verdict:
 def _judge_devices(needs: Needs, spec: ClusterSpec, card: int) -> Verdict:
     """Whether it fits GPUs of `card` bytes, and what they hand to their workers fits those."""
     limit = _room(spec, card)
-    has = format_bytes(card)
+    has = formats.size(card)
     several = needs.received if spec.n_workers > 1 else 0
     in_hand, peak = needs.held_per_worker + several + _CONTEXT, needs.peak(spec.n_workers) + _CONTEXT
     over, read = max(0, peak - limit), needs.on_host + _process(spec)
@@ -273,22 +273,22 @@ def _judge_devices(needs: Needs, spec: ClusterSpec, card: int) -> Verdict:
     if in_hand > card:
         return beside._replace(
             name="won't fit",
-            sentence=f"Won't fit: needs {format_bytes(in_hand)} on one GPU at once, and a GPU has {has} of memory. "
+            sentence=f"Won't fit: needs {formats.size(in_hand)} on one GPU at once, and a GPU has {has} of memory. "
             "CuPy would find none left.",
         )
     if beside.name != "fits":
-        why = f" {format_bytes(over)} of it is what a GPU of {has} has no room for." if over else ""
+        why = f" {formats.size(over)} of it is what a GPU of {has} has no room for." if over else ""
         return beside._replace(sentence=f"{beside.sentence}{why}")
     if not over:
         return beside._replace(
-            sentence=f"Fits: {format_bytes(peak)} on a GPU at most, which has {has}, and "
-            f"{format_bytes(beside.memory_per_worker)} in its worker, which has {format_bytes(spec.memory_limit)}.",
+            sentence=f"Fits: {formats.size(peak)} on a GPU at most, which has {has}, and "
+            f"{formats.size(beside.memory_per_worker)} in its worker, which has {formats.size(spec.memory_limit)}.",
         )
     return beside._replace(
         name="will spill",
-        sentence=f"Will spill: needs {format_bytes(peak)} on a GPU of {has}, and from {format_bytes(limit)} on its "
-        f"blocks move to the memory of its worker, which has {format_bytes(spec.memory_limit)}. About "
-        f"{format_bytes(over * spec.n_workers)} go there and come back, which takes long.",
+        sentence=f"Will spill: needs {formats.size(peak)} on a GPU of {has}, and from {formats.size(limit)} on its "
+        f"blocks move to the memory of its worker, which has {formats.size(spec.memory_limit)}. About "
+        f"{formats.size(over * spec.n_workers)} go there and come back, which takes long.",
     )
 
 
@@ -361,23 +361,8 @@ def _time(lasting: Duration | None, spec: ClusterSpec | None, price: float | Non
     if lasting is None:
         return "How long: calibrate this hardware first, which takes some seconds."
     off = "" if lasting.off_by is None else f"; so far off by {100 * lasting.off_by:.0f} %"
-    runs = f", {lasting.n_runs} run{'s' if lasting.n_runs > 1 else ''}" if lasting.n_runs else ""
+    runs = f", {formats.count(lasting.n_runs, 'run')}" if lasting.n_runs else ""
     doubt = "; calibrate again when this machine is quiet" if "busy" in lasting.source else ""
     costing = machines.cost(lasting.middle, price)
     costs = "" if costing is None else f", at a cost of about {machines.cost_text(costing, 2)}"
-    return f"Takes {span(lasting.low, lasting.high)}{costs} ({lasting.basis}{runs}{off}{doubt})."
-
-
-def span(low: float, high: float) -> str:
-    """Return a range of time in words: '3.1 to 4.5 s', '50 s to 2 min'."""
-    (first, unit), (second, other) = _in_words(low), _in_words(high)
-    if (first, unit) == (second, other):
-        return f"about {first} {unit}"
-    return f"{first} to {second} {unit}" if unit == other else f"{first} {unit} to {second} {other}"
-
-
-def _in_words(seconds: float) -> tuple[str, str]:
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.2g}" if seconds < 10 * size else f"{seconds / size:.0f}", unit
-    return (f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"), "s"
+    return f"Takes {formats.span(lasting.low, lasting.high)}{costs} ({lasting.basis}{runs}{off}{doubt})."

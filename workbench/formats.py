@@ -1,0 +1,79 @@
+"""Sizes, times and counts as a person reads them. Every face and every sentence takes them from here."""
+
+from __future__ import annotations
+
+import time
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_ROUGH = ((_DAY, "d", 1.5), (_HOUR, "h", 1.5), (_MINUTE, "min", 1.5), (1, "s", 0.9995), (1e-3, "ms", 0))
+"""Units of time, and how many of each there must be at least."""
+
+
+def size(n_bytes: float) -> str:
+    """Bytes in three digits and Dask's units, which `parse_bytes` reads: '2 GiB', '14.1 GiB', '0.977 MiB', '0 B'."""
+    value, unit = float(round(n_bytes)), "B"
+    for larger in ("kiB", "MiB", "GiB", "TiB", "PiB"):
+        # From here on three digits would show 1000.
+        if abs(value) < 999.5:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.3g} {unit}" if abs(value) < 999.5 else f"{value:.0f} {unit}"
+
+
+def rate(bytes_per_second: float) -> str:
+    """'1.5 GiB/s'."""
+    return f"{size(bytes_per_second)}/s"
+
+
+def duration(seconds: float) -> str:
+    """'45 µs', '250 ms', '1.3 s', '3 min 55 s', '1 h 5 min': three digits, from a minute on two units.
+
+    Tasks last milliseconds, so what is below a second is told in these. Who shows a time that ticks rounds it first.
+    """
+    if seconds < 59.95:
+        for length, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+            if seconds >= 0.9995 * length:
+                return f"{seconds / length:.3g} {unit}"
+        return "0 s"
+    if round(seconds) < _HOUR:
+        return _two_units(round(seconds), 60, "min", "s")
+    minutes = round(seconds / _MINUTE)
+    return _two_units(minutes, 60, "h", "min") if minutes < 1440 else _two_units(round(seconds / _HOUR), 24, "d", "h")
+
+
+def _two_units(number: int, length: int, large: str, small: str) -> str:
+    whole, rest = divmod(number, length)
+    return f"{whole} {large} {rest} {small}" if rest else f"{whole} {large}"
+
+
+def span(low: float, high: float) -> str:
+    """Range of time that isn't known well, in two digits: '3.1 to 4.5 s', '50 s to 2 min', 'about 12 s'."""
+    (first, unit), (second, other) = _roughly(low), _roughly(high)
+    if (first, unit) == (second, other):
+        return f"about {first} {unit}"
+    return f"{first} to {second} {unit}" if unit == other else f"{first} {unit} to {second} {other}"
+
+
+def _roughly(seconds: float) -> tuple[str, str]:
+    length, unit = next((length, unit) for length, unit, least in _ROUGH if seconds >= least * length)
+    number = seconds / length
+    return f"{number:.2g}" if number < 10 else f"{number:.0f}", unit
+
+
+def ago(epoch: float, now: float) -> str:
+    """'just now', '5 min ago', '3 h ago', or a date."""
+    seconds = max(0.0, now - epoch)
+    if seconds < _MINUTE:
+        return "just now"
+    if seconds < _HOUR:
+        return f"{int(seconds // _MINUTE)} min ago"
+    if seconds < _DAY:
+        return f"{int(seconds // _HOUR)} h ago"
+    return time.strftime("%Y-%m-%d", time.localtime(epoch))
+
+
+def count(number: float, noun: str = "") -> str:
+    """'1 worker', '3 workers', '2 processes', '40 000 tasks', '40 000'."""
+    text = f"{number:,.15g}".replace(",", " ")
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{text} {noun}{ending}" if noun else text
