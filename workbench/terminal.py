@@ -321,7 +321,8 @@ def show_calibration(calibration: Calibration) -> None:
         "Measured": calibration.describe(),
     }
     for kind, rate in calibration.rates.items():
-        about[kind] = f"{rate:.3g} {UNITS.get(kind, '')} a second"
+        unit = UNITS.get(kind, "")
+        about[kind] = formats.rate(rate) if unit == "bytes" else f"{rate:.3g} {unit} a second"
     if calibration.moved is not None:
         about["between workers"] = formats.rate(calibration.moved)
     about["a task"] = formats.duration(calibration.task_seconds)

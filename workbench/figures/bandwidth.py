@@ -40,7 +40,7 @@ def bandwidth_figure(told: Mapping[str, Any], theme: str = "light") -> Plot | No
     few = len(names) <= _MOST_WITH_QUARTILES
     across = min((_WIDE if few else _NARROW) * len(names), _MOST_PIXELS)
     plot = figure(
-        title="Bandwidth between workers, MB/s",
+        title="Bandwidth between workers, MiB/s",
         x_range=names,
         y_range=names[::-1],
         frame_width=across,
@@ -71,7 +71,7 @@ def bandwidth_figure(told: Mapping[str, Any], theme: str = "light") -> Plot | No
     plot.add_tools(
         HoverTool(
             renderers=[cells],
-            tooltips=[("from", "@sender"), ("to", "@receiver"), ("MB/s", "@quartiles"), ("messages", "@messages")],
+            tooltips=[("from", "@sender"), ("to", "@receiver"), ("MiB/s", "@quartiles"), ("messages", "@messages")],
         )
     )
     bar = ColorBar(
@@ -97,10 +97,10 @@ def _columns(told: Mapping[str, Any], names: list[str]) -> dict[str, list[Any]]:
             if cell is not None:
                 columns["receiver"].append(receiver)
                 columns["sender"].append(sender)
-                columns["median"].append(cell["bandwidth"][1] / 1e6)
+                columns["median"].append(cell["bandwidth"][1] / 2**20)
                 columns["quartiles"].append(speeds(cell["bandwidth"]))
                 columns["messages"].append(cell["count"])
-    columns["middle"] = [speeds([value * 1e6]) for value in columns["median"]]
+    columns["middle"] = [speeds([value * 2**20]) for value in columns["median"]]
     columns["count"] = [count(each, "message") for each in columns["messages"]]
     return columns
 

@@ -119,7 +119,7 @@ def _bandwidth(result: Mapping[str, Any]) -> list[Section]:
     told = result.get("bandwidth")
     if not told:
         return []
-    all_together = f" All together {transfers.speeds(told['overall'])} MB/s." if told["overall"] else ""
+    all_together = f" All together {transfers.speeds(told['overall'])} MiB/s." if told["overall"] else ""
     body = _paragraph(
         f"Over {told['transport']}. {told['sentence']}{all_together}"
         + (" Quartiles of the messages' bandwidth; colour is the median." if told["n_messages"] else "")

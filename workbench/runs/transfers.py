@@ -86,14 +86,14 @@ def transport(client: Client) -> str:
 
 
 def text(told: Mapping[str, Any]) -> str:
-    """Return what `bandwidth` found as a table for a terminal, in MB/s: a row for each worker that received."""
+    """Return what `bandwidth` found as a table for a terminal, in MiB/s: a row for each worker that received."""
     heading = f"Over {told['transport']}. {told['sentence']}"
     names, matrix = labels(told["workers"]), told["matrix"]
     if not told["n_messages"]:
         return heading
     if len(names) > _MOST_IN_TEXT:
-        return f"{heading}\nAll together {speeds(told['overall'])} MB/s; the matrix is in the report."
-    rows = [("MB/s", *(f"from {name}" for name in names))]
+        return f"{heading}\nAll together {speeds(told['overall'])} MiB/s; the matrix is in the report."
+    rows = [("MiB/s", *(f"from {name}" for name in names))]
     rows += [
         (f"to {name}", *("–" if cell is None else f"{speeds(cell['bandwidth'])} ({cell['count']})" for cell in row))
         for name, row in zip(names, matrix, strict=True)
@@ -111,8 +111,9 @@ def labels(workers: Sequence[str]) -> list[str]:
 
 
 def speeds(quantiles: Sequence[float]) -> str:
-    """Bandwidths in MB/s: '70 | 85 | 102'."""
-    return " | ".join(count(round(value / 1e6)) if value >= 1e7 else f"{value / 1e6:.2g}" for value in quantiles)
+    """Bandwidths in MiB/s: '70 | 85 | 102'."""
+    numbers = [value / 2**20 for value in quantiles]
+    return " | ".join(count(round(number)) if number >= 10 else f"{number:.2g}" for number in numbers)
 
 
 def _row(messages: Sequence[tuple[str, int, float]], senders: Sequence[str]) -> list[dict[str, Any] | None]:

@@ -392,11 +392,11 @@ def ratio_text(row: RowSummary) -> str:
 
 
 def bandwidth_text(row: RowSummary) -> str:
-    """Return how fast data travelled between workers, with its quartiles: '85 (70 – 102) MB/s over tcp'."""
+    """Return how fast data travelled between workers, with its quartiles: '85 (70 – 102) MiB/s over tcp'."""
     if row.bandwidth is None:
         return ""
     low, middle, high = (speeds([each]) for each in row.bandwidth)
-    return f"{middle} ({low} – {high}) MB/s over {row.transport}"
+    return f"{middle} ({low} – {high}) MiB/s over {row.transport}"
 
 
 def check_text(row: RowSummary) -> str:
