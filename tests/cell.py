@@ -1,31 +1,41 @@
-"""The page's end of a figure in a cell: what labext/src/page does, as far as messages tell."""
+"""The page's end of what is shown in a cell: what labext/src/page does, as far as messages tell."""
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
+from html import unescape
+from html.parser import HTMLParser
 from itertools import count
 from typing import Any
 
+from workbench.panels import Workbench
 from workbench.panels.live import Figure
-from workbench.panels.thread import wait_for
+from workbench.panels.thread import do, soon
 
 _numbers = count()
 _names = (f"page-{number}" for number in count())
 
 
-class Cell:
-    """Shows a figure in a theme: `sources` are the columns of its data sources, `gone` why no more comes."""
+def until(true: Callable[[], Any], seconds: float = 20.0, about: Callable[[], Any] = lambda: "") -> Any:
+    """Wait until it is true; fail when that takes too long."""
+    deadline = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < deadline, f"it did not come true in time: {str(about())[-500:]}"
+        time.sleep(0.02)
+    return found
 
-    def __init__(self, figure: Figure, theme: str = "light") -> None:
-        self.pages = figure.__panel__().pages
+
+class Place:
+    """One place where a panel is shown. `said` is what went wrong, `done` what Python code asked for."""
+
+    def __init__(self, panel: Figure | Workbench) -> None:
+        self.pages = panel.__panel__().pages
         self.name = next(_names)
-        self.sources: dict[str, dict[str, list[Any]]] = {}
-        self.status: dict[str, Any] = {}
-        self.gone: str | None = None
-        self.done: list[str] = []
-        """What Python code asked for."""
+        self.said: list[str] = []
+        self.done: list[Any] = []
         self.came: list[dict[str, Any]] = []
         self.answers: dict[int, dict[str, Any]] = {}
         self.drops = False
@@ -33,30 +43,23 @@ class Cell:
         self._others = self.pages.post
         self.pages.post = self._hear
         self.say(type="hello")
-        self.say(type="watch", watch="figure", cluster="any", theme=theme)
 
     def say(self, **message: Any) -> None:
-        wait_for(self.pages.receive, json.dumps({"page": self.name, **message}))
+        soon(self.pages.receive, json.dumps({"page": self.name, **message})).result()
 
-    def asked(self, path: str) -> dict[str, Any]:
+    def asked(self, path: str, verb: str = "GET", body: dict[str, Any] | None = None) -> dict[str, Any]:
         """What the page is answered."""
         number = next(_numbers)
-        self.say(type="request", id=number, verb="GET", path=path, body={})
+        self.say(type="request", id=number, verb=verb, path=path, body=body or {})
         self.until(lambda: number in self.answers)
         return self.answers[number]
 
-    def until(self, true: Callable[[], Any], seconds: float = 20.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not true():
-            assert time.monotonic() < deadline, f"it did not come true in time: {str(self.came)[-500:]}"
-            time.sleep(0.02)
-
-    def column(self, source: str, name: str) -> list[Any]:
-        return self.sources.get(source, {}).get(name, [])
+    def until(self, true: Callable[[], Any], seconds: float = 20.0) -> Any:
+        return until(true, seconds, lambda: self.came)
 
     def _hear(self, text: str) -> None:
         message = json.loads(text)
-        if message["page"] != self.name:
+        if message["page"] not in (self.name, ""):
             self._others(text)
         elif not self.drops:
             self.came.append(message)
@@ -64,15 +67,127 @@ class Cell:
 
     def _take(self, message: dict[str, Any]) -> None:
         match message["type"]:
+            case "here":
+                do(self.pages.receive, json.dumps({"page": self.name, "type": "here"}))
             case "patches":
-                self.status = message["status"]
-                for patch in message["patches"]:
-                    before = self.sources.get(patch["source"], {}) if patch["mode"] == "stream" else {}
-                    columns = patch["columns"].items()
-                    self.sources[patch["source"]] = {name: [*before.get(name, []), *new] for name, new in columns}
-            case "gone":
-                self.gone = message["message"]
+                self._draw(message)
+            case "error":
+                self.said.append(message["message"])
             case "answer":
                 self.answers[message["id"]] = message
             case "do":
-                self.done.append(message["action"])
+                self.done.append(message.get("action") or message["args"])
+
+    def _draw(self, message: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class Cell(Place):
+    """Shows a figure in a theme: `sources` are the columns of its data sources, `gone` why no more comes."""
+
+    def __init__(self, panel: Figure | Workbench, theme: str = "light", **watched: str) -> None:
+        self.sources: dict[str, dict[str, list[Any]]] = {}
+        self.status: dict[str, Any] = {}
+        self.gone: str | None = None
+        super().__init__(panel)
+        self.say(type="watch", watch="figure", theme=theme, **(watched or {"cluster": "any"}))
+
+    def column(self, source: str, name: str) -> list[Any]:
+        return self.sources.get(source, {}).get(name, [])
+
+    def _take(self, message: dict[str, Any]) -> None:
+        super()._take(message)
+        if message["type"] == "gone":
+            self.gone = message["message"]
+
+    def _draw(self, message: dict[str, Any]) -> None:
+        self.status = message["status"]
+        for patch in message["patches"]:
+            before = self.sources.get(patch["source"], {}) if patch["mode"] == "stream" else {}
+            columns = patch["columns"].items()
+            self.sources[patch["source"]] = {name: [*before.get(name, []), *new] for name, new in columns}
+
+
+class Person(Place):
+    """Looks at views, chooses, and clicks."""
+
+    def __init__(self, panel: Workbench) -> None:
+        self.views: dict[str, str] = {}
+        self.chosen: dict[str, Any] = {}
+        super().__init__(panel)
+
+    def looks_at(self, view: str) -> str:
+        """HTML of a view as it is now."""
+        if view not in self.views:
+            self.say(type="watch", watch=view, fragment=view)
+            self.until(lambda: view in self.views)
+        return self.views[view]
+
+    def reads(self, view: str) -> str:
+        """Text of a view as it is now."""
+        return " ".join(unescape(re.sub(r"<[^>]*>", " ", self.looks_at(view))).split())
+
+    def finds(self, view: str, text: str, seconds: float = 20.0) -> str:
+        """Text of a view once it says this."""
+        return str(until(lambda: text in self.reads(view) and self.reads(view), seconds, lambda: self.reads(view)))
+
+    def chooses(self, **choices: Any) -> None:
+        """Names have two underscores for each dot: `plan__cpu__n_workers`."""
+        changed = {name.replace("__", "."): value for name, value in choices.items()}
+        self.chosen = {name: value for name, value in {**self.chosen, **changed}.items() if value is not None}
+        self.say(type="choose", choices=changed)
+
+    def button(self, view: str, hook: str, within: str = "") -> dict[str, str | None] | None:
+        """Attributes of the first element of this hook, in the item which has the hook `within`; None without one."""
+        html = self.looks_at(view)
+        if within:
+            html = html.partition(f'data-workbench="{within}"')[2]
+            html = re.split("<li id=|<article", html, maxsplit=1)[0]
+        return attributes(html, hook)
+
+    def clicks(self, view: str, hook: str, within: str = "") -> dict[str, Any]:
+        """What is answered to a click on a button once it can be clicked; it asks for something."""
+
+        def enabled() -> dict[str, str | None] | None:
+            found = self.button(view, hook, within)
+            return found if found is not None and "disabled" not in found else None
+
+        found = until(enabled, about=lambda: (hook, self.reads(view)))
+        body = json.loads(found.get("data-body") or "{}")
+        for field, name in json.loads(found.get("data-take") or "{}").items():
+            below = {each.removeprefix(name): value for each, value in self.chosen.items() if each.startswith(name)}
+            if name.endswith("."):
+                body[field] = {**body.get(field, {}), **below}
+            elif name in self.chosen:
+                body[field] = self.chosen[name]
+        verb, path = found["data-request"].split(" ")
+        answer = self.asked(path, verb, body)
+        if "value" in answer and found.get("data-then"):
+            self.chooses(**json.loads(found["data-then"]))
+        return answer
+
+    def _draw(self, message: dict[str, Any]) -> None:
+        view = message["watch"]
+        before = _items(self.views.get(view, ""))
+        self.views[view] = re.sub(r'<li id="([^"]+)" data-same></li>', lambda item: before[item[1]], message["html"])
+
+
+def attributes(html: str, hook: str) -> dict[str, str | None] | None:
+    """Attributes of the first element of this hook."""
+    return _Finder(hook, html).found
+
+
+def _items(html: str) -> dict[str, str]:
+    return {item[1]: item[0] for item in re.finditer(r'<li id="([^"]+)".*?</li>', html, re.DOTALL)}
+
+
+class _Finder(HTMLParser):
+    def __init__(self, hook: str, html: str) -> None:
+        super().__init__()
+        self.found: dict[str, str | None] | None = None
+        self._hook = hook
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if self.found is None and dict(attributes).get("data-workbench") == self._hook:
+            self.found = dict(attributes)

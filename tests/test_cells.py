@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,22 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.cell import Cell
+from tests.cell import Cell, until
 from workbench.errors import BadInputError
 from workbench.figures import samples
 from workbench.monitor.events import WorkerSample
 from workbench.panels import GpuMonitor, Progress, TaskStream, Watch, Workers, cells
-from workbench.panels.live import _once_imported
-from workbench.panels.page import KEPT
-
-
-def until(true: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """Wait until it is true; fail when that takes too long."""
-    deadline = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.02)
-    return found
+from workbench.panels.page import KEPT, wait_for_import
 
 
 @pytest.fixture
@@ -205,12 +194,13 @@ def test_a_figure_waits_while_a_cell_imports_what_bokeh_would_use_half_made(
     cell.start()
     until(lambda: "half_made" in sys.modules)
     try:
-        drawn = _once_imported("half_made", lambda theme: {theme: sys.modules["half_made"].whole}, "light")
-        assert drawn == {"light": True}
+        wait_for_import("half_made")
+        assert sys.modules["half_made"].whole
     finally:
         cell.join()
         del sys.modules["half_made"]
-    assert _once_imported("half_made", lambda theme: {theme: True}, "dark") == {"dark": True}
+    wait_for_import("half_made")
+    assert "half_made" not in sys.modules
 
 
 def test_a_figure_works_with_an_asynchronous_client() -> None:
@@ -277,11 +267,10 @@ def test_each_page_has_watches_of_its_own_and_those_that_have_gone_are_forgotten
     monkeypatch.setattr("workbench.panels.page.PATIENCE", 0.2)
     with TaskStream(quick_client) as stream:
         gone, there = Cell(stream), Cell(stream, "dark")
-        assert "here" in kinds(gone)
-        there.say(type="here")
+        gone.drops = True
+        Cell(stream).say(type="bye")
         until(lambda: list(stream._page.pages._seats) == [there.name])
         new = Cell(stream)
-        there.say(type="here")
         new.say(type="bye")
         assert list(stream._page.pages._seats) == [there.name]
 

@@ -579,25 +579,3 @@ def test_a_calibration_is_measured_saved_and_loaded_and_then_a_run_knows_its_for
     assert main(["calibrate", "--load", str(path)]) == 0
     assert "measured" in capsys.readouterr().out.lower()
     assert [one.measured for one in session.calibrations()] == ["here", "elsewhere"]
-
-
-class OnSmallCluster(Session):
-    """A session whose every cluster has two workers of 1 GiB."""
-
-    def needs(self, workload, parameters, cluster=None):
-        return super().needs(workload, parameters, SPEC)
-
-
-def test_the_notebook_panel_asks_before_it_runs_what_wont_fit(data_folder):
-    from workbench.panels.workloads import Workloads
-
-    panel = Workloads(OnSmallCluster(), print)
-    assert not panel.force.visible
-    panel.form.set(size="8GiB", chunks="4GiB", generator="RandomState")
-    panel.refresh()
-    assert panel.force.visible
-    assert "Won&#x27;t fit" in panel.needs.object or "Won't fit" in panel.needs.object
-    panel.force.value = True
-    panel.form.set(chunks="auto")
-    panel.refresh()
-    assert (panel.force.visible, panel.force.value) == (False, False)

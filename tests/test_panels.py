@@ -1,143 +1,116 @@
-"""The panels, driven through their widgets: forms, lists, a real cluster and a real run, figures of any client."""
+"""`Workbench()` in a cell, by the messages of its page: views, choices, clicks, a real cluster and real runs."""
 
 from __future__ import annotations
 
 import asyncio
-import html
+import base64
+import io
+import json
 import re
-import time
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import panel as pn
 import pytest
 from bokeh.document import Document
 from bokeh.models import ImportedStyleSheet, UIElement
 
-from tests.cell import Cell
-from tests.conftest import using_data_folder
+from tests.cell import Cell, Person, attributes, until
+from tests.test_compare import comparison, row, times
 from workbench.clusters.choices import ClusterChoices
+from workbench.errors import BadInputError, FailedError
+from workbench.figures.colors import DARK
 from workbench.hardware import Gpu, Inventory, inventory
 from workbench.hardware.sources import installed_version
-from workbench.panels import Workbench
-from workbench.panels.forms import Form
-from workbench.panels.hardware import Hardware
-from workbench.panels.workloads import Workloads
+from workbench.panels import Compared, Workbench
+from workbench.panels.thread import soon
+from workbench.runs.comparing import comparisons
 from workbench.session import Session
+from workbench.views.forms import Form
 
 SCHEMA = {
     "$defs": {"Kind": {"enum": ["a", "b"], "type": "string"}},
+    "required": ["path"],
     "properties": {
         "n": {"type": "integer", "title": "Number", "description": "How many.", "default": 3, "minimum": 1},
-        "share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-        "size": {"anyOf": [{"type": "integer"}, {"type": "string"}], "default": "2GiB", "examples": ["1GiB"]},
+        "share": {"type": "number", "minimum": 0, "maximum": 1},
         "shape": {"anyOf": [{"type": "array"}, {"type": "null"}], "default": None, "examples": [[10, 20]]},
         "kind": {"$ref": "#/$defs/Kind", "default": "a"},
-        "chosen": {"anyOf": [{"enum": ["x", "y"]}, {"type": "null"}]},
-        "flag": {"type": "boolean", "default": False},
-        "switch": {"type": "boolean"},
+        "flag": {"type": "boolean", "default": True},
+        "path": {"type": "string"},
     },
 }
 
 
-def until(true: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """Wait until it is true; fail when that takes too long."""
-    deadline = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.02)
-    return found
-
-
-def click(button: Any) -> None:
-    assert button.visible
-    assert not button.disabled
-    button.clicks += 1
-
-
-def shown(view: Any) -> str:
-    """All text in a panel, without its markup."""
-    texts = [pane.object for pane in view.select(lambda each: hasattr(each, "object")) if isinstance(pane.object, str)]
-    return html.unescape(re.sub(r"<[^>]*>", " ", " ".join(texts)))
+@pytest.fixture
+def person(data_folder: Path) -> Iterator[Person]:
+    """Somebody who looks at an empty workbench."""
+    with Workbench() as bench:
+        yield Person(bench)
 
 
 # -- forms
 
 
-def test_a_form_gives_only_what_was_changed() -> None:
-    form = Form(SCHEMA)
-    assert form.values() == {}
-    form.set(n=5, size="4GiB", kind="b", flag=True, switch=False)
-    assert form.values() == {"n": 5, "size": "4GiB", "kind": "b", "flag": True, "switch": False}
-    form.set(n=3, size=" ", switch=None)
-    assert form.values() == {"kind": "b", "flag": True}
+def test_a_form_names_explains_and_fills_its_fields() -> None:
+    html = Form(SCHEMA, "run.x.", {"n": "5"}).html(SCHEMA["properties"])
+    fields = {name: attributes(html, f"field-{name}") or {} for name in SCHEMA["properties"]}
+    assert all(field["name"] == f"run.x.{name}" for name, field in fields.items())
+    assert 'title="n: How many. At least 1.">Number</label>' in html
+    assert fields["n"]["value"] == "5"
+    assert "share: From 0 to 1." in html
+    assert fields["shape"]["placeholder"] == "e.g. 10, 20"
+    assert re.findall(r'<option value="(\w)"', html) == ["a", "b"]
+    assert "checked" in fields["flag"]
+    assert ">path *</label>" in html
 
 
-def test_a_form_names_and_explains_its_fields() -> None:
-    widgets = Form(SCHEMA).widgets
-    assert widgets["n"].label == "Number"
-    assert widgets["n"].description == "How many. Allowed: at least 1."
-    assert widgets["share"].description == "Allowed: above 0, at most 1."
-    assert widgets["shape"].placeholder == "such as 10, 20"
-    assert list(widgets["kind"].options) == ["a", "b"]
-    assert list(widgets["chosen"].options.values()) == ["", "x", "y"]
+def test_every_choice_of_a_cluster_has_its_field(person: Person) -> None:
+    fields = set(re.findall(r'data-workbench="field-(\w+)"', person.looks_at("plan-form")))
+    assert fields == set(ClusterChoices.model_fields)
 
 
-def test_a_form_says_when_a_value_has_changed() -> None:
-    changes = []
-    form = Form(SCHEMA, lambda: changes.append(1))
-    form.set(n=4)
-    assert until(lambda: changes)
-
-
-def test_every_choice_and_every_workload_has_its_fields() -> None:
-    assert set(Form(ClusterChoices.model_json_schema()).widgets) == set(ClusterChoices.model_fields)
+def test_every_workload_has_its_form_its_help_and_its_code(person: Person) -> None:
     for template in Session().workloads():
-        form = Form(template.schema())
-        assert set(form.widgets) == set(template.schema()["properties"])
-        assert form.values() == {}
+        person.chooses(workload=template.name)
+        text = person.finds("work", template.summary.partition("`")[0])
+        assert f"def {template.name}(" in text
+        assert f'name="run.{template.name}.' in person.looks_at("work")
 
 
 # -- hardware
 
 
-def test_all_four_profiles_are_offered_and_those_that_cannot_be_had_say_why(data_folder: Path) -> None:
-    hardware = Hardware(Session(), lambda record: None)
-    assert list(hardware.profiles) == ["cpu", "gpu", "gpus", "ucx"]
+def test_profiles_are_offered_and_those_that_cannot_be_had_say_why(person: Person) -> None:
+    text = person.finds("start", "Start")
     for profile in Session().profiles():
-        assert hardware.profiles[profile.name].disabled is not profile.available
-        assert (profile.reason or profile.summary) in shown(hardware.view)
+        assert (profile.title if profile.available else str(profile.reason)) in text
 
 
 @pytest.mark.parametrize(
-    ("choice", "sentence"),
+    ("field", "value", "sentence"),
     [
-        ({"n_workers": -2}, "n_workers is -2"),
-        ({"memory": "lots"}, "memory is 'lots'"),
-        ({"idle_timeout": "soon"}, "idle_timeout is 'soon'"),
+        ("n_workers", "-2", "n_workers is '-2'"),
+        ("memory", "lots", "memory is 'lots'"),
+        ("idle_timeout", "soon", "idle_timeout is 'soon'"),
     ],
 )
-def test_a_choice_that_cannot_be_used_is_a_sentence_and_starts_nothing(
-    data_folder: Path, choice: dict[str, Any], sentence: str
+def test_a_choice_that_cannot_be_used_is_a_sentence_and_no_click(
+    person: Person, field: str, value: str, sentence: str
 ) -> None:
-    started: list[Any] = []
-    hardware = Hardware(Session(), started.append)
-    hardware.form.set(**choice)
-    until(lambda: sentence in hardware.notice.text)
-    until(lambda: hardware.plan.object == "")
-    click(hardware.start_button)
-    until(lambda: not hardware.start_button.disabled)
-    assert sentence in hardware.notice.text
-    assert started == []
+    person.chooses(**{f"plan.cpu.{field}": value})
+    person.finds("start", sentence)
+    person.finds("plan-form", sentence)
+    assert "disabled" in (person.button("start", "start") or {})
+    answer = person.asked("clusters", "POST", {"profile": "cpu", "choices": {field: value}})
+    assert sentence in answer["message"]
     assert Session().clusters() == ()
 
 
-def test_the_plan_explains_itself_and_shows_its_code(data_folder: Path) -> None:
-    hardware = Hardware(Session(), lambda record: None)
-    hardware.form.set(n_workers=2, threads_per_worker=1, memory="1GiB")
-    until(lambda: "2 processes of 1 thread, as chosen." in shown(hardware.view))
-    assert "LocalCluster(" in shown(hardware.view)
+def test_the_plan_explains_itself_and_shows_its_code(person: Person) -> None:
+    person.chooses(plan__cpu__n_workers="2", plan__cpu__threads_per_worker="1", plan__cpu__memory="1GiB")
+    assert "LocalCluster(" in person.finds("start", "2 processes of 1 thread, as chosen.")
 
 
 class OnGpus(Session):
@@ -153,188 +126,261 @@ class OnGpus(Session):
 
 @pytest.mark.skipif(installed_version("dask-cuda") is None, reason="The profiles with GPUs need dask-cuda.")
 def test_gpus_are_chosen_by_boxes_and_the_idle_ones_are_proposed(data_folder: Path) -> None:
-    hardware = Hardware(OnGpus(), lambda record: None)
-    assert "0 · SIMULATED" in shown(hardware.view)
-    hardware.choose("gpus")
-    assert hardware.picker.boxes.value == ["GPU-1"]
-    assert "1 GPU, the idle one of 2" in shown(hardware.view)
-    assert "rmm_pool_size" in hardware.form.widgets
-    hardware.picker.boxes.value = ["GPU-0", "GPU-1"]
-    until(lambda: "2 GPUs, as chosen" in shown(hardware.view))
-    hardware.choose("gpu")
-    hardware.picker.boxes.value = ["GPU-0", "GPU-1"]
-    until(lambda: "1 GPU, as chosen: 0" in shown(hardware.view))
-    assert hardware.picker.boxes.value == ["GPU-0"]
+    with Workbench(OnGpus()) as bench:
+        person = Person(bench)
+        person.chooses(profile="gpus")
+        assert "0 · SIMULATED" in person.reads("gpus:gpus")
+        person.finds("start", "1 GPU, the idle one of 2")
+        person.finds("plan-form", "RMM")
+        person.chooses(plan__gpus__devices="GPU-0,GPU-1")
+        person.finds("start", "2 GPUs, as chosen")
+        person.chooses(profile="gpu", plan__gpu__devices="GPU-0")
+        person.finds("start", "1 GPU, as chosen: 0")
 
 
-# -- the whole of it
+# -- workloads
 
 
-def test_a_preset_fills_the_form_and_leaves_no_other_parameter(data_folder: Path) -> None:
-    workloads = Workloads(Session(), print)
-    assert workloads.shown == "array_sum"
-    workloads.form.set(seed=3)
-    workloads.preset.value = next(name for name in workloads.preset.options.values() if name)
-    until(lambda: workloads.values() == {"preset": "post"})
-    assert workloads.form.widgets["generator"].value == "RandomState"
-    assert [workloads.form.widgets[name].value for name in ("size", "shape", "chunks")] == ["", "", ""]
-    workloads.form.set(size="16MiB", generator="tiles")
-    assert workloads.values() == {"preset": "post", "size": "16MiB", "generator": "tiles"}
-    until(lambda: "16 MiB" in workloads.needs.object)
-    workloads.form.set(size="", scale=0.01)
-    until(lambda: "18.6 GiB" in workloads.needs.object)
-    assert workloads.notice.view.object == ""
-    workloads.preset.value = ""
-    until(lambda: workloads.values() == {})
-    assert workloads.form.widgets["size"].value == "2GiB"
+def test_a_preset_fills_the_form_and_leaves_no_other_parameter(person: Person) -> None:
+    preset = person.button("work", "preset") or {}
+    assert preset["name"] == "run.array_sum.preset"
+    assert preset["data-alone"] == "run.array_sum."
+    person.chooses(**{"run.array_sum.preset": "post"})
+    person.finds("work", "From: ")
+    assert (person.button("work", "field-size") or {})["value"] == ""
+    assert '<option value="RandomState" selected>' in person.looks_at("work")
+    person.chooses(**{"run.array_sum.scale": "0.01"})
+    person.finds("work", "18.6 GiB")
+    person.chooses(**{"run.array_sum.scale": None, "run.array_sum.size": "16MiB", "run.array_sum.generator": "tiles"})
+    person.finds("work", "16 MiB")
+    person.chooses(**{f"run.array_sum.{name}": None for name in ("preset", "size", "generator")})
+    until(lambda: (person.button("work", "field-size") or {})["value"] == "2GiB")
+
+
+# -- the whole of it, with a cluster
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
-    """A workbench with a small cluster called 'otter' that was started by a click."""
+    """A workbench in a data folder of its own."""
+    from tests.conftest import using_data_folder
+
     with using_data_folder(tmp_path_factory.mktemp("panels")), Workbench() as bench:
-        bench.hardware.form.set(n_workers=2, threads_per_worker=1, memory="1GiB", encrypt=False)
-        bench.hardware.name.value = "otter"
-        click(bench.hardware.start_button)
-        until(lambda: "otter" in bench.clusters.items)
-        wait_for_ready(bench, "otter")
         yield bench
 
 
-def wait_for_ready(bench: Workbench, cluster: str) -> None:
-    """Fail with what the panel says when the cluster does not become ready."""
-    item = bench.clusters.items[cluster]
-    deadline = time.monotonic() + 60
-    while not item.watch_button.visible and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert item.watch_button.visible, (shown(item.view), bench.notice.text, Session().cluster(cluster))
+@pytest.fixture(scope="module")
+def otter(bench: Workbench) -> Person:
+    """Somebody who has started a small cluster called 'otter'."""
+    person = Person(bench)
+    person.chooses(plan__cpu__n_workers="2", plan__cpu__threads_per_worker="1", plan__cpu__memory="1GiB")
+    person.chooses(plan__cpu__encrypt=False, name="otter")
+    person.finds("start", "2 workers × 1 thread")
+    answer = person.clicks("start", "start")
+    assert answer["value"]["name"] == "otter"
+    until(lambda: person.button("clusters", "watch"), 60, lambda: person.reads("clusters"))
+    return person
 
 
-def choose(bench: Workbench, workload: str) -> None:
-    bench.workloads.workload.value = workload
-    until(lambda: bench.workloads.shown == workload)
+def run_to_its_end(person: Person, workload: str, **parameters: Any) -> str:
+    """The id of a run that was begun by a click and has ended."""
+    person.chooses(workload=workload, **{f"run.{workload}.{name}": value for name, value in parameters.items()})
+    until(lambda: f'name="run.{workload}.' in person.looks_at("work"))
+    found: str = person.clicks("work", "run-button")["value"]["id"]
+    until(lambda: person.button("runs", "report", f"run-{found}"), 60, lambda: person.reads("runs"))
+    return found
 
 
-def test_code_in_a_summary_looks_like_code(bench: Workbench) -> None:
-    choose(bench, "array_sum")
-    about = bench.workloads._about
-    until(lambda: "<code>x + 1</code>" in about.object)
-    assert "`" not in about.object.partition("<details>")[0]
-
-
-def run_to_its_end(bench: Workbench, workload: str, **parameters: Any) -> Any:
-    before = set(bench.runs.items)
-    choose(bench, workload)
-    bench.workloads.form.set(**parameters)
-    click(bench.workloads.run_button)
-    name = until(lambda: set(bench.runs.items) - before).pop()
-    until(lambda: bench.runs.items[name].replay_button.visible, 60)
-    return bench.runs.items[name]
-
-
-def test_a_click_on_start_makes_a_cluster_and_the_panel_says_how_to_connect(bench: Workbench) -> None:
+def test_a_click_on_start_makes_a_cluster_and_the_page_says_how_to_connect(otter: Person) -> None:
     record = Session().cluster("otter")
-    assert record.status == "ready"
-    assert record.spec.n_workers == 2
-    text = until(lambda: 'workbench.connect("otter")' in shown(bench.clusters.view) and shown(bench.clusters.view))
-    assert "2 workers × 1 thread" in text
-    assert bench.workloads.cluster.value == "otter"
+    assert (record.status, record.spec.n_workers) == ("ready", 2)
+    assert "2 workers × 1 thread" in otter.reads("clusters")
+    assert 'workbench.connect("otter")' in otter.reads("code:otter")
+    assert "name" not in otter.chosen
+    assert 'value="otter" selected' in otter.looks_at("work")
 
 
-def test_a_name_in_use_is_a_sentence(bench: Workbench) -> None:
-    bench.hardware.name.value = "otter"
-    click(bench.hardware.start_button)
-    assert "otter" in until(lambda: bench.hardware.notice.text)
-    bench.hardware.name.value = ""
+def test_there_is_no_dashboard_where_there_is_no_server(otter: Person) -> None:
+    assert otter.button("clusters", "restart") is not None
+    assert otter.button("clusters", "dashboard") is None
 
 
-def test_a_click_on_run_gives_a_checked_answer(bench: Workbench) -> None:
-    item = run_to_its_end(bench, "array_sum", size="16MiB")
-    run = Session().show("last")
+def test_a_name_in_use_is_a_sentence(otter: Person) -> None:
+    otter.chooses(name="otter")
+    assert "otter" in otter.clicks("start", "start")["message"]
+    otter.chooses(name=None)
+
+
+def test_a_click_on_run_gives_a_checked_answer(otter: Person) -> None:
+    found = run_to_its_end(otter, "array_sum", size="16MiB")
+    run = Session().show(found)
     assert run.status == "done"
     assert run.check is not None
     assert run.check.passed
-    assert "✓" in item.text
-    assert f"value {run.result['value']:.10g}" in item.text  # type: ignore[index]
+    assert otter.button("runs", "check-passed", f"run-{found}") is not None
+    assert f"{run.result['value']:.4e}" in otter.reads("runs")  # type: ignore[index]
 
 
-def test_a_bad_parameter_is_a_sentence_and_runs_nothing(bench: Workbench) -> None:
+def test_a_bad_parameter_is_a_sentence_and_runs_nothing(otter: Person) -> None:
     before = len(Session().runs())
-    choose(bench, "transpose_sum")
-    bench.workloads.form.set(size="-3")
-    until(lambda: "size of transpose_sum" in bench.workloads.notice.text)
-    click(bench.workloads.run_button)
-    until(lambda: not bench.workloads.run_button.disabled)
-    assert "size of transpose_sum" in bench.workloads.notice.text
+    otter.chooses(**{"workload": "transpose_sum", "run.transpose_sum.size": "-3"})
+    otter.finds("work", "size of transpose_sum")
+    assert "disabled" in (otter.button("work", "run-button") or {})
+    body = {"workload": "transpose_sum", "cluster": "otter", "parameters": {"size": "-3"}}
+    assert "size of transpose_sum" in otter.asked("runs", "POST", body)["message"]
     assert len(Session().runs()) == before
-    bench.workloads.form.set(size="1GiB")
 
 
-def test_what_a_workload_needs_is_said_before_it_runs(bench: Workbench) -> None:
-    choose(bench, "array_mean")
-    assert until(lambda: "one pass" in shown(bench.workloads.view))
+def test_what_a_workload_needs_is_said_before_it_runs(otter: Person) -> None:
+    otter.chooses(workload="array_mean")
+    otter.finds("work", "one pass")
 
 
-def test_a_cluster_is_watched_and_a_run_is_replayed(bench: Workbench) -> None:
-    click(bench.clusters.items["otter"].watch_button)
-    watch = until(lambda: bench.watched)
-    item = run_to_its_end(bench, "array_sum", size="128MiB", chunks="400")
-    page = Cell(watch)
+def test_what_does_not_fit_asks_once_more(otter: Person) -> None:
+    otter.chooses(workload="array_sum", **{"run.array_sum.size": "80GiB", "run.array_sum.chunks": "4GiB"})
+    otter.chooses(**{"run.array_sum.generator": "RandomState"})
+    otter.finds("work", "Run anyway")
+    assert json.loads((otter.button("work", "run-button") or {})["data-body"] or "")["force"] is True
+    otter.chooses(**{"run.array_sum.chunks": None})
+    until(lambda: "Run anyway" not in otter.reads("work"))
+    assert json.loads((otter.button("work", "run-button") or {})["data-body"] or "")["force"] is False
+    otter.chooses(**{"run.array_sum.size": None, "run.array_sum.generator": None})
+
+
+def test_a_cluster_is_watched_and_a_run_is_replayed(bench: Workbench, otter: Person) -> None:
+    watching = otter.button("clusters", "watch") or {}
+    assert (watching["data-command"], watching["data-args"]) == ("dask-workbench:watch", '{"cluster": "otter"}')
+    page = Cell(bench, cluster="otter")
+    found = run_to_its_end(otter, "array_sum", size="128MiB", chunks="400")
     until(lambda: page.column("tasks", "left"))
-    click(item.replay_button)
-    replay = until(lambda: bench.watched is not watch and bench.watched)
-    page = Cell(replay)
-    until(lambda: page.column("tasks", "left"))
-    assert watch.client.status == "closed"
+    assert page.asked("figures/cluster/otter?theme=dark")["value"]["item"]
+    replay = Cell(bench, run=found)
+    until(lambda: replay.column("tasks", "left"))
 
 
-def test_a_run_is_cancelled_by_a_click(bench: Workbench) -> None:
-    before = set(bench.runs.items)
-    choose(bench, "array_sum")
-    bench.workloads.form.set(size="60GiB")
-    click(bench.workloads.run_button)
-    name = until(lambda: set(bench.runs.items) - before).pop()
-    until(lambda: Session().show(name).status == "running", 30)
-    click(bench.runs.items[name].cancel_button)
-    until(lambda: "cancelled" in bench.runs.items[name].text, 30)
-    bench.workloads.form.set(size="16MiB")
+def test_a_report_is_a_page_and_a_run_is_a_file(otter: Person) -> None:
+    found = run_to_its_end(otter, "array_sum", size="16MiB", chunks=None)
+    page = otter.asked(f"runs/{found}/report")["value"]
+    assert page["kind"].startswith("text/html")
+    assert b"<html" in base64.b64decode(page["base64"])
+    file = otter.asked(f"runs/{found}/export")["value"]
+    assert file["name"].endswith(".zip")
+    assert zipfile.is_zipfile(io.BytesIO(base64.b64decode(file["base64"])))
 
 
-def test_a_cluster_is_scaled_by_a_click(bench: Workbench) -> None:
-    item = bench.clusters.items["otter"]
-    item.n_workers.value = 1
-    click(item.scale_button)
-    until(lambda: "1 worker × 1 thread" in shown(item.view), 30)
+def test_a_run_is_cancelled_and_deleted_by_a_click(otter: Person) -> None:
+    otter.chooses(workload="array_sum", **{"run.array_sum.size": "60GiB"})
+    otter.finds("work", "60 GiB")
+    found = otter.clicks("work", "run-button")["value"]["id"]
+    until(lambda: Session().show(found).status == "running", 30)
+    otter.clicks("runs", "cancel-run", f"run-{found}")
+    until(lambda: (otter.button("runs", f"run-{found}") or {})["data-status"] == "cancelled", 30)
+    otter.chooses(**{"run.array_sum.size": None})
+    otter.clicks(f"run:{found}:", "delete-run")
+    until(lambda: otter.button("runs", f"run-{found}") is None)
+    assert found not in {run.id for run in Session().runs()}
+
+
+def test_a_cluster_is_scaled_by_a_click(otter: Person) -> None:
+    otter.chooses(scale__otter__n_workers=1)
+    otter.clicks("clusters", "apply-scale", "cluster-otter")
+    otter.finds("clusters", "1 worker × 1 thread", 30)
     assert Session().cluster("otter").n_workers == 1
 
 
-def test_what_another_face_does_is_seen(bench: Workbench) -> None:
+def test_what_another_face_does_is_seen_and_two_places_show_the_same(bench: Workbench, otter: Person) -> None:
     session = Session()
     record = session.start(session.plan("cpu", n_workers=1, memory="512MiB", encrypt=False), name="heron")
-    until(lambda: "heron" in bench.clusters.items)
+    other = Person(bench)
+    for person in (otter, other):
+        person.finds("clusters", "heron")
     asyncio.run(session.stop(record.name))
-    until(lambda: "heron" not in bench.clusters.items)
+    for person in (otter, other):
+        until(lambda person=person: "heron" not in person.reads("clusters"))
+
+
+def test_closed_it_watches_no_more_and_opened_its_places_ask_again(data_folder: Path) -> None:
+    bench = Workbench()
+    person = Person(bench)
+    person.finds("clusters", "None is running.")
+    desk = bench._desk
+    assert desk is not None
+    watching = soon(desk.watching).result()
+    assert watching.state.watching
+    bench.close()
+    until(lambda: bench._desk is None and not watching.state.watching)
+    bench.open()
+    until(lambda: person.came[-1]["type"] == "again")
+    person.say(type="hello")
+    until(lambda: person.came[-1]["type"] != "again")
+    bench.close()
 
 
 def test_all_that_is_shown_comes_from_this_machine(bench: Workbench) -> None:
-    """Panel turns addresses into text when it is displayed; what changes afterwards must bring none of its own."""
     from panel.io.notebook import patch_inline_stylesheets
     from pyviz_comms import Comm
 
-    root = bench.__panel__()._render_model(Document(), Comm())
+    root = bench.__panel__().get_root(Document(), Comm())
     for model in root.select({"type": UIElement}):
         patch_inline_stylesheets(model)
-    bench.hardware.notice.say("Something.")
-    bench.workloads.refresh()
     sheets = [sheet for model in root.select({"type": UIElement}) for sheet in model.stylesheets]
     assert sheets
     assert [sheet.url for sheet in sheets if isinstance(sheet, ImportedStyleSheet)] == []
-    bench.hardware.notice.clear()
-    del pn.state._views[root.ref["id"]]
+    assert "http" not in "".join(re.findall(r"url\([^)]*", "".join(map(str, sheets)))).replace("http://www.w3.org", "")
 
 
-def test_a_click_on_stop_leaves_nothing(bench: Workbench) -> None:
-    click(bench.clusters.items["otter"].stop_button)
-    until(lambda: bench.clusters.items == {}, 30)
+def test_a_click_on_stop_leaves_nothing(otter: Person) -> None:
+    otter.clicks("clusters", "stop", "cluster-otter")
+    otter.finds("clusters", "None is running", 30)
     assert Session().clusters() == ()
-    assert "No cluster is running" in shown(bench.clusters.view)
+
+
+# -- comparing; tests/test_compare_runs.py runs some
+
+
+def test_a_comparison_is_shown_in_the_colours_that_were_asked_for(data_folder: Path) -> None:
+    comparisons.create(comparison(row("one", times(6)), row("two", times(3, seed=1))))
+    with Compared("last", theme="dark") as figure:
+        cell = Cell(figure, "dark")
+        until(lambda: cell.column("rows", "median"))
+        assert cell.column("rows", "median") == [pytest.approx(6, rel=0.05), pytest.approx(3, rel=0.05)]
+        assert figure.theme == "dark"
+        assert DARK.background in json.dumps(cell.asked("figures/comparison/last?theme=dark")["value"]["item"])
+
+
+def test_what_can_not_be_compared_is_a_sentence(person: Person) -> None:
+    body = {"workload": "array_sum", "on": ["gpu"]}
+    assert "None of these can be had" in person.asked("comparisons", "POST", body)["message"]
+    person.chooses(compare__lines="tpu")
+    person.finds("compare", "Unknown profile 'tpu'")
+    assert "disabled" in (person.button("compare", "compare") or {})
+
+
+def test_an_earlier_comparison_is_shown_again(person: Person) -> None:
+    comparisons.create(comparison(row("one", times(6)), row("two", times(3, seed=1))))
+    hook = "comparison-compare-array_sum-abcdef"
+    watching = person.button("comparisons", "watch-comparison", hook) or {}
+    assert json.loads(watching["data-args"] or "") == {"comparison": "compare-array_sum-abcdef"}
+    assert person.button("comparisons", "cancel-comparison", hook) is None
+
+
+def test_a_comparison_that_a_cell_begins_is_shown_at_each_place(
+    data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = comparison(row("one", times(6)))
+    monkeypatch.setattr(Session, "compare", lambda *_, **__: begun)
+    with Workbench() as bench:
+        first = Person(bench)
+        assert bench.compare("array_sum", {"size": "8MiB"}, on=["cpu"]) is begun
+        for person in (first, Person(bench)):
+            until(lambda person=person: person.done == [{"comparison": begun.id}])
+
+
+def test_a_comparison_that_can_not_be_had_fails_in_the_cell_that_asked(data_folder: Path) -> None:
+    with Workbench(theme="light") as bench, pytest.raises(FailedError, match="None of these can be had"):
+        bench.compare("array_sum", {"size": "8MiB"}, on=["gpu"])
+
+
+def test_a_theme_that_there_is_not_is_said() -> None:
+    with pytest.raises(BadInputError, match="theme is 'blue'"):
+        Workbench(theme="blue")

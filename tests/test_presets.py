@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.test_runs import finish, start_cluster, submit
+from tests.views import html_of
 from workbench.cli import main
 from workbench.cli.runs import where
 from workbench.clusters.spec import ClusterSpec
@@ -214,11 +215,10 @@ def test_a_run_keeps_its_preset_and_what_the_text_says(data_folder: Path, capsys
     assert main(["show", run["id"]]) == 0
     assert "gives no time; here: " in " ".join(capsys.readouterr().out.split())
     from workbench.figures.report import report_html
-    from workbench.panels.runs import _described
 
     kept = Session().show(run["id"])
     assert kept.beside_text in html.unescape(report_html(kept, None))
-    assert str(kept.beside_text) in html.unescape(_described(kept))
+    assert str(kept.beside_text) in html.unescape(html_of(f"run:{kept.id}:"))
     assert main(["forecast", "tall_skinny_svd", "--json", "--no-calibrate", *scaled]) == 0
     assert json.loads(capsys.readouterr().out)["parameters"]["shape"] == [5000, 20]
     asyncio.run(Session().stop("calm-otter"))

@@ -16,13 +16,13 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.views import html_of
 from workbench.cli import main as cli
 from workbench.clusters import control, processes, records
 from workbench.clusters.connect import connect
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, NotFoundError
-from workbench.panels.clusters import _described
 from workbench.views.answers import cluster_answer
 
 
@@ -215,7 +215,7 @@ def assert_untouchable(says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli(["down", "--all"]) == 0
     assert f"Left as it is: calm-otter. {found.message}" in capsys.readouterr().out
     assert cluster_answer(found, "/")["status"] == "unknown"
-    assert says in unescape(_described(found))
+    assert says in unescape(html_of("clusters"))
 
 
 def test_a_cluster_on_another_machine_that_gives_no_sign_of_life_is_lost(data_folder: Path, spec: ClusterSpec) -> None:

@@ -183,16 +183,15 @@ def curves_agree(found, summary, texts, told):
 
 def test_what_comes_of_simulated_gpus_is_marked_in_every_face(capsys):
     from workbench.figures.report import report_html
-    from workbench.panels.runs import _described
     from workbench.runs.store import Run
     from workbench.terminal import show_run
-    from workbench.views.runs import _run as in_sidebar
+    from workbench.views.runs import _run as in_view
 
     gpu = row("gpu", [1.0], devices=("GPU-1",))
     machine = {"cpu": {}, "gpus": [{"name": "SIMULATED GPU 0", "uuid": "GPU-1"}]}
     fields = {"workload": "array_sum", "cluster": "c", "status": "done", "seconds": 1.0, "result": {"value": 1.5}}
     run = Run(id="r", spec=gpu.spec, inventory=machine, **fields)
-    pages = (_described(run), in_sidebar(run.model_dump(mode="json"), {}, set(), None), report_html(run, None))
+    pages = (in_view(run.model_dump(mode="json"), {}, set(), None), report_html(run, None))
     assert all("SIMULATED · array_sum" in text for text in pages)
     assert run.model_dump(mode="json")["simulated"] is True
     show_run(run)
@@ -207,16 +206,15 @@ def test_what_comes_of_simulated_gpus_is_marked_in_every_face(capsys):
 def test_no_bar_goes_backwards_while_tasks_are_added(seed):
     from rich import progress as rich
 
-    from workbench.panels.runs import _progress as in_panel
     from workbench.runs.store import Count, Progress, Run
     from workbench.terminal import progress as in_terminal
-    from workbench.views.runs import _progress as in_sidebar
+    from workbench.views.runs import _progress as in_view
 
     chance, told = random.Random(seed), Progress()
     counts = dict.fromkeys("ab", Count())
     run = Run(id="r", workload="array_sum", cluster="c", status="running")
     bar = rich.Progress(disable=True)
-    shares = {"panel": [], "sidebar": [], "terminal": []}
+    shares = {"view": [], "terminal": []}
     with in_terminal(run, bar) as on_change:
         for _ in range(40):
             name = chance.choice("ab")
@@ -228,9 +226,9 @@ def test_no_bar_goes_backwards_while_tasks_are_added(seed):
             on_change(shown)
             assert bar.tasks[0].fields["words"] == (told.words() if total else "")
             shares["terminal"].append([bar.tasks[0].percentage] if bar.tasks[0].total else [])
-            for face, text in (("panel", in_panel(shown)), ("sidebar", in_sidebar(shown.model_dump(mode="json")))):
-                assert not total or told.words() in text
-                shares[face].append([float(each) for each in re.findall(r"width: ([0-9.]+)%", text)])
+            text = in_view(shown.model_dump(mode="json"))
+            assert not total or told.words() in text
+            shares["view"].append([float(each) for each in re.findall(r"width: ([0-9.]+)%", text)])
     for drawn in shares.values():
         held = [0.0]
         for now in drawn:
@@ -241,10 +239,9 @@ def test_no_bar_goes_backwards_while_tasks_are_added(seed):
 
 
 def test_progress_of_several_passes_names_no_total_that_grows_and_no_number_of_passes_that_is_guessed():
-    from workbench.panels.runs import _progress as in_panel
     from workbench.runs.store import Progress, Run
     from workbench.session import Session
-    from workbench.views.runs import _progress as in_sidebar
+    from workbench.views.runs import _progress as in_view
 
     found = Session().needs("compressed_svd", {"size": "64MiB", "method": "workbench"})
     assert "at most 25 times, until the accuracy" in found.sentence
@@ -252,9 +249,8 @@ def test_progress_of_several_passes_names_no_total_that_grows_and_no_number_of_p
     for done, total, passes in ((303, 312, 0), (572, 636, 4)):
         told = Progress(done=done, total=total, passes=passes, more=True)
         shown = run.model_copy(update={"progress": told})
-        for text in (in_panel(shown), in_sidebar(shown.model_dump(mode="json"))):
-            assert f"{'pass 4: ' if passes else ''}{done} tasks done, more come" in text
-            assert str(total) not in text
+        text = in_view(shown.model_dump(mode="json"))
+        assert f"{'pass 4: ' if passes else ''}{done} tasks done, more come" in text
+        assert str(total) not in text
     once = run.model_copy(update={"progress": Progress(done=1, total=4)})
-    assert "1 of 4" in in_panel(once)
-    assert "1 of 4" in in_sidebar(once.model_dump(mode="json"))
+    assert "1 of 4" in in_view(once.model_dump(mode="json"))

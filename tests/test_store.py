@@ -11,6 +11,7 @@ import dask.config
 import psutil
 import pytest
 
+from tests.views import html_of
 from workbench.clusters import processes
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError
@@ -338,7 +339,6 @@ def test_a_watched_run_has_the_name_that_it_was_given_in_every_list_and_report(d
     from workbench.cli import main
     from workbench.figures.report import beside_html, report_html
     from workbench.monitor.events import Batch
-    from workbench.panels.runs import _described
 
     about = {"workload": store.WATCHED, "parameters": {"name": "sum of a transpose", "source": "x.sum()"}}
     run = store.create(a_run("watched-aaaaaa", status="done", seconds=1.0, result={"tasks": 9}, **about))
@@ -349,4 +349,4 @@ def test_a_watched_run_has_the_name_that_it_was_given_in_every_list_and_report(d
         assert "sum of a transpose" in capsys.readouterr().out
     assert "<h1>sum of a transpose<" in report_html(run, Batch(time=0.0))
     assert "<h1>sum of a transpose beside watched</h1>" in beside_html([run, other], [Batch(time=0.0)] * 2)
-    assert "sum of a transpose" in _described(run)
+    assert "sum of a transpose" in html_of("runs")

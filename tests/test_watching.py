@@ -16,6 +16,7 @@ from dask.system import CPU_COUNT
 from distributed import Client, span
 
 import workbench
+from tests.views import html_of
 from workbench import remote
 from workbench.errors import BadInputError, ConflictError
 from workbench.monitor.record import read_events
@@ -184,7 +185,6 @@ def test_it_is_not_cancelled_from_outside_for_that_would_end_the_notebook(quick_
 def test_every_face_shows_it(quick_client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     from workbench.cli import main
     from workbench.figures.report import write_report
-    from workbench.panels.runs import _described
 
     with workbench.watch(name="of mine") as run:
         quick_client.submit(one_more, 1).result()
@@ -196,7 +196,7 @@ def test_every_face_shows_it(quick_client: Client, capsys: pytest.CaptureFixture
     assert "name=of mine" in shown
     assert "quick_client.submit(one_more, 1).result()" in shown
     assert "tasks_of_others" in write_report(run.run, store.folder(run.id)).read_text()
-    assert "watched" in _described(run.run)
+    assert "of mine" in html_of("runs")
 
 
 def test_it_travels_as_any_run_does(quick_client: Client, tmp_path: Path) -> None:

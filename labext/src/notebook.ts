@@ -60,10 +60,10 @@ export class Notebooks implements INotebooks {
 
   /** Put what a figure offers as a cell into the notebook; without one it stays with the figure. */
   offer(event: Event): void {
-    const { type, source } = (event as CustomEvent<{ type: CellType; source: string }>).detail;
+    const { type, source, run } = (event as CustomEvent<{ type: CellType; source: string; run?: boolean }>).detail;
     if (this._tracker.currentWidget) {
       event.preventDefault();
-      void this.insert(source, { run: true, type });
+      void this.insert(source, { run: run ?? true, type });
     }
   }
 

@@ -1,6 +1,6 @@
 """The workbench in a notebook: `Workbench()`, and live figures of any Dask client."""
 
-from workbench.panels.live import Beside, GpuMonitor, Progress, Replay, TaskStream, Watch, Workers
+from workbench.panels.live import Beside, Compared, GpuMonitor, Progress, Replay, TaskStream, Watch, Workers
 from workbench.panels.loading import load
 from workbench.panels.magic import load_ipython_extension
 from workbench.panels.topology import topology
@@ -8,6 +8,7 @@ from workbench.panels.workbench import Workbench
 
 __all__ = [
     "Beside",
+    "Compared",
     "GpuMonitor",
     "Progress",
     "Replay",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from types import TracebackType
@@ -14,13 +12,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 import panel as pn
 
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, NotFoundError
 from workbench.panels import cells
 from workbench.panels.loading import load_once
-from workbench.panels.page import Page, script
+from workbench.panels.page import Page
 from workbench.panels.thread import do, loop, soon
 from workbench.threads import in_thread
-from workbench.views import watching
+from workbench.views import comparing, watching
 from workbench.views.bodies import THEMES, check_theme
 from workbench.views.recorded import read_batches
 
@@ -31,7 +29,9 @@ if TYPE_CHECKING:
     from workbench.figures.parts import Part
     from workbench.monitor.events import Batch
     from workbench.monitor.feed import Feed
+    from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.store import Run
+    from workbench.session import Session
 
 _log = logging.getLogger(__name__)
 
@@ -62,11 +62,9 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
     """
 
     def __init__(self, *watched: str, theme: str | None = None, inline: bool = True) -> None:
-        if theme is not None and theme not in THEMES:
-            raise BadInputError(f"theme is {theme!r:.40}. Give 'light' or 'dark', or leave it out to follow the page.")
+        self.theme = theme_or_none(theme)
         super().__init__()
         load_once(inline)
-        self.theme = theme
         kind, name = watched
         self._parting: asyncio.TimerHandle | None = None
         self._page = Page("figure", self._watching, self._answer, {"watched": {kind: name}, "theme": theme})
@@ -108,11 +106,9 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         return _Alone(self._begin)
 
     async def _answer(self, verb: str, path: str, body: dict[str, Any]) -> Any:
-        address = urlsplit(path)
-        if not address.path.startswith("figures/"):
-            return await script(path)
-        theme = check_theme(dict(parse_qsl(address.query)).get("theme"))
-        return await in_thread(_once_imported, "pandas", self._document, theme)
+        if not path.startswith("figures/"):
+            raise NotFoundError(f"There is nothing at {path:.80}.")
+        return await in_thread(self._document, check_theme(dict(parse_qsl(urlsplit(path).query)).get("theme")))
 
     async def _begin(self, theme: str, on_change: Callable[[], None]) -> Any:
         """Return what a page is shown in a theme, as `Watching` does."""
@@ -341,6 +337,40 @@ class Beside(Figure):
         return {"item": with_own_ids(BesideFigure(self._records, theme).item()), "bokeh": scripts("")}
 
 
+class Compared(Figure):
+    """Chart and table of one comparison, which grow with it.
+
+    Parameters
+    ----------
+    comparison
+        Its id, the only beginning or end of one, or "last".
+    options
+        `theme` and `inline`, as of `Figure`.
+
+    Examples
+    --------
+    >>> Compared("last")
+    """
+
+    def __init__(self, comparison: str = "last", *, session: Session | None = None, **options: Any) -> None:
+        from workbench.session import Session
+
+        self._session = session or Session()
+        self._id = self._session.comparison(comparison).id
+        super().__init__("comparison", self._id, **options)
+
+    @property
+    def comparison(self) -> Comparison:
+        """The comparison as it is now."""
+        return self._session.comparison(self._id)
+
+    async def _begin(self, theme: str, on_change: Callable[[], None]) -> Any:
+        return await comparing.watch_comparison(self._session, self._id, theme, on_change)
+
+    def _document(self, theme: str) -> dict[str, Any]:
+        return comparing.document(self._session, self._id, theme, "")
+
+
 class _Still:
     """What a page is shown that has all there is."""
 
@@ -382,6 +412,13 @@ class _Alone:
     unsubscribe = listen = unlisten = subscribe
 
 
+def theme_or_none(theme: str | None) -> str | None:
+    """Return a theme that there is, or None, which follows the page."""
+    if theme is not None and theme not in THEMES:
+        raise BadInputError(f"theme is {theme!r:.40}. Give 'light' or 'dark', or leave it out to follow the page.")
+    return theme
+
+
 def _run(run: Run | str) -> Run:
     from workbench.runs import store
 
@@ -403,10 +440,3 @@ def _simulated(client: Client) -> bool:
     except OSError:  # who can't be reached is told of in the figure
         return False
     return any((worker.get("gpu") or {}).get("name", "").startswith("SIMULATED") for worker in workers)
-
-
-def _once_imported(module: str, act: Callable[[str], dict[str, Any]], theme: str) -> dict[str, Any]:
-    """Return what `act` returns, called when no cell is importing this module: Bokeh would use it half made."""
-    if module in sys.modules:
-        importlib.import_module(module)
-    return act(theme)

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -23,8 +25,8 @@ from typing import Any
 import param
 from panel.custom import JSComponent
 
-from workbench.errors import NotFoundError, WorkbenchError
-from workbench.panels.look import STYLE
+from workbench.errors import WorkbenchError
+from workbench.figures import gpus
 from workbench.panels.thread import do
 from workbench.threads import in_thread
 from workbench.views.answers import to_json
@@ -50,8 +52,8 @@ _FOLDER = Path(__file__).parent
 _BUNDLE = next(_FOLDER.glob("page.*.js"), _FOLDER / "page.js")
 """The bundle has its hash in its name: browsers keep what they have seen of a name."""
 
-_SHEET = STYLE + (_FOLDER / "page.css").read_text()
-
+_CELL = (_FOLDER / "page.css").read_text()
+_VIEWS = (_FOLDER.parent / "views" / "page.raw.css").read_text() + gpus.STYLE
 
 _tasks: set[asyncio.Task[None]] = set()
 """All that goes on: asyncio itself would let go of it."""
@@ -72,8 +74,9 @@ class Page(JSComponent):  # type: ignore[misc,unused-ignore]
         answer: Answer,
         options: dict[str, Any] | None = None,
     ) -> None:
+        sheets = [_CELL] if view == "figure" else [_VIEWS, _CELL]
         super().__init__(
-            view=view, options=to_json(options or {}), sizing_mode="stretch_width", margin=0, stylesheets=[_SHEET]
+            view=view, options=to_json(options or {}), sizing_mode="stretch_width", margin=0, stylesheets=sheets
         )
         self.pages = Pages(watching, answer, self._send_msg)
 
@@ -122,6 +125,10 @@ class Pages:
         """Send a message to each page, and to those that come later."""
         self._standing = message
         self.tell(message)
+
+    def begin_again(self) -> None:
+        """Have all places ask anew for what they show."""
+        self.post(to_json({"page": "", "n": 0, "type": "again"}))
 
     def close(self) -> None:
         """Send no more to any. A page that asks for something afterwards begins again."""
@@ -222,7 +229,7 @@ class Seat:
 
     async def _answer(self, id: int, verb: str, path: str, body: dict[str, Any]) -> None:
         try:
-            value = await self._pages.answer(verb, path, body)
+            value = await self._found(verb, path, body)
         except WorkbenchError as err:
             self.send_soon({"type": "answer", "id": id, "message": str(err)})
         except Exception:  # noqa: BLE001  Whatever goes wrong, who asked must hear of it.
@@ -231,10 +238,16 @@ class Seat:
         else:
             self.send_soon({"type": "answer", "id": id, "value": value})
 
+    async def _found(self, verb: str, path: str, body: dict[str, Any]) -> Any:
+        folder, _, name = path.partition("/")
+        if folder == "bokeh":
+            return (await in_thread(read, name, compressed=False)).decode()
+        if folder == "figures":
+            await in_thread(wait_for_import, "pandas")
+        return await self._pages.answer(verb, path, body)
 
-async def script(path: str) -> str:
-    """Return the text of one of BokehJS's files, `bokeh/bokeh.min.js`. Raises NotFoundError for any other path."""
-    folder, _, name = path.partition("/")
-    if folder != "bokeh":
-        raise NotFoundError(f"There is nothing at {path:.80}.")
-    return (await in_thread(read, name, compressed=False)).decode()
+
+def wait_for_import(module: str) -> None:
+    """Return when no cell is importing this module: Bokeh would use it half made."""
+    if module in sys.modules:
+        importlib.import_module(module)

@@ -1,8 +1,7 @@
-"""The one thread in which panels change.
+"""The one thread in which all is done that is shown in cells.
 
-A kernel takes in clicks in a thread of their own, and a cell that computes holds up its main thread. Panel sends each
-change in three messages, and those of two threads would mix. So whatever is asked for from outside is done here, one
-thing after the other, while the kernel does something else.
+A cell that computes holds up the main thread of its kernel, and messages of a page may come in yet another. So whatever
+is asked for is done here, one thing after the other, while the kernel does something else.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 _log = logging.getLogger(__name__)
 
@@ -39,14 +36,6 @@ def soon(act: Callable[..., Any], *arguments: Any) -> Future[Any]:
     return asyncio.run_coroutine_threadsafe(call(), loop())
 
 
-def wait_for(act: Callable[..., T], *arguments: Any) -> T:
-    """What `act` returns when it is called in the panels' thread."""
-    if is_here():
-        return act(*arguments)
-    outcome: T = soon(act, *arguments).result()
-    return outcome
-
-
 def do(act: Callable[..., Any], *arguments: Any) -> None:
     """`soon`, where nobody waits for the outcome: what goes wrong for reasons of ours is written to the log."""
 
@@ -55,11 +44,3 @@ def do(act: Callable[..., Any], *arguments: Any) -> None:
             _log.error("A panel could not do what it was asked for", exc_info=done.exception())
 
     soon(act, *arguments).add_done_callback(look)
-
-
-def is_here() -> bool:
-    """Whether this is the panels' thread."""
-    try:
-        return asyncio.get_running_loop() is loop()
-    except RuntimeError:
-        return False

@@ -47,7 +47,8 @@ def cluster_answer(record: ClusterRecord, base_url: str) -> dict[str, Any]:
     """Return a cluster as the faces show it: its record, a line about it, its memory, its dashboard and its code."""
     from workbench.clusters.records import memory_used
 
-    dashboard = (record.dashboard_address or "").startswith("unix:") and record.status == "ready"
+    # A notebook has no server, and so no addresses.
+    dashboard = base_url and (record.dashboard_address or "").startswith("unix:") and record.status == "ready"
     return record.model_dump(mode="json", exclude={"mark", "worker_pids"}) | {
         "description": record.spec.describe(),
         "memory_used": memory_used(record),

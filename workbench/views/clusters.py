@@ -151,7 +151,7 @@ def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
             if left < _NEAR
             else ""
         )
-        + tag("div", *_buttons(name), class_="wb-Row")
+        + tag("div", *_buttons(cluster), class_="wb-Row")
         + "".join(
             tag("div", body, id=f"wb-{drawer}-{name}", class_="wb-Drawer", hidden=True)
             for drawer, body in drawers.items()
@@ -181,7 +181,8 @@ def _notebooks(sight: Sight, cluster: dict[str, Any]) -> str:
     return tag("div", *on, class_="wb-Row", aria_label=label, role="group", data_workbench="notebooks") if on else ""
 
 
-def _buttons(name: str) -> Iterator[str]:
+def _buttons(cluster: dict[str, Any]) -> Iterator[str]:
+    name = cluster["name"]
     args = json.dumps({"cluster": name})
     yield button(
         "Connect",
@@ -197,13 +198,14 @@ def _buttons(name: str) -> Iterator[str]:
         data_args=args,
         data_workbench="watch",
     )
+    dashboard = icon_button(
+        "launch",
+        "Dask’s own dashboard, in a new tab",
+        data_page=f"{API}/dashboard/{name}/status",
+        data_workbench="dashboard",
+    )
     icons = (
-        icon_button(
-            "launch",
-            "Dask’s own dashboard, in a new tab",
-            data_page=f"{API}/dashboard/{name}/status",
-            data_workbench="dashboard",
-        ),
+        dashboard if cluster["dashboard_url"] else "",
         icon_button(
             "refresh",
             "Restart the workers: their data are lost",

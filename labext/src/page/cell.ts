@@ -58,11 +58,7 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
   };
   figure.onChange();
   host.append(bar, figure.node);
-  const waiting = window.setTimeout(() => {
-    if (!messages.ready) {
-      summary.textContent = 'The kernel has not answered yet. Where it is not busy, run this cell again.';
-    }
-  }, PATIENCE);
+  const forget = whenSilent(messages, text => (summary.textContent = text));
   const observer = new MutationObserver(() => {
     if (theme() !== shown) {
       shown = theme();
@@ -82,11 +78,21 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
       }
     },
     dispose: () => {
-      window.clearTimeout(waiting);
+      forget();
       observer.disconnect();
       figure.dispose();
     }
   };
+}
+
+/** Have a person told when the kernel doesn't answer; returns what ends that. */
+export function whenSilent(messages: Messages, tell: (text: string) => void): () => void {
+  const waiting = window.setTimeout(() => {
+    if (!messages.ready) {
+      tell('The kernel has not answered yet. Where it is not busy, run this cell again.');
+    }
+  }, PATIENCE);
+  return () => window.clearTimeout(waiting);
 }
 
 /** Do what Python code asks for. */

@@ -107,7 +107,8 @@ export class Messages {
   }
 
   private _receive(message: INumbered): void {
-    if (message.page !== this._page) {
+    // Without a name it is for all.
+    if (message.page && message.page !== this._page) {
       return;
     }
     if (message.type === 'again') {

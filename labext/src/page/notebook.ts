@@ -7,10 +7,11 @@ import { mountFigure } from './cell';
 import type { IMounted } from './cell';
 import { Messages } from './messages';
 import type { IModel } from './messages';
+import { mountPage } from './workbench';
 
 type Mount = (host: HTMLElement, messages: Messages, options: never) => IMounted;
 
-const VIEWS: Record<string, Mount> = { figure: mountFigure };
+const VIEWS: Record<string, Mount> = { figure: mountFigure, page: mountPage };
 
 /** Called by Panel for each place where the component is shown. */
 export function render({ model }: { model: IModel & { view: string; options: string } }): HTMLElement {

@@ -1,0 +1,142 @@
+/** All of the workbench in a cell: the views that Lab's sidebar shows, and below them the figure that is watched. */
+import type { Watched } from '../tokens';
+import { mountFigure, whenSilent } from './cell';
+import type { IMounted } from './cell';
+import type { Theme } from './figure';
+import type { Messages } from './messages';
+import { Page } from './page';
+
+interface IOptions {
+  /** Name of the view that all others are in. */
+  view: string;
+  /** Of figures; null follows the page. */
+  theme: Theme | null;
+}
+
+/** What the kernel answers with that isn't JSON. */
+interface IFile {
+  name: string | null;
+  kind: string;
+  base64: string;
+}
+
+type Arguments = Record<string, string>;
+
+const API = 'workbench/api/';
+
+export function mountPage(host: HTMLElement, messages: Messages, { view, theme }: IOptions): IMounted {
+  const place = element('div', 'wb-Page');
+  const said = element('p', 'wb-Page wb-Said');
+  const watched = element('section', 'wb-Page wb-Watched');
+  place.dataset['live'] = view;
+  said.setAttribute('role', 'status');
+  host.append(place, said, watched);
+  let figure: IMounted | null = null;
+
+  const say = (text: string) => {
+    said.textContent = text;
+  };
+  host.addEventListener('click', () => say(''), true);
+  const hide = () => {
+    figure?.dispose();
+    figure = null;
+    watched.replaceChildren();
+  };
+  const watch = (what: Watched) => {
+    hide();
+    const [name] = Object.values(what);
+    const title = element('header', 'wb-Row');
+    const close = element('button', 'wb-Button jp-mod-styled');
+    const node = element('div', '');
+    close.textContent = 'Close';
+    close.dataset['workbench'] = 'close-figure';
+    close.onclick = hide;
+    title.append(Object.assign(element('strong', 'wb-Card-title'), { textContent: name }), close);
+    watched.dataset['workbench'] = `watched-${name}`;
+    watched.append(title, node);
+    figure = mountFigure(node, messages, { watched: what, theme });
+    title.scrollIntoView({ block: 'nearest' });
+  };
+  const copy = async (text: string, where: string) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      say(`Copied${where}.`);
+    } catch {
+      // Only on this machine or over https has a page a clipboard.
+      say(text);
+    }
+  };
+  /** Put text into a cell, where Lab is around this one. */
+  const insert = (source: string, type: string, run: boolean) => {
+    const event = new CustomEvent('workbench-cell', { detail: { type, source, run }, cancelable: true });
+    if (window.dispatchEvent(event)) {
+      void copy(source, ': paste it into a cell');
+    }
+  };
+  const commands: Record<string, (args: Arguments) => void> = {
+    'dask-workbench:watch': watch,
+    'dask-workbench:cell': ({ text, type }) => insert(text, type ?? 'markdown', !type),
+    'dask-workbench:connect': ({ cluster }) => {
+      const path = `clusters/${encodeURIComponent(cluster)}`;
+      const found = messages.request('GET', path) as Promise<{ cell: string }>;
+      found.then(({ cell }) => insert(cell, 'code', true)).catch((error: Error) => say(error.message));
+    }
+  };
+  const command = (name: string, args: object) => commands[name]?.(args as Arguments);
+  const page = new Page(place, {
+    send: message => messages.send(message),
+    request: (verb, path, body) => messages.request(verb, path, body),
+    command,
+    open: path => void open(messages, path).catch((error: Error) => say(error.message)),
+    copy: text => void copy(text, '')
+  });
+  const forget = whenSilent(messages, text => (place.textContent = text));
+  return {
+    receive: message => {
+      if (message.type === 'do') {
+        command(message['command'] as string, message['args'] as object);
+      } else if (message.type === 'error') {
+        say(message['message'] as string);
+      } else if (!page.receive(message)) {
+        figure?.receive(message);
+      }
+    },
+    dispose: () => {
+      forget();
+      hide();
+      page.dispose();
+    }
+  };
+}
+
+function element<K extends keyof HTMLElementTagNameMap>(kind: K, looks: string): HTMLElementTagNameMap[K] {
+  const made = document.createElement(kind);
+  made.className = looks;
+  return made;
+}
+
+/** Show a page of the kernel in a new tab, cut off from this one; keep a file, or a page where no tab can be had. */
+async function open(messages: Messages, path: string): Promise<void> {
+  // A tab that is opened later than the click would be blocked.
+  const tab = path.includes('/export') ? null : window.open('');
+  try {
+    const found = (await messages.request('GET', path.replace(API, ''))) as IFile;
+    const bytes = Uint8Array.from(atob(found.base64), each => each.charCodeAt(0));
+    const blob = new Blob([bytes], { type: found.kind });
+    if (tab) {
+      const frame = tab.document.createElement('iframe');
+      frame.sandbox.add('allow-scripts', 'allow-downloads');
+      frame.style.cssText = 'position: fixed; inset: 0; width: 100%; height: 100%; border: 0';
+      frame.srcdoc = await blob.text();
+      tab.document.title = path.replace(API, '');
+      tab.document.body.append(frame);
+    } else {
+      const address = URL.createObjectURL(blob);
+      Object.assign(element('a', ''), { href: address, download: found.name ?? 'workbench.html' }).click();
+      URL.revokeObjectURL(address);
+    }
+  } catch (error) {
+    tab?.close();
+    throw error;
+  }
+}

@@ -1,0 +1,192 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+
+import { render } from '../src/page/notebook';
+
+/** Tells of every element that it can be seen. */
+class Seen {
+  constructor(private _tell: (entries: object[]) => void) {}
+  observe(target: Element): void {
+    this._tell([{ target, isIntersecting: true }]);
+  }
+  unobserve(): void {}
+  disconnect(): void {}
+}
+
+type Message = Record<string, unknown>;
+
+let sent: Message[];
+let heard: (text: string) => void;
+let removed: () => void;
+let place: HTMLElement;
+let n: number;
+
+const model = {
+  view: 'page',
+  options: '{"view": "wide", "theme": "dark"}',
+  send_msg: (text: string) => void sent.push(JSON.parse(text) as Message),
+  on: (event: string, callback: (text: string) => void) => {
+    if (event === 'remove') {
+      removed = callback as () => void;
+    } else {
+      heard = callback;
+    }
+  }
+};
+
+/** Have the kernel say something to this page. */
+function say(message: Message): void {
+  heard(JSON.stringify({ page: sent[0]['page'], n: ++n, ...message }));
+}
+
+/** Have the kernel make the view of this name. */
+function show(name: string, html: string): void {
+  say({ type: 'patches', watch: last('watch', 'fragment', name)['watch'], html });
+}
+
+function last(type: string, key = 'type', value: unknown = type): Message {
+  return sent.filter(each => each['type'] === type && each[key] === value).at(-1)!;
+}
+
+function click(hook: string): void {
+  place.querySelector<HTMLElement>(`[data-workbench="${hook}"]`)!.click();
+}
+
+async function settled(): Promise<void> {
+  await vi.advanceTimersByTimeAsync(50);
+}
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  vi.stubGlobal('IntersectionObserver', Seen);
+  Element.prototype.scrollIntoView = () => undefined;
+  sent = [];
+  n = 0;
+  place = render({ model });
+  document.body.replaceChildren(place);
+});
+
+afterEach(() => {
+  removed();
+  vi.useRealTimers();
+});
+
+test('the kernel is greeted until it answers, and then asked for the view', async () => {
+  expect(sent).toMatchObject([{ type: 'hello' }]);
+  await vi.advanceTimersByTimeAsync(9000);
+  expect(sent.every(each => each['type'] === 'hello')).toBe(true);
+  expect(sent.length).toBeGreaterThan(2);
+  expect(place.textContent).toContain('The kernel has not answered yet');
+  say({ type: 'ready' });
+  expect(last('watch')).toMatchObject({ fragment: 'wide' });
+  show('wide', '<p>Hardware</p>');
+  expect(place.textContent).toBe('Hardware');
+});
+
+test('messages are taken in by their numbers, and what was missed is asked for again', async () => {
+  say({ type: 'ready' });
+  const { watch } = last('watch');
+  n = 2;
+  say({ type: 'patches', watch, html: 'third' });
+  expect(place.textContent).toBe('');
+  await vi.advanceTimersByTimeAsync(200);
+  expect(last('missed')).toMatchObject({ after: 1 });
+  n = 1;
+  say({ type: 'patches', watch, html: 'second' });
+  expect(place.textContent).toBe('third');
+});
+
+test('a kernel that knows no page any more is told again what is chosen and watched', async () => {
+  say({ type: 'ready' });
+  show('wide', '<button data-workbench="b" data-choose=\'{"profile": "gpu"}\'>GPU</button>');
+  click('b');
+  await settled();
+  const before = sent.length;
+  heard('{"page": "", "n": 0, "type": "again"}');
+  const fresh = sent.slice(before);
+  expect(fresh).toMatchObject([{ type: 'hello' }]);
+  heard(JSON.stringify({ page: fresh[0]['page'], n: 1, type: 'ready' }));
+  expect(sent.slice(before + 1)).toMatchObject([
+    { type: 'choose', choices: { profile: 'gpu' } },
+    { type: 'watch', fragment: 'wide' }
+  ]);
+});
+
+test('a click asks the kernel, and what went wrong stands in its place', async () => {
+  say({ type: 'ready' });
+  show('wide', '<button data-workbench="b" data-request="POST runs">Run</button><p data-notice="POST runs"></p>');
+  click('b');
+  const { id, verb, path } = last('request');
+  expect([verb, path]).toEqual(['POST', 'runs']);
+  say({ type: 'answer', id, message: 'It is too large.' });
+  await settled();
+  expect(place.querySelector('[data-notice]')!.textContent).toBe('It is too large.');
+});
+
+test('code goes into a cell where Lab takes it, else to the clipboard', async () => {
+  const taken: unknown[] = [];
+  const copied: string[] = [];
+  vi.stubGlobal('navigator', { clipboard: { writeText: (text: string) => Promise.resolve(void copied.push(text)) } });
+  const take = (event: Event) => {
+    taken.push((event as CustomEvent<unknown>).detail);
+    event.preventDefault();
+  };
+  const command = 'data-command="dask-workbench:cell" data-args=\'{"text": "x", "type": "code"}\'';
+  say({ type: 'ready' });
+  show('wide', `<button data-workbench="b" ${command}>Insert</button>`);
+  window.addEventListener('workbench-cell', take);
+  click('b');
+  window.removeEventListener('workbench-cell', take);
+  click('b');
+  await settled();
+  expect(taken).toEqual([{ type: 'code', source: 'x', run: false }]);
+  expect(copied).toEqual(['x']);
+  expect(place.textContent).toContain('Copied: paste it into a cell.');
+});
+
+test('to connect, the kernel is asked for the code', async () => {
+  const taken: unknown[] = [];
+  const take = (event: Event) => {
+    taken.push((event as CustomEvent<unknown>).detail);
+    event.preventDefault();
+  };
+  say({ type: 'ready' });
+  show(
+    'wide',
+    '<button data-workbench="b" data-command="dask-workbench:connect" data-args=\'{"cluster": "otter"}\'>Connect</button>'
+  );
+  window.addEventListener('workbench-cell', take);
+  click('b');
+  const { id, path } = last('request');
+  expect(path).toBe('clusters/otter');
+  say({ type: 'answer', id, value: { cell: 'workbench.connect("otter")' } });
+  await settled();
+  window.removeEventListener('workbench-cell', take);
+  expect(taken).toEqual([{ type: 'code', source: 'workbench.connect("otter")', run: true }]);
+});
+
+test('what is watched is shown below until it is closed, and Python code can show it, too', async () => {
+  say({ type: 'ready' });
+  say({ type: 'do', command: 'dask-workbench:watch', args: { comparison: 'c1' } });
+  expect(last('watch')).toMatchObject({ comparison: 'c1', theme: 'dark' });
+  expect(last('request')).toMatchObject({ path: 'figures/comparison/c1?theme=dark' });
+  const { watch } = last('watch');
+  expect(place.querySelector('[data-workbench="watched-c1"] strong')!.textContent).toBe('c1');
+  click('close-figure');
+  expect(last('unwatch')).toMatchObject({ watch });
+  expect(place.querySelector('.wb-Watched')!.textContent).toBe('');
+  await settled();
+});
+
+test('what the kernel says went wrong stands until the next click', () => {
+  say({ type: 'ready' });
+  say({ type: 'error', message: 'The scheduler does not answer.' });
+  expect(place.querySelector('[role=status]')!.textContent).toBe('The scheduler does not answer.');
+  place.click();
+  expect(place.querySelector('[role=status]')!.textContent).toBe('');
+});
+
+test('a page that is taken away says so', () => {
+  say({ type: 'ready' });
+  removed();
+  expect(sent.at(-1)).toMatchObject({ type: 'bye' });
+});

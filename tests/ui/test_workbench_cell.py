@@ -1,0 +1,183 @@
+"""`Workbench()` in a cell of a notebook, and on a page of Panel's own server: the same clicks as in Lab's sidebar."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Error, Locator, Page, Request, expect
+
+from tests.conftest import using_data_folder
+from tests.ui.conftest import Lab, finish
+from tests.ui.test_main_job import MINUTE, coloured, hook, unfold
+from tests.ui.test_notebooks import dark
+from tests.ui.test_watch import opened, write
+from workbench.session import Session
+
+CELLS = ("from workbench.panels import Workbench\nWorkbench()",)
+
+
+@pytest.fixture
+def elsewhere(page: Page) -> list[str]:
+    """Addresses on other machines that the page asked for."""
+    found: list[str] = []
+
+    def look(request: Request) -> None:
+        if urlsplit(request.url).hostname not in (None, "127.0.0.1"):
+            found.append(request.url)
+
+    page.on("request", look)
+    return found
+
+
+def start(bench: Page | Locator, name: str, **fields: str) -> Locator:
+    unfold(bench, "more-choices")
+    for field, value in fields.items():
+        hook(bench, f"field-{field}").fill(value)
+    hook(bench, "field-name").fill(name)
+    hook(bench, "start").click()
+    cluster = hook(bench, f"cluster-{name}")
+    expect(hook(cluster, "stage")).to_have_text("ready", timeout=MINUTE)
+    return cluster
+
+
+def run_array_sum(bench: Page | Locator, size: str) -> Locator:
+    hook(bench, "workload-array_sum").click()
+    hook(bench, "field-size").fill(size)
+    expect(hook(bench, "run-button")).to_be_enabled()
+    hook(bench, "run-button").click()
+    return bench.locator(".wb-Run").first
+
+
+def test_all_that_the_sidebar_does_is_done_in_a_cell(
+    lab: Lab, open_lab: Callable[[], Page], screenshot: Callable[[str], Path], elsewhere: list[str]
+) -> None:
+    write(lab.notebooks / "bench.ipynb", CELLS)
+    page = open_lab()
+    page.set_viewport_size({"width": 1440, "height": 1300})
+    opened(page, "bench.ipynb")
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+    bench = page.locator(".wb-Cell")
+
+    # Hardware, Start, Watch, Run.
+    cluster = start(bench, "cell-otter", n_workers="2", threads_per_worker="1", memory="2GiB")
+    expect(hook(cluster, "dashboard")).to_have_count(0)
+    hook(cluster, "watch").click()
+    figure = hook(bench, "watched-cell-otter")
+    expect(figure).to_contain_text("2 workers", timeout=MINUTE)
+    done = run_array_sum(bench, "256MiB")
+    expect(hook(done, "check-passed")).to_be_visible(timeout=MINUTE)
+    page.wait_for_timeout(1000)
+    assert coloured(figure) > 5_000
+    screenshot("bench-light")
+    dark(page)
+    expect(figure.locator(".wb-Figure-host > div")).to_have_css("background-color", "rgb(17, 17, 17)", timeout=MINUTE)
+    page.wait_for_timeout(1000)
+    screenshot("bench-dark")
+    hook(figure, "close-figure").click()
+    expect(figure).to_be_hidden()
+
+    # A report in a tab of its own, which can't reach this page; a run as a file.
+    with page.context.expect_page() as report:
+        hook(done, "report").click()
+    inside = report.value.frame_locator("iframe")
+    expect(inside.locator(".bk-Figure").first).to_be_visible(timeout=MINUTE)
+    assert inside.locator("body").evaluate("() => window.origin") == "null"
+    report.value.close()
+    hook(done, "run-more").click()
+    with page.expect_download() as file:
+        hook(done, "export").click()
+    assert file.value.suggested_filename.endswith(".zip")
+
+    # A preset; a parameter that is refused; a run that is cancelled; one that is deleted.
+    hook(bench, "preset").select_option(index=1)
+    expect(bench).to_contain_text("From: ")
+    hook(bench, "preset").select_option(index=0)
+    hook(bench, "field-size").fill("-3")
+    expect(bench.locator(".wb-mod-wrong .wb-Problem")).to_contain_text("size")
+    expect(hook(bench, "run-button")).to_be_disabled()
+    going = run_array_sum(bench, "60GiB")
+    expect(going).to_have_attribute("data-status", "running", timeout=MINUTE)
+    hook(going, "cancel-run").click()
+    expect(going).to_have_attribute("data-status", "cancelled", timeout=MINUTE)
+    unfold(going, "run-more")
+    for _ in range(2):
+        hook(going, "delete-run").click()
+    expect(bench.locator(".wb-Run")).to_have_count(1, timeout=MINUTE)
+
+    # Code goes into a cell of this notebook.
+    hook(cluster, "connect").click()
+    cells = page.locator(".jp-Notebook .jp-CodeCell")
+    expect(cells.filter(has_text='workbench.connect("cell-otter")')).to_be_visible(timeout=MINUTE)
+    unfold(bench, "workload-source")
+    hook(bench, "insert-workload").click()
+    expect(cells).to_have_count(3)
+
+    # Scale and stop.
+    hook(cluster, "scale").click()
+    hook(cluster, "n-workers").fill("1")
+    hook(cluster, "apply-scale").click()
+    expect(hook(cluster, "scale")).to_contain_text("1 worker ×", timeout=MINUTE)
+    hook(cluster, "stop").click()
+    expect(cluster).to_have_count(0, timeout=MINUTE)
+
+    # Compare.
+    hook(bench, "field-size").fill("8MiB")
+    hook(bench, "compare-repeats").fill("2")
+    hook(bench, "compare").click()
+    compared = bench.locator('[data-workbench^="comparison-compare-array_sum"]')
+    expect(hook(compared, "verdict")).to_be_visible(timeout=3 * MINUTE)
+    hook(compared, "watch-comparison").click()
+    expect(bench.locator(".wb-Watched")).to_contain_text("--threads 1", timeout=MINUTE)
+    screenshot("bench-compared")
+    page.set_viewport_size({"width": 620, "height": 1300})
+    page.wait_for_timeout(1000)
+    screenshot("bench-narrow")
+    assert page.evaluate("() => document.querySelector('.jp-Notebook').scrollWidth <= innerWidth")
+    for _ in range(2):
+        hook(compared, "delete-comparison").click()
+    expect(compared).to_have_count(0, timeout=MINUTE)
+    assert elsewhere == []
+
+
+SERVED = """
+import sys, panel
+from workbench.panels import Workbench
+panel.serve(Workbench, port=int(sys.argv[1]), show=False, admin=False)
+"""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """Address of a page of Panel's server, without Jupyter."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with using_data_folder(tmp_path), subprocess.Popen([sys.executable, "-c", SERVED, str(port)]) as process:
+        yield f"http://127.0.0.1:{port}"
+        process.terminate()
+        finish(Session().stop_all())
+
+
+def test_it_works_where_there_is_no_jupyter(served: str, page: Page, screenshot: Callable[[str], Path]) -> None:
+    for _ in range(100):
+        try:
+            page.goto(served)
+            break
+        except Error:  # it doesn't listen yet
+            page.wait_for_timeout(200)
+    cluster = start(page, "served-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
+    done = run_array_sum(page, "64MiB")
+    expect(hook(done, "check-passed")).to_be_visible(timeout=MINUTE)
+    hook(done, "watch-run").click()
+    figure = page.locator(".wb-Watched")
+    expect(figure.locator(".bk-Figure").first).to_be_visible(timeout=MINUTE)
+    page.wait_for_timeout(1000)
+    screenshot("bench-served")
+    assert coloured(figure) > 1_000
+    hook(cluster, "stop").click()
+    expect(cluster).to_have_count(0, timeout=MINUTE)

@@ -1,0 +1,24 @@
+"""What a page is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from urllib.parse import quote
+
+from workbench.session import Session
+from workbench.views.desk import Desk
+from workbench.views.requests import answer
+
+
+def html_of(view: str) -> str:
+    """HTML of a view as it is now, of this person's clusters and runs."""
+
+    async def made() -> str:
+        desk = Desk("/", logging.getLogger(__name__), Session)
+        try:
+            return str((await answer(desk, "GET", f"fragments/{quote(view)}")).value["html"])
+        finally:
+            await desk.close()
+
+    return asyncio.run(made())
