@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import subprocess
 import sys
@@ -114,6 +115,28 @@ def test_what_changes_something_is_finished_though_nobody_waits_and_what_looks_i
 
     at_desk(session, give_up, Slow)
     assert told == ["needs given up", "cancelled r1"]
+
+
+def test_a_form_waits_for_a_process_only_where_a_path_was_typed() -> None:
+    asked_there: list[str] = []
+
+    class Recording(Here):
+        async def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
+            asked_there.append(method)
+            return await super().ask(method, *args, **kwargs)
+
+    for typed in ({}, {"run.array_sum.size": "2GiB"}, {"run.array_sum.path": "/nowhere"}):
+        made = at_desk(
+            FakeSession(),
+            lambda desk, typed=typed: answer(desk, "GET", "fragments/work", None, choices(typed)),
+            Recording,
+        )
+        assert 'data-workbench="run-button"' in made.value["html"]
+        assert asked_there == (["needs"] if "run.array_sum.path" in typed else [])
+
+
+def choices(typed: dict[str, str]) -> dict[str, str]:
+    return {"choices": json.dumps(typed)}
 
 
 def test_who_gives_up_at_the_moment_of_the_answer_has_given_up() -> None:

@@ -11,8 +11,10 @@ from workbench.errors import WorkbenchError
 from workbench.figures import markup
 from workbench.figures.markup import folded, joined, paragraph, tag
 from workbench.formats import size, span
+from workbench.threads import in_thread
 from workbench.views.forms import Form, Problem, as_text, given, select
 from workbench.views.parts import button, folds, link, notice, radio
+from workbench.workloads.registry import PATHS
 
 if TYPE_CHECKING:
     from workbench.session import Forecast
@@ -75,8 +77,13 @@ async def _chosen(sight: Sight, template: Template) -> str:
     preset = chosen_preset(template, typed)
     cluster = target(sight)
     needs, problem = None, None
+    question = template.name, typed, cluster["name"] if cluster else None
     try:
-        needs = await sight.ask("needs", template.name, typed, cluster["name"] if cluster else None)
+        if PATHS & typed.keys():
+            needs = await sight.ask("needs", *question)
+        else:
+            # A process of its own is there only after seconds, and each answer of it takes longer.
+            needs = await in_thread(sight.session.needs, *question)
     except WorkbenchError as err:
         problem = Problem.of(err)
     schema = template.schema()

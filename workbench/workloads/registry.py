@@ -31,6 +31,9 @@ Resolver = Callable[[dict[str, Any], Mapping[str, Any], Surroundings], Resolutio
 Checker = Callable[[Mapping[str, Any], Mapping[str, Any], "Client | None"], Check]
 """From resolved parameters and results to a verdict; what must be computed for it is computed with the client."""
 
+PATHS = frozenset({"path", "to", "labels"})
+"""Parameters that name a file or a folder. Where none is given, nothing of a person's is opened."""
+
 
 @dataclass(frozen=True)
 class Template:
@@ -142,7 +145,7 @@ class Template:
         given = {name: forms.from_text(value, self._form.model_fields[name].annotation) for name, value in raw.items()}
         resolved, notes = self.resolver(values, given, around)
         # The process that runs it has another working folder.
-        given |= {name: resolved[name] for name in ("path", "to", "labels") if name in given}
+        given |= {name: resolved[name] for name in PATHS & given.keys()}
         return Parameters(
             workload=self.name,
             given=given,
