@@ -14,6 +14,7 @@ from playwright.sync_api import Error, Locator, Page, Request, expect
 
 from tests.conftest import using_data_folder
 from tests.ui.conftest import Lab, finish
+from tests.ui.test_cells import run
 from tests.ui.test_main_job import MINUTE, coloured, hook, unfold
 from tests.ui.test_notebooks import dark
 from tests.ui.test_watch import opened, write
@@ -143,6 +144,33 @@ def test_all_that_the_sidebar_does_is_done_in_a_cell(
         hook(compared, "delete-comparison").click()
     expect(compared).to_have_count(0, timeout=MINUTE)
     assert elsewhere == []
+
+
+def test_it_is_live_while_the_kernel_computes_and_there_again_after_a_reload(
+    lab: Lab, open_lab: Callable[[], Page]
+) -> None:
+    write(lab.notebooks / "busy.ipynb", (*CELLS, "input('go on? ')"))
+    page = open_lab()
+    opened(page, "busy.ipynb")
+    cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell")
+    bench = cells.first.locator(".wb-Cell")
+    run(page, cells.first)
+    expect(hook(bench, "run-button")).to_be_visible(timeout=MINUTE)
+    run(page, cells.nth(1))
+    answer = cells.nth(1).locator("input.jp-Stdin-input")
+    expect(answer).to_be_visible(timeout=MINUTE)
+    hook(bench, "workload-compressed_svd").click()
+    expect(hook(bench, "workload-compressed_svd")).to_have_attribute("aria-checked", "true", timeout=MINUTE)
+    expect(cells.nth(1).locator(".jp-InputPrompt")).to_have_text("[*]:")
+    answer.fill("yes")
+    answer.press("Enter")
+    expect(cells.nth(1).locator(".jp-InputPrompt")).to_have_text("[2]:", timeout=MINUTE)
+
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
+    page = open_lab()
+    expect(hook(bench, "run-button")).to_be_visible(timeout=MINUTE)
+    hook(bench, "workload-array_mean").click()
+    expect(hook(bench, "workload-array_mean")).to_have_attribute("aria-checked", "true", timeout=MINUTE)
 
 
 SERVED = """
