@@ -46,8 +46,10 @@ def python_or_skip() -> str:
 
 
 @contextlib.contextmanager
-def cluster(python: str, *, n_workers: int = 2, environment: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Address of the scheduler of a cluster whose processes another interpreter runs, elsewhere than here."""
+def cluster(
+    python: str, *options: str, n_workers: int = 2, environment: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Address of the scheduler of a cluster whose processes another interpreter runs, all with these options."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
         # Not the path by which these tests find the package.
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
@@ -58,7 +60,7 @@ def cluster(python: str, *, n_workers: int = 2, environment: Mapping[str, str] |
         def start(*arguments: str) -> subprocess.Popen[bytes]:
             log = running.enter_context(Path(folder, f"{arguments[0]}-{time.monotonic_ns()}.log").open("wb"))
             process = subprocess.Popen(
-                [python, "-m", "dask", *arguments, "--scheduler-file", f"{folder}/scheduler.json"],
+                [python, "-m", "dask", *arguments, *options, "--scheduler-file", f"{folder}/scheduler.json"],
                 cwd=folder,
                 env=environ,
                 stdout=log,

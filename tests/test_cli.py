@@ -60,7 +60,7 @@ def a_kept_run(run_id="array_sum-aaaaaa", **changes):
     [
         (["frob"], "frob"),
         (["up"], "PROFILE"),
-        (["up", "tpu"], "Unknown profile 'tpu'. Choose one of: cpu, gpu, gpus, ucx"),
+        (["up", "tpu"], "Unknown profile 'tpu'. Choose one of: cpu, gpu, gpus, ucx, address"),
         (["up", "gpu"], "gpu profile can't be had here"),
         (["up", "cpu", "--workers", "x"], "given 'x', allowed are whole numbers"),
         (["up", "cpu", "--workers", "0"], "n_workers is 0"),
@@ -157,16 +157,16 @@ def test_every_command_has_help_and_json(capsys, command):
 def test_hardware_as_json_has_exactly_the_promised_keys(capsys):
     told = answer(capsys, "hardware")
     assert list(told) == ["cpu", "memory", "gpus", "ucx", "profiles", "cuda", "network", "topology"]
-    assert [profile["name"] for profile in told["profiles"]] == ["cpu", "gpu", "gpus", "ucx"]
+    assert [profile["name"] for profile in told["profiles"]] == ["cpu", "gpu", "gpus", "ucx", "address"]
     for profile in told["profiles"]:
         assert {"name", "available", "reason"} <= set(profile)
         assert profile["available"] == (profile["reason"] is None)
 
 
-def test_hardware_as_text_names_all_four_profiles(capsys):
+def test_hardware_as_text_names_all_profiles(capsys):
     assert main(["hardware"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for profile in ("cpu", "gpu", "gpus", "ucx"):
+    for profile in ("cpu", "gpu", "gpus", "ucx", "address"):
         assert any(line[:2] in ("✓ ", "✗ ") and profile in line.split() for line in lines)
 
 
@@ -195,7 +195,7 @@ def test_a_filter_that_fits_no_run_does_not_say_that_there_are_none(capsys):
 
 
 def test_stopping_everything_when_nothing_runs_is_fine(capsys):
-    assert answer(capsys, "down", "--all") == {"stopped": []}
+    assert answer(capsys, "down", "--all") == {"stopped": [], "detached": []}
 
 
 def test_workloads_are_listed_with_schema_and_source(capsys):

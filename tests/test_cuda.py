@@ -21,10 +21,11 @@ from workbench.clusters.budget import check_budget
 from workbench.clusters.choices import ClusterChoices, GpuChoices
 from workbench.clusters.devices import check, devices_of
 from workbench.clusters.plan import choices_of, plan
+from workbench.clusters.profiles import profiles
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, MissingError, install
-from workbench.hardware import Gpu, GpuSlice, Inventory, profiles
+from workbench.hardware import Gpu, GpuSlice, Inventory
 from workbench.hardware.sources import installed_version
 from workbench.runs import runner
 from workbench.runs.store import Run
@@ -294,7 +295,7 @@ def test_over_infiniband_each_worker_has_the_card_nearest_to_its_gpu(
 
 SPECS = """
 import asyncio, json, os, sys
-from workbench.clusters.launch import cuda_cluster_class
+from workbench.clusters.profiles.gpu import cuda_cluster_class
 from workbench.hardware import inventory
 os.cpu_count = lambda: 80  # as many as a DGX-1 has: Dask-CUDA asks NVML for no more
 async def main():

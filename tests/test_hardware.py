@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from workbench.clusters.profiles import profiles
 from workbench.errors import MissingError
-from workbench.hardware import Inventory, Sources, inventory, profiles
+from workbench.hardware import Inventory, Sources, inventory
 from workbench.hardware.sources import UnreadableError
 
 GIB = 2**30
@@ -346,10 +347,11 @@ def offered(found: Inventory, packages: dict[str, str] | None = None) -> dict[st
     return {profile.name: profile.reason for profile in given}
 
 
-def test_all_four_profiles_are_offered_and_one_that_cannot_be_had_says_why_and_what_helps(tmp_path: Path) -> None:
+def test_all_profiles_are_offered_and_one_that_cannot_be_had_says_why_and_what_helps(tmp_path: Path) -> None:
     reasons = offered(inventory(machine(tmp_path)))
-    assert list(reasons) == ["cpu", "gpu", "gpus", "ucx"]
+    assert list(reasons) == ["cpu", "gpu", "gpus", "ucx", "address"]
     assert reasons["cpu"] is None
+    assert reasons["address"] is None
     for name in ("gpu", "gpus"):
         assert str(reasons[name]).startswith("No NVIDIA driver was found (NVML: library not found): install")
     assert str(reasons["ucx"]).startswith("Needs distributed-ucxx: pip install 'distributed-ucxx-cu13==")

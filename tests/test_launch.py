@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import dask
 import pytest
@@ -16,12 +16,8 @@ import workbench
 from workbench.clusters import control, launch, records
 from workbench.clusters.choices import AllChoices, Choices
 from workbench.clusters.records import ClusterRecord
-from workbench.clusters.spec import ClusterSpec, ProfileName
+from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, MissingError
-
-
-def test_every_profile_has_a_launcher() -> None:
-    assert set(launch.LAUNCHERS) == set(get_args(ProfileName))
 
 
 def test_a_bad_name_starts_nothing(data_folder: Path, spec: ClusterSpec) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from tests.test_budget import GIB, machine
 from workbench.clusters.choices import ClusterChoices
-from workbench.clusters.plan import MEASURED, plan
+from workbench.clusters.plan import plan
+from workbench.clusters.profiles.cpu import MEASURED
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, MissingError
 from workbench.hardware import Cpu, Inventory
@@ -216,7 +217,7 @@ def test_the_interpreter_keeps_its_links_and_is_made_absolute(tmp_path: Path, mo
 
 
 def test_an_unknown_profile_says_which_there_are_and_one_that_cannot_be_had_says_why() -> None:
-    with pytest.raises(BadInputError, match=r"^Unknown profile 'tpu'. Choose one of: cpu, gpu, gpus, ucx\.$"):
+    with pytest.raises(BadInputError, match=r"^Unknown profile 'tpu'. Choose one of: cpu, gpu, gpus, ucx, address\.$"):
         plan("tpu", machine())
     with pytest.raises(MissingError, match=r"^The ucx profile can't be had here\. Needs distributed-ucxx: pip install"):
         plan("ucx", machine())

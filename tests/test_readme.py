@@ -26,7 +26,7 @@ from workbench.cli.runs import workload_parameters
 from workbench.clusters import records
 from workbench.clusters.choices import checked
 from workbench.clusters.lines import OPTIONS
-from workbench.clusters.spec import PROFILE_NAMES
+from workbench.clusters.profiles import registered
 from workbench.hardware import inventory
 from workbench.runs import store
 from workbench.runs.comparing.compare import plan_comparison, read_request, usual_lines
@@ -171,7 +171,7 @@ def test_readmes_commands_run_in_their_order(
 
 
 def check_cluster(options: argparse.Namespace) -> None:
-    assert options.profile in PROFILE_NAMES
+    assert options.profile in registered()
     checked({choice: getattr(options, option[2:].replace("-", "_")) for option, choice in OPTIONS.items()})
 
 

@@ -57,7 +57,7 @@ def test_a_spec_describes_itself_in_one_line() -> None:
         ("memory_limit", 0),
         ("memory_limit", "1GiB"),
         ("protocol", "http"),
-        ("profile", "tpu"),
+        ("profile", "A TPU"),
         ("idle_timeout", 0),
         ("idle_timeout", math.inf),
         ("idle_timeout", math.nan),

@@ -21,7 +21,9 @@ from workbench.cli.clusters import check_consent, up_options
 from workbench.clusters import connect as connecting
 from workbench.clusters import control, launch, records
 from workbench.clusters.lines import read_line
-from workbench.clusters.plan import _UCX_OPEN, UCX_MEASURED, plan
+from workbench.clusters.plan import plan
+from workbench.clusters.profiles import ucx
+from workbench.clusters.profiles.ucx import UCX_MEASURED, UCX_OPEN
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.clusters.start import start_spec
@@ -33,7 +35,7 @@ from workbench.runs.comparing.compare import consent, plan_comparison, read_requ
 from workbench.session import Session
 
 needs_ucx = pytest.mark.skipif(
-    not any(map(installed_version, launch.UCX_PACKAGES)),
+    not any(map(installed_version, ucx.UCX_PACKAGES)),
     reason="distributed-ucxx isn't installed, which is Dask's UCX.",
 )
 
@@ -100,7 +102,7 @@ def test_a_context_on_a_gpu_is_not_asked_for_where_there_is_none(
 
 
 def test_an_environment_without_ucx_starts_nothing(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "UCX_PACKAGES", ("surely-not-installed",))
+    monkeypatch.setattr(ucx, "UCX_PACKAGES", ("surely-not-installed",))
     with pytest.raises(MissingError, match=r"The ucx profile needs surely-not-installed in .*distributed-ucxx-cu1"):
         launch.launch(plan("ucx", with_ucx()), force=True, agreed=True)
     assert records.names() == ()
@@ -241,7 +243,7 @@ def test_a_comparison_asks_where_it_starts_ucx_that_nobody_agreed_to_yet() -> No
     def told(on: str) -> str | None:
         return consent(plan_comparison(read_request({"workload": "array_sum", "on": on}), with_ucx(), ()).rows)
 
-    assert told("cpu --workers 1\nucx --workers 2") == _UCX_OPEN
+    assert told("cpu --workers 1\nucx --workers 2") == UCX_OPEN
     assert told("cpu --workers 1\ncpu --workers 2") is None
 
 

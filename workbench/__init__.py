@@ -11,6 +11,7 @@ __all__ = [
     "Session",
     "WorkbenchError",
     "__version__",
+    "attach",
     "compare",
     "connect",
     "inventory",
@@ -23,7 +24,7 @@ __all__ = [
 if TYPE_CHECKING:
     from workbench.clusters.connect import connect
     from workbench.clusters.plan import plan
-    from workbench.clusters.start import start
+    from workbench.clusters.start import attach, start
     from workbench.errors import WorkbenchError
     from workbench.hardware import inventory
     from workbench.runs.watching import watch
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Session": "session",
     "WorkbenchError": "errors",
+    "attach": "clusters.start",
     "compare": "session",
     "connect": "clusters.connect",
     "inventory": "hardware",

@@ -21,9 +21,10 @@ from workbench.threads import in_thread
 if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
     from workbench.clusters.environments import Environment
+    from workbench.clusters.profiles import Offered
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
-    from workbench.hardware import Inventory, Profile
+    from workbench.hardware import Inventory
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.calibration import Calibration
@@ -97,9 +98,9 @@ class Session:
 
         return inventory()
 
-    def profiles(self, inventory: Inventory | None = None, /) -> tuple[Profile, ...]:
-        """All four profiles; those that can't be had say why."""
-        from workbench.hardware import profiles
+    def profiles(self, inventory: Inventory | None = None, /) -> tuple[Offered, ...]:
+        """All profiles; those that can't be had say why."""
+        from workbench.clusters.profiles import profiles
 
         return profiles(inventory or self.hardware())
 
@@ -123,7 +124,7 @@ class Session:
         Parameters
         ----------
         profile
-            One of cpu, gpu, gpus, ucx.
+            cpu, gpu, gpus, ucx, address, or another of `workbench.clusters.profiles`.
         **choices
             As in `AllChoices`.
         """

@@ -18,9 +18,10 @@ from workbench import formats
 
 if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
+    from workbench.clusters.profiles import Offered
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
-    from workbench.hardware import Gpu, Inventory, NetworkCard, Profile, UcxTransports
+    from workbench.hardware import Gpu, Inventory, NetworkCard, UcxTransports
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.forecasting.calibration import Calibration
     from workbench.runs.singular import Values
@@ -59,9 +60,9 @@ _IDLE_WARNING = 600  # seconds before the end of a lease from which it is counte
 
 
 def show_hardware(
-    inventory: Inventory, profiles: Sequence[Profile], budget: Budget, transports: UcxTransports | None = None
+    inventory: Inventory, profiles: Sequence[Offered], budget: Budget, transports: UcxTransports | None = None
 ) -> None:
-    """Print what there is, and the four profiles with their reasons; what UCX offers where it was asked."""
+    """Print what there is, and the profiles with their reasons; what UCX offers where it was asked."""
     console = _console()
     machine = {"CPU": _cpu(inventory), "Memory": _memory(inventory, budget), "GPUs": _gpus(inventory)}
     if inventory.network:

@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 from workbench.errors import FailedError
 from workbench.formats import duration
@@ -58,6 +58,29 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         if not answer.cancelled():
             raise
         raise FailedError(f"No answer within {duration(PATIENCE)}: a disk or a device of this machine hangs.") from err
+
+
+def finish(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run the coroutine to its end, in a thread where an event loop runs here already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    outcome: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(asyncio.run(coroutine))
+        except BaseException as err:  # noqa: BLE001  Raised again below, in the thread that asked.
+            errors.append(err)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return outcome[0]
 
 
 def _tell(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], tell: Callable[..., None], what: object) -> None:

@@ -23,10 +23,11 @@ from traitlets.config import Config
 from workbench.clusters.budget import Budget
 from workbench.clusters.environments import Environment
 from workbench.clusters.plan import check_agreed, plan
+from workbench.clusters.profiles import profiles
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
-from workbench.hardware import inventory, profiles
+from workbench.hardware import inventory
 from workbench.runs import exchange
 from workbench.runs.comparing.compare import read_request
 from workbench.runs.comparing.comparisons import Comparison, Row, Sample

@@ -13,8 +13,9 @@ from dask.utils import parse_bytes
 from tests.server.test_fragments import GIB, text_of
 from tests.server.test_run_pages import html_of
 from tests.server.test_stream import open_page
+from workbench.clusters.profiles import profiles
 from workbench.clusters.spec import ClusterSpec
-from workbench.hardware import Gpu, inventory, profiles
+from workbench.hardware import Gpu, inventory
 from workbench.workloads.registry import templates
 
 __all__ = ["open_page"]
@@ -161,7 +162,7 @@ async def test_a_sweep_proposes_its_values_and_leaves_out_clusters_that_run(
     [
         ({"compare.on.cpu": False}, "Tick two or more, or one and something to sweep."),
         ({"compare.repeats": 0}, "repeats is 0. Give a whole number from 1 to 1000."),
-        ({"compare.lines": "tpu"}, "Unknown profile 'tpu'. Choose one of: cpu, gpu, gpus, ucx."),
+        ({"compare.lines": "tpu"}, "Unknown profile 'tpu'. Choose one of: cpu, gpu, gpus, ucx, address."),
         ({"compare.lines": "cpu --spin 2"}, "'cpu --spin 2': unknown '--spin'. After the profile may stand: "),
         ({"compare.lines": "cpu --workers 0"}, "n_workers is '0'."),
         ({"compare.sweep": "workers", "compare.values.workers": " , "}, "sweep of workers is empty."),

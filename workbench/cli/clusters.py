@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import agreed, tell, tell_json
@@ -35,6 +35,22 @@ def _up(arguments: argparse.Namespace) -> int:
     from workbench import terminal
 
     terminal.show_cluster(record, spec)
+    return 0
+
+
+def _attach(arguments: argparse.Namespace) -> int:
+    from workbench.clusters.profiles.address import spec_of
+
+    session = new_session()
+    spec = spec_of(arguments.address, ca=arguments.ca, cert=arguments.cert, key=arguments.key)
+    if arguments.code:
+        return tell_json({"code": spec.code()}) if arguments.json else tell(spec.code().rstrip("\n"))
+    record = start(session, spec, name=arguments.name, force=False)
+    if arguments.json:
+        return tell_json(cluster_json(record))
+    from workbench import terminal
+
+    terminal.show_cluster(record, record.spec)
     return 0
 
 
@@ -81,16 +97,22 @@ def _down(arguments: argparse.Namespace) -> int:
     session = new_session()
     if (arguments.name is None) != arguments.all:
         raise BadInputError("Give either the name of a cluster, or --all.")
+    attached = {one.name for one in session.clusters() if "stop" not in one.can}
     if arguments.all:
-        stopped = asyncio.run(session.stop_all())
+        ended = asyncio.run(session.stop_all())
     else:
         asyncio.run(session.stop(arguments.name))
-        stopped = (arguments.name,)
+        ended = (arguments.name,)
+    stopped, detached = [[one for one in ended if (one in attached) is which] for which in (False, True)]
     if arguments.json:
-        return tell_json({"stopped": list(stopped)})
+        return tell_json({"stopped": stopped, "detached": detached})
     left = [f"Left as it is: {one.name}. {one.message}" for one in session.clusters() if one.status == "unknown"]
-    done = f"Stopped: {', '.join(stopped)}" if stopped else "No cluster is running."
-    return tell("\n".join([done, *(left if arguments.all else ())]))
+    done = [
+        f"{what}: {', '.join(names)}{more}"
+        for what, names, more in (("Stopped", stopped, ""), ("Detached", detached, ", which goes on without us"))
+        if names
+    ]
+    return tell("\n".join([*(done or ["No cluster is running."]), *(left if arguments.all else ())]))
 
 
 def new_session() -> Session:
@@ -114,7 +136,19 @@ def spec_of(session: Session, arguments: argparse.Namespace) -> ClusterSpec:
         "interface": arguments.interface,
         "python": arguments.python,
     }
-    return session.plan(arguments.profile, **{name: value for name, value in choices.items() if value is not None})
+    given: Any = {name: value for name, value in choices.items() if value is not None} | pairs(arguments.set)
+    return session.plan(arguments.profile, **given)
+
+
+def pairs(given: Sequence[str] | None) -> dict[str, str]:
+    """Read what stands behind --set: names and values. Raises BadInputError for one without '='."""
+    found = {}
+    for each in given or ():
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise BadInputError(f"--set: given '{each:.80}'. Give a name and a value, such as --set queue=gpu.")
+        found[name] = value
+    return found
 
 
 def check_consent(spec: ClusterSpec, arguments: argparse.Namespace) -> None:
@@ -233,6 +267,22 @@ def add_cluster_commands(commands: Any) -> None:
         "--code", action="store_true", help="print the Dask code that starts the same cluster, start nothing"
     )
 
+    attach = add_command(
+        commands,
+        "attach",
+        _attach,
+        "use a Dask scheduler that runs already; `down` detaches, and the scheduler goes on",
+        epilog="Example: workbench attach tcp://login-1:8786 --name there",
+    )
+    attach.add_argument(
+        "address", metavar="ADDRESS", help="tcp://host:8786, tls://host:8786 or a scheduler file (.json)"
+    )
+    attach.add_argument("--ca", metavar="FILE", help="certificate of who signed the scheduler's, for tls://")
+    attach.add_argument("--cert", metavar="FILE", help="certificate of yours, for tls://")
+    attach.add_argument("--key", metavar="FILE", help="key of your certificate, for tls://")
+    attach.add_argument("--name", metavar="NAME", help="what to call it; a name is made up otherwise")
+    attach.add_argument("--code", action="store_true", help="print the Dask code that connects to it, do nothing")
+
     add_command(commands, "ls", _ls, "list the clusters")
 
     scale = add_command(commands, "scale", _scale, "change the number of workers of a cluster")
@@ -253,14 +303,14 @@ def add_cluster_commands(commands: Any) -> None:
     logs = add_command(commands, "logs", _logs, "print the logs of a cluster: host, scheduler and workers")
     logs.add_argument("name", metavar="NAME")
 
-    down = add_command(commands, "down", _down, "stop a cluster, or all of them")
+    down = add_command(commands, "down", _down, "stop a cluster or detach from it, or all of them")
     down.add_argument("name", metavar="NAME", nargs="?")
     down.add_argument("--all", action="store_true", help="stop every cluster")
 
 
 def add_up_options(parser: argparse.ArgumentParser) -> None:
     """Add what says which cluster: a profile and its choices."""
-    parser.add_argument("profile", metavar="PROFILE", help="cpu, gpu, gpus or ucx; see: workbench hardware")
+    parser.add_argument("profile", metavar="PROFILE", help="cpu, gpu, gpus, ucx or another; see: workbench hardware")
     parser.add_argument("--workers", metavar="N", type=whole_number, help="worker processes")
     parser.add_argument("--threads", metavar="N", type=whole_number, help="threads of each worker")
     parser.add_argument("--memory", metavar="SIZE", help="memory of all workers together, such as 8GiB")
@@ -270,6 +320,7 @@ def add_up_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ucx-tls", metavar="LIST", help="transports that UCX may use, such as tcp,cuda_copy,cuda_ipc")
     parser.add_argument("--interface", metavar="NAME", help="network interface for UCX, such as ib0, or mlx5_0:1")
     parser.add_argument("--no-encrypt", action="store_true", help="speak plain TCP instead of TLS")
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append", help="any other choice that the profile has")
     parser.add_argument("--name", metavar="NAME", help="name of the cluster; one is made up otherwise")
     parser.add_argument("--python", metavar="PATH", help="Python of the environment that the cluster runs in")
     parser.add_argument("--force", action="store_true", help=FORCE)

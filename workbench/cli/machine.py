@@ -41,7 +41,7 @@ def lab(arguments: argparse.Namespace) -> int:
 
 def add_hardware(commands: Any) -> None:
     """Add the command that shows this machine."""
-    hardware = add_command(commands, "hardware", _hardware, "show what this machine has, and the four profiles")
+    hardware = add_command(commands, "hardware", _hardware, "show what this machine has, and the profiles")
     hardware.add_argument(
         "--transports", action="store_true", help="ask UCX as well what it can move data over here (half a second)"
     )

@@ -49,8 +49,8 @@ def reserve(limit: int) -> int:
 
 
 def running(records: Iterable[ClusterRecord]) -> tuple[ClusterRecord, ...]:
-    """Return the records of clusters that hold their promise: starting or ready."""
-    return tuple(record for record in records if record.status in _RUNNING)
+    """Return the records of clusters of this machine that hold their promise: starting or ready."""
+    return tuple(record for record in records if record.status in _RUNNING and not record.spec.elsewhere)
 
 
 def workers(record: ClusterRecord) -> int:
@@ -93,6 +93,8 @@ def check_budget(spec: ClusterSpec, inventory: Inventory, records: Iterable[Clus
     To check a running cluster that is to be scaled, give its spec with the new number of workers, and the records of
     the others only.
     """
+    if spec.elsewhere:
+        return
     others = running(records)
     _check_workers(spec, inventory, others)
     _check_memory(spec, budget(inventory, others), others)

@@ -8,7 +8,7 @@ import inspect
 import os
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
 
@@ -225,7 +225,7 @@ OTHER_WORDS = {
 """What Dask, Dask-CUDA and the terminal call what is chosen here."""
 
 
-def checked(given: Choices) -> AllChoices:
+def checked(given: Mapping[str, Any]) -> AllChoices:
     """Return the choices, validated. Raises BadInputError naming the first that can't be used."""
     try:
         return AllChoices.model_validate(given)
@@ -244,10 +244,17 @@ def choosing(function: Callable[P, T]) -> Callable[P, T]:
     parameters = sorted([*_spelled_out(), *own], key=lambda each: each.kind)
     known = [each.name for each in parameters if each.name != "self"]
 
+    def meant_for(profile: object) -> Collection[str]:
+        """What this profile takes besides, if it is one."""
+        from workbench.clusters.profiles import options
+
+        return options(profile)
+
     @functools.wraps(function)
     def spelled(*args: P.args, **kwargs: P.kwargs) -> T:
+        profile = kwargs.get("profile", next((each for each in args if isinstance(each, str)), None))
         for name in kwargs:
-            if name not in known:
+            if name not in known and name not in meant_for(profile):
                 meant = OTHER_WORDS.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), None)
                 hint = f"; did you mean {meant}?" if meant else "."
                 raise BadInputError(f"{function.__qualname__}() has no {name!r}{hint} Choose from: {', '.join(known)}.")

@@ -61,7 +61,8 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
         )
     except OSError as err:
         raise FailedError(
-            f"Cluster {name} does not answer at {record.scheduler_address} ({err}). Stop it: workbench down {name}"
+            f"Cluster {name} does not answer at {record.scheduler_address} ({err}). "
+            f"{'Stop' if 'stop' in record.can else 'Detach from'} it: workbench down {name}"
         ) from err
 
 
@@ -120,9 +121,10 @@ def _compare_versions(record: ClusterRecord) -> None:
 def _warn_of_another(what: str, record: ClusterRecord, ours: str, part: Callable[[str], str], risk: str) -> None:
     theirs = record.versions.get(what)
     if theirs is not None and part(theirs) != part(ours):
+        other = "" if record.spec.elsewhere else f", or start the cluster with python={sys.executable!r}"
         warnings.warn(
             f"Cluster {record.name} runs {what} {theirs}, this process has {what} {ours}. {risk} Work in the cluster's "
-            f"environment, or start the cluster with python={sys.executable!r}.",
+            f"environment{other}.",
             stacklevel=4,
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from workbench import formats
 from workbench.clusters import records, security
+from workbench.clusters.handle import Verb
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
 from workbench.threads import in_thread
@@ -26,6 +27,7 @@ async def scale(record: ClusterRecord, n: int, *, force: bool = False) -> None:
 
     Ends adapting. Raises ConflictError when so many workers exceed the memory budget, unless `force` is given.
     """
+    _check_can(record, "scale")
     _check_count("n_workers", n, least=1)
     _check_devices(record, "n_workers", n)
     if not force:
@@ -36,6 +38,7 @@ async def scale(record: ClusterRecord, n: int, *, force: bool = False) -> None:
 
 async def adapt(record: ClusterRecord, minimum: int, maximum: int, *, force: bool = False) -> None:
     """Let the number of workers follow the load between two bounds. `minimum` may be zero."""
+    _check_can(record, "adapt")
     _check_count("minimum", minimum, least=0)
     _check_count("maximum", maximum, least=max(1, minimum))
     _check_devices(record, "maximum", maximum)
@@ -47,6 +50,7 @@ async def adapt(record: ClusterRecord, minimum: int, maximum: int, *, force: boo
 
 async def restart_workers(record: ClusterRecord) -> None:
     """Start all workers anew: what they compute and hold is forgotten. Returns when they are back."""
+    _check_can(record, "restart")
     async with _scheduler(record) as scheduler:
         _check_done(record, await scheduler.workbench_restart())
 
@@ -65,14 +69,14 @@ async def logs(record: ClusterRecord) -> dict[str, str]:
 
 
 async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
-    """Stop the cluster, call off its start, or dismiss what is left of a failed or lost one.
+    """Stop the cluster, detach from one that somebody else started, call off a start, or dismiss what failed.
 
     Asks the host, then sends it SIGTERM, then SIGKILL; returns when no process and no record is left.
     """
     record = await in_thread(_reread, record)
     if record.status == "unknown":
         raise ConflictError(f"Cluster {record.name} is left as it is. {record.message}")
-    if record.status == "ready":
+    if record.status == "ready" and "stop" in record.can:
         with contextlib.suppress(WorkbenchError, TimeoutError):
             async with asyncio.timeout(min(_RPC_PATIENCE, timeout)), _scheduler(record) as scheduler:
                 await scheduler.workbench_stop()
@@ -121,6 +125,14 @@ def _with_log(record: ClusterRecord) -> str:
 
 
 _WHAT = {"failed": "failed to start", "lost": "was lost", "stopping": "is being stopped", "unknown": "is unknown here"}
+
+
+def _check_can(record: ClusterRecord, verb: Verb) -> None:
+    if verb not in record.can:
+        raise ConflictError(
+            f"{record.name} can't {verb}: it was started elsewhere, and its workers belong to whoever started it. "
+            "Change them there."
+        )
 
 
 def _check_count(parameter: str, value: object, *, least: int) -> None:

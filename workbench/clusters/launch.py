@@ -1,120 +1,25 @@
-"""From a spec to a running cluster: `launch` starts the host process, LAUNCHERS say what it starts for each profile."""
+"""From a spec to a running cluster: `launch` starts the host process, which starts what the profile says."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import dask.config
 
 from workbench import config
 from workbench.clusters import names, processes, records, spare
+from workbench.clusters.profiles import profile
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, MissingError, install
-
-if TYPE_CHECKING:
-    from distributed.deploy.spec import SpecCluster
-    from distributed.security import Security
-
-    Launcher = Callable[[ClusterSpec, Security | None], Awaitable[SpecCluster]]
-
-
-async def local_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
-    """Dask's LocalCluster with its scheduler up and no worker yet, reachable from this machine only.
-
-    Over UCX, which takes no address to listen at, other machines reach it unless a firewall is between.
-    """
-    from distributed import LocalCluster
-
-    return await LocalCluster(**{**spec.arguments(), "n_workers": 0}, security=security, **_HERE)
-
-
-_HERE: dict[str, Any] = {
-    # The host adds the dashboard when somebody first looks at it: its import takes as long as starting two workers.
-    "scheduler_kwargs": {"dashboard": False},
-    "silence_logs": False,
-    "asynchronous": True,
-}
-
-
-async def cuda_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
-    """Dask-CUDA's LocalCUDACluster with its scheduler up and no worker yet."""
-    if importlib.util.find_spec("cupy") is None:
-        # Planned where it was installed; here importing it would end every worker.
-        spec = spec.model_copy(update={"cupy": False})
-    cluster = cuda_cluster_class()(**spec.arguments(), security=security, **_HERE)
-    cluster.network_cards = dict(zip(spec.devices, spec.network_cards, strict=False))
-    # It takes no 0 for n_workers, and would wait for them where the host wants to count them.
-    cluster.scale(0)
-    return await cluster
-
-
-def cuda_cluster_class() -> Any:
-    """Return Dask-CUDA's class with one thing more: a network card for each worker. Imports dask_cuda."""
-    from dask_cuda import LocalCUDACluster
-
-    class NearestCards(LocalCUDACluster):
-        """Dask-CUDA's cluster, whose workers speak over the network card next to their GPU."""
-
-        network_cards: Mapping[str, str] = {}
-        """Port of a card by the UUID of a GPU."""
-
-        def new_worker_spec(self) -> dict[str, Any]:
-            """Return the next worker, with variables of its own."""
-            made: dict[str, Any] = super().new_worker_spec()
-            for device, worker in made.items():
-                worker["options"]["env"].update(net_devices(self.network_cards.get(device)))
-            return made
-
-    return NearestCards
-
-
-def net_devices(card: str | None) -> dict[str, str]:
-    """Environment of a worker that is to use one port of a network card, unless the user tells UCX otherwise."""
-    return {} if card is None or "UCX_NET_DEVICES" in os.environ else {"UCX_NET_DEVICES": card}
-
-
-async def ucx_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
-    """One of the two over UCX: with GPUs where the spec names some."""
-    cluster = await (cuda_cluster if spec.devices else local_cluster)(spec, security)
-    cluster.new_spec = {**cluster.new_spec, "cls": _tcp_nanny_class()}
-    return cluster
-
-
-def _tcp_nanny_class() -> Any:
-    """Return a nanny that listens over TCP, on this machine alone, to a worker over UCX.
-
-    UCX 1.21 crashes the whole process, scheduler and all, where a listener is closed while somebody connects to it
-    (in ucp_cm_server_conn_request_cb), as a worker does to its nanny while both end.
-    """
-    from distributed import Nanny
-
-    class TcpNanny(Nanny):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            self._protocol, self._start_host = "tcp", "127.0.0.1"
-
-    return TcpNanny
-
-
-LAUNCHERS: dict[str, Launcher] = {
-    "cpu": local_cluster,
-    "gpu": cuda_cluster,
-    "gpus": cuda_cluster,
-    "ucx": ucx_cluster,
-}
-"""For each profile the function that starts its scheduler, without workers: the host adds those, and counts them."""
-
-UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-ucxx")
+from workbench.errors import BadInputError
 
 
 def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, agreed: bool = False) -> ClusterRecord:
@@ -147,10 +52,8 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, a
         names.check_name(name)
     # The host reads it too, but what is refused there comes back as a cluster that failed.
     config.seconds("start-timeout")
-    _check_environment(spec)
-    if spec.devices:
-        _check_devices(spec)
-    if not force:
+    profile(spec.profile).check(spec)
+    if not force and not spec.elsewhere:
         _check_budget(spec)
     waiting = spare.take(_marked_environment) if _runs_in_this_python(spec) else None
     record = ClusterRecord(
@@ -180,38 +83,7 @@ def keep_warm(preload: Sequence[str] = ()) -> None:
 
 
 def _runs_in_this_python(spec: ClusterSpec) -> bool:
-    return spec.profile == "cpu" and (spec.python is None or Path(spec.python) == Path(sys.executable))
-
-
-def _check_environment(spec: ClusterSpec) -> None:
-    if spec.python is not None and Path(spec.python) != Path(sys.executable):
-        from workbench.clusters.environments import check_environment
-
-        check_environment(spec.python)
-    if spec.devices:
-        _check_package(spec, ("dask-cuda",), "cuda")
-    if spec.protocol == "ucx":
-        _check_package(spec, UCX_PACKAGES, "ucx")
-
-
-def _check_package(spec: ClusterSpec, names: tuple[str, ...], kind: Literal["cuda", "ucx"]) -> None:
-    from workbench.clusters.environments import installed
-
-    if not installed(spec.python, names):
-        from workbench.hardware import inventory
-        from workbench.hardware.offers import extra_for
-
-        extra = extra_for(kind, inventory())
-        raise MissingError(
-            f"The {spec.profile} profile needs {names[0]} in {spec.python or sys.executable}: {install(extra)}."
-        )
-
-
-def _check_devices(spec: ClusterSpec) -> None:
-    from workbench.clusters.devices import check
-    from workbench.hardware import inventory
-
-    check(spec, inventory())
+    return spec.profile in ("cpu", "address") and (spec.python is None or Path(spec.python) == Path(sys.executable))
 
 
 def _check_budget(spec: ClusterSpec) -> None:

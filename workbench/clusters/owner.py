@@ -7,35 +7,27 @@ import contextlib
 import logging
 import os
 import platform
-import shutil
 import signal
 import time
-from typing import Any
+from typing import Any, Literal
 
 import dask
 import dask.config
 import distributed
 import distributed.utils
-import psutil
-from distributed.core import Status
-from distributed.deploy.adaptive import Adaptive
-from distributed.deploy.spec import SpecCluster
-from distributed.diagnostics.plugin import SchedulerPlugin
-from distributed.scheduler import Scheduler
 
 from workbench import __version__, config, formats
-from workbench.clusters import cuda, dashboard, lost, metrics, processes, records, security
+from workbench.clusters import cuda, lost, metrics, processes, records, security
 from workbench.clusters.control import DONE
 from workbench.clusters.forking import forking
-from workbench.clusters.launch import LAUNCHERS
+from workbench.clusters.handle import Handle, State
+from workbench.clusters.profiles import profile
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import FailedError, StorageError, WorkbenchError, whole
+from workbench.errors import StorageError, WorkbenchError, whole
 
 logger = logging.getLogger("workbench.host")
 
-# What Dask gets to close workers in order; they hold nothing that is worth a longer wait.
-_CLOSE_PATIENCE = 1.5
 _WATCH_INTERVAL = 1.0
 _NEVER = 1e9  # seconds
 _DEVICES_INTERVAL = 3.0
@@ -70,11 +62,13 @@ class _Owner:
 
     def __init__(self, record: ClusterRecord) -> None:
         self.record = record
-        self.cluster: SpecCluster | None = None
-        self.adaptive: Adaptive | None = None
+        self.handle: Handle | None = None
         self.ready_at = time.time()
+        self.changed = asyncio.Event()
         self.ended = asyncio.Event()
         self.why_ended = ""
+        self.lost: str | None = None
+        self.trouble: str | None = None
         self.unwritten: str | None = None
 
     async def run(self) -> int:
@@ -88,13 +82,15 @@ class _Owner:
             if problem is None:
                 await self._watch()
         heartbeat.cancel()
-        if problem is None or self.ended.is_set():
+        if self.lost is not None:
+            await self._over("lost", self.lost)
+        elif problem is None or self.ended.is_set():
             self.update(status="stopping", expires_at=None)
             await self._close()
             records.remove(self.record.name)
             logger.info("Ended: %s", self.why_ended)
-            return 0
-        await self._fail(problem)
+        else:
+            await self._over("failed", problem)
         return 0
 
     def update(self, **changes: Any) -> None:
@@ -145,92 +141,96 @@ class _Owner:
 
     async def _start_scheduler_and_workers(self) -> None:
         spec = self.record.spec
-        keys = security.make(self.record.name) if spec.encrypt else None
-        cluster = self.cluster = await LAUNCHERS[spec.profile](spec, keys)
-        scheduler: Scheduler = cluster.scheduler
-        scheduler.add_plugin(_Watcher(self), name="workbench-host")
-        scheduler.handlers.update(
-            workbench_scale=self.scale,
-            workbench_adapt=self.adapt,
-            workbench_stop=self.stop,
-            workbench_restart=self.restart,
+        keys = security.make(self.record.name) if spec.encrypt and not spec.elsewhere else None
+        folder = records.folder(self.record.name)
+        handle = self.handle = await profile(spec.profile).launch(spec, keys, folder, self.changed.set)
+        handle.serve(
+            {
+                "workbench_scale": self.scale,
+                "workbench_adapt": self.adapt,
+                "workbench_stop": self.stop,
+                "workbench_restart": self.restart,
+            }
         )
-        pages = dashboard.hide(scheduler, records.folder(self.record.name))
-        dashboard.connect_when_asked(scheduler)
         self.update(
             stage="scheduler",
-            scheduler_address=scheduler.address,
-            contact_address=await _side_entrance(scheduler) if spec.protocol == "ucx" else None,
-            dashboard_address=pages,
+            scheduler_address=handle.address,
+            contact_address=handle.contact,
+            dashboard_address=handle.dashboard,
+            can=handle.can,
+            versions={**self.record.versions, **handle.versions},
         )
         self.update(stage="workers")
-        cluster.scale(spec.n_workers)
-        await cluster
-        self._check_memory(cluster)
-        while len(scheduler.workers) < spec.n_workers:
-            await asyncio.sleep(0.02)
-            self._check_memory(cluster)
+        follow = asyncio.create_task(self._follow(handle))
+        await handle.fill()
         self.ready_at = time.time()
         warning = await asyncio.to_thread(_idle_gpus, spec)
-        self.update(
-            status="ready", stage="ready", warning=warning, can_compute=warning is None, worker_pids=self._worker_pids()
-        )
+        self._take(await handle.state())
+        if warning is not None:
+            self.update(warning=warning, can_compute=False)
+        self.update(status="ready", stage="ready")
+        follow.add_done_callback(self._followed)
 
-    def _check_memory(self, cluster: SpecCluster) -> None:
-        """Workers that fill their limit by merely being there would be killed and started for ever."""
-        limit = self.record.spec.memory_limit
-        share = dask.config.get("distributed.worker.memory.terminate") or 1.0
-        used = max((_resident(nanny.pid) for nanny in cluster.workers.values() if nanny.pid), default=0)
-        if used > share * limit:
-            raise FailedError(
-                f"A worker takes {formats.size(used)} before it does anything, but may use only {formats.size(limit)}. "
-                "Give the cluster more memory, or fewer workers."
-            )
+    async def _follow(self, handle: Handle) -> None:
+        """Keep the record true, as soon as the handle tells of something new and every second."""
+        timeout = self.record.spec.idle_timeout
+        interval = min(_WATCH_INTERVAL, timeout / 4) if timeout else _WATCH_INTERVAL
+        while not self.ended.is_set():
+            self.changed.clear()
+            self._take(await handle.state())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.changed.wait(), interval)
+
+    def _followed(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("The cluster can't be followed any more", exc_info=task.exception())
+
+    def _take(self, state: State) -> None:
+        """Write down how the cluster is, and end it where its lease has run out."""
+        changes: dict[str, Any] = {
+            "n_workers": state.arrived,
+            "n_workers_expected": state.requested,
+            "worker_pids": state.pids,
+            "clients": state.clients,
+            "machine": state.machine,
+        }
+        if state.spec is not None:
+            changes["spec"] = state.spec
+        if state.trouble != self.trouble:
+            self.trouble = state.trouble
+            changes |= {"warning": state.trouble, "can_compute": state.trouble is None}
+        timeout = self.record.spec.idle_timeout
+        if timeout is None or self.record.status != "ready":
+            self.update(**changes)
+            return
+        expires_at = None if state.idle_since is None else max(state.idle_since, self.ready_at) + timeout
+        self.update(**changes, expires_at=expires_at)
+        if expires_at is not None and time.time() > expires_at:
+            self.end(f"nothing to do for {formats.duration(timeout)}")
 
     def _too_late(self, limit: float) -> str:
         there, expected = self.record.n_workers, self.record.n_workers_expected
-        what = f"{there} of {expected} workers had arrived" if self.cluster else "the scheduler was not up"
+        what = f"{there} of {expected} workers had arrived" if self.handle else "the scheduler was not up"
         remedy = "See the log; on a slow machine raise the setting workbench.start-timeout."
         return f"After {formats.duration(limit)} {what}. {remedy}"
 
     async def _watch(self) -> None:
-        """Until the cluster is to end: follow what changes without anybody telling."""
-        assert self.cluster is not None
-        scheduler: Scheduler = self.cluster.scheduler
-        closed = asyncio.create_task(scheduler.finished())
-        closed.add_done_callback(lambda _: self.end("the scheduler was closed, by a client's shutdown()"))
-        timeout = self.record.spec.idle_timeout
-        interval = min(_WATCH_INTERVAL, timeout / 4) if timeout else _WATCH_INTERVAL
+        """Until the cluster is to end: hear of it when somebody else ends it, and of GPUs that are lost."""
+        assert self.handle is not None
+        finished = asyncio.create_task(self.handle.finished())
+        finished.add_done_callback(self._finished)
         devices = asyncio.create_task(self._watch_devices())
-        while not self.ended.is_set():
-            self._look(scheduler, timeout)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.ended.wait(), interval)
-        devices.cancel()
+        await self.ended.wait()
+        for task in (devices, finished):
+            task.cancel()
 
-    def _look(self, scheduler: Scheduler, timeout: float | None) -> None:
-        self._forget_ended()
-        self.update(worker_pids=self._worker_pids())
-        if self.adaptive is not None and self.cluster is not None:
-            self.update(n_workers_expected=len(self.cluster.plan))
-        if timeout is None:
+    def _finished(self, task: asyncio.Task[str]) -> None:
+        if task.cancelled():
             return
-        idle_since = scheduler.check_idle()
-        expires_at = None if idle_since is None else max(idle_since, self.ready_at) + timeout
-        self.update(expires_at=expires_at)
-        if expires_at is not None and time.time() > expires_at:
-            self.end(f"nothing to do for {formats.duration(timeout)}")
-
-    def _worker_pids(self) -> tuple[int, ...]:
-        nannies = self.cluster.workers.values() if self.cluster is not None else ()
-        return tuple(sorted(nanny.pid for nanny in nannies if nanny.pid))
-
-    def _forget_ended(self) -> None:
-        """Have the cluster start a worker anew, when next it is to have more, where nothing would bring it back."""
-        assert self.cluster is not None
-        for name, nanny in list(self.cluster.workers.items()):
-            if nanny.status in (Status.closed, Status.failed):
-                del self.cluster.workers[name]
+        error = task.exception()
+        if error is not None:
+            self.lost = str(error) if isinstance(error, WorkbenchError) else whole(_innermost(error))
+        self.end(self.lost or task.result())
 
     async def _watch_devices(self) -> None:
         """Until the cluster ends: say which of its GPUs were lost."""
@@ -260,32 +260,22 @@ class _Owner:
 
     async def scale(self, n: int) -> str:
         """Have `n` workers, and end adapting. Workers that leave hand their data to the others first."""
-        self._stop_adapting()
-        assert self.cluster is not None
+        assert self.handle is not None
         self.update(n_workers_expected=n, adaptive=None)
-        surplus = len(self.cluster.plan) - n
-        if surplus > 0:
-            workers = sorted(self.cluster.scheduler.workers.values(), key=lambda ws: (len(ws.processing), ws.nbytes))
-            leaving = [ws.name for ws in workers[:surplus]]
-            await self.cluster.scheduler.retire_workers(names=leaving, close_workers=True, remove=True)
-            await self.cluster.scale_down(leaving)
-        self._forget_ended()
-        # Also drops workers that were asked for and have not come.
-        self.cluster.scale(n)
+        await self.handle.scale(n)
         return DONE
 
     async def adapt(self, minimum: int, maximum: int) -> str:
         """Follow the load between two numbers of workers."""
-        self._stop_adapting()
-        assert self.cluster is not None
-        self.adaptive = self.cluster.adapt(minimum=minimum, maximum=maximum)
+        assert self.handle is not None
+        await self.handle.adapt(minimum, maximum)
         self.update(adaptive=(minimum, maximum))
         return DONE
 
     async def restart(self) -> str:
         """Start all workers anew; what they computed or hold is forgotten."""
-        assert self.cluster is not None
-        await self.cluster.scheduler.restart(stimulus_id=f"workbench-restart-{time.time()}")
+        assert self.handle is not None
+        await self.handle.restart()
         return DONE
 
     async def stop(self) -> None:
@@ -293,100 +283,26 @@ class _Owner:
         self.update(status="stopping")
         self.end("asked to")
 
-    def _stop_adapting(self) -> None:
-        if self.adaptive is not None:
-            self.adaptive.stop(reason="workbench")
-            self.adaptive = None
-
     async def _close(self) -> None:
-        """Close scheduler and workers in order as far as that is quick, then end what is left."""
-        spilled: set[str] = set()
-        if self.cluster is not None:
-            spilled = {nanny.worker_dir for nanny in self.cluster.workers.values() if nanny.worker_dir}
-            spilled.add(self.cluster.scheduler.local_directory)
-            close = asyncio.ensure_future(self.cluster.close())
-            await asyncio.wait({close}, timeout=_CLOSE_PATIENCE)
-            error = close.exception() if close.done() and not close.cancelled() else None
-            if error is not None:
-                logger.warning("Closing the cluster: %s", _innermost(error))
-        processes.end(_children())
-        for path in spilled:
-            shutil.rmtree(path, ignore_errors=True)
+        """Close it in order as far as that is quick, then end what is left."""
+        if self.handle is not None:
+            try:
+                await self.handle.close()
+            except Exception as err:  # noqa: BLE001  It is to end, whatever ails it.
+                logger.warning("Closing the cluster: %s", _innermost(err))
+        processes.end(processes.children())
 
-    async def _fail(self, sentence: str) -> None:
+    async def _over(self, status: Literal["failed", "lost"], sentence: str) -> None:
+        """End what is left of it, and leave the record to say why."""
         tail = records.log_tail(self.record.name)
         await self._close()
         records.remove_keys(self.record.name)
-        self.update(
-            status="failed",
-            message=sentence,
-            log_tail=tail,
-            n_workers=0,
-            clients=(),
-            scheduler_address=None,
-            contact_address=None,
-            dashboard_address=None,
-        )
+        self.update(status=status, message=sentence, log_tail=tail, **records.GONE)
 
 
 def _idle_gpus(spec: ClusterSpec) -> str | None:
     problem = cuda.problem() if spec.devices else None
     return f"Its GPUs can't compute: {problem}." if problem else None
-
-
-async def _side_entrance(scheduler: Scheduler) -> str:
-    """Address over TCP of a scheduler that speaks UCX.
-
-    UCX initialises once in a process and belongs to one event loop there. Whoever stops or watches a cluster, as the
-    Jupyter server does, stays free of it.
-    """
-    await scheduler.listen("tcp://127.0.0.1:0")
-    address: str = scheduler.listeners[-1].contact_address
-    return address
-
-
-class _Watcher(SchedulerPlugin):
-    """Tells the owner of workers and clients that come and go."""
-
-    name = "workbench-host"
-
-    def __init__(self, owner: _Owner) -> None:
-        self.owner = owner
-
-    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        self.owner.update(n_workers=len(scheduler.workers))
-
-    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
-        self.owner.update(n_workers=len(scheduler.workers))
-
-    def add_client(self, scheduler: Scheduler, client: str) -> None:
-        self.owner.update(clients=tuple(sorted({*self.owner.record.clients, client})))
-
-    def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        self.owner.update(clients=tuple(sorted({*self.owner.record.clients} - {client})))
-
-
-def _children() -> list[psutil.Process]:
-    """All processes started from here but the tracker, which removes what the others leave in shared memory."""
-    return [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if not any("resource_tracker" in word for word in _command(child))
-    ]
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
-def _resident(pid: int) -> int:
-    try:
-        return psutil.Process(pid).memory_info().rss
-    except psutil.Error:
-        return 0
 
 
 def _innermost(error: BaseException) -> str:

@@ -103,6 +103,12 @@ def leftovers(session: int, mark: str) -> list[psutil.Process]:
     return found
 
 
+def children() -> list[psutil.Process]:
+    """All processes started from here but the tracker, which removes what the others leave in shared memory."""
+    found = psutil.Process().children(recursive=True)
+    return [child for child in found if not any("resource_tracker" in word for word in _command(child))]
+
+
 def end(processes: Iterable[psutil.Process], patience: float = 2.0) -> None:
     """Kill the processes and wait until they are gone."""
     processes = list(processes)
@@ -127,3 +133,10 @@ def _is_marked(process: psutil.Process, mark: str) -> bool:
         return process.environ().get(MARKER) == mark
     except (psutil.Error, OSError):
         return False
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []

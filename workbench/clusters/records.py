@@ -12,18 +12,20 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from workbench import config, formats
 from workbench.clusters import processes
+from workbench.clusters.handle import VERBS, Verb
 from workbench.clusters.names import is_name
+from workbench.clusters.profiles import is_known
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import ConflictError, NotFoundError, StorageError, reason_of
+from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, reason_of
 
 Status = Literal["starting", "ready", "stopping", "failed", "lost", "unknown"]
 """'unknown' is one that nothing here can see: it is on another machine, or its record is of another version."""
@@ -37,6 +39,17 @@ _SILENCE = 6 * HEARTBEAT
 _PROCESS_DUE = 15.0
 _TAIL_LINES = 20
 _TAIL_BYTES = 16_384
+
+
+GONE: Mapping[str, Any] = {
+    "n_workers": 0,
+    "clients": (),
+    "expires_at": None,
+    "scheduler_address": None,
+    "contact_address": None,
+    "dashboard_address": None,
+}
+"""What is no longer true of a cluster that is over."""
 
 
 class ClusterRecord(BaseModel):
@@ -70,6 +83,10 @@ class ClusterRecord(BaseModel):
     place: str = ""
     """Boot and pid namespace in which the pid counts, see `processes.place`."""
     versions: dict[str, str] = {}
+    can: tuple[Verb, ...] = VERBS
+    """What can be asked of it. One that can't be stopped is somebody else's: one detaches from it."""
+    machine: dict[str, Any] | None = None
+    """What is known of the machines that its workers run on, as an inventory says it; None for this one."""
     created: float = 0.0
     expires_at: float | None = None
     """When the lease runs out (seconds since the epoch); None while the cluster works, or without a lease."""
@@ -271,12 +288,14 @@ def _parse(path: Path) -> ClusterRecord | None:
         return _unreadable(path, err)
     try:
         record = ClusterRecord.model_validate_json(text)
+        if not is_known(record.spec.profile):
+            return _of_another_version(path, text, BadInputError("that profile is unknown here"))
     except ValidationError as err:
         return _of_another_version(path, text, err) or _unreadable(path, err)
     return record if record.name == path.name else record.model_copy(update={"name": path.name})
 
 
-def _of_another_version(path: Path, text: bytes, error: ValidationError) -> ClusterRecord | None:
+def _of_another_version(path: Path, text: bytes, error: ValidationError | BadInputError) -> ClusterRecord | None:
     """What can be told of a cluster with a spec that this version doesn't know; None where the record is damaged."""
     try:
         told = json.loads(text)
@@ -294,7 +313,7 @@ def _of_another_version(path: Path, text: bytes, error: ValidationError) -> Clus
     )
 
 
-def _unreadable(path: Path, error: OSError | ValidationError) -> ClusterRecord:
+def _unreadable(path: Path, error: Exception) -> ClusterRecord:
     return ClusterRecord(
         name=path.name,
         spec=ClusterSpec(n_workers=1, threads_per_worker=1, memory_limit=1, why=("The record can't be read.",)),
@@ -379,12 +398,7 @@ def _buried(record: ClusterRecord) -> ClusterRecord:
             "status": "failed" if failed else "lost",
             "message": _never_started(tail) if failed else _died(record),
             "log_tail": tail,
-            "n_workers": 0,
-            "clients": (),
-            "expires_at": None,
-            "scheduler_address": None,
-            "contact_address": None,
-            "dashboard_address": None,
+            **GONE,
         }
     )
 

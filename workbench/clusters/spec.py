@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -11,14 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from workbench import formats
 from workbench.errors import BadInputError
 
-ProfileName = Literal["cpu", "gpu", "gpus", "ucx"]
 Protocol = Literal["tcp", "tls", "ucx"]
 
 WithoutDask = Literal["numpy", "cupy"]
 
 WITHOUT_DASK: tuple[WithoutDask, ...] = get_args(WithoutDask)
-
-PROFILE_NAMES: tuple[ProfileName, ...] = get_args(ProfileName)
 
 SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
 """Fields of a spec that are bytes."""
@@ -33,7 +28,7 @@ class ClusterSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
-    profile: ProfileName | WithoutDask = "cpu"
+    profile: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")] = "cpu"
     """"numpy" and "cupy" are no cluster: one process computes, without Dask."""
     n_workers: Annotated[int, Field(ge=1)]
     threads_per_worker: Annotated[int, Field(ge=1)]
@@ -54,11 +49,15 @@ class ClusterSpec(BaseModel):
     """Network interface or port of a card for UCX's data, as UCX_NET_DEVICES takes it. None: UCX chooses."""
     cupy: bool = False
     """Whether workers import CuPy before anything else, and CuPy takes its memory from RMM's pool."""
+    elsewhere: bool = False
+    """Whether its workers take nothing from what this machine has to share out."""
+    options: dict[str, Any] = {}
+    """What the profile alone knows, validated by it."""
     why: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _protocol_fits_profile(self) -> ClusterSpec:
-        if (self.protocol == "ucx") != (self.profile == "ucx"):
+        if (self.protocol == "ucx") != (self.profile == "ucx") and not self.elsewhere:
             raise ValueError("protocol 'ucx' belongs to the profile 'ucx', and the other way round")
         return self
 
@@ -82,6 +81,11 @@ class ClusterSpec(BaseModel):
     def alone(self) -> bool:
         """Whether it is no cluster, but one process that computes without Dask."""
         return self.profile in WITHOUT_DASK
+
+    @property
+    def is_known(self) -> bool:
+        """Whether workers and memory are known: of a scheduler that runs already they aren't before it is asked."""
+        return not self.elsewhere or self.memory_limit > 1
 
     @property
     def encrypt(self) -> bool:
@@ -122,6 +126,8 @@ class ClusterSpec(BaseModel):
         """One line: '2 workers × 1 thread, 10.2 GiB (5.1 GiB each), tls'."""
         workers = formats.count(self.n_workers, "worker")
         threads = formats.count(self.threads_per_worker, "thread")
+        if not self.is_known:
+            return f"{self.options.get('address', self.profile)}, with the workers that it has"
         if self.alone:
             return f"one process without Dask, {threads}, {formats.size(self.memory)}"
         gpus = " on a GPU each" if len(self.devices) > 1 else " on a GPU" if self.devices else ""
@@ -133,66 +139,11 @@ class ClusterSpec(BaseModel):
         told = {"UCX_TLS": self.ucx_tls, "UCX_NET_DEVICES": self.interface}
         return {name: value for name, value in told.items() if value}
 
-    def arguments(self) -> dict[str, Any]:
-        """Arguments of the Dask class that makes the cluster: LocalCUDACluster with devices, else LocalCluster."""
-        given: dict[str, Any] = {
-            "n_workers": self.n_workers,
-            "threads_per_worker": self.threads_per_worker,
-            "memory_limit": self.memory_limit,
-            "protocol": self.protocol,
-            "host": "127.0.0.1",
-            "dashboard_address": "127.0.0.1:0",
-        }
-        return {**given, **self._device_arguments()} if self.devices else given
-
-    def _device_arguments(self) -> dict[str, Any]:
-        given: dict[str, Any] = {"CUDA_VISIBLE_DEVICES": list(self.devices)}
-        if self.device_memory_limit is not None:
-            given["device_memory_limit"] = self.device_memory_limit
-        if self.rmm_pool_size is not None:
-            given["rmm_pool_size"] = self.rmm_pool_size
-        if self.rmm_pool_size is not None and self.cupy:
-            # Without it CuPy has a pool of its own beside RMM's, which holds most of the card.
-            given["rmm_allocator_external_lib_list"] = ["cupy"]
-        if self.cupy:
-            given["pre_import"] = "cupy"
-        return given
-
     def code(self) -> str:
-        """Dask code that starts the same cluster without this package, a script that runs as it is."""
-        arguments = [_line(name, value) for name, value in self.arguments().items()]
-        imports = ["from dask.distributed import Client, LocalCluster"]
-        if self.devices:
-            imports = ["from dask.distributed import Client", "from dask_cuda import LocalCUDACluster"]
-        if self.encrypt:
-            imports.append("from distributed.security import Security")
-            arguments.append("security=Security.temporary(),")
-        if self.network_cards:
-            arguments.append("# It takes no variables for each worker, so UCX chooses the cards. Near the devices are:")
-            arguments.append(f"# UCX_NET_DEVICES={' '.join(self.network_cards)}")
-        told = "".join(
-            f"os.environ[{json.dumps(name)}] = {json.dumps(value)}\n" for name, value in self.ucx_variables().items()
-        )
-        if told:
-            # UCX reads them once in a process, when it begins; workers inherit them.
-            imports, told = ["import os", "", *imports], f"\n{told}"
-        body = "\n".join(f"        {line}" for line in arguments)
-        kind = "LocalCUDACluster" if self.devices else "LocalCluster"
-        shebang = f"# Run with: {Path(self.python)}\n" if self.python else ""
-        return (
-            shebang + "\n".join(imports) + f'\n{told}\nif __name__ == "__main__":\n'
-            f"    cluster = {kind}(\n{body}\n    )\n    client = Client(cluster)\n    print(client)\n"
-        )
+        """Dask code that gets the same cluster without this package, a script that runs as it is."""
+        from workbench.clusters.profiles import profile
 
-
-_BYTES = {"memory_limit": "bytes per worker", "device_memory_limit": "bytes per GPU", "rmm_pool_size": "bytes per GPU"}
-
-
-def _line(name: str, value: Any) -> str:
-    """One argument of the code, ready to run."""
-    if name in _BYTES:
-        return f"{name}={value},  # {_BYTES[name]}: {formats.size(value)}"
-    return f"{name}={json.dumps(value)},"
+        return profile(self.profile).code(self)
 
 
 def _sentence(err: ValidationError) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Coroutine
+import os
+from collections.abc import Callable
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from workbench.clusters import control, records
 from workbench.clusters.choices import Choices, choosing
@@ -15,11 +14,10 @@ from workbench.clusters.connect import connect
 from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
+from workbench.threads import finish
 
 if TYPE_CHECKING:
     from distributed import Client
-
-T = TypeVar("T")
 
 
 class Cluster:
@@ -44,11 +42,11 @@ class Cluster:
 
     def scale(self, n: int, *, force: bool = False) -> None:
         """Have `n` workers from now on."""
-        _finish(control.scale(self.record, n, force=force))
+        finish(control.scale(self.record, n, force=force))
 
     def adapt(self, minimum: int, maximum: int, *, force: bool = False) -> None:
         """Let the number of workers follow the load between two bounds."""
-        _finish(control.adapt(self.record, minimum, maximum, force=force))
+        finish(control.adapt(self.record, minimum, maximum, force=force))
 
     def stop(self) -> None:
         """Close this object's client and stop the cluster; nothing of it is left."""
@@ -56,7 +54,7 @@ class Cluster:
         if client is not None:
             client.close()
         if self.name in records.names():
-            _finish(control.stop(self.record))
+            finish(control.stop(self.record))
 
     def __enter__(self) -> Cluster:
         return self
@@ -88,7 +86,7 @@ def start(
     Parameters
     ----------
     profile
-        One of cpu, gpu, gpus, ucx.
+        cpu, gpu, gpus, ucx, or another of `workbench.clusters.profiles`.
     **choices
         As in `AllChoices`.
     name
@@ -117,6 +115,38 @@ def start(
     return start_spec(spec, name=name, force=force, agreed=agreed, on_change=on_change, timeout=timeout)
 
 
+def attach(address: str, *, name: str | None = None, **files: str | os.PathLike[str] | None) -> Cluster:
+    """Attach to a scheduler that runs already, which is never stopped from here: `stop()` detaches.
+
+    Parameters
+    ----------
+    address
+        Such as tcp://host:8786, tls://host:8786, or the path of a scheduler file that ends in .json.
+    name
+        What to call it; a readable name by default.
+    **files
+        For tls://, paths of PEM files: `ca`, and where the scheduler asks for it `cert` and `key`.
+
+    Raises
+    ------
+    BadInputError
+        No scheduler answers there within 10 s, or what answers is none: the sentence says which.
+
+    Examples
+    --------
+    >>> from distributed import LocalCluster
+    >>> somebodys = LocalCluster(n_workers=1)
+    >>> there = workbench.attach(somebodys.scheduler_address)
+    >>> there.client.submit(sum, [1, 2]).result()
+    3
+    >>> there.stop()
+    >>> somebodys.close()
+    """
+    from workbench.clusters.profiles.address import spec_of
+
+    return start_spec(spec_of(address, **files), name=name)
+
+
 def start_spec(
     spec: ClusterSpec,
     *,
@@ -129,36 +159,13 @@ def start_spec(
     """Start the cluster that `spec` describes, and wait until it is ready; interrupting the wait calls it off."""
     record = launch(spec, name=name, force=force, agreed=agreed)
     try:
-        _finish(control.wait(record.name, on_change, timeout))
+        finish(control.wait(record.name, on_change, timeout))
     except BaseException:
         if not _is_over(record.name):
-            _finish(control.stop(record))
+            finish(control.stop(record))
         raise
     return Cluster(record.name)
 
 
 def _is_over(name: str) -> bool:
     return all(record.is_over for record in records.read_all() if record.name == name)
-
-
-def _finish(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run the coroutine to its end, in a thread where an event loop runs here already, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    outcome: list[T] = []
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            outcome.append(asyncio.run(coroutine))
-        except BaseException as err:  # noqa: BLE001  Raised again below, in the thread that asked.
-            errors.append(err)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return outcome[0]

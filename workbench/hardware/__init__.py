@@ -1,6 +1,5 @@
 """What this machine has, and which profiles it can serve. Reads when called, never when imported."""
 
-from workbench.hardware.offers import profiles
 from workbench.hardware.reading import inventory
 from workbench.hardware.sources import Sources
 from workbench.hardware.ucx import ucx_transports
@@ -16,7 +15,6 @@ from workbench.hardware.values import (
     NumaNode,
     NvLinks,
     Pcie,
-    Profile,
     Topology,
     Ucx,
     UcxTransport,
@@ -35,13 +33,11 @@ __all__ = [
     "NumaNode",
     "NvLinks",
     "Pcie",
-    "Profile",
     "Sources",
     "Topology",
     "Ucx",
     "UcxTransport",
     "UcxTransports",
     "inventory",
-    "profiles",
     "ucx_transports",
 ]

@@ -256,13 +256,3 @@ class Inventory(_Value):
     def visible_gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that CUDA_VISIBLE_DEVICES leaves in sight."""
         return tuple(gpu for gpu in self.gpus if gpu.visible)
-
-
-class Profile(_Value):
-    """A kind of cluster that is offered; `reason` says why it can't be had and what would help."""
-
-    name: Literal["cpu", "gpu", "gpus", "ucx"]
-    title: str
-    summary: str
-    available: bool
-    reason: str | None

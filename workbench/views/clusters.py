@@ -91,6 +91,8 @@ def stage(cluster: Mapping[str, Any]) -> str:
             cluster["stage"], "ready"
         )
     missing = there != cluster["n_workers_expected"] and not cluster["adaptive"]
+    if cluster["status"] == "ready" and "stop" not in cluster["can"]:
+        return "attached"
     return counted if cluster["status"] == "ready" and missing else str(cluster["status"])
 
 
@@ -101,10 +103,13 @@ def _stop(sight: Sight, cluster: dict[str, Any]) -> str:
         for each in sight.state.get("runs", ())
         if each["cluster"] == name and each["status"] in ("starting", "running")
     ]
-    question = f"Stop with {count(len(runs), 'run')}?" if runs else None
+    verb = "Stop" if "stop" in cluster["can"] else "Detach"
+    question = f"{verb} with {count(len(runs), 'run')}?" if runs else None
     label = f"Cancel the start of {name}" if starting else f"Stop {name}"
-    hook = "cancel-start" if starting else "stop"
-    icon = "close" if starting else "stop"
+    if verb == "Detach" and not starting:
+        label = f"Detach from {name}: it goes on without us"
+    hook = "cancel-start" if starting else verb.lower()
+    icon = "close" if starting or verb == "Detach" else "stop"
     return confirmed(icon, label, question, data_request=f"DELETE clusters/{name}", data_workbench=hook)
 
 
@@ -128,21 +133,25 @@ def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
     bounds = f" ({cluster['adaptive'][0]}–{cluster['adaptive'][1]})" if cluster["adaptive"] else ""
     words = f"{count(cluster['n_workers'], 'worker')}{bounds} × {count(spec['threads_per_worker'], 'thread')}"
     left = (cluster["expires_at"] or 1e18) - time.time()
-    drawers = {"scale": _scale(sight, cluster), "logs": live(f"logs:{name}"), "code": live(f"code:{name}")}
+    drawers = {"logs": live(f"logs:{name}"), "code": live(f"code:{name}")}
+    workers = tag("span", escape(words), data_workbench="workers")
+    if "scale" in cluster["can"]:
+        drawers["scale"] = _scale(sight, cluster)
+        workers = fold(
+            f"wb-scale-{name}",
+            escape(words),
+            aria_expanded="false",
+            title="Change the number of workers",
+            data_workbench="scale",
+        )
     return (
         tag(
             "div",
-            fold(
-                f"wb-scale-{name}",
-                escape(words),
-                aria_expanded="false",
-                title="Change the number of workers",
-                data_workbench="scale",
-            ),
+            workers,
             _memory(name, used, limit),
             class_="wb-Cluster-size",
         )
-        + (live(f"cluster:{name}") if spec["devices"] else "")
+        + (live(f"cluster:{name}") if spec["devices"] else _warning(cluster))
         + _notebooks(sight, cluster)
         + (
             paragraph(
@@ -181,7 +190,11 @@ def _notebooks(sight: Sight, cluster: dict[str, Any]) -> str:
     return tag("div", *on, class_="wb-Row", aria_label=label, role="group", data_workbench="notebooks") if on else ""
 
 
-def _buttons(cluster: dict[str, Any]) -> Iterator[str]:
+def _warning(cluster: Mapping[str, Any]) -> str:
+    return paragraph(cluster["warning"] or "", "wb-Problem", data_workbench="cluster-warning")
+
+
+def _buttons(cluster: Mapping[str, Any]) -> Iterator[str]:
     name = cluster["name"]
     args = json.dumps({"cluster": name})
     yield button(
@@ -211,7 +224,9 @@ def _buttons(cluster: dict[str, Any]) -> Iterator[str]:
             "Restart the workers: their data are lost",
             data_request=f"POST clusters/{name}/restart",
             data_workbench="restart",
-        ),
+        )
+        if "restart" in cluster["can"]
+        else "",
         icon_button("list", "Logs", data_fold=f"wb-logs-{name}", aria_expanded="false", data_workbench="logs"),
         icon_button("code", "Code", data_fold=f"wb-code-{name}", aria_expanded="false", data_workbench="code"),
     )
@@ -298,7 +313,7 @@ async def gpus(sight: Sight, name: str) -> str:
     bars = await in_thread(
         cluster_gpu_list, devices, heard.samples, partial(_here, sight), place=name, silence=heard.silence
     )
-    return paragraph(record["warning"] or "", "wb-Problem", data_workbench="cluster-warning") + bars
+    return _warning(record) + bars
 
 
 def _here(sight: Sight) -> tuple[Inventory, Mapping[str, GpuSample]]:

@@ -13,6 +13,7 @@ from dask.utils import parse_bytes
 
 from workbench.clusters.lines import OPTIONS, Line, read_line
 from workbench.clusters.plan import consent, plan
+from workbench.clusters.profiles import profile
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.figures.markup import faint, paragraph, tag
@@ -144,7 +145,10 @@ def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], sweep: s
     inventory = sight.machine.inventory()
     if inventory.cpu.usable > 1:
         yield _offer(sight, "one-core", "cpu --workers 1 --threads 1", "One core")
-    available = [each for each in sight.session.profiles(inventory) if each.available]
+    # One that runs already is among the clusters below.
+    available = [
+        each for each in sight.session.profiles(inventory) if each.available and profile(each.name).verb == "Start"
+    ]
     for each in available:
         planned = given(sight.choices, f"plan.{each.name}.")
         line = Line(each.name, {name: value for name, value in planned.items() if name in OPTIONS.values()})

@@ -17,8 +17,9 @@ from workbench.views.forms import Form, Problem, given
 from workbench.views.parts import button, folds, live, notice, radio
 
 if TYPE_CHECKING:
+    from workbench.clusters.profiles import Offered
     from workbench.clusters.spec import ClusterSpec
-    from workbench.hardware import Inventory, NetworkCard, Profile
+    from workbench.hardware import Inventory, NetworkCard
     from workbench.views.page import Sight
 
 
@@ -116,13 +117,13 @@ def chosen_profile(sight: Sight, inventory: Inventory) -> str | None:
     return _chosen(sight, [each for each in sight.session.profiles(inventory) if each.available])
 
 
-def _chosen(sight: Sight, offered: list[Profile]) -> str | None:
+def _chosen(sight: Sight, offered: list[Offered]) -> str | None:
     names = [each.name for each in offered]
     chosen = sight.choices.get("profile")
     return chosen if chosen in names else next(iter(names), None)
 
 
-def _way(profile: Profile, chosen: str | None) -> str:
+def _way(profile: Offered, chosen: str | None) -> str:
     name = profile.name
     return radio(
         profile.title,
@@ -134,7 +135,7 @@ def _way(profile: Profile, chosen: str | None) -> str:
     )
 
 
-def _unavailable(profiles: list[Profile]) -> str:
+def _unavailable(profiles: list[Offered]) -> str:
     """Those that can't be had, and why."""
     return "".join(
         tag(
@@ -165,11 +166,16 @@ def _plan(sight: Sight, profile: str, inventory: Inventory) -> _Planned:
         return _Planned(profile, typed, None, Problem.of(err))
 
 
-def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Profile]) -> str:
+def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offered]) -> str:
     from workbench.clusters.budget import refusal
     from workbench.clusters.plan import consent
+    from workbench.clusters.profiles import profile as find
 
     planned = _plan(sight, profile, inventory)
+    form, needed, more_fields = _form(sight, planned, inventory)
+    verb = find(profile).verb
+    # A field that waits to be filled in is not wrong yet.
+    waits = planned.problem is not None and planned.problem.parameter in needed and not planned.typed
     spec, problem = planned.spec, planned.problem
     refused = None if spec is None else refusal(spec, inventory, sight.session.clusters())
     agreement = None if spec is None else consent(spec)
@@ -178,7 +184,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Profil
     if spec is not None and spec.devices:
         # Those that are seen to be proposed, though others may be idler by now.
         body["choices"] = {"devices": ",".join(spec.devices)}
-    sentences = [each for each in (problem and problem.message, refused, agreement) if each]
+    sentences = [each for each in (None if waits else problem and problem.message, refused, agreement) if each]
     name = tag(
         "input",
         type="text",
@@ -193,23 +199,26 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Profil
         data_workbench="field-name",
     )
     begin = button(
-        "Start anyway" if past else "Start",
+        f"{verb} anyway" if past else verb,
         kind="warn" if past else "accept",
-        title=f"Start it although: {past}" if past else "Start this cluster",
+        title=f"{verb} it although: {past}" if past else f"{verb} this cluster",
         disabled=spec is None,
         data_request="POST clusters",
         data_body=json.dumps(body),
         data_take=json.dumps({"choices": f"plan.{profile}.", "name": "name"}),
         data_then=json.dumps({"name": None}),
+        data_meanwhile=f"Asking {spec.options['address']} …" if spec and "address" in spec.options else None,
         data_workbench="start",
     )
+    described = spec.describe() if spec else "–"
     return (
-        tag("p", escape(spec.describe()) if spec else "–", class_="wb-Plan", aria_live="polite", data_workbench="plan")
+        (form.html(needed) if needed else "")
+        + tag("p", escape(described), class_="wb-Plan", aria_live="polite", data_workbench="plan")
         + "".join(paragraph(each, "wb-Problem", data_workbench="plan-problem") for each in sentences)
         + tag("div", name, begin, class_="wb-Row wb-Start")
         + notice("POST clusters", "start-problem")
         + folds(
-            more_choices=("Change", live("plan-form")),
+            more_choices=("More" if needed else "Change", live("plan-form") if more_fields else ""),
             why=("Why", "".join(map(paragraph, spec.why)) if spec else ""),
             show_code=("Code", markup.code(spec.code(), "plan-code") if spec else ""),
             more_ways=(f"{len(more)} more ways", _unavailable(more)),
@@ -219,19 +228,27 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Profil
 
 def plan_form(sight: Sight, _: str) -> str:
     """All that may be chosen about a cluster of the profile, with what it comes to where it is left alone."""
-    from workbench.clusters.plan import choices_of
-
     inventory = sight.machine.inventory()
     profile = chosen_profile(sight, inventory)
     if profile is None:
         return ""
-    planned = _plan(sight, profile, inventory)
-    schema = choices_of(profile, inventory).model_json_schema()
+    form, _needed, more = _form(sight, _plan(sight, profile, inventory), inventory)
+    return form.html(more)
+
+
+def _form(sight: Sight, planned: _Planned, inventory: Inventory) -> tuple[Form, list[str], list[str]]:
+    """Form of the choices, those that have to be made, and the others."""
+    from workbench.clusters.plan import choices_of
+
+    schema = choices_of(planned.profile, inventory).model_json_schema()
+    needed = list(schema.get("required", ()))
     defaults = hints(planned.spec) if planned.spec else {}
-    options = {"python": _pythons(sight, planned.typed.get("python"), defaults.get("python", ""))}
-    form = Form(schema, f"plan.{profile}.", planned.typed, planned.problem, defaults, options)
+    options = {}
+    if "python" in schema["properties"]:
+        options["python"] = _pythons(sight, planned.typed.get("python"), defaults.get("python", ""))
+    form = Form(schema, f"plan.{planned.profile}.", planned.typed, planned.problem, defaults, options)
     # The GPUs have boxes above.
-    return form.html(name for name in schema["properties"] if name != "devices")
+    return form, needed, [name for name in schema["properties"] if name not in (*needed, "devices")]
 
 
 def _pythons(sight: Sight, chosen: str | None, default: str) -> list[tuple[str, str]]:

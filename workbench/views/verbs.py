@@ -80,7 +80,7 @@ def _planned(session: Session, profile: str, choices: dict[str, Any] | None = No
     from workbench.clusters.plan import consent
 
     inventory = session.hardware()
-    spec = session.plan(profile, inventory, **_known(choices or {}))
+    spec = session.plan(profile, inventory, **_known(profile, choices or {}))
     return {
         "spec": spec.model_dump(mode="json"),
         "hints": answers.hints(spec),
@@ -92,13 +92,15 @@ def _planned(session: Session, profile: str, choices: dict[str, Any] | None = No
     }
 
 
-def _known(choices: dict[str, Any]) -> dict[str, Any]:
+def _known(profile: str, choices: dict[str, Any]) -> Any:
     """Return the choices when each has a name that there is."""
     from workbench.clusters.choices import Choices
+    from workbench.clusters.profiles import options
 
+    known = (*Choices.__annotations__, *options(profile))
     for name in choices:
-        if name not in Choices.__annotations__:
-            raise BadInputError(f"Unknown choice {name!r:.80}. Choose among: {', '.join(Choices.__annotations__)}.")
+        if name not in known:
+            raise BadInputError(f"Unknown choice {name!r:.80}. Choose among: {', '.join(known)}.")
     return choices
 
 
@@ -115,7 +117,8 @@ def _cluster(session: Session, asked: Asked) -> dict[str, Any]:
 
 def _start(session: Session, asked: Asked) -> dict[str, Any]:
     body = asked.body({"profile": str}, {"choices": dict, "name": str, "force": bool, "agreed": bool})
-    spec = session.plan(body.pop("profile"), **_known(body.pop("choices", {})))
+    profile = body.pop("profile")
+    spec = session.plan(profile, **_known(profile, body.pop("choices", {})))
     return answers.cluster_answer(session.start(spec, **body), asked.base_url)
 
 

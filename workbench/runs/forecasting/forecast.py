@@ -117,6 +117,8 @@ def refusal(cluster: ClusterRecord | ClusterSpec, template: Template) -> str | N
     if cluster.status != "ready":
         why = f" {cluster.message}" if cluster.message else ""
         return f"The cluster {cluster.name} is {cluster.status}, and only a ready one can run something.{why}"
+    if not cluster.can_compute and cluster.spec.elsewhere:
+        return f"Nothing can be run on {cluster.name}. {cluster.warning}"
     if not cluster.can_compute:
         return (
             f"Nothing can be run on {cluster.name}, which has workers without a device to compute on. "

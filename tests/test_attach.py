@@ -1,0 +1,275 @@
+"""A scheduler that runs already: attached to, used, and left as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from distributed import Client
+from distributed.security import Security
+
+import workbench
+from tests import other_python
+from tests.test_bare_workers import BARE
+from workbench import Session
+from workbench.cli import main
+from workbench.clusters import records
+from workbench.clusters.budget import budget
+from workbench.clusters.profiles.address import spec_of
+from workbench.errors import BadInputError, ConflictError, WorkbenchError
+from workbench.hardware import inventory
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A scheduler with two workers, in an environment without anything of ours."""
+    folder = tmp_path_factory.mktemp("bare")
+    (folder / "sitecustomize.py").write_text(BARE)
+    with other_python.cluster(sys.executable, environment={"PYTHONPATH": str(folder)}) as found:
+        with Client(found) as client:
+            client.wait_for_workers(2)
+        yield found
+
+
+def until(true: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.1)
+
+
+def test_a_cluster_of_somebody_else_is_used_from_the_terminal_and_goes_on(
+    address: str, data_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["attach", address, "--name", "there", "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert (told["name"], told["status"], told["n_workers"]) == ("there", "ready", 2)
+    assert told["scheduler_address"] == address
+    assert main(["run", "compressed_svd", "--cluster", "there", "-p", "size=16MiB", "--json"]) == 0
+    run = json.loads(capfd.readouterr().out)
+    assert run["status"] == "done"
+    assert run["check"]["passed"]
+    assert run["spec"]["profile"] == "address"
+    assert main(["down", "there"]) == 0
+    assert capfd.readouterr().out == "Detached: there, which goes on without us\n"
+    assert records.names() == ()
+    with Client(address) as client:
+        assert client.submit(sum, [1, 2]).result() == 3
+
+
+def test_attach_answers_with_the_keys_of_up(address: str, data_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["attach", address, "--json"]) == 0
+    attached = json.loads(capfd.readouterr().out)
+    assert main(["up", "cpu", "--workers", "1", "--memory", "512MiB", "--json"]) == 0
+    assert attached.keys() == json.loads(capfd.readouterr().out).keys()
+
+
+def test_python_attaches_forecasts_and_compares(address: str, data_folder: Path) -> None:
+    session = Session()
+    there = workbench.attach(address, name="there")
+    assert there.client.submit(sum, [1, 2]).result() == 3
+    forecast = session.forecast("array_sum", {"size": "8MiB"}, "there")
+    assert forecast.verdict == "fits"
+    compared = workbench.compare("array_sum", on=["--cluster there"], sweep={"size": ["4MiB", "8MiB"]}, repeats=2)
+    assert compared.status == "done", compared.error
+    there.stop()
+    with Client(address) as client:
+        assert len(client.scheduler_info()["workers"]) == 2
+
+
+def test_what_was_not_started_here_takes_nothing_of_this_machine_and_is_not_changed(
+    address: str, data_folder: Path
+) -> None:
+    there = workbench.attach(address)
+    assert budget(inventory(), records.read_all()).promised == 0
+    for change in (lambda: there.scale(1), lambda: there.adapt(1, 2)):
+        with pytest.raises(ConflictError, match="started elsewhere"):
+            change()
+    there.client.close()
+
+
+def test_a_scheduler_file_names_it_too(address: str, data_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.json"
+    file.write_text(json.dumps({"address": address}))
+    assert spec_of(str(file)) == spec_of(address)
+    file.write_text("[]")
+    with pytest.raises(BadInputError, match="holds no address"):
+        spec_of(str(file))
+    with pytest.raises(BadInputError, match="can't be read"):
+        spec_of(str(tmp_path / "none.json"))
+
+
+def test_its_code_connects_without_this_package(address: str) -> None:
+    code = spec_of(address).code() + "\nprint(client.submit(sum, [1, 2]).result())\n"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "3\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("tcp://127.0.0.1:1", "Nothing listens at tcp://127.0.0.1:1 "),
+        ("no-such-host.invalid:8786", "There is no host 'no-such-host.invalid'"),
+        ("http://127.0.0.1:8787/status", "address is 'http://127.0.0.1:8787/status'. Give the address"),
+        ("tcp://127.0.0.1:99999", "address is 'tcp://127.0.0.1:99999'. Give the address"),
+        ("", "address is ''. Give the address"),
+        ("tls://127.0.0.1:1", "ca is missing"),
+    ],
+)
+def test_an_address_that_is_no_good_ends_with_2_and_a_sentence(
+    given: str, sentence: str, data_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["attach", given]) == 2
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert sentence in err
+    assert records.names() == ()
+
+
+@contextlib.contextmanager
+def listening(answer: bytes | None, *, first: bool = False) -> Iterator[str]:
+    """A port that says nothing, or this: at once, or when it is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        held: list[socket.socket] = []
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    held.append(connection)
+                    if answer is None:
+                        continue
+                    if first or b"GET" in connection.recv(64):
+                        connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        for connection in held:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "first", "sentence"),
+    [
+        (None, False, "said nothing within"),
+        (b"HTTP/1.0 404 Not Found\r\n\r\n", False, "is a web server"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", True, "is an SSH server"),
+    ],
+)
+def test_what_listens_and_is_no_scheduler_is_told(
+    answer: bytes | None, first: bool, sentence: str, data_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with listening(answer, first=first) as found:
+        assert main(["attach", found]) == 2
+    assert sentence in capfd.readouterr().err
+
+
+def test_a_worker_is_no_scheduler(address: str, data_folder: Path) -> None:
+    with Client(address) as client:
+        worker = next(iter(client.scheduler_info()["workers"]))
+    with pytest.raises(BadInputError, match="is a Dask worker"):
+        workbench.attach(worker)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Files of a scheduler that speaks TLS, and of somebody else's."""
+    folder, made, other = tmp_path_factory.mktemp("keys"), Security.temporary(), Security.temporary()
+    texts = {
+        "ca": made.tls_ca_file,
+        "cert": made.tls_client_cert,
+        "key": made.tls_client_key,
+        "wrong": other.tls_ca_file,
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.pem").write_text(text)
+    return {name: str(folder / f"{name}.pem") for name in texts}
+
+
+@pytest.fixture(scope="module")
+def encrypted(keys: dict[str, str]) -> Iterator[str]:
+    """A scheduler that speaks TLS, with one worker."""
+    options = ("--tls-ca-file", keys["ca"], "--tls-cert", keys["cert"], "--tls-key", keys["key"])
+    with other_python.cluster(sys.executable, *options, "--protocol", "tls", n_workers=1) as found:
+        yield found
+
+
+def test_a_scheduler_with_tls_wants_its_keys(
+    encrypted: str, address: str, keys: dict[str, str], data_folder: Path
+) -> None:
+    own = {name: keys[name] for name in ("ca", "cert", "key")}
+    refused = {
+        "speaks TLS. Use tls://": (encrypted.replace("tls", "tcp"), {}),
+        "didn't sign": (encrypted, own | {"ca": keys["wrong"]}),
+        "It may ask for a certificate of yours": (encrypted, {"ca": keys["ca"]}),
+        "speaks no TLS that fits": (address.replace("tcp", "tls"), own),
+        "can't be read": (encrypted, own | {"key": "/no/such.pem"}),
+        "can't be used": (encrypted, own | {"key": __file__}),
+        "isn't encrypted. Use tls://": (address, own),
+        "key is missing": (encrypted, {"ca": keys["ca"], "cert": keys["cert"]}),
+    }
+    for sentence, (where, files) in refused.items():
+        with pytest.raises(BadInputError, match=sentence):
+            workbench.attach(where, **files)
+    there = workbench.attach(encrypted, **own)
+    run = Session().run("array_sum", {"size": "4MiB"}, there.name)
+    until(lambda: not Session().show(run.id).active)
+    assert Session().show(run.id).status == "done", Session().show(run.id).error
+    there.stop()
+
+
+def test_one_that_has_no_workers_yet_says_so_and_gets_them(data_folder: Path) -> None:
+    with other_python.cluster(sys.executable, n_workers=0) as found:
+        there = workbench.attach(found)
+        assert there.record.warning == "It has no workers."
+        with pytest.raises(WorkbenchError, match=f"Nothing can be run on {there.name}. It has no workers."):
+            Session().run("array_sum", {"size": "4MiB"}, there.name)
+        worker = [sys.executable, "-m", "dask", "worker", found, "--no-nanny", "--nthreads", "3", "--no-dashboard"]
+        with subprocess.Popen(worker, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            until(lambda: there.record.can_compute)
+            assert (there.record.n_workers, there.record.spec.threads_per_worker) == (1, 3)
+            process.terminate()
+
+
+def test_a_scheduler_that_is_stuck_is_told_and_one_that_has_ended_is_lost(data_folder: Path) -> None:
+    with other_python.cluster(sys.executable, n_workers=1) as found:
+        there = workbench.attach(found)
+        (scheduler,) = [
+            each
+            for each in psutil.process_iter(["cmdline"])
+            if "scheduler" in (each.info["cmdline"] or ()) and _listens(each, found)
+        ]
+        scheduler.suspend()
+        until(lambda: "hasn't answered" in (there.record.warning or ""))
+        assert not there.record.can_compute
+        scheduler.resume()
+        until(lambda: there.record.warning is None)
+        scheduler.send_signal(signal.SIGTERM)
+        until(lambda: there.record.status == "lost")
+        assert f"The scheduler at {found} has ended" in (there.record.message or "")
+    there.stop()
+    assert records.names() == ()
+
+
+def _listens(process: psutil.Process, address: str) -> bool:
+    return any(each.laddr.port == int(address.rpartition(":")[2]) for each in process.net_connections())
+
+
+def test_detaching_ends_our_process_only(address: str, data_folder: Path) -> None:
+    there = workbench.attach(address)
+    pid = there.record.pid
+    there.stop()
+    assert pid is not None
+    until(lambda: not psutil.pid_exists(pid))
+    with Client(address) as client:
+        assert len(client.scheduler_info()["workers"]) == 2
+    assert [each.name for each in (data_folder / "clusters").iterdir()] == [".lock"]

@@ -1,0 +1,95 @@
+"""What the owner of a cluster holds, whatever started it: `Handle`, and the `State` that it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, NamedTuple, Protocol
+
+from workbench.clusters.spec import ClusterSpec
+
+Verb = Literal["scale", "adapt", "restart", "stop"]
+
+VERBS: tuple[Verb, ...] = ("scale", "adapt", "restart", "stop")
+"""What a handle may be able to do. A cluster that can't be stopped is left alone: one detaches from it."""
+
+Asked = Mapping[str, Callable[..., Awaitable[object]]]
+"""What clients may ask the owner for, by name."""
+
+
+class State(NamedTuple):
+    """A cluster as its handle sees it now.
+
+    Attributes
+    ----------
+    arrived, requested
+        Workers that are there, and that should be.
+    pids
+        Processes of the workers, where they are on this machine.
+    clients
+        Ids of the Dask clients that are connected, as far as the handle knows them.
+    idle_since
+        Seconds since the epoch from which there was nothing to do; None while there is.
+    trouble
+        Why it can't be used at the moment, in one sentence.
+    spec
+        What the workers turned out to be, where the handle didn't start them.
+    machine
+        What is known of the machines that they run on, as an inventory says it; None for this machine.
+    """
+
+    arrived: int
+    requested: int
+    pids: tuple[int, ...] = ()
+    clients: tuple[str, ...] = ()
+    idle_since: float | None = None
+    trouble: str | None = None
+    spec: ClusterSpec | None = None
+    machine: Mapping[str, Any] | None = None
+
+
+class Handle(Protocol):
+    """A cluster that was started, or one that was found. Verbs that aren't in `can` are never called."""
+
+    @property
+    def address(self) -> str:
+        """Address of the scheduler, for clients."""
+
+    @property
+    def contact(self) -> str | None:
+        """Address over TCP of a scheduler that speaks UCX."""
+
+    @property
+    def dashboard(self) -> str | None:
+        """Socket of Dask's own dashboard: 'unix:<path>'."""
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Of 'python' and 'dask' at the scheduler, where another Python than this one may run it."""
+
+    @property
+    def can(self) -> tuple[Verb, ...]:
+        """Verbs that may be called."""
+
+    def serve(self, asked: Asked) -> None:
+        """Let clients ask for these over the scheduler's own RPC, where the handle has the scheduler."""
+
+    async def fill(self) -> None:
+        """Return when the workers that the spec asks for are there."""
+
+    async def state(self) -> State:
+        """Return how the cluster is."""
+
+    async def finished(self) -> str:
+        """Return why it ended when somebody else ended it. Raises FailedError when it is lost."""
+
+    async def scale(self, n: int) -> None:
+        """Have `n` workers; return when those that leave have handed over their data."""
+
+    async def adapt(self, minimum: int, maximum: int) -> None:
+        """Follow the load between two numbers of workers, until `scale` is called."""
+
+    async def restart(self) -> None:
+        """Start all workers anew."""
+
+    async def close(self) -> None:
+        """End it, or let go of what one is only attached to."""

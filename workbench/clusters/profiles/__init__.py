@@ -1,0 +1,228 @@
+"""Ways to get a cluster, one file for each: what it takes, what that comes to, and how it is started.
+
+A package of somebody else's brings another by an entry point of the group `workbench.profiles` that names a `Profile`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from workbench.errors import BadInputError, MissingError, reason_of
+from workbench.hardware.sources import installed_version
+
+if TYPE_CHECKING:
+    from distributed.security import Security
+
+    from workbench.clusters.handle import Handle
+    from workbench.clusters.spec import ClusterSpec
+    from workbench.hardware import Inventory
+
+M = TypeVar("M", bound=BaseModel)
+
+GROUP = "workbench.profiles"
+
+_OURS = {"cpu": "cpu:Cpu", "gpu": "gpu:Gpu", "gpus": "gpu:Gpus", "ucx": "ucx:Ucx", "address": "address:Address"}
+
+
+class Around(NamedTuple):
+    """What a plan is made in.
+
+    Attributes
+    ----------
+    promised
+        Bytes of this machine that are promised to running clusters.
+    version
+        Version of an installed package by its name, None where it is missing.
+    ucx_measured
+        How UCX without GPUs compared with TCP on this machine; None where it wasn't measured.
+    infiniband
+        Whether UCX has a transport for InfiniBand; asked only where there are GPUs and cards.
+    """
+
+    inventory: Inventory
+    promised: int = 0
+    version: Callable[[str], str | None] = installed_version
+    ucx_measured: str | None = None
+    infiniband: Callable[[], bool] = lambda: False
+
+
+class Offered(BaseModel):
+    """A profile as it is offered: one that can't be had says why, and what would help."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    title: str
+    summary: str
+    available: bool
+    reason: str | None
+
+
+class Profile(ABC):
+    """One way to get a cluster."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    verb: ClassVar[str] = "Start"
+    """What the button says."""
+    options: ClassVar[tuple[str, ...]] = ()
+    """Names of choices that are its own; a spec keeps them in `ClusterSpec.options`."""
+
+    @abstractmethod
+    def summary(self, inventory: Inventory) -> str:
+        """Return one line on what it is."""
+
+    def unavailable(self, around: Around) -> str | None:
+        """Return why it can't be had here, None where it can."""
+        return None
+
+    @abstractmethod
+    def choices(self, inventory: Inventory) -> type[BaseModel]:
+        """Return what a person may choose; its JSON Schema draws the form."""
+
+    def checked(self, given: Mapping[str, Any], model: type[M]) -> M:
+        """Return what was given as a value of the model. Raises BadInputError naming the first that can't be used."""
+        try:
+            return model.model_validate(dict(given))
+        except ValidationError as err:
+            first = err.errors()[0]
+            name = str(first["loc"][0])
+            if first["type"] == "missing":
+                raise BadInputError(f"{name} is missing. {model.model_fields[name].description}") from err
+            if first["type"] == "extra_forbidden":
+                raise BadInputError(
+                    f"{name} is {given[name]!r:.80}, and the {self.name} profile takes no {name}. It takes: "
+                    f"{', '.join(model.model_fields)}."
+                ) from err
+            raise BadInputError(
+                f"{name} is {given[name]!r:.80}. {first['msg'].removeprefix('Value error, ')}."
+            ) from err
+
+    @abstractmethod
+    def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
+        """Return what the choices come to, with reasons. Nothing is started or asked.
+
+        Raises BadInputError naming the first choice that can't be used.
+        """
+
+    def check(self, spec: ClusterSpec) -> None:  # noqa: B027  Most have nothing to check.
+        """Raise a WorkbenchError where it can't be started now; called just before the start, for 10 s at most."""
+
+    def consent(self, spec: ClusterSpec) -> str | None:
+        """Return what a person has to agree to first; None where it is harmless."""
+        return None
+
+    @abstractmethod
+    def code(self, spec: ClusterSpec) -> str:
+        """Return the code that does the same without this package."""
+
+    @abstractmethod
+    async def launch(
+        self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
+    ) -> Handle:
+        """Start its scheduler, or find it, and return the handle.
+
+        Parameters
+        ----------
+        security
+            Keys that were made for it, None where it isn't encrypted by us.
+        folder
+            Of the cluster's record.
+        changed
+            To be called when there is something new to see in `Handle.state`.
+        """
+
+
+class _Broken(Profile):
+    """A profile of somebody's that can't be imported."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name, self.title = name, name  # type: ignore[misc]
+        self._reason = reason
+
+    def summary(self, inventory: Inventory) -> str:
+        return "A profile of another package."
+
+    def unavailable(self, around: Around) -> str | None:
+        return self._reason
+
+    def choices(self, inventory: Inventory) -> type[BaseModel]:
+        raise MissingError(self._reason)
+
+    def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
+        raise MissingError(self._reason)
+
+    def code(self, spec: ClusterSpec) -> str:
+        return f"# {self._reason}"
+
+    async def launch(self, *_: Any) -> Handle:
+        raise MissingError(self._reason)
+
+
+@cache
+def registered() -> Mapping[str, Profile]:
+    """All profiles by name: ours, and those that packages bring."""
+    known = {name: _ours(place) for name, place in _OURS.items()}
+    for point in entry_points(group=GROUP):
+        if point.name not in known:
+            known[point.name] = _loaded(point)
+    return known
+
+
+@cache
+def _ours(place: str) -> Profile:
+    from importlib import import_module
+
+    module, _, name = place.partition(":")
+    made: Profile = getattr(import_module(f"{__name__}.{module}"), name)()
+    return made
+
+
+def _loaded(point: Any) -> Profile:
+    try:
+        made = point.load()()
+    except Exception as err:  # noqa: BLE001  Code of somebody else's, of which nothing here may break.
+        return _Broken(point.name, f"Its package can't be imported ({point.value}: {reason_of(err)}).")
+    if not isinstance(made, Profile) or made.name != point.name:
+        return _Broken(point.name, f"{point.value} is no Profile with the name {point.name!r}.")
+    return made
+
+
+def is_known(name: str) -> bool:
+    """Whether there is such a profile; other packages are asked only where it isn't one of ours."""
+    return name in _OURS or name in registered()
+
+
+def profile(name: str) -> Profile:
+    """Return a profile. Raises BadInputError with the names that there are."""
+    if name in _OURS:
+        return _ours(_OURS[name])
+    known = registered()
+    if name not in known:
+        raise BadInputError(f"Unknown profile {name!r:.80}. Choose one of: {', '.join(known)}.")
+    return known[name]
+
+
+def options(name: object) -> tuple[str, ...]:
+    """Return what a profile takes that others don't know; nothing where there is no such profile."""
+    found = registered().get(name) if isinstance(name, str) else None
+    return () if found is None else found.options
+
+
+def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = installed_version) -> tuple[Offered, ...]:
+    """Return all profiles; one that can't be had says why, and what would help."""
+    around = Around(inventory, version=version)
+    return tuple(_offered(each, around) for each in registered().values())
+
+
+def _offered(each: Profile, around: Around) -> Offered:
+    reason = each.unavailable(around)
+    summary = each.summary(around.inventory)
+    return Offered(name=each.name, title=each.title, summary=summary, available=reason is None, reason=reason)

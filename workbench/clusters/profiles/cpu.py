@@ -1,0 +1,177 @@
+"""The cores of this machine, as threads, processes or a mix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from workbench import formats
+from workbench.clusters.choices import AllChoices, ClusterChoices, checked
+from workbench.clusters.profiles import Around
+from workbench.clusters.profiles.here import STARTED, Here, arguments, common, encrypted
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError
+from workbench.hardware import Cpu as Cores
+from workbench.hardware import Inventory
+
+if TYPE_CHECKING:
+    from distributed.deploy.spec import SpecCluster
+    from distributed.security import Security
+
+    from workbench.clusters.profiles.local import LocalHandle
+
+_MOST_THREADS = 8
+_FEWEST_THREADS = 4
+
+MEASURED = (
+    "Measured on two cores, 2026-11-21: (x + x.T).sum() took 0.86 s on one process "
+    "of two threads and 0.98 s on two processes of one, (x + 1)[::2, ::2].sum() 1.53 s and 1.52 s, a tall-skinny SVD "
+    "1.37 s and 1.28 s"
+)
+"""What tests/benchmarks/results/split-2026-11-21.md says; a test compares the two."""
+
+
+class Cpu(Here):
+    """Workers on the cores of this machine."""
+
+    name = "cpu"
+    title = "CPU"
+
+    def summary(self, inventory: Inventory) -> str:
+        """Return one line on what it is."""
+        return "The cores of this machine, as threads, processes or a mix."
+
+    def choices(self, inventory: Inventory) -> type[ClusterChoices]:
+        """Return what a person may choose."""
+        return ClusterChoices
+
+    def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
+        """Return a spec of as few processes as array work likes."""
+        chosen = checked(given)
+        check_without_gpus(self.name, chosen)
+        for name in ("ucx_tls", "interface"):
+            refuse_ucx(self.name, name, chosen)
+        return on_cores(chosen, around, profile=self.name, protocol=encrypted(chosen))
+
+    async def launch(
+        self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
+    ) -> LocalHandle:
+        """Start Dask's LocalCluster."""
+        from workbench.clusters.profiles.local import LocalHandle
+
+        return await LocalHandle.of(await local_cluster(spec, security), spec, folder, changed)
+
+
+async def local_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
+    """Dask's LocalCluster with its scheduler up and no worker yet, reachable from this machine only.
+
+    Over UCX, which takes no address to listen at, other machines reach it unless a firewall is between.
+    """
+    from distributed import LocalCluster
+
+    return await LocalCluster(**{**arguments(spec), "n_workers": 0}, security=security, **STARTED)
+
+
+def on_cores(chosen: AllChoices, around: Around, why: tuple[str, ...] = (), **fields: Any) -> ClusterSpec:
+    """Return the spec of workers on cores, with these fields and these reasons after the others."""
+    cpu = around.inventory.cpu
+    split = _split(cpu, chosen.n_workers, chosen.threads_per_worker)
+    shared = common(chosen, around, split.n_workers)
+    reasons = (_cores(cpu), split.why, *_balance(cpu.usable, split), *shared.pop("why"), *why)
+    return ClusterSpec(threads_per_worker=split.threads, **shared, **fields, why=reasons)
+
+
+def check_without_gpus(profile: str, chosen: AllChoices) -> None:
+    """Raise BadInputError where something is chosen about GPUs that the profile doesn't have."""
+    for name in ("devices", "device_memory_limit", "rmm_pool_size"):
+        if getattr(chosen, name) is not None:
+            raise BadInputError(
+                f"{name} is {getattr(chosen, name)!r:.80}, and the {profile} profile has no GPUs here. Leave it out, "
+                "or choose gpu or gpus."
+            )
+
+
+def refuse_ucx(profile: str, name: str, chosen: AllChoices) -> None:
+    """Raise BadInputError where something is chosen about UCX, which the profile doesn't speak."""
+    if getattr(chosen, name) is not None:
+        raise BadInputError(
+            f"{name} is {getattr(chosen, name)!r:.80}, and the {profile} profile speaks no UCX. Leave it out, or "
+            "choose ucx."
+        )
+
+
+class _Split(NamedTuple):
+    n_workers: int
+    threads: int
+    why: str
+
+
+def _split(cpu: Cores, n_workers: int | None, threads: int | None) -> _Split:
+    cores = formats.count(cpu.usable, "usable core")
+    if n_workers is not None and threads is not None:
+        return _Split(n_workers, threads, f"{_shape(n_workers, threads)}, as chosen.")
+    if n_workers is not None:
+        threads = max(1, cpu.usable // n_workers)
+        return _Split(n_workers, threads, f"{_shape(n_workers, threads)}: processes as chosen, {cores} shared out.")
+    if threads is not None:
+        n_workers = max(1, cpu.usable // threads)
+        return _Split(n_workers, threads, f"{_shape(n_workers, threads)}: threads as chosen, for {cores}.")
+    return _default_split(cpu.usable)
+
+
+def _default_split(usable: int) -> _Split:
+    """Split that array work likes: as few processes as keep each at eight threads or fewer.
+
+    Threads of one process share its blocks, processes copy them. On two cores that was measured
+    (tests/benchmarks/bench_split.py); that more than eight threads hinder one another is a rule, after the ten
+    processes of eight threads that "GPU Dask Arrays, first steps" (M. Rocklin, 2019) suggests for eighty.
+    """
+    if usable == 1:
+        return _Split(1, 1, "1 process of 1 thread: there is one usable core.")
+    if usable <= _MOST_THREADS:
+        why = f"{_shape(1, usable)}: threads share their blocks of an array, processes copy them. {MEASURED}"
+        return _Split(1, usable, f"{why}." if usable == 2 else f"{why}; for more cores it is a rule, not measured.")
+    n_workers = min(_sensible(usable), key=lambda n: (usable % n, n))
+    threads = usable // n_workers
+    why = (
+        f"{_shape(n_workers, threads)}: threads share their blocks of an array and processes copy them, but many "
+        f"threads of one process get in one another's way. {_FEWEST_THREADS} to {_MOST_THREADS} threads a process is "
+        "a rule (a well-known post suggests ten processes of eight on eighty cores) and was not measured here."
+    )
+    return _Split(n_workers, threads, why)
+
+
+def _sensible(usable: int) -> range:
+    """Numbers of processes that leave each four to eight threads."""
+    return range(math.ceil(usable / _MOST_THREADS), usable // _FEWEST_THREADS + 1)
+
+
+def _cores(cpu: Cores) -> str:
+    if cpu.threads is None or cpu.usable == cpu.threads:
+        return f"{formats.count(cpu.usable, 'core')} may be used."
+    reasons = []
+    if cpu.affinity is not None and cpu.affinity < cpu.threads:
+        reasons.append(f"its affinity names {cpu.affinity}")
+    if cpu.quota is not None and cpu.quota < cpu.threads:
+        reasons.append(f"its control group grants {formats.count(round(cpu.quota, 2), 'CPU')}")
+    return f"{formats.count(cpu.usable, 'core')} of {cpu.threads} may be used by this process: {' and '.join(reasons)}."
+
+
+def _balance(usable: int, split: _Split) -> tuple[str, ...]:
+    threads = split.n_workers * split.threads
+    if threads > usable:
+        return (
+            f"Warning: {formats.count(threads, 'thread')} for {formats.count(usable, 'usable core')}: they take turns, "
+            "which makes nothing faster.",
+        )
+    if threads < usable:
+        return (
+            f"{formats.count(usable - threads, 'usable core')} of {usable} left to the scheduler, Jupyter and others.",
+        )
+    return ()
+
+
+def _shape(n_workers: int, threads: int) -> str:
+    return f"{formats.count(n_workers, 'process')} of {formats.count(threads, 'thread')}"

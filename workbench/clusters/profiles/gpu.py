@@ -1,0 +1,184 @@
+"""NVIDIA GPUs of this machine, a worker for each."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench import formats
+from workbench.clusters.choices import AllChoices, GpuChoices, checked
+from workbench.clusters.devices import Device, pick
+from workbench.clusters.devices import check as check_devices
+from workbench.clusters.profiles import Around
+from workbench.clusters.profiles.cpu import refuse_ucx
+from workbench.clusters.profiles.here import STARTED, Here, arguments, check_package, common, encrypted, extra_for
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import install
+from workbench.hardware import Inventory
+
+if TYPE_CHECKING:
+    from distributed.deploy.spec import SpecCluster
+    from distributed.security import Security
+
+    from workbench.clusters.profiles.local import LocalHandle
+
+
+class Gpus(Here):
+    """A worker for each GPU."""
+
+    name = "gpus"
+    title = "All GPUs"
+
+    def summary(self, inventory: Inventory) -> str:
+        """Return one line on what it is."""
+        return "A worker for each NVIDIA GPU."
+
+    def unavailable(self, around: Around) -> str | None:
+        """Return why there is no GPU to compute on."""
+        return _without_gpus(around.inventory, around.version)
+
+    def choices(self, inventory: Inventory) -> type[GpuChoices]:
+        """Return what a person may choose."""
+        return GpuChoices
+
+    def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
+        """Return a spec on the GPUs that are idle, or those that were chosen."""
+        chosen = checked(given)
+        for name in ("ucx_tls", "interface"):
+            refuse_ucx(self.name, name, chosen)
+        return on_devices(chosen, around, profile=self.name, protocol=encrypted(chosen))
+
+    def check(self, spec: ClusterSpec) -> None:
+        """Raise a WorkbenchError where Dask-CUDA is missing, or a GPU can't serve it at this moment."""
+        from workbench.hardware import inventory
+
+        super().check(spec)
+        check_package(spec, ("dask-cuda",), "cuda")
+        check_devices(spec, inventory())
+
+    async def launch(
+        self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
+    ) -> LocalHandle:
+        """Start Dask-CUDA's LocalCUDACluster."""
+        from workbench.clusters.profiles.local import LocalHandle
+
+        return await LocalHandle.of(await cuda_cluster(spec, security), spec, folder, changed)
+
+
+class Gpu(Gpus):
+    """One GPU with a worker of its own."""
+
+    name = "gpu"
+    title = "One GPU"
+
+    def summary(self, inventory: Inventory) -> str:
+        """Return one line on what it is."""
+        return "One NVIDIA GPU with a worker of its own."
+
+
+async def cuda_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
+    """Dask-CUDA's LocalCUDACluster with its scheduler up and no worker yet."""
+    if importlib.util.find_spec("cupy") is None:
+        # Planned where it was installed; here importing it would end every worker.
+        spec = spec.model_copy(update={"cupy": False})
+    cluster = cuda_cluster_class()(**arguments(spec), security=security, **STARTED)
+    cluster.network_cards = dict(zip(spec.devices, spec.network_cards, strict=False))
+    # It takes no 0 for n_workers, and would wait for them where the host wants to count them.
+    cluster.scale(0)
+    return await cluster
+
+
+def cuda_cluster_class() -> Any:
+    """Return Dask-CUDA's class with one thing more: a network card for each worker. Imports dask_cuda."""
+    from dask_cuda import LocalCUDACluster
+
+    class NearestCards(LocalCUDACluster):
+        """Dask-CUDA's cluster, whose workers speak over the network card next to their GPU."""
+
+        network_cards: Mapping[str, str] = {}
+        """Port of a card by the UUID of a GPU."""
+
+        def new_worker_spec(self) -> dict[str, Any]:
+            """Return the next worker, with variables of its own."""
+            made: dict[str, Any] = super().new_worker_spec()
+            for device, worker in made.items():
+                worker["options"]["env"].update(net_devices(self.network_cards.get(device)))
+            return made
+
+    return NearestCards
+
+
+def net_devices(card: str | None) -> dict[str, str]:
+    """Environment of a worker that is to use one port of a network card, unless the user tells UCX otherwise."""
+    return {} if card is None or "UCX_NET_DEVICES" in os.environ else {"UCX_NET_DEVICES": card}
+
+
+def on_devices(
+    chosen: AllChoices,
+    around: Around,
+    more: Callable[[tuple[Device, ...]], tuple[dict[str, Any], tuple[str, ...]]] = lambda _: ({}, ()),
+    why: tuple[str, ...] = (),
+    **fields: Any,
+) -> ClusterSpec:
+    """Return the spec of a worker on each of the GPUs that are picked, with these fields.
+
+    `more` says what else follows from the devices: fields, and the reasons for them. `why` is told last.
+    """
+    inventory = around.inventory
+    picked, picked_why = pick(fields["profile"], inventory, chosen.devices, chosen.n_workers)
+    threads = chosen.threads_per_worker or 1
+    shared = common(chosen, around, len(picked))
+    further, reasons = more(picked)
+    spec = ClusterSpec(
+        **{**shared, **fields, **further},
+        threads_per_worker=threads,
+        devices=tuple(device.uuid for device in picked),
+        device_memory_limit=chosen.device_memory_limit,
+        rmm_pool_size=chosen.rmm_pool_size,
+        cupy=importlib.util.find_spec("cupy") is not None,
+    )
+    told = (picked_why, _gpu_threads(threads), *shared["why"], _device_memory(chosen), *reasons, *_without_cupy(), *why)
+    spec = spec.model_copy(update={"why": told})
+    check_devices(spec, inventory)
+    return spec
+
+
+def _without_gpus(inventory: Inventory, version: Callable[[str], str | None]) -> str | None:
+    if not inventory.gpus:
+        cause = inventory.missing.get("gpus", "No GPU was found.").rstrip(".")
+        return f"{cause}: {_remedy(cause)}."
+    if not inventory.visible_gpus():
+        return "CUDA_VISIBLE_DEVICES hides every GPU: unset it, or name some in it."
+    if version("dask-cuda") is None:
+        return f"Needs dask-cuda: {install(extra_for('cuda', inventory))}."
+    return None
+
+
+def _remedy(cause: str) -> str:
+    if cause.startswith("No NVIDIA driver"):
+        return "install one if there is an NVIDIA GPU, or use cpu"
+    return "pip install nvidia-ml-py" if cause.startswith("nvidia-ml-py") else "see what nvidia-smi says"
+
+
+def _gpu_threads(threads: int) -> str:
+    if threads == 1:
+        return "One thread for each GPU, which feeds it: more would compete for its memory."
+    return f"{threads} threads for each GPU, as chosen: they share its memory, so blocks must be smaller."
+
+
+def _device_memory(chosen: AllChoices) -> str:
+    limit = chosen.device_memory_limit
+    what = "0.8 of the card" if limit is None else f"{formats.size(limit)}, as chosen"
+    pool = ""
+    if chosen.rmm_pool_size is not None:
+        pool = f" RMM takes a pool of {formats.size(chosen.rmm_pool_size)} on each GPU at the start, as chosen."
+    return f"Blocks move from a GPU to the host's memory beyond {what}.{pool}"
+
+
+def _without_cupy() -> tuple[str, ...]:
+    if importlib.util.find_spec("cupy") is not None:
+        return ()
+    return ("Warning: CuPy isn't installed, so arrays are NumPy's and nothing is computed on the GPUs.",)

@@ -1,0 +1,209 @@
+"""What the profiles of this machine share: memory from one budget, TLS, Dask's own cluster classes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench import config, formats
+from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after, most_workers
+from workbench.clusters.choices import AllChoices
+from workbench.clusters.profiles import Around, Profile
+from workbench.clusters.spec import ClusterSpec, Protocol
+from workbench.errors import BadInputError, ConflictError, MissingError, install
+from workbench.hardware import Inventory
+
+_COMFORTABLE = 2 * MINIMUM_PER_WORKER
+_DEFAULT_SHARE = 2 / 3
+"""Of the memory that is left, when nobody chooses: so that the cluster can grow, or another one be started."""
+
+
+class Here(Profile):
+    """A cluster of one of Dask's own classes on this machine."""
+
+    def code(self, spec: ClusterSpec) -> str:
+        """Return a script that starts the same cluster without this package."""
+        return code(spec)
+
+    def check(self, spec: ClusterSpec) -> None:
+        """Raise a WorkbenchError where the environment of the cluster can't be used."""
+        if spec.python is not None and Path(spec.python) != Path(sys.executable):
+            from workbench.clusters.environments import check_environment
+
+            check_environment(spec.python)
+
+
+def common(chosen: AllChoices, around: Around, n_workers: int) -> dict[str, Any]:
+    """Return what such specs have in common, and under `why` the sentences on their memory."""
+    left = budget_after(around.inventory, around.promised)
+    limit, why = _memory(n_workers, chosen.memory, left, most_workers(around.inventory))
+    return {
+        "n_workers": n_workers,
+        "memory_limit": limit,
+        "python": None if chosen.python is None else _absolute(chosen.python),
+        "idle_timeout": _idle_timeout(chosen.idle_timeout),
+        "why": (why, *_available(around.inventory, limit * n_workers)),
+    }
+
+
+def encrypted(chosen: AllChoices) -> Protocol:
+    """Return "tls" or "tcp", as was chosen or as the setting says."""
+    wanted = config.switch("encrypt") if chosen.encrypt is None else chosen.encrypt
+    return "tls" if wanted else "tcp"
+
+
+def check_package(spec: ClusterSpec, names: tuple[str, ...], kind: Literal["cuda", "ucx"]) -> None:
+    """Raise MissingError where the environment of the cluster has none of these distributions."""
+    from workbench.clusters.environments import installed
+
+    if not installed(spec.python, names):
+        from workbench.hardware import inventory
+
+        extra = extra_for(kind, inventory())
+        raise MissingError(
+            f"The {spec.profile} profile needs {names[0]} in {spec.python or sys.executable}: {install(extra)}."
+        )
+
+
+def extra_for(kind: Literal["cuda", "ucx"], inventory: Inventory) -> str:
+    """Return the extra that fits the driver: one older than CUDA 13 can't run what is built for that."""
+    major = (inventory.cuda.version or "").partition(".")[0]
+    old = major.isdecimal() and int(major) < 13
+    if kind == "ucx":
+        return "ucx12" if old else "ucx"
+    return "cuda12" if old else "cuda13"
+
+
+STARTED: dict[str, Any] = {
+    # The host adds the dashboard when somebody first looks at it: its import takes as long as starting two workers.
+    "scheduler_kwargs": {"dashboard": False},
+    "silence_logs": False,
+    "asynchronous": True,
+}
+"""How each is started: without what the host adds."""
+
+
+def arguments(spec: ClusterSpec) -> dict[str, Any]:
+    """Arguments of the Dask class that makes the cluster: LocalCUDACluster with devices, else LocalCluster."""
+    given: dict[str, Any] = {
+        "n_workers": spec.n_workers,
+        "threads_per_worker": spec.threads_per_worker,
+        "memory_limit": spec.memory_limit,
+        "protocol": spec.protocol,
+        "host": "127.0.0.1",
+        "dashboard_address": "127.0.0.1:0",
+    }
+    return {**given, **_device_arguments(spec)} if spec.devices else given
+
+
+def _device_arguments(spec: ClusterSpec) -> dict[str, Any]:
+    given: dict[str, Any] = {"CUDA_VISIBLE_DEVICES": list(spec.devices)}
+    if spec.device_memory_limit is not None:
+        given["device_memory_limit"] = spec.device_memory_limit
+    if spec.rmm_pool_size is not None:
+        given["rmm_pool_size"] = spec.rmm_pool_size
+    if spec.rmm_pool_size is not None and spec.cupy:
+        # Without it CuPy has a pool of its own beside RMM's, which holds most of the card.
+        given["rmm_allocator_external_lib_list"] = ["cupy"]
+    if spec.cupy:
+        given["pre_import"] = "cupy"
+    return given
+
+
+def code(spec: ClusterSpec) -> str:
+    """Dask code that starts the same cluster without this package, a script that runs as it is."""
+    lines = [_line(name, value) for name, value in arguments(spec).items()]
+    imports = ["from dask.distributed import Client, LocalCluster"]
+    if spec.devices:
+        imports = ["from dask.distributed import Client", "from dask_cuda import LocalCUDACluster"]
+    if spec.encrypt:
+        imports.append("from distributed.security import Security")
+        lines.append("security=Security.temporary(),")
+    if spec.network_cards:
+        lines.append("# It takes no variables for each worker, so UCX chooses the cards. Near the devices are:")
+        lines.append(f"# UCX_NET_DEVICES={' '.join(spec.network_cards)}")
+    told = "".join(
+        f"os.environ[{json.dumps(name)}] = {json.dumps(value)}\n" for name, value in spec.ucx_variables().items()
+    )
+    if told:
+        # UCX reads them once in a process, when it begins; workers inherit them.
+        imports, told = ["import os", "", *imports], f"\n{told}"
+    body = "\n".join(f"        {line}" for line in lines)
+    kind = "LocalCUDACluster" if spec.devices else "LocalCluster"
+    shebang = f"# Run with: {Path(spec.python)}\n" if spec.python else ""
+    return (
+        shebang + "\n".join(imports) + f'\n{told}\nif __name__ == "__main__":\n'
+        f"    cluster = {kind}(\n{body}\n    )\n    client = Client(cluster)\n    print(client)\n"
+    )
+
+
+_BYTES = {"memory_limit": "bytes per worker", "device_memory_limit": "bytes per GPU", "rmm_pool_size": "bytes per GPU"}
+
+
+def _line(name: str, value: Any) -> str:
+    """One argument of the code, ready to run."""
+    if name in _BYTES:
+        return f"{name}={value},  # {_BYTES[name]}: {formats.size(value)}"
+    return f"{name}={json.dumps(value)},"
+
+
+def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tuple[int, str]:
+    """Bytes for each worker, and the sentence that says why."""
+    if chosen is None and left.left < MINIMUM_PER_WORKER:
+        raise ConflictError(
+            f"{formats.size(left.left)} of memory is left for another cluster ({left.describe()}). Stop a cluster, or "
+            "give the memory yourself and force it."
+        )
+    total = _by_default(n_workers, left.left) if chosen is None else chosen
+    each = total // n_workers
+    if each < MINIMUM_PER_WORKER:
+        raise BadInputError(_too_little(n_workers, chosen, total, most))
+    both = f"{formats.size(total)} for all workers together, {formats.size(each)} for each"
+    if n_workers == 1:
+        both = f"{formats.size(total)} for the one worker"
+    if chosen is None:
+        what = "all" if total == left.left else "two thirds of what"
+        more = "" if total == left.left else ", so that it can grow or another cluster start"
+        return each, f"{both}: {what} the budget leaves ({left.describe()}){more}."
+    verdict = f"the budget leaves {formats.size(left.left)}"
+    if total > left.left:
+        verdict = f"Warning: {verdict} ({left.describe()}), so this has to be forced"
+    return each, f"{both}, as chosen. {verdict[0].upper()}{verdict[1:]}."
+
+
+def _by_default(n_workers: int, left: int) -> int:
+    """Bytes for all workers when nobody chooses: a share of what is left, all of it where it is little."""
+    share = int(_DEFAULT_SHARE * left)
+    return share if share >= n_workers * _COMFORTABLE else left
+
+
+def _too_little(n_workers: int, chosen: int | None, total: int, most: int) -> str:
+    least, each = formats.size(MINIMUM_PER_WORKER), formats.size(total // n_workers)
+    given = f"n_workers is {n_workers}" if chosen is None else f"memory is {formats.size(chosen)}"
+    remedies = [] if chosen is None else [f"at least {formats.size(n_workers * MINIMUM_PER_WORKER)} of memory"]
+    fewer = min(total // MINIMUM_PER_WORKER, most)
+    if 0 < fewer < n_workers:
+        remedies.append(f"at most {formats.count(fewer, 'worker')}")
+    return f"{given}, which is {each} for each worker, and a worker needs {least}. Give {', or '.join(remedies)}."
+
+
+def _available(inventory: Inventory, memory: int) -> tuple[str, ...]:
+    available = inventory.memory.available
+    if available is None or available >= memory:
+        return ()
+    return (f"Warning: only {formats.size(available)} is free at this moment; running programs hold the rest.",)
+
+
+def _idle_timeout(chosen: float | str | None) -> float | None:
+    if chosen is None:
+        return config.seconds("idle-timeout")
+    return None if isinstance(chosen, str) else chosen
+
+
+def _absolute(python: str) -> str:
+    # Symbolic links stay: a virtual environment's python is one, and resolving it would lead out of the environment.
+    expanded = os.path.expanduser(python)  # noqa: PTH111
+    return os.path.abspath(expanded) if os.sep in expanded else expanded  # noqa: PTH100

@@ -1,0 +1,199 @@
+"""Clusters of Dask's own cluster classes on this machine: scheduler in this process, workers beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dask
+import psutil
+from distributed.core import Status
+from distributed.deploy.adaptive import Adaptive
+from distributed.deploy.spec import SpecCluster
+from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.scheduler import Scheduler
+
+from workbench import formats
+from workbench.clusters import dashboard, processes
+from workbench.clusters.handle import VERBS, Asked, State
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import FailedError
+
+# What Dask gets to close workers in order; they hold nothing that is worth a longer wait.
+_CLOSE_PATIENCE = 1.5
+_ARRIVING = 0.02  # seconds between two looks at workers that start
+
+
+class LocalHandle:
+    """A `SpecCluster` whose scheduler lives in this process.
+
+    Parameters
+    ----------
+    folder
+        Of the cluster's record: the socket of its dashboard is made there.
+    changed
+        Called when workers or clients have come or gone.
+    """
+
+    can = VERBS
+    versions: Mapping[str, str] = {}
+
+    def __init__(
+        self, cluster: SpecCluster, spec: ClusterSpec, folder: Path, changed: Callable[[], None], contact: str | None
+    ) -> None:
+        scheduler: Scheduler = cluster.scheduler
+        self.address: str = scheduler.address
+        self.contact = contact
+        self.dashboard = dashboard.hide(scheduler, folder)
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._spec = spec
+        self._requested = spec.n_workers
+        self._adaptive: Adaptive | None = None
+        self._clients: set[str] = set()
+        self._filled = False
+        dashboard.connect_when_asked(scheduler)
+        scheduler.add_plugin(_Watcher(self._clients, changed), name="workbench-host")
+
+    @classmethod
+    async def of(
+        cls, cluster: SpecCluster, spec: ClusterSpec, folder: Path, changed: Callable[[], None]
+    ) -> LocalHandle:
+        """Return the handle of a cluster whose scheduler is up."""
+        contact = await _side_entrance(cluster.scheduler) if spec.protocol == "ucx" else None
+        return cls(cluster, spec, folder, changed, contact)
+
+    def serve(self, asked: Asked) -> None:
+        """Let clients ask for these over the scheduler's own RPC."""
+        self._scheduler.handlers.update(asked)
+
+    async def fill(self) -> None:
+        """Return when the workers that the spec asks for are there. Raises FailedError where they can't live."""
+        self._cluster.scale(self._spec.n_workers)
+        await self._cluster
+        self._check_memory()
+        while len(self._scheduler.workers) < self._spec.n_workers:
+            await asyncio.sleep(_ARRIVING)
+            self._check_memory()
+        self._filled = True
+
+    async def state(self) -> State:
+        """Return how the cluster is."""
+        if self._filled:
+            self._forget_ended()
+        return State(
+            arrived=len(self._scheduler.workers),
+            requested=self._requested if self._adaptive is None else len(self._cluster.plan),
+            pids=tuple(sorted(nanny.pid for nanny in self._cluster.workers.values() if nanny.pid)),
+            clients=tuple(sorted(self._clients)),
+            idle_since=self._scheduler.check_idle(),
+        )
+
+    async def finished(self) -> str:
+        """Return when the scheduler was closed."""
+        await self._scheduler.finished()
+        return "the scheduler was closed, by a client's shutdown()"
+
+    async def scale(self, n: int) -> None:
+        """Have `n` workers; those that leave hand their data to the others first."""
+        self._stop_adapting()
+        self._requested = n
+        surplus = len(self._cluster.plan) - n
+        if surplus > 0:
+            workers = sorted(self._scheduler.workers.values(), key=lambda ws: (len(ws.processing), ws.nbytes))
+            leaving = [ws.name for ws in workers[:surplus]]
+            await self._scheduler.retire_workers(names=leaving, close_workers=True, remove=True)
+            await self._cluster.scale_down(leaving)
+        self._forget_ended()
+        # Also drops workers that were asked for and have not come.
+        self._cluster.scale(n)
+
+    async def adapt(self, minimum: int, maximum: int) -> None:
+        """Follow the load between two numbers of workers."""
+        self._stop_adapting()
+        self._adaptive = self._cluster.adapt(minimum=minimum, maximum=maximum)
+
+    async def restart(self) -> None:
+        """Start all workers anew; what they computed or hold is forgotten."""
+        await self._scheduler.restart(stimulus_id=f"workbench-restart-{time.time()}")
+
+    async def close(self) -> None:
+        """Close scheduler and workers in order as far as that is quick, and remove what they spilled."""
+        spilled = {nanny.worker_dir for nanny in self._cluster.workers.values() if nanny.worker_dir}
+        spilled.add(self._scheduler.local_directory)
+        close = asyncio.ensure_future(self._cluster.close())
+        await asyncio.wait({close}, timeout=_CLOSE_PATIENCE)
+        processes.end(processes.children())
+        for path in spilled:
+            shutil.rmtree(path, ignore_errors=True)
+        error = close.exception() if close.done() and not close.cancelled() else None
+        if error is not None:
+            raise error
+
+    def _stop_adapting(self) -> None:
+        if self._adaptive is not None:
+            self._adaptive.stop(reason="workbench")
+            self._adaptive = None
+
+    def _forget_ended(self) -> None:
+        """Have the cluster start a worker anew, when next it is to have more, where nothing would bring it back."""
+        for name, nanny in list(self._cluster.workers.items()):
+            if nanny.status in (Status.closed, Status.failed):
+                del self._cluster.workers[name]
+
+    def _check_memory(self) -> None:
+        """Workers that fill their limit by merely being there would be killed and started for ever."""
+        limit = self._spec.memory_limit
+        share = dask.config.get("distributed.worker.memory.terminate") or 1.0
+        used = max((_resident(nanny.pid) for nanny in self._cluster.workers.values() if nanny.pid), default=0)
+        if used > share * limit:
+            raise FailedError(
+                f"A worker takes {formats.size(used)} before it does anything, but may use only {formats.size(limit)}. "
+                "Give the cluster more memory, or fewer workers."
+            )
+
+
+async def _side_entrance(scheduler: Scheduler) -> str:
+    """Address over TCP of a scheduler that speaks UCX.
+
+    UCX initialises once in a process and belongs to one event loop there. Whoever stops or watches a cluster, as the
+    Jupyter server does, stays free of it.
+    """
+    await scheduler.listen("tcp://127.0.0.1:0")
+    address: str = scheduler.listeners[-1].contact_address
+    return address
+
+
+class _Watcher(SchedulerPlugin):
+    """Tells of workers and clients that come and go."""
+
+    name = "workbench-host"
+
+    def __init__(self, clients: set[str], changed: Callable[[], None]) -> None:
+        self._clients = clients
+        self._changed = changed
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        self._changed()
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
+        self._changed()
+
+    def add_client(self, scheduler: Scheduler, client: str) -> None:
+        self._clients.add(client)
+        self._changed()
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        self._clients.discard(client)
+        self._changed()
+
+
+def _resident(pid: int) -> int:
+    try:
+        return psutil.Process(pid).memory_info().rss
+    except psutil.Error:
+        return 0

@@ -1,0 +1,181 @@
+"""Workers that speak UCX: one for each GPU where Dask-CUDA is there, else on the cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from workbench.clusters.choices import AllChoices, ClusterChoices, UcxChoices, checked
+from workbench.clusters.devices import Device, near_cards
+from workbench.clusters.devices import check as check_devices
+from workbench.clusters.profiles import Around
+from workbench.clusters.profiles.cpu import check_without_gpus, local_cluster, on_cores
+from workbench.clusters.profiles.gpu import cuda_cluster, on_devices
+from workbench.clusters.profiles.here import Here, check_package, extra_for
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, install
+from workbench.hardware import Inventory
+from workbench.hardware.sources import installed_version
+
+if TYPE_CHECKING:
+    from distributed.deploy.spec import SpecCluster
+    from distributed.security import Security
+
+    from workbench.clusters.profiles.local import LocalHandle
+
+UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-ucxx")
+
+UCX_MEASURED = (
+    "UCX is slower than TCP between workers without GPUs: Dask's connections over UCX handle errors, which rules out "
+    "its shared memory, so all goes over the loopback interface. Measured elsewhere (autumn 2026, another machine, two "
+    "workers, not here): (x + x.T).sum() at 8000 × 8000 took 2.53 s against 1.02 s, at 0.44 of TCP's bandwidth. "
+    "Measure it here: workbench compare transpose_sum --preset post --scale 0.02"
+)
+"""From experiments of autumn 2026 with distributed 2026.7.1 and distributed-ucxx 0.52.0."""
+
+UCX_OPEN = (
+    "Warning: no encryption and no password over UCX, which listens on all network interfaces of this machine (ucxx "
+    "takes no address to listen at): start it only where the network is trusted, or behind a firewall."
+)
+
+
+class Ucx(Here):
+    """Workers that speak UCX."""
+
+    name = "ucx"
+    title = "UCX"
+
+    def summary(self, inventory: Inventory) -> str:
+        """Return one line on what it is."""
+        if inventory.gpus:
+            return "A worker for each NVIDIA GPU; data move over NVLink, InfiniBand or what else UCX finds."
+        return "Workers on the cores of this machine that speak UCX: slower than TCP without GPUs, good for trying."
+
+    def unavailable(self, around: Around) -> str | None:
+        """Return that distributed-ucxx is missing."""
+        if around.inventory.ucx.installed:
+            return None
+        return f"Needs distributed-ucxx: {install(extra_for('ucx', around.inventory))}."
+
+    def choices(self, inventory: Inventory) -> type[ClusterChoices]:
+        """Return what a person may choose."""
+        return AllChoices if has_devices(inventory) else UcxChoices
+
+    def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
+        """Return a spec on GPUs where there are some, else on cores."""
+        chosen = checked(given)
+        if chosen.encrypt:
+            raise BadInputError(
+                "encrypt is True, and there is no TLS over UCX. Leave it out, or choose another profile than ucx."
+            )
+        over, inventory = _over(chosen), around.inventory
+        if has_devices(inventory, around.version):
+
+            def cards(picked: tuple[Device, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
+                found, reasons = _cards(picked, inventory, over, around.infiniband)
+                return {"network_cards": found}, reasons
+
+            return on_devices(chosen, around, cards, (_told(over), UCX_OPEN), **_speaking(over))
+        check_without_gpus(self.name, chosen)
+        over = over._replace(interface=over.interface or "lo")
+        why = (_told(over), around.ucx_measured or UCX_MEASURED, UCX_OPEN)
+        return on_cores(chosen, around, why, **_speaking(over))
+
+    def check(self, spec: ClusterSpec) -> None:
+        """Raise a WorkbenchError where a package is missing, or a GPU can't serve it at this moment."""
+        super().check(spec)
+        if spec.devices:
+            from workbench.hardware import inventory
+
+            check_package(spec, ("dask-cuda",), "cuda")
+            check_package(spec, UCX_PACKAGES, "ucx")
+            check_devices(spec, inventory())
+        else:
+            check_package(spec, UCX_PACKAGES, "ucx")
+
+    def consent(self, spec: ClusterSpec) -> str | None:
+        """Return that anybody who reaches this machine may use it."""
+        return UCX_OPEN
+
+    async def launch(
+        self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
+    ) -> LocalHandle:
+        """Start LocalCUDACluster or LocalCluster over UCX."""
+        from workbench.clusters.profiles.local import LocalHandle
+
+        return await LocalHandle.of(await ucx_cluster(spec, security), spec, folder, changed)
+
+
+def has_devices(inventory: Inventory, version: Callable[[str], str | None] = installed_version) -> bool:
+    """Whether its workers have a GPU each: without Dask-CUDA they speak UCX on the cores alone."""
+    return bool(inventory.visible_gpus()) and version("dask-cuda") is not None
+
+
+async def ucx_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
+    """One of the two over UCX: with GPUs where the spec names some."""
+    cluster = await (cuda_cluster if spec.devices else local_cluster)(spec, security)
+    cluster.new_spec = {**cluster.new_spec, "cls": _tcp_nanny_class()}
+    return cluster
+
+
+def _tcp_nanny_class() -> Any:
+    """Return a nanny that listens over TCP, on this machine alone, to a worker over UCX.
+
+    UCX 1.21 crashes the whole process, scheduler and all, where a listener is closed while somebody connects to it
+    (in ucp_cm_server_conn_request_cb), as a worker does to its nanny while both end.
+    """
+    from distributed import Nanny
+
+    class TcpNanny(Nanny):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._protocol, self._start_host = "tcp", "127.0.0.1"
+
+    return TcpNanny
+
+
+class _Over(NamedTuple):
+    """What UCX is told to speak over."""
+
+    tls: str | None = None
+    interface: str | None = None
+
+
+def _over(chosen: AllChoices) -> _Over:
+    """What was chosen for UCX, or what the environment tells it."""
+    environ = os.environ
+    return _Over(chosen.ucx_tls or environ.get("UCX_TLS"), chosen.interface or environ.get("UCX_NET_DEVICES"))
+
+
+def _speaking(over: _Over) -> dict[str, Any]:
+    return {"profile": "ucx", "protocol": "ucx", "ucx_tls": over.tls, "interface": over.interface}
+
+
+def _told(over: _Over) -> str:
+    transports = f"UCX_TLS={over.tls}" if over.tls else "no UCX_TLS, so that UCX chooses its transports"
+    return (
+        f"UCX is given {transports}, and {f'UCX_NET_DEVICES={over.interface}' if over.interface else 'no interface'}."
+    )
+
+
+def _cards(
+    picked: Sequence[Device], inventory: Inventory, over: _Over, infiniband: Callable[[], bool]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Network card for each GPU, and which they are or why they are left out."""
+    if not inventory.network:
+        return (), ("No network card for each GPU: this machine has no InfiniBand or RoCE card.",)
+    names = ", ".join(card.label for card in inventory.network)
+    if over.interface:
+        return (), (
+            f"The network cards {names} are not shared out among the GPUs: all use {over.interface}, as chosen.",
+        )
+    if not infiniband():
+        why = "ucx_info -d lists neither rc nor ud, and the wheels from PyPI have no InfiniBand; conda-forge's UCX has"
+        return (), (f"The network cards {names} are left out: UCX has no transport for them here ({why}).",)
+    cards = near_cards(picked, inventory)
+    if not cards:
+        return (), (f"The network cards {names} are left out: not every GPU has one near it that is up.",)
+    pairs = ", ".join(f"{device.label} over {card}" for device, card in zip(picked, cards, strict=True))
+    return cards, (f"UCX uses the network card nearest to each GPU: {pairs}.",)
