@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
 from distributed.security import Security
 
 import workbench
@@ -178,6 +178,26 @@ def test_a_worker_is_no_scheduler(address: str, data_folder: Path) -> None:
         worker = next(iter(client.scheduler_info()["workers"]))
     with pytest.raises(BadInputError, match="is a Dask worker"):
         workbench.attach(worker)
+
+
+def test_a_nanny_is_no_scheduler_either(data_folder: Path) -> None:
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster:
+        (nanny,) = (each.address for each in cluster.workers.values())
+        with pytest.raises(BadInputError, match="is a Dask nanny"):
+            workbench.attach(nanny)
+
+
+def test_schedulers_on_this_machine_are_found_but_for_our_own(
+    address: str, data_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with workbench.start("cpu", n_workers=1, memory="512MiB") as ours:
+        assert main(["attach", "--json"]) == 0
+        found = {each["address"]: each for each in json.loads(capfd.readouterr().out)}
+        assert found[address]["n_workers"] == 2
+        assert "scheduler" in found[address]["command"]
+        assert ours.record.scheduler_address not in found
+    assert main(["attach"]) == 0
+    assert f"{address}  2 workers  " in capfd.readouterr().out
 
 
 @pytest.fixture(scope="module")

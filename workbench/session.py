@@ -21,6 +21,7 @@ from workbench.threads import in_thread
 if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
     from workbench.clusters.environments import Environment
+    from workbench.clusters.nearby import Nearby
     from workbench.clusters.profiles import Offered
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
@@ -141,6 +142,12 @@ class Session:
         from workbench.clusters.launch import launch
 
         return launch(spec, name=name, force=force, agreed=agreed)
+
+    def nearby(self) -> tuple[Nearby, ...]:
+        """Dask schedulers of this person on this machine that were started elsewhere; it takes a second or two."""
+        from workbench.clusters.nearby import schedulers
+
+        return schedulers()
 
     def keep_warm(self) -> None:
         """Have a process ready for the next cluster, for a face that lives long and has somebody looking at it."""

@@ -16,6 +16,7 @@ from workbench.cli.answers import agreed, tell, tell_json
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import FORCE, Parser, add_command, whole_number
 from workbench.errors import BadInputError
+from workbench.formats import count
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
@@ -42,6 +43,8 @@ def _attach(arguments: argparse.Namespace) -> int:
     from workbench.clusters.profiles.address import spec_of
 
     session = new_session()
+    if arguments.address is None:
+        return _nearby(session, arguments)
     spec = spec_of(arguments.address, ca=arguments.ca, cert=arguments.cert, key=arguments.key)
     if arguments.code:
         return tell_json({"code": spec.code()}) if arguments.json else tell(spec.code().rstrip("\n"))
@@ -52,6 +55,16 @@ def _attach(arguments: argparse.Namespace) -> int:
 
     terminal.show_cluster(record, record.spec)
     return 0
+
+
+def _nearby(session: Session, arguments: argparse.Namespace) -> int:
+    """List what one may attach to."""
+    found = session.nearby()
+    if arguments.json:
+        return tell_json([each._asdict() for each in found])
+    lines = [f"{each.address}  {count(each.n_workers, 'worker')}  {each.command} (pid {each.pid})" for each in found]
+    none = "No scheduler of yours was found on this machine. Give the address of one: workbench attach tcp://host:8786"
+    return tell("\n".join(lines or [none]))
 
 
 def _ls(arguments: argparse.Namespace) -> int:
@@ -275,7 +288,10 @@ def add_cluster_commands(commands: Any) -> None:
         epilog="Example: workbench attach tcp://login-1:8786 --name there",
     )
     attach.add_argument(
-        "address", metavar="ADDRESS", help="tcp://host:8786, tls://host:8786 or a scheduler file (.json)"
+        "address",
+        metavar="ADDRESS",
+        nargs="?",
+        help="tcp://host:8786, tls://host:8786 or a scheduler file (.json); left out: list those on this machine",
     )
     attach.add_argument("--ca", metavar="FILE", help="certificate of who signed the scheduler's, for tls://")
     attach.add_argument("--cert", metavar="FILE", help="certificate of yours, for tls://")

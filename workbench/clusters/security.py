@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.clusters import records
+from workbench.clusters.reaching import Place
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import MissingError
 
@@ -44,7 +44,7 @@ def load(record: ClusterRecord) -> Security | None:
     from distributed.security import Security
 
     if record.spec.elsewhere:
-        return of_files(record.spec.options)
+        return Place.of(record.spec.options).security
     paths = {field: str(_folder(record.name) / file) for field, file in _FILES.items()}
     gone = [path for path in paths.values() if not Path(path).exists()]
     if gone:
@@ -52,18 +52,6 @@ def load(record: ClusterRecord) -> Security | None:
             f"The keys of {record.name} are gone, so nobody can talk to it. Stop it: workbench down {record.name}"
         )
     return Security(require_encryption=True, **paths)
-
-
-def of_files(files: Mapping[str, Any]) -> Security:
-    """Keys of a person's own, from the paths `ca`, `cert` and `key`."""
-    from distributed.security import Security
-
-    return Security(
-        require_encryption=True,
-        tls_ca_file=files.get("ca"),
-        tls_client_cert=files.get("cert"),
-        tls_client_key=files.get("key"),
-    )
 
 
 def _folder(name: str) -> Path:

@@ -14,7 +14,7 @@ from workbench.formats import count, size
 from workbench.hardware.sampling import NO_DRIVER
 from workbench.views.answers import hints
 from workbench.views.forms import Form, Problem, given
-from workbench.views.parts import button, folds, live, notice, radio
+from workbench.views.parts import button, folds, link, live, notice, radio
 
 if TYPE_CHECKING:
     from workbench.clusters.profiles import Offered
@@ -213,6 +213,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
     described = spec.describe() if spec else "–"
     return (
         (form.html(needed) if needed else "")
+        + (live("nearby") if "address" in needed else "")
         + tag("p", escape(described), class_="wb-Plan", aria_live="polite", data_workbench="plan")
         + "".join(paragraph(each, "wb-Problem", data_workbench="plan-problem") for each in sentences)
         + tag("div", name, begin, class_="wb-Row wb-Start")
@@ -224,6 +225,24 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
             more_ways=(f"{len(more)} more ways", _unavailable(more)),
         )
     )
+
+
+def nearby(sight: Sight, _: str) -> str:
+    """Schedulers that were started elsewhere on this machine, each a click."""
+    found = [
+        tag(
+            "p",
+            link(
+                each.address,
+                title=f"{each.command} (pid {each.pid})",
+                data_choose=json.dumps({"plan.address.address": each.address}),
+                data_workbench="nearby",
+            ),
+            markup.faint(f" {count(each.n_workers, 'worker')}"),
+        )
+        for each in sight.session.nearby()
+    ]
+    return paragraph("Found on this machine:") + "".join(found) if found else ""
 
 
 def plan_form(sight: Sight, _: str) -> str:

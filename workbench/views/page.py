@@ -158,6 +158,7 @@ def _known() -> dict[str, Fragment]:
         "sidebar": Fragment(sidebar.sidebar),
         "wide": Fragment(sidebar.wide),
         "start": Fragment(machine.start, reads=("profile", "plan.", "name")),
+        "nearby": Fragment(machine.nearby, every(10.0)),
         "plan-form": Fragment(machine.plan_form, every(5.0), ("profile", "plan.")),
         "clusters": Fragment(clusters.clusters, clusters.pace, ("scale.", "notebooks")),
         "work": Fragment(work.work, reads=("workload", "run.", "cluster")),

@@ -1,0 +1,146 @@
+"""The handle of a scheduler that somebody else started. Nothing is changed there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from workbench.clusters.handle import Asked, State, Verb
+from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, refuses
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import FailedError
+from workbench.formats import duration
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_INTERVAL = 2.0
+_UNHEARD = 60.0
+"""Seconds between two questions, and seconds without an answer after which the scheduler is taken for gone."""
+
+
+class Attached:
+    """A scheduler of somebody else's. Nothing is changed there."""
+
+    contact = None
+    dashboard = None
+    can: tuple[Verb, ...] = ()
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.place = Place.of(spec.options)
+        self.address = self.place.address
+        self.versions: dict[str, str] = {}
+        self._spec = spec
+        self._identity: dict[str, Any] = {}
+        self._machine: Mapping[str, Any] | None = None
+        self._heard = time.monotonic()
+        self._known: frozenset[str] = frozenset()
+        self._problem: str | None = None
+        self._asking: asyncio.Task[str] | None = None
+
+    async def begin(self) -> None:
+        """Ask it for the first time."""
+        await self._ask()
+
+    def serve(self, asked: Asked) -> None:
+        """Do nothing: what its scheduler answers to is not ours to say."""
+
+    async def fill(self) -> None:
+        """Return at once: it has the workers that it has."""
+        self._asking = asyncio.create_task(self._keep_asking())
+
+    async def state(self) -> State:
+        """Return what it said last."""
+        workers = list(self._identity.get("workers", {}).values())
+        unheard = time.monotonic() - self._heard
+        trouble = f"It hasn't answered for {duration(round(unheard))}." if unheard > 3 * _INTERVAL + ANSWERING else None
+        if not workers:
+            trouble = trouble or "It has no workers."
+        return State(
+            arrived=len(workers),
+            requested=len(workers),
+            trouble=trouble or self._problem,
+            spec=_spec_of(self._spec, workers, self._machine),
+            machine=self._machine,
+        )
+
+    async def finished(self) -> str:
+        """Raise FailedError when it has gone."""
+        assert self._asking is not None
+        return await self._asking
+
+    async def scale(self, n: int) -> None:
+        """Never called."""
+
+    async def adapt(self, minimum: int, maximum: int) -> None:
+        """Never called."""
+
+    async def restart(self) -> None:
+        """Never called."""
+
+    async def close(self) -> None:
+        """Let go of it."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _keep_asking(self) -> str:
+        while True:
+            await asyncio.sleep(_INTERVAL)
+            try:
+                await self._ask()
+            except (OSError, TimeoutError, ValueError) as err:
+                # Dask tries again until its time is up, and then doesn't say why.
+                refused = await asyncio.to_thread(refuses, self.place)
+                if time.monotonic() - self._heard > (CONNECTING if refused else _UNHEARD):
+                    raise FailedError(
+                        f"The scheduler at {self.address} {'has ended' if refused else 'no longer answers'}. "
+                        "Attach to it again when it is back."
+                    ) from err
+
+    async def _ask(self) -> None:
+        found = await ask(self.place)
+        self._identity, self.versions = found.identity, {name: each for name, each in found.versions.items() if each}
+        self._heard = time.monotonic()
+        workers = frozenset(self._identity.get("workers", {}))
+        if workers - self._known:
+            with contextlib.suppress(OSError, TimeoutError):
+                self._machine = await asyncio.wait_for(asyncio.to_thread(_machine, self.place), ANSWERING)
+        self._known = workers
+
+
+def _machine(place: Place) -> dict[str, Any] | None:
+    """What the workers run on; None where that is this machine."""
+    from distributed import Client
+
+    from workbench.travelling import ask as ask_all
+    from workbench.travelling import machine_elsewhere
+
+    client: Client
+    with Client(
+        place.address,
+        security=place.security,
+        timeout=ANSWERING,
+        set_as_default=False,
+    ) as client:
+        return machine_elsewhere(ask_all(client))
+
+
+def _spec_of(spec: ClusterSpec, workers: list[dict[str, Any]], machine: Mapping[str, Any] | None) -> ClusterSpec:
+    """What the workers turned out to be; where they differ, each counts for the smallest."""
+    if not workers:
+        return spec
+    total = machine["memory"]["total"] if machine else psutil.virtual_memory().total
+    # What one without a limit of its own may take.
+    without = max(1, total // len(workers))
+    return spec.model_copy(
+        update={
+            "n_workers": len(workers),
+            "threads_per_worker": min(max(1, int(each["nthreads"])) for each in workers),
+            "memory_limit": min(int(each["memory_limit"] or without) for each in workers),
+        }
+    )

@@ -1,0 +1,276 @@
+"""Is there a scheduler at an address? If not, what is there, in one sentence within ten seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from workbench.errors import BadInputError, MissingError, install, whole
+from workbench.formats import duration
+from workbench.threads import finish
+
+if TYPE_CHECKING:
+    from distributed.security import Security
+
+PORT = 8786
+"""Of a Dask scheduler to which nobody gave another."""
+
+CONNECTING = 3.0
+ANSWERING = 4.0
+"""Seconds for a connection, and for an answer over it. Dask's own time-outs leave the greeting out."""
+
+_HEAD, _MOST_PARTS = 8, 1000
+"""Bytes that a message begins with, and parts of one that a scheduler may greet with."""
+
+
+class Place(NamedTuple):
+    """Where a scheduler is, and for tls:// the paths of the PEM files with which it lets one in."""
+
+    address: str
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Place:
+        """Return the place that the options of a spec name."""
+        return cls(*(options.get(name) for name in cls._fields))  # type: ignore[arg-type]
+
+    @property
+    def scheme(self) -> str:
+        """Return "tcp", "tls" or "ucx"."""
+        return self.address.partition("://")[0]
+
+    @property
+    def port(self) -> tuple[str, int]:
+        """Host and number of the port."""
+        parts = urlsplit(self.address)
+        return parts.hostname or "", parts.port or PORT
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Files that are given, by what Dask calls them."""
+        named = {"tls_ca_file": self.ca, "tls_client_cert": self.cert, "tls_client_key": self.key}
+        return {name: path for name, path in named.items() if path}
+
+    @property
+    def security(self) -> Security | None:
+        """What Dask's clients take, None without encryption."""
+        from distributed.security import Security
+
+        return Security(require_encryption=True, **self.files) if self.scheme == "tls" else None
+
+
+class About(NamedTuple):
+    """What a scheduler says of itself."""
+
+    identity: dict[str, Any]
+    versions: dict[str, str]
+
+
+def reach(place: Place) -> About:
+    """Ask the scheduler what it is.
+
+    Raises
+    ------
+    BadInputError
+        Nothing answers there, or what answers is no scheduler: the sentence says which.
+    MissingError
+        It speaks UCX, and distributed-ucxx isn't installed.
+    """
+    address = place.address
+    _check_ucx(place.scheme)
+    if place.scheme != "ucx":
+        _check_port(place)
+    try:
+        found = finish(ask(place))
+    except TimeoutError as err:
+        raise BadInputError(_silent(place)) from err
+    except OSError as err:
+        raise BadInputError(_other(place, b"", str(err) or type(err).__name__)) from err
+    if not is_scheduler(found.identity):
+        raise BadInputError(
+            f"At {address} is a Dask {str(found.identity.get('type')).lower()}. Give the address of its scheduler."
+        )
+    return found
+
+
+async def ask(place: Place) -> About:
+    """Ask the scheduler what it is, and give up in time."""
+    async with asyncio.timeout(ANSWERING):
+        return await _identity(place)
+
+
+async def _identity(place: Place) -> About:
+    from distributed.core import rpc
+
+    security = place.security
+    arguments = security.get_connection_args("client") if security else {}
+    async with rpc(place.address, connection_args=arguments, timeout=ANSWERING) as scheduler:
+        identity = await scheduler.identity()
+        # A nanny knows no such question.
+        told = await scheduler.versions() if is_scheduler(identity) else {}
+    host, packages = told.get("host", {}), told.get("packages", {})
+    return About(identity, {"python": str(host.get("python", "")).partition(".final")[0], "dask": packages.get("dask")})
+
+
+def is_scheduler(identity: Mapping[str, Any]) -> bool:
+    """Whether it is a scheduler that says this of itself, not a worker or a nanny."""
+    return "Scheduler" in str(identity.get("type"))
+
+
+def _check_ucx(scheme: str) -> None:
+    if scheme == "ucx" and find_spec("distributed_ucxx") is None:
+        raise MissingError(f"An address with ucx:// needs distributed-ucxx: {install('ucx')}.")
+
+
+def _check_port(place: Place) -> None:
+    """Raise BadInputError where nothing listens, or doesn't let us in."""
+    address = place.address
+    try:
+        with socket.create_connection(place.port, CONNECTING) as plain:
+            if place.scheme == "tls":
+                with _context(place).wrap_socket(plain) as encrypted:
+                    said = _first_words(encrypted)
+            else:
+                said = _first_words(plain)
+    except ssl.SSLCertVerificationError as err:
+        raise BadInputError(
+            f"The scheduler at {address} has a certificate that {place.ca} didn't sign "
+            f"({err.verify_message}). Give the right CA file."
+        ) from err
+    except ssl.SSLError as err:
+        if "CERTIFICATE_REQUIRED" in (err.reason or ""):
+            raise BadInputError(_other(place, b"")) from err
+        raise BadInputError(
+            f"What listens at {address} speaks no TLS that fits ({err.reason or err}). Use tcp:// if it isn't "
+            "encrypted, and see that cert and key are the ones that it knows."
+        ) from err
+    except _SilentError as err:
+        raise BadInputError(_silent(place)) from err
+    except TimeoutError as err:
+        raise BadInputError(
+            f"Nobody answered at {address} within {duration(CONNECTING)}. Check host and port, and firewalls between."
+        ) from err
+    except socket.gaierror as err:
+        raise BadInputError(f"There is no host {place.port[0]!r} ({err.strerror}). Check the address.") from err
+    except OSError as err:
+        raise BadInputError(
+            f"Nothing listens at {address} ({err.strerror or err}). Check host and port: a scheduler prints its "
+            "address when it starts."
+        ) from err
+
+    if not is_dask(said):
+        raise BadInputError(_other(place, said))
+
+
+def is_dask(greeting: bytes) -> bool:
+    """Whether a server of Dask's may greet so.
+
+    A message begins with the number of its parts. Dask would believe any number, and ask for as much memory.
+    """
+    return len(greeting) == _HEAD and int.from_bytes(greeting, "little") <= _MOST_PARTS
+
+
+class _SilentError(Exception):
+    """A server that says nothing."""
+
+
+def greeting(plain: socket.socket, patience: float = ANSWERING) -> bytes:
+    """The first that a server says, as a scheduler does before it is asked; empty where it hangs up.
+
+    Raises TimeoutError where it says nothing.
+    """
+    plain.settimeout(patience)
+    try:
+        return plain.recv(_HEAD)
+    except ConnectionResetError:
+        return b""
+
+
+def _first_words(plain: socket.socket) -> bytes:
+    try:
+        return greeting(plain)
+    except TimeoutError as err:
+        raise _SilentError from err
+
+
+def _context(place: Place) -> ssl.SSLContext:
+    # As Dask does: the host's name isn't looked at, only who signed.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    try:
+        context.load_verify_locations(place.ca)
+        if place.cert:
+            context.load_cert_chain(place.cert, place.key)
+    except ssl.SSLError as err:
+        raise BadInputError(f"The files for TLS can't be used ({err.reason or err}). Give PEM files.") from err
+    except OSError as err:
+        files = ", ".join(place.files.values())
+        raise BadInputError(f"One of the files for TLS can't be read ({err.strerror}): {files}.") from err
+    return context
+
+
+def _silent(place: Place) -> str:
+    """What accepts a connection and says nothing."""
+    if _answer_to_a_browser(place).startswith(b"HTTP/"):
+        return (
+            f"At {place.address} is a web server, perhaps the scheduler's dashboard. Give the scheduler's own address, "
+            f"whose port is {PORT} unless it was given another."
+        )
+    if place.scheme == "tcp" and _speaks_tls(place):
+        return f"What listens at {place.address} speaks TLS. Use tls:// with ca, cert and key."
+    return (
+        f"What listens at {place.address} said nothing within {duration(ANSWERING)}: it is no scheduler of Dask, or "
+        "one that is stuck. Check the port."
+    )
+
+
+def _other(place: Place, said: bytes, why: str = "it hung up") -> str:
+    """What speaks otherwise than a scheduler that we can talk to."""
+    if said.startswith(b"SSH-"):
+        return f"At {place.address} is an SSH server. Give a scheduler's address, whose port is usually {PORT}."
+    if place.scheme == "tls" and not said:
+        return f"The scheduler at {place.address} hung up. It may ask for a certificate of yours: give cert and key."
+    why = f"it said {said!r}" if said else whole(why)
+    return f"What listens at {place.address} is no Dask scheduler that this Dask can talk to ({why})."
+
+
+def _answer_to_a_browser(place: Place) -> bytes:
+    with contextlib.suppress(OSError), socket.create_connection(place.port, 1) as plain:
+        plain.settimeout(1)
+        plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        return plain.recv(64)
+    return b""
+
+
+def _speaks_tls(place: Place) -> bool:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection(place.port, 1) as plain:
+            plain.settimeout(1)
+            with context.wrap_socket(plain):
+                return True
+    except ssl.SSLError as err:
+        # One that asks for our certificate has spoken TLS; another protocol is a wrong version number.
+        return err.reason not in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", None)
+    except OSError:
+        return False
+
+
+def refuses(place: Place) -> bool:
+    """Whether nobody listens at the port any more."""
+    try:
+        socket.create_connection(place.port, 1).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        pass
+    return False
