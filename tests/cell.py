@@ -119,7 +119,7 @@ class Person(Place):
     def looks_at(self, view: str) -> str:
         """HTML of a view as it is now."""
         if view not in self.views:
-            self.say(type="watch", watch=view, fragment=view)
+            self.say(type="watch", watch=view, view=view)
             self.until(lambda: view in self.views)
         return self.views[view]
 

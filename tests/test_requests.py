@@ -128,7 +128,7 @@ def test_a_form_waits_for_a_process_only_where_a_path_was_typed() -> None:
     for typed in ({}, {"run.array_sum.size": "2GiB"}, {"run.array_sum.path": "/nowhere"}):
         made = at_desk(
             FakeSession(),
-            lambda desk, typed=typed: answer(desk, "GET", "fragments/work", None, choices(typed)),
+            lambda desk, typed=typed: answer(desk, "GET", "views/work", None, choices(typed)),
             Recording,
         )
         assert 'data-workbench="run-button"' in made.value["html"]

@@ -17,7 +17,7 @@ def html_of(view: str) -> str:
     async def made() -> str:
         desk = Desk("/", logging.getLogger(__name__), Session)
         try:
-            return str((await answer(desk, "GET", f"fragments/{quote(view)}")).value["html"])
+            return str((await answer(desk, "GET", f"views/{quote(view)}")).value["html"])
         finally:
             await desk.close()
 

@@ -70,10 +70,10 @@ export class Api {
     return this._json('GET', ['figures', ...kindAndName(watched)], undefined, { theme });
   }
 
-  /** What has changed in a figure or a fragment, where the stream can't say it. */
+  /** What has changed in a figure or a view, where the stream can't say it. */
   patches(wish: Wish, query: Record<string, string>): Promise<IPolled> {
-    if ('fragment' in wish) {
-      return this._json('GET', ['fragments', wish.fragment], undefined, query);
+    if ('view' in wish) {
+      return this._json('GET', ['views', wish.view], undefined, query);
     }
     const { theme, ...watched } = wish;
     return this._json('GET', ['figures', ...kindAndName(watched), 'patches'], undefined, { theme, ...query });

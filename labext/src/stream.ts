@@ -161,7 +161,7 @@ export class Stream {
     try {
       const asked: Record<string, string> = { ...(cursor ? { cursor } : {}), ...shown };
       const choices = JSON.stringify(this._choices);
-      const answer = await this._api.patches(request, 'fragment' in request ? { choices } : asked);
+      const answer = await this._api.patches(request, 'view' in request ? { choices } : asked);
       watch.cursor = answer.cursor;
       this.message.emit({ type: 'patches', watch: id, ...answer });
       if (answer.gone) {

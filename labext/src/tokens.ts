@@ -44,8 +44,8 @@ export interface IPatch {
 /** What a figure tab shows, by its name: a cluster as it works, the record of a run, or a comparison. */
 export type Watched = { cluster?: string; run?: string; comparison?: string };
 
-/** What the stream brings: the patches of a figure, or the HTML of a fragment. */
-export type Wish = (Watched & { theme: string }) | { fragment: string };
+/** What the stream brings: the patches of a figure, or the HTML of a view. */
+export type Wish = (Watched & { theme: string }) | { view: string };
 
 export type StreamMessage =
   | { type: 'state'; clusters: ICluster[]; runs: IRun[]; simulated: boolean; cursor: number }

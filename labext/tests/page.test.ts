@@ -31,7 +31,7 @@ const channel: IChannel = {
 
 /** Have Python answer the view of this name. */
 function show(name: string, html: string): void {
-  const { watch } = sent.find(each => each['fragment'] === name)!;
+  const { watch } = sent.find(each => each['view'] === name)!;
   page.receive({ type: 'patches', watch: watch as string, html });
 }
 
@@ -65,13 +65,13 @@ afterEach(() => {
 });
 
 test('views within a view are watched while they are there', () => {
-  expect(sent).toMatchObject([{ type: 'watch', fragment: 'sidebar' }]);
+  expect(sent).toMatchObject([{ type: 'watch', view: 'sidebar' }]);
   show('sidebar', '<div data-live="runs"></div>');
-  expect(sent[1]).toMatchObject({ type: 'watch', fragment: 'runs' });
+  expect(sent[1]).toMatchObject({ type: 'watch', view: 'runs' });
   show('sidebar', '<div data-live="clusters"></div>');
   expect(sent.slice(2)).toMatchObject([
     { type: 'unwatch', watch: sent[1]['watch'] },
-    { type: 'watch', fragment: 'clusters' }
+    { type: 'watch', view: 'clusters' }
   ]);
 });
 

@@ -40,7 +40,7 @@ function say(message: Message): void {
 
 /** Have the kernel make the view of this name. */
 function show(name: string, html: string): void {
-  say({ type: 'patches', watch: last('watch', 'fragment', name)['watch'], html });
+  say({ type: 'patches', watch: last('watch', 'view', name)['watch'], html });
 }
 
 function last(type: string, key = 'type', value: unknown = type): Message {
@@ -77,7 +77,7 @@ test('the kernel is greeted until it answers, and then asked for the view', asyn
   expect(sent.length).toBeGreaterThan(2);
   expect(place.textContent).toContain('The kernel has not answered yet');
   say({ type: 'ready' });
-  expect(last('watch')).toMatchObject({ fragment: 'wide' });
+  expect(last('watch')).toMatchObject({ view: 'wide' });
   show('wide', '<p>Hardware</p>');
   expect(place.textContent).toBe('Hardware');
 });
@@ -107,7 +107,7 @@ test('a kernel that knows no page any more is told again what is chosen and watc
   heard(JSON.stringify({ page: fresh[0]['page'], n: 1, type: 'ready' }));
   expect(sent.slice(before + 1)).toMatchObject([
     { type: 'choose', choices: { profile: 'gpu' } },
-    { type: 'watch', fragment: 'wide' }
+    { type: 'watch', view: 'wide' }
   ]);
 });
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from dask.utils import parse_bytes
 
-from tests.server.test_fragments import GIB, text_of
 from tests.server.test_run_pages import html_of
 from tests.server.test_stream import open_page
+from tests.server.test_views import GIB, text_of
 from workbench.clusters.profiles import profiles
 from workbench.clusters.spec import ClusterSpec
 from workbench.hardware import Gpu, inventory

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
-from tests.server.test_fragments import text_of
+from tests.server.test_views import text_of
 from tests.simulated import SimulatedNvml, simulated_nvml
 from workbench.hardware.sources import installed_version
 
@@ -36,12 +36,12 @@ def jp_server_config(data_folder: Path) -> Config:
 
 @pytest.fixture
 def shown(api: Any) -> Callable[..., Any]:
-    """Asks for a fragment until it tells all of these words; its HTML."""
+    """Asks for a view until it tells all of these words; its HTML."""
 
-    async def asked(fragment: str, *words: str) -> str:
+    async def asked(view: str, *words: str) -> str:
         deadline = time.monotonic() + PATIENCE
         while True:
-            html: str = (await api("GET", f"fragments/{fragment}")).content["html"]
+            html: str = (await api("GET", f"views/{view}")).content["html"]
             if all(word in text_of(html) for word in words):
                 return html
             assert time.monotonic() < deadline, text_of(html)

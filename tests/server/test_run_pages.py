@@ -7,12 +7,12 @@ import re
 from html import unescape
 from typing import Any
 
-from tests.server.test_fragments import text_of
+from tests.server.test_views import text_of
 
 
-async def html_of(api: Any, fragment: str, choices: dict[str, Any] | None = None) -> str:
+async def html_of(api: Any, view: str, choices: dict[str, Any] | None = None) -> str:
     params = {"choices": json.dumps(choices or {})}
-    html: str = (await api("GET", f"fragments/{fragment}", params=params)).content["html"]
+    html: str = (await api("GET", f"views/{view}", params=params)).content["html"]
     return html
 
 

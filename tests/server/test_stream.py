@@ -285,10 +285,10 @@ WISHES = [
     ('{"type": "dance"}', "Unknown type 'dance'."),
     ('{"type": "watch"}', "watch is missing. Give text."),
     ('{"type": "watch", "watch": 3}', "watch is 3. Give text."),
-    ('{"type": "watch", "watch": "w"}', "To watch, name one cluster, run, comparison or fragment."),
+    ('{"type": "watch", "watch": "w"}', "To watch, name one cluster, run, comparison or view."),
     (
         '{"type": "watch", "watch": "w", "cluster": "a", "run": "b"}',
-        "To watch, name one cluster, run, comparison or fragment.",
+        "To watch, name one cluster, run, comparison or view.",
     ),
     ('{"type": "watch", "watch": "w", "cluster": "calm-otter", "theme": "pink"}', "theme is 'pink'."),
     ('{"type": "watch", "watch": "w", "colour": 1}', 'Unknown key "colour".'),
@@ -387,7 +387,7 @@ async def test_a_view_does_not_wait_for_a_figure_that_takes_long_to_draw(
     screen = Screen(watching, send)
     screen.receive({"type": "watch", "watch": "figure", "cluster": "calm-otter"})
     await until(lambda: sent and sent[-1].get("watch") == "figure")
-    screen.receive({"type": "watch", "watch": "view", "fragment": "runs"})
+    screen.receive({"type": "watch", "watch": "view", "view": "runs"})
     await until(lambda: sent[-1].get("watch") == "view")
     assert not drawn.is_set()
     screen.close()

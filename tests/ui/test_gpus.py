@@ -121,7 +121,7 @@ def test_a_view_out_of_sight_is_no_longer_asked_for(open_lab: OpenLab, page: Pag
     open_sidebar(open_lab())
     expect(bars(page)).to_have_count(8)
     # The last one: a section that was folded at an earlier visit is there for a moment before that is remembered.
-    watch = [message["watch"] for message in sent if message.get("fragment", "").startswith("gpus:")][-1]
+    watch = [message["watch"] for message in sent if message.get("view", "").startswith("gpus:")][-1]
     section(page, "hardware", opened=False)
     expect(bars(page)).to_have_count(0)
     assert {"type": "unwatch", "watch": watch} in sent

@@ -94,7 +94,7 @@ class Desk:
             raise FailedError("The Jupyter server is stopping.")
         if self._watching is None:
             self._watching = self._make_watching(session, self.base_url, self.log)
-            self._watching.fragments.look = self.look
+            self._watching.views.look = self.look
         return self._watching
 
     async def keep_warm(self) -> None:

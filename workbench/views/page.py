@@ -38,7 +38,7 @@ GAUGES_FOR = 0.5
 
 
 class Machine:
-    """The hardware as the fragments need it: read by whoever asks first, kept for all who ask soon after."""
+    """The hardware as the views need it: read by whoever asks first, kept for all who ask soon after."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -99,7 +99,7 @@ class Machine:
 
 
 class Sight(NamedTuple):
-    """What a fragment is made from."""
+    """What a view is made from."""
 
     session: Session
     state: Mapping[str, Any]
@@ -132,7 +132,7 @@ Look = Callable[..., Awaitable[Any]]
 Maker = Callable[[Sight, str], "str | Awaitable[str]"]
 
 
-class Fragment(NamedTuple):
+class View(NamedTuple):
     """A view: who makes its HTML, and after how many seconds anew though nothing that the state tells of changed."""
 
     make: Maker
@@ -151,33 +151,33 @@ def every(seconds: float) -> Callable[[Sight], float]:
 
 
 @cache
-def _known() -> dict[str, Fragment]:
+def _known() -> dict[str, View]:
     from workbench.views import clusters, compare, comparisons, machine, runs, sidebar, work
 
     return {
-        "sidebar": Fragment(sidebar.sidebar),
-        "wide": Fragment(sidebar.wide),
-        "start": Fragment(machine.start, reads=("profile", "plan.", "name")),
-        "nearby": Fragment(machine.nearby, every(10.0)),
-        "plan-form": Fragment(machine.plan_form, every(5.0), ("profile", "plan.")),
-        "clusters": Fragment(clusters.clusters, clusters.pace, ("scale.", "notebooks")),
-        "work": Fragment(work.work, reads=("workload", "run.", "cluster")),
-        "hardware": Fragment(machine.hardware, every(HARDWARE_FOR)),
-        "gpus": Fragment(machine.gpus, every(1.0)),
-        "cluster": Fragment(clusters.gpus, every(1.0)),
-        "code": Fragment(clusters.code),
-        "logs": Fragment(clusters.logs, every(5.0)),
-        "runs": Fragment(runs.runs, runs.pace, ("runs.",)),
-        "run": Fragment(runs.run),
-        "log-tail": Fragment(clusters.log_tail),
-        "run-log": Fragment(runs.run_log, every(5.0)),
-        "compare": Fragment(compare.compare, reads=("compare.", "workload", "run.", "plan.")),
-        "comparisons": Fragment(comparisons.comparisons, comparisons.pace, ("comparisons.",)),
+        "sidebar": View(sidebar.sidebar),
+        "wide": View(sidebar.wide),
+        "start": View(machine.start, reads=("profile", "plan.", "name")),
+        "nearby": View(machine.nearby, every(10.0)),
+        "plan-form": View(machine.plan_form, every(5.0), ("profile", "plan.")),
+        "clusters": View(clusters.clusters, clusters.pace, ("scale.", "notebooks")),
+        "work": View(work.work, reads=("workload", "run.", "cluster")),
+        "hardware": View(machine.hardware, every(HARDWARE_FOR)),
+        "gpus": View(machine.gpus, every(1.0)),
+        "cluster": View(clusters.gpus, every(1.0)),
+        "code": View(clusters.code),
+        "logs": View(clusters.logs, every(5.0)),
+        "runs": View(runs.runs, runs.pace, ("runs.",)),
+        "run": View(runs.run),
+        "log-tail": View(clusters.log_tail),
+        "run-log": View(runs.run_log, every(5.0)),
+        "compare": View(compare.compare, reads=("compare.", "workload", "run.", "plan.")),
+        "comparisons": View(comparisons.comparisons, comparisons.pace, ("comparisons.",)),
     }
 
 
-class Fragments:
-    """The fragments that are on a screen: each is made once, however many pages show it."""
+class Views:
+    """The views that are on a screen: each is made once, however many pages show it."""
 
     def __init__(
         self,
@@ -197,31 +197,31 @@ class Fragments:
         self.look: Look | None = None
         """Asks a method of the session that opens paths of a person's."""
 
-    def watch(self, name: str, on_change: Callable[[], None], choices: Choices | None = None) -> FragmentWatch:
-        """Begin to show a fragment. Raises NotFoundError for one that there isn't."""
+    def watch(self, name: str, on_change: Callable[[], None], choices: Choices | None = None) -> ViewWatch:
+        """Begin to show a view. Raises NotFoundError for one that there isn't."""
         self._find(name)
-        return FragmentWatch(self, name, on_change, choices or {})
+        return ViewWatch(self, name, on_change, choices or {})
 
     def shown(self, name: str, choices: Choices) -> Shown:
-        """Return this fragment as pages that chose the same share it, made from now on."""
-        fragment, _ = self._find(name)
-        chosen = fragment.chosen(choices)
+        """Return this view as pages that chose the same share it, made from now on."""
+        view, _ = self._find(name)
+        chosen = view.chosen(choices)
         key = name, json.dumps(chosen, sort_keys=True)
         if key not in self._shown:
             self._shown[key] = Shown(key, chosen, self, self._state)
         return self._shown[key]
 
     async def make(self, name: str, choices: Choices | None = None) -> str:
-        """Return the HTML of a fragment as it is now."""
+        """Return the HTML of a view as it is now."""
         if not self._state.value:
             await self._state.read()
-        fragment, argument = self._find(name)
+        view, argument = self._find(name)
         try:
-            sight = self._sight(fragment.chosen(choices or {}))
+            sight = self._sight(view.chosen(choices or {}))
             # What awaits does its slow parts in threads or processes by itself.
-            if inspect.iscoroutinefunction(fragment.make):
-                return str(await fragment.make(sight, argument))
-            return str(await in_thread(fragment.make, sight, argument))
+            if inspect.iscoroutinefunction(view.make):
+                return str(await view.make(sight, argument))
+            return str(await in_thread(view.make, sight, argument))
         except WorkbenchError as err:
             from workbench.figures.markup import paragraph
 
@@ -239,7 +239,7 @@ class Fragments:
 
     def report(self, name: str) -> str:
         """Log what went wrong for reasons of ours, and return the sentence for the page."""
-        self._log.exception("Workbench: the fragment %s could not be made", name)
+        self._log.exception("Workbench: the view %s could not be made", name)
         return '<p class="wb-Problem">This could not be drawn. The log of the Jupyter server says why.</p>'
 
     async def close(self) -> None:
@@ -253,7 +253,7 @@ class Fragments:
         state = self._state.value
         return Sight(self._session, state, self._machine, self._heard, self._base_url, choices, self.look)
 
-    def _find(self, name: str) -> tuple[Fragment, str]:
+    def _find(self, name: str) -> tuple[View, str]:
         kind, _, argument = name.partition(":")
         known = _known()
         if kind not in known:
@@ -262,29 +262,29 @@ class Fragments:
 
 
 class Shown:
-    """One fragment while pages show it: made anew when the state changes, and after a while anyway."""
+    """One view while pages show it: made anew when the state changes, and after a while anyway."""
 
-    def __init__(self, key: tuple[str, str], choices: Choices, fragments: Fragments, state: StateWatcher) -> None:
+    def __init__(self, key: tuple[str, str], choices: Choices, views: Views, state: StateWatcher) -> None:
         self.html: str | None = None
         self._key = key
         self._choices = choices
-        self._fragments = fragments
+        self._views = views
         self._state = state
         self._changed = asyncio.Event()
-        self._watches: set[FragmentWatch] = set()
+        self._watches: set[ViewWatch] = set()
         self._task = asyncio.create_task(self._keep_making())
         state.subscribe(self._notice)
 
-    def join(self, watch: FragmentWatch) -> None:
+    def join(self, watch: ViewWatch) -> None:
         """Tell `watch` of every change."""
         self._watches.add(watch)
 
-    def leave(self, watch: FragmentWatch) -> None:
+    def leave(self, watch: ViewWatch) -> None:
         """Take `watch` off; without one all ends."""
         self._watches.discard(watch)
         if not self._watches:
             self.end()
-            self._fragments.forget(self._key)
+            self._views.forget(self._key)
 
     def end(self) -> asyncio.Task[None]:
         """Make it no more."""
@@ -304,10 +304,10 @@ class Shown:
             self._changed.clear()
             self._seen = self._state.cursor
             try:
-                html = await self._fragments.make(self._key[0], self._choices)
-                period = self._fragments.period(self._key[0])
+                html = await self._views.make(self._key[0], self._choices)
+                period = self._views.period(self._key[0])
             except Exception:  # noqa: BLE001  One view that goes wrong must not take the others along.
-                html, period = self._fragments.report(self._key[0]), 30.0
+                html, period = self._views.report(self._key[0]), 30.0
             if html != self.html:
                 self.html = html
                 for watch in tuple(self._watches):
@@ -320,23 +320,23 @@ _ITEM = re.compile(r'<li id="([^"]+)".*?</li>', re.DOTALL)
 """Item of a list, of which a page that has it needs only the place. It holds no list of items with ids."""
 
 
-class FragmentWatch:
-    """One fragment on one page."""
+class ViewWatch:
+    """One view on one page."""
 
     gone = None
 
-    def __init__(self, fragments: Fragments, name: str, on_change: Callable[[], None], choices: Choices) -> None:
+    def __init__(self, views: Views, name: str, on_change: Callable[[], None], choices: Choices) -> None:
         self.wake = on_change
-        self._fragments = fragments
+        self._views = views
         self._name = name
         self._sent: str | None = None
         self._parts: dict[str, str] = {}
-        self._shown = fragments.shown(name, choices)
+        self._shown = views.shown(name, choices)
         self._shown.join(self)
 
     def choose(self, choices: Choices) -> None:
         """Show it as it is with these choices."""
-        shown = self._fragments.shown(self._name, choices)
+        shown = self._views.shown(self._name, choices)
         if shown is not self._shown:
             before, self._shown = self._shown, shown
             shown.join(self)
@@ -357,7 +357,7 @@ class FragmentWatch:
         return {"html": _ITEM.sub(as_sent, self._sent)}
 
     def show_range(self, *_: float) -> None:
-        """Do nothing: a fragment has no time axis."""
+        """Do nothing: a view has no time axis."""
 
     def leave(self) -> None:
         """Show it no more."""

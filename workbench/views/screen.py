@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.views.answers import in_brief
 from workbench.views.bodies import check_range, check_theme, pick
-from workbench.views.page import FragmentWatch
+from workbench.views.page import ViewWatch
 
 if TYPE_CHECKING:
     from workbench.views.comparing import ComparisonWatch
     from workbench.views.watching import Watch, Watching
 
-    AnyWatch: TypeAlias = Watch | FragmentWatch | ComparisonWatch
+    AnyWatch: TypeAlias = Watch | ViewWatch | ComparisonWatch
 
 GAP = 0.015
 """Seconds between two rounds of sending what a person waits for: what happens meanwhile travels together."""
@@ -33,7 +33,7 @@ MOST_WISHES = 200
 MOST_CHOICES = 2000
 """What one page may ask for at a time."""
 
-_WATCHED: dict[str, type] = {"cluster": str, "run": str, "fragment": str, "comparison": str}
+_WATCHED: dict[str, type] = {"cluster": str, "run": str, "view": str, "comparison": str}
 
 
 class Screen:
@@ -110,10 +110,10 @@ class Screen:
         for note in notes:
             await self._send(note)
         await self._send_state(True)
-        await self._send_watched(lambda watch: isinstance(watch, FragmentWatch))
+        await self._send_watched(lambda watch: isinstance(watch, ViewWatch))
 
     async def _send_figures(self) -> None:
-        await self._send_watched(lambda watch: not isinstance(watch, FragmentWatch))
+        await self._send_watched(lambda watch: not isinstance(watch, ViewWatch))
 
     async def _send_watched(self, is_meant: Callable[[AnyWatch], bool]) -> None:
         for name, watch in tuple(self._watches.items()):
@@ -167,12 +167,12 @@ class Screen:
             raise BadInputError(f"This page has chosen {MOST_CHOICES} things already. Load it again.")
         self._choices = kept
         for watch in self._watches.values():
-            if isinstance(watch, FragmentWatch):
+            if isinstance(watch, ViewWatch):
                 watch.choose(kept)
 
     async def _watch(self, watch: str, theme: str = "light", **watched: str) -> None:
         if len(watched) != 1:
-            raise BadInputError("To watch, name one cluster, run, comparison or fragment.")
+            raise BadInputError("To watch, name one cluster, run, comparison or view.")
         check_theme(theme)
         self._unwatch(watch)
         if len(self._watches) >= MOST_WATCHES:
@@ -187,8 +187,8 @@ class Screen:
 
     async def _found(self, kind: str, name: str, theme: str) -> AnyWatch:
         watching = self._watching
-        if kind == "fragment":
-            return watching.fragments.watch(name, self._something.set, self._choices)
+        if kind == "view":
+            return watching.views.watch(name, self._something.set, self._choices)
         if kind == "cluster":
             return await watching.watch_cluster(name, theme, self._figures.set)
         if kind == "run":

@@ -335,9 +335,9 @@ async def _state(desk: Desk, asked: Asked) -> Answer:
     return Answer({"cursor": state.cursor, **answers.in_brief(state.value)})
 
 
-async def _fragment(desk: Desk, asked: Asked) -> Answer:
+async def _view(desk: Desk, asked: Asked) -> Answer:
     choices = parse_object(asked.query.get("choices", "{}").encode())
-    return Answer({"html": await (await desk.watching()).fragments.make(asked["name"], choices)})
+    return Answer({"html": await (await desk.watching()).views.make(asked["name"], choices)})
 
 
 _FIGURE = "figures/(?P<kind>cluster|run|comparison)/{name}"
@@ -369,7 +369,7 @@ TABLE: dict[str, dict[str, Verb]] = {
     _FIGURE: {"GET": _read(_figure)},
     f"{_FIGURE}/patches": {"GET": _patches},
     "state": {"GET": _state},
-    "fragments/{name}": {"GET": _fragment},
+    "views/{name}": {"GET": _view},
 }
 """Functions by address and verb."""
 

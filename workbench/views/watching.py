@@ -20,7 +20,7 @@ from workbench.figures.samples import Workers
 from workbench.threads import in_thread
 from workbench.views.answers import patch_answer
 from workbench.views.heard import Heard, WorkersGpus
-from workbench.views.page import Fragments
+from workbench.views.page import Views
 from workbench.views.recorded import on_simulated
 from workbench.views.state import StateWatcher
 
@@ -67,7 +67,7 @@ class Watching:
         self.log = log
         self.state = StateWatcher(session, base_url, log)
         self._gpus = WorkersGpus(self._hear)
-        self.fragments = Fragments(session, self.state, base_url, log, self._gpus.latest)
+        self.views = Views(session, self.state, base_url, log, self._gpus.latest)
         self._open_feed = open_feed or _open_feed
         self._make_figure = make_figure or _make_figure
         self._linger = linger
@@ -197,7 +197,7 @@ class Watching:
     async def close(self) -> None:
         """End all watching in this server. The clusters go on."""
         # First: a view that is being made may begin to watch.
-        await self.fragments.close()
+        await self.views.close()
         self._gpus.close()
         self._polled.clear()
         if self._sweep is not None:

@@ -197,7 +197,7 @@ export class Page {
   }
 
   private _watch({ id, name }: ILive): void {
-    this._channel.send({ type: 'watch', watch: id, fragment: name });
+    this._channel.send({ type: 'watch', watch: id, view: name });
   }
 
   // -- what a person does

@@ -34,12 +34,10 @@ def text_of(html: str) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", html).split())
 
 
-async def test_a_page_is_pushed_a_fragment_and_again_when_it_is_no_longer_the_same(
-    open_page: Any, session: Any
-) -> None:
+async def test_a_page_is_pushed_a_view_and_again_when_it_is_no_longer_the_same(open_page: Any, session: Any) -> None:
     async with open_page() as page:
         await page.next("state")
-        await page.send(type="watch", watch="w1", fragment="runs")
+        await page.send(type="watch", watch="w1", view="runs")
         first = await page.next("patches")
         await until(lambda: session.listening)
         session.add_run("r1", status="done", seconds=1.5, result={"value": 42.5}, created=time.time())
@@ -51,12 +49,12 @@ async def test_a_page_is_pushed_a_fragment_and_again_when_it_is_no_longer_the_sa
 
 async def test_a_watched_run_has_the_name_that_it_was_given(api: Any, session: Any) -> None:
     session.add_run("r1", workload="watched", status="done", seconds=1.5, parameters={"name": "sum of a transpose"})
-    assert "sum of a transpose 1.5 s" in text_of((await api("GET", "fragments/runs")).content["html"])
+    assert "sum of a transpose 1.5 s" in text_of((await api("GET", "views/runs")).content["html"])
 
 
 async def test_what_comes_from_elsewhere_does_not_become_markup(api: Any, session: Any) -> None:
     session.add_run("r1", status="failed", error="<script>alert(1)</script>", parameters={"x": '"><b>'})
-    html = (await api("GET", "fragments/runs")).content["html"]
+    html = (await api("GET", "views/runs")).content["html"]
     assert "<script>" not in html
     assert "<b>" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
@@ -75,9 +73,9 @@ async def test_a_run_says_what_was_forecast_what_it_took_and_what_it_cost_in_ene
         on_gpu=dict.fromkeys(("blocks", "on_gpu", "bytes", "bytes_on_gpu", "share", "share_of_bytes"), 1)
         | {"sentence": "Half of it.", "warning": "Half of the blocks were on the CPU."},
     )
-    html = (await api("GET", "fragments/runs")).content["html"]
+    html = (await api("GET", "views/runs")).content["html"]
     told = text_of(html)
-    details = (await api("GET", "fragments/run:r2:r1")).content["html"]
+    details = (await api("GET", "views/run:r2:r1")).content["html"]
     assert "Half of the blocks were on the CPU." in told
     told = text_of(details)
     assert "Forecast fits · 3.1 to 4.5 s · took 3.9 s · cost 1.95 Energy 1.5 kJ by 2 GPUs in 4 s" in told
@@ -95,24 +93,24 @@ async def test_gpus_that_nobody_can_ask_for_are_unknown_and_not_none(
 ) -> None:
     found = machine().model_copy(update={"missing": {"gpus": why}})
     monkeypatch.setattr(session, "hardware", lambda: found)
-    html = (await api("GET", "fragments/hardware")).content["html"]
+    html = (await api("GET", "views/hardware")).content["html"]
     assert said in text_of(html)
     assert f'title="{why}"' in html
 
 
 async def test_a_view_that_there_is_not_names_those_that_there_are(open_page: Any, api: Any) -> None:
-    answer = await api("GET", "fragments/secrets")
+    answer = await api("GET", "views/secrets")
     assert (answer.status, answer.content["message"][:29]) == (404, "There is no view 'secrets'. T")
     async with open_page() as page:
-        await page.send(type="watch", watch="w1", fragment="secrets")
+        await page.send(type="watch", watch="w1", view="secrets")
         assert (await page.next("gone"))["message"] == answer.content["message"]
 
 
 async def test_the_logs_of_a_cluster_stand_below_the_names_of_who_wrote_them(api: Any, session: Any) -> None:
     session.add("calm-otter")
-    shown = text_of((await api("GET", "fragments/logs:calm-otter")).content["html"])
+    shown = text_of((await api("GET", "views/logs:calm-otter")).content["html"])
     assert shown.startswith("host calm-otter started scheduler Nothing was logged.")
-    missing = (await api("GET", "fragments/logs:nobody")).content["html"]
+    missing = (await api("GET", "views/logs:nobody")).content["html"]
     assert "calm-otter" in text_of(missing) or "nobody" in text_of(missing)
 
 
@@ -171,7 +169,7 @@ async def test_a_page_gets_only_what_changed_of_a_list(open_page: Any, session: 
         session.add_run(f"r{name}", status="done", seconds=1.0, result={"value": 1.0}, created=1.0, stopped=2.0)
     session.add_run("now", status="starting")
     async with open_page() as page:
-        await page.send(type="watch", watch="w", fragment="runs")
+        await page.send(type="watch", watch="w", view="runs")
         first = (await page.next("patches"))["html"]
         session.add_run("now", status="failed", error="It failed.")
         session.touch()
@@ -190,7 +188,7 @@ async def test_a_state_is_small_however_long_the_history_and_whatever_a_run_foun
         session.add(f"calm-otter-{place}", clients=("Client-a", "b-kernel-c"), created=time.time(), place="x" * 80)
     async with open_page() as page:
         state = await page.next("state")
-        await page.send(type="watch", watch="w", fragment="runs")
+        await page.send(type="watch", watch="w", view="runs")
         html = (await page.next("patches"))["html"]
     assert (len(state["runs"]), len(state["clusters"])) == (50, 50)
     assert len(to_json(state).encode()) <= 20_000
