@@ -168,3 +168,9 @@ def test_a_page_that_draws_a_record_by_itself_tells_sizes_and_times_as_python_do
     code = f"{ours}\nconsole.log(JSON.stringify([{json.dumps(sizes)}.map(n => size(n)), {micros}.map(seconds)]));"
     told = json.loads(subprocess.run(["node", "-e", code], capture_output=True, check=True, timeout=60).stdout)
     assert told == [[formats.size(n) for n in sizes], [formats.duration(us / 1e6) for us in micros]]
+
+
+def test_two_sizes_that_differ_are_told_apart() -> None:
+    assert formats.sizes_apart(13 * 2**30 + 2**25, 13 * 2**30) == ("13.03 GiB", "13 GiB")
+    assert formats.sizes_apart(2**30, 2**20) == ("1 GiB", "1 MiB")
+    assert formats.sizes_apart(2**40 + 1, 2**40) == ("1.000000000001 TiB", "1 TiB")

@@ -54,9 +54,9 @@ def test_the_start_page_does_the_main_job_in_five_cells(executed: Any) -> None:
     ] == []
 
 
-def test_it_names_all_four_profiles(executed: Any) -> None:
+def test_it_names_all_profiles(executed: Any) -> None:
     text = text_of(code_cells(executed)[0])
-    assert [line.split()[0] for line in text.splitlines()[1:]] == ["cpu", "gpu", "gpus", "ucx"]
+    assert [line.split()[0] for line in text.splitlines()[1:]] == ["cpu", "gpu", "gpus", "ucx", "address"]
     assert "cpu   yes" in text
 
 

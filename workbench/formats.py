@@ -9,15 +9,21 @@ _ROUGH = ((_DAY, "d", 1.5), (_HOUR, "h", 1.5), (_MINUTE, "min", 1.5), (1, "s", 0
 """Units of time, and how many of each there must be at least."""
 
 
-def size(n_bytes: float) -> str:
-    """Bytes in three digits and Dask's units, which `parse_bytes` reads: '2 GiB', '14.1 GiB', '0.977 MiB', '0 B'."""
+def size(n_bytes: float, digits: int = 3) -> str:
+    """Bytes in three digits, or more, and Dask's units, which `parse_bytes` reads: '2 GiB', '14.1 GiB', '0 B'."""
     value, unit = float(round(n_bytes)), "B"
     for larger in ("kiB", "MiB", "GiB", "TiB", "PiB"):
         # From here on three digits would show 1000.
         if abs(value) < 999.5:
             break
         value, unit = value / 1024, larger
-    return f"{value:.3g} {unit}" if abs(value) < 999.5 else f"{value:.0f} {unit}"
+    return f"{value:.{digits}g} {unit}" if abs(value) < 999.5 else f"{value:.0f} {unit}"
+
+
+def sizes_apart(one: float, other: float) -> tuple[str, str]:
+    """Two sizes that differ, in so many digits that one sees it: '13.04 GiB', '13.01 GiB'."""
+    told = ((size(one, digits), size(other, digits)) for digits in range(3, 18))
+    return next((pair for pair in told if pair[0] != pair[1]), (size(one), size(other)))
 
 
 def rate(bytes_per_second: float) -> str:

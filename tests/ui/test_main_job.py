@@ -354,7 +354,7 @@ def test_profiles_that_cannot_be_had_say_why(lab: Lab, open_lab: OpenLab) -> Non
     page = open_lab()
     open_sidebar(page)
     profiles = lab.get("workbench/api/hardware")["profiles"]
-    assert [profile["name"] for profile in profiles] == ["cpu", "gpu", "gpus", "ucx"]
+    assert [profile["name"] for profile in profiles] == ["cpu", "gpu", "gpus", "ucx", "address"]
     unfold(page, "more-ways")
     for profile in profiles:
         shown = hook(page, f"profile-{profile['name']}")

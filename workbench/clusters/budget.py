@@ -137,8 +137,9 @@ def _check_memory(spec: ClusterSpec, budget: Budget, others: tuple[ClusterRecord
     remedies = [f"stop {_either(held)}"] if held else []
     if budget.left >= spec.n_workers * MINIMUM_PER_WORKER:
         remedies.append(f"ask for at most {_rounded_down(budget.left)} of memory")
+    wanted, left = formats.sizes_apart(spec.memory, budget.left)
     raise ConflictError(
-        f"This would promise {formats.size(spec.memory)}, and {formats.size(budget.left)} is left "
+        f"This would promise {wanted}, and {left} is left "
         f"({budget.describe()}): {_joined([*remedies, 'force it'])}."
     )
 

@@ -222,7 +222,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
             more_choices=("More" if needed else "Change", live("plan-form") if more_fields else ""),
             why=("Why", "".join(map(paragraph, spec.why)) if spec else ""),
             show_code=("Code", markup.code(spec.code(), "plan-code") if spec else ""),
-            more_ways=(f"{len(more)} more ways", _unavailable(more)),
+            **({"more_ways": (f"{len(more)} more: why not?", _unavailable(more))} if more else {}),
         )
     )
 

@@ -57,7 +57,7 @@ def fold(id_: str, label: str, **attributes: Any) -> str:
     )
 
 
-def folds(prefix: str = "", **bodies: tuple[str, str]) -> str:
+def folds(prefix: str = "", /, **bodies: tuple[str, str]) -> str:
     """Words side by side, each of which unfolds what is below them: by a hook, the word and what it unfolds.
 
     `prefix` tells these folds from others of the same hooks on the page.
