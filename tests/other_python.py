@@ -15,10 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from workbench.clusters import processes, records
-from workbench.clusters.records import ClusterRecord
-from workbench.clusters.spec import ClusterSpec
-
 _ENVIRONMENT = Path(__file__).parents[1] / ".venv-other" / "bin" / "python"
 _FOUND_NONE = (
     "There is no environment of another Python: `make test` makes .venv-other where it finds a Python 3.12, 3.13, "
@@ -74,17 +70,6 @@ def cluster(
         for _ in range(n_workers):
             start("worker", "--no-nanny", "--nthreads", "1", "--host", "127.0.0.1", "--local-directory", folder)
         yield _address(Path(folder), scheduler)
-
-
-@contextlib.contextmanager
-def passing_for_ours(address: str) -> Iterator[ClusterRecord]:
-    """Record of a cluster of ours at the address of one that is not, whose host is a process that does nothing."""
-    spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30, protocol="tcp")
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as host:
-        about = {"pid": host.pid, "pid_created": processes.created(host.pid), "place": processes.place()}
-        record = ClusterRecord(name="abroad", spec=spec, status="ready", scheduler_address=address, **about)
-        records.create(record)
-        yield record
 
 
 def _address(folder: Path, scheduler: subprocess.Popen[bytes]) -> str:

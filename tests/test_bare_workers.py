@@ -75,7 +75,8 @@ def test_genotypes_are_analysed_on_workers_without_this_package(client: Client) 
 
 
 def test_a_run_computes_on_workers_without_this_package(client: Client, data_folder: Path) -> None:
-    with other_python.passing_for_ours(client.scheduler.address) as record:
+    with workbench.attach(client.scheduler.address) as there:
+        record = there.record
         run = submit.submit("array_sum", {"shape": [300, 300], "chunks": 150, "generator": "tiles"}, record)
         run = submit.finish(run.id, timeout=200)
     assert (run.status, run.error) == ("done", None)
@@ -90,7 +91,8 @@ def test_files_are_decomposed_on_workers_without_this_package_and_packed_where_z
     counts = np.random.default_rng(0).integers(0, 3, (500, 60)).astype("int8")
     bed = bed_file(tmp_path, counts, ["1"] * 500)
     packed = {"path": bed, "to": str(tmp_path / "packed.zarr")}
-    with other_python.passing_for_ours(client.scheduler.address) as record:
+    with workbench.attach(client.scheduler.address) as there:
+        record = there.record
         for workload, given in (
             ("svd_of_file", {"path": str(tmp_path / "x.npy")}),
             ("genotype_pca", {"path": bed, "n_components": 2}),

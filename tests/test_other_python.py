@@ -94,7 +94,7 @@ def test_a_run_under_another_python_is_refused_in_a_sentence_before_anything_is_
     theirs = ask(client)[0].python
     with pytest.raises(ConflictError, match=rf"^Scheduler and workers run Python {theirs}, .* nothing was"):
         make_ready(client)
-    with other_python.passing_for_ours(foreign) as record:
-        run = submit.finish(submit.submit("array_sum", {"size": "1MiB"}, record).id, timeout=100)
-    assert run.status == "failed"
-    assert f"Python {theirs}, this process" in (run.error or "")
+    with workbench.attach(foreign) as there:
+        assert f"It runs Python {theirs} and this is" in (there.record.warning or "")
+        with pytest.raises(ConflictError, match=f"Nothing can be run on {there.name}. It runs Python"):
+            submit.submit("array_sum", {"size": "1MiB"}, there.record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import platform
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, refus
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError
 from workbench.formats import duration
+from workbench.travelling import ask as ask_all
+from workbench.travelling import machine_elsewhere, minor
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -40,7 +43,6 @@ class Attached:
         self._machine: Mapping[str, Any] | None = None
         self._heard = time.monotonic()
         self._known: frozenset[str] = frozenset()
-        self._problem: str | None = None
         self._asking: asyncio.Task[str] | None = None
 
     async def begin(self) -> None:
@@ -64,7 +66,7 @@ class Attached:
         return State(
             arrived=len(workers),
             requested=len(workers),
-            trouble=trouble or self._problem,
+            trouble=trouble or _another_python(self.versions.get("python", "")),
             spec=_spec_of(self._spec, workers, self._machine),
             machine=self._machine,
         )
@@ -113,12 +115,19 @@ class Attached:
         self._known = workers
 
 
+def _another_python(theirs: str) -> str | None:
+    ours = platform.python_version()
+    if not theirs or minor(theirs) == minor(ours):
+        return None
+    return (
+        f"It runs Python {theirs} and this is {ours}: it can be watched, but what runs sends code, which works only "
+        f"in the same minor version. Work in an environment with Python {minor(theirs)}."
+    )
+
+
 def _machine(place: Place) -> dict[str, Any] | None:
     """What the workers run on; None where that is this machine."""
     from distributed import Client
-
-    from workbench.travelling import ask as ask_all
-    from workbench.travelling import machine_elsewhere
 
     client: Client
     with Client(

@@ -139,8 +139,7 @@ def _check_memory(spec: ClusterSpec, budget: Budget, others: tuple[ClusterRecord
         remedies.append(f"ask for at most {_rounded_down(budget.left)} of memory")
     wanted, left = formats.sizes_apart(spec.memory, budget.left)
     raise ConflictError(
-        f"This would promise {wanted}, and {left} is left "
-        f"({budget.describe()}): {_joined([*remedies, 'force it'])}."
+        f"This would promise {wanted}, and {left} is left ({budget.describe()}): {_joined([*remedies, 'force it'])}."
     )
 
 
