@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import dask
 import pytest
 
+from workbench.cli import main
 from workbench.clusters import profiles
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import registered
-from workbench.errors import BadInputError, MissingError
+from workbench.clusters.profiles.own import forget
+from workbench.errors import BadInputError, MissingError, NotFoundError
 from workbench.hardware import inventory
+from workbench.session import Session
+from workbench.views.desk import Desk
+from workbench.views.requests import answer
 
 ENTRY_POINTS = """
 [workbench.profiles]
@@ -110,3 +119,83 @@ def test_it_is_a_way_to_compute_on_the_page(brought: None) -> None:
     assert 'data-workbench="profile-tea"' in html
     assert "1 worker × 1 thread, 512 MiB" in html
     assert 'data-workbench="field-kind"' in machine.plan_form(sight, "")
+
+
+def test_choices_are_kept_under_a_name_and_come_to_the_same_spec(
+    data_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["keep", "night", "cpu", "--workers", "2", "--memory", "1GiB"]) == 0
+    assert capfd.readouterr().out.startswith("Kept: night, which comes to 2 workers")
+    assert plan("night", inventory()) == plan("cpu", inventory(), n_workers=2, memory="1GiB")
+    assert plan("night", inventory(), n_workers=1).n_workers == 1
+    offered = {each.name: each for each in profiles.profiles(inventory())}
+    assert offered["night"].summary == "CPU with n_workers=2, memory=1GiB. From what you kept."
+    assert main(["keep", "small-night", "night", "--memory", "512MiB"]) == 0
+    assert plan("small-night", inventory()) == plan("cpu", inventory(), n_workers=2, memory="512MiB")
+    assert main(["forget", "night"]) == 0
+    with pytest.raises(BadInputError, match="Unknown profile 'night'"):
+        plan("night", inventory())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["keep", "cpu", "cpu"], "There is a profile 'cpu' already"),
+        (["keep", "Night Queue", "cpu"], "A profile can't be called 'Night Queue'"),
+        (["keep", "night", "tpu"], "Unknown profile 'tpu'"),
+        (["keep", "night", "cpu", "--memory", "lots"], "memory is 'lots'"),
+        (["keep", "night", "cpu", "--set", "kind"], "--set: given 'kind'"),
+        (["forget", "night"], "You kept no profile 'night'. You kept: none."),
+    ],
+)
+def test_what_cant_be_kept_is_told_and_nothing_is_kept(
+    data_folder: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    assert main(arguments) == 2
+    assert sentence in capfd.readouterr().err
+    assert not (data_folder / "profiles.yaml").exists()
+
+
+def test_a_team_keeps_profiles_in_a_file_of_its_folder(
+    data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "workbench.yaml"
+    with dask.config.set({"workbench.profiles": {"night": {"profile": "cpu"}, "dawn": {"profile": "cpu"}}}):
+        file.write_text("workbench: {profiles: {night: {profile: cpu, n_workers: 2}, odd: 3, cpu: {profile: ucx}}}")
+        offered = {each.name: each for each in profiles.profiles(inventory())}
+        assert offered["night"].summary == "CPU with n_workers=2. From workbench.yaml here."
+        assert offered["dawn"].summary == "CPU. From Dask's configuration."
+        assert offered["odd"].reason == (
+            "It names no profile (in workbench.yaml here). Give one of: cpu, gpu, gpus, ucx, address."
+        )
+        assert offered["cpu"].title == "CPU"
+        assert "can't be called so" in (offered["cpu-of-your-own"].reason or "")
+        with pytest.raises(NotFoundError, match=r"It stands in workbench\.yaml or in Dask's configuration"):
+            forget("night")
+    for text in ("{", "workbench: {profiles: [1]}", "[1]", "\x00"):
+        file.write_text(text)
+        assert "workbench.yaml" in next(
+            each.reason or "" for each in profiles.profiles(inventory()) if each.name == "workbench.yaml"
+        )
+        assert plan("cpu", inventory()).profile == "cpu"
+
+
+def test_a_profile_is_kept_and_forgotten_on_the_page(data_folder: Path) -> None:
+    desk = Desk("/", logging.getLogger(__name__), make_session=Session)
+
+    async def story() -> None:
+        kept = {"name": "night", "profile": "cpu", "choices": {"n_workers": "2"}}
+        found = await answer(desk, "POST", "profiles", kept)
+        assert "night" in {each["name"] for each in found.value["profiles"]}  # type: ignore[index,call-overload]
+        choices = quote(json.dumps({"profile": "night"}))
+        html = (await answer(desk, "GET", f"views/start?choices={choices}", None)).value["html"]  # type: ignore[index,call-overload]
+        assert "2 workers" in html
+        form = (await answer(desk, "GET", f"views/plan-form?choices={choices}", None)).value["html"]  # type: ignore[index,call-overload]
+        assert 'data-workbench="forget"' in form
+        await answer(desk, "DELETE", "profiles/night", None)
+        with pytest.raises(NotFoundError, match="You kept no profile 'night'"):
+            await answer(desk, "DELETE", "profiles/night", None)
+        await desk.close()
+
+    asyncio.run(story())

@@ -143,6 +143,23 @@ class Session:
 
         return launch(spec, name=name, force=force, agreed=agreed)
 
+    def keep_profile(self, name: str, profile: str, **choices: Any) -> ClusterSpec:
+        """Keep choices of a profile under a name, which then is a profile of this person's; what it comes to now.
+
+        Raises BadInputError where name or choices can't be used; nothing is kept then.
+        """
+        from workbench.clusters.profiles.own import keep
+
+        self.plan(profile, **choices)
+        keep(name, profile, choices)
+        return self.plan(name)
+
+    def forget_profile(self, name: str) -> None:
+        """Forget a profile that was kept."""
+        from workbench.clusters.profiles.own import forget
+
+        forget(name)
+
     def nearby(self) -> tuple[Nearby, ...]:
         """Dask schedulers of this person on this machine that were started elsewhere; it takes a second or two."""
         from workbench.clusters.nearby import schedulers

@@ -57,6 +57,18 @@ def _attach(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _keep(arguments: argparse.Namespace) -> int:
+    session = new_session()
+    spec = session.keep_profile(arguments.called, arguments.profile, **choices_in(arguments))
+    told = {"name": arguments.called, "profile": spec.profile, "why": spec.why}
+    return tell_json(told) if arguments.json else tell(f"Kept: {arguments.called}, which comes to {spec.describe()}")
+
+
+def _forget(arguments: argparse.Namespace) -> int:
+    new_session().forget_profile(arguments.called)
+    return tell_json({"forgotten": arguments.called}) if arguments.json else tell(f"Forgotten: {arguments.called}")
+
+
 def _nearby(session: Session, arguments: argparse.Namespace) -> int:
     """List what one may attach to."""
     found = session.nearby()
@@ -137,6 +149,11 @@ def new_session() -> Session:
 
 def spec_of(session: Session, arguments: argparse.Namespace) -> ClusterSpec:
     """Spec of the cluster that the options of `up` ask for."""
+    return session.plan(arguments.profile, **choices_in(arguments))
+
+
+def choices_in(arguments: argparse.Namespace) -> Any:
+    """What the options of `up` choose, by its name."""
     choices = {
         "n_workers": arguments.workers,
         "threads_per_worker": arguments.threads,
@@ -149,8 +166,7 @@ def spec_of(session: Session, arguments: argparse.Namespace) -> ClusterSpec:
         "interface": arguments.interface,
         "python": arguments.python,
     }
-    given: Any = {name: value for name, value in choices.items() if value is not None} | pairs(arguments.set)
-    return session.plan(arguments.profile, **given)
+    return {name: value for name, value in choices.items() if value is not None} | pairs(arguments.set)
 
 
 def pairs(given: Sequence[str] | None) -> dict[str, str]:
@@ -299,6 +315,19 @@ def add_cluster_commands(commands: Any) -> None:
     attach.add_argument("--name", metavar="NAME", help="what to call it; a name is made up otherwise")
     attach.add_argument("--code", action="store_true", help="print the Dask code that connects to it, do nothing")
 
+    keep = add_command(
+        commands,
+        "keep",
+        _keep,
+        "keep a profile with these choices under a name, which then is a profile of your own",
+        epilog="Example: workbench keep night cpu --workers 2 --memory 8GiB",
+    )
+    keep.add_argument("called", metavar="NAME")
+    add_choice_options(keep)
+
+    forget = add_command(commands, "forget", _forget, "forget a profile that was kept")
+    forget.add_argument("called", metavar="NAME")
+
     add_command(commands, "ls", _ls, "list the clusters")
 
     scale = add_command(commands, "scale", _scale, "change the number of workers of a cluster")
@@ -324,7 +353,7 @@ def add_cluster_commands(commands: Any) -> None:
     down.add_argument("--all", action="store_true", help="stop every cluster")
 
 
-def add_up_options(parser: argparse.ArgumentParser) -> None:
+def add_choice_options(parser: argparse.ArgumentParser) -> None:
     """Add what says which cluster: a profile and its choices."""
     parser.add_argument("profile", metavar="PROFILE", help="cpu, gpu, gpus, ucx or another; see: workbench hardware")
     parser.add_argument("--workers", metavar="N", type=whole_number, help="worker processes")
@@ -337,8 +366,13 @@ def add_up_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--interface", metavar="NAME", help="network interface for UCX, such as ib0, or mlx5_0:1")
     parser.add_argument("--no-encrypt", action="store_true", help="speak plain TCP instead of TLS")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", help="any other choice that the profile has")
-    parser.add_argument("--name", metavar="NAME", help="name of the cluster; one is made up otherwise")
     parser.add_argument("--python", metavar="PATH", help="Python of the environment that the cluster runs in")
+
+
+def add_up_options(parser: argparse.ArgumentParser) -> None:
+    """Add what `up` takes: a profile, its choices, and how to start it."""
+    add_choice_options(parser)
+    parser.add_argument("--name", metavar="NAME", help="name of the cluster; one is made up otherwise")
     parser.add_argument("--force", action="store_true", help=FORCE)
     add_yes(parser)
 

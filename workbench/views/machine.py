@@ -6,6 +6,7 @@ import json
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from workbench.clusters.profiles import profile as find
 from workbench.errors import WorkbenchError
 from workbench.figures import markup
 from workbench.figures.gpus import Choice, gpu_list, gpu_names
@@ -14,7 +15,7 @@ from workbench.formats import count, size
 from workbench.hardware.sampling import NO_DRIVER
 from workbench.views.answers import hints
 from workbench.views.forms import Form, Problem, given
-from workbench.views.parts import button, folds, link, live, notice, radio
+from workbench.views.parts import button, confirmed, folds, link, live, notice, radio
 
 if TYPE_CHECKING:
     from workbench.clusters.profiles import Offered
@@ -89,7 +90,8 @@ def _choice(profile: str, inventory: Inventory) -> Choice | None:
 
     if not has_gpus(profile, inventory):
         return None
-    return Choice(one=profile == "gpu", proposed=proposed(profile, inventory), name=f"plan.{profile}.devices")
+    base = find(profile).base
+    return Choice(one=base == "gpu", proposed=proposed(base, inventory), name=f"plan.{profile}.devices")
 
 
 def start(sight: Sight, _: str) -> str:
@@ -169,7 +171,6 @@ def _plan(sight: Sight, profile: str, inventory: Inventory) -> _Planned:
 def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offered]) -> str:
     from workbench.clusters.budget import refusal
     from workbench.clusters.plan import consent
-    from workbench.clusters.profiles import profile as find
 
     planned = _plan(sight, profile, inventory)
     form, needed, more_fields = _form(sight, planned, inventory)
@@ -252,7 +253,41 @@ def plan_form(sight: Sight, _: str) -> str:
     if profile is None:
         return ""
     form, _needed, more = _form(sight, _plan(sight, profile, inventory), inventory)
-    return form.html(more)
+    return form.html(more) + _keep(sight, profile)
+
+
+def _keep(sight: Sight, profile: str) -> str:
+    """To keep the choices under a name, or forget those that were."""
+    name = tag(
+        "input",
+        type="text",
+        name="keep.name",
+        value=sight.choices.get("keep.name", ""),
+        placeholder="Keep as …",
+        aria_label="Name under which these choices are kept",
+        title="A profile of your own: these choices under a name",
+        spellcheck="false",
+        autocomplete="off",
+        class_="jp-mod-styled",
+        data_workbench="keep-name",
+    )
+    keep = button(
+        "Keep",
+        disabled=not sight.choices.get("keep.name"),
+        data_request="POST profiles",
+        data_body=json.dumps({"profile": profile}),
+        data_take=json.dumps({"choices": f"plan.{profile}.", "name": "keep.name"}),
+        data_then=json.dumps({"keep.name": None, "profile": sight.choices.get("keep.name")}),
+        data_workbench="keep",
+    )
+    path = f"profiles/{profile}"
+    forget = confirmed("delete", f"Forget {profile}", "Forget?", data_request=f"DELETE {path}", data_workbench="forget")
+    is_own = find(profile).base != profile
+    return (
+        tag("div", name, keep, forget if is_own else "", class_="wb-Row wb-Start")
+        + notice("POST profiles", "keep-problem")
+        + (notice(f"DELETE {path}") if is_own else "")
+    )
 
 
 def _form(sight: Sight, planned: _Planned, inventory: Inventory) -> tuple[Form, list[str], list[str]]:

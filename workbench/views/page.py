@@ -159,7 +159,7 @@ def _known() -> dict[str, View]:
         "wide": View(sidebar.wide),
         "start": View(machine.start, reads=("profile", "plan.", "name")),
         "nearby": View(machine.nearby, every(10.0)),
-        "plan-form": View(machine.plan_form, every(5.0), ("profile", "plan.")),
+        "plan-form": View(machine.plan_form, every(5.0), ("profile", "plan.", "keep.")),
         "clusters": View(clusters.clusters, clusters.pace, ("scale.", "notebooks")),
         "work": View(work.work, reads=("workload", "run.", "cluster")),
         "hardware": View(machine.hardware, every(HARDWARE_FOR)),

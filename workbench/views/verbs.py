@@ -68,6 +68,18 @@ def _profile_schema(session: Session, asked: Asked) -> dict[str, Any]:
     return choices_of(asked["profile"], inventory).model_json_schema()
 
 
+def _keep_profile(session: Session, asked: Asked) -> dict[str, Any]:
+    body = asked.body({"name": str, "profile": str}, {"choices": dict})
+    profile = body["profile"]
+    session.keep_profile(body["name"], profile, **_known(profile, body.get("choices", {})))
+    return {"profiles": _json(session.profiles())}
+
+
+def _forget_profile(session: Session, asked: Asked) -> dict[str, Any]:
+    session.forget_profile(asked["profile"])
+    return {"profiles": _json(session.profiles())}
+
+
 async def _plan(desk: Desk, asked: Asked) -> Answer:
     body = asked.body({"profile": str}, {"choices": dict})
     # Whoever asks for a plan may soon press Start.
@@ -346,6 +358,8 @@ TABLE: dict[str, dict[str, Verb]] = {
     "hardware": {"GET": _read(_hardware)},
     "environments": {"GET": _read(lambda session, _: {"environments": _json(session.environments())})},
     "plan": {"POST": _plan},
+    "profiles": {"POST": _read(_keep_profile, 201)},
+    "profiles/{profile}": {"DELETE": _read(_forget_profile)},
     "profiles/{profile}/schema": {"GET": _read(_profile_schema)},
     "clusters": {"GET": _read(_clusters), "POST": _read(_start, 202), "DELETE": _stop_all},
     "clusters/{cluster}": {"GET": _read(_cluster), "PATCH": _scale, "DELETE": _stop},

@@ -72,6 +72,12 @@ class Profile(ABC):
     title: ClassVar[str]
     verb: ClassVar[str] = "Start"
     """What the button says."""
+
+    @property
+    def base(self) -> str:
+        """Name of the profile whose specs it makes: another's where it is only a name for choices of that."""
+        return self.name
+
     options: ClassVar[tuple[str, ...]] = ()
     """Names of choices that are its own; a spec keeps them in `ClusterSpec.options`."""
 
@@ -140,29 +146,35 @@ class Profile(ABC):
         """
 
 
-class _Broken(Profile):
-    """A profile of somebody's that can't be imported."""
+class Broken(Profile):
+    """A profile that can't be had, whatever the machine."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.name, self.title = name, name  # type: ignore[misc]
         self._reason = reason
 
     def summary(self, inventory: Inventory) -> str:
-        return "A profile of another package."
+        """Return that it can't be had."""
+        return "A profile that can't be read."
 
     def unavailable(self, around: Around) -> str | None:
+        """Return why."""
         return self._reason
 
     def choices(self, inventory: Inventory) -> type[BaseModel]:
+        """Raise MissingError."""
         raise MissingError(self._reason)
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
+        """Raise MissingError."""
         raise MissingError(self._reason)
 
     def code(self, spec: ClusterSpec) -> str:
+        """Return a comment that says why."""
         return f"# {self._reason}"
 
     async def launch(self, *_: Any) -> Handle:
+        """Raise MissingError."""
         raise MissingError(self._reason)
 
 
@@ -189,10 +201,17 @@ def _loaded(point: Any) -> Profile:
     try:
         made = point.load()()
     except Exception as err:  # noqa: BLE001  Code of somebody else's, of which nothing here may break.
-        return _Broken(point.name, f"Its package can't be imported ({point.value}: {reason_of(err)}).")
+        return Broken(point.name, f"Its package can't be imported ({point.value}: {reason_of(err)}).")
     if not isinstance(made, Profile) or made.name != point.name:
-        return _Broken(point.name, f"{point.value} is no Profile with the name {point.name!r}.")
+        return Broken(point.name, f"{point.value} is no Profile with the name {point.name!r}.")
     return made
+
+
+def known_profiles() -> Mapping[str, Profile]:
+    """All profiles by name, with a person's own; see `workbench.clusters.profiles.own`."""
+    from workbench.clusters.profiles.own import own
+
+    return {**registered(), **own()}
 
 
 def is_known(name: str) -> bool:
@@ -204,7 +223,7 @@ def profile(name: str) -> Profile:
     """Return a profile. Raises BadInputError with the names that there are."""
     if name in _OURS:
         return _ours(_OURS[name])
-    known = registered()
+    known = known_profiles()
     if name not in known:
         raise BadInputError(f"Unknown profile {name!r:.80}. Choose one of: {', '.join(known)}.")
     return known[name]
@@ -212,14 +231,14 @@ def profile(name: str) -> Profile:
 
 def options(name: object) -> tuple[str, ...]:
     """Return what a profile takes that others don't know; nothing where there is no such profile."""
-    found = registered().get(name) if isinstance(name, str) else None
+    found = known_profiles().get(name) if isinstance(name, str) else None
     return () if found is None else found.options
 
 
 def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = installed_version) -> tuple[Offered, ...]:
     """Return all profiles; one that can't be had says why, and what would help."""
     around = Around(inventory, version=version)
-    return tuple(_offered(each, around) for each in registered().values())
+    return tuple(_offered(each, around) for each in known_profiles().values())
 
 
 def _offered(each: Profile, around: Around) -> Offered:
