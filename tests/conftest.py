@@ -47,6 +47,14 @@ def _stop_all() -> None:
         asyncio.run(control.stop(record))
 
 
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """What computes a run ignores SIGTERM at its end; whatever is started after its test would do so, too."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _nobodys_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A test that forgets to ask for a data folder must not find the real one."""
