@@ -92,8 +92,15 @@ class FakeSession:
         self.readings += 1
         return _INVENTORY
 
-    def profiles(self, inventory: Any) -> Any:
+    def profiles(self, inventory: Any = _INVENTORY) -> Any:
         return profiles(inventory)
+
+    def keep_profile(self, name: str, profile: str, **choices: Any) -> ClusterSpec:
+        self.calls.append(("keep", name, profile))
+        return self.plan(profile, **choices)
+
+    def forget_profile(self, name: str) -> None:
+        self.calls.append(("forget", name))
 
     def environments(self) -> tuple[Environment, ...]:
         return (Environment(python="/usr/bin/python3", name="python3", title="Python 3"),)

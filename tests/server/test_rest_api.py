@@ -34,6 +34,8 @@ GOOD = [
     ("GET", "/environments", None, 200),
     ("POST", "/plan", CPU, 200),
     ("GET", "/profiles/cpu/schema", None, 200),
+    ("POST", "/profiles", {**CPU, "name": "night"}, 201),
+    ("DELETE", "/profiles/night", None, 200),
     ("GET", "/clusters", None, 200),
     ("POST", "/clusters", {**CPU, "name": "bold-heron", "force": True}, 202),
     ("GET", "/clusters/calm-otter", None, 200),
