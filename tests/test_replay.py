@@ -101,3 +101,7 @@ def test_the_page_of_two_runs_says_what_differs(tmp_path):
     assert "<dt>protocol</dt><dd>A: tcp · B: ucx</dd>" in page
     assert "<dt>n_workers</dt>" not in page
     assert "http://" not in page.partition("<script>")[0]
+    assert "SIMULATED" not in page
+    of_simulated = beside_html([run | {"simulated": True} for run in runs], [recorded, recorded])
+    assert "<h1>SIMULATED · sum, twice</h1>" in of_simulated
+    assert json.dumps("SIMULATED · sum on x")[1:-1] in of_simulated

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
 from tests.simulated import GIB, SimulatedNvml, computing
+from tests.test_genotypes_pca import bed_file
 from tests.ui.conftest import Lab, running_lab
 from tests.ui.test_main_job import MINUTE, OpenLab, Screenshot, hook, open_sidebar, run_workload, section, unfold
 
@@ -37,7 +40,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, simulated_nvml: SimulatedNvml)
 
 
 def test_the_demo_runs_its_workloads_from_the_sidebar_and_marks_each_answer(
-    lab: Lab, open_lab: OpenLab, screenshot: Screenshot
+    lab: Lab, open_lab: OpenLab, screenshot: Screenshot, tmp_path: Path
 ) -> None:
     page = open_lab()
     open_sidebar(page)
@@ -69,3 +72,8 @@ def test_the_demo_runs_its_workloads_from_the_sidebar_and_marks_each_answer(
     assert len(titles) > 4
     assert [title for title in titles if "SIMULATED" not in title] == []
     report.close()
+    packing = {
+        "path": bed_file(tmp_path, np.random.default_rng(0).integers(0, 3, (500, 60)).astype("int8"), ["1"] * 500)
+    }
+    packed = run_workload(page, lab, "pack_genotypes", **packing, to=str(tmp_path / "packed.zarr"))
+    assert (packed["status"], packed["on_gpu"]["warning"]) == ("done", None)

@@ -156,9 +156,9 @@ def beside_html(runs: Sequence[Any], events: Sequence[Batch]) -> str:
         What `read_events` gave for each.
     """
     facts = [run if isinstance(run, Mapping) else run.model_dump(mode="json") for run in runs]
-    title = " beside ".join(map(_name, facts))
-    if len(set(map(_name, facts))) == 1:
-        title = f"{_name(facts[0])}, twice"
+    title = " beside ".join(map(titled, facts))
+    if len(set(map(titled, facts))) == 1:
+        title = f"{titled(facts[0])}, twice"
     body = f'<h1>{escape(title)}</h1>{_compared(facts)}<div id="figure"></div>{_HOW_TO_MOVE}'
     script = _EMBED.replace("ITEM_LIGHT", _beside_item(LIGHT, facts, events))
     return _page(title, body, _with_bokeh([script.replace("ITEM_DARK", _beside_item(DARK, facts, events))]))
@@ -168,7 +168,7 @@ def _beside_item(theme: Theme, facts: Sequence[Mapping[str, Any]], events: Seque
     from workbench.figures.beside import BesideFigure, Record
 
     records = [
-        Record(f"{_name(each)} on {each.get('cluster')}, {each.get('id')}", batch, each.get("seconds"))
+        Record(f"{titled(each)} on {each.get('cluster')}, {each.get('id')}", batch, each.get("seconds"))
         for each, batch in zip(facts, events, strict=True)
     ]
     return json.dumps(BesideFigure(records, theme.name).item())

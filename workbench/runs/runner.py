@@ -151,6 +151,8 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 counter.count()
             recording.stop()
             on_gpu = places.collected(client, run.id) if _has_gpus(run) else None
+            if on_gpu is not None and chosen.by_processors:
+                on_gpu |= {"warning": None}
             progress = finished(counter.progress)
             result = chosen.summarise(results)
             if since is not None:

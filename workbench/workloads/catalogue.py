@@ -364,6 +364,7 @@ TEMPLATES: tuple[Template, ...] = (
         estimate=ancestry.packing_needs,
         checker=ancestry.packed_is_the_same,
         summary_of=ancestry.packing_summary,
+        by_processors=True,
         extra={**_SERVED, "to_endpoint_url": (Endpoint | None, None)},
     ),
 )

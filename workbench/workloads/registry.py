@@ -64,6 +64,8 @@ class Template:
     """Those of `returns` that are values and no Dask collections: the function itself computes them, or gives None."""
     on_gpus: tuple[str, str] | None = None
     """Package that it needs on GPUs beside CuPy, and the extra that brings it; None where it needs none."""
+    by_processors: bool = False
+    """Whether processors work on its blocks also where workers have GPUs, which is no fault then."""
     alone: Alone | None = field(default=None, repr=False)
     """What of it NumPy or CuPy does without Dask, for a row beside clusters; None where they have nothing for it."""
 
