@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench import formats
@@ -19,8 +18,6 @@ from workbench.hardware import Inventory
 if TYPE_CHECKING:
     from distributed.deploy.spec import SpecCluster
     from distributed.security import Security
-
-    from workbench.clusters.profiles.local import LocalHandle
 
 _MOST_THREADS = 8
 _FEWEST_THREADS = 4
@@ -55,13 +52,9 @@ class Cpu(Here):
             refuse_ucx(self.name, name, chosen)
         return on_cores(chosen, around, profile=self.name, protocol=encrypted(chosen))
 
-    async def launch(
-        self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
-    ) -> LocalHandle:
+    async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
         """Start Dask's LocalCluster."""
-        from workbench.clusters.profiles.local import LocalHandle
-
-        return await LocalHandle.of(await local_cluster(spec, security), spec, folder, changed)
+        return await local_cluster(spec, security)
 
 
 async def local_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import formats
@@ -22,8 +21,6 @@ from workbench.hardware import Inventory
 if TYPE_CHECKING:
     from distributed.deploy.spec import SpecCluster
     from distributed.security import Security
-
-    from workbench.clusters.profiles.local import LocalHandle
 
 
 class Gpus(Here):
@@ -59,13 +56,9 @@ class Gpus(Here):
         check_package(spec, ("dask-cuda",), "cuda")
         check_devices(spec, inventory())
 
-    async def launch(
-        self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
-    ) -> LocalHandle:
+    async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
         """Start Dask-CUDA's LocalCUDACluster."""
-        from workbench.clusters.profiles.local import LocalHandle
-
-        return await LocalHandle.of(await cuda_cluster(spec, security), spec, folder, changed)
+        return await cuda_cluster(spec, security)
 
 
 class Gpu(Gpus):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench import config, formats
 from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after, most_workers
@@ -15,6 +17,12 @@ from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.spec import ClusterSpec, Protocol
 from workbench.errors import BadInputError, ConflictError, MissingError, install
 from workbench.hardware import Inventory
+
+if TYPE_CHECKING:
+    from distributed.deploy.spec import SpecCluster
+    from distributed.security import Security
+
+    from workbench.clusters.profiles.local import LocalHandle
 
 _COMFORTABLE = 2 * MINIMUM_PER_WORKER
 _DEFAULT_SHARE = 2 / 3
@@ -27,6 +35,18 @@ class Here(Profile):
     def code(self, spec: ClusterSpec) -> str:
         """Return a script that starts the same cluster without this package."""
         return code(spec)
+
+    @abstractmethod
+    async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
+        """Start Dask's cluster, its scheduler alone."""
+
+    async def launch(
+        self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
+    ) -> LocalHandle:
+        """Start it and return its handle."""
+        from workbench.clusters.profiles.local import LocalHandle
+
+        return await LocalHandle.of(await self.start(spec, security), spec, folder, changed)
 
     def check(self, spec: ClusterSpec) -> None:
         """Raise a WorkbenchError where the environment of the cluster can't be used."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.clusters.choices import AllChoices, ClusterChoices, UcxChoices, checked
@@ -22,8 +21,6 @@ from workbench.hardware.sources import installed_version
 if TYPE_CHECKING:
     from distributed.deploy.spec import SpecCluster
     from distributed.security import Security
-
-    from workbench.clusters.profiles.local import LocalHandle
 
 UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-ucxx")
 
@@ -99,13 +96,9 @@ class Ucx(Here):
         """Return that anybody who reaches this machine may use it."""
         return UCX_OPEN
 
-    async def launch(
-        self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
-    ) -> LocalHandle:
+    async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
         """Start LocalCUDACluster or LocalCluster over UCX."""
-        from workbench.clusters.profiles.local import LocalHandle
-
-        return await LocalHandle.of(await ucx_cluster(spec, security), spec, folder, changed)
+        return await ucx_cluster(spec, security)
 
 
 def has_devices(inventory: Inventory, version: Callable[[str], str | None] = installed_version) -> bool:
