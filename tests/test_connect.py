@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import workbench
 from tests.conftest import using_data_folder
 from workbench.cli import main
 from workbench.clusters import control, processes, records
+from workbench.clusters.asking import answering, short
 from workbench.clusters.connect import _compare_versions, connect, security
 from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
@@ -95,17 +97,39 @@ def test_a_scheduler_that_does_not_answer_says_how_to_stop_it(
 def test_a_verb_that_nobody_hears_is_an_error(
     verb: str, data_folder: Path, spec: ClusterSpec, asleep: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plain = spec.model_copy(update={"protocol": "tcp"})
-    with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=None
-    ) as others:
-        address = others.scheduler_address
-        record = ClusterRecord(name="bold-heron", spec=plain, status="ready", scheduler_address=address, **asleep)
-        records.create(record)
-        assert main(verb.split()) != 0
-    said = capsys.readouterr().err
-    assert "Nothing was done: the scheduler of bold-heron" in said
-    assert address in said
+    records.create(ClusterRecord(name="bold-heron", spec=spec, status="ready", **asleep))
+    assert main(verb.split()) != 0
+    assert "Nothing was done: the process that owns bold-heron doesn't answer" in capsys.readouterr().err
+
+
+def test_an_owner_that_is_stuck_is_told_and_one_of_another_version_says_so(
+    data_folder: Path, spec: ClusterSpec, asleep: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.clusters.asking._PATIENCE", 0.2)
+    record = ClusterRecord(name="bold-heron", spec=spec, status="ready", **asleep)
+    records.create(record)
+
+    async def refuse() -> None:
+        raise FailedError("No.")
+
+    async def story() -> None:
+        async with answering(records.folder("bold-heron"), {"restart": refuse}):
+            with pytest.raises(FailedError, match=r"^No\.$"):
+                await control.restart_workers(record)
+            with pytest.raises(FailedError, match="of another version of dask-workbench, knows no 'scale'"):
+                await control.scale(record, 1)
+        with socket.socket(socket.AF_UNIX) as silent, short(records.folder("bold-heron")) as path:
+            (records.folder("bold-heron") / "owner.sock").unlink(missing_ok=True)
+            silent.bind(f"{path}/owner.sock")
+            silent.listen()
+            with pytest.raises(FailedError, match=r"doesn't answer .it is stuck"):
+                await control.restart_workers(record)
+
+    asyncio.run(story())
+
+
+def test_only_its_person_may_ask_an_owner(running: ClusterRecord) -> None:
+    assert (records.folder(running.name) / "owner.sock").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_cluster_whose_keys_are_gone_says_so(data_folder: Path, spec: ClusterSpec, asleep: dict[str, Any]) -> None:

@@ -28,8 +28,8 @@ import pytest
 from tests.conftest import using_data_folder
 from tests.views import html_of
 from workbench.clusters import control, processes, records, security
+from workbench.clusters.asking import short
 from workbench.clusters.connect import connect
-from workbench.clusters.forking import short
 from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec

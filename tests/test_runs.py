@@ -139,7 +139,7 @@ def test_a_run_tells_where_its_time_went_and_so_does_its_record_alone(cluster):
 
 
 def test_a_host_that_forks_no_runner_makes_a_run_slower_and_nothing_else(cluster):
-    sockets = records.folder(cluster.name) / "fork.sock"
+    sockets = records.folder(cluster.name) / "owner.sock"
     hidden = sockets.rename(sockets.with_name("hidden"))
     try:
         run = finish(submit("array_sum", {"size": "16MiB"}, cluster).id, timeout=60)

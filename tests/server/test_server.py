@@ -20,7 +20,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
 from tornado.web import Application, RequestHandler
 
-from workbench.clusters.forking import short
+from workbench.clusters.asking import short
 from workbench.errors import FailedError
 from workbench.server.handlers import Refusing, addresses
 from workbench.views.verbs import TABLE

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from workbench.clusters.handle import Asked, State, Verb
+from workbench.clusters.handle import State, Verb
 from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, refuses
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError
@@ -48,9 +48,6 @@ class Attached:
     async def begin(self) -> None:
         """Ask it for the first time."""
         await self._ask()
-
-    def serve(self, asked: Asked) -> None:
-        """Do nothing: what its scheduler answers to is not ours to say."""
 
     async def fill(self) -> None:
         """Return at once: it has the workers that it has."""

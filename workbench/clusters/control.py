@@ -1,4 +1,4 @@
-"""What can be asked of a running cluster: scale, adapt, restart, stop, its logs. All over Dask's own RPC."""
+"""What can be asked of a running cluster: scale, adapt, restart, stop, its logs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import Any
 
 from workbench import formats
 from workbench.clusters import records, security
+from workbench.clusters.asking import ask
 from workbench.clusters.handle import Verb
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
 from workbench.threads import in_thread
-
-DONE = "done"
-"""Answer of a cluster's host that has done what it was asked for."""
 
 _RPC_PATIENCE = 5.0
 _POLL = 0.03
@@ -32,8 +30,7 @@ async def scale(record: ClusterRecord, n: int, *, force: bool = False) -> None:
     _check_devices(record, "n_workers", n)
     if not force:
         _check_budget(record, n)
-    async with _scheduler(record) as scheduler:
-        _check_done(record, await scheduler.workbench_scale(n=n))
+    await _ask(record, "scale", n=n)
 
 
 async def adapt(record: ClusterRecord, minimum: int, maximum: int, *, force: bool = False) -> None:
@@ -44,15 +41,13 @@ async def adapt(record: ClusterRecord, minimum: int, maximum: int, *, force: boo
     _check_devices(record, "maximum", maximum)
     if not force:
         _check_budget(record, maximum)
-    async with _scheduler(record) as scheduler:
-        _check_done(record, await scheduler.workbench_adapt(minimum=minimum, maximum=maximum))
+    await _ask(record, "adapt", minimum=minimum, maximum=maximum)
 
 
 async def restart_workers(record: ClusterRecord) -> None:
     """Start all workers anew: what they compute and hold is forgotten. Returns when they are back."""
     _check_can(record, "restart")
-    async with _scheduler(record) as scheduler:
-        _check_done(record, await scheduler.workbench_restart())
+    await _ask(record, "restart")
 
 
 async def logs(record: ClusterRecord) -> dict[str, str]:
@@ -76,10 +71,9 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
     record = await in_thread(_reread, record)
     if record.status == "unknown":
         raise ConflictError(f"Cluster {record.name} is left as it is. {record.message}")
-    if record.status == "ready" and "stop" in record.can:
+    if record.status == "ready":
         with contextlib.suppress(WorkbenchError, TimeoutError):
-            async with asyncio.timeout(min(_RPC_PATIENCE, timeout)), _scheduler(record) as scheduler:
-                await scheduler.workbench_stop()
+            await asyncio.wait_for(_ask(record, "stop"), timeout)
             await _ended(record, timeout)
     host = records.host_process(record)
     if host is not None:
@@ -128,11 +122,14 @@ _WHAT = {"failed": "failed to start", "lost": "was lost", "stopping": "is being 
 
 
 def _check_can(record: ClusterRecord, verb: Verb) -> None:
-    if verb not in record.can:
-        raise ConflictError(
-            f"{record.name} can't {verb}: it was started elsewhere, and its workers belong to whoever started it. "
-            "Change them there."
-        )
+    if verb in record.can:
+        return
+    if record.can:
+        raise ConflictError(f"{record.name} can't {verb}. It can: {', '.join(record.can)}.")
+    raise ConflictError(
+        f"{record.name} can't {verb}: it was started elsewhere, and its workers belong to whoever started it. "
+        "Change them there."
+    )
 
 
 def _check_count(parameter: str, value: object, *, least: int) -> None:
@@ -161,13 +158,29 @@ def _check_budget(record: ClusterRecord, n_workers: int) -> None:
     check_budget(record.spec.model_copy(update={"n_workers": n_workers}), inventory(), others)
 
 
+async def _ask(record: ClusterRecord, verb: Verb, **arguments: int) -> None:
+    """Have the owner do it. Raises a WorkbenchError when it isn't up, doesn't answer or could not."""
+    _check_ready(record)
+    try:
+        await ask(records.folder(record.name), verb, **arguments)
+    except OSError as err:
+        why = str(err) or "it is stuck"
+        raise FailedError(
+            f"Nothing was done: the process that owns {record.name} doesn't answer ({why}). See its log, or stop it: "
+            f"workbench down {record.name}"
+        ) from err
+
+
+def _check_ready(record: ClusterRecord) -> None:
+    if record.status != "ready":
+        raise ConflictError(f"Cluster {record.name} is not ready ({record.status}). {record.message or ''}".strip())
+
+
 @contextlib.asynccontextmanager
 async def _scheduler(record: ClusterRecord) -> AsyncIterator[Any]:
-    """Dask's RPC to the cluster's scheduler. Raises a WorkbenchError when it isn't up or doesn't answer."""
+    """Dask's RPC to the cluster's scheduler. Raises FailedError when it doesn't answer."""
     from distributed.core import rpc
 
-    if record.status != "ready" or record.contact is None:
-        raise ConflictError(f"Cluster {record.name} is not ready ({record.status}). {record.message or ''}".strip())
     keys = security.load(record)
     arguments = keys.get_connection_args("client") if keys else {}
     try:
@@ -175,15 +188,6 @@ async def _scheduler(record: ClusterRecord) -> AsyncIterator[Any]:
             yield scheduler
     except OSError as err:
         raise FailedError(f"The scheduler of {record.name} does not answer at {record.contact} ({err}).") from err
-
-
-def _check_done(record: ClusterRecord, answer: object) -> None:
-    """Raise FailedError where no host did what was asked: a scheduler says nothing to a question it doesn't know."""
-    if answer != DONE:
-        raise FailedError(
-            f"Nothing was done: the scheduler of {record.name} at {record.contact} was not started by this version of "
-            "dask-workbench, so nobody there changes its workers. Change them where it was started."
-        )
 
 
 def _text(lines: list[tuple[str, str]]) -> str:

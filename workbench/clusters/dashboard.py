@@ -12,7 +12,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
 from tornado.web import Application, RequestHandler
 
-from workbench.clusters.forking import short
+from workbench.clusters.asking import short
 
 _SOCKET = "dashboard.sock"
 

@@ -1,27 +1,27 @@
 """Processes that start warm: forked by the cluster's forkserver, which has imported Dask already.
 
-The host listens on a socket in the cluster's folder. A request names a module and its arguments, as `python -m` would
-get them, and a process of its own is made: it leads its session, nobody's child, and outlives the host. Importing Dask
-takes a second or more; this takes a few hundredths.
+The host is asked for them (see `asking`). A request names a module and its arguments, as `python -m` would get them,
+and a process of its own is made: it leads its session, nobody's child, and outlives the host. Importing Dask takes a
+second or more; this takes a few hundredths.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import multiprocessing
 import os
 import runpy
-import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-_SOCKET = "fork.sock"
+from workbench.clusters.asking import ask
+from workbench.errors import FailedError
+from workbench.threads import finish
+
 _PATIENCE = 2.0  # seconds that a host gets to answer
-_LONGEST = 65_536
 
 
 def start_warm(
@@ -39,33 +39,19 @@ def start_warm(
         "environment": environment or {},
     }
     try:
-        with _connected(folder) as connection:
-            connection.sendall(json.dumps(request).encode() + b"\n")
-            answer = connection.makefile("r").readline()
-        return int(answer)
-    except (OSError, ValueError):
+        pid: int = finish(asyncio.wait_for(ask(folder, "fork", request=request), _PATIENCE))
+    except (OSError, FailedError):
         # No host, one of another system, or one that is too busy: the caller has a slower way.
         return None
+    return pid
 
 
-@contextlib.asynccontextmanager
-async def forking(folder: Path) -> AsyncIterator[None]:
-    """Serve requests until the block ends."""
+async def fork(request: dict[str, Any]) -> int:
+    """Start such a process, as the host; its pid."""
     # Elsewhere the host has no forkserver, and whoever wants a process starts a cold one.
     if sys.platform != "linux":
-        yield
-        return
-    async with await asyncio.start_unix_server(_answer, sock=_listening(folder), limit=_LONGEST):
-        yield
-
-
-async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        request = json.loads(await asyncio.wait_for(reader.readline(), _PATIENCE))
-        pid = await asyncio.to_thread(_fork, request)
-        writer.write(f"{pid}\n".encode())
-        await writer.drain()
-    writer.close()
+        raise FailedError("Nothing is forked here.")
+    return await asyncio.to_thread(_fork, request)
 
 
 def _fork(request: dict[str, Any]) -> int:
@@ -117,39 +103,3 @@ def _become(request: dict[str, Any]) -> None:
             sys.stderr.flush()
         # At once: what the forkserver would do when its child returns is not this process's to do.
         os._exit(code)
-
-
-def _listening(folder: Path) -> socket.socket:
-    server = socket.socket(socket.AF_UNIX)
-    with short(folder) as path:
-        (folder / _SOCKET).unlink(missing_ok=True)
-        server.bind(f"{path}/{_SOCKET}")
-    server.listen()
-    server.setblocking(False)
-    return server
-
-
-def _connected(folder: Path) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(_PATIENCE)
-    try:
-        with short(folder) as path:
-            connection.connect(f"{path}/{_SOCKET}")
-    except OSError:
-        connection.close()
-        raise
-    return connection
-
-
-@contextlib.contextmanager
-def short(folder: Path) -> Iterator[str]:
-    """A short path to the folder: a socket's may have a hundred characters only."""
-    # Elsewhere there is no such thing, and a long path is refused.
-    if sys.platform != "linux":
-        yield str(folder)
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)

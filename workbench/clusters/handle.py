@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from workbench.clusters.spec import ClusterSpec
@@ -11,9 +11,6 @@ Verb = Literal["scale", "adapt", "restart", "stop"]
 
 VERBS: tuple[Verb, ...] = ("scale", "adapt", "restart", "stop")
 """What a handle may be able to do. A cluster that can't be stopped is left alone: one detaches from it."""
-
-Asked = Mapping[str, Callable[..., Awaitable[object]]]
-"""What clients may ask the owner for, by name."""
 
 
 class State(NamedTuple):
@@ -69,9 +66,6 @@ class Handle(Protocol):
     @property
     def can(self) -> tuple[Verb, ...]:
         """Verbs that may be called."""
-
-    def serve(self, asked: Asked) -> None:
-        """Let clients ask for these over the scheduler's own RPC, where the handle has the scheduler."""
 
     async def fill(self) -> None:
         """Return when the workers that the spec asks for are there."""

@@ -18,8 +18,8 @@ import distributed.utils
 
 from workbench import __version__, config, formats
 from workbench.clusters import cuda, lost, metrics, processes, records, security
-from workbench.clusters.control import DONE
-from workbench.clusters.forking import forking
+from workbench.clusters.asking import Verbs, answering
+from workbench.clusters.forking import fork
 from workbench.clusters.handle import Handle, State
 from workbench.clusters.profiles import profile
 from workbench.clusters.records import ClusterRecord
@@ -77,7 +77,7 @@ class _Owner:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.end, "asked to by a signal")
         heartbeat = asyncio.create_task(self._beat())
-        async with forking(records.folder(self.record.name)):
+        async with answering(records.folder(self.record.name), self.verbs):
             problem = await self._start()
             if problem is None:
                 await self._watch()
@@ -144,14 +144,6 @@ class _Owner:
         keys = security.make(self.record.name) if spec.encrypt and not spec.elsewhere else None
         folder = records.folder(self.record.name)
         handle = self.handle = await profile(spec.profile).launch(spec, keys, folder, self.changed.set)
-        handle.serve(
-            {
-                "workbench_scale": self.scale,
-                "workbench_adapt": self.adapt,
-                "workbench_stop": self.stop,
-                "workbench_restart": self.restart,
-            }
-        )
         self.update(
             stage="scheduler",
             scheduler_address=handle.address,
@@ -256,27 +248,28 @@ class _Owner:
                 pass
             await asyncio.sleep(records.HEARTBEAT)
 
-    # What clients ask for over Dask's RPC.
+    @property
+    def verbs(self) -> Verbs:
+        """What it does when it is asked."""
+        asked = (self.scale, self.adapt, self.restart, self.stop, fork)
+        return {each.__name__: each for each in asked}
 
-    async def scale(self, n: int) -> str:
+    async def scale(self, n: int) -> None:
         """Have `n` workers, and end adapting. Workers that leave hand their data to the others first."""
         assert self.handle is not None
         self.update(n_workers_expected=n, adaptive=None)
         await self.handle.scale(n)
-        return DONE
 
-    async def adapt(self, minimum: int, maximum: int) -> str:
+    async def adapt(self, minimum: int, maximum: int) -> None:
         """Follow the load between two numbers of workers."""
         assert self.handle is not None
         await self.handle.adapt(minimum, maximum)
         self.update(adaptive=(minimum, maximum))
-        return DONE
 
-    async def restart(self) -> str:
+    async def restart(self) -> None:
         """Start all workers anew; what they computed or hold is forgotten."""
         assert self.handle is not None
         await self.handle.restart()
-        return DONE
 
     async def stop(self) -> None:
         """End the cluster."""

@@ -12,7 +12,7 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server_proxy.handlers import ProxyHandler
 from tornado.web import HTTPError, authenticated
 
-from workbench.clusters.forking import short
+from workbench.clusters.asking import short
 from workbench.errors import NotFoundError
 from workbench.server.handlers import Refusing
 from workbench.views.answers import API

@@ -19,7 +19,7 @@ from distributed.scheduler import Scheduler
 
 from workbench import formats
 from workbench.clusters import dashboard, processes
-from workbench.clusters.handle import VERBS, Asked, State
+from workbench.clusters.handle import VERBS, State
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError
 
@@ -66,10 +66,6 @@ class LocalHandle:
         """Return the handle of a cluster whose scheduler is up."""
         contact = await _side_entrance(cluster.scheduler) if spec.protocol == "ucx" else None
         return cls(cluster, spec, folder, changed, contact)
-
-    def serve(self, asked: Asked) -> None:
-        """Let clients ask for these over the scheduler's own RPC."""
-        self._scheduler.handlers.update(asked)
 
     async def fill(self) -> None:
         """Return when the workers that the spec asks for are there. Raises FailedError where they can't live."""
