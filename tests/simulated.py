@@ -51,7 +51,9 @@ def computing(env: Mapping[str, str], folder: Path) -> dict[str, str]:
     """`env` where the devices seem to compute too: a driver that agrees, built into `folder`, and CuPy's stand-in."""
     build(folder, "libcuda.so.1", CUDA_SOURCE)
     path = os.pathsep.join(filter(None, (str(STANDIN), env.get("PYTHONPATH"))))
-    return {**env, "LD_LIBRARY_PATH": f"{folder}:{env['LD_LIBRARY_PATH']}", "PYTHONPATH": path}
+    # UCX's own way to GPUs calls the driver, which can't compute: it is told to leave that out.
+    there = {"LD_LIBRARY_PATH": f"{folder}:{env['LD_LIBRARY_PATH']}", "PYTHONPATH": path, "UCX_MODULES": "^cuda"}
+    return {**env, **there}
 
 
 def environment(folder: Path, gpus: int = 1, **settings: Any) -> dict[str, str]:

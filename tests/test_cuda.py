@@ -412,6 +412,25 @@ def test_a_run_whose_device_is_lost_ends_and_names_it_though_dask_waits_for_ever
 
 
 @needs_dask_cuda
+@pytest.mark.skipif(cuda.problem() is None, reason="There is a real GPU here, with a driver and a CuPy of its own.")
+def test_blocks_travel_between_simulated_gpus_over_ucx(
+    simulated_nvml: SimulatedNvml, data_folder: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("distributed_ucxx")
+    env = computing(simulated_nvml.environment(2), tmp_path / "cuda")
+    words = ("run", "transpose_sum", "--on", "ucx --workers 2 --memory 1GiB", "--yes", "--json")
+    words += ("-p", "shape=1000,1000", "-p", "chunks=500", "-p", "persist=true")
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench", *words], env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)
+    assert (run["status"], run["check"]["passed"], run["simulated"]) == ("done", True, True)
+    assert run["on_gpu"]["share"] == 1
+    assert run["result"]["bandwidth"]["transport"].startswith("ucx")
+
+
+@needs_dask_cuda
 def test_the_code_of_a_spec_runs_as_it_is(
     workbench: Callable[..., Any], simulated_nvml: SimulatedNvml, tmp_path: Path
 ) -> None:
