@@ -8,8 +8,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -28,7 +30,12 @@ M = TypeVar("M", bound=BaseModel)
 
 GROUP = "workbench.profiles"
 
-_OURS = {"cpu": "cpu:Cpu", "gpu": "gpu:Gpu", "gpus": "gpu:Gpus", "ucx": "ucx:Ucx", "address": "address:Address"}
+_FIRST = ("cpu", "gpu", "gpus", "ucx", "address")
+_SHARED = {"here", "jobs", "local", "own", "queues"}
+_FILES = {each.name for each in iter_modules(__path__)} - _SHARED
+
+_OURS = (*_FIRST, *sorted(_FILES - {*_FIRST}))
+"""Each has a file of its name, which is all that is needed."""
 
 
 class Around(NamedTuple):
@@ -181,7 +188,7 @@ class Broken(Profile):
 @cache
 def registered() -> Mapping[str, Profile]:
     """All profiles by name: ours, and those that packages bring."""
-    known = {name: _ours(place) for name, place in _OURS.items()}
+    known = {name: _ours(name) for name in _OURS}
     for point in entry_points(group=GROUP):
         if point.name not in known:
             known[point.name] = _loaded(point)
@@ -189,12 +196,10 @@ def registered() -> Mapping[str, Profile]:
 
 
 @cache
-def _ours(place: str) -> Profile:
-    from importlib import import_module
-
-    module, _, name = place.partition(":")
-    made: Profile = getattr(import_module(f"{__name__}.{module}"), name)()
-    return made
+def _ours(name: str) -> Profile:
+    here = vars(import_module(f"{__name__}.{name}")).values()
+    kinds = [each for each in here if isinstance(each, type) and issubclass(each, Profile)]
+    return next(each for each in kinds if vars(each).get("name") == name)()
 
 
 def _loaded(point: Any) -> Profile:
@@ -222,7 +227,7 @@ def is_known(name: str) -> bool:
 def profile(name: str) -> Profile:
     """Return a profile. Raises BadInputError with the names that there are."""
     if name in _OURS:
-        return _ours(_OURS[name])
+        return _ours(name)
     known = known_profiles()
     if name not in known:
         raise BadInputError(f"Unknown profile {name!r:.80}. Choose one of: {', '.join(known)}.")

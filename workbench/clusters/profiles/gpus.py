@@ -1,0 +1,5 @@
+"""Several GPUs with a worker each."""
+
+from workbench.clusters.profiles.gpu import Gpus
+
+__all__ = ["Gpus"]
