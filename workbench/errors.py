@@ -15,6 +15,7 @@ _LONGEST_WORD = 300
 PACKAGES = {
     "cloud": ("s3fs", "gcsfs", "aiohttp"),
     "fast": ("numba>=0.61",),
+    "ssh": ("asyncssh>=2.18",),
     "dataframes": ("pandas>=2.2",),
     **{f"cudf{major}": (f"cudf-cu{major}==26.10.*", f"dask-cudf-cu{major}==26.10.*") for major in (12, 13)},
     **{

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ def about() -> dict[str, Any]:
     there = find_spec("workbench") is not None
     return {
         "python": platform.python_version(),
+        "packages": {name: version(name) for name in ("dask", "distributed", "numpy") if find_spec(name)},
+        "gpus": gpus(),
         "workbench": getattr(import_module("workbench"), "__version__", None) if there else None,
         "host": platform.node(),
         "place": place(),
@@ -36,6 +39,17 @@ def about() -> dict[str, Any]:
         "memory": MEMORY_LIMIT,
         "load": os.getloadavg()[0],
     }
+
+
+def gpus() -> list[tuple[str, int]]:
+    """Names of the NVIDIA GPUs of this machine and bytes of their memory, as far as NVML is there to say."""
+    try:
+        nvml = import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception:  # noqa: BLE001  No package, no driver, no device: in any case nothing to tell.
+        return []
+    cards = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+    return [(str(nvml.nvmlDeviceGetName(each)), int(nvml.nvmlDeviceGetMemoryInfo(each).total)) for each in cards]
 
 
 def place() -> str:

@@ -82,6 +82,10 @@ class About(NamedTuple):
     role: str
     """'scheduler' or 'workers'."""
     python: str
+    packages: dict[str, str]
+    """Versions of Dask, distributed and NumPy by their names."""
+    gpus: list[tuple[str, int]]
+    """Names of its machine's GPUs, and bytes of their memory."""
     workbench: str | None
     """Version of this package there, None where it isn't."""
     host: str
@@ -107,13 +111,14 @@ def ask(client: Client) -> list[About]:
 
 def machine_elsewhere(found: Sequence[About]) -> dict[str, Any] | None:
     """What is known of the machines that workers run on, as an inventory says it; None where they are beside us."""
-    workers = [each for each in found[1:] if each.place != remote.place()]
+    workers = [each for each in found if each.role == "workers" and each.place != remote.place()]
     if not workers:
         return None
-    hosts = {each.host: each for each in workers}
+    # Containers on one machine have names of their own, and share its cores.
+    hosts = {each.place.split()[0]: each for each in workers}
     models = sorted({each.processor or "unknown" for each in workers})
     return {
-        "host": ", ".join(sorted(hosts)),
+        "host": ", ".join(sorted({each.host for each in hosts.values()})),
         "cpu": {"model": " and ".join(models), "usable": sum(each.cores for each in hosts.values())},
         "memory": {"total": sum(each.memory for each in hosts.values())},
         "load": sum(each.load for each in hosts.values()),

@@ -143,10 +143,5 @@ def _spec_of(spec: ClusterSpec, workers: list[dict[str, Any]], machine: Mapping[
     total = machine["memory"]["total"] if machine else psutil.virtual_memory().total
     # What one without a limit of its own may take.
     without = max(1, total // len(workers))
-    return spec.model_copy(
-        update={
-            "n_workers": len(workers),
-            "threads_per_worker": min(max(1, int(each["nthreads"])) for each in workers),
-            "memory_limit": min(int(each["memory_limit"] or without) for each in workers),
-        }
-    )
+    measured = spec.measured([(int(each["nthreads"]), int(each["memory_limit"] or without)) for each in workers])
+    return measured.model_copy(update={"n_workers": len(workers)})

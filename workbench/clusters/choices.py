@@ -98,8 +98,8 @@ def _without_defaults(schema: dict[str, Any]) -> None:
         properties.pop("default", None)
 
 
-class ClusterChoices(BaseModel):
-    """What a person may choose about a cluster; what is left out is chosen to match the hardware."""
+class AnyChoices(BaseModel):
+    """What a person may choose about a cluster wherever it is."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_without_defaults)
 
@@ -119,16 +119,21 @@ class ClusterChoices(BaseModel):
         title="Encrypt",
         description="Scheduler, workers and clients speak TLS (not over UCX). Left out: as workbench.encrypt says.",
     )
-    python: _Interpreter = Field(
-        None,
-        title="Python",
-        description="Path of the interpreter that the cluster runs in. Left out: the one that runs this.",
-    )
     idle_timeout: _Duration = Field(
         None,
         title="Idle time-out",
         description="A cluster with nothing to do for this long, such as 30m, ends itself; 'never' keeps it. "
         "Left out: the setting workbench.idle-timeout.",
+    )
+
+
+class ClusterChoices(AnyChoices):
+    """What a person may choose about a cluster here; what is left out is chosen to match the hardware."""
+
+    python: _Interpreter = Field(
+        None,
+        title="Python",
+        description="Path of the interpreter that the cluster runs in. Left out: the one that runs this.",
     )
 
 

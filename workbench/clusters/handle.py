@@ -28,6 +28,8 @@ class State(NamedTuple):
         Seconds since the epoch from which there was nothing to do; None while there is.
     trouble
         Why it can't be used at the moment, in one sentence.
+    warning
+        What is amiss though it can be used, in one sentence.
     spec
         What the workers turned out to be, where the handle didn't start them.
     machine
@@ -40,6 +42,7 @@ class State(NamedTuple):
     clients: tuple[str, ...] = ()
     idle_since: float | None = None
     trouble: str | None = None
+    warning: str | None = None
     spec: ClusterSpec | None = None
     machine: Mapping[str, Any] | None = None
 

@@ -68,7 +68,7 @@ class _Owner:
         self.ended = asyncio.Event()
         self.why_ended = ""
         self.lost: str | None = None
-        self.trouble: str | None = None
+        self.told: tuple[str | None, str | None] = (None, None)
         self.unwritten: str | None = None
 
     async def run(self) -> int:
@@ -141,9 +141,10 @@ class _Owner:
 
     async def _start_scheduler_and_workers(self) -> None:
         spec = self.record.spec
-        keys = security.make(self.record.name) if spec.encrypt and not spec.elsewhere else None
+        started = profile(spec.profile)
+        keys = security.make(self.record.name) if spec.encrypt and not started.attaches else None
         folder = records.folder(self.record.name)
-        handle = self.handle = await profile(spec.profile).launch(spec, keys, folder, self.changed.set)
+        handle = self.handle = await started.launch(spec, keys, folder, self.changed.set)
         self.update(
             stage="scheduler",
             scheduler_address=handle.address,
@@ -188,9 +189,10 @@ class _Owner:
         }
         if state.spec is not None:
             changes["spec"] = state.spec
-        if state.trouble != self.trouble:
-            self.trouble = state.trouble
-            changes |= {"warning": state.trouble, "can_compute": state.trouble is None}
+        told = (state.trouble, state.warning)
+        if told != self.told:
+            self.told = told
+            changes |= {"warning": state.trouble or state.warning, "can_compute": state.trouble is None}
         timeout = self.record.spec.idle_timeout
         if timeout is None or self.record.status != "ready":
             self.update(**changes)

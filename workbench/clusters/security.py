@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.clusters import records
+from workbench.clusters.profiles import profile
 from workbench.clusters.reaching import Place
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import MissingError
@@ -43,7 +44,7 @@ def load(record: ClusterRecord) -> Security | None:
         return None
     from distributed.security import Security
 
-    if record.spec.elsewhere:
+    if profile(record.spec.profile).attaches:
         return Place.of(record.spec.options).security
     paths = {field: str(_folder(record.name) / file) for field, file in _FILES.items()}
     gone = [path for path in paths.values() if not Path(path).exists()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -87,6 +88,13 @@ class ClusterSpec(BaseModel):
         """Whether workers and memory are known: of a scheduler that runs already they aren't before it is asked."""
         return not self.elsewhere or self.memory_limit > 1
 
+    def measured(self, workers: Sequence[tuple[int, int]]) -> ClusterSpec:
+        """Return it with threads and bytes that workers turned out to have; where they differ, the smallest count."""
+        if not workers:
+            return self
+        threads, memory = (min(each) for each in zip(*workers, strict=True))
+        return self.model_copy(update={"threads_per_worker": max(1, threads), "memory_limit": memory})
+
     @property
     def encrypt(self) -> bool:
         """Whether scheduler, workers and clients speak TLS."""
@@ -127,7 +135,8 @@ class ClusterSpec(BaseModel):
         workers = formats.count(self.n_workers, "worker")
         threads = formats.count(self.threads_per_worker, "thread")
         if not self.is_known:
-            return f"{self.options.get('address', self.profile)}, with the workers that it has"
+            address = self.options.get("address")
+            return f"{address}, with the workers that it has" if address else f"{workers}, sized by their machines"
         if self.alone:
             return f"one process without Dask, {threads}, {formats.size(self.memory)}"
         gpus = " on a GPU each" if len(self.devices) > 1 else " on a GPU" if self.devices else ""

@@ -31,7 +31,7 @@ M = TypeVar("M", bound=BaseModel)
 GROUP = "workbench.profiles"
 
 _FIRST = ("cpu", "gpu", "gpus", "ucx", "address")
-_SHARED = {"here", "jobs", "local", "own", "queues"}
+_SHARED = {"far", "here", "hosts", "jobs", "local", "own", "queues"}
 _FILES = {each.name for each in iter_modules(__path__)} - _SHARED
 
 _OURS = (*_FIRST, *sorted(_FILES - {*_FIRST}))
@@ -84,6 +84,9 @@ class Profile(ABC):
     def base(self) -> str:
         """Name of the profile whose specs it makes: another's where it is only a name for choices of that."""
         return self.name
+
+    attaches: ClassVar[bool] = False
+    """Whether its scheduler is somebody else's, with keys of theirs where it is encrypted."""
 
     options: ClassVar[tuple[str, ...]] = ()
     """Names of choices that are its own; a spec keeps them in `ClusterSpec.options`."""

@@ -98,6 +98,7 @@ class Address(Profile):
     name = "address"
     title = "Address"
     verb = "Attach"
+    attaches = True
     options = tuple(AddressChoices.model_fields)
 
     def summary(self, inventory: Inventory) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from workbench import config, formats
 from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after, most_workers
-from workbench.clusters.choices import AllChoices
+from workbench.clusters.choices import AllChoices, AnyChoices
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.spec import ClusterSpec, Protocol
 from workbench.errors import BadInputError, ConflictError, MissingError, install
@@ -64,12 +64,12 @@ def common(chosen: AllChoices, around: Around, n_workers: int) -> dict[str, Any]
         "n_workers": n_workers,
         "memory_limit": limit,
         "python": None if chosen.python is None else _absolute(chosen.python),
-        "idle_timeout": _idle_timeout(chosen.idle_timeout),
+        "idle_timeout": idle_timeout(chosen),
         "why": (why, *_available(around.inventory, limit * n_workers)),
     }
 
 
-def encrypted(chosen: AllChoices) -> Protocol:
+def encrypted(chosen: AnyChoices) -> Protocol:
     """Return "tls" or "tcp", as was chosen or as the setting says."""
     wanted = config.switch("encrypt") if chosen.encrypt is None else chosen.encrypt
     return "tls" if wanted else "tcp"
@@ -217,10 +217,12 @@ def _available(inventory: Inventory, memory: int) -> tuple[str, ...]:
     return (f"Warning: only {formats.size(available)} is free at this moment; running programs hold the rest.",)
 
 
-def _idle_timeout(chosen: float | str | None) -> float | None:
-    if chosen is None:
+def idle_timeout(chosen: AnyChoices) -> float | None:
+    """Return seconds, as was chosen or as the setting says; None for never."""
+    given = chosen.idle_timeout
+    if given is None:
         return config.seconds("idle-timeout")
-    return None if isinstance(chosen, str) else chosen
+    return None if isinstance(given, str) else given
 
 
 def _absolute(python: str) -> str:

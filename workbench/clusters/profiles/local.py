@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import dask
 import psutil
@@ -40,6 +40,7 @@ class LocalHandle:
     """
 
     can = VERBS
+    patience = _CLOSE_PATIENCE
     versions: Mapping[str, str] = {}
 
     def __init__(
@@ -60,9 +61,7 @@ class LocalHandle:
         scheduler.add_plugin(_Watcher(self._clients, changed), name="workbench-host")
 
     @classmethod
-    async def of(
-        cls, cluster: SpecCluster, spec: ClusterSpec, folder: Path, changed: Callable[[], None]
-    ) -> LocalHandle:
+    async def of(cls, cluster: SpecCluster, spec: ClusterSpec, folder: Path, changed: Callable[[], None]) -> Self:
         """Return the handle of a cluster whose scheduler is up."""
         contact = await _side_entrance(cluster.scheduler) if spec.protocol == "ucx" else None
         return cls(cluster, spec, folder, changed, contact)
@@ -122,7 +121,7 @@ class LocalHandle:
         spilled = {nanny.worker_dir for nanny in self._cluster.workers.values() if nanny.worker_dir}
         spilled.add(self._scheduler.local_directory)
         close = asyncio.ensure_future(self._cluster.close())
-        await asyncio.wait({close}, timeout=_CLOSE_PATIENCE)
+        await asyncio.wait({close}, timeout=self.patience)
         processes.end(processes.children())
         for path in spilled:
             shutil.rmtree(path, ignore_errors=True)

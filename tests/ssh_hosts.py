@@ -1,0 +1,101 @@
+"""Two machines that one reaches by SSH: a private sshd on 127.0.0.2 and 127.0.0.3, with keys and files of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import asyncssh
+import pytest
+
+_UNPACKED = Path(sys.prefix) / "sshd"
+_HOSTS = ("127.0.0.2", "127.0.0.3")
+
+
+class Hosts(NamedTuple):
+    """How they are reached: the choices of the profile."""
+
+    port: int
+    key: str
+    known_hosts: str
+    folder: Path
+    pid: int
+
+    def choices(self, **others: object) -> dict[str, object]:
+        given = {"hosts": ",".join(_HOSTS), "port": self.port, "key": self.key, "known_hosts": self.known_hosts}
+        return {**given, **others}
+
+    def flags(self, **others: object) -> list[str]:
+        return [part for name, value in self.choices(**others).items() for part in ("--set", f"{name}={value}")]
+
+
+def _sshd() -> tuple[str, dict[str, str]]:
+    """Path of sshd and what it needs in its environment; skips where there is none."""
+    found = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
+    unpacked = _UNPACKED / "usr" / "sbin" / "sshd"
+    if found is None and not unpacked.exists():
+        pytest.skip("There is no sshd: `make test` unpacks Debian's into .venv/sshd, without installing it.")
+    libraries = ":".join(str(each) for each in (_UNPACKED / "usr" / "lib").glob("*-linux-gnu"))
+    return found or str(unpacked), {} if found else {"LD_LIBRARY_PATH": libraries}
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Hosts]:
+    """The server, until the block ends."""
+    sshd, environment = _sshd()
+    for name in ("host", "client", "stranger"):
+        made = asyncssh.generate_private_key("ssh-ed25519")
+        made.write_private_key(folder / name)
+        made.write_public_key(folder / f"{name}.pub")
+        (folder / name).chmod(0o600)
+    (folder / "authorized").write_text((folder / "client.pub").read_text())
+    with socket.create_server((_HOSTS[0], 0)) as free:
+        port = free.getsockname()[1]
+    public = (folder / "host.pub").read_text()
+    (folder / "known_hosts").write_text("".join(f"[{host}]:{port} {public}" for host in _HOSTS))
+    lines = [
+        f"Port {port}",
+        *(f"ListenAddress {host}" for host in _HOSTS),
+        f"HostKey {folder}/host",
+        f"AuthorizedKeysFile {folder}/authorized",
+        f"PidFile {folder}/pid",
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
+        "UsePAM no",
+        "StrictModes no",
+    ]
+    (folder / "config").write_text("\n".join(lines) + "\n")
+    command = [sshd, "-D", "-e", "-f", str(folder / "config")]
+    if os.getuid() == 0:
+        # What sshd wants of a machine when root runs it, without touching the machine.
+        passwd = folder / "passwd"
+        passwd.write_text(Path("/etc/passwd").read_text() + "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n")
+        prepare = f"mount --bind {passwd} /etc/passwd && mount -t tmpfs run /run && mkdir /run/sshd && exec"
+        command = ["unshare", "-m", "sh", "-c", f'{prepare} "$@"', "sh", *command]
+    log = (folder / "log").open("wb")
+    process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
+    try:
+        _until_it_listens(port, process, folder)
+        yield Hosts(port, str(folder / "client"), str(folder / "known_hosts"), folder, process.pid)
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _until_it_listens(port: int, process: subprocess.Popen[bytes], folder: Path) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError):
+            socket.create_connection((_HOSTS[-1], port), 1).close()
+            return
+        time.sleep(0.02)
+    pytest.skip(f"sshd can't be run here by {getpass.getuser()}: {(folder / 'log').read_text()[-300:]}")

@@ -1,0 +1,174 @@
+"""Workers on machines that one reaches by SSH: a private sshd at two addresses of this machine."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests import other_python, ssh_hosts
+from tests.ssh_hosts import Hosts
+from workbench.cli import main
+from workbench.clusters import records
+from workbench.clusters.plan import plan
+from workbench.errors import BadInputError
+from workbench.hardware import inventory
+
+
+@pytest.fixture(scope="session")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Two machines."""
+    with ssh_hosts.running(tmp_path_factory.mktemp("ssh")) as found:
+        yield found
+
+
+def until(true: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.1)
+
+
+def there(hosts: Hosts) -> list[psutil.Process]:
+    """Processes that run on the machines."""
+    return psutil.Process(hosts.pid).children(recursive=True)
+
+
+SMALL = ("--threads", "1", "--memory", "1GiB")
+
+
+def test_a_cluster_on_two_machines_computes_is_scaled_and_leaves_nothing_behind(
+    hosts: Hosts, data_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def told(*arguments: str) -> Any:
+        assert main([*arguments, "--json"]) == 0, capfd.readouterr().err
+        return json.loads(capfd.readouterr().out)
+
+    up = told("up", "ssh", *hosts.flags(), *SMALL, "--name", "far")
+    assert (up["profile"], up["n_workers"], up["protocol"]) == ("ssh", 2, "tls")
+    for name, size in {"compressed_svd": "size=16MiB", "genotype_pca": "n_variants=4000"}.items():
+        run = told("run", name, "--cluster", "far", "-p", size)
+        assert (run["status"], run["check"]["passed"]) == ("done", True)
+    key = (data_folder / "clusters" / "far" / "tls" / "key.pem").read_text()
+    for process in there(hosts):
+        words = " ".join([*process.cmdline(), *process.environ().values()])
+        assert key.splitlines()[1] not in words
+    assert told("scale", "far", "3")["n_workers_expected"] == 3
+    until(lambda: records.read("far").n_workers == 3)
+    assert told("scale", "far", "1")["n_workers"] == 1
+    started = there(hosts)
+    assert told("down", "far")["stopped"] == ["far"]
+    until(lambda: not any(each.is_running() for each in started), 10)
+    assert there(hosts) == []
+
+
+def test_what_is_started_anew_where_a_worker_was_killed(hosts: Hosts, data_folder: Path) -> None:
+    assert main(["up", "ssh", *hosts.flags(hosts="127.0.0.2"), *SMALL, "--name", "far"]) == 0
+    (begun,) = (each for each in there(hosts) if "told" in " ".join(each.cmdline()) and "sh" not in each.name())
+    begun.kill()
+    until(lambda: "The worker on 127.0.0.2 ended" in (records.read("far").warning or ""))
+    until(lambda: records.read("far").can_compute and records.read("far").n_workers == 1)
+    assert main(["run", "array_sum", "--cluster", "far", "-p", "size=4MiB"]) == 0
+
+
+def python_of(folder: Path, *words: str, customize: str = "") -> str:
+    """Path of a Python that differs from this one."""
+    (folder / "sitecustomize.py").write_text(customize)
+    script = folder / "python"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {shlex.join(words)} "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+ANOTHER_DASK = """
+import importlib.metadata as found
+of = found.version
+found.version = lambda name: "2020.1.0" if name == "dask" else of(name)
+"""
+
+
+def test_what_is_wrong_with_a_machine_is_told_before_anything_is_started(
+    hosts: Hosts, data_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    strange = tmp_path / "known"
+    address, port = "127.0.0.2", hosts.port
+    strange.write_text(f"[{address}]:{port} {(hosts.folder / 'stranger.pub').read_text()}")
+    folders = [tmp_path / name for name in ("bare", "old")]
+    for each in folders:
+        each.mkdir()
+    with socket.create_server(("127.0.0.2", 0)) as silent:
+        wrong: list[tuple[dict[str, object], str]] = [
+            ({"hosts": "no-such-host.invalid"}, "There is no host 'no-such-host.invalid'"),
+            ({"port": 1}, "No SSH server at 127.0.0.2:1 ("),
+            ({"port": silent.getsockname()[1]}, "answered as an SSH server within 5 s"),
+            ({"known_hosts": strange}, "has a key of its own that isn't among the known hosts"),
+            ({"key": hosts.folder / "stranger"}, "let nobody in with this user and key"),
+            ({"key": "/no/such/key"}, "There is no file /no/such/key"),
+            ({"key": __file__}, f"The key {__file__} can't be used"),
+            ({"remote_python": "/no/such/python"}, "has no Python at /no/such/python"),
+            ({"remote_python": python_of(folders[0], sys.executable, "-S")}, "has no dask. Install it there"),
+            (
+                {"remote_python": python_of(folders[1], sys.executable, customize=ANOTHER_DASK)},
+                "has Dask 2020.1.0, and",
+            ),
+            ({"listen": "192.0.2.1"}, "listen is '192.0.2.1', and this machine can't listen there"),
+            ({"gpus": 60}, "gpus is 60, and 127.0.0.2 has "),
+        ]
+        for given, sentence in wrong:
+            assert main(["up", "ssh", *hosts.flags(**{"hosts": address, **given}), *SMALL]) == 2, sentence
+            out, err = capfd.readouterr()
+            assert (out, err.count("\n")) == ("", 1)
+            assert sentence in err
+    assert records.names() == ()
+
+
+def test_another_python_there_is_told(hosts: Hosts, data_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", "ssh", *hosts.flags(remote_python=other_python.python_or_skip())]) == 2
+    assert "tasks can't travel between them. Give remote_python" in capfd.readouterr().err
+
+
+def test_a_machine_that_cant_reach_the_scheduler_is_told(
+    hosts: Hosts, data_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    without_network = ("unshare", "-r", "-n")
+    if subprocess.run([*without_network, "true"], capture_output=True).returncode:
+        pytest.skip("Processes without a network can't be made here: unshare -r -n is refused.")
+    python = python_of(tmp_path, *without_network, sys.executable)
+    assert main(["up", "ssh", *hosts.flags(remote_python=python), *SMALL, "--name", "far"]) == 1
+    assert "127.0.0.2 can't reach the scheduler at tls://127.0.0.1:" in capfd.readouterr().err
+    assert there(hosts) == []
+
+
+def test_the_plan_shares_workers_out_and_says_what_is_asked_later() -> None:
+    spec = plan("ssh", inventory(), hosts="a, b  c", n_workers=5)  # type: ignore[call-arg]
+    assert (spec.n_workers, spec.options["hosts"], spec.elsewhere) == (5, ["a", "b", "c"], True)
+    assert spec.describe() == "5 workers, sized by their machines"
+    assert spec.why[0].startswith("5 workers, as chosen: 2 on a, 2 on b, 1 on c.")
+    assert plan("ssh", inventory(), hosts=["a"], gpus=4).n_workers == 4  # type: ignore[call-arg, list-item]
+    for given in ("", "a;rm", "-oProxyCommand=x", "a,$(b)"):
+        with pytest.raises(BadInputError, match="hosts is "):
+            plan("ssh", inventory(), hosts=given)  # type: ignore[call-arg]
+
+
+def test_its_code_is_the_textbooks() -> None:
+    code = plan("ssh", inventory(), hosts="a,b", gpus=2, user="me").code()  # type: ignore[call-arg]
+    assert "worker_class='dask_cuda.CUDAWorker'" in code
+    assert "# a: dask scheduler\n# a: dask cuda worker tcp://a:8786\n# b: dask cuda worker tcp://a:8786\n" in code
+    code = plan("ssh", inventory(), hosts="a,b", n_workers=4, threads_per_worker=2, memory="8GiB").code()  # type: ignore[call-arg]
+    assert "# b: dask worker tcp://a:8786 --nworkers 2 --nthreads 2 --memory-limit 2GiB\n" in code
+
+
+def test_its_code_starts_the_same_without_this_package(hosts: Hosts) -> None:
+    spec = plan("ssh", inventory(), **hosts.choices(threads_per_worker=1, memory="1GiB"))  # type: ignore[arg-type]
+    code = spec.code() + "    print(client.submit(sum, [1, 2]).result())\n    client.shutdown()\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines()[-1] == "3", done.stderr

@@ -1,0 +1,106 @@
+"""A worker on another machine, in a process that ends when its standard input does.
+
+This file travels there as text, and what it is told comes as one line of JSON: it may import only what it finds there,
+the standard library, psutil, dask and distributed. It prints lines of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_CONNECTING = 4.0
+_REGISTERING = "30s"
+_CLOSING = 2.0
+"""Seconds for a connection to the scheduler, for a worker to be taken in there, and for it to close in order."""
+
+
+def tell(**what: Any) -> None:
+    """Print a line for who started this."""
+    print(json.dumps(what), flush=True)
+
+
+def main(told: Mapping[str, Any], about: Callable[[], Mapping[str, Any]]) -> None:
+    """Be a worker until standard input ends, or the worker does.
+
+    Parameters
+    ----------
+    told
+        The scheduler's address, keys, name, threads and memory of the worker, its GPU, and Dask's configuration.
+    about
+        Tells what this machine is.
+    """
+    host, port = told["contact"]
+    try:
+        socket.create_connection((host, port), _CONNECTING).close()
+    except OSError as err:
+        tell(unreachable=str(err.strerror or err))
+        return
+    import dask
+    import psutil
+
+    dask.config.update(dask.config.config, told["config"])
+    # Who started this forks workers from a process of its own.
+    dask.config.set({"distributed.worker.multiprocessing-method": "spawn"})
+    if told["gpu"] is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(told["gpu"])
+    with tempfile.TemporaryDirectory(prefix="workbench-far-", ignore_cleanup_errors=True) as folder:
+        asyncio.run(_work(told, about, folder))
+        left = psutil.Process().children(recursive=True)
+        for each in left:
+            with contextlib.suppress(psutil.Error):
+                each.kill()
+        psutil.wait_procs(left, _CLOSING)
+    tell(ended=True)
+    sys.stdout.flush()
+    # At once: threads of tasks that were abandoned must not keep it.
+    os._exit(0)
+
+
+async def _work(told: Mapping[str, Any], about: Callable[[], Mapping[str, Any]], folder: str) -> None:
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+    def listen() -> None:
+        sys.stdin.read()
+        loop.call_soon_threadsafe(over.set)
+
+    threading.Thread(target=listen, daemon=True).start()
+    worker = _worker(told, folder)
+    start, ended = asyncio.ensure_future(worker), asyncio.ensure_future(over.wait())
+    await asyncio.wait({start, ended}, return_when=asyncio.FIRST_COMPLETED)
+    if not over.is_set():
+        await start
+        tell(up=about())
+        gone = asyncio.ensure_future(worker.finished())
+        await asyncio.wait({gone, ended}, return_when=asyncio.FIRST_COMPLETED)
+    with contextlib.suppress(Exception):
+        await asyncio.wait_for(worker.close(timeout=_CLOSING), _CLOSING + 1)
+
+
+def _worker(told: Mapping[str, Any], folder: str) -> Any:
+    from dask.system import CPU_COUNT
+    from distributed import Nanny
+    from distributed.security import Security
+
+    options = {
+        "name": told["name"],
+        "nthreads": told["threads"] or max(1, CPU_COUNT // told["beside"]),
+        "memory_limit": told["memory"] or "auto",
+        "security": Security(require_encryption=True, **told["keys"]) if told["keys"] else None,
+        "dashboard": False,
+        "death_timeout": _REGISTERING,
+        "local_directory": folder,
+    }
+    if told["gpu"] is None:
+        return Nanny(told["scheduler"], **options)
+    from dask_cuda import CUDAWorker
+
+    return CUDAWorker(told["scheduler"], **options | told["cuda"])

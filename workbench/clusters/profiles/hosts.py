@@ -1,0 +1,403 @@
+"""Machines that are reached by SSH: asked what they are, and given workers that are looked after."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import itertools
+import json
+import logging
+import platform
+import shlex
+import socket
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import asyncssh
+import dask
+import distributed
+import psutil
+from distributed import Scheduler
+from distributed.deploy.spec import ProcessInterface, SpecCluster
+
+from workbench import remote
+from workbench.clusters.handle import State
+from workbench.clusters.profiles import far
+from workbench.clusters.profiles.local import LocalHandle
+from workbench.clusters.profiles.ssh import shared_out
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, FailedError, WorkbenchError, whole
+from workbench.formats import duration
+from workbench.travelling import About, machine_elsewhere, minor
+
+if TYPE_CHECKING:
+    from distributed.security import Security
+
+logger = logging.getLogger("workbench.host")
+logging.getLogger("asyncssh").setLevel(logging.WARNING)
+
+CONNECTING = 5.0
+ANSWERING = 9.0
+"""Seconds for a connection with its login, and until a machine has said what it is."""
+
+_SIGN, _SIGNS = 5.0, 2
+"""Seconds between two signs of life over SSH, and how many may stay away."""
+
+_AGAIN = 5.0
+"""Seconds until a worker that went away is started anew."""
+
+_CLOSING = 6.0
+_TAIL = 20
+
+# `python -c` of this reads what it runs from its standard input: command lines can be seen by all users.
+_BEGIN = "import json, sys; told = json.loads(sys.stdin.readline()); [exec(each, globals()) for each in told['texts']]"
+
+
+class _Machine:
+    """How to reach one machine."""
+
+    def __init__(self, host: str, options: Mapping[str, Any]) -> None:
+        self.host = host
+        self._python = str(options.get("remote_python") or sys.executable)
+        given = {"username": options.get("user"), "port": options.get("port")}
+        # What is left out is for ~/.ssh/config, the agent and asyncssh to say.
+        self._options = {name: value for name, value in given.items() if value is not None}
+        for name, file in (("client_keys", options.get("key")), ("known_hosts", options.get("known_hosts"))):
+            if file is not None:
+                self._options[name] = [file] if name == "client_keys" else file
+        self._port = options.get("port")
+        self._key = options.get("key")
+
+    async def connect(self) -> asyncssh.SSHClientConnection:
+        """Log in. Raises BadInputError with the reason."""
+        try:
+            async with asyncio.timeout(CONNECTING + 1):
+                return await asyncssh.connect(
+                    self.host,
+                    connect_timeout=CONNECTING,
+                    login_timeout=CONNECTING,
+                    keepalive_interval=_SIGN,
+                    keepalive_count_max=_SIGNS,
+                    **self._options,
+                )
+        except (OSError, TimeoutError, asyncssh.Error, ValueError) as err:
+            raise BadInputError(self._why(err)) from err
+
+    async def begin(self, connection: asyncssh.SSHClientConnection, told: Mapping[str, Any]) -> Any:
+        """Start Python there and give it this, of which `texts` is what it runs; its standard input stays open."""
+        python = self._python
+        quoted = f"~/{shlex.quote(python[2:])}" if python.startswith("~/") else shlex.quote(python)
+        process = await connection.create_process(f"{quoted} -c {shlex.quote(_BEGIN)}")
+        process.stdin.write(json.dumps(told, default=str) + "\n")
+        return process
+
+    def no_worker(self, said: str, status: int | None) -> str:
+        """Why nothing of ours ran there."""
+        python, lines = self._python, said.strip().splitlines() or [f"it ended with {status} and said nothing"]
+        if status in (126, 127) and "Error" not in said:
+            return (
+                f"{self.host} has no Python at {python} ({whole(lines[-1], 200)}). Give remote_python, the path of an "
+                "interpreter there that has dask and distributed."
+            )
+        if "No module named" in said:
+            package = said.rpartition("No module named")[2].strip().strip("'").split("'")[0].split(".")[0]
+            return f"{python} on {self.host} has no {package}. Install it there: pip install {package}"
+        return f"The worker on {self.host} did not start: {whole(lines[-1], 300)}"
+
+    def _why(self, err: Exception) -> str:
+        at = self.host if self._port is None else f"{self.host}:{self._port}"
+        if isinstance(err, socket.gaierror):
+            return f"There is no host {self.host!r} ({err.strerror}). Check hosts."
+        if isinstance(err, asyncssh.HostKeyNotVerifiable):
+            return (
+                f"{at} has a key of its own that isn't among the known hosts ({err.reason}). See that it is the right "
+                f"machine and log in once by hand: ssh {self.host}"
+            )
+        if isinstance(err, asyncssh.PermissionDenied):
+            return f"{at} let nobody in with this user and key ({err.reason}). Give user and key as for ssh."
+        if isinstance(err, (asyncssh.KeyImportError, asyncssh.KeyEncryptionError)):
+            return f"The key {self._key} can't be used ({err}). Add one with a passphrase to an agent: ssh-add."
+        if isinstance(err, FileNotFoundError) and err.filename:
+            return f"There is no file {err.filename}. Give key and known_hosts as paths of this machine."
+        if isinstance(err, TimeoutError) or "timeout" in str(err).lower():
+            return (
+                f"Nothing at {at} answered as an SSH server within {duration(CONNECTING)}. Check host and port, and "
+                "firewalls between."
+            )
+        if isinstance(err, OSError):
+            return f"No SSH server at {at} ({err.strerror or err}). Check host and port."
+        return f"{at} can't be used by SSH ({whole(str(err), 200)})."
+
+
+async def ask(spec: ClusterSpec) -> list[About]:
+    """Ask all machines what they are.
+
+    Raises BadInputError where one can't be reached, or its Python or Dask isn't ours; the sentence names the first.
+    """
+    machines = [_Machine(host, spec.options) for host in spec.options["hosts"]]
+    answers = await asyncio.gather(*map(_ask, machines), return_exceptions=True)
+    for each in answers:
+        if isinstance(each, BaseException):
+            raise each
+    found = [each for each in answers if isinstance(each, About)]
+    for machine, about in zip(machines, found, strict=True):
+        _compare(machine.host, about, spec)
+    return found
+
+
+async def _ask(machine: _Machine) -> About:
+    texts = [inspect.getsource(remote), "print(json.dumps(about()))"]
+    try:
+        async with asyncio.timeout(ANSWERING), await machine.connect() as connection:
+            process = await machine.begin(connection, {"texts": texts})
+            done = await process.wait(check=False)
+    except TimeoutError as err:
+        raise BadInputError(f"Python on {machine.host} didn't answer within {duration(ANSWERING)}.") from err
+    if done.exit_status != 0:
+        raise BadInputError(machine.no_worker(str(done.stderr), done.exit_status))
+    return About("workers", **json.loads(str(done.stdout)[str(done.stdout).index("{") :]))
+
+
+def _compare(host: str, about: About, spec: ClusterSpec) -> None:
+    """Refuse what can't work together, before anything is started."""
+    ours = {"Python": platform.python_version(), "Dask": dask.__version__, "distributed": distributed.__version__}
+    theirs = {
+        "Python": about.python,
+        "Dask": about.packages.get("dask"),
+        "distributed": about.packages.get("distributed"),
+    }
+    for what, version in theirs.items():
+        if version is None:
+            raise BadInputError(f"{host} has no {what}. Install it there: pip install 'distributed=={ours[what]}'")
+        part = minor if what == "Python" else str
+        if part(version) != part(ours[what]):
+            raise BadInputError(
+                f"{host} has {what} {version}, and this is {ours[what]}: tasks can't travel between them. Give "
+                f"remote_python, an interpreter there with {what} {part(ours[what])}."
+            )
+    wanted = spec.options.get("gpus") or 0
+    if wanted > len(about.gpus):
+        raise BadInputError(
+            f"gpus is {wanted}, and {host} has {len(about.gpus)} that NVML can see from {about.python}. Give fewer, or "
+            "install dask-cuda there."
+        )
+
+
+class _Worker(ProcessInterface):
+    """A worker on a machine: started, started anew where it went away, ended."""
+
+    # What a nanny of this machine has.
+    pid = None
+    worker_dir = None
+
+    def __init__(
+        self,
+        scheduler: str,
+        *,
+        name: str,
+        machine: _Machine,
+        told: Mapping[str, Any],
+        changed: Callable[[], None],
+        lost: Callable[[str], Awaitable[None]],
+    ) -> None:
+        super().__init__(scheduler, name)
+        self.name, self.machine = name, machine
+        self.about: About | None = None
+        self.trouble: str | None = None
+        self._told = {**told, "scheduler": scheduler, "name": name}
+        self._changed, self._lost = changed, lost
+        self._said: deque[str] = deque(maxlen=_TAIL)
+        self._tending: asyncio.Task[None] | None = None
+        self._begun = asyncio.Event()
+
+    async def start(self) -> None:
+        """Return when it is there, or when it is known why it isn't, which `trouble` says."""
+        self._tending = asyncio.create_task(self._tend())
+        await self._begun.wait()
+        await super().start()
+
+    async def close(self) -> None:
+        """End it."""
+        if self._tending is not None:
+            self._tending.cancel()
+            await asyncio.wait({self._tending})
+            self._tending = None
+        await super().close()
+
+    async def _tend(self) -> None:
+        while True:
+            try:
+                await self._live()
+            except Exception as err:
+                away = isinstance(err, (OSError, asyncssh.Error))
+                self.trouble = self._away() if away else str(err)
+                logger.warning("%s", self.trouble, exc_info=not isinstance(err, WorkbenchError))
+                if self.about is not None:
+                    self.about = None
+                    await self._lost(self.name)
+            self._begun.set()
+            self._changed()
+            await asyncio.sleep(_AGAIN)
+
+    async def _live(self) -> None:
+        """Have a worker there, until it ends. Raises FailedError where it ended otherwise than in order."""
+        connection = await self.machine.connect()
+        process = await self.machine.begin(connection, self._told)
+        reading = asyncio.create_task(self._log(process.stderr))
+        ended = False
+        try:
+            async for line in process.stdout:
+                # A shell there may say something of its own first.
+                if line.startswith("{"):
+                    ended = self._hear(json.loads(line)) or ended
+            await process.wait_closed()
+            await asyncio.wait({reading})
+        finally:
+            # The end of its input ends it, whatever becomes of us.
+            with contextlib.suppress(OSError, asyncssh.Error, TimeoutError):
+                process.stdin.write_eof()
+                await asyncio.wait_for(process.wait_closed(), _CLOSING)
+            connection.close()
+        if not ended and self.about is not None:
+            raise FailedError(
+                f"The worker on {self.machine.host} ended, unasked. It is started anew in {duration(_AGAIN)}; the log "
+                "of the cluster holds what it said."
+            )
+        if not ended:
+            raise FailedError(self.machine.no_worker("\n".join(self._said), process.exit_status))
+
+    def _hear(self, line: Mapping[str, Any]) -> bool:
+        """Take in what it says; whether that is that it ends in order."""
+        if "unreachable" in line:
+            raise FailedError(
+                f"{self.machine.host} can't reach the scheduler at {self._told['scheduler']} ({line['unreachable']}). "
+                "Give listen, an address of this machine that it can connect to, and see that no firewall is between."
+            )
+        if "up" in line:
+            self.about = About("workers", **line["up"])
+            self.trouble = None
+            self._begun.set()
+            self._changed()
+        return "ended" in line
+
+    async def _log(self, lines: Any) -> None:
+        async for line in lines:
+            self._said.append(line)
+            logger.info("%s: %s", self.machine.host, line.rstrip())
+
+    def _away(self) -> str:
+        return (
+            f"{self.machine.host} went away: nothing was heard from it for {duration(_SIGN * _SIGNS)}. Its tasks go to "
+            f"other workers, and it is tried again every {duration(_AGAIN)}."
+        )
+
+
+class _Cluster(SpecCluster):
+    """A scheduler in this process, and workers on machines; a new one goes where fewest are."""
+
+    def __init__(self, spec: ClusterSpec, listen: str, security: Security | None, changed: Callable[[], None]) -> None:
+        options = {"protocol": spec.protocol, "host": listen, "port": 0, "security": security, "dashboard": False}
+        super().__init__(
+            scheduler={"cls": Scheduler, "options": options}, asynchronous=True, security=security, name="SSH"
+        )
+        self._machines = [_Machine(host, spec.options) for host in spec.options["hosts"]]
+        self._gpus = bool(spec.options.get("gpus"))
+        self._changed = changed
+        beside = shared_out(spec.n_workers, spec.options["hosts"])
+        keys = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
+        self._told = {
+            "texts": [inspect.getsource(remote), inspect.getsource(far), "main(told, about)"],
+            "config": {"distributed": dask.config.get("distributed")},
+            "keys": {name: getattr(security, name) for name in keys} if security else None,
+            "threads": spec.options.get("threads_per_worker") or (1 if self._gpus else None),
+            "memory": spec.memory_limit if spec.memory_limit > 1 else None,
+            "beside": max(beside.values()),
+        }
+
+    def new_worker_spec(self) -> dict[str, Any]:
+        """Return the next worker."""
+        numbers = {name: options["options"] for name, options in self.worker_spec.items()}
+        counts = Counter(each["machine"].host for each in numbers.values())
+        machine = min(self._machines, key=lambda each: counts[each.host])
+        number = next(n for n in itertools.count() if f"{machine.host}-{n}" not in numbers)
+        parts = urlsplit(self.scheduler.address)
+        told = {**self._told, "contact": (parts.hostname, parts.port), "gpu": number if self._gpus else None}
+        options = {"machine": machine, "told": told, "changed": self._changed, "lost": self._forget}
+        return {f"{machine.host}-{number}": {"cls": _Worker, "options": options}}
+
+    async def _forget(self, name: str) -> None:
+        """Have its tasks done elsewhere at once: Dask itself would notice after half a minute."""
+        for each in [each for each in self.scheduler.workers.values() if each.name == name]:
+            await self.scheduler.remove_worker(each.address, stimulus_id=f"workbench-away-{time.time()}")
+
+
+class HostsHandle(LocalHandle):
+    """Workers on machines, with the scheduler in this process."""
+
+    patience = _CLOSING
+
+    async def fill(self) -> None:
+        """Return when the workers are there. Raises FailedError with what the first one without a worker says."""
+        self._cluster.scale(self._spec.n_workers)
+        await self._cluster
+        troubles = self._troubles()
+        if troubles:
+            raise FailedError(troubles[0])
+        await super().fill()
+
+    async def state(self) -> State:
+        """Return how it is, with what the machines are."""
+        state, troubles = await super().state(), self._troubles()
+        told = " ".join(dict.fromkeys(troubles)) or None
+        abouts = [each.about for each in self._cluster.workers.values() if each.about]
+        total = sum(each.memory for each in abouts)
+        workers = self._scheduler.workers.values()
+        return state._replace(
+            trouble=None if state.arrived else told,
+            warning=told,
+            spec=self._spec.measured([(each.nthreads, each.memory_limit or total) for each in workers]),
+            machine=machine_elsewhere(abouts),
+        )
+
+    def _troubles(self) -> list[str]:
+        return [each.trouble for each in self._cluster.workers.values() if each.trouble]
+
+
+async def launch(
+    spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
+) -> HostsHandle:
+    """Start the scheduler at the address at which the machines reach it."""
+    listen = address_of(spec.options["listen"]) if "listen" in spec.options else await _outward(spec)
+    return await HostsHandle.of(await _Cluster(spec, listen, security, changed), spec, folder, changed)
+
+
+def address_of(listen: str) -> str:
+    """Address to listen at. Raises BadInputError where this machine has none like it."""
+    named = [each.address for each in psutil.net_if_addrs().get(listen, ()) if each.family == socket.AF_INET]
+    address = named[0] if named else listen
+    try:
+        socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
+    except OSError as err:
+        raise BadInputError(
+            f"listen is {listen!r}, and this machine can't listen there ({err.strerror or err}). Give one of its "
+            f"addresses or interfaces: {', '.join(psutil.net_if_addrs())}."
+        ) from err
+    return address
+
+
+async def _outward(spec: ClusterSpec) -> str:
+    """Address of this machine by which the first machine is reached."""
+    first = _Machine(spec.options["hosts"][0], spec.options)
+    async with await first.connect() as connection:
+        name = connection.get_extra_info("sockname")
+    if not name:
+        raise BadInputError(
+            f"{first.host} is reached through another machine. Give listen, an address of this one that it can reach."
+        )
+    return str(name[0])

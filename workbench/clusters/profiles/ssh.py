@@ -1,0 +1,221 @@
+"""Workers on machines that one reaches by SSH, with the scheduler here."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from workbench import formats
+from workbench.clusters.choices import AnyChoices
+from workbench.clusters.profiles import Around, Profile
+from workbench.clusters.profiles.here import encrypted, idle_timeout
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import MissingError, install
+from workbench.threads import finish
+
+if TYPE_CHECKING:
+    from distributed.security import Security
+
+    from workbench.clusters.profiles.hosts import HostsHandle
+    from workbench.hardware import Inventory
+
+
+def _hosts(value: Any) -> Any:
+    if isinstance(value, str):
+        value = re.split(r"[\s,]+", value.strip(" ,\n\t"))
+    if not isinstance(value, list | tuple) or not value or not all(map(_is_host, value)):
+        raise ValueError("Give names or addresses of machines with commas between them, such as node-1,node-2")
+    return list(dict.fromkeys(value))
+
+
+def _is_host(name: Any) -> bool:
+    # Nothing that ssh, or a shell, could take for something else.
+    return isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_][\w.:-]{0,252}", name) is not None
+
+
+def _blank(value: Any) -> Any:
+    return None if isinstance(value, str) and not value.strip() else value
+
+
+def _file(value: Any) -> Any:
+    return str(Path(value).expanduser().absolute()) if _blank(value) and isinstance(value, str | Path) else None
+
+
+_Text = Annotated[str | None, BeforeValidator(_blank), WithJsonSchema({"type": "string"})]
+_File = Annotated[str | None, BeforeValidator(_file), WithJsonSchema({"type": "string"})]
+_Port = Annotated[
+    Annotated[int, Field(ge=1, lt=2**16)] | None,
+    BeforeValidator(_blank),
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 2**16 - 1}),
+]
+_Gpus = Annotated[
+    Annotated[int, Field(ge=1, le=64)] | None,
+    BeforeValidator(_blank),
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 64}),
+]
+
+
+class SshChoices(AnyChoices):
+    """What a person may choose about workers on other machines."""
+
+    hosts: Annotated[
+        list[str], BeforeValidator(_hosts), WithJsonSchema({"type": "string", "examples": ["node-1,node-2"]})
+    ] = Field(title="Hosts", description="Machines with workers, with commas between them, such as node-1,node-2.")
+    user: _Text = Field(None, title="User", description="There. Left out: as ~/.ssh/config says, or as here.")
+    port: _Port = Field(None, title="Port", description="Of their SSH servers. Left out: 22, or as ~/.ssh/config says.")
+    key: _File = Field(
+        None, title="Key file", description="Your private key. Left out: those in ~/.ssh, or the agent's."
+    )
+    known_hosts: _File = Field(
+        None, title="Known hosts", description="File with the machines' own keys. Left out: ~/.ssh/known_hosts."
+    )
+    remote_python: _Text = Field(
+        None, title="Python there", description="Path of the interpreter on the machines. Left out: the same as here."
+    )
+    gpus: _Gpus = Field(
+        None, title="GPUs per host", description="A worker of Dask-CUDA's for each. Left out: workers on the cores."
+    )
+    listen: _Text = Field(
+        None,
+        title="Listen at",
+        description="Address or network interface of this machine at which the machines reach the scheduler. "
+        "Left out: the one by which this machine reaches the first of them.",
+    )
+
+
+class Ssh(Profile):
+    """Workers on machines that one reaches by SSH."""
+
+    name = "ssh"
+    title = "SSH"
+    options = ("hosts", "user", "port", "key", "known_hosts", "remote_python", "gpus", "listen")
+
+    def summary(self, inventory: Inventory) -> str:
+        """Return one line on what it is."""
+        return "Workers on other machines, reached by SSH, with the scheduler here."
+
+    def unavailable(self, around: Around) -> str | None:
+        """Return that asyncssh is missing."""
+        return None if around.version("asyncssh") else f"Needs asyncssh: {install('ssh')}."
+
+    def choices(self, inventory: Inventory) -> type[SshChoices]:
+        """Return what a person may choose."""
+        return SshChoices
+
+    def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
+        """Return a spec with a worker for each machine, or for each of their GPUs."""
+        chosen = self.checked(given, SshChoices)
+        each = chosen.gpus or 1
+        n_workers = chosen.n_workers or each * len(chosen.hosts)
+        kept = {*self.options, "threads_per_worker"}
+        return ClusterSpec(
+            profile=self.name,
+            n_workers=n_workers,
+            threads_per_worker=chosen.threads_per_worker or 1,
+            memory_limit=1 if chosen.memory is None else max(1, chosen.memory // n_workers),
+            protocol=encrypted(chosen),
+            idle_timeout=idle_timeout(chosen),
+            elsewhere=True,
+            options=chosen.model_dump(include=kept, exclude_none=True),
+            why=tuple(_why(chosen, n_workers)),
+        )
+
+    def check(self, spec: ClusterSpec) -> None:
+        """Ask every machine what it is. Raises a WorkbenchError where one can't be reached or has another Python."""
+        from workbench.clusters.profiles import hosts
+
+        if self.unavailable(Around(None)) is not None:  # type: ignore[arg-type]
+            raise MissingError(f"The ssh profile needs asyncssh: {install('ssh')}.")
+        if "listen" in spec.options:
+            hosts.address_of(spec.options["listen"])
+        finish(hosts.ask(spec))
+
+    def code(self, spec: ClusterSpec) -> str:
+        """Return a script with Dask's SSHCluster, and the same by hand."""
+        return _script(spec) + _by_hand(spec)
+
+    async def launch(
+        self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
+    ) -> HostsHandle:
+        """Start the scheduler here."""
+        from workbench.clusters.profiles import hosts
+
+        return await hosts.launch(spec, security, folder, changed)
+
+
+def shared_out(n_workers: int, hosts: list[str]) -> Counter[str]:
+    """How many workers each machine gets."""
+    return Counter(hosts[each % len(hosts)] for each in range(n_workers))
+
+
+def _why(chosen: SshChoices, n_workers: int) -> list[str]:
+    workers, many = formats.count(n_workers, "worker"), len(chosen.hosts)
+    where = ", ".join(f"{n} on {host}" for host, n in shared_out(n_workers, chosen.hosts).items())
+    how = "as chosen" if chosen.n_workers else "one for each GPU" if chosen.gpus else "one for each machine"
+    said = [f"{workers}, {how}: {where}. More or fewer later: each goes where fewest are."]
+    if many > n_workers:
+        said.append(f"Warning: {formats.count(many - n_workers, 'machine')} of {many} will have no worker.")
+    if chosen.threads_per_worker is None and not chosen.gpus:
+        said.append("Threads: the cores that may be used on a machine, shared out among its workers; it is asked.")
+    if chosen.memory is None:
+        said.append("Memory: what may be used on a machine, shared out by threads; it is asked.")
+    at = f"at {chosen.listen}, as chosen" if chosen.listen else "at the address by which the first machine is reached"
+    said.append(f"The scheduler runs here and listens {at}; the machines must be able to connect to it.")
+    if encrypted(chosen) == "tls":
+        said.append("Keys are made for this cluster and go through SSH; no file or command line there holds them.")
+    else:
+        said.append("Warning: not encrypted, so whoever reaches the scheduler's port may run code on the machines.")
+    return said
+
+
+def _script(spec: ClusterSpec) -> str:
+    given = spec.options
+    hosts = [host for host, n in shared_out(spec.n_workers, given["hosts"]).items() for _ in range(n)]
+    connect = {"username": "user", "port": "port", "client_keys": "key", "known_hosts": "known_hosts"}
+    connecting = {name: given[ours] for name, ours in connect.items() if ours in given}
+    worker: dict[str, Any] = {}
+    if "threads_per_worker" in given:
+        worker["nthreads"] = spec.threads_per_worker
+    if spec.memory_limit > 1:
+        worker["memory_limit"] = spec.memory_limit
+    lines = [
+        f"{json.dumps([hosts[0], *hosts])},  # the scheduler's machine, then one for each worker",
+        f"connect_options={connecting!r},",
+        f"worker_options={worker!r},",
+        "scheduler_options={'port': 0, 'dashboard_address': ':0'},",
+        f"remote_python={given.get('remote_python', sys.executable)!r},",
+    ]
+    if given.get("gpus"):
+        lines.append("worker_class='dask_cuda.CUDAWorker',")
+    body = "\n".join(f"        {line}" for line in lines)
+    return (
+        "from dask.distributed import Client, SSHCluster\n\n"
+        'if __name__ == "__main__":\n'
+        f"    cluster = SSHCluster(\n{body}\n    )\n    client = Client(cluster)\n    print(client)\n"
+    )
+
+
+def _by_hand(spec: ClusterSpec) -> str:
+    given = spec.options
+    nodes = shared_out(spec.n_workers, given["hosts"])
+    first = next(iter(nodes))
+    lines = ["The same by hand, a command on each machine, without encryption:", f"{first}: dask scheduler"]
+    for host, n in nodes.items():
+        command = ["dask", "cuda", "worker"] if given.get("gpus") else ["dask", "worker"]
+        command.append(f"tcp://{first}:8786")
+        if n > 1 and not given.get("gpus"):
+            command += ["--nworkers", str(n)]
+        if "threads_per_worker" in given:
+            command += ["--nthreads", str(spec.threads_per_worker)]
+        if spec.memory_limit > 1:
+            command += ["--memory-limit", formats.size(spec.memory_limit).replace(" ", "")]
+        lines.append(f"{host}: {shlex.join(command)}")
+    return "\n" + "".join(f"# {line}\n" for line in lines)
