@@ -14,6 +14,7 @@ _LONGEST_WORD = 300
 
 PACKAGES = {
     "cloud": ("s3fs", "gcsfs", "aiohttp"),
+    "gateway": ("dask-gateway>=2026.3",),
     "fast": ("numba>=0.61",),
     "ssh": ("asyncssh>=2.18",),
     "dataframes": ("pandas>=2.2",),

@@ -16,7 +16,6 @@ from workbench.cli.answers import agreed, tell, tell_json
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import FORCE, Parser, add_command, whole_number
 from workbench.errors import BadInputError
-from workbench.formats import count
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
@@ -74,7 +73,7 @@ def _nearby(session: Session, arguments: argparse.Namespace) -> int:
     found = session.nearby()
     if arguments.json:
         return tell_json([each._asdict() for each in found])
-    lines = [f"{each.address}  {count(each.n_workers, 'worker')}  {each.command} (pid {each.pid})" for each in found]
+    lines = [str(each) for each in found]
     none = "No scheduler of yours was found on this machine. Give the address of one: workbench attach tcp://host:8786"
     return tell("\n".join(lines or [none]))
 

@@ -34,8 +34,8 @@ class Attached:
     dashboard = None
     can: tuple[Verb, ...] = ()
 
-    def __init__(self, spec: ClusterSpec) -> None:
-        self.place = Place.of(spec.options)
+    def __init__(self, spec: ClusterSpec, place: Place) -> None:
+        self.place = place
         self.address = self.place.address
         self.versions: dict[str, str] = {}
         self._spec = spec
@@ -44,6 +44,7 @@ class Attached:
         self._heard = time.monotonic()
         self._known: frozenset[str] = frozenset()
         self._asking: asyncio.Task[str] | None = None
+        self._adapts = False
 
     async def begin(self) -> None:
         """Ask it for the first time."""
@@ -58,13 +59,14 @@ class Attached:
         workers = list(self._identity.get("workers", {}).values())
         unheard = time.monotonic() - self._heard
         trouble = f"It hasn't answered for {duration(round(unheard))}." if unheard > 3 * _INTERVAL + ANSWERING else None
-        if not workers:
+        if not workers and not self._adapts:
             trouble = trouble or "It has no workers."
+        self._spec = _spec_of(self._spec, workers, self._machine)
         return State(
             arrived=len(workers),
             requested=len(workers),
             trouble=trouble or _another_python(self.versions.get("python", "")),
-            spec=_spec_of(self._spec, workers, self._machine),
+            spec=self._spec,
             machine=self._machine,
         )
 
@@ -93,13 +95,17 @@ class Attached:
             try:
                 await self._ask()
             except (OSError, TimeoutError, ValueError) as err:
-                # Dask tries again until its time is up, and then doesn't say why.
-                refused = await asyncio.to_thread(refuses, self.place)
-                if time.monotonic() - self._heard > (CONNECTING if refused else _UNHEARD):
-                    raise FailedError(
-                        f"The scheduler at {self.address} {'has ended' if refused else 'no longer answers'}. "
-                        "Attach to it again when it is back."
-                    ) from err
+                gone = await self._gone()
+                if time.monotonic() - self._heard > (CONNECTING if gone else _UNHEARD):
+                    silent = f"The scheduler at {self.address} no longer answers. Attach to it again when it is back."
+                    raise FailedError(gone or silent) from err
+
+    async def _gone(self) -> str | None:
+        """Why it will not answer again; None where it may."""
+        # Dask tries again until its time is up, and then doesn't say why.
+        if await asyncio.to_thread(refuses, self.place):
+            return f"The scheduler at {self.address} has ended. Attach to it again when it is back."
+        return None
 
     async def _ask(self) -> None:
         found = await ask(self.place)

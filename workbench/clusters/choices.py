@@ -8,7 +8,7 @@ import inspect
 import os
 import re
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
 
@@ -249,17 +249,17 @@ def choosing(function: Callable[P, T]) -> Callable[P, T]:
     parameters = sorted([*_spelled_out(), *own], key=lambda each: each.kind)
     known = [each.name for each in parameters if each.name != "self"]
 
-    def meant_for(profile: object) -> Collection[str]:
-        """What this profile takes besides, if it is one."""
-        from workbench.clusters.profiles import options
+    def takes(profile: object, name: str) -> bool:
+        """Whether this profile takes it besides, if it is one."""
+        from workbench.clusters.profiles import takes
 
-        return options(profile)
+        return takes(profile, name)
 
     @functools.wraps(function)
     def spelled(*args: P.args, **kwargs: P.kwargs) -> T:
         profile = kwargs.get("profile", next((each for each in args if isinstance(each, str)), None))
         for name in kwargs:
-            if name not in known and name not in meant_for(profile):
+            if name not in known and not takes(profile, name):
                 meant = OTHER_WORDS.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), None)
                 hint = f"; did you mean {meant}?" if meant else "."
                 raise BadInputError(f"{function.__qualname__}() has no {name!r}{hint} Choose from: {', '.join(known)}.")

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import psutil
 
+from workbench import formats
 from workbench.clusters import records
 from workbench.clusters.reaching import Place, ask, greeting, is_dask, is_scheduler
 from workbench.threads import finish
@@ -35,21 +36,31 @@ class Nearby(NamedTuple):
     """A scheduler that was found."""
 
     address: str
-    n_workers: int
-    pid: int
+    n_workers: int | None
+    """None where it can't be asked without being connected to."""
+    pid: int | None
     command: str
     """What started it, in short."""
 
+    def __str__(self) -> str:
+        workers = None if self.n_workers is None else formats.count(self.n_workers, "worker")
+        pid = None if self.pid is None else f"(pid {self.pid})"
+        return "  ".join(filter(None, (self.address, workers, " ".join(filter(None, (self.command, pid))))))
+
 
 def schedulers() -> tuple[Nearby, ...]:
-    """Look for them, in a second or two; ours are left out."""
+    """Look for them, and for those of engines that list theirs, in a few seconds; ours are left out."""
+    from workbench.clusters.profiles import registered
+
     ours = {record.scheduler_address for record in records.read_all()}
     ports = [each for each in _ports() if each[0] not in ours]
     with ThreadPoolExecutor(_MOST) as threads:
         greeting = [each for each, is_one in zip(ports, threads.map(_greets, ports), strict=True) if is_one]
     found = (each for each in finish(_asked(greeting)) if each is not None)
     # One that listens on all interfaces is found on each.
-    return tuple({each.pid: each for each in found if each.address not in ours}.values())
+    listed = [each for profile in registered().values() for each in profile.running()]
+    once = {each.pid or each.address: each for each in (*found, *listed)}
+    return tuple(each for each in once.values() if each.address not in ours)
 
 
 def _ports() -> Iterator[tuple[str, int]]:

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -64,7 +65,7 @@ class Place(NamedTuple):
         """What Dask's clients take, None without encryption."""
         from distributed.security import Security
 
-        return Security(require_encryption=True, **self.files) if self.scheme == "tls" else None
+        return Security(require_encryption=True, **self.files) if self.files else None
 
 
 class About(NamedTuple):
@@ -85,7 +86,6 @@ def reach(place: Place) -> About:
         It speaks UCX, and distributed-ucxx isn't installed.
     """
     address = place.address
-    _check_ucx(place.scheme)
     if place.scheme != "ucx":
         _check_port(place)
     try:
@@ -110,6 +110,7 @@ async def ask(place: Place) -> About:
 async def _identity(place: Place) -> About:
     from distributed.core import rpc
 
+    know(place.address)
     security = place.security
     arguments = security.get_connection_args("client") if security else {}
     async with rpc(place.address, connection_args=arguments, timeout=ANSWERING) as scheduler:
@@ -125,9 +126,37 @@ def is_scheduler(identity: Mapping[str, Any]) -> bool:
     return "Scheduler" in str(identity.get("type"))
 
 
-def _check_ucx(scheme: str) -> None:
-    if scheme == "ucx" and find_spec("distributed_ucxx") is None:
+def know(address: str) -> None:
+    """Have Dask know the protocol of the address. Raises MissingError where the package that brings it is missing."""
+    if address.startswith("ucx:") and find_spec("distributed_ucxx") is None:
         raise MissingError(f"An address with ucx:// needs distributed-ucxx: {install('ucx')}.")
+    if address.startswith("gateway:"):
+        try:
+            import_module("dask_gateway")
+        except ImportError as err:
+            raise MissingError(f"An address with gateway:// needs dask-gateway: {install('gateway')}.") from err
+
+
+def check_proxy(place: Place) -> None:
+    """Raise BadInputError where no proxy for schedulers listens, such as a Dask-Gateway's."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    why = None
+    try:
+        with socket.create_connection(place.port, CONNECTING) as plain:
+            plain.settimeout(CONNECTING)
+            context.wrap_socket(plain, server_hostname="daskgateway-none").close()
+    except ssl.SSLError as err:
+        # It hangs up on a name that it doesn't know, but it speaks TLS.
+        if err.reason == "WRONG_VERSION_NUMBER":
+            why = "what listens there speaks no TLS, as the gateway's web server does"
+    except OSError as err:
+        why = err.strerror or str(err)
+    if why is not None:
+        raise BadInputError(
+            f"proxy_address is {place.address!r:.200}, where clients would reach its schedulers: {why}. Give host and "
+            "port of the gateway's proxy for schedulers, as whoever runs it tells them."
+        )
 
 
 def _check_port(place: Place) -> None:

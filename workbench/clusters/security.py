@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.clusters import records
 from workbench.clusters.profiles import profile
-from workbench.clusters.reaching import Place
+from workbench.clusters.reaching import Place, know
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import MissingError
 
@@ -28,11 +29,17 @@ def make(name: str) -> Security:
         raise MissingError(
             "Encryption needs the package cryptography: pip install cryptography. Or start with encrypt=False."
         ) from err
-    folder = _folder(name)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    for field, file in _FILES.items():
-        _write_secret(folder / file, getattr(security, field))
+    keep(records.folder(name), {field: getattr(security, field) for field in _FILES})
     return security
+
+
+def keep(folder: Path, texts: Mapping[str, str]) -> list[str]:
+    """Write keys to the folder of a cluster for its clients; the paths of CA, certificate and key."""
+    (folder / "tls").mkdir(mode=0o700, exist_ok=True)
+    paths = {field: folder / "tls" / file for field, file in _FILES.items()}
+    for field, path in paths.items():
+        _write_secret(path, texts[field])
+    return [str(path) for path in paths.values()]
 
 
 def load(record: ClusterRecord) -> Security | None:
@@ -44,7 +51,8 @@ def load(record: ClusterRecord) -> Security | None:
         return None
     from distributed.security import Security
 
-    if profile(record.spec.profile).attaches:
+    know(record.contact or "")
+    if profile(record.spec.profile).attaches and not _folder(record.name).exists():
         return Place.of(record.spec.options).security
     paths = {field: str(_folder(record.name) / file) for field, file in _FILES.items()}
     gone = [path for path in paths.values() if not Path(path).exists()]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from workbench import formats
 from workbench.errors import BadInputError
+
+if TYPE_CHECKING:
+    from workbench.clusters.profiles import Profile
 
 Protocol = Literal["tcp", "tls", "ucx"]
 
@@ -135,8 +138,7 @@ class ClusterSpec(BaseModel):
         workers = formats.count(self.n_workers, "worker")
         threads = formats.count(self.threads_per_worker, "thread")
         if not self.is_known:
-            address = self.options.get("address")
-            return f"{address}, with the workers that it has" if address else f"{workers}, sized by their machines"
+            return _profile(self.profile).describe(self)
         if self.alone:
             return f"one process without Dask, {threads}, {formats.size(self.memory)}"
         gpus = " on a GPU each" if len(self.devices) > 1 else " on a GPU" if self.devices else ""
@@ -150,9 +152,13 @@ class ClusterSpec(BaseModel):
 
     def code(self) -> str:
         """Dask code that gets the same cluster without this package, a script that runs as it is."""
-        from workbench.clusters.profiles import profile
+        return _profile(self.profile).code(self)
 
-        return profile(self.profile).code(self)
+
+def _profile(name: str) -> Profile:
+    from workbench.clusters.profiles import profile
+
+    return profile(name)
 
 
 def _sentence(err: ValidationError) -> str:

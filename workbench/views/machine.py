@@ -235,11 +235,11 @@ def nearby(sight: Sight, _: str) -> str:
             "p",
             link(
                 each.address,
-                title=f"{each.command} (pid {each.pid})",
+                title=each.command,
                 data_choose=json.dumps({"plan.address.address": each.address}),
                 data_workbench="nearby",
             ),
-            markup.faint(f" {count(each.n_workers, 'worker')}"),
+            markup.faint(f" {each.command if each.n_workers is None else count(each.n_workers, 'worker')}"),
         )
         for each in sight.session.nearby()
     ]
@@ -292,9 +292,7 @@ def _keep(sight: Sight, profile: str) -> str:
 
 def _form(sight: Sight, planned: _Planned, inventory: Inventory) -> tuple[Form, list[str], list[str]]:
     """Form of the choices, those that have to be made, and the others."""
-    from workbench.clusters.plan import choices_of
-
-    schema = choices_of(planned.profile, inventory).model_json_schema()
+    schema = find(planned.profile).form(planned.typed, inventory).model_json_schema()
     needed = list(schema.get("required", ()))
     defaults = hints(planned.spec) if planned.spec else {}
     options = {}

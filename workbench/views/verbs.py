@@ -59,13 +59,14 @@ def _json(values: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _profile_schema(session: Session, asked: Asked) -> dict[str, Any]:
-    from workbench.clusters.plan import choices_of
+    from workbench.clusters.profiles import profile as find
 
     inventory = session.hardware()
     names = [profile.name for profile in session.profiles(inventory)]
     if asked["profile"] not in names:
         raise NotFoundError(f"Unknown profile {asked['profile']!r:.80}. Choose one of: {', '.join(names)}.")
-    return choices_of(asked["profile"], inventory).model_json_schema()
+    given = parse_object(asked.query.get("choices", "{}").encode())
+    return find(asked["profile"]).form(given, inventory).model_json_schema()
 
 
 def _keep_profile(session: Session, asked: Asked) -> dict[str, Any]:
@@ -107,11 +108,12 @@ def _planned(session: Session, profile: str, choices: dict[str, Any] | None = No
 def _known(profile: str, choices: dict[str, Any]) -> Any:
     """Return the choices when each has a name that there is."""
     from workbench.clusters.choices import Choices
-    from workbench.clusters.profiles import options
+    from workbench.clusters.profiles import profile as find
+    from workbench.clusters.profiles import takes
 
-    known = (*Choices.__annotations__, *options(profile))
     for name in choices:
-        if name not in known:
+        if name not in Choices.__annotations__ and not takes(profile, name):
+            known = (*Choices.__annotations__, *find(profile).options)
             raise BadInputError(f"Unknown choice {name!r:.80}. Choose among: {', '.join(known)}.")
     return choices
 

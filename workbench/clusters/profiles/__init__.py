@@ -6,7 +6,7 @@ A package of somebody else's brings another by an entry point of the group `work
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from workbench.errors import BadInputError, MissingError, reason_of
+from workbench.formats import count
 from workbench.hardware.sources import installed_version
 
 if TYPE_CHECKING:
     from distributed.security import Security
 
     from workbench.clusters.handle import Handle
+    from workbench.clusters.nearby import Nearby
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Inventory
 
@@ -102,6 +104,22 @@ class Profile(ABC):
     @abstractmethod
     def choices(self, inventory: Inventory) -> type[BaseModel]:
         """Return what a person may choose; its JSON Schema draws the form."""
+
+    def form(self, given: Mapping[str, Any], inventory: Inventory) -> type[BaseModel]:
+        """Return the choices where these are given: an address may decide what else there is to choose."""
+        return self.choices(inventory)
+
+    def takes(self, name: str) -> bool:
+        """Return whether it has a choice of this name that others don't have."""
+        return name in self.options
+
+    def describe(self, spec: ClusterSpec) -> str:
+        """Return a line about a spec whose workers are unknown before they are there."""
+        return f"{count(spec.n_workers, 'worker')}, sized by their machines"
+
+    def running(self) -> Iterable[Nearby]:
+        """Return the clusters of its kind that run and could be attached to, as far as they can be listed."""
+        return ()
 
     def checked(self, given: Mapping[str, Any], model: type[M]) -> M:
         """Return what was given as a value of the model. Raises BadInputError naming the first that can't be used."""
@@ -237,10 +255,10 @@ def profile(name: str) -> Profile:
     return known[name]
 
 
-def options(name: object) -> tuple[str, ...]:
-    """Return what a profile takes that others don't know; nothing where there is no such profile."""
+def takes(name: object, choice: str) -> bool:
+    """Whether a profile takes a choice that others don't know; False where there is no such profile."""
     found = known_profiles().get(name) if isinstance(name, str) else None
-    return () if found is None else found.options
+    return found is not None and found.takes(choice)
 
 
 def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = installed_version) -> tuple[Offered, ...]:

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from workbench.clusters.attached import Attached
-from workbench.clusters.profiles import Around, Profile
+from workbench.clusters.profiles import Around, Profile, profile
 from workbench.clusters.reaching import PORT, Place, reach
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, reason_of
+from workbench.errors import BadInputError, MissingError, reason_of
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -34,10 +34,12 @@ def _address(value: Any) -> Any:
         port = parts.port or PORT
     except ValueError:
         port = 0
-    if not port or parts.scheme not in ("tcp", "tls", "ucx") or not parts.hostname or parts.path not in ("", "/"):
+    named = parts.scheme == "gateway"
+    schemes = ("tcp", "tls", "ucx", "gateway")
+    if not port or parts.scheme not in schemes or not parts.hostname or (parts.path not in ("", "/")) != named:
         raise ValueError("Give the address of a scheduler such as tcp://host:8786 or tls://host:8786")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}:{port}"
+    return f"{parts.scheme}://{host}:{port}{parts.path if named else ''}"
 
 
 def spec_of(address: str, **files: str | os.PathLike[str] | None) -> ClusterSpec:
@@ -113,6 +115,8 @@ class Address(Profile):
         """Return a spec of which only the address is known before the scheduler was asked."""
         chosen = self.checked(given, AddressChoices)
         scheme = urlsplit(chosen.address).scheme
+        if scheme == "gateway":
+            return _at_gateway(chosen.address, around)
         _check_keys(chosen, scheme)
         return ClusterSpec(
             profile=self.name,
@@ -128,6 +132,10 @@ class Address(Profile):
                 "It is never stopped from here, for somebody else may have started it: you detach from it.",
             ),
         )
+
+    def describe(self, spec: ClusterSpec) -> str:
+        """Return its address, before it is asked."""
+        return f"{spec.options['address']}, with the workers that it has"
 
     def check(self, spec: ClusterSpec) -> None:
         """Raise a WorkbenchError where no scheduler answers at the address, in 10 s at most."""
@@ -149,9 +157,19 @@ class Address(Profile):
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
     ) -> Attached:
         """Ask the scheduler what it has."""
-        attached = Attached(spec)
+        attached = Attached(spec, Place.of(spec.options))
         await attached.begin()
         return attached
+
+
+def _at_gateway(address: str, around: Around) -> ClusterSpec:
+    """A cluster of the gateway that Dask's configuration names."""
+    gateway = profile("gateway")
+    reason = gateway.unavailable(around)
+    if reason is not None:
+        raise MissingError(reason)
+    proxy, _, cluster = address.rpartition("/")
+    return gateway.plan({"cluster": cluster, "proxy_address": proxy}, around)
 
 
 _KEYS = ("ca", "cert", "key")

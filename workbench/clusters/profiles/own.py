@@ -62,6 +62,14 @@ class Own(Profile):
         """Return the choices of the other."""
         return self._other.choices(inventory)
 
+    def form(self, given: Mapping[str, Any], inventory: Inventory) -> type[BaseModel]:
+        """Return those of the other where these are given and the others kept."""
+        return self._other.form({**self.kept, **given}, inventory)
+
+    def takes(self, name: str) -> bool:
+        """Return whether the other does."""
+        return self._other.takes(name)
+
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return the other's spec, with what is kept where nothing else is given."""
         return self._other.plan({**self.kept, **given}, around)

@@ -77,6 +77,9 @@ def forecast(
 ) -> dict[str, Any]:
     """Fields of `session.Forecast`. Raises BadInputError where a parameter can't be used."""
     spec = actual_spec(cluster) if isinstance(cluster, ClusterRecord) else cluster
+    if spec is not None and not spec.is_known:
+        # What its workers have shows when they are there.
+        spec = None
     checked = template.validate(parameters, **size_of(spec))
     needs = template.needs(checked)
     judged = None if spec is None else verdict(template, parameters, needs, spec)

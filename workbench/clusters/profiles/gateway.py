@@ -1,0 +1,499 @@
+"""Clusters that a Dask-Gateway starts: its own options are part of the form, and one that runs there is attached to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+import dask.config
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
+
+from workbench import config
+from workbench.clusters import security as keys
+from workbench.clusters.attached import Attached
+from workbench.clusters.choices import AllChoices
+from workbench.clusters.handle import State
+from workbench.clusters.nearby import Nearby
+from workbench.clusters.profiles import Around, Profile
+from workbench.clusters.reaching import ANSWERING, Place, check_proxy
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, FailedError, MissingError, install, reason_of, whole
+from workbench.formats import count, duration
+from workbench.threads import finish
+
+if TYPE_CHECKING:
+    from dask_gateway import Gateway as Client
+    from distributed.security import Security
+
+    from workbench.hardware import Inventory
+
+_ASKING = 3.0
+_FRESH = 10.0
+"""Seconds that a server has to answer, and for which its answer holds: a form is drawn at every key."""
+
+_SERVER = ("address", "proxy_address", "auth")
+_BUSY = {"executing", "long-running", "ready", "constrained", "waiting", "fetch", "flight", "resumed"}
+"""States of tasks on a worker that has something to do."""
+
+
+class Server(NamedTuple):
+    """Where a gateway is, and how one says who one is."""
+
+    address: str
+    proxy_address: str | None = None
+    auth: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Server:
+        """Return the one that the options of a spec name."""
+        return cls(*(options.get(name) for name in _SERVER))  # type: ignore[arg-type]
+
+    def client(self) -> Client:
+        """Return dask-gateway's own client, for use in an event loop."""
+        from dask_gateway import Gateway
+
+        return Gateway(self.address, proxy_address=self.proxy_address, auth=self.auth, asynchronous=True)
+
+    async def about(self) -> About:
+        """Ask what may be chosen, and what runs. Raises BadInputError or MissingError with what is there instead."""
+        from aiohttp import ClientError
+
+        try:
+            async with asyncio.timeout(_ASKING), self.client() as client:
+                options = await _options(self, client)
+                return About(options, tuple(each.name for each in await client.list_clusters(status="running")))
+        except TimeoutError as err:
+            raise BadInputError(
+                f"address is {self.address!r:.200}, and nobody answered there within {duration(_ASKING)}. Check host "
+                "and port, and firewalls between."
+            ) from err
+        except (OSError, ClientError) as err:
+            raise BadInputError(
+                f"address is {self.address!r:.200}, and nothing can be reached there ({_short(err)}). Give the "
+                "address of a Dask-Gateway, as whoever runs it tells it."
+            ) from err
+        except ImportError as err:
+            raise MissingError(f"auth is {self.auth}, which needs a package: {_short(err)}.") from err
+        except ValueError as err:
+            # So says dask-gateway where there is no token.
+            raise BadInputError(f"The gateway at {self.address} can't be asked: {_short(err)}.") from err
+
+
+class About(NamedTuple):
+    """What a gateway said: its options, as it declares them, and the names of clusters that run there."""
+
+    options: Sequence[Mapping[str, Any]]
+    clusters: tuple[str, ...]
+
+
+async def _options(server: Server, client: Client) -> list[dict[str, Any]]:
+    """What the server lets one choose. dask-gateway's own client keeps the bounds to itself."""
+    import aiohttp
+
+    proxy = dask.config.get("gateway.http-client.proxy")
+    given: dict[str, Any] = {"proxy": proxy} if isinstance(proxy, str) else {}
+    url = f"{server.address}/api/v1/options"
+    async with aiohttp.ClientSession(trust_env=proxy is True) as session:
+        answer = await session.get(url, **given)
+        if answer.status == 401:
+            headers, _ = client.auth.pre_request(answer)
+            answer = await session.get(url, headers=headers, **given)
+        text = await answer.text(errors="replace")
+    if answer.status in (401, 403):
+        raise BadInputError(
+            f"The gateway at {server.address} doesn't let you in ({answer.status} {answer.reason}). Check auth, and "
+            "the user, password or token: gateway.auth in Dask's configuration, or JUPYTERHUB_API_TOKEN."
+        )
+    with contextlib.suppress(ValueError, LookupError, TypeError):
+        return list(json.loads(text)["cluster_options"])
+    raise BadInputError(
+        f"address is {server.address!r:.200}, where a web server answers {answer.status} {answer.reason}, and no "
+        "Dask-Gateway. Give the address that whoever runs it tells, with its path."
+    )
+
+
+_answers: dict[tuple[Server, str], tuple[float, About | BadInputError]] = {}
+
+
+def _asked(server: Server) -> About:
+    """What it said a moment ago, or says now."""
+    as_whom = server, str(dask.config.get("gateway.auth", None))
+    at, said = _answers.get(as_whom, (0.0, None))
+    if said is None or time.monotonic() - at > _FRESH:
+        try:
+            said = finish(server.about())
+        except BadInputError as err:
+            said = err
+        if len(_answers) > 100:
+            _answers.clear()
+        _answers[as_whom] = time.monotonic(), said
+    if isinstance(said, BadInputError):
+        raise BadInputError(str(said))
+    return said
+
+
+def _short(err: BaseException) -> str:
+    return whole(reason_of(err) if isinstance(err, Exception) else str(err)).rstrip(".") or type(err).__name__
+
+
+def _address(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = value.strip().rstrip("/")
+    parts = urlsplit(text if "://" in text else f"http://{text}")
+    with contextlib.suppress(ValueError):
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return parts.geturl()
+    raise ValueError("Give the address of a Dask-Gateway such as https://hub.example.org/services/dask-gateway")
+
+
+def _proxy(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    parts = urlsplit(value if "://" in value else f"gateway://{value.strip()}")
+    with contextlib.suppress(ValueError):
+        if parts.hostname and parts.port:
+            return f"gateway://{parts.netloc}"
+    raise ValueError("Give host and port, such as gateway://host:8786")
+
+
+def _mapping(value: Any) -> Any:
+    try:
+        return yaml.safe_load(value) or {} if isinstance(value, str) else value
+    except yaml.YAMLError as err:
+        raise ValueError("Give names and values such as {NAME: value}") from err
+
+
+_Text = Annotated[str | None, WithJsonSchema({"type": "string"})]
+_Mapping = Annotated[
+    dict[str, Any], BeforeValidator(_mapping), WithJsonSchema({"type": "string", "examples": ["{NAME: value}"]})
+]
+_KINDS: Mapping[str, Any] = {"int": int, "float": float, "bool": bool, "string": str, "mapping": _Mapping}
+
+
+def _configured(name: str) -> Any:
+    """What Dask's configuration says of a gateway, with variables of the environment filled in."""
+    found = dask.config.get(f"gateway.{name}", None)
+    with contextlib.suppress(LookupError, ValueError):
+        return found.format(**os.environ) if isinstance(found, str) else found
+    return found
+
+
+def _own_fields() -> dict[str, Any]:
+    idle = AllChoices.model_fields["idle_timeout"]
+    return {
+        "address": (
+            Annotated[
+                str,
+                BeforeValidator(_address),
+                WithJsonSchema({"type": "string", "examples": ["https://hub.example.org/services/dask-gateway"]}),
+            ],
+            Field(
+                _configured("address") or ...,
+                title="Gateway",
+                description="Address of its server, as whoever runs it tells it.",
+            ),
+        ),
+        "proxy_address": (
+            Annotated[_Text, BeforeValidator(_proxy)],
+            Field(
+                None,
+                title="Its schedulers",
+                description="Host and port of its proxy for schedulers. Left out: those of the gateway itself.",
+            ),
+        ),
+        "auth": (
+            Literal["basic", "jupyterhub", "kerberos"] | None,
+            Field(
+                None,
+                title="Who you are",
+                description="How you prove it. Passwords stand in Dask's configuration (gateway.auth.kwargs), a "
+                "token in JUPYTERHUB_API_TOKEN. Left out: as gateway.auth.type says.",
+            ),
+        ),
+        "cluster": (
+            _Text,
+            Field(None, title="Cluster", description="One that runs there, to attach to. Left out: a new one."),
+        ),
+        "n_workers": (Annotated[int, Field(ge=1)], Field(2, title="Workers", description="Of a new cluster.")),
+        "idle_timeout": (idle.annotation, idle),
+    }
+
+
+def _model(about: About | None) -> type[BaseModel]:
+    """What may be chosen, with the options that a server declares where it was asked."""
+    fields = _own_fields()
+    if about is not None:
+        if about.clusters:
+            schema = WithJsonSchema({"type": "string", "enum": list(about.clusters)})
+            fields["cluster"] = (Annotated[str | None, schema], fields["cluster"][1])
+        fields |= {each["field"]: _field(each) for each in about.options if each["field"] not in fields}
+    made: type[BaseModel] = create_model(
+        "GatewayChoices",
+        __config__=ConfigDict(frozen=True, extra="forbid", protected_namespaces=()),
+        **fields,
+    )
+    return made
+
+
+def _field(told: Mapping[str, Any]) -> tuple[Any, Any]:
+    """An option as the server declares it: kind, bounds, label and default."""
+    about = told["spec"]
+    kind = _KINDS.get(about["type"], Any)
+    if about["type"] == "select":
+        kind = Literal[tuple(about["options"])]
+    default = (_configured_options() or {}).get(told["field"], told["default"])
+    bounds = {ours: about[theirs] for ours, theirs in (("ge", "min"), ("le", "max")) if about.get(theirs) is not None}
+    return kind, Field(default, title=told["label"], description="An option of this gateway.", **bounds)
+
+
+def _configured_options() -> Mapping[str, Any] | None:
+    found: Mapping[str, Any] | None = dask.config.get("gateway.cluster.options", None)
+    return found
+
+
+class Gateway(Profile):
+    """A cluster that a Dask-Gateway starts, or one that runs there."""
+
+    name = "gateway"
+    title = "Gateway"
+    attaches = True
+    options = (*_SERVER, "cluster")
+
+    def summary(self, inventory: Inventory) -> str:
+        """Return one line on what it is."""
+        return "A cluster that a Dask-Gateway starts elsewhere, with the options that it offers."
+
+    def unavailable(self, around: Around) -> str | None:
+        """Return that dask-gateway is missing."""
+        return None if around.version("dask-gateway") else f"Needs dask-gateway: {install('gateway')}."
+
+    def takes(self, name: str) -> bool:
+        """Return True: what it takes, its server knows."""
+        return True
+
+    def choices(self, inventory: Inventory) -> type[BaseModel]:
+        """Return what can be chosen of the gateway that Dask's configuration names, or of any."""
+        return self.form({}, inventory)
+
+    def form(self, given: Mapping[str, Any], inventory: Inventory) -> type[BaseModel]:
+        """Return also what its server lets one choose, where that is given and answers."""
+        with contextlib.suppress(BadInputError, MissingError):
+            return _model(_asked(self._server(given)))
+        return _model(None)
+
+    def _server(self, given: Mapping[str, Any]) -> Server:
+        known = _model(None).model_fields
+        return Server.of(
+            self.checked({name: each for name, each in given.items() if name in known}, _model(None)).model_dump()
+        )
+
+    def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
+        """Return a spec of which workers and options are known, and the rest when it runs."""
+        given = {name: value for name, value in given.items() if value not in ("", None)}
+        server = self._server(given)
+        about = _asked(server)
+        chosen: Any = self.checked(given, _model(about))
+        offered = [each["field"] for each in about.options]
+        options = {name: value for name, value in chosen.model_dump(include=set(offered)).items() if name in given}
+        idle = chosen.idle_timeout
+        ours = chosen.cluster is None
+        told = {"cluster": chosen.cluster, "cluster_options": options if ours else None}
+        return ClusterSpec(
+            profile=self.name,
+            n_workers=chosen.n_workers if ours else 1,
+            threads_per_worker=1,
+            memory_limit=1,
+            protocol="tls",
+            idle_timeout=None if idle == "never" or not ours else idle or config.seconds("idle-timeout"),
+            elsewhere=True,
+            options={name: value for name, value in {**server._asdict(), **told}.items() if value is not None},
+            why=_why(chosen, about, options),
+        )
+
+    def describe(self, spec: ClusterSpec) -> str:
+        """Return what is known before it runs."""
+        what = spec.options.get("cluster") or count(spec.n_workers, "worker")
+        return f"{what} at {spec.options['address']}"
+
+    def check(self, spec: ClusterSpec) -> None:
+        """Raise a WorkbenchError where the gateway can't be used, in 10 s at most."""
+        server = Server.of(spec.options)
+        about = finish(server.about())
+        name = spec.options.get("cluster")
+        if name and name not in about.clusters:
+            raise BadInputError(
+                f"cluster is {name!r:.80}, and none of that name of yours runs at {server.address}. There are: "
+                f"{', '.join(about.clusters) or 'none'}."
+            )
+        check_proxy(Place(finish(_proxy_of(server))))
+
+    def code(self, spec: ClusterSpec) -> str:
+        """Return dask-gateway's own code."""
+        told = {name: value for name, value in Server.of(spec.options)._asdict().items() if value}
+        gateway = "".join(f"    {name}={json.dumps(value)},\n" for name, value in told.items())
+        name = spec.options.get("cluster")
+        options = spec.options.get("cluster_options", {})
+        given = "".join(f"    {option}={value!r},\n" for option, value in options.items())
+        made = f"new_cluster(\n{given})" if given else "new_cluster()"
+        begun = f'connect("{name}")' if name else f"{made}\ncluster.scale({spec.n_workers})"
+        return (
+            f"from dask_gateway import Gateway\n\ngateway = Gateway(\n{gateway})\n"
+            f"cluster = gateway.{begun}\nclient = cluster.get_client()\nprint(client)\n"
+        )
+
+    def running(self) -> tuple[Nearby, ...]:
+        """Return the clusters at the gateway that Dask's configuration names."""
+        with contextlib.suppress(BadInputError, MissingError, ImportError):
+            server = self._server({})
+            proxy = finish(_proxy_of(server))
+            return tuple(
+                Nearby(f"{proxy}/{name}", None, None, f"Gateway {server.address}") for name in _asked(server).clusters
+            )
+        return ()
+
+    async def launch(
+        self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
+    ) -> GatewayHandle:
+        """Have the gateway start it, or find it there."""
+        from dask_gateway import GatewayClusterError
+
+        client = Server.of(spec.options).client()
+        found = spec.options.get("cluster")
+        name = found
+        try:
+            name = name or await client.submit(**spec.options["cluster_options"])
+            handle = GatewayHandle(spec, client, name, await _place(client, name, folder))
+            await handle.begin()
+        except BaseException as err:
+            if name and not found:
+                with contextlib.suppress(Exception):
+                    await client.stop_cluster(name)
+            await client.close()
+            if isinstance(err, GatewayClusterError | ValueError):
+                raise FailedError(f"The gateway refused it: {_short(err)}.") from err
+            raise
+        return handle
+
+
+async def _proxy_of(server: Server) -> str:
+    async with server.client() as client:
+        address: str = client.proxy_address
+        return address
+
+
+async def _place(client: Client, name: str, folder: Path) -> Place:
+    """Where the scheduler of a cluster is, once it runs, with its keys in the folder."""
+    while (report := await client.get_cluster(name)).status.name == "PENDING":
+        await asyncio.sleep(0.3)
+    if report.status.name != "RUNNING":
+        raise FailedError(
+            f"The gateway could not start it: {name} is {report.status.name.lower()}. Its own log says why; ask "
+            "whoever runs the gateway."
+        )
+    texts = {"tls_ca_file": report.tls_cert, "tls_client_cert": report.tls_cert, "tls_client_key": report.tls_key}
+    return Place(report.scheduler_address, *keys.keep(folder, texts))
+
+
+def _why(chosen: Any, about: About, options: Mapping[str, Any]) -> tuple[str, ...]:
+    if chosen.cluster is not None:
+        return ("It runs already, and goes on when you detach from it.",)
+    left = [each["field"] for each in about.options if each["field"] not in options]
+    return (
+        "The gateway starts it elsewhere: it takes nothing of this machine, and is stopped from here.",
+        *([f"Chosen of the gateway's options: {_list(options)}."] if options else []),
+        *([f"As the gateway has it: {_list({name: getattr(chosen, name) for name in left})}."] if left else []),
+        "Threads and memory of its workers are what they say when they have arrived.",
+    )
+
+
+def _list(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in options.items())
+
+
+class GatewayHandle(Attached):
+    """A cluster at a gateway: asked as any scheduler is, changed through the gateway."""
+
+    def __init__(self, spec: ClusterSpec, client: Client, name: str, place: Place) -> None:
+        super().__init__(spec, place)
+        self.can = ("scale", "adapt") if "cluster" in spec.options else ("scale", "adapt", "stop")
+        self._gateway = client
+        self._name = name
+        self._requested: int | None = None
+        self._busy = time.time()
+
+    async def begin(self) -> None:
+        """Ask its scheduler for the first time."""
+        try:
+            await super().begin()
+        except (OSError, TimeoutError) as err:
+            raise FailedError(
+                f"{self._name} runs, and its scheduler can't be reached at {self.address} within "
+                f"{duration(ANSWERING)}. Give proxy_address: where the gateway's proxy listens for Dask."
+            ) from err
+
+    async def fill(self) -> None:
+        """Return when the workers that were asked for are there."""
+        if "stop" in self.can:
+            await self.scale(n := self._spec.n_workers)
+            while len(self._identity["workers"]) < n:
+                await asyncio.sleep(0.3)
+                await self._ask()
+        await super().fill()
+
+    async def state(self) -> State:
+        """Return what its scheduler said last."""
+        state = await super().state()
+        workers = self._identity.get("workers", {}).values()
+        if any(_BUSY.intersection(each.get("metrics", {}).get("task_counts", ())) for each in workers):
+            self._busy = time.time()
+        return state._replace(requested=self._requested or state.arrived, idle_since=self._busy)
+
+    async def scale(self, n: int) -> None:
+        """Ask the gateway for `n` workers."""
+        self._requested, self._adapts = n, False
+        await self._changed(self._gateway.scale_cluster(self._name, n))
+
+    async def adapt(self, minimum: int, maximum: int) -> None:
+        """Have the gateway follow the load."""
+        self._requested, self._adapts = None, True
+        await self._changed(self._gateway.adapt_cluster(self._name, minimum=minimum, maximum=maximum))
+
+    async def _changed(self, asking: Any) -> None:
+        """Raise FailedError with what the gateway says where it does less than it was asked for."""
+        from dask_gateway import GatewayClusterError
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", UserWarning)
+                await asking
+        except (UserWarning, ValueError, GatewayClusterError) as err:
+            self._requested = None
+            raise FailedError(f"The gateway says: {_short(err)}.") from err
+
+    async def close(self) -> None:
+        """End it where we started it, else let go of it."""
+        await super().close()
+        try:
+            if "stop" in self.can:
+                await self._gateway.stop_cluster(self._name)
+        finally:
+            await self._gateway.close()
+
+    async def _gone(self) -> str | None:
+        try:
+            status = (await self._gateway.get_cluster(self._name)).status.name
+        except ValueError:
+            status = "UNKNOWN"
+        except (OSError, TimeoutError):
+            return None
+        return None if status == "RUNNING" else f"The gateway ended {self._name}, which is {status.lower()} now."
