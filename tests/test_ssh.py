@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+import workbench
 from tests import other_python, ssh_hosts
 from tests.ssh_hosts import Hosts
 from workbench.cli import main
@@ -78,6 +79,32 @@ def test_what_is_started_anew_where_a_worker_was_killed(hosts: Hosts, data_folde
     until(lambda: "The worker on 127.0.0.2 ended" in (records.read("far").warning or ""))
     until(lambda: records.read("far").can_compute and records.read("far").n_workers == 1)
     assert main(["run", "array_sum", "--cluster", "far", "-p", "size=4MiB"]) == 0
+
+
+def test_a_machine_that_hangs_is_told_its_tasks_go_elsewhere_and_it_comes_back(hosts: Hosts, data_folder: Path) -> None:
+    assert main(["up", "ssh", *hosts.flags(), *SMALL, "--name", "far"]) == 0
+    client = workbench.connect("far")
+    waiting = client.map(time.sleep, [0.2] * 100, pure=False)
+    server = psutil.Process(hosts.pid)
+    # A session has its connection's other end, and the shell, Python and worker that it began.
+    (session,) = (each for each in server.children() if is_of("127.0.0.3", each))
+    gone = [server, session, *session.children(recursive=True)]
+    for each in gone:
+        each.suspend()
+    until(lambda: "127.0.0.3 went away: nothing was heard" in (records.read("far").warning or ""))
+    assert records.read("far").can_compute
+    client.gather(waiting)
+    for each in gone:
+        each.resume()
+    until(lambda: records.read("far").n_workers == 2 and records.read("far").warning is None)
+    until(lambda: not any(each.is_running() for each in gone[1:]))
+    client.close()
+
+
+def is_of(address: str, process: psutil.Process) -> bool:
+    """Whether it is the session of a connection to this address."""
+    own = [process, *process.children()]
+    return any(each.laddr.ip == address for one in own if "sshd" in one.name() for each in one.net_connections())
 
 
 def python_of(folder: Path, *words: str, customize: str = "") -> str:
