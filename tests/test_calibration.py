@@ -1,5 +1,6 @@
 import platform
 
+import dask
 import pytest
 
 from tests.test_backend import device_client
@@ -191,3 +192,28 @@ def test_a_calibration_on_a_busy_machine_says_so():
     quiet, busy = example(cores=2), example(cores=2, load=1.8)
     assert "busy" not in quiet.describe()
     assert "1.8 of its 2 cores were busy with something else meanwhile" in busy.describe()
+
+
+def test_forecasts_of_a_cluster_elsewhere_are_of_the_machines_it_is_on(data_folder):
+    from workbench.clusters.plan import plan
+    from workbench.hardware import inventory
+    from workbench.runs.forecasting.forecast import forecast
+    from workbench.runs.forecasting.machines import price_per_hour
+    from workbench.workloads.registry import template
+
+    spec = ClusterSpec(n_workers=2, threads_per_worker=4, memory_limit=2**30, profile="ssh", elsewhere=True)
+    machine = {"host": "a, b", "cpu": {"model": "Big", "usable": 8}, "memory": {"total": 2**31}, "load": 0.0}
+    there = ClusterRecord(name="far", spec=spec, status="ready", n_workers=2, machine=machine)
+    chosen, size = template("array_sum"), {"size": "64MiB"}
+    calibration.keep(example(profile="ssh"))
+    assert forecast(chosen, size, there)["seconds"] is None
+    found = example(profile="ssh", machine="a, b", processor="Big", cores=8, measured="elsewhere")
+    calibration.keep(found)
+    assert calibration.for_spec(spec, machine) == found
+    with dask.config.set({"workbench.prices": {"a": 2, "b": 1, "ssh": 7}}):
+        told = forecast(chosen, size, there)
+        assert (told["basis"], told["verdict"]) == ("measured elsewhere", "fits")
+        assert told["cost"] == pytest.approx(3 / 3600 * (told["seconds"]["low"] * told["seconds"]["high"]) ** 0.5)
+        assert price_per_hour(spec, "a, c") == 7
+    unknown = plan("ssh", inventory(), hosts="a,b")
+    assert forecast(chosen, size, unknown)["verdict"] is None

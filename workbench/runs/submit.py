@@ -64,7 +64,7 @@ def submit(
     run = _new(chosen, checked, record.name, spec, inventory).model_copy(
         update={
             "needs": needs.model_dump(mode="json"),
-            "forecast": kept_with_run(chosen, parameters, needs, spec, force=force),
+            "forecast": kept_with_run(chosen, parameters, needs, record, force=force),
         }
     )
     return _start_runner(store.create(run), record.spec.python or sys.executable)

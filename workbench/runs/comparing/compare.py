@@ -325,6 +325,8 @@ def _spec_alone(line: Line, inventory: Inventory, chosen: Template) -> ClusterSp
         return refusal(record, chosen) or actual_spec(record)
     try:
         spec = _planned(line, inventory)
+        if not spec.is_known:
+            return "What its workers have isn't known before it is up. Add --threads and --memory, or start it first."
         return refusal(spec, chosen) or spec
     except (MissingError, ConflictError) as err:
         return str(err)
@@ -350,9 +352,9 @@ def _shares(
     left: int,
 ) -> tuple[list[ClusterSpec | str], str | None]:
     """Specs with a share of the memory each, and why they can't run at once where they can't."""
-    found = {index: spec for index in new if isinstance(spec := alone[index], ClusterSpec)}
+    found = {index: spec for index in new if isinstance(spec := alone[index], ClusterSpec) and not spec.elsewhere}
     chosen = sum(spec.memory for index, spec in found.items() if "memory" in lines[index].choices)
-    open_ended = [index for index in new if "memory" not in lines[index].choices]
+    open_ended = [index for index in found if "memory" not in lines[index].choices]
     share = (left - chosen) // len(open_ended) if open_ended else left - chosen
     least = max((found[index].n_workers for index in open_ended), default=1) * MINIMUM_PER_WORKER
     if share < (least if open_ended else 0):

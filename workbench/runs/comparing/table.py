@@ -462,7 +462,8 @@ def _price_per_hour(row: Row) -> float | None:
     for sample in row.samples:
         if sample.price_per_hour is not None:
             return sample.price_per_hour
-    return None if row.spec is None else machines.price_per_hour(row.spec, calibration.host())
+    where = (row.inventory or {}).get("host") or calibration.host()
+    return None if row.spec is None else machines.price_per_hour(row.spec, where)
 
 
 def _bandwidth(told: Sequence[Mapping[str, Any]]) -> tuple[float, float, float] | None:

@@ -7,7 +7,7 @@ import math
 import platform
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -374,15 +374,18 @@ def _read(path: Path) -> Calibration | str:
     return found if _usable(found) else "a rate or time in it is no positive number"
 
 
-def for_spec(spec: ClusterSpec) -> Calibration | None:
-    """Calibration of clusters of this shape here, else of the shape nearest to it; None where there is none."""
+def for_spec(spec: ClusterSpec, machine: Mapping[str, Any] | None = None) -> Calibration | None:
+    """Calibration of clusters of this shape on such machines, else of the shape nearest to it; None where none is.
+
+    `machine` is what is known of those that the cluster is on; None for this one.
+    """
     # The data folder may be shared by several machines, and the name of a container's host changes each time.
-    cpu = processor()
-    here = (cpu.model or "unknown", cpu.usable)
+    model, cores = cores_of(machine)
+    there = (model or "unknown", cores, bool(spec.devices))
     alike = [
         one
-        for one in kept("here")
-        if (one.processor, one.cores, bool(one.device)) == (*here, bool(spec.devices)) and _alike(one, spec)
+        for one in kept("here" if machine is None else "elsewhere")
+        if (one.processor, one.cores, bool(one.device)) == there and _alike(one, spec)
     ]
     return min(alike, key=lambda one: _distance(one, spec), default=None)
 
@@ -414,9 +417,15 @@ def named(machine: str) -> Calibration:
     return found[0]
 
 
-def host() -> str:
-    """Name of this machine."""
-    return platform.node()
+def host(machine: Mapping[str, Any] | None = None) -> str:
+    """Name of a machine, or names with commas between them; of this one by default."""
+    return platform.node() if machine is None else str(machine["host"])
+
+
+def cores_of(machine: Mapping[str, Any] | None = None) -> tuple[str | None, int]:
+    """Processor of a machine and cores that may be used there; of this one by default."""
+    cpu = processor()
+    return (cpu.model, cpu.usable) if machine is None else (machine["cpu"]["model"], machine["cpu"]["usable"])
 
 
 @cache

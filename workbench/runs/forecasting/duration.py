@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -68,10 +68,15 @@ class _Past(NamedTuple):
     seconds: float
 
 
-def duration(workload: str, needs: Needs, spec: ClusterSpec, *, spilled: int = 0) -> Duration | None:
-    """Seconds of a workload on a cluster of this machine; None where nothing was measured and nothing ran."""
-    past = list(_past(workload, spec))
-    found = calibration.for_spec(spec)
+def duration(
+    workload: str, needs: Needs, spec: ClusterSpec, *, spilled: int = 0, machine: Mapping[str, Any] | None = None
+) -> Duration | None:
+    """Seconds of a workload on a cluster; None where nothing was measured on such machines and nothing ran there.
+
+    `machine` is what is known of those that the cluster is on; None for this one.
+    """
+    past = list(_past(workload, spec, machine))
+    found = calibration.for_spec(spec, machine)
     if found is not None and needs.work:
         return _from_calibration(needs, spec, found, past, spilled)
     return _from_history(needs, spec, past)
@@ -148,7 +153,7 @@ def _from_calibration(
     return _around(
         seconds * math.exp(learned),
         spread,
-        "measured here",
+        "measured here" if found.measured == "here" else "measured elsewhere",
         found.describe(),
         n_runs=len(logs),
         off_by=off_by([one.run for one in past]),
@@ -186,10 +191,10 @@ def _around(
     )
 
 
-def _past(workload: str, spec: ClusterSpec) -> Iterator[_Past]:
+def _past(workload: str, spec: ClusterSpec, machine: Mapping[str, Any] | None) -> Iterator[_Past]:
     """Latest runs of a workload that came to an end on this kind of machine, with what they needed."""
     for run in store.select(workload=workload, status="done", limit=_RUNS):
-        if run.spec is None or run.spec.profile != spec.profile or not run.seconds or not _ran_here(run):
+        if run.spec is None or run.spec.profile != spec.profile or not run.seconds or not _ran_on(run, machine):
             continue
         try:
             yield _Past(run, Needs.model_validate(run.needs), run.spec, run.seconds)
@@ -197,11 +202,10 @@ def _past(workload: str, spec: ClusterSpec) -> Iterator[_Past]:
             continue
 
 
-def _ran_here(run: Run) -> bool:
-    """Whether it ran on a machine like this one; a run that was sent by somebody else may not have."""
+def _ran_on(run: Run, machine: Mapping[str, Any] | None) -> bool:
+    """Whether it ran on such a machine; a run that was sent by somebody else may not have."""
     cpu = (run.inventory or {}).get("cpu")
-    here = calibration.processor()
-    return cpu is None or (cpu.get("model"), cpu.get("usable")) == (here.model, here.usable)
+    return cpu is None or (cpu.get("model"), cpu.get("usable")) == calibration.cores_of(machine)
 
 
 def _likeness(one: ClusterSpec, other: ClusterSpec) -> float:

@@ -86,8 +86,9 @@ def forecast(
     refused = None if cluster is None else refusal(cluster, template)
     if judged is not None and refused is not None:
         judged = judged._replace(name="can't run", sentence=refused)
-    lasting = None if spec is None or judged is None else _duration(template, needs, spec, judged)
-    price = machines.price_per_hour(spec, calibration.host())
+    machine = cluster.machine if isinstance(cluster, ClusterRecord) else None
+    lasting = None if spec is None or judged is None else _duration(template, needs, spec, judged, machine)
+    price = machines.price_per_hour(spec, calibration.host(machine))
     return {
         "parameters": dict(checked.resolved),
         "notes": (*checked.notes, *calibration.damaged()),
@@ -143,19 +144,20 @@ def _unmeasured(needs: Needs, lasting: Duration | None) -> bool:
 
 
 def kept_with_run(
-    template: Template, parameters: Mapping[str, Any], needs: Needs, spec: ClusterSpec, *, force: bool
+    template: Template, parameters: Mapping[str, Any], needs: Needs, cluster: ClusterRecord, *, force: bool
 ) -> dict[str, Any]:
     """What a run keeps of its forecast. Raises ConflictError where it won't fit and nobody insists."""
+    spec, machine = actual_spec(cluster), cluster.machine
     judged = verdict(template, parameters, needs, spec)
     if judged.name == "won't fit" and not force:
         raise ConflictError(f"{judged.sentence} To run it all the same, force it.")
-    lasting = _duration(template, needs, spec, judged)
+    lasting = _duration(template, needs, spec, judged, machine)
     return {
         "verdict": judged.name,
         "memory_per_worker": judged.memory_per_worker,
         "seconds": None if lasting is None else _range(lasting.low, lasting.high),
         "basis": None if lasting is None else lasting.basis,
-        "price_per_hour": machines.price_per_hour(spec, calibration.host()),
+        "price_per_hour": machines.price_per_hour(spec, calibration.host(machine)),
     }
 
 
@@ -220,8 +222,10 @@ def _cell(template: Template, checked: Parameters, cluster: ClusterRecord) -> st
     return template.cell(checked, cluster.name, on_gpu=bool(cluster.spec.devices))
 
 
-def _duration(template: Template, needs: Needs, spec: ClusterSpec, judged: Verdict) -> Duration | None:
-    return duration(template.name, needs, spec, spilled=judged.spilled)
+def _duration(
+    template: Template, needs: Needs, spec: ClusterSpec, judged: Verdict, machine: Mapping[str, Any] | None
+) -> Duration | None:
+    return duration(template.name, needs, spec, spilled=judged.spilled, machine=machine)
 
 
 def _judge(needs: Needs, spec: ClusterSpec) -> Verdict:
@@ -249,7 +253,8 @@ def _judge_workers(in_hand: int, peak: int, spec: ClusterSpec) -> Verdict:
         )
     together = f"{formats.size(spec.memory)} together" if n_workers > 1 else formats.size(limit)
     spilled = int(peak - _SPILLS * limit) * n_workers
-    if spilled > _free_disk():
+    # The disks of other machines aren't known.
+    if not spec.elsewhere and spilled > _free_disk():
         return Verdict(
             "won't fit",
             f"Won't fit: needs {formats.size(peak * n_workers)} at once, the workers have {together}, and the disk "

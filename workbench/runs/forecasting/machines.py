@@ -79,15 +79,18 @@ def text(template: Template, checked: Parameters, around: Mapping[str, Any]) -> 
 
 
 def price_per_hour(spec: ClusterSpec | None, machine: str | None = None) -> float | None:
-    """Price of an hour, from `workbench.prices`: the machine's own if it is named there, else the profile's."""
+    """Price of an hour, from `workbench.prices`: the machine's own if it is named there, else the profile's.
+
+    Several machines, with commas between them, cost what they cost together, each of them by its own price.
+    """
     prices = config.get("prices") or {}
     if not isinstance(prices, Mapping):
         raise BadInputError(
             f"The setting workbench.prices is {prices!r:.80}. Give a price per hour by name: cpu: 0.10."
         )
-    for name in (machine, spec.profile if spec is not None else None):
-        if name is not None and prices.get(name) is not None:
-            return _price(str(name), prices[name])
+    for names in ((machine or "").split(", "), [spec.profile] if spec is not None else []):
+        if names and all(prices.get(name) is not None for name in names):
+            return sum(_price(name, prices[name]) for name in names)
     return None
 
 
