@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import asyncssh
+import psutil
 import pytest
 
 _UNPACKED = Path(sys.prefix) / "sshd"
@@ -79,15 +80,20 @@ def running(folder: Path) -> Iterator[Hosts]:
         # What sshd wants of a machine when root runs it, without touching the machine.
         passwd = folder / "passwd"
         passwd.write_text(Path("/etc/passwd").read_text() + "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n")
-        prepare = f"mount --bind {passwd} /etc/passwd && mount -t tmpfs run /run && mkdir /run/sshd && exec"
-        command = ["unshare", "-m", "sh", "-c", f'{prepare} "$@"', "sh", *command]
+        prepare = f"mount --bind {passwd} /etc/passwd && mount -t tmpfs run /run && mkdir /run/sshd && hostname node"
+        # With a name and processes of its own, it is another machine for all who ask.
+        apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts"]
+        command = [*apart, "sh", "-c", f'{prepare} && exec "$@"', "sh", *command]
     log = (folder / "log").open("wb")
     process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
     try:
         _until_it_listens(port, process, folder)
-        yield Hosts(port, str(folder / "client"), str(folder / "known_hosts"), folder, process.pid)
+        pid = next((each.pid for each in psutil.Process(process.pid).children()), process.pid)
+        yield Hosts(port, str(folder / "client"), str(folder / "known_hosts"), folder, pid)
     finally:
-        process.terminate()
+        # The first of its processes, with which all of them end.
+        for each in psutil.Process(process.pid).children() or [process]:
+            each.terminate()
         process.wait(10)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import socket
 import subprocess
@@ -59,6 +60,10 @@ def test_a_cluster_on_two_machines_computes_is_scaled_and_leaves_nothing_behind(
     for name, size in {"compressed_svd": "size=16MiB", "genotype_pca": "n_variants=4000"}.items():
         run = told("run", name, "--cluster", "far", "-p", size)
         assert (run["status"], run["check"]["passed"]) == ("done", True)
+    machine = records.read("far").machine
+    # Two addresses of one machine are one machine; another one than this only where it has processes of its own.
+    assert machine is None or (machine["host"], machine["cpu"]["usable"]) == ("node", inventory().cpu.usable)
+    assert os.getuid() != 0 or run["inventory"]["host"] == "node"
     key = (data_folder / "clusters" / "far" / "tls" / "key.pem").read_text()
     for process in there(hosts):
         words = " ".join([*process.cmdline(), *process.environ().values()])
