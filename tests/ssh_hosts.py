@@ -105,3 +105,61 @@ def _until_it_listens(port: int, process: subprocess.Popen[bytes], folder: Path)
             return
         time.sleep(0.02)
     pytest.skip(f"sshd can't be run here by {getpass.getuser()}: {(folder / 'log').read_text()[-300:]}")
+
+
+class Linked(NamedTuple):
+    """One more machine, at the other end of a link that can be cut."""
+
+    address: str
+    ours: str
+    pid: int
+    link: str
+
+    def cut(self) -> None:
+        _ip("link", "set", self.link, "down")
+
+    def mend(self) -> None:
+        _ip("link", "set", self.link, "up")
+
+
+@contextlib.contextmanager
+def linked(hosts: Hosts) -> Iterator[Linked]:
+    """A server in a network of its own, with the keys and the port of the others; skips where none can be made."""
+    link, ours, theirs = f"wb{os.getpid()}", "198.18.77.1", "198.18.77.2"
+    sshd, environment = _sshd()
+    if os.getuid() != 0 or not shutil.which("ip") or _ip("link", "add", link, "type", "veth", check=False):
+        pytest.skip("Networks can't be made here: that needs root, and the program ip.")
+    _ip("link", "del", link)
+    config = (hosts.folder / "config").read_text().replace(_HOSTS[0], theirs)
+    config = config.replace(f"ListenAddress {_HOSTS[1]}\n", "").replace("/pid\n", "/pid-linked\n")
+    (hosts.folder / "linked").write_text(config)
+    with Path(hosts.known_hosts).open("a") as known:
+        known.write(f"[{theirs}]:{hosts.port} {(hosts.folder / 'host.pub').read_text()}")
+    wait = f"until ip address show | grep -q {theirs}; do sleep 0.05; done"
+    prepare = f"mount --bind {hosts.folder}/passwd /etc/passwd && mount -t tmpfs run /run && mkdir /run/sshd && {wait}"
+    command = ["unshare", "--mount", "--net", "sh", "-c", f'{prepare} && exec "$@"', "sh"]
+    process = subprocess.Popen(
+        [*command, sshd, "-D", "-f", str(hosts.folder / "linked")], env={**os.environ, **environment}
+    )
+    try:
+        there = f"/proc/{process.pid}/ns/net"
+        while Path(there).readlink() == Path("/proc/self/ns/net").readlink():
+            time.sleep(0.01)
+        _ip("link", "add", link, "type", "veth", "peer", "name", "far", "netns", str(process.pid))
+        _ip("address", "add", f"{ours}/30", "dev", link)
+        _ip("link", "set", link, "up")
+        for words in (
+            ("link", "set", "lo", "up"),
+            ("address", "add", f"{theirs}/30", "dev", "far"),
+            ("link", "set", "far", "up"),
+        ):
+            subprocess.run(["nsenter", f"--net={there}", "ip", *words], check=True)
+        yield Linked(theirs, ours, process.pid, link)
+    finally:
+        process.terminate()
+        process.wait(10)
+        _ip("link", "del", link, check=False)
+
+
+def _ip(*words: str, check: bool = True) -> int:
+    return subprocess.run(["ip", *words], check=check, capture_output=True).returncode

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -204,3 +205,30 @@ def test_its_code_starts_the_same_without_this_package(hosts: Hosts) -> None:
     code = spec.code() + "    print(client.submit(sum, [1, 2]).result())\n    client.shutdown()\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout.splitlines()[-1] == "3", done.stderr
+
+
+def test_nothing_stays_on_the_machines_where_the_owner_is_killed(hosts: Hosts, data_folder: Path) -> None:
+    assert main(["up", "ssh", *hosts.flags(), *SMALL, "--name", "far"]) == 0
+    started = there(hosts)
+    os.kill(records.read("far").pid or 0, signal.SIGKILL)
+    until(lambda: not any(each.is_running() for each in started), 15)
+    assert records.read("far").status == "lost"
+
+
+def test_a_cut_link_is_told_and_the_worker_beyond_it_comes_back_when_it_is_mended(
+    hosts: Hosts, data_folder: Path
+) -> None:
+    with ssh_hosts.linked(hosts) as machine:
+        where = hosts.flags(hosts=f"127.0.0.2,{machine.address}", listen=machine.ours)
+        assert main(["up", "ssh", *where, *SMALL, "--name", "far"]) == 0
+        client = workbench.connect("far")
+        waiting = client.map(time.sleep, [0.2] * 100, pure=False)
+        beyond = psutil.Process(machine.pid).children(recursive=True)
+        machine.cut()
+        until(lambda: f"{machine.address} went away: nothing was heard" in (records.read("far").warning or ""))
+        client.gather(waiting)
+        machine.mend()
+        until(lambda: records.read("far").n_workers == 2 and records.read("far").warning is None)
+        until(lambda: not any(each.is_running() for each in beyond))
+        client.close()
+        assert main(["down", "far"]) == 0
