@@ -81,6 +81,9 @@ def running(folder: Path) -> Iterator[Hosts]:
         passwd = folder / "passwd"
         passwd.write_text(Path("/etc/passwd").read_text() + "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n")
         prepare = f"mount --bind {passwd} /etc/passwd && mount -t tmpfs run /run && mkdir /run/sshd && hostname node"
+        # A folder of this machine that isn't there, as where no disk is shared.
+        (folder / "here").mkdir()
+        prepare += f" && mount -t tmpfs here {folder}/here"
         # With a name and processes of its own, it is another machine for all who ask.
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts"]
         command = [*apart, "sh", "-c", f'{prepare} && exec "$@"', "sh", *command]

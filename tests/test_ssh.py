@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -205,6 +206,19 @@ def test_its_code_starts_the_same_without_this_package(hosts: Hosts) -> None:
     code = spec.code() + "    print(client.submit(sum, [1, 2]).result())\n    client.shutdown()\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout.splitlines()[-1] == "3", done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="Only root can hide a folder from the machines of these tests.")
+def test_a_path_that_a_machine_cant_read_is_told(
+    hosts: Hosts, data_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = hosts.folder / "here" / "x.npy"
+    np.save(file, np.ones((100, 10)))
+    assert main(["up", "ssh", *hosts.flags(hosts="127.0.0.2"), *SMALL, "--name", "far"]) == 0
+    assert main(["run", "svd_of_file", "--cluster", "far", "-p", f"path={file}", "-p", "k=2"]) == 1
+    assert f"node can't read {file} (No such file or directory). Its workers read it" in capfd.readouterr().err
+    np.save(hosts.folder / "x.npy", np.ones((100, 10)))
+    assert main(["run", "svd_of_file", "--cluster", "far", "-p", f"path={hosts.folder}/x.npy", "-p", "k=1"]) == 0
 
 
 def test_nothing_stays_on_the_machines_where_the_owner_is_killed(hosts: Hosts, data_folder: Path) -> None:

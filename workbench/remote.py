@@ -52,6 +52,15 @@ def gpus() -> list[tuple[str, int]]:
     return [(str(nvml.nvmlDeviceGetName(each)), int(nvml.nvmlDeviceGetMemoryInfo(each).total)) for each in cards]
 
 
+def unreadable(path: str) -> tuple[str, str] | None:
+    """Name of this machine, and why it can't read a path; None where it can."""
+    try:
+        with os.scandir(path) if os.path.isdir(path) else open(path, "rb"):  # noqa: PTH112, PTH123
+            return None
+    except OSError as err:
+        return platform.node(), err.strerror or str(err)
+
+
 def place() -> str:
     """Where a pid means something: this boot of this machine and its pid namespace.
 

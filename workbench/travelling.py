@@ -125,6 +125,17 @@ def machine_elsewhere(found: Sequence[About]) -> dict[str, Any] | None:
     }
 
 
+def check_readable(client: Client, path: str) -> None:
+    """Raise FailedError where a machine with workers can't read a path; one worker of each is asked."""
+    there = {each["host"]: address for address, each in client.scheduler_info(n_workers=-1)["workers"].items()}
+    told = client.run(Travelling(remote.unreadable), path, workers=list(there.values()), on_error="ignore")
+    for host, reason in filter(None, told.values()):
+        raise FailedError(
+            f"{host} can't read {path} ({reason}). Its workers read it themselves: have it on a disk that all machines "
+            "share, under the same path, or give a URL."
+        )
+
+
 def make_ready(client: Client) -> list[About]:
     """Have functions of ours run on any cluster, and return what its processes said of themselves.
 

@@ -27,7 +27,7 @@ from workbench.runs.explaining import metrics
 from workbench.runs.forecasting.forecast import size_of
 from workbench.runs.recording import Recording, diagnose, sign_of_life, versions
 from workbench.runs.store import Check, Diagnosis, Peak, Progress, Run
-from workbench.travelling import Travelling, machine_elsewhere, make_ready
+from workbench.travelling import Travelling, check_readable, machine_elsewhere, make_ready
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -189,6 +189,9 @@ def _connected(run: Run) -> Iterator[Client]:
         elsewhere = machine_elsewhere(make_ready(client))
         if elsewhere is not None:
             store.update(run.id, inventory=elsewhere)
+            path = run.resolved.get("path")
+            if isinstance(path, str) and "://" not in path:
+                check_readable(client, path)
         yield client
 
 
