@@ -32,7 +32,7 @@ demo-gpus: install
 first-hour-simulated: install
 	PART=$(or $(PART),0.05) python -m tests.simulated --gpus 1 sh tests/gpu/first-hour.sh build/first-hour-simulated $(ARGS)
 
-test: install .venv/.browser .venv/.plink .venv/.sshd
+test: install .venv/.browser .venv/.plink .venv/.sshd .venv/.slurm
 	-@$(MAKE) --no-print-directory .venv-other/.installed
 	python -m pytest $(ARGS)
 
@@ -116,6 +116,13 @@ clean:
 # Unpacked and not installed: Debian's package would start a server for everybody. Its tests are skipped without it.
 .venv/.sshd: .venv/.installed
 	@PATH="$$PATH:/usr/sbin" command -v sshd >/dev/null || sh tests/apt-unpack.sh .venv/sshd openssh-server libwrap0 || true
+	touch $@
+
+# Clusters of jobs are tested on a SLURM of their own, and those tests are skipped, with a sentence, where it can't be had.
+.venv/.slurm: .venv/.installed
+	@for package in slurmctld slurmd slurm-client munge; do \
+	  dpkg -s $$package >/dev/null 2>&1 || sh tests/apt-install.sh $$package || true; \
+	done
 	touch $@
 
 .venv/.browser: .venv/.installed

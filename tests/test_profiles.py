@@ -58,7 +58,7 @@ def brought(installed: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 def test_our_own_profiles_are_all_there() -> None:
     assert list(registered())[:5] == ["cpu", "gpu", "gpus", "ucx", "address"]
-    assert "ssh" in registered()
+    assert {each.name for each in registered().values()} == {*registered()}
 
 
 def test_a_profile_of_another_package_is_offered_and_planned(brought: None) -> None:

@@ -190,9 +190,9 @@ def test_a_cluster_with_a_profile_of_another_version_is_shown_and_not_touched(
 ) -> None:
     records.create(record(spec, status="ready", node="login-1", **dead_process()))
     path = records.folder("calm-otter") / "record.json"
-    path.write_text(path.read_text().replace('"profile":"cpu"', '"profile":"slurm"'))
+    path.write_text(path.read_text().replace('"profile":"cpu"', '"profile":"nomad"'))
     before = path.read_bytes()
-    assert_untouchable("on login-1 with the profile 'slurm' by another version", capsys)
+    assert_untouchable("on login-1 with the profile 'nomad' by another version", capsys)
     assert path.read_bytes() == before
 
 

@@ -226,7 +226,7 @@ def test_consent_is_asked_for_only_where_there_is_something_to_agree_to(capsys: 
     check_consent(plan("ucx", with_ucx(), n_workers=2), up_options("ucx --yes"))
     assert capsys.readouterr().err == ""
     with pytest.raises(
-        BadInputError, match=r"Warning: no encryption.* Nothing was started\. Leave UCX out, or agree \(--yes"
+        BadInputError, match=r"Warning: no encryption.* Nothing was started\. Choose otherwise, or agree \(--yes"
     ):
         check_consent(plan("ucx", with_ucx(), n_workers=2), up_options("ucx"))
 
@@ -234,7 +234,7 @@ def test_consent_is_asked_for_only_where_there_is_something_to_agree_to(capsys: 
 def test_no_way_to_start_a_cluster_over_ucx_goes_without_a_yes(data_folder: Path) -> None:
     spec = plan("ucx", with_ucx(), n_workers=2)
     for begin in (launch.launch, start_spec, Session().start):
-        with pytest.raises(BadInputError, match=r"Nothing was started\. Leave UCX out"):
+        with pytest.raises(BadInputError, match=r"Nothing was started\. Choose otherwise"):
             begin(spec, force=True)
     assert records.names() == ()
 
@@ -260,7 +260,7 @@ def test_where_nobody_can_answer_nothing_over_ucx_is_started(
         assert main(words) == 2
         said = capsys.readouterr().err
         assert "listens on all network interfaces" in said
-        assert "Nothing was started. Leave UCX out, or agree (--yes" in said
+        assert "Nothing was started. Choose otherwise, or agree (--yes" in said
     assert (records.names(), comparisons.select()) == ((), ())
 
 

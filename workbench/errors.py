@@ -29,6 +29,7 @@ PACKAGES = {
         )
         for major in (12, 13)
     },
+    "slurm": ("dask-jobqueue>=0.9",),
     "ucx": ("distributed-ucxx-cu13==0.52.*",),
     "ucx12": ("distributed-ucxx-cu12==0.52.*",),
 }

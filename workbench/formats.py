@@ -78,6 +78,12 @@ def ago(epoch: float, now: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(epoch))
 
 
+def moment(epoch: float, now: float | None = None) -> str:
+    """Time of day, with the day where it isn't today: '14:20', '2026-11-24 14:20'."""
+    day, today = (time.strftime("%Y-%m-%d", time.localtime(each)) for each in (epoch, now))
+    return time.strftime("%H:%M" if day == today else "%Y-%m-%d %H:%M", time.localtime(epoch))
+
+
 def count(number: float, noun: str = "") -> str:
     """'1 worker', '3 workers', '2 processes', '40 000 tasks', '40 000'."""
     text = f"{number:,.15g}".replace(",", " ")

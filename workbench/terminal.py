@@ -100,6 +100,7 @@ def show_cluster(record: ClusterRecord, spec: ClusterSpec) -> None:
             {
                 record.name: Text("ready", "green") + f" at {record.scheduler_address}",
                 "": spec.describe(),
+                **({"Workers": waiting(record)} if record.queued else {}),
                 **({"Warning": Text(record.warning, "red")} if record.warning else {}),
                 "Why": Text("\n".join(spec.why), "dim"),
                 "In Python": f'client = workbench.connect("{record.name}")',
@@ -140,6 +141,8 @@ def show_clusters(records: Sequence[ClusterRecord]) -> None:
         )
     console.print(table)
     for record in records:
+        if record.queued:
+            console.print(f"{record.name}: {waiting(record)}")
         if record.message:
             console.print(f"{record.name}: {record.message}", style="dim" if record.status == "unknown" else "red")
         elif record.warning:
@@ -148,6 +151,11 @@ def show_clusters(records: Sequence[ClusterRecord]) -> None:
             console.print(
                 f"{record.name} ends in {formats.duration(round(record.expires_at - time.time()))} unless it is used."
             )
+
+
+def waiting(record: ClusterRecord) -> str:
+    """How many workers are there, and why the others aren't: '2 of 8 workers; 6 pending: Priority'."""
+    return f"{record.n_workers} of {record.n_workers_expected} workers{record.queued and '; '}{record.queued}"
 
 
 def show_workloads(templates: Sequence[Template]) -> None:
@@ -341,7 +349,7 @@ def stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None]]:
         def on_change(changed: ClusterRecord) -> None:
             text = _STAGES.get(changed.stage, changed.stage)
             if changed.stage == "workers":
-                text = f"workers {changed.n_workers} of {changed.n_workers_expected}"
+                text = waiting(changed)
             line.update(f"{changed.name}: {text}")
 
         yield on_change

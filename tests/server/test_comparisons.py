@@ -224,7 +224,7 @@ async def test_ucx_listens_only_where_a_person_agreed(api: Any, session: Any, mo
     answer = await api("POST", "comparisons", body)
     assert answer.status == 400
     assert answer.content["message"] == (
-        "UCX listens on all network interfaces. Nothing was started. Leave UCX out, or agree (--yes, agreed=True)."
+        "UCX listens on all network interfaces. Nothing was started. Choose otherwise, or agree (--yes, agreed=True)."
     )
     answer = await api("POST", "comparisons", body | {"agreed": "true"})
     assert answer.status == 202

@@ -275,7 +275,7 @@ async def test_a_cluster_over_ucx_waits_until_a_person_agrees(api: Any, session:
     session.told = "UCX listens on all network interfaces."
     refused = await api("POST", "clusters", {"profile": "cpu"})
     assert refused.status == 400
-    sentence = f"{session.told} Nothing was started. Leave UCX out, or agree (--yes, agreed=True)."
+    sentence = f"{session.told} Nothing was started. Choose otherwise, or agree (--yes, agreed=True)."
     assert refused.content["message"] == sentence
     assert session.records == {}
     assert (await api("POST", "clusters", {"profile": "cpu", "agreed": True})).status == 202

@@ -28,6 +28,11 @@ def _up(arguments: argparse.Namespace) -> int:
     spec = spec_of(session, arguments)
     if arguments.code:
         return tell_json({"code": spec.code()}) if arguments.json else tell(spec.code().rstrip("\n"))
+    if arguments.preview:
+        text = spec.preview()
+        if text is None:
+            raise BadInputError(f"--preview: {spec.profile} submits nothing elsewhere. See what it starts with --code.")
+        return tell_json({"preview": text}) if arguments.json else tell(text.rstrip("\n"))
     check_consent(spec, arguments)
     record = start(session, spec, name=arguments.name, force=arguments.force)
     if arguments.json:
@@ -99,8 +104,10 @@ def _scale(arguments: argparse.Namespace) -> int:
         record = asyncio.run(session.adapt(arguments.name, *arguments.adapt, force=arguments.force))
     if arguments.json:
         return tell_json(cluster_json(record))
+    from workbench import terminal
+
     bounds = f", adapting between {record.adaptive[0]} and {record.adaptive[1]}" if record.adaptive else ""
-    return tell(f"{record.name}: {record.n_workers} of {record.n_workers_expected} workers{bounds}")
+    return tell(f"{record.name}: {terminal.waiting(record)}{bounds}")
 
 
 def _restart(arguments: argparse.Namespace) -> int:
@@ -242,6 +249,7 @@ def cluster_json(record: ClusterRecord) -> dict[str, Any]:
         "stage": record.stage,
         "n_workers_expected": record.n_workers_expected,
         "adaptive": record.adaptive,
+        "jobs": [job.model_dump() for job in record.jobs],
         "python": spec.python,
         "dashboard_address": record.dashboard_address,
         "created": record.created,
@@ -293,6 +301,9 @@ def add_cluster_commands(commands: Any) -> None:
     add_up_options(up)
     up.add_argument(
         "--code", action="store_true", help="print the Dask code that starts the same cluster, start nothing"
+    )
+    up.add_argument(
+        "--preview", action="store_true", help="print what would be submitted, such as the job script, start nothing"
     )
 
     attach = add_command(
@@ -354,7 +365,9 @@ def add_cluster_commands(commands: Any) -> None:
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:
     """Add what says which cluster: a profile and its choices."""
-    parser.add_argument("profile", metavar="PROFILE", help="cpu, gpu, gpus, ucx or another; see: workbench hardware")
+    parser.add_argument(
+        "profile", metavar="PROFILE", help="cpu, gpu, gpus, ucx, slurm or another; see: workbench hardware"
+    )
     parser.add_argument("--workers", metavar="N", type=whole_number, help="worker processes")
     parser.add_argument("--threads", metavar="N", type=whole_number, help="threads of each worker")
     parser.add_argument("--memory", metavar="SIZE", help="memory of all workers together, such as 8GiB")

@@ -43,7 +43,7 @@ def _blank_is_none(value: Any) -> Any:
 
 def _whole_number(value: Any) -> Any:
     if isinstance(value, bool):
-        raise ValueError("not a number")
+        raise ValueError("Give a whole number")
     return _blank_is_none(value)
 
 
@@ -52,7 +52,7 @@ def _bytes(value: Any) -> Any:
     try:
         return None if value is None else int(parse_bytes(value))
     except (TypeError, AttributeError, OverflowError) as err:
-        raise ValueError("not a size") from err
+        raise ValueError("Give a size such as 8GiB") from err
 
 
 def _seconds(value: Any) -> Any:
@@ -60,7 +60,7 @@ def _seconds(value: Any) -> Any:
     try:
         return value if value in (None, "never") else float(parse_timedelta(value))
     except (TypeError, AttributeError, KeyError, OverflowError) as err:
-        raise ValueError("not a duration") from err
+        raise ValueError("Give a duration such as 30m or 'never'") from err
 
 
 def _path(value: Any) -> Any:
@@ -72,27 +72,27 @@ def _path(value: Any) -> Any:
 _Positive = Annotated[int, Field(ge=1, lt=2**63)]
 _MOST_AT_ALL = 1024
 """Threads of one worker: each is a thread of the system, of which a machine has some ten thousand for everybody."""
-_Count = Annotated[_Positive | None, BeforeValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 1})]
-_Threads = Annotated[
+Count = Annotated[_Positive | None, BeforeValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 1})]
+Threads = Annotated[
     Annotated[int, Field(ge=1, le=_MOST_AT_ALL)] | None,
     BeforeValidator(_whole_number),
     WithJsonSchema({"type": "integer", "minimum": 1, "maximum": _MOST_AT_ALL}),
 ]
-_Size = Annotated[
+Size = Annotated[
     _Positive | None,
     BeforeValidator(_bytes),
     WithJsonSchema({"type": "string", "examples": ["8GiB", "512MiB"], "unit": "bytes"}),
 ]
-_Duration = Annotated[
+Duration = Annotated[
     Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["never"] | None,
     BeforeValidator(_seconds),
     WithJsonSchema({"type": "string", "examples": ["1h", "30m", "never"], "unit": "seconds"}),
 ]
-_Interpreter = Annotated[str | None, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
-_Switch = Annotated[bool | None, BeforeValidator(_blank_is_none), WithJsonSchema({"type": "boolean"})]
+Interpreter = Annotated[str | None, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
+Switch = Annotated[bool | None, BeforeValidator(_blank_is_none), WithJsonSchema({"type": "boolean"})]
 
 
-def _without_defaults(schema: dict[str, Any]) -> None:
+def without_defaults(schema: dict[str, Any]) -> None:
     """Leave out `default: null`: a form shows an empty field, whose meaning is in the description."""
     for properties in schema["properties"].values():
         properties.pop("default", None)
@@ -101,25 +101,25 @@ def _without_defaults(schema: dict[str, Any]) -> None:
 class AnyChoices(BaseModel):
     """What a person may choose about a cluster wherever it is."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_without_defaults)
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=without_defaults)
 
-    n_workers: _Count = Field(
+    n_workers: Count = Field(
         None, title="Workers", description="Worker processes. Left out: follows from the threads and the cores."
     )
-    threads_per_worker: _Threads = Field(
+    threads_per_worker: Threads = Field(
         None, title="Threads per worker", description="Left out: the cores shared out among the workers."
     )
-    memory: _Size = Field(
+    memory: Size = Field(
         None,
         title="Memory",
         description="Of all workers together, such as 8GiB. Left out: two thirds of what the budget leaves.",
     )
-    encrypt: _Switch = Field(
+    encrypt: Switch = Field(
         None,
         title="Encrypt",
         description="Scheduler, workers and clients speak TLS (not over UCX). Left out: as workbench.encrypt says.",
     )
-    idle_timeout: _Duration = Field(
+    idle_timeout: Duration = Field(
         None,
         title="Idle time-out",
         description="A cluster with nothing to do for this long, such as 30m, ends itself; 'never' keeps it. "
@@ -130,7 +130,7 @@ class AnyChoices(BaseModel):
 class ClusterChoices(AnyChoices):
     """What a person may choose about a cluster here; what is left out is chosen to match the hardware."""
 
-    python: _Interpreter = Field(
+    python: Interpreter = Field(
         None,
         title="Python",
         description="Path of the interpreter that the cluster runs in. Left out: the one that runs this.",
@@ -160,12 +160,12 @@ class GpuChoices(ClusterChoices):
         title="GPUs",
         description="Indices or UUIDs of GPUs, such as 0,2. Left out: the idle ones, or for one GPU the idlest.",
     )
-    device_memory_limit: _Size = Field(
+    device_memory_limit: Size = Field(
         None,
         title="GPU memory limit",
         description="For each GPU. Blocks beyond it move to the host's memory. Left out: 0.8 of the card.",
     )
-    rmm_pool_size: _Size = Field(
+    rmm_pool_size: Size = Field(
         None,
         title="RMM pool",
         description="Memory of each GPU that is taken at the start and handed out quickly. Left out: no pool.",
@@ -177,7 +177,7 @@ _Transports = Annotated[
     BeforeValidator(_blank_is_none),
     WithJsonSchema({"type": "string", "examples": ["tcp,cuda_copy,cuda_ipc", "all"]}),
 ]
-_Interface = Annotated[
+Interface = Annotated[
     Annotated[str, Field(pattern=r"^[\w.:@-]+(,[\w.:@-]+)*$")] | None,
     BeforeValidator(_blank_is_none),
     WithJsonSchema({"type": "string", "examples": ["ib0", "mlx5_0:1"]}),
@@ -192,7 +192,7 @@ class UcxChoices(ClusterChoices):
         title="UCX transports",
         description="Transports that UCX may use, such as tcp,cuda_copy. Left out: as UCX_TLS says, or UCX chooses.",
     )
-    interface: _Interface = Field(
+    interface: Interface = Field(
         None,
         title="Interface",
         description="Network interface or port of a card that UCX uses, such as ib0. "

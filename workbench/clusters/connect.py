@@ -100,7 +100,7 @@ def _check_ready(record: ClusterRecord) -> None:
     if record.status == "starting":
         raise ConflictError(
             f"Cluster {record.name} is still starting ({record.stage}, {record.n_workers} of "
-            f"{record.n_workers_expected} workers). Try again in a moment."
+            f"{record.n_workers_expected} workers{record.queued and '; '}{record.queued}). Try again in a moment."
         )
     if record.status == "unknown":
         raise ConflictError(f"Cluster {record.name} can't be connected to. {record.message}")

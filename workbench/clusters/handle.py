@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
+from pydantic import BaseModel, ConfigDict
+
+from workbench import formats
 from workbench.clusters.spec import ClusterSpec
 
 Verb = Literal["scale", "adapt", "restart", "stop"]
 
 VERBS: tuple[Verb, ...] = ("scale", "adapt", "restart", "stop")
 """What a handle may be able to do. A cluster that can't be stopped is left alone: one detaches from it."""
+
+
+class Job(BaseModel):
+    """What a queue knows of one job."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    state: Literal["pending", "running", "ended"]
+    reason: str = ""
+    """Why it waits, in the queue's own word, or how it ended."""
+    start: float | None = None
+    """When the queue expects it to start, in seconds since the epoch."""
+
+
+def queued(jobs: Iterable[Job]) -> str:
+    """Return what is to be said of jobs that give no worker: '6 pending: Priority, start estimated 14:20'."""
+    said = []
+    for state in ("pending", "ended"):
+        these = [job for job in jobs if job.state == state]
+        reasons = Counter(job.reason for job in these if job.reason).most_common()
+        words = ", ".join(reason if len(reasons) == 1 else f"{reason} ({n})" for reason, n in reasons)
+        starts = [job.start for job in these if job.start is not None and state == "pending"]
+        if starts:
+            words += f"{', ' if words else ''}start estimated {formats.moment(min(starts))}"
+        if these:
+            said.append(f"{len(these)} {state}{f': {words}' if words else ''}")
+    return "; ".join(said)
 
 
 class State(NamedTuple):
@@ -34,6 +66,8 @@ class State(NamedTuple):
         What the workers turned out to be, where the handle didn't start them.
     machine
         What is known of the machines that they run on, as an inventory says it; None for this machine.
+    jobs
+        Those that a queue has for it.
     """
 
     arrived: int
@@ -45,6 +79,7 @@ class State(NamedTuple):
     warning: str | None = None
     spec: ClusterSpec | None = None
     machine: Mapping[str, Any] | None = None
+    jobs: tuple[Job, ...] = ()
 
 
 class Handle(Protocol):
@@ -71,7 +106,7 @@ class Handle(Protocol):
         """Verbs that may be called."""
 
     async def fill(self) -> None:
-        """Return when the workers that the spec asks for are there."""
+        """Return when the workers that the spec asks for are there, or some while others wait in a queue."""
 
     async def state(self) -> State:
         """Return how the cluster is."""

@@ -83,7 +83,9 @@ def keep_warm(preload: Sequence[str] = ()) -> None:
 
 
 def _runs_in_this_python(spec: ClusterSpec) -> bool:
-    return spec.profile in ("cpu", "address") and (spec.python is None or Path(spec.python) == Path(sys.executable))
+    return (spec.profile == "cpu" or spec.elsewhere) and (
+        spec.python is None or Path(spec.python) == Path(sys.executable)
+    )
 
 
 def _check_budget(spec: ClusterSpec) -> None:

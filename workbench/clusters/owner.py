@@ -123,7 +123,12 @@ class _Owner:
         limit = config.seconds("start-timeout")
         start = asyncio.create_task(self._start_scheduler_and_workers())
         ended = asyncio.create_task(self.ended.wait())
-        await asyncio.wait({start, ended}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        deadline = time.monotonic() + (limit or _NEVER)
+        while not (start.done() or ended.done()) and (left := deadline - time.monotonic()) > 0:
+            await asyncio.wait({start, ended}, timeout=min(left, _WATCH_INTERVAL), return_when=asyncio.FIRST_COMPLETED)
+            if any(job.state == "pending" for job in self.record.jobs):
+                # A queue takes as long as it takes.
+                deadline = time.monotonic() + (limit or _NEVER)
         ended.cancel()
         if self.ended.is_set() or not start.done():
             start.cancel()
@@ -186,6 +191,7 @@ class _Owner:
             "worker_pids": state.pids,
             "clients": state.clients,
             "machine": state.machine,
+            "jobs": state.jobs,
         }
         if state.spec is not None:
             changes["spec"] = state.spec

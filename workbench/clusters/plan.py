@@ -29,7 +29,7 @@ def check_agreed(told: str | None, agreed: bool | Callable[[str], bool]) -> None
     asks a person.
     """
     if told is not None and not (agreed(told) if callable(agreed) else agreed):
-        raise BadInputError(f"{told} Nothing was started. Leave UCX out, or agree (--yes, agreed=True).")
+        raise BadInputError(f"{told} Nothing was started. Choose otherwise, or agree (--yes, agreed=True).")
 
 
 def choices_of(profile: str, inventory: Inventory) -> type[BaseModel]:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import psutil
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 
 from workbench import config, formats
 from workbench.clusters import processes
-from workbench.clusters.handle import VERBS, Verb
+from workbench.clusters.handle import VERBS, Job, Verb, queued
 from workbench.clusters.names import is_name
 from workbench.clusters.profiles import is_known
 from workbench.clusters.spec import ClusterSpec
@@ -44,6 +44,7 @@ _TAIL_BYTES = 16_384
 GONE: Mapping[str, Any] = {
     "n_workers": 0,
     "clients": (),
+    "jobs": (),
     "expires_at": None,
     "scheduler_address": None,
     "contact_address": None,
@@ -87,6 +88,8 @@ class ClusterRecord(BaseModel):
     """What can be asked of it. One that can't be stopped is somebody else's: one detaches from it."""
     machine: dict[str, Any] | None = None
     """What is known of the machines that its workers run on, as an inventory says it; None for this one."""
+    jobs: tuple[Job, ...] = ()
+    """Those that a queue has for it, as it last said."""
     created: float = 0.0
     expires_at: float | None = None
     """When the lease runs out (seconds since the epoch); None while the cluster works, or without a lease."""
@@ -106,6 +109,12 @@ class ClusterRecord(BaseModel):
     def is_over(self) -> bool:
         """Whether nothing of it runs any more and only the record is left."""
         return self.status in ("failed", "lost")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def queued(self) -> str:
+        """What is to be said of its jobs in a queue: '6 pending: Priority, start estimated 14:20'."""
+        return queued(self.jobs)
 
     @property
     def contact(self) -> str | None:

@@ -49,18 +49,32 @@ def load(record: ClusterRecord) -> Security | None:
     """
     if not record.spec.encrypt:
         return None
-    from distributed.security import Security
-
     know(record.contact or "")
     if profile(record.spec.profile).attaches and not _folder(record.name).exists():
         return Place.of(record.spec.options).security
-    paths = {field: str(_folder(record.name) / file) for field, file in _FILES.items()}
-    gone = [path for path in paths.values() if not Path(path).exists()]
-    if gone:
+    keys = kept(records.folder(record.name))
+    if keys is None:
         raise MissingError(
             f"The keys of {record.name} are gone, so nobody can talk to it. Stop it: workbench down {record.name}"
         )
-    return Security(require_encryption=True, **paths)
+    return keys
+
+
+def kept(folder: Path) -> Security | None:
+    """Keys of the cluster in `folder` as paths, for scheduler, workers and clients; None where they are gone."""
+    keys = paths(folder)
+    there = all(Path(path).exists() for path in (keys.tls_ca_file, keys.tls_client_cert, keys.tls_client_key))
+    return keys if there else None
+
+
+def paths(folder: Path) -> Security:
+    """Paths at which the keys of the cluster in `folder` are, or will be."""
+    from distributed.security import Security
+
+    ca, cert, key = (str(folder / "tls" / file) for file in _FILES.values())
+    roles = ("scheduler", "worker", "client")
+    each = {f"tls_{role}_{kind}": path for role in roles for kind, path in (("cert", cert), ("key", key))}
+    return Security(require_encryption=True, tls_ca_file=ca, **each)
 
 
 def _folder(name: str) -> Path:

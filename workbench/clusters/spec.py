@@ -150,6 +150,12 @@ class ClusterSpec(BaseModel):
         told = {"UCX_TLS": self.ucx_tls, "UCX_NET_DEVICES": self.interface}
         return {name: value for name, value in told.items() if value}
 
+    def preview(self) -> str | None:
+        """Return what would be submitted elsewhere to get it; None where nothing is."""
+        from workbench.clusters.profiles import profile
+
+        return profile(self.profile).preview(self)
+
     def code(self) -> str:
         """Dask code that gets the same cluster without this package, a script that runs as it is."""
         return _profile(self.profile).code(self)

@@ -70,7 +70,9 @@ def hints(spec: ClusterSpec) -> dict[str, str]:
         "device_memory_limit": "80 % of each",
         "rmm_pool_size": "no pool",
         "ucx_tls": spec.ucx_tls or "UCX chooses",
-        "interface": spec.interface or "UCX chooses",
+        "interface": spec.interface or ("UCX chooses" if not spec.elsewhere else ""),
+        "memory_per_worker": size(spec.memory_limit).replace(" ", ""),
+        **{name: f"{value}s" if name == "walltime" else str(value) for name, value in spec.options.items()},
     }
 
 

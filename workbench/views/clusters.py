@@ -73,6 +73,7 @@ def _cluster(sight: Sight, cluster: dict[str, Any]) -> str:
             class_="wb-Card-header",
         ),
         make(sight, cluster),
+        paragraph(cluster["queued"], "wb-Muted", role="status", data_workbench="queued"),
         notice(f" clusters/{name}"),
         id=f"wb-cluster-{name}",
         class_=f"wb-Card wb-mod-{status}",

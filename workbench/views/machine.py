@@ -211,6 +211,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
         data_meanwhile=f"Asking {spec.options['address']} …" if spec and "address" in spec.options else None,
         data_workbench="start",
     )
+    preview = spec.preview() if spec else None
     described = spec.describe() if spec else "–"
     return (
         (form.html(needed) if needed else "")
@@ -223,6 +224,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
             more_choices=("More" if needed else "Change", live("plan-form") if more_fields else ""),
             why=("Why", "".join(map(paragraph, spec.why)) if spec else ""),
             show_code=("Code", markup.code(spec.code(), "plan-code") if spec else ""),
+            **({"preview": ("Preview", markup.code(preview, "plan-preview"))} if preview else {}),
             **({"more_ways": (f"{len(more)} more: why not?", _unavailable(more))} if more else {}),
         )
     )

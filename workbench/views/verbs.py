@@ -99,6 +99,7 @@ def _planned(session: Session, profile: str, choices: dict[str, Any] | None = No
         "hints": answers.hints(spec),
         "description": spec.describe(),
         "code": spec.code(),
+        "preview": spec.preview(),
         "budget": session.budget(inventory).model_dump(mode="json"),
         "problem": refusal(spec, inventory, session.clusters()),
         "consent": consent(spec),

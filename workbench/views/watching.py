@@ -318,7 +318,10 @@ class ClusterFeed(Past):
         elif cluster["status"] in ("failed", "lost"):
             self.end(_end_of(self.name, cluster["status"], cluster["message"]))
         elif cluster["status"] == "starting":
-            self.wait(f"{self.name} is starting: {cluster['n_workers']} of {cluster['n_workers_expected']} workers.")
+            self.wait(
+                f"{self.name} is starting: {cluster['n_workers']} of {cluster['n_workers_expected']} workers"
+                f"{cluster['queued'] and '; '}{cluster['queued']}."
+            )
         elif cluster["status"] == "ready":
             self._is_ready.set()
 

@@ -153,6 +153,10 @@ class Profile(ABC):
         """Return what a person has to agree to first; None where it is harmless."""
         return None
 
+    def preview(self, spec: ClusterSpec) -> str | None:
+        """Return what would be submitted elsewhere: a job script, a manifest, commands; None where nothing is."""
+        return None
+
     @abstractmethod
     def code(self, spec: ClusterSpec) -> str:
         """Return the code that does the same without this package."""

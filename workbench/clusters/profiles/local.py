@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import dask
 import psutil
+from distributed import Nanny
 from distributed.core import Status
 from distributed.deploy.adaptive import Adaptive
 from distributed.deploy.spec import SpecCluster
@@ -83,7 +84,7 @@ class LocalHandle:
         return State(
             arrived=len(self._scheduler.workers),
             requested=self._requested if self._adaptive is None else len(self._cluster.plan),
-            pids=tuple(sorted(nanny.pid for nanny in self._cluster.workers.values() if nanny.pid)),
+            pids=tuple(sorted(nanny.pid for nanny in self._nannies() if nanny.pid)),
             clients=tuple(sorted(self._clients)),
             idle_since=self._scheduler.check_idle(),
         )
@@ -97,7 +98,7 @@ class LocalHandle:
         """Have `n` workers; those that leave hand their data to the others first."""
         self._stop_adapting()
         self._requested = n
-        surplus = len(self._cluster.plan) - n
+        surplus = len(self._scheduler.workers) - n
         if surplus > 0:
             workers = sorted(self._scheduler.workers.values(), key=lambda ws: (len(ws.processing), ws.nbytes))
             leaving = [ws.name for ws in workers[:surplus]]
@@ -118,7 +119,7 @@ class LocalHandle:
 
     async def close(self) -> None:
         """Close scheduler and workers in order as far as that is quick, and remove what they spilled."""
-        spilled = {nanny.worker_dir for nanny in self._cluster.workers.values() if nanny.worker_dir}
+        spilled = {nanny.worker_dir for nanny in self._nannies() if nanny.worker_dir}
         spilled.add(self._scheduler.local_directory)
         close = asyncio.ensure_future(self._cluster.close())
         await asyncio.wait({close}, timeout=self.patience)
@@ -128,6 +129,9 @@ class LocalHandle:
         error = close.exception() if close.done() and not close.cancelled() else None
         if error is not None:
             raise error
+
+    def _nannies(self) -> list[Nanny]:
+        return [each for each in self._cluster.workers.values() if isinstance(each, Nanny)]
 
     def _stop_adapting(self) -> None:
         if self._adaptive is not None:
@@ -144,7 +148,7 @@ class LocalHandle:
         """Workers that fill their limit by merely being there would be killed and started for ever."""
         limit = self._spec.memory_limit
         share = dask.config.get("distributed.worker.memory.terminate") or 1.0
-        used = max((_resident(nanny.pid) for nanny in self._cluster.workers.values() if nanny.pid), default=0)
+        used = max((_resident(nanny.pid) for nanny in self._nannies() if nanny.pid), default=0)
         if used > share * limit:
             raise FailedError(
                 f"A worker takes {formats.size(used)} before it does anything, but may use only {formats.size(limit)}. "

@@ -74,6 +74,10 @@ class Own(Profile):
         """Return the other's spec, with what is kept where nothing else is given."""
         return self._other.plan({**self.kept, **given}, around)
 
+    def preview(self, spec: ClusterSpec) -> str | None:
+        """Return what the other would submit."""
+        return self._other.preview(spec)
+
     def code(self, spec: ClusterSpec) -> str:
         """Return the other's code."""
         return self._other.code(spec)

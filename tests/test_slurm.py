@@ -1,0 +1,237 @@
+"""Clusters of jobs, on a SLURM that these tests bring up, and the scripts of queues that can't be had."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests import slurm
+from workbench.clusters.handle import Job, queued
+from workbench.clusters.plan import plan
+from workbench.clusters.profiles import Around, profile
+from workbench.clusters.profiles.slurm import Slurm
+from workbench.errors import BadInputError
+from workbench.hardware import inventory
+
+NODE = Around(inventory(), version=lambda _: "1")
+
+
+@pytest.fixture(scope="session")
+def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    reason = slurm.lacking()
+    if reason is not None:
+        pytest.skip(f"There is no SLURM: {reason}.")
+    with slurm.slurm(tmp_path_factory.mktemp("slurm")) as configuration:
+        yield configuration
+
+
+@pytest.fixture
+def queue(daemons: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A SLURM in which nothing is left of the test."""
+    monkeypatch.setenv("SLURM_CONF", str(daemons))
+    yield daemons
+    workbench("down", "--all")
+    until(lambda: slurm.queued(daemons) == [])
+    until(lambda: not workers_of(data_folder))
+
+
+def until(true: Callable[[], bool], patience: float = 20) -> None:
+    deadline = time.monotonic() + patience
+    while not true():
+        assert time.monotonic() < deadline, "It didn't come true."
+        time.sleep(0.05)
+
+
+def workers_of(folder: Path) -> list[str]:
+    """Command lines of Dask's workers that use keys in the folder."""
+    lines = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    return [line for line in lines if "dask_worker" in line and str(folder) in line]
+
+
+def workbench(*arguments: str, code: int = 0) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench", *arguments, "--json"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout) if code == 0 else done.stderr
+
+
+def up(*arguments: str, code: int = 0) -> Any:
+    small = ("--interface", "lo", "--set", "memory_per_worker=700MiB", "--name", "night")
+    return workbench("up", "slurm", *small, *arguments, code=code)
+
+
+def test_a_cluster_of_jobs_computes_scales_and_leaves_nothing(queue: Path) -> None:
+    told = up("--workers", "3", "--set", "queue=main")
+    assert (told["status"], told["profile"], told["n_workers"], told["protocol"]) == ("ready", "slurm", 3, "tls")
+    assert {job["state"] for job in told["jobs"]} == {"running"}
+    assert {job["id"] for job in told["jobs"]} == {line.split()[0] for line in slurm.queued(queue)}
+    for workload in (
+        ("compressed_svd", "-p", "size=16MiB"),
+        ("genotype_pca", "-p", "n_samples=200", "-p", "n_variants=2000"),
+    ):
+        assert workbench("run", *workload, "--cluster", "night")["status"] == "done"
+    assert workbench("scale", "night", "1")["n_workers"] == 1
+    until(lambda: len(slurm.queued(queue)) == 1)
+    assert workbench("scale", "night", "2")["n_workers"] == 2
+    assert workbench("down", "night")["stopped"] == ["night"]
+    assert slurm.queued(queue) == []
+
+
+def test_jobs_that_wait_say_why_beside_the_count_and_dont_fail_a_start(
+    queue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DASK_WORKBENCH__START_TIMEOUT", "4s")
+    command = [sys.executable, "-m", "workbench", "up", "slurm", "--interface", "lo", "--workers", "2"]
+    with subprocess.Popen(
+        [*command, "--set", "queue=off", "--name", "night"], stderr=subprocess.PIPE, text=True
+    ) as waits:
+        until(lambda: [each["jobs"] for each in workbench("ls")] not in ([], [[]]))
+        until(lambda: all(job["reason"] == "PartitionDown" for job in workbench("ls")[0]["jobs"]))
+        (seen,) = workbench("ls")
+        until(lambda: time.time() > seen["created"] + 6)
+        (seen,) = workbench("ls")
+        assert (seen["status"], [job["state"] for job in seen["jobs"]]) == ("starting", ["pending", "pending"])
+        printed = subprocess.run([sys.executable, "-m", "workbench", "ls"], capture_output=True, text=True).stdout
+        assert "night: 0 of 2 workers; 2 pending: PartitionDown" in " ".join(printed.split())
+        assert workbench("down", "night")["stopped"] == ["night"]
+        assert slurm.queued(queue) == []
+        assert waits.wait(20) == 1
+
+
+def test_a_cluster_can_be_used_when_some_of_its_jobs_still_wait(queue: Path) -> None:
+    told = up("--workers", "5")
+    assert (told["status"], told["n_workers"], told["n_workers_expected"]) == ("ready", 4, 5)
+    assert sorted(job["state"] for job in told["jobs"]) == ["pending", *["running"] * 4]
+    assert workbench("scale", "night", "4")["n_workers"] == 4
+    until(lambda: len(slurm.queued(queue)) == 4)
+    workbench("down", "night")
+
+
+def test_what_slurm_would_refuse_is_told_before_anything_is_started(queue: Path) -> None:
+    assert "SLURM would refuse the job: invalid partition specified: nope" in up("--set", "queue=nope", code=2)
+    assert "Requested node configuration is not available" in up("--set", "memory_per_worker=900GiB", code=2)
+    assert "interface is 'nope0', and this machine has: " in up("--interface", "nope0", code=2)
+    assert workbench("ls") == []
+
+
+def test_a_python_that_isnt_on_the_nodes_is_told_from_the_log_of_the_job(queue: Path) -> None:
+    said = up("--python", "/nope/bin/python", code=1)
+    assert "ended: FAILED (/nope/bin/python: No such file or directory)." in said
+    workbench("down", "night")
+
+
+def test_a_job_that_somebody_cancels_is_told_and_scaling_submits_another(queue: Path) -> None:
+    (job,) = up()["jobs"]
+    subprocess.run(["scancel", job["id"]], check=True)
+    until(lambda: bool(workbench("ls")[0]["warning"]))
+    assert workbench("ls")[0]["warning"] == (
+        f"Job {job['id']} ended: CANCELLED. Scale it to submit them again, or stop it."
+    )
+    assert workbench("scale", "night", "1")["n_workers"] == 1
+    workbench("down", "night")
+
+
+def test_the_job_script_is_seen_before_it_is_submitted_and_holds_no_secret(queue: Path) -> None:
+    script = workbench("up", "slurm", "--set", "queue=main", "--set", "walltime=2h", "--preview")["preview"]
+    assert {"#SBATCH -p main", "#SBATCH -t 02:00:00", "#SBATCH -n 1"} <= set(script.splitlines())
+    assert "--lifetime 6600s --lifetime-stagger 300s" in script
+    assert "/tls/key.pem" in script
+    assert "BEGIN" not in script
+    assert slurm.queued(queue) == []
+
+
+# What needs no SLURM.
+
+
+def given(**choices: Any) -> Any:
+    return profile("slurm").plan(choices, NODE)
+
+
+def test_the_code_gets_the_same_workers_with_dask_jobqueue_alone() -> None:
+    code = given(n_workers=3, queue="gpu", directives="--gres=gpu:1; --exclusive", prologue="module load cuda").code()
+    compile(code, "code", "exec")
+    for line in ('queue="gpu"', 'job_extra_directives=["--gres=gpu:1", "--exclusive"]', "cluster.scale(jobs=3)"):
+        assert line in code
+    assert 'job_script_prologue=["module load cuda"]' in code
+
+
+@pytest.mark.parametrize(
+    ("walltime", "seconds"), [("30m", 1800), ("2h", 7200), ("1-12:00:00", 129600), ("0:45:30", 2730)]
+)
+def test_a_walltime_is_read_as_slurm_or_dask_write_it(walltime: str, seconds: int) -> None:
+    assert given(walltime=walltime).options["walltime"] == seconds
+
+
+@pytest.mark.parametrize("walltime", ["30", "10s", "soon"])
+def test_a_walltime_without_a_unit_or_too_short_is_refused(walltime: str) -> None:
+    with pytest.raises(BadInputError, match=f"walltime is '{walltime}'"):
+        given(walltime=walltime)
+
+
+def test_what_a_site_says_in_jobqueue_yaml_counts_where_nothing_is_chosen() -> None:
+    import dask
+
+    site = {
+        "queue": "long",
+        "cores": 8,
+        "memory": "24GiB",
+        "walltime": "04:00:00",
+        "job-script-prologue": ["module load x"],
+    }
+    with dask.config.set({"jobqueue.slurm": site}):
+        spec = given(walltime="1h", prologue="module load y")
+    assert (spec.threads_per_worker, spec.memory_limit) == (8, 24 * 2**30)
+    assert spec.options == {"queue": "long", "walltime": 3600, "prologue": ["module load x", "module load y"]}
+
+
+def test_a_scheduler_that_others_can_reach_without_keys_needs_consent() -> None:
+    slurm_profile = profile("slurm")
+    assert slurm_profile.consent(given()) is None
+    assert slurm_profile.consent(given(encrypt=False, interface="lo")) is None
+    assert "no encryption" in (slurm_profile.consent(given(encrypt=False)) or "")
+
+
+def test_without_slurm_or_dask_jobqueue_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.devnull)
+    assert "There is no sbatch here" in (profile("slurm").unavailable(NODE) or "")
+    monkeypatch.undo()
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/sbatch")
+    reason = profile("slurm").unavailable(Around(inventory(), version=lambda _: None))
+    assert reason == "Needs dask-jobqueue: pip install 'dask-jobqueue>=0.9'."
+
+
+def test_squeue_is_read_with_reasons_estimates_and_how_a_job_ended() -> None:
+    lines = ("7|PENDING|1795383389|Priority", "8|RUNNING|1795380000|None", "9|TIMEOUT|1795380000|TimeLimit")
+    answer = "\n".join([*lines, "10|PENDING|N/A|None"])
+    assert Slurm().jobs(answer) == {
+        "7": Job(id="7", state="pending", reason="Priority", start=1795383389),
+        "8": Job(id="8", state="running"),
+        "9": Job(id="9", state="ended", reason="TIMEOUT"),
+        "10": Job(id="10", state="pending"),
+    }
+
+
+def test_what_is_said_of_jobs_is_short() -> None:
+    at = time.mktime((2026, 11, 24, 14, 20, 0, 0, 0, -1))
+    waits = [Job(id=str(n), state="pending", reason="Priority", start=at + n) for n in range(6)]
+    assert queued(waits) == "6 pending: Priority, start estimated 2026-11-24 14:20"
+    mixed = [*waits[:2], Job(id="7", state="pending", reason="Resources"), Job(id="8", state="ended", reason="TIMEOUT")]
+    assert queued(mixed).startswith("3 pending: Priority (2), Resources (1), start estimated")
+    assert queued(mixed).endswith("; 1 ended: TIMEOUT")
+    assert queued([Job(id="9", state="running")]) == ""
+
+
+def test_plan_says_what_a_profile_of_jobs_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/sbatch")
+    with pytest.raises(BadInputError, match=r"the slurm profile takes no memory\. It takes: queue, n_workers"):
+        plan("slurm", inventory(), memory="8GiB")

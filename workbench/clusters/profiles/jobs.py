@@ -1,0 +1,224 @@
+"""The handle of a cluster whose workers are jobs in a queue, with its scheduler in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from distributed.core import Status
+from distributed.utils import get_ip
+
+from workbench.clusters import security
+from workbench.clusters.handle import Job, State
+from workbench.clusters.profiles.local import LocalHandle
+from workbench.clusters.profiles.queues import Queue, said
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import FailedError, whole
+
+logger = logging.getLogger("workbench.host")
+
+_OFTEN, _SELDOM = 2.0, 15.0
+"""Seconds between two questions to the queue: while workers are missing, and while all are there."""
+_PATIENCE = 10.0
+_CANCELLING = 5.0
+_ARRIVING = 0.05
+
+
+class JobsHandle(LocalHandle):
+    """Jobs, each of which is a worker."""
+
+    def __init__(
+        self, queue: Queue, job_name: str, cluster: Any, spec: ClusterSpec, folder: Path, changed: Callable[[], None]
+    ) -> None:
+        super().__init__(cluster, spec, folder, changed, None)
+        self._queue = queue
+        self._job_name = job_name
+        self._folder = folder
+        self._changed = changed
+        self._told: dict[str, Job] = {}
+        self._told_at = 0.0
+        self._seen: set[object] = set()
+        self._asking: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def begin(cls, queue: Queue, spec: ClusterSpec, folder: Path, changed: Callable[[], None]) -> JobsHandle:
+        """Start the scheduler. Nothing is submitted yet."""
+        job_name = f"dask-{folder.name}-{secrets.token_hex(3)}"
+        kind = queue.cluster_class()
+        place = {} if "interface" in spec.options else {"host": get_ip()}
+        cluster = await kind(
+            **{**queue.arguments(spec), **queue.submission(spec, folder)},
+            job_name=job_name,
+            job_cls=_submitted(kind.job_cls),
+            security=security.kept(folder) if spec.encrypt else None,
+            scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0", **place},
+            silence_logs=False,
+            asynchronous=True,
+        )
+        return cls(queue, job_name, cluster, spec, folder, changed)
+
+    async def fill(self) -> None:
+        """Submit the jobs; return when some workers are there, and of the others it is known that they wait.
+
+        Raises FailedError where the queue refuses them, or all have ended.
+        """
+        self._asking = asyncio.create_task(self._keep_asking())
+        self._cluster.scale(self._spec.n_workers)
+        await self._cluster
+        began = time.monotonic()
+        while not self._is_up(began):
+            await asyncio.sleep(_ARRIVING)
+
+    def _is_up(self, began: float) -> bool:
+        arrived, jobs = len(self._scheduler.workers), self._jobs()
+        ended = [job for job in jobs if job.state == "ended"]
+        if jobs and len(ended) == len(jobs):
+            raise FailedError(f"{self._all_ended(ended)} The logs are in {self._folder}.")
+        waiting = [job for job in jobs if job.state == "pending" and job.reason]
+        missing = self._spec.n_workers - arrived
+        return missing <= 0 or (arrived > 0 and len(waiting) + len(ended) >= missing and self._told_at > began)
+
+    async def state(self) -> State:
+        """Return how the cluster is, and its jobs as the queue last told of them."""
+        state, jobs = await super().state(), self._jobs()
+        self._seen |= {worker.name for worker in self._scheduler.workers.values()}
+        all_ended = jobs and not state.arrived and all(job.state == "ended" for job in jobs)
+        trouble = f"{self._all_ended(jobs)} Scale it to submit them again, or stop it." if all_ended else None
+        return state._replace(jobs=jobs, trouble=trouble)
+
+    async def scale(self, n: int) -> None:
+        """Have `n` workers, in place of those that have ended, too. Raises FailedError where the queue refuses."""
+        self._forget(lambda _: True)
+        await super().scale(n)
+        await self._cluster
+
+    async def close(self) -> None:
+        """Close the scheduler and cancel all jobs, also one that is being submitted."""
+        if self._asking is not None:
+            self._asking.cancel()
+        try:
+            await super().close()
+        finally:
+            await self._cancel()
+
+    def _jobs(self) -> tuple[Job, ...]:
+        return tuple(map(self._job, self._cluster.workers.values()))
+
+    def _job(self, job: Any) -> Job:
+        if job.status == Status.failed:
+            return Job(id="", state="ended", reason=job.refusal)
+        return self._told.get(job.job_id) or Job(id=str(job.job_id), state="pending")
+
+    def _all_ended(self, ended: Sequence[Job]) -> str:
+        """Return how the first of them ended, with the last line that it said."""
+        first = ended[0]
+        line = _complaint(self._folder / f"job-{first.id}.log")
+        which = f"Job {first.id}" if len(ended) == 1 else f"All {len(ended)} jobs have ended. Job {first.id}"
+        return f"{which} ended: {first.reason}{f' ({line})' if line else ''}."
+
+    async def _keep_asking(self) -> None:
+        due = 0.0
+        while True:
+            complete = len(self._scheduler.workers) >= self._requested and self._adaptive is None
+            if not complete or time.monotonic() > due:
+                due = time.monotonic() + _SELDOM
+                await self._ask()
+            await asyncio.sleep(_OFTEN)
+
+    async def _ask(self) -> None:
+        """Ask the queue for the jobs. One that doesn't answer has nothing new."""
+        command = self._queue.asking(self._job_name)
+        began = time.monotonic()
+        answer = await _said(command) if command else None
+        if answer is None:
+            return
+        before = dict(self._told)
+        # The queue forgets what has ended; some minutes later nobody would know how.
+        self._told |= self._queue.jobs(answer)
+        self._told_at = began
+        if self._adaptive is not None:
+            # Another takes the place of a worker that left in time; one that never came would only fail again.
+            self._forget(lambda name: name in self._seen)
+        if self._told != before:
+            self._changed()
+
+    def _forget(self, which: Callable[[object], bool]) -> None:
+        """Have the cluster count no longer on jobs that have ended."""
+        for name, job in list(self._cluster.workers.items()):
+            if self._job(job).state == "ended" and which(name):
+                del self._cluster.workers[name]
+                self._cluster.worker_spec.pop(name, None)
+
+    async def _cancel(self) -> None:
+        """Cancel what is left in the queue, and look that nothing is."""
+        cancel, ask = self._queue.cancelling(self._job_name), self._queue.asking(self._job_name)
+        if not cancel:
+            await asyncio.gather(*(job.close() for job in list(self._cluster.workers.values())), return_exceptions=True)
+            return
+        deadline = time.monotonic() + _CANCELLING
+        while time.monotonic() < deadline:
+            await _said(cancel)
+            answer = await _said(ask)
+            if answer is not None and all(job.state == "ended" for job in self._queue.jobs(answer).values()):
+                return
+            await asyncio.sleep(2 * _ARRIVING)
+        logger.warning("Jobs named %s may be left in the queue", self._job_name)
+
+
+def _submitted(kind: Any) -> Any:
+    """Class of a job whose submission, where it is refused, says why."""
+
+    class Submitted(kind):
+        refusal = ""
+
+        async def start(self) -> None:
+            try:
+                await super().start()
+            except (RuntimeError, OSError, ValueError) as err:
+                self.status = Status.failed
+                self.refusal = said(str(err).partition("stderr:")[2] or str(err))
+                raise FailedError(f"The queue refused a job: {self.refusal}.") from err
+
+        async def close(self) -> None:
+            await super().close()
+            self.status = Status.closed
+
+    return Submitted
+
+
+async def _said(command: Sequence[str]) -> str | None:
+    """What a command prints, None where it fails or takes long."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError as err:
+        logger.warning("%s can't be asked: %s", command[0], err)
+        return None
+    try:
+        answer, _ = await asyncio.wait_for(process.communicate(), _PATIENCE)
+    except TimeoutError:
+        process.kill()
+        return None
+    return answer.decode(errors="replace") if process.returncode == 0 else None
+
+
+def _complaint(log: Path) -> str:
+    """Last line of a job's log that names an error; of how it was ended SLURM itself has told."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    words = ("rror", "No such", "not found", "denied")
+    named = [line for line in lines if any(word in line for word in words) and not line.startswith("slurmstepd")]
+    # Bash says first which copy of the script it runs.
+    return re.sub(r"^\S*slurm_script: line \d+: ", "", whole(named[-1]).rstrip(".")) if named else ""

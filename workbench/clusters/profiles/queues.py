@@ -1,0 +1,311 @@
+"""What the profiles of queues share: workers that are jobs of dask-jobqueue's, and the scheduler beside their owner."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import dask.config
+import psutil
+from dask.utils import format_bytes, parse_bytes, parse_timedelta
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from workbench import config, formats
+from workbench.clusters.choices import Count, Duration, Interpreter, Size, Switch, Threads, without_defaults
+from workbench.clusters.handle import Job
+from workbench.clusters.profiles import Around, Profile
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, install, whole
+
+if TYPE_CHECKING:
+    from distributed.security import Security
+
+    from workbench.clusters.profiles.jobs import JobsHandle
+    from workbench.hardware import Inventory
+
+DEATH_TIMEOUT = 60
+"""Seconds after which a worker ends that finds no scheduler, or has lost it."""
+
+_LEAST_WALLTIME = 60
+_BEFORE = 0.1
+"""Share of its walltime by which a worker hands over what it holds and leaves, half of it more or less at random."""
+_LONGEST_BEFORE = 600
+
+
+def _walltime(value: Any) -> Any:
+    """Seconds in '30m', '2h', '0:30:00' or '1-12:00:00'."""
+    if not isinstance(value, str) or not value.strip():
+        return value or None
+    clock = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", value.strip())
+    if clock:
+        days, hours, minutes, seconds = (int(each or 0) for each in clock.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    try:
+        # A bare number would be minutes to SLURM, and seconds to Dask.
+        return int(parse_timedelta(value, default=False))
+    except (KeyError, ValueError, TypeError) as err:
+        raise ValueError("Give a duration with its unit, such as 30m, 2h or 1-12:00:00") from err
+
+
+def _lines(value: Any) -> Any:
+    return [each.strip() for each in re.split(r"[;\n]", value) if each.strip()] if isinstance(value, str) else value
+
+
+_Text = Annotated[str | None, BeforeValidator(lambda value: value or None), WithJsonSchema({"type": "string"})]
+_Walltime = Annotated[
+    Annotated[int, Field(ge=_LEAST_WALLTIME)] | None,
+    BeforeValidator(_walltime),
+    WithJsonSchema({"type": "string", "examples": ["30m", "2h", "1-12:00:00"]}),
+]
+_Lines = Annotated[list[str], BeforeValidator(_lines), WithJsonSchema({"type": "string"})]
+
+
+class QueueChoices(BaseModel):
+    """What a person may choose about a cluster of jobs; what is left out is as dask-jobqueue's own settings say."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=without_defaults)
+
+    queue: _Text = Field(None, title="Queue", description="Queue or partition of the jobs. Left out: the default one.")
+    n_workers: Count = Field(None, title="Workers", description="Jobs, each with one worker. Left out: 1.")
+    threads_per_worker: Threads = Field(
+        None, title="Threads per worker", description="Cores of each job. Left out: as jobqueue.yaml says, or 1."
+    )
+    memory_per_worker: Size = Field(
+        None,
+        title="Memory per worker",
+        description="Memory of each job, such as 8GiB. Left out: as jobqueue.yaml says, or 2GiB for each thread.",
+    )
+    walltime: _Walltime = Field(
+        None,
+        title="Walltime",
+        description="Longest time of each job, such as 2h. Left out: as jobqueue.yaml says, or 30m.",
+    )
+    account: _Text = Field(None, title="Account", description="Account or project that the jobs count for.")
+    interface: _Text = Field(
+        None,
+        title="Interface",
+        description="Network interface, such as ib0, on which scheduler and workers speak. "
+        "Left out: this machine's outward address.",
+    )
+    python: Interpreter = Field(
+        None, title="Python", description="Path of the interpreter on the nodes. Left out: that of this environment."
+    )
+    directives: _Lines = Field(
+        [],
+        title="Directives",
+        description="Further options of the submission, with semicolons between: --gres=gpu:1; --exclusive",
+    )
+    prologue: _Lines = Field(
+        [], title="Prologue", description="Lines of the job script before the worker, such as: module load cuda"
+    )
+    encrypt: Switch = Field(
+        None,
+        title="Encrypt",
+        description="Scheduler, workers and clients speak TLS. Left out: as workbench.encrypt says.",
+    )
+    idle_timeout: Duration = Field(
+        None,
+        title="Idle time-out",
+        description="A cluster with nothing to do for this long, such as 30m, ends itself; 'never' keeps it. "
+        "Left out: the setting workbench.idle-timeout.",
+    )
+
+
+class Queue(Profile):
+    """Jobs of one kind of queue, each of which is a worker."""
+
+    kind: ClassVar[str]
+    """Name of dask-jobqueue's class."""
+    submit: ClassVar[str]
+    """Command that submits a job."""
+    log: ClassVar[str]
+    """Option of the submission that has a job write what it says into a folder."""
+    account: ClassVar[str] = "account"
+    """What dask-jobqueue's class calls who pays."""
+
+    options = tuple(
+        name
+        for name in QueueChoices.model_fields
+        if name not in ("n_workers", "threads_per_worker", "encrypt", "idle_timeout", "interface", "python")
+    )
+
+    def summary(self, inventory: Inventory) -> str:
+        """Return one line on what it is."""
+        return f"Workers that are jobs in a queue of {self.title}, and their scheduler here."
+
+    def unavailable(self, around: Around) -> str | None:
+        """Return why it can't be had here: dask-jobqueue or the queue's own commands are missing."""
+        if shutil.which(self.submit) is None:
+            return f"There is no {self.submit} here: work on a machine from which jobs are submitted."
+        if around.version("dask-jobqueue") is None:
+            return f"Needs dask-jobqueue: {install('slurm')}."
+        return None
+
+    def choices(self, inventory: Inventory) -> type[QueueChoices]:
+        """Return what a person may choose."""
+        return QueueChoices
+
+    def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
+        """Return a spec of jobs, with what dask-jobqueue's settings say where nothing is chosen."""
+        chosen = self.checked(given, QueueChoices)
+        threads = chosen.threads_per_worker or self._site("cores") or 1
+        site = self._site("memory")
+        memory = chosen.memory_per_worker or (parse_bytes(site) if site else threads * 2**31)
+        walltime = chosen.walltime or _walltime(self._site("walltime")) or 1800
+        options = {
+            "queue": chosen.queue or self._site("queue"),
+            "account": chosen.account or self._site(self.account),
+            "walltime": walltime,
+            "interface": chosen.interface or self._site("interface"),
+            "python": chosen.python or self._site("python"),
+            "directives": [*self._site_lines("job-extra-directives"), *chosen.directives],
+            "prologue": [*self._site_lines("job-script-prologue"), *chosen.prologue],
+        }
+        wanted = config.switch("encrypt") if chosen.encrypt is None else chosen.encrypt
+        timeout = config.seconds("idle-timeout") if chosen.idle_timeout is None else chosen.idle_timeout
+        spec = ClusterSpec(
+            profile=self.name,
+            n_workers=chosen.n_workers or 1,
+            threads_per_worker=threads,
+            memory_limit=memory,
+            protocol="tls" if wanted else "tcp",
+            idle_timeout=None if isinstance(timeout, str) else timeout,
+            elsewhere=True,
+            options={name: value for name, value in options.items() if value},
+        )
+        return spec.model_copy(update={"why": _why(spec)})
+
+    def consent(self, spec: ClusterSpec) -> str | None:
+        """Return what a person has to agree to where the scheduler is reached without keys."""
+        if spec.encrypt or spec.options.get("interface") == "lo":
+            return None
+        return "Warning: no encryption, so whoever reaches this machine over the network can run code as you."
+
+    def check(self, spec: ClusterSpec) -> None:
+        """Raise BadInputError where the interface isn't there, or the queue would refuse such a job."""
+        interface, there = spec.options.get("interface"), sorted(psutil.net_if_addrs())
+        if interface is not None and interface not in there:
+            raise BadInputError(f"interface is {interface!r:.80}, and this machine has: {', '.join(there)}.")
+
+    def preview(self, spec: ClusterSpec) -> str:
+        """Return the job script of one worker."""
+        return str(self.job(spec, "NAME", Path(config.data_folder(), "clusters", "NAME")).job_script())
+
+    def job(self, spec: ClusterSpec, name: str, folder: Path) -> Any:
+        """Return dask-jobqueue's job of one worker, which isn't submitted."""
+        from workbench.clusters import security
+
+        keys = {"security": security.paths(folder), "protocol": "tls://"} if spec.encrypt else {}
+        given = {**self.arguments(spec), **self.submission(spec, folder)}
+        scheduler = f"{'tls' if spec.encrypt else 'tcp'}://SCHEDULER"
+        return self.cluster_class().job_cls(scheduler, name="WORKER", job_name=f"dask-{name}", **given, **keys)
+
+    def cluster_class(self) -> Any:
+        """Return dask-jobqueue's class. Imports it."""
+        import dask_jobqueue
+
+        return getattr(dask_jobqueue, self.kind)
+
+    def arguments(self, spec: ClusterSpec) -> dict[str, Any]:
+        """Return the arguments of dask-jobqueue's class."""
+        told = spec.options
+        given: dict[str, Any] = {
+            "queue": told.get("queue"),
+            self.account: told.get("account"),
+            "cores": spec.threads_per_worker,
+            "processes": 1,
+            "memory": format_bytes(spec.memory_limit),
+            "walltime": self.clock(told["walltime"]),
+            "interface": told.get("interface"),
+            "python": told.get("python"),
+            "death_timeout": DEATH_TIMEOUT,
+            "worker_extra_args": [*self._site_lines("worker-extra-args"), *_lifetime(told["walltime"])],
+            "job_extra_directives": told.get("directives"),
+            "job_script_prologue": told.get("prologue"),
+        }
+        return {name: value for name, value in given.items() if value}
+
+    def submission(self, spec: ClusterSpec, folder: Path) -> dict[str, Any]:
+        """Return what our own jobs have besides: a log in the cluster's folder."""
+        return {"job_extra_directives": [*spec.options.get("directives", ()), self.log.format(folder=folder)]}
+
+    def clock(self, seconds: int) -> str:
+        """Return a walltime as the queue reads it."""
+        minutes, seconds = divmod(seconds, 60)
+        return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
+
+    def code(self, spec: ClusterSpec) -> str:
+        """Return a script that gets the same workers with dask-jobqueue alone."""
+        lines = [f"    {name}={json.dumps(value)},\n" for name, value in self.arguments(spec).items()]
+        imports = ""
+        if spec.encrypt:
+            imports = "from distributed.security import Security\n"
+            lines.append('    security=Security.temporary(),\n    shared_temp_directory="~",\n')
+        return (
+            f"from dask.distributed import Client\nfrom dask_jobqueue import {self.kind}\n{imports}\n"
+            f"cluster = {self.kind}(\n{''.join(lines)})\n"
+            f"cluster.scale(jobs={spec.n_workers})\nclient = Client(cluster)\nprint(client)\n"
+        )
+
+    async def launch(
+        self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
+    ) -> JobsHandle:
+        """Start the scheduler in this process and return the handle, which submits the jobs."""
+        from workbench.clusters.profiles.jobs import JobsHandle
+
+        return await JobsHandle.begin(self, spec, folder, changed)
+
+    # What a queue is asked, where it is known how.
+
+    def asking(self, job_name: str) -> Sequence[str]:
+        """Return the command that lists the jobs of this name; nothing where it isn't known."""
+        return ()
+
+    def jobs(self, answer: str) -> dict[str, Job]:
+        """Return the jobs that such a command listed, by id."""
+        return {}
+
+    def cancelling(self, job_name: str) -> Sequence[str]:
+        """Return the command that cancels all jobs of this name; nothing where there is none."""
+        return ()
+
+    def _site(self, setting: str) -> Any:
+        """What dask-jobqueue's own settings say, which sites bring as jobqueue.yaml."""
+        return dask.config.get(f"jobqueue.{self.name}.{setting}", None)
+
+    def _site_lines(self, setting: str) -> list[str]:
+        return [str(each) for each in self._site(setting) or ()]
+
+
+def said(text: str) -> str:
+    """Return what the command of a queue complains of, without its own name before it."""
+    lines = [re.sub(r"^(\w+: )?(error: )?", "", line).rstrip(". ") for line in text.splitlines()]
+    return whole("; ".join(dict.fromkeys(filter(None, lines)))) or "it doesn't say why"
+
+
+def _lifetime(walltime: int) -> list[str]:
+    before = min(_LONGEST_BEFORE, _BEFORE * walltime)
+    return ["--lifetime", f"{math.floor(walltime - before)}s", "--lifetime-stagger", f"{math.floor(before / 2)}s"]
+
+
+def _why(spec: ClusterSpec) -> tuple[str, ...]:
+    told = spec.options
+    jobs = formats.count(spec.n_workers, "job")
+    cores = formats.count(spec.threads_per_worker, "core")
+    walltime, before = told["walltime"], min(_LONGEST_BEFORE, _BEFORE * told["walltime"])
+    place = f"interface {told['interface']}" if "interface" in told else "the outward address of this machine"
+    queue = f"queue {told['queue']}" if "queue" in told else "the default queue"
+    keys = " Keys and logs" if spec.encrypt else " Logs"
+    return (
+        f"{jobs} of {cores} and {formats.size(spec.memory_limit)}, a worker each, in {queue}: the cluster can be used "
+        "when the first is there.",
+        f"Each job may take {formats.duration(walltime)}; its worker hands over what it holds and leaves about "
+        f"{formats.duration(round(before))} before.",
+        f"The scheduler runs here and listens on {place}, which the nodes must reach.{keys} are in "
+        f"{config.data_folder()}, which they must see.",
+    )

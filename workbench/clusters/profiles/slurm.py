@@ -1,0 +1,63 @@
+"""Jobs of SLURM."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from typing import Literal
+
+from workbench.clusters.handle import Job
+from workbench.clusters.profiles.queues import Queue, said
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, FailedError
+
+_PATIENCE = 8.0
+_PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
+_RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING")
+
+
+class Slurm(Queue):
+    """Workers that are jobs of SLURM."""
+
+    name = "slurm"
+    title = "SLURM"
+    kind = "SLURMCluster"
+    submit = "sbatch"
+    log = "-o {folder}/job-%j.log"
+
+    def check(self, spec: ClusterSpec) -> None:
+        """Raise a WorkbenchError where SLURM would refuse the job, or doesn't answer."""
+        super().check(spec)
+        try:
+            done = subprocess.run(
+                ["sbatch", "--test-only"],
+                input=self.preview(spec),
+                capture_output=True,
+                text=True,
+                timeout=_PATIENCE,
+            )
+        except subprocess.TimeoutExpired as err:
+            raise FailedError("SLURM doesn't answer. Try again in a while; see: sinfo") from err
+        if done.returncode:
+            raise BadInputError(f"SLURM would refuse the job: {said(done.stderr)}.")
+
+    def asking(self, job_name: str) -> Sequence[str]:
+        """Return what asks squeue, also for jobs that have just ended."""
+        return ("env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-t", "all", "-n", job_name, "-o", "%i|%T|%S|%r")
+
+    def jobs(self, answer: str) -> dict[str, Job]:
+        """Return what squeue said."""
+        found = {}
+        for line in answer.splitlines():
+            number, word, start, reason = line.split("|", 3)
+            state: Literal["pending", "running", "ended"] = (
+                "pending" if word in _PENDING else "running" if word in _RUNNING else "ended"
+            )
+            why = {"pending": "" if reason == "None" else reason, "running": "", "ended": word}[state]
+            expected = float(start) if state == "pending" and start.isdecimal() else None
+            found[number] = Job(id=number, state=state, reason=why, start=expected)
+        return found
+
+    def cancelling(self, job_name: str) -> Sequence[str]:
+        """Return what cancels them, also one that is being submitted."""
+        return ("scancel", "-n", job_name)
