@@ -31,6 +31,11 @@ class Hosts(NamedTuple):
     folder: Path
     pid: int
 
+    @property
+    def name(self) -> str:
+        """By which the machines call themselves."""
+        return "node" if os.getuid() == 0 else socket.gethostname()
+
     def choices(self, **others: object) -> dict[str, object]:
         given = {"hosts": ",".join(_HOSTS), "port": self.port, "key": self.key, "known_hosts": self.known_hosts}
         return {**given, **others}

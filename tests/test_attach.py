@@ -284,6 +284,21 @@ def _listens(process: psutil.Process, address: str) -> bool:
     return any(each.laddr.port == int(address.rpartition(":")[2]) for each in process.net_connections())
 
 
+def test_other_versions_there_are_told_in_one_sentence(data_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.metadata as found\nof = found.version\n"
+        "found.version = lambda name: '2020.1.0' if name == 'numpy' else of(name)\n"
+    )
+    with other_python.cluster(sys.executable, n_workers=1, environment={"PYTHONPATH": str(tmp_path)}) as found:
+        there = workbench.attach(found)
+        until(lambda: there.record.warning and there.record.can_compute)
+        told = there.record.warning or ""
+        assert told.startswith(
+            "Versions differ, so that results may fail to travel or differ: numpy is 2020.1.0 at the"
+        )
+        there.stop()
+
+
 def test_detaching_ends_our_process_only(address: str, data_folder: Path) -> None:
     there = workbench.attach(address)
     pid = there.record.pid

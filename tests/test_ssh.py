@@ -130,6 +130,15 @@ found.version = lambda name: "2020.1.0" if name == "dask" else of(name)
 """
 
 
+def test_another_numpy_there_is_told_where_it_may_matter(hosts: Hosts, data_folder: Path, tmp_path: Path) -> None:
+    python = python_of(tmp_path, sys.executable, customize=ANOTHER_DASK.replace('"dask"', '"numpy"'))
+    where = hosts.flags(hosts="127.0.0.2", remote_python=python)
+    assert main(["up", "ssh", *where, *SMALL, "--name", "far"]) == 0
+    told = f": numpy is 2020.1.0 on {hosts.name}, and {np.__version__} here."
+    assert (records.read("far").warning or "").endswith(told)
+    assert records.read("far").can_compute
+
+
 def test_what_is_wrong_with_a_machine_is_told_before_anything_is_started(
     hosts: Hosts, data_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

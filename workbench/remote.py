@@ -29,7 +29,7 @@ def about() -> dict[str, Any]:
     there = find_spec("workbench") is not None
     return {
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in ("dask", "distributed", "numpy") if find_spec(name)},
+        "packages": packages(),
         "gpus": gpus(),
         "workbench": getattr(import_module("workbench"), "__version__", None) if there else None,
         "host": platform.node(),
@@ -39,6 +39,11 @@ def about() -> dict[str, Any]:
         "memory": MEMORY_LIMIT,
         "load": os.getloadavg()[0],
     }
+
+
+def packages() -> dict[str, str]:
+    """Versions of what has to be the same for results to travel."""
+    return {name: version(name) for name in ("dask", "distributed", "numpy") if find_spec(name)}
 
 
 def gpus() -> list[tuple[str, int]]:

@@ -12,7 +12,7 @@ import inspect
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -123,6 +123,20 @@ def machine_elsewhere(found: Sequence[About]) -> dict[str, Any] | None:
         "memory": {"total": sum(each.memory for each in hosts.values())},
         "load": sum(each.load for each in hosts.values()),
     }
+
+
+def differences(found: Sequence[About], own: Mapping[str, str]) -> str | None:
+    """One sentence on packages that have another version there than `own`; None where there are none."""
+    said = []
+    for name, ours in own.items():
+        others = {each.packages[name]: each for each in found if each.packages.get(name, ours) != ours}
+        where = [
+            f"{version} {'at the scheduler' if each.role == 'scheduler' else f'on {each.host}'}"
+            for version, each in others.items()
+        ]
+        if where:
+            said.append(f"{name} is {' and '.join(where)}, and {ours} here")
+    return f"Versions differ, so that results may fail to travel or differ: {'; '.join(said)}." if said else None
 
 
 def check_readable(client: Client, path: str) -> None:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from workbench import remote
 from workbench.clusters.handle import State, Verb
 from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, refuses
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError
 from workbench.formats import duration
+from workbench.travelling import About, differences, machine_elsewhere, minor
 from workbench.travelling import ask as ask_all
-from workbench.travelling import machine_elsewhere, minor
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -41,6 +42,7 @@ class Attached:
         self._spec = spec
         self._identity: dict[str, Any] = {}
         self._machine: Mapping[str, Any] | None = None
+        self._differ: str | None = None
         self._heard = time.monotonic()
         self._known: frozenset[str] = frozenset()
         self._asking: asyncio.Task[str] | None = None
@@ -66,6 +68,7 @@ class Attached:
             arrived=len(workers),
             requested=len(workers),
             trouble=trouble or _another_python(self.versions.get("python", "")),
+            warning=self._differ,
             spec=self._spec,
             machine=self._machine,
         )
@@ -114,7 +117,8 @@ class Attached:
         workers = frozenset(self._identity.get("workers", {}))
         if workers - self._known:
             with contextlib.suppress(OSError, TimeoutError):
-                self._machine = await asyncio.wait_for(asyncio.to_thread(_machine, self.place), ANSWERING)
+                abouts = await asyncio.wait_for(asyncio.to_thread(_abouts, self.place), ANSWERING)
+                self._machine, self._differ = machine_elsewhere(abouts), differences(abouts, remote.packages())
         self._known = workers
 
 
@@ -128,8 +132,8 @@ def _another_python(theirs: str) -> str | None:
     )
 
 
-def _machine(place: Place) -> dict[str, Any] | None:
-    """What the workers run on; None where that is this machine."""
+def _abouts(place: Place) -> list[About]:
+    """What the scheduler and the workers run on."""
     from distributed import Client
 
     client: Client
@@ -139,7 +143,7 @@ def _machine(place: Place) -> dict[str, Any] | None:
         timeout=ANSWERING,
         set_as_default=False,
     ) as client:
-        return machine_elsewhere(ask_all(client))
+        return ask_all(client)
 
 
 def _spec_of(spec: ClusterSpec, workers: list[dict[str, Any]], machine: Mapping[str, Any] | None) -> ClusterSpec:

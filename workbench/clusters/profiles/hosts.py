@@ -34,7 +34,7 @@ from workbench.clusters.profiles.ssh import shared_out
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, WorkbenchError, whole
 from workbench.formats import duration
-from workbench.travelling import About, machine_elsewhere, minor
+from workbench.travelling import About, differences, machine_elsewhere, minor
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -341,6 +341,7 @@ class HostsHandle(LocalHandle):
     """Workers on machines, with the scheduler in this process."""
 
     patience = _CLOSING
+    _packages = remote.packages()
 
     async def fill(self) -> None:
         """Return when the workers are there. Raises FailedError with what the first one without a worker says."""
@@ -360,7 +361,7 @@ class HostsHandle(LocalHandle):
         workers = self._scheduler.workers.values()
         return state._replace(
             trouble=None if state.arrived else told,
-            warning=told,
+            warning=told or differences(abouts, self._packages),
             spec=self._spec.measured([(each.nthreads, each.memory_limit or total) for each in workers]),
             machine=machine_elsewhere(abouts),
         )
