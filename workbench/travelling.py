@@ -129,11 +129,13 @@ def differences(found: Sequence[About], own: Mapping[str, str]) -> str | None:
     """One sentence on packages that have another version there than `own`; None where there are none."""
     said = []
     for name, ours in own.items():
-        others = {each.packages[name]: each for each in found if each.packages.get(name, ours) != ours}
-        where = [
-            f"{version} {'at the scheduler' if each.role == 'scheduler' else f'on {each.host}'}"
-            for version, each in others.items()
-        ]
+        others: dict[str, list[str]] = {}
+        for each in found:
+            if each.packages.get(name, ours) != ours:
+                others.setdefault(each.packages[name], []).append(
+                    each.host if each.role == "workers" else "the scheduler"
+                )
+        where = [f"{version} on {', '.join(dict.fromkeys(hosts))}" for version, hosts in others.items()]
         if where:
             said.append(f"{name} is {' and '.join(where)}, and {ours} here")
     return f"Versions differ, so that results may fail to travel or differ: {'; '.join(said)}." if said else None
