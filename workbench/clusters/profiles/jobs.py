@@ -82,7 +82,8 @@ class JobsHandle(LocalHandle):
             raise FailedError(f"{self._all_ended(ended)} The logs are in {self._folder}.")
         waiting = [job for job in jobs if job.state == "pending" and job.reason]
         missing = self._spec.n_workers - arrived
-        return missing <= 0 or (arrived > 0 and len(waiting) + len(ended) >= missing and self._told_at > began)
+        known = len(waiting) + len(ended) >= missing and self._told_at > began
+        return missing <= 0 or (arrived > 0 and (known or not self._queue.asking(self._job_name)))
 
     async def state(self) -> State:
         """Return how the cluster is, and its jobs as the queue last told of them."""
@@ -108,17 +109,18 @@ class JobsHandle(LocalHandle):
             await self._cancel()
 
     def _jobs(self) -> tuple[Job, ...]:
-        return tuple(map(self._job, self._cluster.workers.values()))
+        here = {worker.name for worker in self._scheduler.workers.values()}
+        return tuple(self._job(job, name in here) for name, job in self._cluster.workers.items())
 
-    def _job(self, job: Any) -> Job:
+    def _job(self, job: Any, is_here: bool = False) -> Job:
         if job.status == Status.failed:
             return Job(id="", state="ended", reason=job.refusal)
-        return self._told.get(job.job_id) or Job(id=str(job.job_id), state="pending")
+        return self._told.get(job.job_id) or Job(id=str(job.job_id), state="running" if is_here else "pending")
 
     def _all_ended(self, ended: Sequence[Job]) -> str:
         """Return how the first of them ended, with the last line that it said."""
         first = ended[0]
-        line = _complaint(self._folder / f"job-{first.id}.log")
+        line = _complaint(self._folder, first.id)
         which = f"Job {first.id}" if len(ended) == 1 else f"All {len(ended)} jobs have ended. Job {first.id}"
         return f"{which} ended: {first.reason}{f' ({line})' if line else ''}."
 
@@ -212,12 +214,12 @@ async def _said(command: Sequence[str]) -> str | None:
     return answer.decode(errors="replace") if process.returncode == 0 else None
 
 
-def _complaint(log: Path) -> str:
-    """Last line of a job's log that names an error; of how it was ended SLURM itself has told."""
-    try:
-        lines = log.read_text(errors="replace").splitlines()
-    except OSError:
-        return ""
+def _complaint(folder: Path, job: str) -> str:
+    """Last line of a job's logs that names an error; of how it was ended SLURM itself has told."""
+    lines: list[str] = []
+    for log in folder.iterdir():
+        if re.search(rf"(?<!\d){job}(?!\d)", log.name) and log.is_file():
+            lines += log.read_text(errors="replace").splitlines()
     words = ("rror", "No such", "not found", "denied")
     named = [line for line in lines if any(word in line for word in words) and not line.startswith("slurmstepd")]
     # Bash says first which copy of the script it runs.
