@@ -29,6 +29,8 @@ SCRIPTS = {
         "#PBS -l walltime=01:30:00",
         "#PBS -m a",
     },
+    "sge": {"#$ -q long", "#$ -P genes", "#$ -l h_rt=01:30:00", "#$ -m a"},
+    "lsf": {"#BSUB -q long", '#BSUB -P "genes"', "#BSUB -n 4", "#BSUB -W 01:30", "#BSUB -m a"},
 }
 
 

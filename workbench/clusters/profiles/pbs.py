@@ -1,4 +1,4 @@
-"""Jobs of PBS. Its job script is checked; nobody has run it here."""
+"""Jobs of PBS. Their script is checked; nobody has run it here."""
 
 from workbench.clusters.profiles.queues import Queue
 
