@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -32,6 +34,18 @@ SCRIPTS = {
     "sge": {"#$ -q long", "#$ -P genes", "#$ -l h_rt=01:30:00", "#$ -m a"},
     "lsf": {"#BSUB -q long", '#BSUB -P "genes"', "#BSUB -n 4", "#BSUB -W 01:30", "#BSUB -m a"},
 }
+
+
+def test_a_preview_can_be_had_in_a_thread_and_leaves_signals_alone() -> None:
+    told = (
+        "import signal, threading; from workbench.clusters.profiles import Around, profile;"
+        "from workbench.hardware import inventory; found = profile('slurm');"
+        "spec = found.plan({}, Around(inventory())); said = [];"
+        "thread = threading.Thread(target=lambda: said.append(found.preview(spec)));"
+        "thread.start(); thread.join(); assert said;"
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    )
+    subprocess.run([sys.executable, "-c", told], check=True)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from tests import slurm
+from workbench.clusters import records
 from workbench.clusters.handle import Job, queued
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import Around, profile
@@ -138,6 +140,22 @@ def test_a_job_that_somebody_cancels_is_told_and_scaling_submits_another(queue: 
         f"Job {job['id']} ended: CANCELLED. Scale it to submit them again, or stop it."
     )
     assert workbench("scale", "night", "1")["n_workers"] == 1
+    workbench("down", "night")
+
+
+def test_the_jobs_of_an_owner_that_was_killed_are_cancelled_by_whoever_looks(queue: Path) -> None:
+    up("--workers", "5")
+    (record,) = records.read_all()
+    os.kill(record.pid or 0, signal.SIGKILL)
+    until(lambda: records.read_all()[0].status == "lost")
+    until(lambda: slurm.queued(queue) == [])
+
+
+def test_a_cluster_that_follows_the_load_brings_jobs_and_cancels_them(queue: Path) -> None:
+    up()
+    workbench("scale", "night", "--adapt", "0", "2")
+    until(lambda: slurm.queued(queue) == [])
+    assert workbench("run", "array_sum", "-p", "size=16MiB", "--cluster", "night")["status"] == "done"
     workbench("down", "night")
 
 

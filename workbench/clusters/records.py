@@ -23,7 +23,7 @@ from workbench import config, formats
 from workbench.clusters import processes
 from workbench.clusters.handle import VERBS, Job, Verb, queued
 from workbench.clusters.names import is_name
-from workbench.clusters.profiles import is_known
+from workbench.clusters.profiles import is_known, profile
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, reason_of
 
@@ -251,10 +251,12 @@ def memory_words(record: ClusterRecord) -> str:
 
 
 def end_processes(record: ClusterRecord) -> None:
-    """Kill what is left of the cluster's processes and remove its keys."""
+    """Kill what is left of the cluster's processes, cancel its jobs and remove its keys."""
     host = host_process(record)
     if host is not None:
         processes.end([host])
+    if record.jobs:
+        profile(record.spec.profile).cancel(record.jobs)
     pid, _ = _pid(record)
     if pid is not None and record.place == processes.place():
         processes.end(processes.leftovers(pid, record.marker))

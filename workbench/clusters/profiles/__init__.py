@@ -6,7 +6,7 @@ A package of somebody else's brings another by an entry point of the group `work
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -23,7 +23,7 @@ from workbench.hardware.sources import installed_version
 if TYPE_CHECKING:
     from distributed.security import Security
 
-    from workbench.clusters.handle import Handle
+    from workbench.clusters.handle import Handle, Job
     from workbench.clusters.nearby import Nearby
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Inventory
@@ -176,6 +176,9 @@ class Profile(ABC):
         changed
             To be called when there is something new to see in `Handle.state`.
         """
+
+    def cancel(self, jobs: Sequence[Job]) -> None:  # noqa: B027  Most have no jobs.
+        """Cancel jobs in a queue whose owner died without doing so."""
 
 
 class Broken(Profile):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 import shutil
+import signal
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -207,9 +211,15 @@ class Queue(Profile):
 
     def cluster_class(self) -> Any:
         """Return dask-jobqueue's class. Imports it."""
-        import dask_jobqueue
+        import distributed  # noqa: F401  Before, for it takes the longest.
 
-        return getattr(dask_jobqueue, self.kind)
+        given = signal.signal
+        # As it is imported it takes SIGINT for itself, which ends a kernel at an interrupt and fails in a thread.
+        signal.signal = lambda *_: None
+        try:
+            return getattr(import_module("dask_jobqueue"), self.kind)
+        finally:
+            signal.signal = given
 
     def arguments(self, spec: ClusterSpec) -> dict[str, Any]:
         """Return the arguments of dask-jobqueue's class."""
@@ -259,6 +269,13 @@ class Queue(Profile):
         from workbench.clusters.profiles.jobs import JobsHandle
 
         return await JobsHandle.begin(self, spec, folder, changed)
+
+    def cancel(self, jobs: Sequence[Job]) -> None:
+        """Cancel them with the queue's own command; a queue that doesn't answer ends them when their time is up."""
+        command = [self.cluster_class().job_cls.cancel_command, *(job.id for job in jobs if job.state != "ended")]
+        if command[1:]:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(command, capture_output=True, timeout=5)
 
     # What a queue is asked, where it is known how.
 
