@@ -14,6 +14,7 @@ from typing import Any
 import dask
 import pytest
 
+from tests import slurm
 from tests.simulated import simulated_nvml
 from workbench.clusters.spec import ClusterSpec
 
@@ -102,3 +103,13 @@ def quick_client(quick_cluster: Any) -> Iterator[Any]:
 def _unreleased(scheduler: Any) -> list[Any]:
     """Tasks that the scheduler has something to do with; Dask never forgets some that it has released."""
     return [task for task in scheduler.tasks.values() if task.state != "released"]
+
+
+@pytest.fixture(scope="session")
+def slurm_configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Configuration of a SLURM that runs here; see tests/slurm.py."""
+    reason = slurm.lacking()
+    if reason is not None:
+        pytest.skip(f"There is no SLURM: {reason}. `make test` installs it where it may.")
+    with slurm.slurm(tmp_path_factory.mktemp("slurm")) as configuration:
+        yield configuration

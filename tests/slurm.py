@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import platform
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +19,8 @@ _CONFIGURATION = """
 ClusterName=workbench
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
-SlurmUser=root
+SlurmUser={user}
+SlurmdUser={user}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 StateSaveLocation={folder}/state
@@ -46,11 +47,13 @@ PartitionName=off Nodes=node-1 MaxTime=60 State=DOWN
 """
 
 
+# Where daemons are, which users needn't have on theirs.
+_PATH = f"{os.environ['PATH']}:/usr/sbin"
+
+
 def lacking() -> str | None:
     """Return why SLURM can't run here, None where it can."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        return "SLURM's daemons are started as root on Linux"
-    absent = [program for program in PROGRAMS if shutil.which(program) is None]
+    absent = [program for program in PROGRAMS if shutil.which(program, path=_PATH) is None]
     return f"these programs are missing: {', '.join(absent)}" if absent else None
 
 
@@ -65,9 +68,11 @@ def slurm(folder: Path) -> Iterator[Path]:
     munged = ["munged", "-F", "--force", f"--socket={folder}/munge.socket", f"--key-file={folder}/munge.key"]
     munged += [f"--{kind}-file={folder}/munged.{kind}" for kind in ("pid", "log", "seed")]
     configuration = folder / "slurm.conf"
-    text = _CONFIGURATION.format(folder=folder, host=platform.node(), controller=_port(), node=_port())
+    text = _CONFIGURATION.format(
+        user=getpass.getuser(), folder=folder, host=platform.node(), controller=_port(), node=_port()
+    )
     configuration.write_text(text.lstrip())
-    environment = {**os.environ, "SLURM_CONF": str(configuration)}
+    environment = {**os.environ, "SLURM_CONF": str(configuration), "PATH": _PATH}
     with contextlib.ExitStack() as stack:
         stack.enter_context(_running(munged, environment))
         _until(lambda: (folder / "munge.socket").exists())
@@ -88,6 +93,7 @@ def queued(configuration: Path) -> list[str]:
 @contextlib.contextmanager
 def _running(command: list[str], environment: dict[str, str]) -> Iterator[None]:
     quiet = subprocess.DEVNULL
+    command = [str(shutil.which(command[0], path=_PATH)), *command[1:]]
     daemon = subprocess.Popen(command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
     try:
         yield

@@ -27,22 +27,13 @@ from workbench.hardware import inventory
 NODE = Around(inventory(), version=lambda _: "1")
 
 
-@pytest.fixture(scope="session")
-def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    reason = slurm.lacking()
-    if reason is not None:
-        pytest.skip(f"There is no SLURM: {reason}.")
-    with slurm.slurm(tmp_path_factory.mktemp("slurm")) as configuration:
-        yield configuration
-
-
 @pytest.fixture
-def queue(daemons: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def queue(slurm_configuration: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A SLURM in which nothing is left of the test."""
-    monkeypatch.setenv("SLURM_CONF", str(daemons))
-    yield daemons
+    monkeypatch.setenv("SLURM_CONF", str(slurm_configuration))
+    yield slurm_configuration
     workbench("down", "--all")
-    until(lambda: slurm.queued(daemons) == [])
+    until(lambda: slurm.queued(slurm_configuration) == [])
     until(lambda: not workers_of(data_folder))
 
 

@@ -72,7 +72,7 @@ def hints(spec: ClusterSpec) -> dict[str, str]:
         "ucx_tls": spec.ucx_tls or "UCX chooses",
         "interface": spec.interface or ("UCX chooses" if not spec.elsewhere else ""),
         "memory_per_worker": size(spec.memory_limit).replace(" ", ""),
-        **{name: f"{value}s" if name == "walltime" else str(value) for name, value in spec.options.items()},
+        **{name: f"{value // 60}m" if name == "walltime" else str(value) for name, value in spec.options.items()},
     }
 
 
