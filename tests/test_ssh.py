@@ -20,6 +20,7 @@ import pytest
 
 import workbench
 from tests import other_python, ssh_hosts
+from tests.simulated import SimulatedNvml, computing
 from tests.ssh_hosts import Hosts
 from workbench.cli import main
 from workbench.clusters import records
@@ -228,6 +229,36 @@ def test_a_path_that_a_machine_cant_read_is_told(
     assert f"node can't read {file} (No such file or directory). Its workers read it" in capfd.readouterr().err
     np.save(hosts.folder / "x.npy", np.ones((100, 10)))
     assert main(["run", "svd_of_file", "--cluster", "far", "-p", f"path={hosts.folder}/x.npy", "-p", "k=1"]) == 0
+
+
+def test_machines_with_gpus_have_a_worker_of_dask_cuda_for_each(
+    hosts: Hosts, data_folder: Path, tmp_path: Path, simulated_nvml: SimulatedNvml
+) -> None:
+    pytest.importorskip("dask_cuda")
+    environ = computing(simulated_nvml.environment(2), tmp_path / "cuda")
+    told = [f"{name}={value}" for name, value in environ.items() if os.environ.get(name) != value]
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec env {shlex.join(told)} {sys.executable} "$@"\n')
+    python.chmod(0o755)
+
+    def workbench(*words: str) -> Any:
+        command = [sys.executable, "-m", "workbench", *words, "--json"]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    where = hosts.flags(hosts="127.0.0.2", gpus=2, remote_python=python)
+    workbench("up", "ssh", *where, "--memory", "2GiB", "--name", "cards")
+    spec = records.read("cards").spec
+    assert (len(set(spec.devices)), spec.n_workers, spec.threads_per_worker, spec.cupy) == (2, 2, 1, True)
+    run = workbench("run", "array_sum", "--cluster", "cards", "-p", "shape=1000,1000", "-p", "chunks=500")
+    assert (run["status"], run["check"]["passed"], run["on_gpu"]["share"]) == ("done", True, 1)
+    assert main(["scale", "cards", "3"]) == 2
+
+
+def test_no_more_workers_than_gpus_are_planned() -> None:
+    with pytest.raises(BadInputError, match="n_workers is 3, and 1 machine with 2 GPUs each"):
+        plan("ssh", inventory(), hosts="a", gpus=2, n_workers=3)  # type: ignore[call-arg]
 
 
 def test_nothing_stays_on_the_machines_where_the_owner_is_killed(hosts: Hosts, data_folder: Path) -> None:

@@ -31,6 +31,7 @@ def about() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": packages(),
         "gpus": gpus(),
+        "cupy": find_spec("cupy") is not None,
         "workbench": getattr(import_module("workbench"), "__version__", None) if there else None,
         "host": platform.node(),
         "place": place(),
@@ -46,15 +47,16 @@ def packages() -> dict[str, str]:
     return {name: version(name) for name in ("dask", "distributed", "numpy") if find_spec(name)}
 
 
-def gpus() -> list[tuple[str, int]]:
-    """Names of the NVIDIA GPUs of this machine and bytes of their memory, as far as NVML is there to say."""
+def gpus() -> list[tuple[str, str, int]]:
+    """UUID, name and bytes of memory of each NVIDIA GPU of this machine, as far as NVML is there to say."""
     try:
         nvml = import_module("pynvml")
         nvml.nvmlInit()
     except Exception:  # noqa: BLE001  No package, no driver, no device: in any case nothing to tell.
         return []
     cards = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
-    return [(str(nvml.nvmlDeviceGetName(each)), int(nvml.nvmlDeviceGetMemoryInfo(each).total)) for each in cards]
+    asked = (nvml.nvmlDeviceGetUUID, nvml.nvmlDeviceGetName, lambda card: nvml.nvmlDeviceGetMemoryInfo(card).total)
+    return [tuple(ask(card) for ask in asked) for card in cards]
 
 
 def unreadable(path: str) -> tuple[str, str] | None:

@@ -84,8 +84,9 @@ class About(NamedTuple):
     python: str
     packages: dict[str, str]
     """Versions of Dask, distributed and NumPy by their names."""
-    gpus: list[tuple[str, int]]
-    """Names of its machine's GPUs, and bytes of their memory."""
+    gpus: list[tuple[str, str, int]]
+    """UUID, name and bytes of memory of each GPU of its machine."""
+    cupy: bool
     workbench: str | None
     """Version of this package there, None where it isn't."""
     host: str
@@ -117,11 +118,13 @@ def machine_elsewhere(found: Sequence[About]) -> dict[str, Any] | None:
     # Containers on one machine have names of their own, and share its cores.
     hosts = {each.place.split()[0]: each for each in workers}
     models = sorted({each.processor or "unknown" for each in workers})
+    cards = enumerate(card for each in hosts.values() for card in each.gpus)
     return {
         "host": ", ".join(sorted({each.host for each in hosts.values()})),
         "cpu": {"model": " and ".join(models), "usable": sum(each.cores for each in hosts.values())},
         "memory": {"total": sum(each.memory for each in hosts.values())},
         "load": sum(each.load for each in hosts.values()),
+        "gpus": [{"index": n, "uuid": uuid, "name": name, "memory_total": size} for n, (uuid, name, size) in cards],
     }
 
 

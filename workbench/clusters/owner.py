@@ -235,7 +235,7 @@ class _Owner:
     async def _watch_devices(self) -> None:
         """Until the cluster ends: say which of its GPUs were lost."""
         devices = self.record.spec.devices
-        if not devices:
+        if not devices or self.record.spec.elsewhere:
             return
         called = await asyncio.to_thread(lost.names, devices)
         with lost.gauges(devices) as gauges:

@@ -51,7 +51,7 @@ def _killed(error: Any, run: Run) -> str:
 
 def lost_devices(run: Run) -> str | None:
     """Sentence that names the GPUs of a run's cluster that were lost; None where none was."""
-    if run.spec is None or not run.spec.devices:
+    if run.spec is None or not run.spec.devices or run.spec.elsewhere:
         return None
     from workbench.clusters import lost
 

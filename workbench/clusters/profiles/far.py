@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 _CONNECTING = 4.0
@@ -102,5 +103,9 @@ def _worker(told: Mapping[str, Any], folder: str) -> Any:
     if told["gpu"] is None:
         return Nanny(told["scheduler"], **options)
     from dask_cuda import CUDAWorker
+    from distributed.system import MEMORY_LIMIT
 
-    return CUDAWorker(told["scheduler"], **options | told["cuda"])
+    # Dask-CUDA would give each worker all of the memory, for it knows of no other.
+    memory = told["memory"] or MEMORY_LIMIT // told["beside"]
+    first = "cupy" if find_spec("cupy") else None
+    return CUDAWorker(told["scheduler"], **options | {"memory_limit": memory, "pre_import": first})

@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -53,6 +54,8 @@ _AGAIN = 5.0
 """Seconds until a worker that went away is started anew."""
 
 _CLOSING = 6.0
+_MOVES_TO_HOST = 0.8
+"""Of a GPU's memory: beyond that Dask-CUDA moves blocks to the host's."""
 _TAIL = 20
 
 # `python -c` of this reads what it runs from its standard input: command lines can be seen by all users.
@@ -359,12 +362,27 @@ class HostsHandle(LocalHandle):
         abouts = [each.about for each in self._cluster.workers.values() if each.about]
         total = sum(each.memory for each in abouts)
         workers = self._scheduler.workers.values()
+        spec = self._spec.measured([(each.nthreads, each.memory_limit or total) for each in workers])
         return state._replace(
             trouble=None if state.arrived else told,
             warning=told or differences(abouts, self._packages),
-            spec=self._spec.measured([(each.nthreads, each.memory_limit or total) for each in workers]),
+            spec=spec.model_copy(update=self._cards()),
             machine=machine_elsewhere(abouts),
         )
+
+    def _cards(self) -> dict[str, Any]:
+        """What the spec says of GPUs, where the workers have some: those of all machines that have been heard of."""
+        abouts = {each.machine.host: each.about for each in self._cluster.workers.values() if each.about}
+        each = self._spec.options.get("gpus") or 0
+        cards = [card for about in abouts.values() for card in about.gpus[:each]]
+        if not cards:
+            return {}
+        return {
+            "devices": tuple(uuid for uuid, _, _ in cards),
+            "device_memory_limit": int(_MOVES_TO_HOST * min(size for _, _, size in cards)),
+            # The scheduler here reads each graph, too.
+            "cupy": find_spec("cupy") is not None and all(about.cupy for about in abouts.values()),
+        }
 
     def _troubles(self) -> list[str]:
         return [each.trouble for each in self._cluster.workers.values() if each.trouble]

@@ -18,7 +18,7 @@ from workbench.clusters.choices import AnyChoices
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import MissingError, install
+from workbench.errors import BadInputError, MissingError, install
 from workbench.threads import finish
 
 if TYPE_CHECKING:
@@ -115,6 +115,11 @@ class Ssh(Profile):
         chosen = self.checked(given, SshChoices)
         each = chosen.gpus or 1
         n_workers = chosen.n_workers or each * len(chosen.hosts)
+        if chosen.gpus and n_workers > each * len(chosen.hosts):
+            raise BadInputError(
+                f"n_workers is {n_workers}, and {formats.count(len(chosen.hosts), 'machine')} with "
+                f"{formats.count(each, 'GPU')} each have a GPU for {each * len(chosen.hosts)} of them."
+            )
         kept = {*self.options, "threads_per_worker"}
         return ClusterSpec(
             profile=self.name,
