@@ -22,7 +22,7 @@ from workbench.errors import BadInputError, ConflictError
 from workbench.monitor.record import read_events
 from workbench.runs import store
 from workbench.runs.explaining import metrics
-from workbench.travelling import About, machine_elsewhere
+from workbench.travelling import About, differences, machine_elsewhere
 
 
 def one_more(number: int) -> int:
@@ -79,17 +79,23 @@ def test_a_run_keeps_what_its_workers_run_on(quick_client: Client, monkeypatch: 
         pass
     assert far.inventory is not None
     assert (far.inventory["host"], far.inventory["cpu"]["usable"]) == (platform.node(), CPU_COUNT)
-    assert "gpus" not in far.inventory
+    assert [each["name"] for each in far.inventory["gpus"]] == [name for _, name, _ in remote.gpus()]
 
 
 def test_workers_of_two_machines_are_described_together() -> None:
-    about = About("workers", "3.12.1", None, "node-1", "boot-1", "Xeon", 8, 2**34, 0.5)
-    other = about._replace(host="node-2", place="boot-2", processor="EPYC", cores=16)
-    found = machine_elsewhere([about._replace(role="scheduler"), about, about, other])
+    packages = {"dask": "2026.7.1", "numpy": "2.4.6"}
+    about = About("workers", "3.12.1", packages, [], False, None, "node-1", "boot-1 a", "Xeon", 8, 2**34, 0.5)
+    other = about._replace(host="node-2", place="boot-2 a", processor="EPYC", cores=16)
+    # Another container on the first machine has the same cores.
+    container = about._replace(place="boot-1 b")
+    found = machine_elsewhere([about._replace(role="scheduler"), about, about, container, other])
     assert found is not None
     assert (found["host"], found["cpu"]) == ("node-1, node-2", {"model": "EPYC and Xeon", "usable": 24})
     beside = about._replace(place=remote.place())
-    assert machine_elsewhere([about, beside, beside]) is None
+    assert machine_elsewhere([about._replace(role="scheduler"), beside, beside]) is None
+    assert differences([about, other], packages) is None
+    older = other._replace(packages={"dask": "2026.1.0"})
+    assert (differences([about, older], packages) or "").endswith(": dask is 2026.1.0 on node-2, and 2026.7.1 here.")
 
 
 def test_its_diagnosis_rests_on_what_dask_measured_and_no_task_is_another_for_it(quick_client: Client) -> None:
