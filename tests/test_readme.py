@@ -55,6 +55,7 @@ NOT_HERE = {
 NOT_RUN = {
     "up gpus": "there is no GPU",
     "up ssh": "there are no such machines; test_ssh has some",
+    "up kubernetes": "there is no such cluster; test_kubernetes has a stand-in",
     "up gateway": "there is no such server; test_gateway has one",
     "up ucx": "it needs the extra ucx and asks a person",
     "compare transpose_sum": "it starts a cluster for each protocol, and measures for a minute",

@@ -14,6 +14,7 @@ _LONGEST_WORD = 300
 
 PACKAGES = {
     "cloud": ("s3fs", "gcsfs", "aiohttp"),
+    "kubernetes": ("dask-kubernetes>=2026.3",),
     "gateway": ("dask-gateway>=2026.3",),
     "fast": ("numba>=0.61",),
     "ssh": ("asyncssh>=2.18",),

@@ -27,6 +27,10 @@ _INTERVAL = 2.0
 _UNHEARD = 60.0
 """Seconds between two questions, and seconds without an answer after which the scheduler is taken for gone."""
 
+_ARRIVING = 0.3  # seconds between two looks at workers that start
+_BUSY = {"executing", "long-running", "ready", "constrained", "waiting", "fetch", "flight", "resumed"}
+"""States of tasks on a worker that has something to do."""
+
 
 class Attached:
     """A scheduler of somebody else's. Nothing is changed there."""
@@ -67,7 +71,7 @@ class Attached:
         return State(
             arrived=len(workers),
             requested=len(workers),
-            trouble=trouble or another_python(self.versions.get("python", "")),
+            trouble=trouble or _another_python(self.versions.get("python", "")),
             warning=self._differ,
             spec=self._spec,
             machine=self._machine,
@@ -117,13 +121,63 @@ class Attached:
         workers = frozenset(self._identity.get("workers", {}))
         if workers - self._known:
             with contextlib.suppress(OSError, TimeoutError):
-                told = await asyncio.wait_for(asyncio.to_thread(abouts, self.place), ANSWERING)
-                self._machine, self._differ = machine_elsewhere(told), differences(told, remote.packages())
+                abouts = await asyncio.wait_for(asyncio.to_thread(_abouts, self.place), ANSWERING)
+                self._machine, self._differ = machine_elsewhere(abouts), differences(abouts, remote.packages())
         self._known = workers
 
 
-def another_python(theirs: str) -> str | None:
-    """Return what another minor version of Python means; None where it is the same, or not known."""
+class Started(Attached):
+    """A scheduler elsewhere that was started from here: asked as any, and changed through what started it."""
+
+    can: tuple[Verb, ...] = ("scale", "adapt", "stop")
+
+    def __init__(self, spec: ClusterSpec, place: Place) -> None:
+        super().__init__(spec, place)
+        self._requested: int | None = None
+        self._busy = time.time()
+
+    async def fill(self) -> None:
+        """Return when the workers that were asked for are there."""
+        if "stop" in self.can:
+            self._requested = self._spec.n_workers
+            await self.ask_for(self._requested)
+            while len(self._identity["workers"]) < self._requested:
+                await asyncio.sleep(_ARRIVING)
+                await self._ask()
+        await super().fill()
+
+    async def state(self) -> State:
+        """Return what its scheduler said last."""
+        state = await super().state()
+        workers = self._identity.get("workers", {}).values()
+        if any(_BUSY.intersection(each.get("metrics", {}).get("task_counts", ())) for each in workers):
+            self._busy = time.time()
+        return state._replace(requested=self._requested or state.arrived, idle_since=self._busy)
+
+    async def scale(self, n: int) -> None:
+        """Have `n` workers, as far as what started it gives them."""
+        before, self._requested, self._adapts = (self._requested, self._adapts), n, False
+        try:
+            await self.ask_for(n)
+        except FailedError:
+            self._requested, self._adapts = before
+            raise
+
+    async def adapt(self, minimum: int, maximum: int) -> None:
+        """Have what started it follow the load."""
+        await self.ask_to_follow(minimum, maximum)
+        self._requested, self._adapts = None, True
+
+    async def ask_for(self, n: int) -> None:
+        """Ask what started it for `n` workers. Raises FailedError with what that says."""
+        raise NotImplementedError
+
+    async def ask_to_follow(self, minimum: int, maximum: int) -> None:
+        """Ask it to follow the load. Raises FailedError with what it says."""
+        raise NotImplementedError
+
+
+def _another_python(theirs: str) -> str | None:
     ours = platform.python_version()
     if not theirs or minor(theirs) == minor(ours):
         return None
@@ -133,8 +187,8 @@ def another_python(theirs: str) -> str | None:
     )
 
 
-def abouts(place: Place) -> list[About]:
-    """Return what the scheduler and the workers run on."""
+def _abouts(place: Place) -> list[About]:
+    """What the scheduler and the workers run on."""
     from distributed import Client
 
     client: Client

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
 
+import yaml
 from dask.utils import parse_bytes, parse_timedelta
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
@@ -90,6 +91,18 @@ Duration = Annotated[
 ]
 Interpreter = Annotated[str | None, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
 Switch = Annotated[bool | None, BeforeValidator(_blank_is_none), WithJsonSchema({"type": "boolean"})]
+
+
+def _named_values(value: Any) -> Any:
+    try:
+        return yaml.safe_load(value) or {} if isinstance(value, str) else value
+    except yaml.YAMLError as err:
+        raise ValueError("Give names and values such as {NAME: value}") from err
+
+
+NamedValues = Annotated[
+    dict[str, Any], BeforeValidator(_named_values), WithJsonSchema({"type": "string", "examples": ["{NAME: value}"]})
+]
 
 
 def without_defaults(schema: dict[str, Any]) -> None:

@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import dask.config
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
 
-from workbench import config
 from workbench.clusters import security as keys
-from workbench.clusters.attached import Attached
-from workbench.clusters.choices import AllChoices
-from workbench.clusters.handle import State
+from workbench.clusters.attached import Started
+from workbench.clusters.choices import Duration, NamedValues
 from workbench.clusters.nearby import Nearby
 from workbench.clusters.profiles import Around, Profile
+from workbench.clusters.profiles.here import idle_timeout
 from workbench.clusters.reaching import ANSWERING, Place, check_proxy
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, MissingError, install, reason_of, whole
@@ -41,8 +39,6 @@ _FRESH = 10.0
 """Seconds that a server has to answer, and for which its answer holds: a form is drawn at every key."""
 
 _SERVER = ("address", "proxy_address", "auth")
-_BUSY = {"executing", "long-running", "ready", "constrained", "waiting", "fetch", "flight", "resumed"}
-"""States of tasks on a worker that has something to do."""
 
 
 class Server(NamedTuple):
@@ -166,18 +162,8 @@ def _proxy(value: Any) -> Any:
     raise ValueError("Give host and port, such as gateway://host:8786")
 
 
-def _mapping(value: Any) -> Any:
-    try:
-        return yaml.safe_load(value) or {} if isinstance(value, str) else value
-    except yaml.YAMLError as err:
-        raise ValueError("Give names and values such as {NAME: value}") from err
-
-
 _Text = Annotated[str | None, WithJsonSchema({"type": "string"})]
-_Mapping = Annotated[
-    dict[str, Any], BeforeValidator(_mapping), WithJsonSchema({"type": "string", "examples": ["{NAME: value}"]})
-]
-_KINDS: Mapping[str, Any] = {"int": int, "float": float, "bool": bool, "string": str, "mapping": _Mapping}
+_KINDS: Mapping[str, Any] = {"int": int, "float": float, "bool": bool, "string": str, "mapping": NamedValues}
 
 
 def _configured(name: str) -> Any:
@@ -189,7 +175,6 @@ def _configured(name: str) -> Any:
 
 
 def _own_fields() -> dict[str, Any]:
-    idle = AllChoices.model_fields["idle_timeout"]
     return {
         "address": (
             Annotated[
@@ -225,7 +210,15 @@ def _own_fields() -> dict[str, Any]:
             Field(None, title="Cluster", description="One that runs there, to attach to. Left out: a new one."),
         ),
         "n_workers": (Annotated[int, Field(ge=1)], Field(2, title="Workers", description="Of a new cluster.")),
-        "idle_timeout": (idle.annotation, idle),
+        "idle_timeout": (
+            Duration,
+            Field(
+                None,
+                title="Idle time-out",
+                description="With nothing to do for this long, such as 30m, it ends; 'never' keeps it. "
+                "Left out: the setting workbench.idle-timeout.",
+            ),
+        ),
     }
 
 
@@ -305,7 +298,6 @@ class Gateway(Profile):
         chosen: Any = self.checked(given, _model(about))
         offered = [each["field"] for each in about.options]
         options = {name: value for name, value in chosen.model_dump(include=set(offered)).items() if name in given}
-        idle = chosen.idle_timeout
         ours = chosen.cluster is None
         told = {"cluster": chosen.cluster, "cluster_options": options if ours else None}
         return ClusterSpec(
@@ -314,7 +306,7 @@ class Gateway(Profile):
             threads_per_worker=1,
             memory_limit=1,
             protocol="tls",
-            idle_timeout=None if idle == "never" or not ours else idle or config.seconds("idle-timeout"),
+            idle_timeout=idle_timeout(chosen.idle_timeout) if ours else None,
             elsewhere=True,
             options={name: value for name, value in {**server._asdict(), **told}.items() if value is not None},
             why=_why(chosen, about, options),
@@ -420,16 +412,15 @@ def _list(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in options.items())
 
 
-class GatewayHandle(Attached):
+class GatewayHandle(Started):
     """A cluster at a gateway: asked as any scheduler is, changed through the gateway."""
 
     def __init__(self, spec: ClusterSpec, client: Client, name: str, place: Place) -> None:
         super().__init__(spec, place)
-        self.can = ("scale", "adapt") if "cluster" in spec.options else ("scale", "adapt", "stop")
+        if "cluster" in spec.options:
+            self.can = ("scale", "adapt")
         self._gateway = client
         self._name = name
-        self._requested: int | None = None
-        self._busy = time.time()
 
     async def begin(self) -> None:
         """Ask its scheduler for the first time."""
@@ -441,31 +432,12 @@ class GatewayHandle(Attached):
                 f"{duration(ANSWERING)}. Give proxy_address: where the gateway's proxy listens for Dask."
             ) from err
 
-    async def fill(self) -> None:
-        """Return when the workers that were asked for are there."""
-        if "stop" in self.can:
-            await self.scale(n := self._spec.n_workers)
-            while len(self._identity["workers"]) < n:
-                await asyncio.sleep(0.3)
-                await self._ask()
-        await super().fill()
-
-    async def state(self) -> State:
-        """Return what its scheduler said last."""
-        state = await super().state()
-        workers = self._identity.get("workers", {}).values()
-        if any(_BUSY.intersection(each.get("metrics", {}).get("task_counts", ())) for each in workers):
-            self._busy = time.time()
-        return state._replace(requested=self._requested or state.arrived, idle_since=self._busy)
-
-    async def scale(self, n: int) -> None:
+    async def ask_for(self, n: int) -> None:
         """Ask the gateway for `n` workers."""
-        self._requested, self._adapts = n, False
         await self._changed(self._gateway.scale_cluster(self._name, n))
 
-    async def adapt(self, minimum: int, maximum: int) -> None:
+    async def ask_to_follow(self, minimum: int, maximum: int) -> None:
         """Have the gateway follow the load."""
-        self._requested, self._adapts = None, True
         await self._changed(self._gateway.adapt_cluster(self._name, minimum=minimum, maximum=maximum))
 
     async def _changed(self, asking: Any) -> None:
@@ -477,7 +449,6 @@ class GatewayHandle(Attached):
                 warnings.simplefilter("error", UserWarning)
                 await asking
         except (UserWarning, ValueError, GatewayClusterError) as err:
-            self._requested = None
             raise FailedError(f"The gateway says: {_short(err)}.") from err
 
     async def close(self) -> None:

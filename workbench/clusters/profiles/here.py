@@ -64,7 +64,7 @@ def common(chosen: AllChoices, around: Around, n_workers: int) -> dict[str, Any]
         "n_workers": n_workers,
         "memory_limit": limit,
         "python": None if chosen.python is None else _absolute(chosen.python),
-        "idle_timeout": idle_timeout(chosen),
+        "idle_timeout": idle_timeout(chosen.idle_timeout),
         "why": (why, *_available(around.inventory, limit * n_workers)),
     }
 
@@ -217,9 +217,8 @@ def _available(inventory: Inventory, memory: int) -> tuple[str, ...]:
     return (f"Warning: only {formats.size(available)} is free at this moment; running programs hold the rest.",)
 
 
-def idle_timeout(chosen: AnyChoices) -> float | None:
+def idle_timeout(given: float | str | None) -> float | None:
     """Return seconds, as was chosen or as the setting says; None for never."""
-    given = chosen.idle_timeout
     if given is None:
         return config.seconds("idle-timeout")
     return None if isinstance(given, str) else given

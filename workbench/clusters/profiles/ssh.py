@@ -127,7 +127,7 @@ class Ssh(Profile):
             threads_per_worker=chosen.threads_per_worker or 1,
             memory_limit=1 if chosen.memory is None else max(1, chosen.memory // n_workers),
             protocol=encrypted(chosen),
-            idle_timeout=idle_timeout(chosen),
+            idle_timeout=idle_timeout(chosen.idle_timeout),
             elsewhere=True,
             options=chosen.model_dump(include=kept, exclude_none=True),
             why=tuple(_why(chosen, n_workers)),

@@ -1,0 +1,343 @@
+"""Workers as pods of Kubernetes, by Dask's operator. Tested against the operator with a stand-in for the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import dask.config
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+
+from workbench import formats
+from workbench.clusters.attached import Started
+from workbench.clusters.choices import Duration, NamedValues, Size
+from workbench.clusters.profiles import Around, Profile
+from workbench.clusters.profiles.here import idle_timeout
+from workbench.clusters.reaching import Place
+from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError, FailedError, MissingError, install, whole
+from workbench.formats import duration
+from workbench.threads import finish
+
+if TYPE_CHECKING:
+    from dask_kubernetes.operator import KubeCluster
+    from distributed.security import Security
+
+    from workbench.hardware import Inventory
+
+logger = logging.getLogger("workbench.host")
+
+_CHECKING = 8.0
+_ANSWERING = 20
+"""Seconds that the API has to answer before a start, and that the operator has to take up a cluster."""
+_LOOKING = 1.0  # seconds between two looks at pods that start
+_HOPELESS = {
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+}
+"""Why a container waits where waiting longer is of no use."""
+_SCHEDULER = ["dask", "scheduler"]
+"""Where dask-kubernetes says dask-scheduler, which newer Dasks no longer have."""
+
+
+class KubernetesChoices(BaseModel):
+    """What a person may choose about workers in pods."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
+
+    n_workers: int = Field(2, ge=1, title="Workers", description="Pods with a worker each.")
+    cores: float | None = Field(None, gt=0, title="Cores", description="Of each worker. Left out: no limit.")
+    memory: Size = Field(None, title="Memory", description="Of all workers together, such as 8GiB. Left out: no limit.")
+    gpus: int = Field(0, ge=0, title="GPUs", description="Of each worker, which then is Dask-CUDA's.")
+    image: str = Field(
+        "ghcr.io/dask/dask:latest",
+        title="Image",
+        description="Of scheduler and workers. Its Python and Dask should be those that you work with.",
+    )
+    namespace: Annotated[str | None, WithJsonSchema({"type": "string"})] = Field(
+        None, title="Namespace", description="Left out: that of your kubeconfig."
+    )
+    env: NamedValues = Field({}, title="Environment", description="Variables of scheduler and workers.")
+    service: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
+        "ClusterIP",
+        title="Service",
+        description="How its scheduler is reached. ClusterIP: within, or by a port that is forwarded from here.",
+    )
+    idle_timeout: Duration = Field(
+        None,
+        title="Idle time-out",
+        description="With nothing to do for this long, such as 30m, it ends; 'never' keeps it. "
+        "Left out: the setting workbench.idle-timeout.",
+    )
+
+
+class Kubernetes(Profile):
+    """Workers as pods of Kubernetes."""
+
+    name = "kubernetes"
+    title = "Kubernetes"
+    options = ("cores", "gpus", "image", "namespace", "env", "service")
+
+    def summary(self, inventory: Inventory) -> str:
+        """Return one line on what it is."""
+        return "Pods of Kubernetes, by Dask's operator. Tested with the operator, never yet on a real cluster."
+
+    def unavailable(self, around: Around) -> str | None:
+        """Return that dask-kubernetes is missing."""
+        return None if around.version("dask-kubernetes") else f"Needs dask-kubernetes: {install('kubernetes')}."
+
+    def choices(self, inventory: Inventory) -> type[BaseModel]:
+        """Return what a person may choose."""
+        return KubernetesChoices
+
+    def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
+        """Return a spec of so many pods."""
+        given = {name: value for name, value in given.items() if value not in ("", None)}
+        configured = dask.config.get("kubernetes.image", None)
+        chosen = self.checked({**({"image": configured} if configured else {}), **given}, KubernetesChoices)
+        memory = None if chosen.memory is None else chosen.memory // chosen.n_workers
+        told = chosen.model_dump(include={*self.options}, exclude_none=True)
+        told["env"] = {name: str(value) for name, value in chosen.env.items()}
+        return ClusterSpec(
+            profile=self.name,
+            n_workers=chosen.n_workers,
+            threads_per_worker=max(1, int(chosen.cores or 1)),
+            memory_limit=memory or 1,
+            protocol="tcp",
+            idle_timeout=idle_timeout(chosen.idle_timeout),
+            elsewhere=True,
+            options=told,
+            why=(
+                f"{formats.count(chosen.n_workers, 'pod')} of {chosen.image}, which Kubernetes starts where there is "
+                "room; they take nothing of this machine.",
+                f"Each worker may use {_limits(chosen.cores, memory, chosen.gpus)}.",
+                "Not encrypted between pods: whoever may reach their ports in Kubernetes may use it.",
+                "This profile was tested with Dask's operator and a stand-in for Kubernetes, never on a real cluster.",
+            ),
+        )
+
+    def check(self, spec: ClusterSpec) -> None:
+        """Raise a WorkbenchError where Kubernetes or Dask's operator can't be used, in 10 s at most."""
+        finish(_check(spec.options.get("namespace")))
+
+    def preview(self, spec: ClusterSpec) -> str | None:
+        """Return the manifest as it will be created; its name follows the cluster's."""
+        return yaml.safe_dump(_manifest(spec, "my-dask"), sort_keys=False)
+
+    def code(self, spec: ClusterSpec) -> str:
+        """Return the code that does the same without this package."""
+        told = {"name": "my-dask", "n_workers": spec.n_workers, **_arguments(spec)}
+        given = "".join(f"    {name}={value!r},\n" for name, value in told.items())
+        namespace = spec.options.get("namespace")
+        where = f", namespace={namespace!r}" if namespace else ""
+        return (
+            "from dask.distributed import Client\n"
+            "from dask_kubernetes.operator import KubeCluster, make_cluster_spec\n\n"
+            f"spec = make_cluster_spec(\n{given})\n"
+            "# It says dask-scheduler, which newer Dasks no longer have.\n"
+            f'spec["spec"]["scheduler"]["spec"]["containers"][0]["args"][:1] = {_SCHEDULER!r}\n'
+            f"cluster = KubeCluster(custom_cluster_spec=spec{where})\nclient = Client(cluster)\nprint(client)\n"
+        )
+
+    async def launch(
+        self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
+    ) -> KubernetesHandle:
+        """Create it, and wait for its scheduler."""
+        from dask_kubernetes.operator import KubeCluster
+        from tornado.ioloop import IOLoop
+
+        # It would tell of each question in the cluster's log.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        name = f"{folder.name.replace('_', '-')}-{uuid.uuid4().hex[:6]}"
+        cluster = KubeCluster(
+            custom_cluster_spec=_manifest(spec, name),
+            namespace=spec.options.get("namespace"),
+            shutdown_on_close=True,
+            resource_timeout=_ANSWERING,
+            asynchronous=True,
+            # Else it begins to start at once, and nobody waits for that.
+            loop=IOLoop.current(),
+            quiet=True,
+        )
+        try:
+            await _started(cluster)
+            handle = KubernetesHandle(spec, cluster)
+            await handle.begin()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                await cluster.close(timeout=_CHECKING)
+            raise
+        return handle
+
+
+def _limits(cores: float | None, memory: int | None, gpus: int) -> str:
+    told = (
+        f"{cores:g} cores" if cores else None,
+        formats.size(memory) if memory else None,
+        formats.count(gpus, "GPU") if gpus else None,
+    )
+    return ", ".join(each for each in told if each) or "what its node has: nothing limits it"
+
+
+def _arguments(spec: ClusterSpec) -> dict[str, Any]:
+    """Arguments of `make_cluster_spec` and of KubeCluster alike; None is left out."""
+    options = spec.options
+    limits = {
+        "cpu": f"{options['cores']:g}" if "cores" in options else None,
+        "memory": str(spec.memory_limit) if spec.memory_limit > 1 else None,
+        "nvidia.com/gpu": str(options["gpus"]) if options.get("gpus") else None,
+    }
+    limits = {name: value for name, value in limits.items() if value}
+    idle = None if spec.idle_timeout is None else round(spec.idle_timeout)
+    given = {
+        "image": options["image"],
+        "resources": {"requests": limits, "limits": limits} if limits else None,
+        # Without any the operator would look for names in nothing, and make no worker.
+        "env": options.get("env", {}),
+        "worker_command": "dask cuda worker" if options.get("gpus") else "dask worker",
+        "scheduler_service_type": options.get("service", "ClusterIP"),
+        # The operator ends what nobody uses, also where nobody here is left to end it.
+        "idle_timeout": idle,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _manifest(spec: ClusterSpec, name: str) -> dict[str, Any]:
+    """The DaskCluster that is created."""
+    from dask_kubernetes.operator import make_cluster_spec
+
+    made: dict[str, Any] = make_cluster_spec(name, n_workers=spec.n_workers, **_arguments(spec))
+    made["spec"]["scheduler"]["spec"]["containers"][0]["args"][:1] = _SCHEDULER
+    # Without what is null, which YAML would show and the API drops.
+    return json.loads(json.dumps(made), object_hook=lambda each: {k: v for k, v in each.items() if v is not None})
+
+
+async def _check(namespace: str | None) -> None:
+    import kr8s
+    from httpx import HTTPError
+
+    where = os.environ.get("KUBECONFIG", "~/.kube/config")
+    try:
+        async with asyncio.timeout(_CHECKING):
+            api = await kr8s.asyncio.api(namespace=namespace)
+            async with api.call_api("GET", base="/apis", version="kubernetes.dask.org/v1", url="daskclusters"):
+                pass
+    except (TimeoutError, kr8s.APITimeoutError) as err:
+        raise FailedError(
+            f"Kubernetes didn't answer within {duration(_CHECKING)}. Check the context of your kubeconfig ({where}), "
+            "and whether a VPN is needed."
+        ) from err
+    except kr8s.NotFoundError as err:
+        raise MissingError(_NO_OPERATOR) from err
+    except kr8s.ServerError as err:
+        status = err.response.status_code if err.response is not None else None
+        if status == 404:
+            raise MissingError(_NO_OPERATOR) from err
+        raise BadInputError(
+            f"Kubernetes doesn't let you list Dask's clusters in the namespace {api.namespace} ({status}: "
+            f"{whole(str(err))}). Choose another namespace, or ask whoever runs it for the right to."
+        ) from err
+    except (ValueError, KeyError, FileNotFoundError) as err:
+        raise BadInputError(
+            f"Your kubeconfig ({where}) can't be used: {whole(str(err) or 'it is missing')}. Give one with a context "
+            "that kubectl can use."
+        ) from err
+    except (HTTPError, OSError) as err:
+        raise FailedError(f"Kubernetes can't be reached ({whole(str(err))}). Check your kubeconfig ({where}).") from err
+
+
+_NO_OPERATOR = (
+    "Kubernetes has no Dask operator. Whoever runs it installs it with: helm install --repo https://helm.dask.org "
+    "--create-namespace -n dask-operator --generate-name dask-kubernetes-operator"
+)
+
+
+async def _started(cluster: KubeCluster) -> None:
+    """Wait for its scheduler, and fail where a pod never will run."""
+    start = asyncio.ensure_future(_awaited(cluster))
+    looks = asyncio.ensure_future(_hopeless(cluster))
+    try:
+        await asyncio.wait({start, looks}, return_when=asyncio.FIRST_COMPLETED)
+        if looks.done() and not start.done():
+            raise FailedError(looks.result())
+        start.result()
+    finally:
+        for task in (start, looks):
+            task.cancel()
+        await asyncio.wait({start, looks}, timeout=1)
+
+
+async def _awaited(cluster: KubeCluster) -> None:
+    await cluster
+
+
+async def _hopeless(cluster: KubeCluster) -> str:
+    """Return why a pod of it will never run; what holds up others goes to the log."""
+    said = set()
+    while True:
+        await asyncio.sleep(_LOOKING)
+        async for name, why, sentence in _waiting(cluster):
+            if why in _HOPELESS:
+                return sentence
+            if (name, why) not in said:
+                said.add((name, why))
+                # The log's last lines are shown where the start fails.
+                logger.info(sentence)
+
+
+async def _waiting(cluster: KubeCluster) -> AsyncIterator[tuple[str, str, str]]:
+    """Pods that don't run yet: name, reason and a sentence."""
+    import kr8s
+
+    selector = f"dask.org/cluster-name={cluster.name}"
+    async for pod in kr8s.asyncio.get("pods", namespace=cluster.namespace, label_selector=selector):
+        status = pod.raw.get("status", {})
+        for container in status.get("containerStatuses", ()):
+            told = container.get("state", {}).get("waiting")
+            if told:
+                why = told.get("reason", "waiting")
+                yield pod.name, why, f"The pod {pod.name} can't start: {why}. {whole(told.get('message', ''))}".strip()
+        for each in status.get("conditions", ()):
+            if each.get("type") == "PodScheduled" and each.get("status") == "False":
+                why = each.get("reason", "not scheduled")
+                yield pod.name, why, f"The pod {pod.name} waits: {why}. {whole(each.get('message', ''))}".strip()
+
+
+class KubernetesHandle(Started):
+    """A cluster of the operator: asked as any scheduler is, changed through Kubernetes."""
+
+    def __init__(self, spec: ClusterSpec, cluster: KubeCluster) -> None:
+        super().__init__(spec, Place(cluster.scheduler_address))
+        self._cluster = cluster
+
+    async def ask_for(self, n: int) -> None:
+        """Ask Kubernetes for `n` pods."""
+        await self._asked(self._cluster.scale(n))
+
+    async def ask_to_follow(self, minimum: int, maximum: int) -> None:
+        """Have the operator follow the load."""
+        await self._asked(self._cluster.adapt(minimum=minimum, maximum=maximum))
+
+    async def _asked(self, asking: Any) -> None:
+        import kr8s
+
+        try:
+            await asking
+        except (kr8s.ServerError, kr8s.NotFoundError, kr8s.APITimeoutError, OSError) as err:
+            raise FailedError(f"Kubernetes says: {whole(str(err)).rstrip('.')}.") from err
+
+    async def close(self) -> None:
+        """Delete it."""
+        await super().close()
+        await self._cluster.close(timeout=_CHECKING)
