@@ -310,6 +310,7 @@ def test_of_answers_that_do_not_agree_no_cores_are_said_to_equal_a_gpu():
 def test_a_line_reads_every_option_of_up_and_is_written_again():
     text = "gpus --workers 2 --threads 1 --memory 8GiB --devices 0,1 --device-memory 4GiB --rmm-pool 2GiB --no-encrypt"
     assert str(read_line(text)) == text
+    assert str(read_line("slurm --set queue=gpu --workers 4")) == "slurm --set queue=gpu --workers 4"
     assert str(read_line("--cluster calm-otter")) == "--cluster calm-otter"
     assert read_line("cpu --threads=2").choices == {"threads_per_worker": "2"}
 
@@ -327,6 +328,7 @@ def test_a_line_knows_the_options_of_the_command_line(capsys):
         ("--workers 2", "a profile comes first"),
         ("cpu --workers", "--workers needs a value"),
         ("cpu --frob 1", "unknown '--frob'"),
+        ("slurm --set queue", "after --set stand a name and a value"),
         ("--cluster", "the name of one cluster"),
         ("cpu 'x", "can't be read"),
     ],

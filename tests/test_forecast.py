@@ -62,6 +62,15 @@ def test_what_fits_says_how_much_of_how_much(data_folder):
     assert "which has 1 GiB" in found.sentence
 
 
+def test_a_run_that_may_outlast_its_jobs_says_so(data_folder):
+    for number in range(3):
+        past_run(number, seconds=100.0)
+    jobs = SPEC.model_copy(update={"options": {"walltime": 60}})
+    within = jobs.model_copy(update={"options": {"walltime": 36_000}})
+    told = [Session().forecast("array_sum", {"size": "512MiB"}, each).sentence for each in (jobs, within)]
+    assert ["longer than the walltime of a job, 1 min: ask for more." in each for each in told] == [True, False]
+
+
 def test_blocks_too_large_for_a_worker_wont_fit_and_the_ones_proposed_would(data_folder):
     session = Session()
     given = {"shape": [50_000, 50_000], "chunks": 20_000, "generator": "RandomState"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import os
 import shlex
 import signal
@@ -13,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import psutil
@@ -22,11 +25,15 @@ import workbench
 from tests import other_python, ssh_hosts
 from tests.simulated import SimulatedNvml, computing
 from tests.ssh_hosts import Hosts
+from tests.views import html_of
 from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.plan import plan
 from workbench.errors import BadInputError
 from workbench.hardware import inventory
+from workbench.session import Session
+from workbench.views.desk import Desk
+from workbench.views.requests import answer
 
 
 @pytest.fixture(scope="session")
@@ -226,7 +233,9 @@ def test_a_path_that_a_machine_cant_read_is_told(
     np.save(file, np.ones((100, 10)))
     assert main(["up", "ssh", *hosts.flags(hosts="127.0.0.2"), *SMALL, "--name", "far"]) == 0
     assert main(["run", "svd_of_file", "--cluster", "far", "-p", f"path={file}", "-p", "k=2"]) == 1
-    assert f"node can't read {file} (No such file or directory). Its workers read it" in capfd.readouterr().err
+    out, err = capfd.readouterr()
+    assert f"node: {inventory().cpu.model}" in " ".join(out.split())
+    assert f"node can't read {file} (No such file or directory). Its workers read it" in err
     np.save(hosts.folder / "x.npy", np.ones((100, 10)))
     assert main(["run", "svd_of_file", "--cluster", "far", "-p", f"path={hosts.folder}/x.npy", "-p", "k=1"]) == 0
 
@@ -259,6 +268,28 @@ def test_machines_with_gpus_have_a_worker_of_dask_cuda_for_each(
 def test_no_more_workers_than_gpus_are_planned() -> None:
     with pytest.raises(BadInputError, match="n_workers is 3, and 1 machine with 2 GPUs each"):
         plan("ssh", inventory(), hosts="a", gpus=2, n_workers=3)  # type: ignore[call-arg]
+
+
+def test_it_is_started_from_the_page_which_says_what_it_is_on(hosts: Hosts, data_folder: Path) -> None:
+    desk = Desk("/", logging.getLogger(__name__), make_session=Session)
+
+    async def view(name: str, **chosen: object) -> str:
+        found = await answer(desk, "GET", f"views/{name}?choices={quote(json.dumps(chosen))}", None)
+        return str(found.value["html"])  # type: ignore[index,call-overload]
+
+    async def story() -> None:
+        assert 'data-workbench="field-hosts"' in await view("start", profile="ssh")
+        body = {"profile": "ssh", "name": "far", "choices": hosts.choices(threads_per_worker="1", memory="1GiB")}
+        with pytest.raises(BadInputError, match="No SSH server at"):
+            await answer(desk, "POST", "clusters", {**body, "choices": hosts.choices(port="1")})
+        await answer(desk, "POST", "clusters", body)
+        await asyncio.to_thread(until, lambda: records.read("far").status == "ready")
+        await desk.close()
+
+    asyncio.run(story())
+    html = html_of("clusters")
+    assert "2 workers × 1 thread" in html
+    assert os.getuid() != 0 or f"node: {inventory().cpu.model}" in html
 
 
 def test_nothing_stays_on_the_machines_where_the_owner_is_killed(hosts: Hosts, data_folder: Path) -> None:

@@ -22,7 +22,7 @@ from workbench.errors import BadInputError, ConflictError
 from workbench.monitor.record import read_events
 from workbench.runs import store
 from workbench.runs.explaining import metrics
-from workbench.travelling import About, differences, machine_elsewhere
+from workbench.travelling import About, differences, machine_elsewhere, machine_words
 
 
 def one_more(number: int) -> int:
@@ -91,6 +91,9 @@ def test_workers_of_two_machines_are_described_together() -> None:
     found = machine_elsewhere([about._replace(role="scheduler"), about, about, container, other])
     assert found is not None
     assert (found["host"], found["cpu"]) == ("node-1, node-2", {"model": "EPYC and Xeon", "usable": 24})
+    cards = [{"name": "NVIDIA H100"}] * 4
+    told = machine_words(found | {"gpus": cards})
+    assert told == "node-1, node-2: EPYC and Xeon, 24 cores, 32 GiB, 4 × NVIDIA H100"
     beside = about._replace(place=remote.place())
     assert machine_elsewhere([about._replace(role="scheduler"), beside, beside]) is None
     assert differences([about, other], packages) is None

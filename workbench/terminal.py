@@ -94,12 +94,15 @@ def show_hardware(
 
 def show_cluster(record: ClusterRecord, spec: ClusterSpec) -> None:
     """Print a cluster that has just become ready, and why it is as it is."""
+    from workbench.travelling import machine_words
+
     console = _console()
     console.print(
         _pairs(
             {
                 record.name: Text("ready", "green") + f" at {record.scheduler_address}",
                 "": spec.describe(),
+                **({"On": machine_words(record.machine)} if record.machine else {}),
                 **({"Workers": waiting(record)} if record.queued else {}),
                 **({"Warning": Text(record.warning, "red")} if record.warning else {}),
                 "Why": Text("\n".join(spec.why), "dim"),

@@ -12,6 +12,7 @@ import inspect
 import tempfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from weakref import WeakSet
 
 import dask
 
-from workbench import remote
+from workbench import formats, remote
 from workbench.errors import ConflictError, FailedError
 
 if TYPE_CHECKING:
@@ -126,6 +127,18 @@ def machine_elsewhere(found: Sequence[About]) -> dict[str, Any] | None:
         "load": sum(each.load for each in hosts.values()),
         "gpus": [{"index": n, "uuid": uuid, "name": name, "memory_total": size} for n, (uuid, name, size) in cards],
     }
+
+
+def machine_words(machine: Mapping[str, Any]) -> str:
+    """Such a description in one line: 'node-1, node-2: AMD EPYC 9654, 64 cores, 251 GiB, 4 × NVIDIA H100'."""
+    cards = Counter(each["name"] for each in machine.get("gpus", ()))
+    parts = (
+        machine["cpu"]["model"],
+        formats.count(machine["cpu"]["usable"], "core"),
+        formats.size(machine["memory"]["total"]),
+        *(f"{n} × {name}" for name, n in cards.items()),
+    )
+    return f"{machine['host']}: {', '.join(parts)}"
 
 
 def differences(found: Sequence[About], own: Mapping[str, str]) -> str | None:

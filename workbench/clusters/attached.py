@@ -71,7 +71,7 @@ class Attached:
         return State(
             arrived=len(workers),
             requested=len(workers),
-            trouble=trouble or _another_python(self.versions.get("python", "")),
+            trouble=trouble or another_python(self.versions.get("python", "")),
             warning=self._differ,
             spec=self._spec,
             machine=self._machine,
@@ -121,8 +121,8 @@ class Attached:
         workers = frozenset(self._identity.get("workers", {}))
         if workers - self._known:
             with contextlib.suppress(OSError, TimeoutError):
-                abouts = await asyncio.wait_for(asyncio.to_thread(_abouts, self.place), ANSWERING)
-                self._machine, self._differ = machine_elsewhere(abouts), differences(abouts, remote.packages())
+                told = await asyncio.wait_for(asyncio.to_thread(abouts, self.place), ANSWERING)
+                self._machine, self._differ = machine_elsewhere(told), differences(told, remote.packages())
         self._known = workers
 
 
@@ -177,7 +177,8 @@ class Started(Attached):
         raise NotImplementedError
 
 
-def _another_python(theirs: str) -> str | None:
+def another_python(theirs: str) -> str | None:
+    """Return what another minor version of Python means; None where it is the same, or not known."""
     ours = platform.python_version()
     if not theirs or minor(theirs) == minor(ours):
         return None
@@ -187,8 +188,8 @@ def _another_python(theirs: str) -> str | None:
     )
 
 
-def _abouts(place: Place) -> list[About]:
-    """What the scheduler and the workers run on."""
+def abouts(place: Place) -> list[About]:
+    """Return what the scheduler and the workers run on."""
     from distributed import Client
 
     client: Client

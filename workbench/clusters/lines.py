@@ -20,6 +20,8 @@ OPTIONS = {
 }
 """Options that take a value, and the choice of `workbench.plan` that each is."""
 
+_SET = "--set"
+_EXAMPLES = {_SET: "queue=gpu"}
 _SWITCHES = {"--no-encrypt": ("encrypt", False)}
 
 
@@ -37,7 +39,9 @@ class Line(NamedTuple):
         names = {choice: option for option, choice in OPTIONS.items()}
         words = [str(self.profile)]
         for choice, value in self.choices.items():
-            words += [names[choice], str(value)] if choice in names else ["--no-encrypt"]
+            # What a profile alone knows is set by its name.
+            other = ["--set", f"{choice}={value}"] if choice != "encrypt" else ["--no-encrypt"]
+            words += [names[choice], str(value)] if choice in names else other
         return shlex.join(words)
 
     def having(self, **choices: Any) -> Line:
@@ -76,12 +80,17 @@ def _choices(text: str, words: list[str]) -> dict[str, Any]:
         if option in _SWITCHES and not equals:
             name, switched = _SWITCHES[option]
             choices[name] = switched
-        elif option in OPTIONS:
+        elif option in (*OPTIONS, _SET):
             given = value if equals else next(rest, None)
             if given is None:
-                raise BadInputError(f"'{text:.80}': {option} needs a value, such as '{option} 2'.")
-            choices[OPTIONS[option]] = given
+                raise BadInputError(
+                    f"'{text:.80}': {option} needs a value, such as '{option} {_EXAMPLES.get(option, 2)}'."
+                )
+            name, is_set, chosen = given.partition("=")
+            if option == _SET and not (name and is_set):
+                raise BadInputError(f"'{text:.80}': after --set stand a name and a value, such as {_EXAMPLES[_SET]}.")
+            choices |= {name: chosen} if option == _SET else {OPTIONS[option]: given}
         else:
-            allowed = ", ".join([*OPTIONS, *_SWITCHES])
+            allowed = ", ".join([*OPTIONS, _SET, *_SWITCHES])
             raise BadInputError(f"'{text:.80}': unknown {word!r:.40}. After the profile may stand: {allowed}.")
     return choices

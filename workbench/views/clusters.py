@@ -14,6 +14,7 @@ from workbench.figures.gpus import cluster_gpu_list
 from workbench.figures.markup import folded, icon_button, meter, paragraph, tag
 from workbench.formats import count, duration, size
 from workbench.threads import in_thread
+from workbench.travelling import machine_words
 from workbench.views.answers import API
 from workbench.views.forms import given
 from workbench.views.parts import button, confirmed, fold, link, live, notice, section
@@ -134,6 +135,7 @@ def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
     bounds = f" ({cluster['adaptive'][0]}–{cluster['adaptive'][1]})" if cluster["adaptive"] else ""
     words = f"{count(cluster['n_workers'], 'worker')}{bounds} × {count(spec['threads_per_worker'], 'thread')}"
     left = (cluster["expires_at"] or 1e18) - time.time()
+    far = cluster["machine"] is not None
     drawers = {"logs": live(f"logs:{name}"), "code": live(f"code:{name}")}
     workers = tag("span", escape(words), data_workbench="workers")
     if "scale" in cluster["can"]:
@@ -152,7 +154,8 @@ def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
             _memory(name, used, limit),
             class_="wb-Cluster-size",
         )
-        + (live(f"cluster:{name}") if spec["devices"] else _warning(cluster))
+        + (paragraph(machine_words(cluster["machine"]), "wb-Muted", data_workbench="machine") if far else "")
+        + (live(f"cluster:{name}") if spec["devices"] and not far else _warning(cluster))
         + _notebooks(sight, cluster)
         + (
             paragraph(

@@ -13,7 +13,7 @@ from dask.utils import parse_bytes
 
 from workbench.clusters.lines import OPTIONS, Line, read_line
 from workbench.clusters.plan import consent, plan
-from workbench.clusters.profiles import profile
+from workbench.clusters.profiles import profile, takes
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.figures.markup import faint, paragraph, tag
@@ -151,7 +151,10 @@ def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], sweep: s
     ]
     for each in available:
         planned = given(sight.choices, f"plan.{each.name}.")
-        line = Line(each.name, {name: value for name, value in planned.items() if name in OPTIONS.values()})
+        line = Line(
+            each.name,
+            {name: value for name, value in planned.items() if name in OPTIONS.values() or takes(each.name, name)},
+        )
         plain = planned.get("encrypt") is False
         yield _offer(sight, each.name, str(line.having(encrypt=False) if plain else line), each.title)
     if template.alone:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import secrets
@@ -14,12 +15,16 @@ from typing import Any
 from distributed.core import Status
 from distributed.utils import get_ip
 
+from workbench import remote
 from workbench.clusters import security
+from workbench.clusters.attached import abouts, another_python
 from workbench.clusters.handle import Job, State
 from workbench.clusters.profiles.local import LocalHandle
 from workbench.clusters.profiles.queues import Queue, said
+from workbench.clusters.reaching import ANSWERING, Place
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError, whole
+from workbench.travelling import About, differences, machine_elsewhere
 
 logger = logging.getLogger("workbench.host")
 
@@ -45,6 +50,11 @@ class JobsHandle(LocalHandle):
         self._told_at = 0.0
         self._seen: set[object] = set()
         self._asking: asyncio.Task[None] | None = None
+        keys = security.paths(folder)
+        files = (keys.tls_ca_file, keys.tls_client_cert, keys.tls_client_key) if spec.encrypt else ()
+        self._place = Place(self.address, *files)
+        self._looked: frozenset[str] = frozenset()
+        self._abouts: list[About] = []
 
     @classmethod
     async def begin(cls, queue: Queue, spec: ClusterSpec, folder: Path, changed: Callable[[], None]) -> JobsHandle:
@@ -91,7 +101,13 @@ class JobsHandle(LocalHandle):
         self._seen |= {worker.name for worker in self._scheduler.workers.values()}
         all_ended = jobs and not state.arrived and all(job.state == "ended" for job in jobs)
         trouble = f"{self._all_ended(jobs)} Scale it to submit them again, or stop it." if all_ended else None
-        return state._replace(jobs=jobs, trouble=trouble)
+        other = next(filter(None, (another_python(each.python) for each in self._abouts)), None)
+        return state._replace(
+            jobs=jobs,
+            trouble=trouble or other,
+            warning=differences(self._abouts, remote.packages()),
+            machine=machine_elsewhere(self._abouts),
+        )
 
     async def scale(self, n: int) -> None:
         """Have `n` workers, in place of those that have ended, too. Raises FailedError where the queue refuses."""
@@ -131,7 +147,16 @@ class JobsHandle(LocalHandle):
             if not complete or time.monotonic() > due:
                 due = time.monotonic() + _SELDOM
                 await self._ask()
+            await self._look()
             await asyncio.sleep(_OFTEN)
+
+    async def _look(self) -> None:
+        """Ask what the workers run on, when there are new ones."""
+        workers = frozenset(self._scheduler.workers)
+        if workers - self._looked:
+            with contextlib.suppress(OSError, TimeoutError):
+                self._abouts = await asyncio.wait_for(asyncio.to_thread(abouts, self._place), ANSWERING)
+        self._looked = workers
 
     async def _ask(self) -> None:
         """Ask the queue for the jobs. One that doesn't answer has nothing new."""

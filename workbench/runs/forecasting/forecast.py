@@ -375,4 +375,9 @@ def _time(lasting: Duration | None, spec: ClusterSpec | None, price: float | Non
     doubt = "; calibrate again when this machine is quiet" if "busy" in lasting.source else ""
     costing = machines.cost(lasting.middle, price)
     costs = "" if costing is None else f", at a cost of about {machines.cost_text(costing, 2)}"
-    return f"Takes {formats.span(lasting.low, lasting.high)}{costs} ({lasting.basis}{runs}{off}{doubt})."
+    walltime = spec.options.get("walltime") if spec else None
+    late = ""
+    if walltime is not None and lasting.high > walltime:
+        likely = "will" if lasting.low > walltime else "may"
+        late = f" That {likely} be longer than the walltime of a job, {formats.duration(walltime)}: ask for more."
+    return f"Takes {formats.span(lasting.low, lasting.high)}{costs} ({lasting.basis}{runs}{off}{doubt}).{late}"
