@@ -29,7 +29,7 @@ from tests.views import html_of
 from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.plan import plan
-from workbench.errors import BadInputError
+from workbench.errors import BadInputError, MissingError
 from workbench.hardware import inventory
 from workbench.session import Session
 from workbench.views.desk import Desk
@@ -78,6 +78,10 @@ def test_a_cluster_on_two_machines_computes_is_scaled_and_leaves_nothing_behind(
     for process in there(hosts):
         words = " ".join([*process.cmdline(), *process.environ().values()])
         assert key.splitlines()[1] not in words
+    before = {each.pid for each in there(hosts)}
+    told("restart", "far")
+    assert {each.pid for each in there(hosts)} - before
+    assert told("scale", "far", "--adapt", "1", "2")["adaptive"] == [1, 2]
     assert told("scale", "far", "3")["n_workers_expected"] == 3
     until(lambda: records.read("far").n_workers == 3)
     assert told("scale", "far", "1")["n_workers"] == 1
@@ -159,7 +163,7 @@ def test_what_is_wrong_with_a_machine_is_told_before_anything_is_started(
     with socket.create_server(("127.0.0.2", 0)) as silent:
         wrong: list[tuple[dict[str, object], str]] = [
             ({"hosts": "no-such-host.invalid"}, "There is no host 'no-such-host.invalid'"),
-            ({"port": 1}, "No SSH server at 127.0.0.2:1 ("),
+            ({"port": 1}, "No SSH server at 127.0.0.2:1 (Connection refused). Check host and port."),
             ({"port": silent.getsockname()[1]}, "answered as an SSH server within 5 s"),
             ({"known_hosts": strange}, "has a key of its own that isn't among the known hosts"),
             ({"key": hosts.folder / "stranger"}, "let nobody in with this user and key"),
@@ -205,6 +209,8 @@ def test_the_plan_shares_workers_out_and_says_what_is_asked_later() -> None:
     assert spec.describe() == "5 workers, sized by their machines"
     assert spec.why[0].startswith("5 workers, as chosen: 2 on a, 2 on b, 1 on c.")
     assert plan("ssh", inventory(), hosts=["a"], gpus=4).n_workers == 4  # type: ignore[call-arg, list-item]
+    with pytest.raises(MissingError, match="Needs asyncssh: pip install 'asyncssh"):
+        plan("ssh", inventory(), version=lambda name: None, hosts="a")  # type: ignore[call-arg]
     for given in ("", "a;rm", "-oProxyCommand=x", "a,$(b)"):
         with pytest.raises(BadInputError, match="hosts is "):
             plan("ssh", inventory(), hosts=given)  # type: ignore[call-arg]

@@ -8,6 +8,7 @@ import inspect
 import itertools
 import json
 import logging
+import os
 import platform
 import shlex
 import socket
@@ -134,7 +135,8 @@ class _Machine:
                 "firewalls between."
             )
         if isinstance(err, OSError):
-            return f"No SSH server at {at} ({err.strerror or err}). Check host and port."
+            reason = os.strerror(err.errno) if err.errno else str(err)
+            return f"No SSH server at {at} ({reason}). Check host and port."
         return f"{at} can't be used by SSH ({whole(str(err), 200)})."
 
 

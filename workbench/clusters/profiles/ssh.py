@@ -18,7 +18,7 @@ from workbench.clusters.choices import AnyChoices
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, MissingError, install
+from workbench.errors import BadInputError, install
 from workbench.threads import finish
 
 if TYPE_CHECKING:
@@ -137,8 +137,6 @@ class Ssh(Profile):
         """Ask every machine what it is. Raises a WorkbenchError where one can't be reached or has another Python."""
         from workbench.clusters.profiles import hosts
 
-        if self.unavailable(Around(None)) is not None:  # type: ignore[arg-type]
-            raise MissingError(f"The ssh profile needs asyncssh: {install('ssh')}.")
         if "listen" in spec.options:
             hosts.address_of(spec.options["listen"])
         finish(hosts.ask(spec))
@@ -198,6 +196,8 @@ def _script(spec: ClusterSpec) -> str:
         "scheduler_options={'port': 0, 'dashboard_address': ':0'},",
         f"remote_python={given.get('remote_python', sys.executable)!r},",
     ]
+    if spec.encrypt:
+        lines.append("# SSHCluster makes no keys: this is not encrypted.")
     if given.get("gpus"):
         lines.append("worker_class='dask_cuda.CUDAWorker',")
     body = "\n".join(f"        {line}" for line in lines)
