@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -115,6 +116,23 @@ def test_what_slurm_would_refuse_is_told_before_anything_is_started(queue: Path)
     assert "Requested node configuration is not available" in up("--set", "memory_per_worker=900GiB", code=2)
     assert "interface is 'nope0', and this machine has: " in up("--interface", "nope0", code=2)
     assert workbench("ls") == []
+
+
+def test_a_job_that_is_refused_when_workers_are_added_is_told_and_can_be_asked_for_again(
+    queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sbatch = tmp_path / "sbatch"
+    refuse = f'if [ -e {tmp_path}/full ]; then echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2; exit 1; fi'
+    sbatch.write_text(f'#!/bin/sh\n{refuse}\nexec {shutil.which("sbatch")} "$@"\n')
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    up()
+    (tmp_path / "full").touch()
+    assert "The queue refused a job: QOSMaxSubmitJobPerUserLimit." in workbench("scale", "night", "2", code=1)
+    until(lambda: workbench("ls")[0]["jobs"][-1]["reason"] == "QOSMaxSubmitJobPerUserLimit")
+    (tmp_path / "full").unlink()
+    assert workbench("scale", "night", "2")["n_workers"] == 2
+    workbench("down", "night")
 
 
 def test_a_python_that_isnt_on_the_nodes_is_told_from_the_log_of_the_job(queue: Path) -> None:
