@@ -72,8 +72,15 @@ def hints(spec: ClusterSpec) -> dict[str, str]:
         "ucx_tls": spec.ucx_tls or "UCX chooses",
         "interface": spec.interface or ("UCX chooses" if not spec.elsewhere else ""),
         "memory_per_worker": size(spec.memory_limit).replace(" ", ""),
-        **{name: f"{value // 60}m" if name == "walltime" else str(value) for name, value in spec.options.items()},
+        **{name: _typed(name, value) for name, value in spec.options.items() if not isinstance(value, dict)},
     }
+
+
+def _typed(name: str, value: Any) -> str:
+    """An option of a profile as a person would type it."""
+    if isinstance(value, list | tuple):
+        return "; ".join(map(str, value))
+    return f"{value // 60}m" if name == "walltime" else str(value)
 
 
 def connecting_cell(name: str) -> str:

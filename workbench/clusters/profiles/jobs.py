@@ -136,8 +136,8 @@ class JobsHandle(LocalHandle):
     def _all_ended(self, ended: Sequence[Job]) -> str:
         """Return how the first of them ended, with the last line that it said."""
         first = ended[0]
-        line = _complaint(self._folder, first.id)
-        which = f"Job {first.id}" if len(ended) == 1 else f"All {len(ended)} jobs have ended. Job {first.id}"
+        line = _complaint(self._folder, first.id) if first.id else ""
+        which = f"Job {first.id}".rstrip() if len(ended) == 1 else f"All {len(ended)} jobs have ended. Job {first.id}"
         return f"{which} ended: {first.reason}{f' ({line})' if line else ''}."
 
     async def _keep_asking(self) -> None:

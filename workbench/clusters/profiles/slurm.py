@@ -48,8 +48,8 @@ class Slurm(Queue):
     def jobs(self, answer: str) -> dict[str, Job]:
         """Return what squeue said."""
         found = {}
-        for line in answer.splitlines():
-            number, word, start, reason = line.split("|", 3)
+        lines = [line.split("|", 3) for line in answer.splitlines() if line.count("|") >= 3]
+        for number, word, start, reason in lines:
             state: Literal["pending", "running", "ended"] = (
                 "pending" if word in _PENDING else "running" if word in _RUNNING else "ended"
             )
