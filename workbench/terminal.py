@@ -101,7 +101,7 @@ def show_cluster(record: ClusterRecord, spec: ClusterSpec) -> None:
         _pairs(
             {
                 record.name: Text("ready", "green") + f" at {record.scheduler_address}",
-                "": spec.describe(),
+                "": record.spec.describe(),
                 **({"On": machine_words(record.machine)} if record.machine else {}),
                 **({"Workers": waiting(record)} if record.queued else {}),
                 **({"Warning": Text(record.warning, "red")} if record.warning else {}),

@@ -292,9 +292,11 @@ class _Worker(ProcessInterface):
         return "ended" in line
 
     async def _log(self, lines: Any) -> None:
-        async for line in lines:
-            self._said.append(line)
-            logger.info("%s: %s", self.machine.host, line.rstrip())
+        # That the connection is lost is told by who reads the other lines.
+        with contextlib.suppress(OSError, asyncssh.Error):
+            async for line in lines:
+                self._said.append(line)
+                logger.info("%s: %s", self.machine.host, line.rstrip())
 
     def _away(self) -> str:
         return (

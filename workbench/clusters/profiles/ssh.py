@@ -141,6 +141,15 @@ class Ssh(Profile):
             hosts.address_of(spec.options["listen"])
         finish(hosts.ask(spec))
 
+    def preview(self, spec: ClusterSpec) -> str:
+        """Return the command of each worker."""
+        python, user = spec.options.get("remote_python", sys.executable), spec.options.get("user")
+        lines = ["# What each of them runs, and the keys, come through its standard input, with whose end it ends."]
+        for host, n in shared_out(spec.n_workers, spec.options["hosts"]).items():
+            where = f"{user}@{host}" if user else host
+            lines += [f"ssh {where} {shlex.quote(python)} -c 'import json, sys …'"] * n
+        return "\n".join(lines)
+
     def code(self, spec: ClusterSpec) -> str:
         """Return a script with Dask's SSHCluster, and the same by hand."""
         return _script(spec) + _by_hand(spec)
