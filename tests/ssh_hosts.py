@@ -95,7 +95,7 @@ def running(folder: Path) -> Iterator[Hosts]:
     log = (folder / "log").open("wb")
     process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
     try:
-        _until_it_listens(port, process, folder)
+        _until_it_listens((_HOSTS[-1], port), process, folder)
         pid = next((each.pid for each in psutil.Process(process.pid).children()), process.pid)
         yield Hosts(port, str(folder / "client"), str(folder / "known_hosts"), folder, pid)
     finally:
@@ -105,11 +105,11 @@ def running(folder: Path) -> Iterator[Hosts]:
         process.wait(10)
 
 
-def _until_it_listens(port: int, process: subprocess.Popen[bytes], folder: Path) -> None:
+def _until_it_listens(place: tuple[str, int], process: subprocess.Popen[bytes], folder: Path) -> None:
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError):
-            socket.create_connection((_HOSTS[-1], port), 1).close()
+            socket.create_connection(place, 1).close()
             return
         time.sleep(0.02)
     pytest.skip(f"sshd can't be run here by {getpass.getuser()}: {(folder / 'log').read_text()[-300:]}")
@@ -162,6 +162,7 @@ def linked(hosts: Hosts) -> Iterator[Linked]:
             ("link", "set", "far", "up"),
         ):
             subprocess.run(["nsenter", f"--net={there}", "ip", *words], check=True)
+        _until_it_listens((theirs, hosts.port), process, hosts.folder)
         yield Linked(theirs, ours, process.pid, link)
     finally:
         process.terminate()
