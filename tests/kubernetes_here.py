@@ -36,6 +36,9 @@ GROUPS = {
 }
 """Kinds by plural; Dask's are read from its own definitions."""
 
+ROOM = 4
+"""Pods that run at a time. One for which there was no room stays so, unlike a real one."""
+
 PATH = re.compile(
     r"/apis?/(?P<group>v1|[\w.-]+/v1)(/namespaces/(?P<ns>[\w-]+)(?=/))?/(?P<plural>\w+)"
     r"(/(?P<name>[\w.-]+)(/(?P<sub>\w+))?)?"
@@ -322,6 +325,9 @@ class Kubelet:
         container = template["spec"]["containers"][0]
         if float((container.get("resources") or {}).get("requests", {}).get("cpu", 0)) > 64:
             told = {"reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient cpu."}
+            pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", **told}]
+        elif len(self.processes) >= ROOM:
+            told = {"reason": "Unschedulable", "message": "0/1 nodes are available: 1 Too many pods."}
             pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", **told}]
         elif container["image"].startswith("nosuch"):
             told = {"reason": "ErrImagePull", "message": "manifest unknown"}

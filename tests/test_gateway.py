@@ -299,3 +299,13 @@ def test_what_is_no_gateway_is_told_in_time(data_folder: Path, said: bytes, sent
                 await task
 
         asyncio.run(story())
+
+
+def test_a_killed_owner_leaves_its_cluster_and_says_so(gateway: Gateway) -> None:
+    far = workbench.start("gateway", n_workers=1)
+    pid = far.record.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: far.record.status == "lost")
+    assert "What it started elsewhere may still run" in (far.record.message or "")
+    assert len(gateway.list_clusters()) == 1

@@ -120,6 +120,18 @@ def test_a_pod_that_finds_no_room_is_told_when_the_time_is_over(kubernetes: Call
     until(lambda: not kubernetes("daskclusters"))
 
 
+def test_pods_for_which_there_is_no_room_are_told_beside_those_that_run(
+    kubernetes: Callable[[str], list[Any]],
+) -> None:
+    with workbench.start("kubernetes", n_workers=5, service="NodePort") as far:  # type: ignore[call-arg]
+        until(lambda: far.record.n_workers == 3)
+        until(lambda: far.record.queued == "2 pending: Unschedulable")
+        assert far.record.n_workers_expected == 5
+        far.scale(1)
+        until(lambda: far.record.n_workers_expected == 1)
+    until(lambda: not kubernetes("daskclusters"))
+
+
 def test_its_code_starts_the_same_without_this_package(kubernetes: Callable[[str], list[Any]]) -> None:
     spec = plan("kubernetes", inventory(), n_workers=1, service="NodePort")  # type: ignore[call-arg]
     code = spec.code() + "print(client.submit(sum, [1, 2]).result())\nclient.close()\ncluster.close()\n"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from workbench import remote
-from workbench.clusters.handle import State, Verb
+from workbench.clusters.handle import Job, State, Verb
 from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, refuses
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError
@@ -137,11 +137,13 @@ class Started(Attached):
         self._busy = time.time()
 
     async def fill(self) -> None:
-        """Return when the workers that were asked for are there."""
+        """Return when the workers that were asked for are there, or some while it is known that others wait."""
         if "stop" in self.can:
             self._requested = self._spec.n_workers
             await self.ask_for(self._requested)
-            while len(self._identity["workers"]) < self._requested:
+            while (there := len(self._identity["workers"])) < self._requested:
+                if there and any(job.reason for job in await self.jobs()):
+                    break
                 await asyncio.sleep(_ARRIVING)
                 await self._ask()
         await super().fill()
@@ -152,7 +154,12 @@ class Started(Attached):
         workers = self._identity.get("workers", {}).values()
         if any(_BUSY.intersection(each.get("metrics", {}).get("task_counts", ())) for each in workers):
             self._busy = time.time()
-        return state._replace(requested=self._requested or state.arrived, idle_since=self._busy)
+        requested = self._requested or state.arrived
+        return state._replace(requested=requested, idle_since=self._busy, jobs=await self.jobs())
+
+    async def jobs(self) -> tuple[Job, ...]:
+        """Return what waits to become a worker, where that can be asked."""
+        return ()
 
     async def scale(self, n: int) -> None:
         """Have `n` workers, as far as what started it gives them."""

@@ -422,6 +422,8 @@ def _never_started(tail: tuple[str, ...]) -> str:
 def _died(record: ClusterRecord) -> str:
     here = record.place == processes.place()
     how = "was killed or crashed" if here else "is gone, with the machine or container it ran on"
+    if profile(record.spec.profile).attaches:
+        return f"Its process {how}. What it started elsewhere may still run: look there, or attach to it."
     return f"Its process {how}, and its workers and their data with it. Start the cluster again."
 
 

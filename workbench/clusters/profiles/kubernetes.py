@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from workbench import formats
 from workbench.clusters.attached import Started
 from workbench.clusters.choices import Duration, NamedValues, Size
+from workbench.clusters.handle import Job
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import idle_timeout
 from workbench.clusters.reaching import Place
@@ -87,6 +89,7 @@ class Kubernetes(Profile):
 
     name = "kubernetes"
     title = "Kubernetes"
+    attaches = True
     options = ("cores", "gpus", "image", "namespace", "env", "service")
 
     def summary(self, inventory: Inventory) -> str:
@@ -320,6 +323,20 @@ class KubernetesHandle(Started):
     def __init__(self, spec: ClusterSpec, cluster: KubeCluster) -> None:
         super().__init__(spec, Place(cluster.scheduler_address))
         self._cluster = cluster
+        self._jobs: tuple[Job, ...] = ()
+        self._looked = 0.0
+
+    async def jobs(self) -> tuple[Job, ...]:
+        """Return the pods that wait, as Kubernetes told of them a moment ago."""
+        if time.monotonic() - self._looked > _LOOKING:
+            with contextlib.suppress(Exception):  # whatever ails Kubernetes: nothing new is known then
+                async with asyncio.timeout(_LOOKING):
+                    found = [
+                        Job(id=name, state="pending", reason=why) async for name, why, _ in _waiting(self._cluster)
+                    ]
+                    self._jobs = tuple(found)
+            self._looked = time.monotonic()
+        return self._jobs
 
     async def ask_for(self, n: int) -> None:
         """Ask Kubernetes for `n` pods."""
