@@ -91,6 +91,12 @@ def test_the_transposed_sum_is_that_of_numpy_on_the_same_numbers() -> None:
     assert seconds is None
 
 
+def test_blocks_of_a_square_array_meet_those_of_its_transpose_also_where_their_size_is_given() -> None:
+    parameters = template("transpose_sum").validate({"shape": [2828, 2828], "chunks": "655kiB"}, threads=2)
+    assert parameters.resolved["chunks"] == [289, 289]
+    assert parameters.notes == ("Blocks of at most 655 kiB: 289, 289.",)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", SHAPE)
 def test_a_right_answer_passes_its_check_and_a_wrong_one_fails(name: str, dtype: str, quick_client: Any) -> None:

@@ -102,8 +102,11 @@ def chunks_of(
         block = _good_block(wish, shape, around.threads)
         notes = (_why(wish, shape, block, around.threads),)
     elif isinstance(chunks, str):
-        block = _block_of_size(wish, shape, chunks)
-        notes = (f"Blocks of at most {chunks}: {_pair(block[:: -1 if wish.turned else 1])}.",)
+        n_bytes = _bytes(chunks)
+        if n_bytes is None:
+            raise bad(wish.workload, "chunks", chunks, ALLOWED_CHUNKS)
+        block = _block_of_size(wish, shape, n_bytes)
+        notes = (f"Blocks of at most {formats.size(n_bytes)}: {_pair(block[:: -1 if wish.turned else 1])}.",)
     else:
         block, notes = _block_as_given(wish, shape, chunks), ()
     _refuse_too_many(wish, shape, block, chunks)
@@ -231,17 +234,18 @@ def _reason(wish: Wish, n_bytes: int, count: int) -> str:
     return f"about {good} were quickest when measured; smaller ones cost more scheduling, larger ones more memory."
 
 
-def _block_of_size(wish: Wish, shape: tuple[int, int], chunks: str) -> tuple[int, int]:
-    n_bytes = _bytes(chunks)
-    if n_bytes is None:
-        raise bad(wish.workload, "chunks", chunks, ALLOWED_CHUNKS)
+def _block_of_size(wish: Wish, shape: tuple[int, int], n_bytes: int) -> tuple[int, int]:
     elements = n_bytes // wish.stored.itemsize
     rows, columns = shape
     if elements < (columns if wish.layout == "tall" else 1):
-        raise bad(wish.workload, "chunks", chunks, "a size that holds at least one element, or one row of a tall array")
+        size = formats.size(n_bytes)
+        raise bad(wish.workload, "chunks", size, "a size that holds at least one element, or one row of a tall array")
     if wish.layout == "tall":
         return min(rows, elements // columns), columns
     side = math.isqrt(elements)
+    if rows == columns:
+        # As long as wide, so that they meet those of the transpose.
+        return min(rows, side), min(rows, side)
     width = min(columns, max(side, elements // rows))
     return min(rows, elements // width), width
 
