@@ -332,8 +332,12 @@ class Kubelet:
         elif container["image"].startswith("nosuch"):
             told = {"reason": "ErrImagePull", "message": "manifest unknown"}
             pod["status"]["containerStatuses"] = [{"name": container["name"], "state": {"waiting": told}}]
+        starts = len(pod["status"]) == 1
+        if starts:
+            told = {"reason": "ContainerCreating"}
+            pod["status"]["containerStatuses"] = [{"name": container["name"], "state": {"waiting": told}}]
         await self.store.create("pods", about["namespace"], pod)
-        if len(pod["status"]) == 1:
+        if starts:
             self._start(pod["metadata"]["name"], container)
 
     def _start(self, name: str, container: Object) -> None:

@@ -49,6 +49,8 @@ _HOPELESS = {
     "InvalidImageName",
 }
 """Why a container waits where waiting longer is of no use."""
+_STARTING = {"ContainerCreating", "PodInitializing"}
+"""Why a container waits that soon will run."""
 _SCHEDULER = ["dask", "scheduler"]
 """Where dask-kubernetes says dask-scheduler, which newer Dasks no longer have."""
 
@@ -308,7 +310,7 @@ async def _waiting(cluster: KubeCluster) -> AsyncIterator[tuple[str, str, str]]:
         status = pod.raw.get("status", {})
         for container in status.get("containerStatuses", ()):
             told = container.get("state", {}).get("waiting")
-            if told:
+            if told and told.get("reason") not in _STARTING:
                 why = told.get("reason", "waiting")
                 yield pod.name, why, f"The pod {pod.name} can't start: {why}. {whole(told.get('message', ''))}".strip()
         for each in status.get("conditions", ()):
