@@ -173,7 +173,7 @@ def test_what_is_wrong_with_a_machine_is_told_before_anything_is_started(
             ({"remote_python": python_of(folders[0], sys.executable, "-S")}, "has no dask. Install it there"),
             (
                 {"remote_python": python_of(folders[1], sys.executable, customize=ANOTHER_DASK)},
-                "has Dask 2020.1.0, and",
+                "has dask 2020.1.0, and",
             ),
             ({"listen": "192.0.2.1"}, "listen is '192.0.2.1', and this machine can't listen there"),
             ({"gpus": 60}, "gpus is 60, and 127.0.0.2 has "),

@@ -23,7 +23,6 @@ from urllib.parse import urlsplit
 
 import asyncssh
 import dask
-import distributed
 import psutil
 from distributed import Scheduler
 from distributed.deploy.spec import ProcessInterface, SpecCluster
@@ -91,7 +90,7 @@ class _Machine:
                     **self._options,
                 )
         except (OSError, TimeoutError, asyncssh.Error, ValueError) as err:
-            raise BadInputError(self._why(err)) from err
+            raise BadInputError(self.why(err)) from err
 
     async def begin(self, connection: asyncssh.SSHClientConnection, told: Mapping[str, Any]) -> Any:
         """Start Python there and give it this, of which `texts` is what it runs; its standard input stays open."""
@@ -114,7 +113,8 @@ class _Machine:
             return f"{python} on {self.host} has no {package}. Install it there: pip install {package}"
         return f"The worker on {self.host} did not start: {whole(lines[-1], 300)}"
 
-    def _why(self, err: Exception) -> str:
+    def why(self, err: Exception) -> str:
+        """Why it can't be reached."""
         at = self.host if self._port is None else f"{self.host}:{self._port}"
         if isinstance(err, socket.gaierror):
             return f"There is no host {self.host!r} ({err.strerror}). Check hosts."
@@ -164,27 +164,27 @@ async def _ask(machine: _Machine) -> About:
             done = await process.wait(check=False)
     except TimeoutError as err:
         raise BadInputError(f"Python on {machine.host} didn't answer within {duration(ANSWERING)}.") from err
-    if done.exit_status != 0:
+    except (OSError, asyncssh.Error) as err:
+        raise BadInputError(machine.why(err)) from err
+    # A shell there may say something of its own first.
+    told = [line for line in str(done.stdout).splitlines() if line.startswith("{")]
+    if done.exit_status != 0 or not told:
         raise BadInputError(machine.no_worker(str(done.stderr), done.exit_status))
-    return About("workers", **json.loads(str(done.stdout)[str(done.stdout).index("{") :]))
+    return About("workers", **json.loads(told[-1]))
 
 
 def _compare(host: str, about: About, spec: ClusterSpec) -> None:
     """Refuse what can't work together, before anything is started."""
-    ours = {"Python": platform.python_version(), "Dask": dask.__version__, "distributed": distributed.__version__}
-    theirs = {
-        "Python": about.python,
-        "Dask": about.packages.get("dask"),
-        "distributed": about.packages.get("distributed"),
-    }
-    for what, version in theirs.items():
-        if version is None:
-            raise BadInputError(f"{host} has no {what}. Install it there: pip install 'distributed=={ours[what]}'")
-        part = minor if what == "Python" else str
-        if part(version) != part(ours[what]):
+    python = platform.python_version()
+    for name, ours in {"Python": minor(python), **remote.packages()}.items():
+        theirs = minor(about.python) if name == "Python" else about.packages.get(name)
+        if theirs is None:
+            raise BadInputError(f"{host} has no {name}. Install it there: pip install '{name}=={ours}'")
+        # Another NumPy is told once the cluster is up.
+        if theirs != ours and name != "numpy":
             raise BadInputError(
-                f"{host} has {what} {version}, and this is {ours[what]}: tasks can't travel between them. Give "
-                f"remote_python, an interpreter there with {what} {part(ours[what])}."
+                f"{host} has {name} {theirs}, and this is {ours}: tasks can't travel between them. Give remote_python, "
+                f"an interpreter there with {name} {ours}."
             )
     wanted = spec.options.get("gpus") or 0
     if wanted > len(about.gpus):
@@ -215,6 +215,7 @@ class _Worker(ProcessInterface):
         self.name, self.machine = name, machine
         self.about: About | None = None
         self.trouble: str | None = None
+        self._seen = False
         self._told = {**told, "scheduler": scheduler, "name": name}
         self._changed, self._lost = changed, lost
         self._said: deque[str] = deque(maxlen=_TAIL)
@@ -240,7 +241,8 @@ class _Worker(ProcessInterface):
             try:
                 await self._live()
             except Exception as err:
-                away = isinstance(err, (OSError, asyncssh.Error))
+                # What can't be reached again after it was there is still away.
+                away = isinstance(err, (OSError, asyncssh.Error)) or (self._seen and isinstance(err, BadInputError))
                 self.trouble = self._away() if away else str(err)
                 logger.warning("%s", self.trouble, exc_info=not isinstance(err, WorkbenchError))
                 if self.about is not None:
@@ -252,11 +254,12 @@ class _Worker(ProcessInterface):
 
     async def _live(self) -> None:
         """Have a worker there, until it ends. Raises FailedError where it ended otherwise than in order."""
+        self._said.clear()
         connection = await self.machine.connect()
-        process = await self.machine.begin(connection, self._told)
-        reading = asyncio.create_task(self._log(process.stderr))
-        ended = False
+        process, ended = None, False
         try:
+            process = await self.machine.begin(connection, self._told)
+            reading = asyncio.create_task(self._log(process.stderr))
             async for line in process.stdout:
                 # A shell there may say something of its own first.
                 if line.startswith("{"):
@@ -266,8 +269,9 @@ class _Worker(ProcessInterface):
         finally:
             # The end of its input ends it, whatever becomes of us.
             with contextlib.suppress(OSError, asyncssh.Error, TimeoutError):
-                process.stdin.write_eof()
-                await asyncio.wait_for(process.wait_closed(), _CLOSING)
+                if process is not None:
+                    process.stdin.write_eof()
+                    await asyncio.wait_for(process.wait_closed(), _CLOSING)
             connection.close()
         if not ended and self.about is not None:
             raise FailedError(
@@ -286,7 +290,7 @@ class _Worker(ProcessInterface):
             )
         if "up" in line:
             self.about = About("workers", **line["up"])
-            self.trouble = None
+            self.trouble, self._seen = None, True
             self._begun.set()
             self._changed()
         return "ended" in line
@@ -300,8 +304,8 @@ class _Worker(ProcessInterface):
 
     def _away(self) -> str:
         return (
-            f"{self.machine.host} went away: nothing was heard from it for {duration(_SIGN * _SIGNS)}. Its tasks go to "
-            f"other workers, and it is tried again every {duration(_AGAIN)}."
+            f"{self.machine.host} went away: nothing was heard from it for {duration(_SIGN * _SIGNS)} or longer. Its "
+            f"tasks go to other workers, and it is tried again every {duration(_AGAIN)}."
         )
 
 
