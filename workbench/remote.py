@@ -7,6 +7,7 @@ it has this package, and whatever its Python. It may import only what every sche
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import platform
@@ -14,7 +15,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,11 @@ def about() -> dict[str, Any]:
 
 def packages() -> dict[str, str]:
     """Versions of what has to be the same for results to travel."""
-    return {name: version(name) for name in ("dask", "distributed", "numpy") if find_spec(name)}
+    found = {}
+    for name in ("dask", "distributed", "numpy"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def gpus() -> list[tuple[str, str, int]]:
