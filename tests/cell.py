@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
 from itertools import count
 from typing import Any
 
+from tests.waiting import until
 from workbench.panels import Workbench
 from workbench.panels.live import Figure
 from workbench.panels.thread import do, soon
 
 _numbers = count()
 _names = (f"page-{number}" for number in count())
-
-
-def until(true: Callable[[], Any], seconds: float = 20.0, about: Callable[[], Any] = lambda: "") -> Any:
-    """Wait until it is true; fail when that takes too long."""
-    deadline = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < deadline, f"it did not come true in time: {str(about())[-500:]}"
-        time.sleep(0.02)
-    return found
 
 
 class Place:

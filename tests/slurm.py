@@ -9,9 +9,10 @@ import platform
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+
+from tests.waiting import until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel")
 
@@ -75,11 +76,11 @@ def slurm(folder: Path) -> Iterator[Path]:
     environment = {**os.environ, "SLURM_CONF": str(configuration), "PATH": _PATH}
     with contextlib.ExitStack() as stack:
         stack.enter_context(_running(munged, environment))
-        _until(lambda: (folder / "munge.socket").exists())
+        until(lambda: (folder / "munge.socket").exists())
         stack.enter_context(_running(["slurmctld", "-D", "-f", str(configuration)], environment))
         stack.enter_context(_running(["slurmd", "-D", "-N", "node-1", "-f", str(configuration)], environment))
         ask = ["sinfo", "-h", "-p", "main", "-t", "idle", "-o", "%N"]
-        _until(lambda: "node-1" in subprocess.run(ask, env=environment, capture_output=True, text=True).stdout)
+        until(lambda: "node-1" in subprocess.run(ask, env=environment, capture_output=True, text=True).stdout)
         yield configuration
 
 
@@ -111,10 +112,3 @@ def _port() -> int:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]
         return port
-
-
-def _until(there: Callable[[], bool], patience: float = 30) -> None:
-    deadline = time.monotonic() + patience
-    while not there():
-        assert time.monotonic() < deadline, "SLURM did not start"
-        time.sleep(0.05)

@@ -9,8 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from distributed.security import Security
 import workbench
 from tests import other_python
 from tests.test_bare_workers import BARE
+from tests.waiting import until
 from workbench import Session
 from workbench.cli import main
 from workbench.clusters import records
@@ -40,13 +40,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with Client(found) as client:
             client.wait_for_workers(2)
         yield found
-
-
-def until(true: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.1)
 
 
 def test_a_cluster_of_somebody_else_is_used_from_the_terminal_and_goes_on(

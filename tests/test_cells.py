@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.cell import Cell, until
+from tests.cell import Cell
+from tests.waiting import until
 from workbench.errors import BadInputError
 from workbench.figures import samples
 from workbench.monitor.events import WorkerSample

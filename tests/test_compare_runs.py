@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import workbench
+from tests.waiting import until
 from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.spec import ClusterSpec
@@ -26,14 +26,6 @@ ROOT = Path(__file__).parent.parent
 SMALL = {"size": "4MiB"}
 LONG = {"size": "24GiB", "chunks": 1000}
 ONE = "cpu --workers 1 --threads 1 --memory 512MiB --no-encrypt"
-
-
-def until(condition, patience=60.0):
-    deadline = time.monotonic() + patience
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-    return answer
 
 
 def log_of(comparison):

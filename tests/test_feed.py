@@ -15,6 +15,7 @@ import pytest
 from distributed import Client, LocalCluster
 from distributed.protocol.pickle import dumps
 
+from tests.waiting import until
 from workbench.monitor import plugin
 from workbench.monitor.feed import Feed, _unwatch, _watch
 from workbench.monitor.wire import unpack
@@ -62,13 +63,6 @@ def all_done(name, total):
     return enough
 
 
-def eventually(condition, timeout=10):
-    deadline = time.monotonic() + timeout
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
-
-
 def test_every_task_is_seen_with_its_worker_thread_and_times(client, cluster):
     before = time.time()
     with Feed(client) as feed:
@@ -102,7 +96,7 @@ def test_tasks_that_are_being_forgotten_as_watching_begins_are_done(client, clus
     client.gather(futures)
     kept = futures[:5]
     del futures
-    assert eventually(lambda: sum(task.startswith("leaving") for task in cluster.scheduler.tasks) == 5)
+    assert until(lambda: sum(task.startswith("leaving") for task in cluster.scheduler.tasks) == 5)
     with Feed(client) as feed:
         batches = collect(feed, lambda batches: counts(batches, "leaving"), timeout=2)
     assert counts(batches, "leaving") == {"total": 20, "done": 20, "erred": 0, "processing": 0}
@@ -133,7 +127,7 @@ def test_a_new_computation_is_counted_afresh(client):
     with Feed(client) as feed:
         for _ in range(2):
             client.gather(client.map(increment, range(10), key="afresh", pure=False))
-            assert eventually(lambda: not client.cluster.scheduler.tasks)
+            assert until(lambda: not client.cluster.scheduler.tasks)
         client.gather(client.map(increment, range(10), key="last"))
         batches = collect(feed, all_done("last", 10))
     finished = {"total": 10, "done": 10, "erred": 0, "processing": 0}
@@ -234,14 +228,14 @@ def test_closing_after_the_client_was_closed_is_quiet(cluster):
     feed = Feed(client).start()
     client.close()
     feed.close()
-    assert eventually(lambda: plugin.NAME not in cluster.scheduler.plugins)
+    assert until(lambda: plugin.NAME not in cluster.scheduler.plugins)
 
 
 def test_batches_can_be_handed_over_as_they_come(client):
     batches = []
     with Feed(client, on_batch=batches.append) as feed:
         client.gather(client.map(increment, range(10), key="handed"))
-        assert eventually(lambda: n_tasks(batches) >= 10)
+        assert until(lambda: n_tasks(batches) >= 10)
         assert feed.take() == []
 
 
@@ -277,7 +271,7 @@ def test_a_watcher_that_is_killed_leaves_nothing_on_the_scheduler():
         assert plugin.NAME in cluster.scheduler.plugins
         os.kill(watcher.pid, signal.SIGKILL)
         watcher.join()
-        assert eventually(lambda: plugin.NAME not in cluster.scheduler.plugins)
+        assert until(lambda: plugin.NAME not in cluster.scheduler.plugins)
 
 
 @contextmanager

@@ -11,8 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +22,7 @@ import pytest
 from dask_gateway import BasicAuth, Gateway
 
 import workbench
+from tests.waiting import until
 from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.plan import plan
@@ -95,13 +95,6 @@ def _answers(url: str) -> bool:
     with contextlib.suppress(OSError), urlopen(url, timeout=5) as answered:
         return bool(answered.status == 200)
     return False
-
-
-def until(true: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ import sysconfig
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ import pytest
 
 from tests.conftest import using_data_folder
 from tests.views import html_of
+from tests.waiting import until
 from workbench.clusters import control, processes, records, security
 from workbench.clusters.asking import short
 from workbench.clusters.connect import connect
@@ -59,16 +60,6 @@ def session(pid: int | None) -> list[int]:
         except (ProcessLookupError, psutil.Error):
             continue
     return found
-
-
-def until(true: Callable[[], Any], seconds: float = 10.0) -> bool:
-    """Whether it came true in time."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def worker_pids(record: ClusterRecord) -> set[int]:

@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 import workbench
+from tests.waiting import until
 from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.plan import plan
@@ -31,13 +32,6 @@ from workbench.hardware import inventory
 
 NODE_PORT = ("--set", "service=NodePort")
 """From here the names of its services lead nowhere, and ports can't be forwarded to it."""
-
-
-def until(true: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,9 @@ import pytest
 from bokeh.document import Document
 from bokeh.models import ImportedStyleSheet, UIElement
 
-from tests.cell import Cell, Person, attributes, until
+from tests.cell import Cell, Person, attributes
 from tests.test_compare import comparison, row, times
+from tests.waiting import until
 from workbench.clusters.choices import ClusterChoices
 from workbench.errors import BadInputError, FailedError
 from workbench.figures.colors import DARK

@@ -10,6 +10,7 @@ import dask.config
 import psutil
 import pytest
 
+from tests.waiting import until
 from workbench.clusters import records
 from workbench.clusters.connect import connect
 from workbench.clusters.spec import ClusterSpec
@@ -52,14 +53,6 @@ def mortal(monkeypatch):
     yield record
     with contextlib.suppress(NotFoundError):
         asyncio.run(Session().stop("short-lived"))
-
-
-def until(condition, patience=20.0):
-    deadline = time.monotonic() + patience
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-    return answer
 
 
 def under_way(record):

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests import slurm
+from tests.waiting import until
 from workbench.clusters import records
 from workbench.clusters.handle import Job, queued
 from workbench.clusters.plan import plan
@@ -36,13 +37,6 @@ def queue(slurm_configuration: Path, data_folder: Path, monkeypatch: pytest.Monk
     workbench("down", "--all")
     until(lambda: slurm.queued(slurm_configuration) == [])
     until(lambda: not workers_of(data_folder))
-
-
-def until(true: Callable[[], bool], patience: float = 20) -> None:
-    deadline = time.monotonic() + patience
-    while not true():
-        assert time.monotonic() < deadline, "It didn't come true."
-        time.sleep(0.05)
 
 
 def workers_of(folder: Path) -> list[str]:

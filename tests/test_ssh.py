@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,6 +26,7 @@ from tests import other_python, ssh_hosts
 from tests.simulated import SimulatedNvml, computing
 from tests.ssh_hosts import Hosts
 from tests.views import html_of
+from tests.waiting import until
 from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.plan import plan
@@ -41,13 +42,6 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     """Two machines."""
     with ssh_hosts.running(tmp_path_factory.mktemp("ssh")) as found:
         yield found
-
-
-def until(true: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.1)
 
 
 def there(hosts: Hosts) -> list[psutil.Process]:
