@@ -38,14 +38,15 @@ class Choices(TypedDict, total=False):
     interface: str | None
 
 
-def _blank_is_none(value: Any) -> Any:
+def blank_is_none(value: Any) -> Any:
+    """Return None for a field that was left empty."""
     return None if isinstance(value, str) and not value.strip() else value
 
 
 def _whole_number(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("Give a whole number")
-    return _blank_is_none(value)
+    return blank_is_none(value)
 
 
 def _bytes(value: Any) -> Any:
@@ -65,8 +66,14 @@ def _seconds(value: Any) -> Any:
 
 
 def _path(value: Any) -> Any:
-    value = _blank_is_none(value)
+    value = blank_is_none(value)
     return os.fspath(value) if isinstance(value, Path) else value
+
+
+def _file(value: Any) -> Any:
+    if blank_is_none(value) is None:
+        return None
+    return str(Path(value).expanduser().absolute()) if isinstance(value, str | Path) else value
 
 
 # Beyond that no sentence could be written with it.
@@ -89,8 +96,18 @@ Duration = Annotated[
     BeforeValidator(_seconds),
     WithJsonSchema({"type": "string", "examples": ["1h", "30m", "never"], "unit": "seconds"}),
 ]
+IdleTimeout = Annotated[
+    Duration,
+    Field(
+        title="Idle time-out",
+        description="With nothing to do for this long, such as 30m, it ends; 'never' keeps it. "
+        "Left out: the setting workbench.idle-timeout.",
+    ),
+]
 Interpreter = Annotated[str | None, BeforeValidator(_path), WithJsonSchema({"type": "string"})]
-Switch = Annotated[bool | None, BeforeValidator(_blank_is_none), WithJsonSchema({"type": "boolean"})]
+Text = Annotated[str | None, BeforeValidator(blank_is_none), WithJsonSchema({"type": "string"})]
+File = Annotated[str | None, BeforeValidator(_file), WithJsonSchema({"type": "string"})]
+Switch = Annotated[bool | None, BeforeValidator(blank_is_none), WithJsonSchema({"type": "boolean"})]
 
 
 def _named_values(value: Any) -> Any:
@@ -132,12 +149,7 @@ class AnyChoices(BaseModel):
         title="Encrypt",
         description="Scheduler, workers and clients speak TLS (not over UCX). Left out: as workbench.encrypt says.",
     )
-    idle_timeout: Duration = Field(
-        None,
-        title="Idle time-out",
-        description="A cluster with nothing to do for this long, such as 30m, ends itself; 'never' keeps it. "
-        "Left out: the setting workbench.idle-timeout.",
-    )
+    idle_timeout: IdleTimeout = None
 
 
 class ClusterChoices(AnyChoices):
@@ -154,8 +166,8 @@ def _device_names(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("not a device")
     if isinstance(value, list | tuple):
-        return _blank_is_none(",".join(map(str, value)))
-    return str(value) if isinstance(value, int) else _blank_is_none(value)
+        return blank_is_none(",".join(map(str, value)))
+    return str(value) if isinstance(value, int) else blank_is_none(value)
 
 
 _Devices = Annotated[
@@ -187,12 +199,12 @@ class GpuChoices(ClusterChoices):
 
 _Transports = Annotated[
     Annotated[str, Field(pattern=r"^\^?\\?\w+(,\\?\w+)*$")] | None,
-    BeforeValidator(_blank_is_none),
+    BeforeValidator(blank_is_none),
     WithJsonSchema({"type": "string", "examples": ["tcp,cuda_copy,cuda_ipc", "all"]}),
 ]
 Interface = Annotated[
     Annotated[str, Field(pattern=r"^[\w.:@-]+(,[\w.:@-]+)*$")] | None,
-    BeforeValidator(_blank_is_none),
+    BeforeValidator(blank_is_none),
     WithJsonSchema({"type": "string", "examples": ["ib0", "mlx5_0:1"]}),
 ]
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from workbench.clusters.attached import Attached
+from workbench.clusters.choices import File
 from workbench.clusters.profiles import Around, Profile, profile
 from workbench.clusters.reaching import PORT, Place, reach
 from workbench.clusters.spec import ClusterSpec
@@ -67,15 +68,6 @@ def _of_file(path: str) -> str:
         ) from err
 
 
-def _file(value: Any) -> Any:
-    if not isinstance(value, str | Path) or not str(value).strip():
-        return None
-    return str(Path(value).expanduser().absolute())
-
-
-_File = Annotated[str | None, BeforeValidator(_file), WithJsonSchema({"type": "string"})]
-
-
 class AddressChoices(BaseModel):
     """What a person says of a scheduler that runs already."""
 
@@ -89,9 +81,9 @@ class AddressChoices(BaseModel):
         title="Address",
         description="Of the scheduler, such as tcp://host:8786. It prints it when it starts.",
     )
-    ca: _File = Field(None, title="CA file", description="Certificate of who signed the scheduler's, for tls://.")
-    cert: _File = Field(None, title="Certificate", description="Your own, for tls://.")
-    key: _File = Field(None, title="Key", description="Of your certificate, for tls://.")
+    ca: File = Field(None, title="CA file", description="Certificate of who signed the scheduler's, for tls://.")
+    cert: File = Field(None, title="Certificate", description="Your own, for tls://.")
+    key: File = Field(None, title="Key", description="Of your certificate, for tls://.")
 
 
 class Address(Profile):

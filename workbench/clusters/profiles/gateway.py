@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from workbench.clusters import security as keys
 from workbench.clusters.attached import Started
-from workbench.clusters.choices import Duration, NamedValues
+from workbench.clusters.choices import IdleTimeout, NamedValues, Text
 from workbench.clusters.nearby import Nearby
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import idle_timeout
@@ -162,7 +162,6 @@ def _proxy(value: Any) -> Any:
     raise ValueError("Give host and port, such as gateway://host:8786")
 
 
-_Text = Annotated[str | None, WithJsonSchema({"type": "string"})]
 _KINDS: Mapping[str, Any] = {"int": int, "float": float, "bool": bool, "string": str, "mapping": NamedValues}
 
 
@@ -189,7 +188,7 @@ def _own_fields() -> dict[str, Any]:
             ),
         ),
         "proxy_address": (
-            Annotated[_Text, BeforeValidator(_proxy)],
+            Annotated[Text, BeforeValidator(_proxy)],
             Field(
                 None,
                 title="Its schedulers",
@@ -206,19 +205,11 @@ def _own_fields() -> dict[str, Any]:
             ),
         ),
         "cluster": (
-            _Text,
+            Text,
             Field(None, title="Cluster", description="One that runs there, to attach to. Left out: a new one."),
         ),
         "n_workers": (Annotated[int, Field(ge=1)], Field(2, title="Workers", description="Of a new cluster.")),
-        "idle_timeout": (
-            Duration,
-            Field(
-                None,
-                title="Idle time-out",
-                description="With nothing to do for this long, such as 30m, it ends; 'never' keeps it. "
-                "Left out: the setting workbench.idle-timeout.",
-            ),
-        ),
+        "idle_timeout": (IdleTimeout, None),
     }
 
 

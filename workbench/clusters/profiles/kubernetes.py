@@ -11,15 +11,15 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import dask.config
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field
 
 from workbench import formats
 from workbench.clusters.attached import Started
-from workbench.clusters.choices import Duration, NamedValues, Size
+from workbench.clusters.choices import IdleTimeout, NamedValues, Size, Text
 from workbench.clusters.handle import Job
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import idle_timeout
@@ -69,21 +69,14 @@ class KubernetesChoices(BaseModel):
         title="Image",
         description="Of scheduler and workers. Its Python and Dask should be those that you work with.",
     )
-    namespace: Annotated[str | None, WithJsonSchema({"type": "string"})] = Field(
-        None, title="Namespace", description="Left out: that of your kubeconfig."
-    )
+    namespace: Text = Field(None, title="Namespace", description="Left out: that of your kubeconfig.")
     env: NamedValues = Field({}, title="Environment", description="Variables of scheduler and workers.")
     service: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
         "ClusterIP",
         title="Service",
         description="How its scheduler is reached. ClusterIP: within, or by a port that is forwarded from here.",
     )
-    idle_timeout: Duration = Field(
-        None,
-        title="Idle time-out",
-        description="With nothing to do for this long, such as 30m, it ends; 'never' keeps it. "
-        "Left out: the setting workbench.idle-timeout.",
-    )
+    idle_timeout: IdleTimeout = None
 
 
 class Kubernetes(Profile):

@@ -20,7 +20,7 @@ from dask.utils import format_bytes, parse_bytes, parse_timedelta
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from workbench import config, formats
-from workbench.clusters.choices import Count, Duration, Interpreter, Size, Switch, Threads, without_defaults
+from workbench.clusters.choices import Count, IdleTimeout, Interpreter, Size, Switch, Text, Threads, without_defaults
 from workbench.clusters.handle import Job
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.spec import ClusterSpec
@@ -60,7 +60,6 @@ def _lines(value: Any) -> Any:
     return [each.strip() for each in re.split(r"[;\n]", value) if each.strip()] if isinstance(value, str) else value
 
 
-_Text = Annotated[str | None, BeforeValidator(lambda value: value or None), WithJsonSchema({"type": "string"})]
 _Walltime = Annotated[
     Annotated[int, Field(ge=_LEAST_WALLTIME)] | None,
     BeforeValidator(_walltime),
@@ -74,7 +73,7 @@ class QueueChoices(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=without_defaults)
 
-    queue: _Text = Field(None, title="Queue", description="Queue or partition of the jobs. Left out: the default one.")
+    queue: Text = Field(None, title="Queue", description="Queue or partition of the jobs. Left out: the default one.")
     n_workers: Count = Field(None, title="Workers", description="Jobs, each with one worker. Left out: 1.")
     threads_per_worker: Threads = Field(
         None, title="Threads per worker", description="Cores of each job. Left out: as jobqueue.yaml says, or 1."
@@ -89,8 +88,8 @@ class QueueChoices(BaseModel):
         title="Walltime",
         description="Longest time of each job, such as 2h. Left out: as jobqueue.yaml says, or 30m.",
     )
-    account: _Text = Field(None, title="Account", description="Account or project that the jobs count for.")
-    interface: _Text = Field(
+    account: Text = Field(None, title="Account", description="Account or project that the jobs count for.")
+    interface: Text = Field(
         None,
         title="Interface",
         description="Network interface, such as ib0, on which scheduler and workers speak. "
@@ -112,12 +111,7 @@ class QueueChoices(BaseModel):
         title="Encrypt",
         description="Scheduler, workers and clients speak TLS. Left out: as workbench.encrypt says.",
     )
-    idle_timeout: Duration = Field(
-        None,
-        title="Idle time-out",
-        description="A cluster with nothing to do for this long, such as 30m, ends itself; 'never' keeps it. "
-        "Left out: the setting workbench.idle-timeout.",
-    )
+    idle_timeout: IdleTimeout = None
 
 
 class Queue(Profile):

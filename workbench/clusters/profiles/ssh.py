@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from workbench import formats
-from workbench.clusters.choices import AnyChoices
+from workbench.clusters.choices import AnyChoices, Count, File, Size, Text, Threads, blank_is_none
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout
 from workbench.clusters.spec import ClusterSpec
@@ -41,24 +41,14 @@ def _is_host(name: Any) -> bool:
     return isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_][\w.:-]{0,252}", name) is not None
 
 
-def _blank(value: Any) -> Any:
-    return None if isinstance(value, str) and not value.strip() else value
-
-
-def _file(value: Any) -> Any:
-    return str(Path(value).expanduser().absolute()) if _blank(value) and isinstance(value, str | Path) else None
-
-
-_Text = Annotated[str | None, BeforeValidator(_blank), WithJsonSchema({"type": "string"})]
-_File = Annotated[str | None, BeforeValidator(_file), WithJsonSchema({"type": "string"})]
 _Port = Annotated[
     Annotated[int, Field(ge=1, lt=2**16)] | None,
-    BeforeValidator(_blank),
+    BeforeValidator(blank_is_none),
     WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 2**16 - 1}),
 ]
 _Gpus = Annotated[
     Annotated[int, Field(ge=1, le=64)] | None,
-    BeforeValidator(_blank),
+    BeforeValidator(blank_is_none),
     WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 64}),
 ]
 
@@ -69,21 +59,32 @@ class SshChoices(AnyChoices):
     hosts: Annotated[
         list[str], BeforeValidator(_hosts), WithJsonSchema({"type": "string", "examples": ["node-1,node-2"]})
     ] = Field(title="Hosts", description="Machines with workers, with commas between them, such as node-1,node-2.")
-    user: _Text = Field(None, title="User", description="There. Left out: as ~/.ssh/config says, or as here.")
+    n_workers: Count = Field(
+        None, title="Workers", description="Left out: one for each machine, or for each of its GPUs."
+    )
+    threads_per_worker: Threads = Field(
+        None, title="Threads per worker", description="Left out: a machine's cores, shared out among its workers."
+    )
+    memory: Size = Field(
+        None,
+        title="Memory",
+        description="Of all workers together, such as 8GiB. Left out: what each machine has, shared out.",
+    )
+    user: Text = Field(None, title="User", description="There. Left out: as ~/.ssh/config says, or as here.")
     port: _Port = Field(None, title="Port", description="Of their SSH servers. Left out: 22, or as ~/.ssh/config says.")
-    key: _File = Field(
+    key: File = Field(
         None, title="Key file", description="Your private key. Left out: those in ~/.ssh, or the agent's."
     )
-    known_hosts: _File = Field(
+    known_hosts: File = Field(
         None, title="Known hosts", description="File with the machines' own keys. Left out: ~/.ssh/known_hosts."
     )
-    remote_python: _Text = Field(
+    remote_python: Text = Field(
         None, title="Python there", description="Path of the interpreter on the machines. Left out: the same as here."
     )
     gpus: _Gpus = Field(
         None, title="GPUs per host", description="A worker of Dask-CUDA's for each. Left out: workers on the cores."
     )
-    listen: _Text = Field(
+    listen: Text = Field(
         None,
         title="Listen at",
         description="Address or network interface of this machine at which the machines reach the scheduler. "
