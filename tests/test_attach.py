@@ -194,6 +194,19 @@ def test_schedulers_on_this_machine_are_found_but_for_our_own(
     assert f"{address}  2 workers  " in capfd.readouterr().out
 
 
+def test_the_scheduler_of_a_notebooks_client_is_found_and_the_client_itself_attached(
+    address: str, data_folder: Path
+) -> None:
+    with LocalCluster(n_workers=1, processes=False, protocol="tcp", dashboard_address=":0") as made, Client(made):
+        found = {each.address: each for each in Session().nearby()}
+        assert found[made.scheduler_address].command == "of the Client here"
+    assert made.scheduler_address not in {each.address for each in Session().nearby()}
+    with Client(address, set_as_default=False) as client:
+        there = workbench.attach(client)
+    assert there.record.scheduler_address == address
+    there.stop()
+
+
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Files of a scheduler that speaks TLS, and of somebody else's."""
@@ -234,7 +247,15 @@ def test_a_scheduler_with_tls_wants_its_keys(
     for sentence, (where, files) in refused.items():
         with pytest.raises(BadInputError, match=sentence):
             workbench.attach(where, **files)
-    there = workbench.attach(encrypted, **own)
+    named = {"tls_ca_file": own["ca"], "tls_client_cert": own["cert"], "tls_client_key": own["key"]}
+    in_memory = {name: Path(path).read_text() for name, path in named.items()}
+    for given, sentence in ((named, None), (in_memory, "ca of this Client is in memory only")):
+        with Client(encrypted, security=Security(**given), set_as_default=False) as client:
+            if sentence is None:
+                there = workbench.attach(client)
+                continue
+            with pytest.raises(BadInputError, match=sentence):
+                workbench.attach(client)
     run = Session().run("array_sum", {"size": "4MiB"}, there.name)
     until(lambda: not Session().show(run.id).active)
     assert Session().show(run.id).status == "done", Session().show(run.id).error

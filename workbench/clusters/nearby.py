@@ -1,4 +1,4 @@
-"""Dask schedulers of this person on this machine that somebody else than us started, such as a notebook's LocalCluster.
+"""Dask schedulers of this person that somebody else than us started, such as a notebook's LocalCluster.
 
 Found by what the ports of this person's own Python processes say of themselves: a scheduler greets whoever connects,
 and tells what it is when asked. Those that speak TLS can't be told from others, for they say nothing before we do.
@@ -11,6 +11,7 @@ import contextlib
 import os
 import shlex
 import socket
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -58,9 +59,19 @@ def schedulers() -> tuple[Nearby, ...]:
         greeting = [each for each, is_one in zip(ports, threads.map(_greets, ports), strict=True) if is_one]
     found = (each for each in finish(_asked(greeting)) if each is not None)
     # One that listens on all interfaces is found on each.
-    listed = [each for profile in registered().values() for each in profile.running()]
-    once = {each.pid or each.address: each for each in (*found, *listed)}
-    return tuple(each for each in once.values() if each.address not in ours)
+    once = {each.pid: each for each in found}
+    listed = [*_of_a_client(), *(each for profile in registered().values() for each in profile.running())]
+    others = {each.address: each for each in (*once.values(), *listed)}
+    return tuple(each for each in others.values() if each.address not in ours)
+
+
+def _of_a_client() -> Iterator[Nearby]:
+    """The scheduler of the Client that a notebook has here. Over TLS a click isn't enough: that takes its keys."""
+    distributed = sys.modules.get("distributed")
+    with contextlib.suppress(ValueError):
+        scheduler = distributed.default_client().scheduler if distributed else None
+        if scheduler is not None and scheduler.address.startswith(("tcp://", "ucx://")):
+            yield Nearby(scheduler.address, None, None, "of the Client here")
 
 
 def _ports() -> Iterator[tuple[str, int]]:

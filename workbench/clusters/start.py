@@ -14,6 +14,7 @@ from workbench.clusters.connect import connect
 from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
+from workbench.errors import BadInputError
 from workbench.threads import finish
 
 if TYPE_CHECKING:
@@ -115,13 +116,13 @@ def start(
     return start_spec(spec, name=name, force=force, agreed=agreed, on_change=on_change, timeout=timeout)
 
 
-def attach(address: str, *, name: str | None = None, **files: str | os.PathLike[str] | None) -> Cluster:
+def attach(address: str | Client, *, name: str | None = None, **files: str | os.PathLike[str] | None) -> Cluster:
     """Attach to a scheduler that runs already, which is never stopped from here: `stop()` detaches.
 
     Parameters
     ----------
     address
-        Such as tcp://host:8786, tls://host:8786, or the path of a scheduler file that ends in .json.
+        Such as tcp://host:8786, tls://host:8786, the path of a scheduler file that ends in .json, or a `Client` of it.
     name
         What to call it; a readable name by default.
     **files
@@ -144,7 +145,20 @@ def attach(address: str, *, name: str | None = None, **files: str | os.PathLike[
     """
     from workbench.clusters.profiles.address import spec_of
 
+    if not isinstance(address, str):
+        client, address = address, str(address.scheduler.address)
+        files = {**(_keys_of(client) if address.startswith("tls") else {}), **files}
     return start_spec(spec_of(address, **files), name=name)
+
+
+def _keys_of(client: Client) -> dict[str, str]:
+    """Paths of the files by which a client is let in. Raises BadInputError where it has the keys in memory only."""
+    named = {"ca": "tls_ca_file", "cert": "tls_client_cert", "key": "tls_client_key"}
+    found = {ours: getattr(client.security, theirs) for ours, theirs in named.items()}
+    for ours, key in found.items():
+        if key and "\n" in key:
+            raise BadInputError(f"{ours} of this Client is in memory only. Give the address, and its keys as files.")
+    return {ours: path for ours, path in found.items() if path}
 
 
 def start_spec(

@@ -231,7 +231,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
 
 
 def nearby(sight: Sight, _: str) -> str:
-    """Schedulers that were started elsewhere on this machine, each a click."""
+    """Schedulers of this person that were started elsewhere, each a click."""
     found = [
         tag(
             "p",
@@ -245,7 +245,7 @@ def nearby(sight: Sight, _: str) -> str:
         )
         for each in sight.session.nearby()
     ]
-    return paragraph("Found on this machine:") + "".join(found) if found else ""
+    return paragraph("Found:") + "".join(found) if found else ""
 
 
 def plan_form(sight: Sight, _: str) -> str:
