@@ -232,6 +232,20 @@ def test_blocks_are_made_once_if_kept_and_each_time_if_not() -> None:
     assert len(made) == 4 * again.passes == 4 * kept.passes
 
 
+@pytest.mark.parametrize("made_of_it", [False, True])
+def test_what_the_workers_hold_already_is_used_where_there_is_no_room_to_keep_it(
+    quick_client: Any, made_of_it: bool
+) -> None:
+    with dask.config.set(scheduler=None):
+        x = decaying(400, 100)
+        a = da.from_array(x, chunks=(100, 100)).persist()
+        if made_of_it:
+            # Nothing but its graph holds on to what it is made of.
+            a = a * 2
+        result = svd_compressed(a, 3, keep=False, seed=0)
+        check(x * 2 if made_of_it else x, result, 3)
+
+
 def test_the_largest_values_outlive_a_basis_that_is_cut_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.linalg.krylov.BASIS_BYTES", 2 * 8 * 600 * 50)
     x = np.random.default_rng(0).standard_normal((900, 600)) + decaying(900, 600) * 50

@@ -20,7 +20,7 @@ from workbench.genotypes.rows import cut
 from workbench.genotypes.scaling import Rule, squares
 from workbench.genotypes.values import Genotypes
 from workbench.linalg.blocks import beside, host, namespace, on_device, on_devices, row_blocks, slices
-from workbench.linalg.compressed import most_kept
+from workbench.linalg.compressed import for_passes, most_kept
 from workbench.linalg.keys import in_pass
 from workbench.linalg.passes import GRAPH_BYTES, reduced
 from workbench.travelling import cluster_client
@@ -97,7 +97,7 @@ class GenotypeOperator:
         nbytes = genotypes.packed.nbytes
         self.kept = nbytes < most_kept(on_devices(genotypes.packed)) if keep is None else keep
         packed = blocked(genotypes, self.kept, kernel.LARGEST_BLOCK)
-        (self.packed,) = dask.persist(packed) if self.kept else dask.optimize(packed)
+        self.packed = for_passes(packed, self.kept)
         self.passes = 0
         self.squares = np.inf
         # Σ f² over all genotypes, and over those missing, for which their site's mean stands.

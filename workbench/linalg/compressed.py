@@ -167,8 +167,21 @@ def _operator(a: Any, view: View, row_name: str, keep: bool | None, compute: boo
         a = a.rechunk({0: max(1, int(max(a.chunks[0]) * PANEL_BYTES // panel))})
     if keep is None:
         keep = not compute and a.nbytes < most_kept(blocks.on_devices(a))
-    (a,) = dask.persist(a) if keep else dask.optimize(a)
-    return DaskOperator(a, view, row_name, keep)
+    return DaskOperator(for_passes(a, keep), view, row_name, keep)
+
+
+def for_passes(a: Any, keep: bool) -> Any:
+    """Return the array held by the workers, or as quick to make again as it can be.
+
+    One of blocks that they hold already stays as it is: an optimised graph would lose hold of them.
+    """
+    if not keep and cluster_client() is not None:
+        from distributed import futures_of
+
+        if futures_of(a):
+            return a
+    (ready,) = dask.persist(a) if keep else dask.optimize(a)
+    return ready
 
 
 def most_kept(on_devices: bool) -> float:
