@@ -9,6 +9,7 @@
 # make bench-svd   SVD, PCA and sums beside Dask, scikit-learn, SciPy, scikit-allel, sgkit and PLINK 2; half an hour
 # make bench-gpu   the posts' experiments on a GPU, beside the posts' times and plain CuPy's; ARGS="--only sum --part 0.05"
 # make gpu-bundle  wheels for a GPU host without a network, see tests/gpu/offline.sh
+# make bench-scale  what 32 and 128 workers cost scheduler, server and page, and what algorithms move between them
 # make bench-views  a run of a million tasks: bytes on disk, seconds to open, frames per second; 10 000 runs listed
 # make clean   remove all that was set up
 
@@ -21,7 +22,7 @@ LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/
 	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/page.build.mjs labext/yarn.lock \
 	labext/install.json labext/.yarnrc.yml workbench/figures/*.raw.css workbench/views/*.raw.css)
 
-.PHONY: lab demo-gpus first-hour-simulated test check check-extras bench bench-svd bench-views bench-gpu gpu-bundle clean install
+.PHONY: lab demo-gpus first-hour-simulated test check check-extras bench bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
 
 lab: install
 	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
@@ -51,6 +52,9 @@ check-extras: install
 
 bench: install
 	python -m tests.benchmarks
+
+bench-scale: install
+	python -m tests.benchmarks scale $(ARGS)
 
 bench-views: install .venv/.browser
 	python -m tests.benchmarks views

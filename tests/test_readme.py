@@ -56,6 +56,8 @@ NOT_RUN = {
     "up gpus": "there is no GPU",
     "up ssh": "there are no such machines; test_ssh has some",
     "up kubernetes": "there is no such cluster; test_kubernetes has a stand-in",
+    "up slurm": "there is no such queue; test_slurm has one",
+    "attach": "there is no such scheduler; test_attach has one",
     "up gateway": "there is no such server; test_gateway has one",
     "up ucx": "it needs the extra ucx and asks a person",
     "compare transpose_sum": "it starts a cluster for each protocol, and measures for a minute",
