@@ -248,10 +248,10 @@ def table(found: dict[int, dict[str, Any]], n_tasks: int) -> str:
         lines.append(f"| {title} | {' | '.join(told)} | {more} |")
 
     def grown(values: list[float]) -> float:
-        """By a straight line through the first and the last."""
+        """By a straight line through the first and the last, and never less than the last: noise may fall."""
         sizes = list(found)
         slope = (values[-1] - values[0]) / (sizes[-1] - sizes[0]) if len(sizes) > 1 else 0
-        return values[-1] + slope * (MANY - sizes[-1])
+        return values[-1] + max(0.0, slope) * (MANY - sizes[-1])
 
     each = list(found.values())
     for name in ("alone", "watched"):
