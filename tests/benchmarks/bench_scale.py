@@ -33,6 +33,7 @@ import psutil
 from dask.distributed import Client, Worker, wait
 
 import workbench
+from tests.benchmarks.bench_watch import once
 from tests.conftest import using_data_folder
 from workbench import formats, genotypes, linalg
 from workbench.clusters import records
@@ -45,10 +46,6 @@ from workbench.views.watching import Watching
 RESULTS = Path(__file__).parent / "results"
 MANY = 1000
 """Workers of the extrapolation."""
-
-
-def nothing(_: int) -> None:
-    """Take no time."""
 
 
 class Told(NamedTuple):
@@ -131,23 +128,6 @@ def running(n_workers: int) -> Iterator[Cluster]:
         yield there
 
 
-def cpu_of_scheduler(client: Client) -> float:
-    """CPU seconds that the scheduler's process has used."""
-    return float(client.run_on_scheduler(time.process_time))
-
-
-def once(client: Client, n_tasks: int) -> Told:
-    """From sending empty tasks until all are done and forgotten."""
-    cpu, began = cpu_of_scheduler(client), time.perf_counter()
-    futures = client.map(nothing, range(n_tasks), pure=False)
-    wait(futures)
-    seconds, used = time.perf_counter() - began, cpu_of_scheduler(client) - cpu
-    del futures
-    while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
-        time.sleep(0.1)
-    return Told(seconds, used)
-
-
 def tasks(there: Cluster, n_tasks: int, repeats: int) -> dict[str, Any]:
     """Rounds of empty tasks, watched by a page and not, and what memory that takes."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
@@ -159,16 +139,16 @@ def tasks(there: Cluster, n_tasks: int, repeats: int) -> dict[str, Any]:
         # Now the one first, now the other: what drifts hits both.
         for is_watched in (True, False) if repeat % 2 else (False, True):
             if not is_watched:
-                alone.append(once(there.client, n_tasks))
+                alone.append(Told(*once(there.client, n_tasks)))
                 continue
             ours.send(True)
             ours.recv()
-            measured = once(there.client, n_tasks)
+            seconds, cpu = once(there.client, n_tasks)
             ours.send(None)
             sent, memory = ours.recv()
             if not sent:
                 raise SystemExit("Nothing was sent to the page.")
-            watched.append(measured._replace(sent=sent))
+            watched.append(Told(seconds, cpu, sent))
     ours.send(False)
     page.join()
     owner = records.host_process(records.read(there.name))

@@ -50,7 +50,7 @@ class Cpu(Here):
         check_without_gpus(self.name, chosen)
         for name in ("ucx_tls", "interface"):
             refuse_ucx(self.name, name, chosen)
-        return on_cores(chosen, around, profile=self.name, protocol=encrypted(chosen))
+        return on_cores(chosen, around, profile=self.name, protocol=encrypted(chosen.encrypt))
 
     async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
         """Start Dask's LocalCluster."""

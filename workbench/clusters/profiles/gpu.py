@@ -46,7 +46,7 @@ class Gpus(Here):
         chosen = checked(given)
         for name in ("ucx_tls", "interface"):
             refuse_ucx(self.name, name, chosen)
-        return on_devices(chosen, around, profile=self.name, protocol=encrypted(chosen))
+        return on_devices(chosen, around, profile=self.name, protocol=encrypted(chosen.encrypt))
 
     def check(self, spec: ClusterSpec) -> None:
         """Raise a WorkbenchError where Dask-CUDA is missing, or a GPU can't serve it at this moment."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from workbench import config, formats
 from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after, most_workers
-from workbench.clusters.choices import AllChoices, AnyChoices
+from workbench.clusters.choices import AllChoices
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.spec import ClusterSpec, Protocol
 from workbench.errors import BadInputError, ConflictError, MissingError, install
@@ -69,9 +69,9 @@ def common(chosen: AllChoices, around: Around, n_workers: int) -> dict[str, Any]
     }
 
 
-def encrypted(chosen: AnyChoices) -> Protocol:
+def encrypted(given: bool | None) -> Protocol:
     """Return "tls" or "tcp", as was chosen or as the setting says."""
-    wanted = config.switch("encrypt") if chosen.encrypt is None else chosen.encrypt
+    wanted = config.switch("encrypt") if given is None else given
     return "tls" if wanted else "tcp"
 
 

@@ -23,6 +23,7 @@ from workbench import config, formats
 from workbench.clusters.choices import Count, IdleTimeout, Interpreter, Size, Switch, Text, Threads, without_defaults
 from workbench.clusters.handle import Job
 from workbench.clusters.profiles import Around, Profile
+from workbench.clusters.profiles.here import encrypted, idle_timeout
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, install, whole
 
@@ -164,15 +165,13 @@ class Queue(Profile):
             "directives": [*self._site_lines("job-extra-directives"), *chosen.directives],
             "prologue": [*self._site_lines("job-script-prologue"), *chosen.prologue],
         }
-        wanted = config.switch("encrypt") if chosen.encrypt is None else chosen.encrypt
-        timeout = config.seconds("idle-timeout") if chosen.idle_timeout is None else chosen.idle_timeout
         spec = ClusterSpec(
             profile=self.name,
             n_workers=chosen.n_workers or 1,
             threads_per_worker=threads,
             memory_limit=memory,
-            protocol="tls" if wanted else "tcp",
-            idle_timeout=None if isinstance(timeout, str) else timeout,
+            protocol=encrypted(chosen.encrypt),
+            idle_timeout=idle_timeout(chosen.idle_timeout),
             elsewhere=True,
             options={name: value for name, value in options.items() if value},
         )

@@ -127,7 +127,7 @@ class Ssh(Profile):
             n_workers=n_workers,
             threads_per_worker=chosen.threads_per_worker or 1,
             memory_limit=1 if chosen.memory is None else max(1, chosen.memory // n_workers),
-            protocol=encrypted(chosen),
+            protocol=encrypted(chosen.encrypt),
             idle_timeout=idle_timeout(chosen.idle_timeout),
             elsewhere=True,
             options=chosen.model_dump(include=kept, exclude_none=True),
@@ -182,7 +182,7 @@ def _why(chosen: SshChoices, n_workers: int) -> list[str]:
         said.append("Memory: what may be used on a machine, shared out by threads; it is asked.")
     at = f"at {chosen.listen}, as chosen" if chosen.listen else "at the address by which the first machine is reached"
     said.append(f"The scheduler runs here and listens {at}; the machines must be able to connect to it.")
-    if encrypted(chosen) == "tls":
+    if encrypted(chosen.encrypt) == "tls":
         said.append("Keys are made for this cluster and go through SSH; no file or command line there holds them.")
     else:
         said.append("Warning: not encrypted, so whoever reaches the scheduler's port may run code on the machines.")
