@@ -6,7 +6,7 @@
 # make check-extras  ask an environment that has the extra cuda13 alone whether CuPy's blocks can travel; fetches 1.2 GB
 # make pictures  take a picture of every view, light and dark, and those of this README; look at them
 # make bench   print the figures of this machine beside those of plain Dask
-# make bench-svd   SVD, PCA and sums beside Dask, scikit-learn, SciPy, scikit-allel, sgkit and PLINK 2; half an hour
+# make bench-svd   SVD, PCA and sums beside Dask, scikit-learn, SciPy, scikit-allel, sgkit, PLINK 2 and PCAone; half an hour
 # make bench-gpu   the posts' experiments on a GPU, beside the posts' times and plain CuPy's; ARGS="--only sum --part 0.05"
 # make gpu-bundle  wheels for a GPU host without a network, see tests/gpu/offline.sh
 # make bench-scale  what 32 and 128 workers cost scheduler, server and page, and what algorithms move between them
@@ -33,9 +33,13 @@ demo-gpus: install
 first-hour-simulated: install
 	PART=$(or $(PART),0.05) python -m tests.simulated --gpus 1 sh tests/gpu/first-hour.sh build/first-hour-simulated $(ARGS)
 
+# Browsers run by themselves: beside other tests they are too slow for their deadlines. 5 is "no such tests".
 test: install .venv/.browser .venv/.plink .venv/.sshd .venv/.slurm
 	-@$(MAKE) --no-print-directory .venv-other/.installed
-	python -m pytest $(ARGS)
+	@status=0; \
+	python -m pytest -n 2 --dist loadfile -m "not ui" $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	python -m pytest -m ui $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	exit $$status
 
 check: install .venv/.labext-tools
 	ruff check .
@@ -62,9 +66,11 @@ bench-views: install .venv/.browser
 bench-gpu: install
 	python -m tests.benchmarks.bench_gpu $(ARGS)
 
-# ARGS may be --quick, --write, --large, --only WORD, --certificate. A peer that can't be had is skipped, with a sentence.
+# ARGS may be --quick, --write, --large, --only WORD (biobank: a forecast; eofs: beside xeofs), --certificate. A peer that can't be had is skipped, with a sentence.
 bench-svd: install .venv/.plink
 	-@$(MAKE) --no-print-directory .venv-peers/.installed
+	-@$(MAKE) --no-print-directory .venv/.xeofs
+	-@$(MAKE) --no-print-directory build/pcaone/PCAone
 	python -m tests.benchmarks.bench_svd $(ARGS)
 
 gpu-bundle: install
@@ -102,6 +108,16 @@ clean:
 	$(PYTHON) -m venv --without-pip .venv-peers
 	$(BIN)/uv pip install --quiet --python .venv-peers/bin/python -r tests/benchmarks/svd/peers.txt
 	touch $@
+
+# They work with the Dask that we pin. SVD-ROM is on no index: SVDROM_SOURCE is a folder with its source.
+.venv/.xeofs: .venv/.installed
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt xeofs==3.0.6
+	[ -z "$(SVDROM_SOURCE)" ] || $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps "$(SVDROM_SOURCE)"
+	touch $@
+
+# PCAONE_SOURCE is a folder with its source; without it github.com is tried.
+build/pcaone/PCAone:
+	@sh tests/benchmarks/svd/pcaone.sh
 
 # Clusters under another Python are tested with this one; those tests are skipped, with a sentence, where none is found.
 .venv-other/.installed: constraints.txt tests/other_python.py .venv/.installed

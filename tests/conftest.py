@@ -25,6 +25,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_BROWSERS = Path(__file__).with_name("ui")
+
+
 @contextlib.contextmanager
 def using_data_folder(path: Path) -> Iterator[Path]:
     """`path` as the data folder, here and in the processes started meanwhile; clusters left in it are stopped."""
@@ -46,6 +49,14 @@ def _stop_all() -> None:
 
     for record in records.read_all():
         asyncio.run(control.stop(record))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what drives a browser, and run it last: it is what takes longest."""
+    driving = [item for item in items if item.path.is_relative_to(_BROWSERS)]
+    for item in driving:
+        item.add_marker("ui")
+    items[:] = [*(item for item in items if item not in driving), *driving]
 
 
 @pytest.fixture(autouse=True)

@@ -91,6 +91,12 @@ def queued(configuration: Path) -> list[str]:
     return subprocess.run(ask, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
+def open_partition(configuration: Path, name: str, state: str) -> None:
+    """Let a queue start jobs, or not: UP or DOWN."""
+    environment = {**os.environ, "SLURM_CONF": str(configuration)}
+    subprocess.run(["scontrol", "update", f"PartitionName={name}", f"State={state}"], env=environment, check=True)
+
+
 @contextlib.contextmanager
 def _running(command: list[str], environment: dict[str, str]) -> Iterator[None]:
     quiet = subprocess.DEVNULL

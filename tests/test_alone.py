@@ -18,6 +18,7 @@ from workbench.hardware import inventory
 from workbench.runs import store
 from workbench.runs.comparing.agreement import Answer, agreement
 from workbench.runs.comparing.compare import plan_comparison, read_request
+from workbench.runs.submit import finish, submit_alone
 from workbench.session import Session
 from workbench.workloads import alone
 from workbench.workloads.registry import template, templates
@@ -104,6 +105,15 @@ def test_a_row_beside_clusters_is_measured_by_a_process_that_tells_its_peak(data
     assert 2 * 64 * 2**20 < run.diagnosis.peak.bytes < 2**30
 
 
+def test_a_run_without_dask_keeps_its_arrays(data_folder):
+    asked = read_request({"workload": "tall_skinny_svd", "on": ["numpy"], "parameters": {"shape": [300, 20]}})
+    (row,) = plan_comparison(asked, inventory(), ()).rows
+    run = finish(submit_alone("tall_skinny_svd", row.parameters, row.spec).id)
+    assert (run.status, run.check.passed) == ("done", True)
+    assert run.answers.kept == ("u", "s", "v")
+    np.testing.assert_allclose(run.arrays["s"][:5].compute(), run.result["singular_values"][:5])
+
+
 def test_what_has_no_form_or_does_not_fit_is_a_row_with_its_reason():
     def reasons(workload, **parameters):
         asked = read_request({"workload": workload, "on": ["numpy"], "parameters": parameters})
@@ -116,8 +126,13 @@ def test_what_has_no_form_or_does_not_fit_is_a_row_with_its_reason():
     # Whatever has one is offered one, or says why not.
     assert {each.name for each in templates() if each.alone is None} == {
         "dataframe_join",
+        "eofs",
         "genotype_pca",
+        "genotype_project",
+        "genotype_qc",
+        "genotype_relatedness",
         "pack_genotypes",
+        "reduce_file",
     }
 
 

@@ -33,7 +33,7 @@ def device_client() -> Iterator[Any]:
     code = (
         "import sys, time\nfrom distributed import LocalCluster\n"
         "if __name__ == '__main__':\n"
-        "    with LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None,\n"
+        "    with LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address='127.0.0.1:0',\n"
         "                      protocol='tcp', host='127.0.0.1') as cluster:\n"
         "        print(cluster.scheduler_address, flush=True)\n"
         "        sys.stdin.read()\n"

@@ -40,9 +40,8 @@ TASKS = (
     "genotypes",
     "genotypes.store",
     "workloads.generators",
+    "storage.datasets",
     "workloads.file",
-    "workloads.array",
-    "workloads.svd",
 )
 
 

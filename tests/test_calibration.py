@@ -11,6 +11,7 @@ from workbench.errors import BadInputError, ConflictError, NotFoundError
 from workbench.hardware import rates
 from workbench.runs.forecasting import calibration
 from workbench.runs.forecasting.calibration import Calibration
+from workbench.travelling import Travelling
 
 __all__ = ["device_client"]  # a fixture
 
@@ -38,6 +39,9 @@ def example(**changes):
     return Calibration(**(facts | changes))
 
 
+SMALL = {"_ELEMENTS": 40_000, "_SIDE": 64, "_FILE_BYTES": 10_000}
+
+
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Work that is done in no time; what it says is worth nothing."""
@@ -45,9 +49,13 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(calibration, "_SECONDS_OF_A_RUN", 0.0)
     monkeypatch.setattr(calibration, "_RUNS_MEASURED", 1)
     monkeypatch.setattr(calibration, "_LARGE_GRAPH", 4)
-    monkeypatch.setattr(rates, "_ELEMENTS", 40_000)
-    monkeypatch.setattr(rates, "_SIDE", 64)
-    monkeypatch.setattr(rates, "_FILE_BYTES", 10_000)
+    for name, value in SMALL.items():
+        monkeypatch.setattr(rates, name, value)
+
+
+def small_where_it_arrives(client):
+    for name, value in SMALL.items():
+        client.run(setattr, Travelling(rates), name, value)
 
 
 @pytest.mark.parametrize("kind", rates.KINDS)
@@ -58,6 +66,7 @@ def test_each_kind_of_work_has_a_rate_and_leaves_no_file(kind, tmp_path, small_p
 
 
 def test_a_cluster_is_measured_in_all_its_threads(quick_client, spec, small_pieces):
+    small_where_it_arrives(quick_client)
     found = calibration.measure(quick_client, spec)
     assert set(found.rates) - {"fast"} == set(rates.KINDS)
     assert all(rate > 0 for rate in found.rates.values())
@@ -84,6 +93,7 @@ def test_gpus_are_measured_by_the_same_pieces_made_of_cupys_arrays(device_client
     gpus = ClusterSpec(
         profile="gpu", n_workers=1, threads_per_worker=2, memory_limit=2**30, devices=("GPU-0",), cupy=True
     )
+    small_where_it_arrives(device_client)
     found = calibration.measure(device_client, gpus)
     assert set(found.rates) == set(rates.KINDS)
     assert all(rate > 0 for rate in (*found.rates.values(), *found.one_thread.values()))

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,7 @@ from tests.waiting import until
 from workbench.errors import BadInputError
 from workbench.figures import samples
 from workbench.monitor.events import WorkerSample
-from workbench.panels import GpuMonitor, Progress, TaskStream, Watch, Workers, cells
+from workbench.panels import GpuMonitor, Progress, TaskStream, Watch, Workers, cells, live
 from workbench.panels.page import KEPT, wait_for_import
 
 
@@ -149,6 +150,29 @@ def test_a_closed_figure_goes_on_when_it_is_displayed_again(quick_client: Any) -
         compute(quick_client)
         until(lambda: len(again.column("tasks", "left")) > before)
         assert again.gone is None
+
+
+def test_a_page_that_asks_while_its_figure_closes_is_answered(
+    quick_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "_PARTING", 0.2)
+    stream = TaskStream(quick_client)
+    cell = Cell(stream)
+    go_on = threading.Event()
+    draw = stream._document
+
+    def slowly(theme: str) -> dict[str, Any]:
+        go_on.wait(20)
+        return draw(theme)
+
+    monkeypatch.setattr(stream, "_document", slowly)
+    stream.close()
+    cell.say(type="request", id=-1, verb="GET", path="figures/cluster/any?theme=dark", body={})
+    time.sleep(1)  # many times as long as a figure without questions stays
+    assert not cell.answers
+    go_on.set()
+    assert "item" in until(lambda: cell.answers.get(-1))["value"]
+    until(lambda: not stream._page.pages._seats)
 
 
 def test_what_a_page_shows_in_detail_is_what_it_asked_for(quick_client: Any) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import random
 import re
+import time
 import warnings
 
 import dask.config
@@ -20,6 +22,7 @@ from workbench.figures.colors import LIGHT
 from workbench.figures.comparison import COLUMNS, ComparisonFigure, page, table_html
 from workbench.figures.markup import unbroken
 from workbench.hardware import inventory
+from workbench.jobs import folders
 from workbench.runs import store
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.agreement import Answer, agreement, difference
@@ -29,6 +32,8 @@ from workbench.runs.comparing.past import compare_runs
 from workbench.runs.comparing.table import as_markdown, export, remarks, summarise
 from workbench.runs.statistics import amdahl, cores_for, outliers, ratio, spread
 from workbench.runs.store import Check, Run
+from workbench.session import Session
+from workbench.views.answers import read_state
 from workbench.views.comparisons import _bars
 
 GIB = 2**30
@@ -456,6 +461,15 @@ def test_one_whose_process_is_gone_is_lost_and_keeps_what_it_measured(data_folde
     assert found.rows[0].seconds
 
 
+def test_a_comparison_on_another_machine_is_lost_when_it_gives_no_sign_of_life(data_folder):
+    about = {"status": "running", "pid": 1, "pid_created": 1.0, "place": "elsewhere"}
+    kept = comparisons.create(comparison(row("one", times(1)), **about))
+    folders.give_sign_of_life(comparisons.folder(kept.id))
+    assert comparisons.get(kept.id).status == "running"
+    os.utime(comparisons.folder(kept.id) / "heartbeat", (0, time.time() - 10 * folders.HEARTBEAT))
+    assert comparisons.get(kept.id).status == "lost"
+
+
 def test_nothing_is_kept_where_nothing_can_be_had(data_folder):
     with pytest.raises(FailedError, match="None of these can be had"):
         submit(read_request({"workload": "array_sum", "on": ["gpu"]}), machine())
@@ -492,6 +506,16 @@ def test_runs_of_the_past_show_in_what_they_differ(data_folder, capsys):
     assert "| versions: numpy | 2.4.6 | 2.5.0 |" in capsys.readouterr().out
     with pytest.raises(BadInputError, match="Give from 2"):
         compare_runs(["aaaaaa"])
+
+
+def test_runs_of_the_past_are_told_apart_by_the_parameters_in_which_they_differ(data_folder):
+    for name, n in (("total-aaaaaa", 400), ("total-bbbbbb", 600)):
+        about = {"workload": "total", "cluster": "calm", "status": "done", "seconds": 1.0}
+        store.create(Run(id=name, parameters={"n": n, "k": 3}, **about))
+    before = read_state(Session(), "/")
+    found = summarise(compare_runs(["aaaaaa", "bbbbbb"]))
+    assert read_state(Session(), "/")["compared"] != before["compared"]  # Or pages would show it half a minute later.
+    assert [row.on for row in found.rows] == ["total-aaaaaa (n=400) on calm", "total-bbbbbb (n=600) on calm"]
 
 
 def test_runs_that_kept_no_answer_are_not_said_to_have_the_same(data_folder, capsys):

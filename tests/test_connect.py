@@ -18,13 +18,14 @@ import pytest
 import workbench
 from tests.conftest import using_data_folder
 from workbench.cli import main
-from workbench.clusters import control, processes, records
+from workbench.clusters import control, records
 from workbench.clusters.asking import answering, short
 from workbench.clusters.connect import _compare_versions, connect, security
 from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, FailedError, MissingError, NotFoundError, WorkbenchError
+from workbench.jobs import processes
 
 
 @pytest.fixture(scope="module")

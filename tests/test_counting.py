@@ -31,7 +31,7 @@ def _sum(client: Client, blocks: int) -> Any:
 
 def test_tasks_of_one_name_are_counted_for_the_client_that_wants_them() -> None:
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as one,
         Client(cluster, set_as_default=False) as other,
     ):
@@ -62,7 +62,7 @@ def test_the_number_of_a_pass_is_in_the_names_of_its_tasks() -> None:
 
 def test_who_has_computed_nothing_has_no_tasks() -> None:
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         assert _counted(client) == (0, 0)

@@ -301,7 +301,11 @@ os.cpu_count = lambda: 80  # as many as a DGX-1 has: Dask-CUDA asks NVML for no 
 async def main():
     devices = [gpu.uuid for gpu in inventory().gpus]
     cluster = cuda_cluster_class()(
-        CUDA_VISIBLE_DEVICES=devices, protocol="tcp", host="127.0.0.1", dashboard_address=None, asynchronous=True
+        CUDA_VISIBLE_DEVICES=devices,
+        protocol="tcp",
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        asynchronous=True,
     )
     cluster.network_cards = {device: f"mlx5_{n}:1" for n, device in enumerate(devices)}
     cluster.scale(0)

@@ -21,12 +21,13 @@ import pytest
 from tests.test_calibration import example
 from tests.views import html_of
 from workbench.cli import main
-from workbench.clusters import processes, records
+from workbench.clusters import records
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import DamagedError
 from workbench.figures.comparison import page
 from workbench.hardware.gauges import GpuSample
+from workbench.jobs import processes
 from workbench.monitor import events
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
 from workbench.monitor.record import Recorder, read_events
@@ -218,8 +219,7 @@ def test_a_pid_of_no_process_is_never_signalled(kept: Path, pid: int, capsys: py
             assert main(["ls"]) == 0
             assert "good-otter" in capsys.readouterr().out
             main(["down", "bad-otter"])
-    assert not processes.lives(pid, 0.0)
-    assert processes.find(pid, 0.0, "") is None
+    assert processes.find(pid, 0.0) is None
 
 
 @pytest.mark.parametrize("name", ["record.json", "host.json"])

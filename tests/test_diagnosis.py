@@ -333,6 +333,20 @@ def test_each_second_of_each_thread_counts_once_whatever_overlaps() -> None:
     assert seconds["serialising"] == seconds["disk"] == 0
 
 
+def test_workers_that_came_late_were_waited_for_and_not_idle() -> None:
+    tasks = [task("a", "w", float(at), at + 1.0) for at in range(20)]
+    tasks += [task("a", "v", float(at), at + 1.0) for at in range(15, 20)]
+    heard = tuple(
+        WorkerSample(worker, worker, at, 100.0, 0, 0, 0, 1, 1) for worker, at in (("w", 0.5), ("w", 1.0), ("v", 14.5))
+    )
+    shares = shares_of(batch(*tasks, samples=heard), 0.0, 20.0, {"w": 1, "v": 1}, None)
+    assert shares["arriving"] == pytest.approx(14.5 / 40)
+    assert shares["computing"] == pytest.approx(25 / 40)
+    run = Run(id="late", workload="w", cluster="c", started=0.0, seconds=20.0)
+    found = diagnose(run, batch(*tasks, samples=heard))
+    assert first_rule(found) == "late workers"
+
+
 def test_waiting_is_for_the_disk_where_a_task_reads_or_writes_and_for_a_core_elsewhere() -> None:
     def told(name: str) -> Diagnosis:
         spent = {"thread-cpu": 1.0, "thread-noncpu": 3.0}

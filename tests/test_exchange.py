@@ -3,6 +3,7 @@ import shutil
 import zipfile
 from io import BytesIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from tests.test_record import FIRST
 from workbench.errors import BadInputError, ConflictError, NotFoundError
 from workbench.monitor.record import Recorder, read_events
-from workbench.runs import exchange, store
+from workbench.runs import exchange, keeping, store
 from workbench.runs.exchange import export_run, import_run
 from workbench.runs.store import Run
+from workbench.workloads.values import Labelled
 
 
 @pytest.fixture
@@ -90,6 +92,7 @@ def test_only_runs_that_have_ended_are_exported_and_nothing_is_written_over(run,
     ("changes", "sentence"),
     [
         ({"../evil.txt": b"x"}, r"holds '../evil.txt'"),
+        ({"answer.zarr/../../evil.txt": b"x"}, r"holds 'answer.zarr/../../evil.txt'"),
         ({"/etc/passwd": b"x"}, r"holds '/etc/passwd'"),
         ({"run.json": None}, "has no run.json"),
         ({"run.json": b"{"}, "is not JSON"),
@@ -149,3 +152,16 @@ def test_what_is_no_zip_or_half_of_one_is_refused(exported, tmp_path):
         (tmp_path / "broken.zip").write_bytes(content)
         with pytest.raises(BadInputError):
             import_run(tmp_path / "broken.zip", new_id=True)
+
+
+def test_arrays_go_along_where_they_are_asked_for_and_are_brought_back(data_folder, tmp_path, quick_client):
+    store.create(Run(id="mine-1", workload="mine", cluster="otter", status="running", created=5.0))
+    arrays = {"température": Labelled(np.arange(6.0).reshape(2, 3), ("row", "column"))}
+    left = keeping.leave("mine-1", arrays, None, quick_client)
+    run = store.update("mine-1", answers=left.answers, status="done")
+    without, with_them = export_run(run, tmp_path / "a.zip"), export_run(run, tmp_path / "b.zip", with_answers=True)
+    shutil.rmtree(data_folder)
+    assert import_run(with_them).arrays["température"].sum().compute() == 15
+    taken = import_run(without, new_id=True)
+    assert (dict(taken.arrays), taken.answers.kept) == ({}, ())
+    assert "not kept" in taken.answers.sentence

@@ -106,11 +106,17 @@ def test_it_runs_to_its_end_on_a_simulated_gpu_and_each_report_says_so(
     pytest.importorskip("dask_cuda")
     env = computing(simulated_nvml.environment(memory=16 * GIB), tmp_path / "cuda")
     env |= {"PART": "0.01", "PYTHON": sys.executable}
-    into = tmp_path / "out"
-    done = subprocess.run(["sh", str(SCRIPT), str(into)], env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + "".join(path.read_text()[-3000:] for path in into.glob("*.log"))
-    assert [line.partition(",")[0] for line in done.stdout.splitlines()] == [f"{name}: done" for name in TOLD]
-    reports = {path.stem: json.loads(path.read_text()) for path in into.glob("*.json")}
+    # Two at once, each with clusters of its own: one computes while the other waits for a process to start.
+    halves = {tmp_path / "first": TOLD[:4], tmp_path / "second": TOLD[4:]}
+    begun = [
+        subprocess.Popen(["sh", str(SCRIPT), str(into), *steps], env=env, stdout=subprocess.PIPE, text=True)
+        for into, steps in halves.items()
+    ]
+    said = "".join(each.communicate()[0] for each in begun)
+    logs = [path for into in halves for path in into.glob("*.log")]
+    assert [each.returncode for each in begun] == [0, 0], said + "".join(path.read_text()[-3000:] for path in logs)
+    assert [line.partition(",")[0] for line in said.splitlines()] == [f"{name}: done" for name in TOLD]
+    reports = {path.stem: json.loads(path.read_text()) for into in halves for path in into.glob("*.json")}
     assert {*reports, "tests"} == {*TOLD, "genotypes-tenth"}
     for told in reports.values():
         assert told["devices"] == ["SIMULATED GPU 0"]
@@ -125,7 +131,7 @@ def test_it_runs_to_its_end_on_a_simulated_gpu_and_each_report_says_so(
     assert [row["reason"] for row in reports["cores"]["comparison"]["rows"]] == [None] * 3
     assert all(each["rate"] for name, each in reports["rates"].items() if " a second" in name)
     assert [row["reason"] for row in reports["ucx"]["comparison"]["rows"]] == [None] * 3
-    tests = Xml.parse(into / "tests.xml")
+    tests = Xml.parse(tmp_path / "first" / "tests.xml")
     assert {each.get("value") for each in tests.iterfind(".//property[@name='devices']")} == {"SIMULATED GPU 0"}
     assert {each.get("message", "").partition(":")[0] for each in tests.iter("skipped")} == {
         "The devices are SIMULATED"

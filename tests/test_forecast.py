@@ -12,12 +12,13 @@ import pytest
 
 from tests.test_calibration import example, small_pieces
 from workbench.cli.runs import refuse_what_wont_fit
-from workbench.clusters import processes, records
+from workbench.clusters import records
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
 from workbench.formats import size
 from workbench.hardware import inventory, rates
+from workbench.jobs import processes
 from workbench.runs import store
 from workbench.runs.comparing.compare import plan_comparison, read_request
 from workbench.runs.forecasting import calibration, machines

@@ -11,7 +11,7 @@ import pytest
 from workbench.errors import BadInputError
 from workbench.runs import store, submit
 from workbench.session import Session
-from workbench.workloads.frames import table
+from workbench.workloads.generators import table
 from workbench.workloads.registry import template
 
 SMALL = {"n_rows": 10_007, "partition": 1_500}

@@ -85,6 +85,15 @@ def test_a_run_computed_on_a_full_disk_keeps_its_answer_until_there_is_room(seen
     }
 
 
+def test_an_answer_that_does_not_fit_says_so_in_a_sentence_and_leaves_nothing_half_written(
+    seen: dict[str, Any],
+) -> None:
+    saved = seen["saved"]
+    assert (saved["status"], saved["check"], saved["left"]) == ("failed", True, [])
+    assert "out.zarr can't be written ([Errno 28] No space left on device" in saved["error"]
+    assert "They could not be kept" in saved["sentence"]
+
+
 def test_all_is_as_before_when_there_is_room(seen: dict[str, Any]) -> None:
     assert (seen["first"], seen["last"]) == ("done", "done")
     assert (seen["clients after"], seen["warning after"]) == (0, None)

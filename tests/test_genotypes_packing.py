@@ -145,6 +145,15 @@ def test_genotypes_are_sliced_by_slices_masks_and_indices() -> None:
         genotypes[np.ones(3, bool)]
 
 
+def test_variants_that_stay_in_their_order_are_taken_from_their_own_blocks() -> None:
+    counts = _counts(50, 7, "u1")
+    genotypes = Genotypes(da.from_array(pack(counts), chunks=(8, -1)), COUNTS, np.arange(7).astype(str))
+    chosen = genotypes[[9, 11, 30, 31]].packed
+    assert chosen.chunks[0] == (2, 2)
+    assert not any("shuffle" in name or "take" in name for name in chosen.dask.layers)
+    assert sum(genotypes[np.arange(50) > 3].packed.chunks[0]) == 46
+
+
 def test_genotypes_whose_parts_do_not_fit_are_refused() -> None:
     packed = da.zeros((5, 3), dtype="u1")
     with pytest.raises(BadInputError, match="13 samples take 4 bytes a row, and the packed genotypes have 3"):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -346,6 +347,23 @@ def test_blocks_on_a_device_are_multiplied_there_even_where_numba_is_installed()
     assert done.returncode == 0, done.stderr
 
 
+def test_components_without_a_cluster_load_nothing_of_distributed() -> None:
+    code = """if True:
+        import sys
+
+        import dask
+
+        from workbench import genotypes
+
+        genotypes.pca(genotypes.simulate(400, 90, seed=0), 2, kernel="numpy")
+        with dask.config.set(scheduler="threads"):
+            genotypes.pca(genotypes.simulate(400, 90, seed=0), 2, kernel="numpy")
+        assert "distributed" not in sys.modules
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_pass_reads_the_trace_from_the_counts() -> None:
     x = counts()
     operator = GenotypeOperator(genotypes(x), Rule(), kernel=kernels)
@@ -371,7 +389,8 @@ def test_compiled_products_are_numpys_to_rounding(fast: Any, samples: int, colum
     q = np.random.default_rng(0).standard_normal((samples, columns)).astype("f4")
     exact = kernels.normal(packed, sites, kernels.Narrow.of(q, False))
     for kernel in (kernels, fast):
-        found = kernel.normal(packed, sites, kernels.Narrow.of(q, True))
+        narrow = kernels.Narrow.of(q, True)
+        found = kernel.gathered(kernel.normal(packed, sites, kernel.arranged(narrow)).astype(float), narrow)
         assert np.linalg.norm(found - exact) <= 3e-6 * np.linalg.norm(exact)
 
 
@@ -382,7 +401,8 @@ def test_compiled_code_takes_blocks_of_any_height(fast: Any) -> None:
     q = kernels.Narrow.of(np.eye(40, 16), True)
     for rows in (0, 1, 11, 48, 49, 2100, 3000):
         exact = kernels.normal(packed[:rows], sites[:rows], kernels.Narrow.of(np.eye(40, 16), False))
-        np.testing.assert_allclose(fast.normal(packed[:rows], sites[:rows], q), exact, atol=1e-2, rtol=1e-4)
+        total = fast.normal(packed[:rows], sites[:rows], fast.arranged(q))
+        np.testing.assert_allclose(fast.gathered(total.astype(float), q), exact, atol=1e-2, rtol=1e-4)
 
 
 @pytest.mark.parametrize("samples", [1, 3, 4, 31, 32, 33, 64, 203, 1004])
@@ -444,13 +464,15 @@ def test_plink_2_finds_the_same_eigenvalues(tmp_path: Path) -> None:
     np.testing.assert_allclose(result.scores, aligned(result.scores, vectors), atol=1e-4)
 
 
-def bed_file(folder: Path, x: Matrix, contigs: list[str]) -> str:
+def bed_file(folder: Path, x: Matrix, contigs: Sequence[str], positions: Sequence[int] | None = None) -> str:
     """`x` as PLINK's three files, all samples of them women."""
     codes = np.array([3, 2, 0, 1], np.uint8)[np.where(x == MISSING, 3, x)]
     codes = np.pad(codes, ((0, 0), (0, -x.shape[1] % 4))).reshape(len(x), -1, 4)
     rows = (codes << np.array([0, 2, 4, 6], np.uint8)).sum(axis=2).astype(np.uint8)
     (folder / "study.bed").write_bytes(b"\x6c\x1b\x01" + rows.tobytes())
-    variants = (f"{contig}\tv{i}\t0\t{i + 1}\tA\tG\n" for i, contig in enumerate(contigs))
+    places = range(1, len(x) + 1) if positions is None else positions
+    named = enumerate(zip(contigs, places, strict=True))
+    variants = (f"{contig}\tv{i}\t0\t{place}\tA\tG\n" for i, (contig, place) in named)
     (folder / "study.bim").write_text("".join(variants))
     (folder / "study.fam").write_text("".join(f"f{i} s{i} 0 0 2 -9\n" for i in range(x.shape[1])))
     return str(folder / "study.bed")

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInputError
-from workbench.genotypes import PLINK, open_genotypes, pack_to_zarr, read_plink
+from workbench.genotypes import PLINK, open_genotypes, pack_to_zarr, plink, read_plink
 
 _NEEDS = "needs Debian's {0}: sh tests/apt-install.sh {0}"
 
@@ -43,9 +43,17 @@ def _tiny(folder: Path) -> Path:
     return bed
 
 
+@pytest.fixture(params=[None, 8], ids=["at once", "in pieces"])
+def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables read at once, and in pieces of some bytes."""
+    if request.param:
+        monkeypatch.setattr(plink, "_PIECE", request.param)
+
+
 _TINY = [[2, 255, 1, 0, 1], [2, 2, 2, 2, 2], [255] * 5]
 
 
+@pytest.mark.usefixtures("pieces")
 def test_a_file_written_by_hand_from_the_specification_is_read(tmp_path: Path) -> None:
     genotypes = open_genotypes(_tiny(tmp_path))
     assert genotypes.counts().compute().tolist() == _TINY
@@ -133,6 +141,7 @@ def _rewrite(path: Path, change: Any) -> None:
     path.write_bytes(change(path.read_bytes()))
 
 
+@pytest.mark.usefixtures("pieces")
 @pytest.mark.parametrize(
     ("file", "change", "sentence"),
     [

@@ -15,6 +15,7 @@ import zarr
 
 from workbench.errors import BadInputError
 from workbench.genotypes import Genotypes, Variants, open_genotypes, simulate
+from workbench.genotypes.rows import at_most, block_rows
 
 _COUNTS = np.random.default_rng(0).integers(0, 3, (60, 13)).astype("u1")
 
@@ -407,3 +408,12 @@ def test_only_the_rows_that_are_asked_for_are_simulated() -> None:
 def test_populations_that_can_not_be_are_refused(given: Any, sentence: str) -> None:
     with pytest.raises(BadInputError, match=sentence):
         simulate(10, 10, **given)
+
+
+def test_blocks_of_very_many_samples_still_have_some_hundred_rows() -> None:
+    row = 488_000 // 4
+    rows = block_rows(6_100_000, 488_000)
+    assert 512 <= rows <= 2**27 // row
+    assert at_most(2**24, row) == 1024 * row
+    assert block_rows(60_000, 3_000) * 750 <= 2**23
+    assert at_most(2**24, 750) == 2**24

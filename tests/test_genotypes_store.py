@@ -86,7 +86,7 @@ def test_packing_uses_the_workers_of_the_current_client(tmp_path: Path) -> None:
     genotypes = _genotypes()
     seen: list[int] = []
     with (
-        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
     ):
         for codec in ("2-bit", "blosc"):
@@ -112,10 +112,14 @@ def _blosc_threads() -> Any:
     return blosc.use_threads
 
 
-def test_bloscs_threads_are_given_back() -> None:
+@pytest.mark.parametrize("before", [None, True, False])
+def test_bloscs_threads_are_given_back(monkeypatch: pytest.MonkeyPatch, before: bool | None) -> None:
+    from numcodecs import blosc
+
+    monkeypatch.setattr(blosc, "use_threads", before)
     with one_blosc_thread():
         assert _blosc_threads() is False
-    assert _blosc_threads() is None
+    assert _blosc_threads() is before
 
 
 _PACK = """

@@ -28,13 +28,14 @@ import pytest
 from tests.conftest import using_data_folder
 from tests.views import html_of
 from tests.waiting import until
-from workbench.clusters import control, processes, records, security
+from workbench.clusters import control, records, security
 from workbench.clusters.asking import short
 from workbench.clusters.connect import connect
 from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError, NotFoundError
+from workbench.jobs import processes
 
 MIB = 2**20
 
@@ -363,6 +364,33 @@ def test_restarting_gives_new_workers(running: ClusterRecord) -> None:
     assert worker_pids(running).isdisjoint(before)
 
 
+def test_one_worker_is_restarted_and_the_other_left_alone(running: ClusterRecord) -> None:
+    # Their names count on where another test has scaled.
+    one, other = (each.address for each in asyncio.run(control.workers(running)))
+    with connect(running.name) as client:
+        pids = client.run(os.getpid)
+        asyncio.run(control.restart_worker(running, one))
+        # The scheduler may know the old process for a moment longer.
+        after = until(lambda: len(now := client.run(os.getpid, on_error="ignore")) == 2 and now != pids and now)
+    assert after[other] == pids[other]
+    assert len({*after.values(), *pids.values()}) == 3
+    with pytest.raises(NotFoundError, match="has no worker tcp://nobody:1"):
+        asyncio.run(control.restart_worker(running, "tcp://nobody:1"))
+
+
+def test_what_workers_do_and_hold_is_told_by_worker_by_task_and_by_line_of_code(running: ClusterRecord) -> None:
+    with connect(running.name) as client:
+        kept = client.map(lambda n: time.sleep(0.2) or bytes(n), [1000, 2000], key=["block-1", "block-2"])
+        client.gather(kept)
+        workers = asyncio.run(control.workers(running))
+        (group,) = (each for each in asyncio.run(control.groups(running)) if each.name == "block")
+        assert until(lambda: asyncio.run(control.profile(running))["count"] > 0)
+    assert {each.threads for each in workers} == {1}
+    assert all(0 < each.memory < each.memory_limit and each.heard < 5 for each in workers)
+    assert (group.done, group.total, group.erred) == (2, 2, 0)
+    assert 3000 <= group.bytes < 4000
+
+
 # Stopping
 
 
@@ -549,7 +577,10 @@ def test_nothing_stays_in_the_temporary_folder_not_even_of_a_killed_host(
         killed = started(spec.model_copy(update={"n_workers": 1}))
         left = there("workbench-*") | there("dask-scratch-space/*-*")
         assert len(left) == 3, "of the host, its scheduler and its worker"
-        os.kill(int(killed.pid or 0), signal.SIGKILL)
+        host = psutil.Process(killed.pid)
+        host.kill()
+        # Until it is gone it holds the lock on its folder.
+        host.wait(30)
         other = started(spec.model_copy(update={"n_workers": 1}), name="bold-heron")
         assert not left & (there("workbench-*") | there("dask-scratch-space/*-*"))
         asyncio.run(control.stop(other))

@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
+from workbench.errors import BadInputError
 from workbench.linalg import SVD, svd_compressed
 from workbench.linalg.passes import DaskOperator
 
@@ -286,3 +287,22 @@ def test_it_runs_on_a_cluster(quick_client: Any, in_graph: int, monkeypatch: pyt
         result = svd_compressed(da.from_array(x, chunks=(500, 120)), 5)
         u, s, vh = quick_client.gather(quick_client.compute(list(result)))
         assert np.linalg.norm(x @ vh.T - u * s) < 1e-2
+
+
+@pytest.mark.parametrize("shape", [(60, 300), (300, 60)])
+@pytest.mark.parametrize("center", [None, 0, 1])
+def test_blocks_are_gone_through_along_either_axis(shape: tuple[int, int], center: int | None) -> None:
+    x = np.random.default_rng(0).standard_normal(shape) * np.geomspace(1, 1e-3, shape[1]) + 3
+    for axis in (0, 1):
+        chunks = (20, -1) if axis == 0 else (-1, 20)
+        u, s, v = svd_compressed(da.from_array(x, chunks=chunks), 4, axis=axis, center=center, tol=1e-8, seed=0)
+        y = x if center is None else x - x.mean(axis=center, keepdims=True)
+        expected = np.linalg.svd(y, full_matrices=False)
+        np.testing.assert_allclose(s, expected[1][:4], rtol=1e-8)
+        best = (expected[0][:, :4] * expected[1][:4]) @ expected[2][:4]
+        np.testing.assert_allclose(((u * s) @ v).compute(), best, atol=1e-4 * np.abs(best).max())
+
+
+def test_there_are_two_axes() -> None:
+    with pytest.raises(BadInputError, match="axis is 0, 1 or None, not 2"):
+        svd_compressed(da.ones((4, 4)), 2, axis=2)

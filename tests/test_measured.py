@@ -132,7 +132,7 @@ def test_each_figure_of_a_run_on_simulated_gpus_says_so(simulated: bool) -> None
         [each.title.text] if isinstance(each, Plot) else [div.text for div in each.select({"type": Div})]
         for each in drawn
     ]
-    assert len(told) == 4
+    assert len(told) == 5
     assert {any(text.endswith(" · SIMULATED GPUs") for text in texts) for texts in told} == {simulated}
 
 

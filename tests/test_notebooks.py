@@ -114,6 +114,16 @@ def test_a_watched_cell_keeps_its_picture_its_table_and_its_run(tmp_path: Path) 
     assert "done" in text_of(last)
 
 
+def test_compressed_blocks_hold_a_quarter_and_give_the_same_values(tmp_path: Path) -> None:
+    notebook = nbformat.read(ROOT / "notebooks" / "compressed.ipynb", as_version=4)
+    nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    told = text_of(code_cells(notebook)[-2])
+    plain, bits, blosc = (float(held) for held in re.findall(r"([\d.]+) MiB held", told))
+    assert plain == pytest.approx(4 * bits, rel=0.01)
+    assert blosc < plain / 3
+    assert "the same values: True" in told
+
+
 def test_it_leaves_no_cluster_behind(executed: Any) -> None:
     assert executed.left_over == []
 

@@ -19,7 +19,8 @@ from tests.simulated import SimulatedNvml
 from tests.test_backend import STANDIN
 from tests.test_cuda import needs_dask_cuda
 from workbench import terminal
-from workbench.clusters import processes, records
+from workbench.clusters import records
+from workbench.jobs import folders, processes
 from workbench.monitor.record import read_events
 from workbench.runs import placed, places, store
 from workbench.runs.store import OnGpu, Run
@@ -146,7 +147,7 @@ def run_on(record: Any, workload: str, env: Mapping[str, str] = os.environ, **pa
     """A run that its runner computed, although the GPUs of its cluster are simulated."""
     run = store.create(
         Run(
-            id=store.new_id(workload),
+            id=folders.new_id(workload),
             workload=workload,
             parameters=parameters,
             cluster=record.name,

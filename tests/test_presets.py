@@ -4,10 +4,12 @@ import argparse
 import asyncio
 import html
 import json
+import logging
 import math
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -21,6 +23,8 @@ from workbench.runs.forecasting import machines
 from workbench.runs.forecasting.forecast import elsewhere
 from workbench.runs.store import Run
 from workbench.session import Session
+from workbench.views.desk import Desk
+from workbench.views.requests import answer
 from workbench.workloads import BadParameterError, template, templates
 
 ALL = [(found.name, preset.name) for found in templates() for preset in found.presets]
@@ -117,7 +121,7 @@ def test_a_preset_is_scaled_in_bytes_and_keeps_its_form_and_its_number_of_blocks
         ({"preset": "post", "scale": 0.1, "size": "1GiB"}, r"both scale \(0.1\) and size \('1GiB'\)"),
         ({"preset": "post", "scale": "0.1", "shape": [9, 9]}, r"both scale \(0.1\) and shape"),
         ({"preset": "post", "scale": 0}, "Give a number greater than 0 and at most 1000"),
-        ({"preset": "pots"}, "preset of array_sum is 'pots'. Give post"),
+        ({"preset": "pots"}, "array_sum has no preset 'pots'. Choose one of: post"),
     ],
 )
 def test_a_scale_or_preset_that_means_nothing_is_refused(given: dict[str, Any], sentence: str) -> None:
@@ -261,3 +265,79 @@ def test_the_textbooks_svd_is_run_and_a_held_array_is_not_in_the_time(data_folde
     assert plain.result is not None
     assert "seconds_to_make" not in plain.result
     asyncio.run(Session().stop("calm-otter"))
+
+
+def test_a_preset_of_ones_own_is_kept_runs_and_is_forgotten(
+    data_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["presets", "array_sum", "--keep", "mine", "-p", "shape=40,60", "-p", "chunks=20"]) == 0
+    assert "mine (what you kept): shape=[40, 60], chunks=20" in capsys.readouterr().out
+    found = template("array_sum").validate({"preset": "mine", "seed": "3"}, threads=2)
+    assert (found.preset, found.resolved["shape"], found.resolved["seed"]) == ("mine", [40, 60], 3)
+    # The process that computes it needs no file of presets.
+    assert template("array_sum").validate(found.given, threads=2).resolved == found.resolved
+    assert "preset" not in found.given
+    with pytest.raises(BadParameterError, match="scale of array_sum: a preset of your own"):
+        template("array_sum").validate({"preset": "mine", "scale": 0.1})
+    assert main(["presets", "array_sum", "--forget", "mine"]) == 0
+    with pytest.raises(BadParameterError, match="array_sum has no preset 'mine'"):
+        template("array_sum").validate({"preset": "mine"})
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--keep", "post"], "array_sum has a preset 'post' already"),
+        (["--keep", "Night Queue"], "A preset can't be called 'Night Queue'"),
+        (["--keep", "mine", "-p", "size=lots"], "size of array_sum is 'lots'"),
+        (["--forget", "mine"], "You kept no preset 'mine' of array_sum"),
+    ],
+)
+def test_a_preset_that_cant_be_kept_is_told_and_nothing_is_kept(
+    data_folder: Path, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["presets", "array_sum", *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (data_folder / "presets.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("workbench: [", "workbench.yaml can't be read"),
+        ("workbench: {presets: 3}", "presets is 3"),
+        ("workbench: {presets: {svd_of_file: {winds: 4}}}", "A preset of svd_of_file is 'winds': 4"),
+    ],
+)
+def test_a_team_keeps_presets_in_a_file_of_its_folder_and_a_bad_one_is_one_sentence(
+    data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "workbench.yaml"
+    file.write_text("workbench: {presets: {svd_of_file: {winds: {path: winds.npy, k: 4}}}}")
+    assert template("svd_of_file").preset("winds").parameters == {"path": "winds.npy", "k": 4}
+    file.write_text(f"{text}\n")
+    with pytest.raises(BadParameterError, match=sentence):
+        template("svd_of_file").validate({"preset": "winds"})
+    assert template("array_sum").validate({"preset": "post"}).preset == "post"
+
+
+def test_a_preset_is_kept_chosen_and_forgotten_on_the_page(data_folder: Path) -> None:
+    desk = Desk("/", logging.getLogger(__name__), make_session=Session)
+
+    async def story() -> None:
+        kept = {"workload": "tall_skinny_svd", "name": "mine", "parameters": {"shape": "400, 20", "k": ""}}
+        found = await answer(desk, "POST", "presets", kept)
+        assert [each["removable"] for each in found.value["presets"]][-1] is True
+        mine = {"run.tall_skinny_svd.preset": "mine", "preset.name": "other"}
+        chosen = quote(json.dumps({"workload": "tall_skinny_svd", **mine}))
+        html = (await answer(desk, "GET", f"views/work?choices={chosen}")).value["html"]
+        assert "From: what you kept" in html
+        assert "preset-forget" in html
+        assert 'value="other"' in html
+        await answer(desk, "DELETE", "presets/tall_skinny_svd/mine")
+        with pytest.raises(NotFoundError, match="You kept no preset 'mine'"):
+            await answer(desk, "DELETE", "presets/tall_skinny_svd/mine")
+        await desk.close()
+
+    asyncio.run(story())

@@ -21,6 +21,7 @@ from workbench.errors import NotFoundError
 from workbench.figures.colors import LIGHT
 from workbench.figures.comparison import ComparisonFigure, columns_of
 from workbench.figures.report import report_html
+from workbench.jobs import folders
 from workbench.runs import store
 from workbench.runs.comparing import comparisons, transports
 from workbench.runs.comparing.compare import usual_lines
@@ -137,7 +138,7 @@ def test_what_was_compared_on_this_machine_says_how_ucx_did(data_folder: Path) -
     def keep(model: str | None, *rows: Row) -> None:
         inventory = with_ucx().model_dump(mode="json")
         inventory["cpu"]["model"] = model
-        comparisons.create(comparison(*rows, id=comparisons.new_id("transpose_sum"), inventory=inventory))
+        comparisons.create(comparison(*rows, id=folders.new_id("compare-transpose_sum"), inventory=inventory))
 
     assert transports.ucx_measured(with_ucx()) is None
     keep("Another one", row("tcp"), row("ucx", factor=9.0))

@@ -20,6 +20,7 @@ import zarr
 from IPython.core.interactiveshell import InteractiveShell
 
 from tests.conftest import using_data_folder
+from tests.test_eofs import winds_of
 from workbench.cli import _parse, main
 from workbench.cli.clusters import up_options
 from workbench.cli.runs import workload_parameters
@@ -53,6 +54,7 @@ NOT_HERE = {
 
 
 NOT_RUN = {
+    "app": "it serves until Ctrl-C; test_app asks it",
     "up gpus": "there is no GPU",
     "up ssh": "there are no such machines; test_ssh has some",
     "up kubernetes": "there is no such cluster; test_kubernetes has a stand-in",
@@ -108,6 +110,7 @@ def folder(data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """A working folder with the files that the snippets take for granted."""
     monkeypatch.chdir(tmp_path)
     write_study(tmp_path)
+    winds_of(n_times=400).to_netcdf(tmp_path / "winds.nc", engine="h5netcdf")
     return tmp_path
 
 
@@ -142,6 +145,7 @@ def write_what_commands_name(folder: Path) -> None:
     exec(next(cell_of(snippet) for snippet in snippets("python") if "digits.zarr" in snippet), {})
     zarr.save("retina.zarr", np.random.default_rng(0).random((141, 423)))
     lines = [f"s{number} {'north' if number % 2 else 'south'}" for number in range(80)]
+    (folder / "analysis.py").write_text("def my_function(n: int):\n    return n\n")
     (folder / "populations.tsv").write_text("\n".join(["sample population", *lines]).replace(" ", "\t") + "\n")
 
 

@@ -18,11 +18,12 @@ import pytest
 
 from tests.views import html_of
 from workbench.cli import main as cli
-from workbench.clusters import control, processes, records
+from workbench.clusters import control, records
 from workbench.clusters.connect import connect
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, NotFoundError
+from workbench.jobs import folders, processes
 from workbench.views.answers import cluster_answer
 
 
@@ -222,7 +223,7 @@ def test_a_cluster_on_another_machine_that_gives_no_sign_of_life_is_lost(data_fo
     records.create(record(spec, status="ready", place="elsewhere", **dead_process()))
     heartbeat = records.folder("calm-otter") / "heartbeat"
     heartbeat.touch()
-    os.utime(heartbeat, (0, time.time() - 10 * records.HEARTBEAT))
+    os.utime(heartbeat, (0, time.time() - 10 * folders.HEARTBEAT))
     found = records.read("calm-otter")
     assert found.status == "lost"
     assert "machine" in str(found.message)

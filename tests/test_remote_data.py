@@ -16,17 +16,24 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import boto3
+import dask.array as da
+import dask.config
 import h5py
 import numpy as np
 import pytest
+import s3fs
+import xarray
 import zarr
 
 from tests.test_runs import start_cluster
 from workbench.cli import main
+from workbench.errors import ConflictError
 from workbench.genotypes import open_genotypes, pack_to_zarr, simulate
+from workbench.runs import keeping, store
 from workbench.session import Session
+from workbench.storage.targets import target
 from workbench.workloads import template
-from workbench.workloads.values import BadParameterError
+from workbench.workloads.values import BadParameterError, Labelled
 
 SVD, PCA, PACK = template("svd_of_file"), template("genotype_pca"), template("pack_genotypes")
 TALL = np.random.default_rng(0).normal(size=(600, 12)) * 0.6 ** np.arange(12)
@@ -251,3 +258,27 @@ def test_what_is_not_on_s3_or_not_permitted_gets_a_sentence(keys: str, monkeypat
     s3fs.S3FileSystem.clear_instance_cache()
     with pytest.raises(BadParameterError, match="there are no keys for it"):
         SVD.validate({"path": "s3://data/x.npy", "endpoint_url": keys})
+
+
+@pytest.mark.parametrize("name", ["out.zarr", "out.npz"])
+def test_an_answer_is_saved_to_s3_whole_or_not_at_all(
+    name: str, keys: str, quick_client: Any, monkeypatch: pytest.MonkeyPatch, data_folder: Path
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
+    s3fs.S3FileSystem.clear_instance_cache()
+    store.create(store.Run(id="mine-1", workload="mine", cluster="otter", status="running"))
+    x = da.from_array(TALL, chunks=(max(1, len(TALL) // 3), -1))
+    broken = {"x": Labelled(x.map_blocks(lambda block: block @ block, meta=x._meta), ("row", "column"))}
+    whole = {"x": Labelled(x, ("row", "column"))}
+    with dask.config.set({"workbench.answers.each": "0B"}):
+        with pytest.raises(ValueError, match="matmul"):
+            keeping.leave("mine-1", broken, target(f"s3://data/{name}"), quick_client)
+        left = keeping.leave("mine-1", whole, target(f"s3://data/{name}"), quick_client)
+    assert left.error is None
+    run = store.update("mine-1", answers=left.answers, status="done")
+    np.testing.assert_array_equal(run.arrays["x"].compute(), TALL)
+    with pytest.raises(ConflictError, match="is there already"):
+        target(f"s3://data/{name}")
+    if name == "out.zarr":
+        with xarray.open_zarr(f"s3://data/{name}") as found:
+            assert found["x"].dims == ("row", "column")

@@ -11,10 +11,11 @@ import psutil
 import pytest
 
 from workbench import session as session_module
-from workbench.clusters import processes, records
+from workbench.clusters import records
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, NotFoundError
+from workbench.jobs import folders, processes
 from workbench.runs import store
 from workbench.runs.store import Progress, Run
 from workbench.session import Change, Session, change_at
@@ -108,7 +109,7 @@ def test_progress_new_runs_and_deleted_runs_are_heard_and_recordings_are_not():
         run = store.create(a_run())
         async with Listener() as listener:
             (store.folder(run.id) / "events.arrows").write_text("something")
-            store.give_sign_of_life(run.id)
+            folders.give_sign_of_life(store.folder(run.id))
             await asyncio.sleep(0.3)
             assert listener.heard == []
             store.write_progress(run, Progress(done=1, total=2))

@@ -105,6 +105,21 @@ def test_a_cluster_can_be_used_when_some_of_its_jobs_still_wait(queue: Path) -> 
     workbench("down", "night")
 
 
+def test_a_comparison_tells_what_was_waited_in_a_queue_apart_from_its_times(queue: Path) -> None:
+    line = "slurm --interface lo --workers 1 --set memory_per_worker=700MiB --set queue=off"
+    options = ("-p", "size=8MiB", "--repeats", "1", "--warmup", "0", "--yes", "--json")
+    command = [sys.executable, "-m", "workbench", "compare", "array_sum", "--on", line, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as compares:
+        until(lambda: any("PENDING" in job for job in slurm.queued(queue)), 60)
+        try:
+            slurm.open_partition(queue, "off", "UP")
+            told, _ = compares.communicate(timeout=100)
+        finally:
+            slurm.open_partition(queue, "off", "DOWN")
+    notes = json.loads(told)["notes"]
+    assert any(each.startswith(line) and "in its queue, which is in no time here." in each for each in notes), notes
+
+
 def test_what_slurm_would_refuse_is_told_before_anything_is_started(queue: Path) -> None:
     assert "SLURM would refuse the job: invalid partition specified: nope" in up("--set", "queue=nope", code=2)
     assert "Requested node configuration is not available" in up("--set", "memory_per_worker=900GiB", code=2)

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from tests.views import html_of
-from workbench.clusters import processes
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError
+from workbench.jobs import folders, processes
 from workbench.runs import store
 from workbench.runs.store import Check, Count, Progress, Run
 
@@ -199,7 +199,7 @@ def test_a_run_whose_runner_lives_is_left_alone():
 
 def test_a_run_on_another_machine_is_left_alone_while_it_gives_signs_of_life():
     run = store.create(a_run(status="running", place="elsewhere", created=1.0, pid=1, pid_created=1.0))
-    store.give_sign_of_life(run.id)
+    folders.give_sign_of_life(store.folder(run.id))
     assert store.get(run.id).status == "running"
     os.utime(store.folder(run.id) / "heartbeat", (1.0, 1.0))
     assert store.get(run.id).status == "lost"

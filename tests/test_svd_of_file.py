@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import ast
 import functools
 import http.server
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import dask
@@ -13,10 +16,13 @@ import dask.array as da
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 
 from workbench.errors import BadInputError, MissingError
+from workbench.genotypes.arrays import NpyCounts
 from workbench.workloads import template
+from workbench.workloads.file import read_npy, read_npy_url, read_npz
 
 SVD = template("svd_of_file")
 TALL = np.random.default_rng(0).normal(size=(600, 12)) * 0.6 ** np.arange(12)
@@ -160,6 +166,19 @@ def test_any_orientation_with_and_without_centring(shape: tuple[int, int], cente
     assert check.passed, check.what
 
 
+@pytest.mark.parametrize("k", [None, 3])
+@pytest.mark.parametrize("method", ["workbench", "dask"])
+def test_reading_is_told_apart_from_computing(tmp_path: Path, quick_client: Any, k: int | None, method: str) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).random((300, 20)))
+    given = {"path": str(tmp_path / "x.npy"), "k": k, "method": method, "chunks": [100, 20]}
+    plain, first = (SVD.validate({**given, "persist": persist}) for persist in (False, True))
+    assert "seconds_to_make" not in SVD.compute(plain, quick_client)[0]
+    answer, check = SVD.compute(first, quick_client)
+    assert answer["seconds_to_make"] > 0
+    assert check.passed
+    assert SVD.needs(first).held_total >= SVD.needs(plain).held_total
+
+
 def test_reading_again_at_each_pass_gives_the_same(tmp_path: Path, quick_client: Any) -> None:
     np.save(tmp_path / "x.npy", TALL + 5)
     raw = {"path": str(tmp_path / "x.npy"), "k": 3, "center": True, "chunks": [100, 6]}
@@ -281,7 +300,7 @@ def test_values_that_are_not_finite_are_named(center: bool, k: int | None, tmp_p
         SVD.compute(parameters, quick_client)
     assert str(failed.value) == (
         f"{tmp_path}/x.npz (first) has values that are missing or not finite: 1 of the 7200 in rows 0 to 599 and "
-        "columns 0 to 11, the first at row 417, column 3: nan. Replace them or leave them out."
+        "columns 0 to 11, the first at row 417, column 3: nan. Replace them, or choose missing=mean, rows or columns."
     )
 
 
@@ -326,7 +345,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "cut-header.npy").write_bytes(whole[:40])
     (folder / "only-magic.npy").write_bytes(whole[:6])
     (folder / "nothing.npy").touch()
-    (folder / "table.csv").write_text("a,b\n1,2\n")
+    (folder / "table.txt").write_text("a,b\n1,2\n")
     np.savez(folder / "two.npz", x=TALL, y=TALL)
     np.savez(folder / "none.npz")
     (folder / "cut.npz").write_bytes((folder / "two.npz").read_bytes()[:-50])
@@ -355,12 +374,12 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"path": ""}, "path", "path of svd_of_file is ''. Give the path or URL"),
     ({"path": 3}, "path", "path of svd_of_file is 3. Give the path or URL"),
     ({"path": None}, "path", "path of svd_of_file is None. Give the path or URL"),
-    ({"path": "gone.npy"}, "path", "gone.npy isn't there. Expected .npy, .npz, HDF5 or Zarr"),
+    ({"path": "gone.npy"}, "path", "gone.npy isn't there. Expected .npy, .npz, HDF5, NetCDF, Zarr"),
     ({"path": "folder/gone.npy"}, "path", "folder/gone.npy isn't there."),
     ({"path": "good.npy/x"}, "path", "can't be read"),
     ({"path": "a\0b"}, "path", "can't be read"),
     ({"path": "nothing.npy"}, "path", "nothing.npy is empty. Give the path of .npy"),
-    ({"path": "table.csv"}, "path", "table.csv is in no format that can be read here. Give the path of .npy"),
+    ({"path": "table.txt"}, "path", "table.txt is in no format that can be read here. Give the path of .npy"),
     ({"path": "folder"}, "path", "There is no array in "),
     ({"path": "0d.npy"}, "path", "has 0 dimensions. Give an array with 2"),
     ({"path": "1d.npy"}, "path", "has 1 dimension (5). Give an array with 2"),
@@ -514,7 +533,7 @@ def test_the_retina_photograph_from_zarr_has_the_values_numpy_finds(tmp_path: Pa
 
 def test_what_travels_to_a_gpu_is_as_it_is_stored(tmp_path, monkeypatch):
     from workbench.linalg import backend
-    from workbench.workloads.catalogue import _matrix_of_file
+    from workbench.workloads.svd_of_file import _matrix_of_file
 
     sent = []
     onto = backend.CupyOnWorkers.to_backend.__func__
@@ -528,3 +547,86 @@ def test_what_travels_to_a_gpu_is_as_it_is_stored(tmp_path, monkeypatch):
             x = _matrix_of_file(checked.resolved)
         assert sent.pop() == kind
         assert x.dtype == ("float32" if kind == "float32" else "float64")
+
+
+def _fields(dtype: str = "float64") -> xr.Dataset:
+    values = np.random.default_rng(1).normal(size=(40, 3, 5, 6)).astype(dtype)
+    coords = {"time": np.arange(1990, 2030), "level": [200, 500, 850]}
+    return xr.Dataset({"u": (("time", "level", "y", "x"), values, {}), "v": (("y", "x"), values[0, 0])}, coords)
+
+
+@pytest.mark.parametrize("kind", ["NetCDF 3", "NetCDF 4", "Zarr"])
+def test_a_variable_of_many_dimensions_becomes_rows_and_columns(tmp_path: Path, kind: str) -> None:
+    path, fields = str(tmp_path / "fields"), _fields()
+    if kind == "Zarr":
+        fields.chunk(time=7, y=2).to_zarr(path, zarr_format=3, consolidated=False)
+    else:
+        fields.to_netcdf(path, engine={"NetCDF 3": "scipy", "NetCDF 4": "h5netcdf"}[kind])  # type: ignore[call-overload]
+    expected = fields.u.sel(level=500, time=slice(1995, 2014)).values.reshape(20, 30)
+
+    given = {"path": path, "array": "u", "select": "level=500, time=1995:2014", "rows": "time"}
+    parameters = SVD.validate({**given, "chunks": [7, 13], "k": 4})
+    answer, check = SVD.compute(parameters)
+
+    np.testing.assert_allclose(answer["singular_values"], np.linalg.svd(expected, compute_uv=False)[:4], rtol=1e-3)
+    assert check.passed, check.what
+    assert "Rows are time, columns y × x." in check.what
+
+
+@pytest.mark.parametrize("missing", ["mean", "rows", "columns"])
+def test_missing_values_are_filled_or_their_rows_or_columns_left_out(tmp_path: Path, missing: str) -> None:
+    x = np.random.default_rng(2).normal(size=(50, 8))
+    x[[3, 17], [2, 5]] = np.nan
+    np.save(tmp_path / "gaps.npy", x)
+    without = {
+        "mean": np.where(np.isnan(x), np.nanmean(x, axis=0), x),
+        "rows": np.delete(x, [3, 17], axis=0),
+        "columns": np.delete(x, [2, 5], axis=1),
+    }[missing]
+
+    parameters = SVD.validate({"path": str(tmp_path / "gaps.npy"), "missing": missing, "chunks": [20, 8]})
+    answer, check = SVD.compute(parameters)
+    arrays = SVD.arrays(SVD.build(parameters))
+
+    np.testing.assert_allclose(answer["singular_values"], np.linalg.svd(without, compute_uv=False), rtol=1e-10)
+    assert check.passed, check.what
+    if missing != "mean":
+        assert f"2 of {50 if missing == 'rows' else 8} {missing} hold missing values and were left out." in check.what
+        kept = {"rows": arrays["u"].coords.get("row"), "columns": arrays["v"].coords.get("column")}[missing]
+        assert kept is not None
+        assert set(range(50 if missing == "rows" else 8)) - set(kept.tolist()) == (
+            {3, 17} if missing == "rows" else {2, 5}
+        )
+
+
+def test_rows_that_are_no_dimensions_of_a_variable_are_told(tmp_path: Path) -> None:
+    _fields().to_netcdf(tmp_path / "fields.nc", engine="h5netcdf")
+
+    for rows in ("month", "time, level, y, x"):
+        with pytest.raises(BadInputError, match=r"Name some of the dimensions of .* but not all: time, level, y, x"):
+            SVD.validate({"path": str(tmp_path / "fields.nc"), "array": "u", "rows": rows, "k": 2})
+
+
+def test_threads_read_headers_of_npy_one_after_the_other(tmp_path: Path, monkeypatch: Any) -> None:
+    array, parse, inside, most = np.arange(12.0).reshape(4, 3), ast.literal_eval, [0], [0]
+    np.save(tmp_path / "x.npy", array)
+    np.savez(tmp_path / "x.npz", x=array)
+
+    def counted(text: str) -> Any:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        sleep(0.01)
+        found = parse(text)
+        inside[0] -= 1
+        return found
+
+    monkeypatch.setattr(ast, "literal_eval", counted)
+    counts = NpyCounts(str(tmp_path / "x.npy"), (4, 3), 8)
+    readers: list[Any] = [functools.partial(read_npy, str(tmp_path / "x.npy"), None, {}), counts.read]
+    readers += [functools.partial(read_npy_url, str(tmp_path / "x.npy"), None, {})]
+    readers += [functools.partial(read_npz, str(tmp_path / "x.npz"), "x", {})]
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda read: read(slice(1, 3), slice(0, 2)), readers * 4))
+
+    np.testing.assert_array_equal(found, [[[3, 4], [6, 7]]] * 16)
+    assert most == [1]

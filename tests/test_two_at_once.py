@@ -23,6 +23,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray
 from dask.base import tokenize
 from dask.callbacks import Callback
 
@@ -95,7 +96,7 @@ SCORES = np.ones((5, 6))
 NO_CHOICE = {
     "a": "the input",
     "source": "the input",
-    "autosomes_only": "of sites with contigs; it is `kept` then",
+    **dict.fromkeys(("autosomes_only", "leave_out"), "of sites with contigs; it is `kept` then"),
     "storage_options": "of files, which each call names anew",
 }
 SUBJECTS = {
@@ -121,6 +122,7 @@ SUBJECTS = {
             "max_passes": 2,
             "center": None,
             "scale": True,
+            "axis": 1,
             "keep": False,
         },
         NO_CHOICE,
@@ -165,6 +167,9 @@ SUBJECTS = {
             "max_passes": 2,
             "maf": 0.2,
             "max_missing": 0.01,
+            "hwe": 0.2,
+            "keep_samples": [f"sample {i}" for i in range(30)],
+            "remove": [f"sample {i}" for i in range(9)],
             "ld_prune": (50, 0.05),
             "kept": HALF,
             "n_oversamples": 25,
@@ -178,14 +183,20 @@ SUBJECTS = {
     "ld_prune": Subject(
         lambda **given: genotypes.ld_prune(study(), **given),
         {"window": 50, "r2": 0.05},
-        {"window": 20, "r2": 0.02, "step": 25, "kept": HALF},
+        {"window": 20, "r2": 0.02, "step": 25, "kept": HALF, "like": "plink"},
         NO_CHOICE | {"unit": "needs positions", "rule": "as in pca, which gives it"},
         genotypes.ld_prune,
     ),
     "open_genotypes": Subject(
         lambda **given: study(**given).counts(),
         {"orientation": "variants×samples"},
-        {"orientation": "samples×variants", "missing": 255, "rows": 128},
+        {
+            "orientation": "samples×variants",
+            "missing": 255,
+            "rows": 128,
+            "keep_samples": [f"sample {i}" for i in range(9)],
+            "remove": ["sample 3"],
+        },
         NO_CHOICE
         | dict.fromkeys(("samples", "variants", "labels"), "labels are in no graph")
         | dict.fromkeys(("array", "multiallelic"), "of files, which each call names anew"),
@@ -245,17 +256,24 @@ _OTHER: dict[str, Any] = {
     "path": None,
     "to": None,
     "labels": None,
+    **dict.fromkeys(("save", "replace")),  # write: see test_run_answers.py
     "array": None,  # of a file that has several
     "orientation": None,  # of a file of counts
-    "missing": None,
+    **dict.fromkeys(("missing", "over", "select")),  # of a file with more dimensions: see test_reduce_file.py
     "ld_window": 30,
+    "ld_step": None,  # of ld_window
     "k": 4,
     "n_populations": 3,
     **dict.fromkeys(("anon", "endpoint_url", "raw")),  # of files elsewhere, or packed
-    "autosomes_only": None,  # of sites with contigs
+    **dict.fromkeys(("autosomes_only", "leave_out")),  # of sites with contigs
+    **dict.fromkeys(("keep_samples", "remove")),  # of files
+    **dict.fromkeys(("variable", "select", "rows", "samples", "features")),  # of files with several of them
+    "maf": 0.2,
+    "hwe": 0.1,
 }
 _SKIPPED = {
     "pack_genotypes": "writes: see test_genotypes_store.py",
+    "genotype_project": "of a run before: see test_genotypes_projection.py",
 }
 
 
@@ -264,10 +282,21 @@ def _base(name: str, folder: Path) -> dict[str, Any]:
     given = {key: value for key, value in _SMALL.items() if key in fields}
     if name == "transpose_sum":
         given["shape"] = [80, 80]
-    if name == "svd_of_file":
+    if name.startswith("genotype_") and "path" in template(name).schema().get("required", ()):
+        np.save(folder / "counts.npy", COUNTS)
+        given |= {"path": str(folder / "counts.npy")}
+    if name == "eofs":
+        winds = np.random.default_rng(0).standard_normal((40, 5, 6))
+        grid = {"time": np.arange("2000-01", "2003-05", dtype="datetime64[M]"), "lat": np.linspace(-60, 60, 5)}
+        found = xarray.DataArray(winds, {**grid, "time": grid["time"].astype("datetime64[ns]")}, ("time", "lat", "lon"))
+        # xarray asks for Dask's scheduler, which these clients aren't outside of `using`.
+        with dask.config.set(scheduler="sync"):
+            found.to_dataset(name="u").to_netcdf(folder / "winds.nc", engine="h5netcdf")
+        given |= {"path": str(folder / "winds.nc"), "k": 3}
+    if name in ("svd_of_file", "reduce_file"):
         path = folder / "x.npy"
         np.save(path, np.random.default_rng(0).standard_normal((120, 80)))
-        given |= {"path": str(path), "k": 3}
+        given |= {"path": str(path)} | ({"k": 3} if "k" in fields else {})
     return given
 
 

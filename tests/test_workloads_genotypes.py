@@ -18,7 +18,9 @@ from tests.test_runs import start_cluster
 from workbench.cli import main
 from workbench.figures.report import report_html
 from workbench.genotypes import open_genotypes
+from workbench.runs import keeping, store
 from workbench.runs.singular import values
+from workbench.runs.store import Run
 from workbench.session import Session
 from workbench.workloads import template
 from workbench.workloads.values import BadParameterError
@@ -89,7 +91,8 @@ def test_plinks_files_have_numpys_eigenvalues_from_the_command_line(
     told = capsys.readouterr().out
     assert "Certificate" in told
     assert f"{run['result']['certificate']['bound'][0]:.1e}" in told
-    assert "scores" not in told
+    assert "scores (" in told
+    assert "scatter" not in told
     asyncio.run(Session().stop("calm-otter"))
 
 
@@ -208,3 +211,79 @@ def test_the_report_draws_how_values_fall_and_where_samples_lie() -> None:
     assert "<b>explained variance" not in page
     assert "60 samples" in page
     assert "population 3" in page
+
+
+def _found(bed: Path, client: Any, scaler: str) -> Run:
+    """A run with the components of a file that were kept with it."""
+    parameters = PCA.validate({"path": str(bed), "n_components": 4, "tol": 1e-7, "scaler": scaler}, threads=2)
+    results = PCA.build(parameters)
+    arrays = PCA.arrays(results)
+    run = store.create(Run(id=f"pca-{scaler}", workload="genotype_pca", cluster="otter", status="running", created=1.0))
+    left = keeping.leave(run.id, arrays, None, client)
+    assert left.answers.kept == tuple(arrays)
+    return store.update(run.id, answers=left.answers, status="done")
+
+
+def _read(path: Path) -> tuple[list[str], list[list[str]]]:
+    first, *rest = (line.split("\t") for line in path.read_text().splitlines())
+    return first, rest
+
+
+def test_all_scores_and_loadings_are_kept_and_rebuild_the_scaled_counts(
+    tmp_path: Path, data_folder: Path, quick_client: Any
+) -> None:
+    bed = _by_hand(tmp_path)
+    run = _found(bed, quick_client, "patterson")
+    found = {name: each.compute() for name, each in run.arrays.items()}
+    assert (found["scores"].shape, found["loadings"].shape) == ((60, 4), (360, 4))
+    np.testing.assert_allclose(found["loadings"].T @ found["loadings"], np.eye(4), atol=1e-8)
+    with run.dataset as told:
+        assert list(told["sample"].values[:2]) == ["s0", "s1"]
+        assert list(told["component"].values) == ["PC1", "PC2", "PC3", "PC4"]
+        assert told["loadings"].coords["counted_allele"].dims == ("variant",)
+        counts = open_genotypes(bed).counts().compute()
+        row = list(open_genotypes(bed).variants.id).index(str(told["variant"].values[7]))
+        known = counts[row][counts[row] <= 2]
+        assert (int(told["copies"][7]), int(told["known"][7])) == (known.sum(), len(known))
+    assert main(["save", run.id, str(tmp_path / "scores.tsv")]) == 0
+    head, rows = _read(tmp_path / "scores.tsv")
+    assert {"sample", "family", "PC1", "PC4"} <= set(head)
+    np.testing.assert_allclose([float(row[-1]) for row in rows], found["scores"][:, 3])
+
+
+@pytest.mark.parametrize("scaler", ["plink", "patterson"])
+def test_plink_reads_the_components_and_projects_samples_with_them(
+    scaler: str, tmp_path: Path, data_folder: Path, quick_client: Any, capsys: Any
+) -> None:
+    _plink("plink2", tmp_path, "--dummy", "70", "500", "--seed", "1", "--make-bed", "--out", "study")
+    run = _found(tmp_path / "study.bed", quick_client, scaler)
+    assert main(["save", run.id, str(tmp_path / "ours.eigenvec")]) == 0
+    theirs = ("--pca", "4", "biallelic-var-wts", "--freq", "counts", "--out", "theirs")
+    _plink("plink2", tmp_path, "--bfile", "study", *theirs)
+    names = ("eigenvec", "eigenval", "eigenvec.var", "acount")
+    files = {name: (_read(tmp_path / f"ours.{name}"), _read(tmp_path / f"theirs.{name}")) for name in names}
+    # Sites without variation take part for PLINK, and have no weight.
+    ids = {row[1] for row in files["eigenvec.var"][0][1]}
+    for name, ((head, rows), (expected, their_rows)) in files.items():
+        kept = their_rows if name in ("eigenvec", "eigenval") else [row for row in their_rows if row[1] in ids]
+        files[name] = ((head, rows), (expected, kept))
+        if name != "eigenval":
+            assert (head, [row[:2] for row in rows]) == (expected, [row[:2] for row in kept])
+    assert files["acount"][0] == files["acount"][1]
+    for name in ("eigenvec", "eigenvec.var"):
+        ours, other = (np.array([row[-4:] for row in rows], float) for _, rows in files[name])
+        scale = (ours * other).sum(axis=0) / (other**2).sum(axis=0)
+        np.testing.assert_allclose(abs(scale), 1, rtol=0.01)
+        np.testing.assert_allclose(ours, other * scale, atol=1e-3 * abs(other).max())
+    scored = ("--score", "ours.eigenvec.var", "2", "3", "header-read", "no-mean-imputation", "variance-standardize")
+    read = ("--read-freq", "ours.acount", *scored, "--score-col-nums", "5-8", "--out", "projected")
+    _plink("plink2", tmp_path, "--bfile", "study", *read)
+    _, rows = _read(tmp_path / "projected.sscore")
+    averages = np.array([row[-4:] for row in rows], float)
+    eigenvalues = np.array((tmp_path / "ours.eigenval").read_text().split(), float)
+    vectors = np.array([row[-4:] for row in files["eigenvec"][0][1]], float)
+    np.testing.assert_allclose(averages, vectors * np.sqrt(eigenvalues) / 2, atol=1e-5)
+    covariates = ("--glm", "allow-no-covars", "--covar", "ours.eigenvec", "--out", "associated")
+    _plink("plink2", tmp_path, "--bfile", "study", *covariates)
+    assert main(["save", run.id, str(tmp_path / "ours.eigenvec")]) == 2
+    assert "is there already" in capsys.readouterr().err

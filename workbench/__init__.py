@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "Chunks",
+    "Field",
+    "Path",
     "Session",
+    "Shape",
+    "Words",
     "WorkbenchError",
     "__version__",
+    "add",
     "attach",
     "compare",
     "connect",
     "inventory",
     "plan",
     "run",
+    "save",
     "start",
     "watch",
+    "workload",
 ]
 
 if TYPE_CHECKING:
@@ -29,18 +37,30 @@ if TYPE_CHECKING:
     from workbench.hardware import inventory
     from workbench.runs.watching import watch
     from workbench.session import Session, compare, run
+    from workbench.views.saving import save
+    from workbench.workloads.adding import add
+    from workbench.workloads.declaring import workload
+    from workbench.workloads.fields import Chunks, Field, Path, Shape, Words
 
 _HOMES = {
+    "Chunks": "workloads.fields",
+    "Field": "workloads.fields",
+    "Path": "workloads.fields",
     "Session": "session",
+    "Shape": "workloads.fields",
+    "Words": "workloads.fields",
     "WorkbenchError": "errors",
+    "add": "workloads.adding",
     "attach": "clusters.start",
     "compare": "session",
     "connect": "clusters.connect",
     "inventory": "hardware",
     "plan": "clusters.plan",
     "run": "session",
+    "save": "views.saving",
     "start": "clusters.start",
     "watch": "runs.watching",
+    "workload": "workloads.declaring",
 }
 
 

@@ -81,7 +81,7 @@ def switch(key: str) -> bool:
     return bool(value)
 
 
-_OURS = {"clusters", "runs", "runs.db", "comparisons", "calibrations", "machines"}
+_OURS = {"clusters", "runs", "runs.db", "comparisons", "calibrations", "machines", "workloads", "described"}
 """Names of which a data folder has some, once it was used."""
 
 
@@ -158,8 +158,8 @@ def patiently(write: Callable[[], T], patience: float) -> T:
         time.sleep(_AGAIN)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` by `text` so that a reader sees either the old file or the new one, never half of one.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace `path` by `content` so that a reader sees either the old file or the new one, never half of one.
 
     Raises
     ------
@@ -172,8 +172,8 @@ def write_atomically(path: Path, text: str) -> None:
     with writing(path):
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(text)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
             temporary.replace(path)
         except OSError:
             # A reader of a folder that may not be written to gets another error from this, which says less.

@@ -17,6 +17,9 @@ PACKAGES = {
     "kubernetes": ("dask-kubernetes>=2026.3",),
     "gateway": ("dask-gateway>=2026.3",),
     "fast": ("numba>=0.61",),
+    "files": ("xarray>=2025.1", "h5netcdf>=1.4", "scipy>=1.13", "cftime>=1.6"),
+    "images": ("tifffile>=2025.5",),
+    "grib": ("xarray>=2025.1", "cfgrib>=0.9.15"),
     "ssh": ("asyncssh>=2.18",),
     "dataframes": ("pandas>=2.2",),
     **{f"cudf{major}": (f"cudf-cu{major}==26.10.*", f"dask-cudf-cu{major}==26.10.*") for major in (12, 13)},
@@ -30,6 +33,7 @@ PACKAGES = {
         )
         for major in (12, 13)
     },
+    "pictures": ("matplotlib>=3.10",),
     "slurm": ("dask-jobqueue>=0.9",),
     "ucx": ("distributed-ucxx-cu13==0.52.*",),
     "ucx12": ("distributed-ucxx-cu12==0.52.*",),

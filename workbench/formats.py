@@ -84,6 +84,11 @@ def moment(epoch: float, now: float | None = None) -> str:
     return time.strftime("%H:%M" if day == today else "%Y-%m-%d %H:%M", time.localtime(epoch))
 
 
+def iso(epoch: float) -> str:
+    """Time for programs, in UTC: '2026-11-24T14:20:00Z'."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch))
+
+
 def count(number: float, noun: str = "") -> str:
     """'1 worker', '3 workers', '2 processes', '40 000 tasks', '40 000'."""
     text = f"{number:,.15g}".replace(",", " ")

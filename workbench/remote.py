@@ -73,6 +73,17 @@ def unreadable(path: str) -> tuple[str, str] | None:
         return platform.node(), err.strerror or str(err)
 
 
+def unwritable(path: str) -> tuple[str, str] | None:
+    """Name of this machine, and why it can't write to a Zarr store or a file that is there; None where it can."""
+    try:
+        import_module("zarr")
+    except ImportError:
+        return platform.node(), "zarr isn't installed there"
+    if "://" in path or os.access(path, os.W_OK):
+        return None
+    return platform.node(), "it doesn't have that folder"
+
+
 def place() -> str:
     """Where a pid means something: this boot of this machine and its pid namespace.
 

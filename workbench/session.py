@@ -20,6 +20,7 @@ from workbench.threads import in_thread
 
 if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
+    from workbench.clusters.control import Group, Worker
     from workbench.clusters.environments import Environment
     from workbench.clusters.nearby import Nearby
     from workbench.clusters.profiles import Offered
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.calibration import Calibration
-    from workbench.runs.store import Run
+    from workbench.runs.keeping import Room
+    from workbench.runs.savings import Saving
+    from workbench.runs.store import Run, Wanted
+    from workbench.storage.browsing import Folder
+    from workbench.workloads.contents import Contents
+    from workbench.workloads.listing import Broken
     from workbench.workloads.registry import Template
 
 _LIVENESS_INTERVAL = 1.0  # seconds between two looks at whether hosts and runners are alive
@@ -219,6 +225,31 @@ class Session:
         await restart_workers(self.cluster(name))
         return self.cluster(name)
 
+    async def restart_worker(self, name: str, worker: str) -> ClusterRecord:
+        """Restart one worker of a cluster, by its address."""
+        from workbench.clusters.control import restart_worker
+
+        await restart_worker(self.cluster(name), worker)
+        return self.cluster(name)
+
+    async def workers(self, name: str) -> list[Worker]:
+        """What each worker of a cluster does."""
+        from workbench.clusters.control import workers
+
+        return await workers(self.cluster(name))
+
+    async def groups(self, name: str) -> list[Group]:
+        """Tasks of a cluster by what their keys begin with, with what is done of them and what they hold."""
+        from workbench.clusters.control import groups
+
+        return await groups(self.cluster(name))
+
+    async def profile(self, name: str) -> dict[str, Any]:
+        """What the code of a cluster's workers was seen doing: Dask's tree of frames."""
+        from workbench.clusters.control import profile
+
+        return await profile(self.cluster(name))
+
     async def logs(self, name: str) -> dict[str, str]:
         """Read the logs, by who wrote them: host, scheduler, each worker."""
         from workbench.clusters.control import logs
@@ -237,17 +268,57 @@ class Session:
         await asyncio.gather(*(self.stop(name) for name in names))
         return names
 
-    def workloads(self) -> tuple[Template, ...]:
-        """All workloads."""
+    def workloads(self, *, wait: bool = True) -> tuple[Template, ...]:
+        """All workloads: ours, those of packages, and a person's; without `wait` those only that are known by now."""
+        from workbench.workloads.listing import listed
         from workbench.workloads.registry import templates
 
-        return templates()
+        return (*templates(), *listed(wait=wait).workloads)
+
+    def broken_workloads(self, *, wait: bool = True) -> tuple[Broken, ...]:
+        """Files and packages whose workloads can't be had, and why."""
+        from workbench.workloads.listing import listed
+
+        return listed(wait=wait).broken
 
     def workload(self, name: str) -> Template:
         """One workload. NotFoundError lists which exist."""
         from workbench.workloads.registry import template
 
         return template(name)
+
+    def keep_preset(self, workload: str, name: str, parameters: Mapping[str, Any]) -> None:
+        """Keep parameters of a workload under a name, which then is a preset of this person's.
+
+        Raises BadInputError where name or parameters can't be used; nothing is kept then.
+        """
+        from workbench.workloads import presets
+
+        chosen = self.workload(workload)
+        given = {key: value for key, value in parameters.items() if value not in (None, "")}
+        # Some memory, for sizes that are fractions of it.
+        checked = chosen.validate(given, memory=2**30)
+        presets.keep(chosen.reference, chosen.presets, name, checked.given)
+
+    def forget_preset(self, workload: str, name: str) -> None:
+        """Forget a preset that was kept."""
+        from workbench.workloads import presets
+
+        presets.forget(self.workload(workload).reference, name)
+
+    def look(self, path: str, *, anon: bool = False, endpoint_url: str | None = None) -> Contents:
+        """What a file, folder or URL holds: arrays, dimensions, and what can be chosen of them. Nothing starts."""
+        from workbench.workloads.contents import look
+        from workbench.workloads.opening import options_of
+
+        return look(path, options_of("look", path, anon=anon, endpoint_url=endpoint_url))
+
+    def browse(self, path: str, *, anon: bool = False, endpoint_url: str | None = None) -> Folder:
+        """What lies in a folder, here or behind a URL, or beside a file: for who looks for one."""
+        from workbench.storage.browsing import browse
+        from workbench.workloads.opening import options_of
+
+        return browse(path, options_of("browse", path, anon=anon, endpoint_url=endpoint_url))
 
     def needs(
         self, workload: str, parameters: Mapping[str, Any], cluster: str | ClusterRecord | ClusterSpec | None = None
@@ -310,36 +381,29 @@ class Session:
         cluster: str | ClusterRecord,
         *,
         force: bool = False,
+        settings: Mapping[str, Any] | str | None = None,
     ) -> Run:
-        """Start a workload on a cluster and return at once, with `force` also where it won't fit."""
+        """Start a workload on a cluster and return at once, with `force` also where it won't fit.
+
+        `settings` are Dask's, for this run: {"optimization.fuse.ave-width": 5}, or a text of KEY=VALUE.
+        """
         from workbench.runs.submit import submit
 
         record = self.cluster(cluster) if isinstance(cluster, str) else cluster
         inventory = self.hardware().model_dump(mode="json")
-        return submit(workload, parameters, record, inventory=inventory, force=force)
+        return submit(workload, parameters, record, inventory=inventory, force=force, settings=settings)
 
-    def runs(
-        self,
-        *,
-        limit: int | None = 50,
-        offset: int = 0,
-        workload: str | None = None,
-        status: str | None = None,
-        text: str | None = None,
-    ) -> tuple[Run, ...]:
-        """Return the runs that match, the newest first, from that on which comes after `offset` others.
-
-        `text` is looked for in ids, workloads, clusters, parameters, names and notes.
-        """
+    def runs(self, *, limit: int | None = 50, offset: int = 0, **wanted: Unpack[Wanted]) -> tuple[Run, ...]:
+        """Return the runs that match, the newest first, from that on which comes after `offset` others."""
         from workbench.runs import store
 
-        return store.select(limit=limit, offset=offset, workload=workload, status=status, text=text)
+        return store.select(limit=limit, offset=offset, **wanted)
 
-    def count_runs(self, *, workload: str | None = None, status: str | None = None, text: str | None = None) -> int:
+    def count_runs(self, **wanted: Unpack[Wanted]) -> int:
         """How many runs match."""
         from workbench.runs import store
 
-        return store.count(workload=workload, status=status, text=text)
+        return store.count(**wanted)
 
     def mark_run(self, run: str, *, name: str | None = None, note: str | None = None, star: bool | None = None) -> Run:
         """Write a name, a note or a star on a run; what is left out stays as it is, and '' takes it off."""
@@ -384,17 +448,49 @@ class Session:
 
         return await wait(run, on_change, timeout=timeout)
 
-    def export_run(self, run: str, path: Path, *, replace: bool = False) -> Path:
-        """Write a run that has ended as one zip file, which `import_run` reads on any machine, and return its path."""
+    def export_run(self, run: str, path: Path, *, replace: bool = False, with_answers: bool = False) -> Path:
+        """Write a run that has ended as one zip file, which `import_run` reads on any machine, and return its path.
+
+        `with_answers` says whether the arrays that are kept with it go along.
+        """
         from workbench.runs.exchange import export_run
 
-        return export_run(self.show(run), path, replace=replace)
+        return export_run(self.show(run), path, replace=replace, with_answers=with_answers)
+
+    def save_run(
+        self, run: str, path: str | Path, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False
+    ) -> Saving:
+        """Start to save a run's answer, or `only` some arrays of it, and return at once; `saving` tells how it goes on.
+
+        `kind` is one of those of `workbench.save`, which waits; without it the ending says it.
+        """
+        from workbench.runs.savings import start
+
+        return start(self.show(run), path, kind, only=only, replace=replace)
+
+    def saving(self, run: str) -> Saving:
+        """What `save_run` is doing or did last: how many blocks are written, and how it ended."""
+        from workbench.runs.savings import get
+
+        return get(self.show(run).id)
+
+    def cancel_saving(self, run: str) -> Saving:
+        """Ask what `save_run` began to end; nothing half-written stays."""
+        from workbench.runs.savings import cancel
+
+        return cancel(self.show(run).id)
 
     def import_run(self, file: Path | IO[bytes], *, new_id: bool = False) -> Run:
         """Take in a run that `export_run` wrote; `new_id` gives it another id where its own is taken."""
         from workbench.runs.exchange import import_run
 
         return import_run(file, new_id=new_id)
+
+    def room(self) -> Room:
+        """What the arrays that are kept with runs take, of how much, and which would be dropped next."""
+        from workbench.runs.keeping import room
+
+        return room()
 
     def delete_run(self, run: str) -> None:
         """Forget a run that has ended, its events and its log."""
@@ -439,6 +535,12 @@ class Session:
         from workbench.runs.comparing.past import compare_runs
 
         return compare_runs(runs)
+
+    def compare_groups(self, names: Sequence[str]) -> Comparison:
+        """Put groups of runs beside one another, each of all runs of one name."""
+        from workbench.runs.comparing.past import compare_groups
+
+        return compare_groups(names)
 
     def comparisons(self, *, limit: int | None = 50) -> tuple[Comparison, ...]:
         """Return the comparisons, the newest first."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from workbench.runs.singular import Values
     from workbench.runs.store import Diagnosis, Run
     from workbench.session import Forecast
+    from workbench.workloads.contents import Contents
+    from workbench.workloads.listing import Broken
     from workbench.workloads.registry import Template
 
 _STATUS_STYLES = {
@@ -55,6 +57,7 @@ _SHARE_STYLES = {
     "disk": "green",
     "scheduler": "bright_black",
     "idle": "",
+    "arriving": "cyan",
 }
 _IDLE_WARNING = 600  # seconds before the end of a lease from which it is counted down
 
@@ -161,13 +164,15 @@ def waiting(record: ClusterRecord) -> str:
     return f"{record.n_workers} of {record.n_workers_expected} workers{record.queued and '; '}{record.queued}"
 
 
-def show_workloads(templates: Sequence[Template]) -> None:
-    """Print a table of workloads."""
+def show_workloads(templates: Sequence[Template], broken: Sequence[Broken] = ()) -> None:
+    """Print a table of workloads, and what is none and why."""
     console = _console()
-    table = _table("NAME", "WHAT IT DOES")
+    table = _table("NAME", "WHAT IT DOES", "FROM")
     for template in templates:
-        table.add_row(Text(template.name, "bold"), template.summary)
+        table.add_row(Text(template.name, "bold"), template.summary, template.origin)
     console.print(table)
+    for each in broken:
+        console.print(Text(f"{each.where}: {each.why}", "red"))
     console.print("\nParameters of one: workbench workloads NAME", style="dim")
 
 
@@ -185,19 +190,18 @@ def show_workload(template: Template) -> None:
         default = Text("required", "yellow") if name in required else Text(_plain(about.get("default")))
         table.add_row(Text(name, "bold"), default, allowed(about), _meaning(about))
     console.print(table)
-    if template.presets:
+    if offered := template.offered:
         console.print()
         presets = _table("PRESET", "WHAT", "FROM")
-        for preset in template.presets:
+        for preset in offered:
             presets.add_row(Text(preset.name, "bold"), preset.title, preset.source)
         console.print(presets)
-        console.print(
-            f"Run one: workbench run {template.name} --preset {template.presets[0].name} --scale 0.01 --on cpu"
-        )
+        scaled = " --scale 0.01" if template.presets else ""
+        console.print(f"Run one: workbench run {template.name} --preset {offered[0].name}{scaled} --on cpu")
 
 
-def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: bool = False) -> None:
-    """Print a table of runs, and how to see those before them."""
+def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: bool = False, kept: str = "") -> None:
+    """Print a table of runs, how to see those before them, and what is `kept` of their answers."""
     console = _console()
     if total and not runs:
         console.print(f"There are {total} runs, so none comes after {offset} others. Give a smaller --offset.")
@@ -228,10 +232,13 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: boo
     last = offset + len(runs)
     if last < total:
         console.print(f"Runs {offset + 1} to {last} of {total}. For older ones: --offset {last}", style="dim")
+    if kept:
+        console.print(Text(kept, "dim"))
 
 
 def show_run(run: Run) -> None:
     """Print one run: its answer, its check, its time."""
+    from workbench.runs import savings
     from workbench.runs.store import WATCHED
 
     about: dict[str, Any] = {run.id: Text(run.status, _STATUS_STYLES.get(run.status, ""))}
@@ -242,9 +249,15 @@ def show_run(run: Run) -> None:
     if run.error:
         about["Error"] = Text(run.error, "red")
     about |= _answers(run.result or {})
+    if run.answers is not None:
+        about["Arrays"] = Text(run.answers.sentence)
+    if (saving := savings.read(run.id)) is not None:
+        about["Saved"] = Text(saving.sentence)
     if run.check is not None:
         verdict = "passed: " if run.check.passed else "failed: "
         about["Check"] = Text(verdict, "green" if run.check.passed else "red") + Text(run.check.what)
+    elif run.function is not None and run.status == "done":
+        about["Check"] = "none: this function names no check of its answer"
     if run.on_gpu is not None:
         about["On the GPU?"] = Text(run.on_gpu.sentence)
         if run.on_gpu.warning:
@@ -265,6 +278,8 @@ def show_run(run: Run) -> None:
     about["Cluster"] = f"{run.cluster}: {run.spec.describe()}" if run.spec else run.cluster
     told = {name: value for name, value in run.resolved.items() if (run.workload, name) != (WATCHED, "source")}
     about["Parameters"] = ", ".join(f"{name}={_plain(value)}" for name, value in told.items())
+    if run.settings:
+        about["Settings"] = ", ".join(f"{name}={value}" for name, value in run.settings.items())
     if len(told) < len(run.resolved):
         about["Source"] = Text(run.resolved["source"])
     for index, note in enumerate(run.notes):
@@ -292,6 +307,21 @@ def _diagnosis(found: Diagnosis) -> dict[str, Any]:
         what = f"{each.found[:1].upper()}{each.found[1:]}. Try: {each.change}."
         about["Also" if index == 0 else " " * (20 + index)] = Text(what, "dim")
     return about
+
+
+def show_contents(contents: Contents) -> None:
+    """Print what a file holds."""
+    console = _console()
+    console.print(Text(f"{contents.path}: {contents.sentence()}", overflow="fold"))
+    console.print(_pairs({each.name or "array": each.line() for each in contents.arrays}))
+    if contents.dimensions:
+        table = _table("dimension", ">length", "from", "to")
+        for each in contents.dimensions:
+            table.add_row(each.name, str(each.length), each.first or "", each.last or "")
+        console.print()
+        console.print(table)
+    for remark in contents.remarks:
+        console.print(remark)
 
 
 def show_forecast(forecast: Forecast, hardware: str) -> None:
@@ -371,6 +401,14 @@ def progress(run: Run, on: Progress | None = None) -> Iterator[Callable[[Run], N
             bar.tasks[0].total = told.total if known else None  # `update` takes None for: as before
 
         yield on_change
+
+
+@contextlib.contextmanager
+def blocks(run: Run) -> Iterator[Callable[[int, int], None]]:
+    """Show how many blocks of a run's answer are saved, as `progress` does for its tasks."""
+    with _bar() as bar:
+        shown = bar.add_task(f"saving {run.id}", total=None, words="")
+        yield lambda done, total: bar.update(shown, completed=done, total=total, words=f"{done} of {total} blocks")
 
 
 @contextlib.contextmanager
@@ -560,10 +598,8 @@ def _answers(result: dict[str, Any]) -> dict[str, Any]:
     told = ("scatter",) if table is None else ("scatter", *singular.LISTS)
     shown = {name: value for name, value in result.items() if name not in told}
     about: dict[str, Any] = {} if table is None else {"Singular values": _values(table)}
-    if "dropped" in shown:
-        shown["dropped"] = singular.left_out(result)
     return about | {
-        name.replace("_", " ").capitalize(): _answer(value) for name, value in singular.with_times(shown).items()
+        name.replace("_", " ").capitalize(): _answer(value) for name, value in singular.in_words(shown).items()
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 import dask
+import dask.threaded
 
 from workbench import formats, remote
 from workbench.errors import ConflictError, FailedError
@@ -199,10 +201,28 @@ def _send(client: Client) -> None:
             ) from err
 
 
+def scheduler() -> Any:
+    """What `compute` is given as its scheduler: None lets Dask choose.
+
+    To choose, Dask loads distributed, in a third of a second; where nobody has loaded it no client can be.
+    """
+    threads = (dask.config.get("scheduler", None) or "threads") in ("threads", "threading")
+    return dask.threaded.get if threads and "distributed" not in sys.modules else None
+
+
 def cluster_client() -> Any:
     """The `distributed.Client` that Dask computes with now, or None."""
-    client = getattr(dask.base.get_scheduler(), "__self__", None)
+    client = getattr(scheduler() or dask.base.get_scheduler(), "__self__", None)
     return client if hasattr(client, "scheduler_info") else None
+
+
+def everywhere(function: Callable[[], None]) -> None:
+    """Call a function in each worker of the cluster that Dask computes with now, or here where there is none."""
+    client = cluster_client()
+    if client is None:
+        function()
+    else:
+        client.run(function)
 
 
 def reach_cluster() -> None:

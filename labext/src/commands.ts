@@ -5,24 +5,26 @@ import { Dialog, ICommandPalette, showDialog, WidgetTracker } from '@jupyterlab/
 import { ILauncher } from '@jupyterlab/launcher';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStateDB } from '@jupyterlab/statedb';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { workbenchIcon } from './icons';
 import type { Model } from './model';
+import { show } from './shell';
 import { Workbench } from './sidebar';
-import { Commands, IModel, INotebooks } from './tokens';
+import { Commands, DOMAIN, IModel, INotebooks } from './tokens';
 import type { ICluster } from './tokens';
 
 const ID = 'dask-workbench:sidebar';
 /** Whether this person has seen the sidebar before. */
 const SEEN = 'dask-workbench:seen';
-const CATEGORY = 'Workbench';
 
 export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
   id: ID,
   description: 'The Workbench sidebar, and its commands.',
   autoStart: true,
   requires: [IModel, INotebooks],
-  optional: [ILayoutRestorer, ICommandPalette, ILauncher, ISettingRegistry, IStateDB, ILabShell],
+  optional: [ILayoutRestorer, ICommandPalette, ILauncher, ISettingRegistry, IStateDB, ILabShell, ITranslator],
   activate: (
     app,
     model: Model,
@@ -32,97 +34,146 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
     launcher: ILauncher | null,
     settings: ISettingRegistry | null,
     memory: IStateDB | null,
-    shell: ILabShell | null
+    shell: ILabShell | null,
+    translator: ITranslator | null
   ) => {
-    const sidebar = new Workbench(model, notebooks, app.commands, memory, false);
+    const trans = (translator ?? nullTranslator).load(DOMAIN);
+    const machine = {
+      view: 'machine',
+      label: trans.__('This Machine'),
+      caption: trans.__('Cores, memory, disk, network and GPUs, live')
+    };
+    const sidebar = new Workbench(model, notebooks, app.commands, memory, trans, 'sidebar', trans.__('Workbench'));
     app.shell.add(sidebar, 'left', { rank: 150, type: 'Workbench' });
     restorer?.add(sidebar, sidebar.id);
-    addCommands(app, model, notebooks, sidebar);
-    addTab(app, restorer, () => new Workbench(model, notebooks, app.commands, memory, true, sidebar.page));
+    addCommands(app, model, notebooks, sidebar, trans);
+    addTabs(app, restorer, shell, trans, (view, label) => {
+      return new Workbench(model, notebooks, app.commands, memory, trans, view, label, sidebar.page);
+    });
+    const category = trans.__('Workbench');
     [
       Commands.open,
       Commands.tab,
       Commands.start,
       Commands.watch,
       Commands.connect,
+      Commands.workload,
       Commands.runs,
       Commands.stopAll
-    ].forEach(command => palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } }));
+    ].forEach(command => palette?.addItem({ command, category, args: { isPalette: true } }));
     launcher?.add({ command: Commands.tab, category: 'Other', rank: 10 });
+    launcher?.add({ command: Commands.view, category: 'Other', rank: 11, args: machine });
+    palette?.addItem({ command: Commands.view, category, args: { ...machine, isPalette: true } });
     const open = () => shell?.activateById(sidebar.id) ?? app.shell.activateById(sidebar.id);
     void app.restored.then(() => openOnStart(settings, memory, open));
   }
 };
 
-/** The wide tab, of which there is one. */
-function addTab(app: JupyterFrontEnd, restorer: ILayoutRestorer | null, make: () => Workbench): void {
+/** Tabs, of which there is one for each view. */
+function addTabs(
+  app: JupyterFrontEnd,
+  restorer: ILayoutRestorer | null,
+  lab: ILabShell | null,
+  trans: TranslationBundle,
+  make: (view: string, label: string) => Workbench
+): void {
   const tracker = new WidgetTracker<Workbench>({ namespace: 'dask-workbench-tab' });
-  app.commands.addCommand(Commands.tab, {
-    label: args => (args['isPalette'] ? 'Open the Workbench in a Tab' : 'Workbench'),
-    caption: 'Dask clusters, workloads and runs, side by side',
-    icon: args => (args['isPalette'] ? undefined : workbenchIcon),
-    execute: () => {
-      const open = tracker.currentWidget ?? make();
-      if (!open.isAttached) {
-        void tracker.add(open);
-        app.shell.add(open, 'main');
-      }
-      app.shell.activateById(open.id);
+  const open = (view: string, label: string) => {
+    const there = tracker.find(each => each.view === view) ?? make(view, label);
+    if (!there.isAttached) {
+      void tracker.add(there);
     }
+    show(app, lab, there);
+  };
+  app.commands.addCommand(Commands.tab, {
+    label: args => (args['isPalette'] ? trans.__('Open the Workbench in a Tab') : trans.__('Workbench')),
+    caption: trans.__('Dask clusters, workloads and runs, side by side'),
+    icon: args => (args['isPalette'] ? undefined : workbenchIcon),
+    execute: () => open('wide', trans.__('Workbench'))
   });
-  void restorer?.restore(tracker, { command: Commands.tab, name: () => 'tab' });
+  app.commands.addCommand(Commands.view, {
+    label: args => String(args['label'] ?? trans.__('View')),
+    caption: args => String(args['caption'] ?? ''),
+    icon: args => (args['isPalette'] ? undefined : workbenchIcon),
+    execute: args => open(String(args['view']), String(args['label']))
+  });
+  void restorer?.restore(tracker, {
+    command: Commands.view,
+    args: ({ view, title }) => ({ view, label: title.label }),
+    name: ({ view }) => view
+  });
 }
 
 async function connect(model: Model, notebooks: INotebooks, cluster: { name: string }): Promise<void> {
   await notebooks.insert(await model.api.cell(cluster.name), { run: true });
 }
 
-function addCommands(app: JupyterFrontEnd, model: Model, notebooks: INotebooks, sidebar: Workbench): void {
+function addCommands(
+  app: JupyterFrontEnd,
+  model: Model,
+  notebooks: INotebooks,
+  sidebar: Workbench,
+  trans: TranslationBundle
+): void {
   const { commands, shell } = app;
   const reveal = (section: string) => {
     shell.activateById(sidebar.id);
     sidebar.reveal(section);
   };
   commands.addCommand(Commands.open, {
-    label: args => (args['isPalette'] ? 'Open the Workbench' : 'Workbench'),
-    caption: 'Dask clusters, workloads and runs',
+    label: args => (args['isPalette'] ? trans.__('Open the Workbench') : trans.__('Workbench')),
+    caption: trans.__('Dask clusters, workloads and runs'),
     icon: args => (args['isPalette'] ? undefined : workbenchIcon),
     execute: () => shell.activateById(sidebar.id)
   });
-  commands.addCommand(Commands.runs, { label: 'Show the Runs', execute: () => reveal('runs') });
+  commands.addCommand(Commands.runs, { label: trans.__('Show the Runs'), execute: () => reveal('runs') });
   commands.addCommand(Commands.start, {
-    label: 'Start the Default CPU Cluster',
+    label: trans.__('Start the Default CPU Cluster'),
     execute: async () => {
       reveal('clusters');
       await model.request('POST', 'clusters', { profile: 'cpu' });
     }
   });
   commands.addCommand(Commands.connect, {
-    label: 'Connect This Notebook to the Cluster',
+    label: trans.__('Connect This Notebook to the Cluster'),
     isEnabled: args => toCluster(args) !== null || model.target !== null,
     execute: args => {
       const cluster = toCluster(args) ?? model.target;
       return cluster && connect(model, notebooks, cluster);
     }
   });
+  commands.addCommand(Commands.workload, {
+    label: trans.__('Make This Cell a Workload'),
+    caption: trans.__(
+      'The function that the active cell defines gets a form, a forecast, and a place among the workloads'
+    ),
+    isEnabled: () => notebooks.defined() !== null,
+    execute: async () => {
+      const name = notebooks.defined();
+      if (name) {
+        await notebooks.run();
+        await notebooks.insert(`import workbench\n\nworkbench.add(${name})`, { run: true });
+      }
+    }
+  });
   commands.addCommand(Commands.stopAll, {
-    label: 'Stop All Clusters',
+    label: trans.__('Stop All Clusters'),
     isEnabled: () => model.clusters.length > 0,
     execute: async () => {
-      if (await confirmStopAll(model.clusters)) {
+      if (await confirmStopAll(model.clusters, trans)) {
         await model.request('DELETE', 'clusters');
       }
     }
   });
   commands.addCommand(Commands.cell, {
-    label: 'Put a Text into a Cell',
+    label: trans.__('Put a Text into a Cell'),
     execute: args => {
       const type = args['type'] === 'code' ? 'code' : 'markdown';
       return notebooks.insert(String(args['text'] ?? ''), { run: type === 'markdown', type });
     }
   });
   commands.addCommand(Commands.notebook, {
-    label: 'Show a Notebook',
+    label: trans.__('Show a Notebook'),
     execute: args => {
       notebooks
         .open()
@@ -139,11 +190,11 @@ function toCluster(args: object): { name: string } | null {
   return cluster ? { name: cluster } : null;
 }
 
-async function confirmStopAll(clusters: ICluster[]): Promise<boolean> {
+async function confirmStopAll(clusters: ICluster[], trans: TranslationBundle): Promise<boolean> {
   const answer = await showDialog({
-    title: 'Stop all clusters?',
-    body: `This ends ${clusters.map(each => each.name).join(', ')}. What their workers hold is lost.`,
-    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Stop all' })]
+    title: trans.__('Stop all clusters?'),
+    body: trans.__('This ends %1. What their workers hold is lost.', clusters.map(each => each.name).join(', ')),
+    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: trans.__('Stop all') })]
   });
   return answer.button.accept;
 }

@@ -1,7 +1,9 @@
 /** A tab that shows a cluster at work, the record of a run, or a comparison: a Bokeh figure fed with patches. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { ILayoutRestorer } from '@jupyterlab/application';
+import { ILabShell, ILayoutRestorer } from '@jupyterlab/application';
 import { IThemeManager, MainAreaWidget, ToolbarButton, WidgetTracker } from '@jupyterlab/apputils';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import type { TranslationBundle } from '@jupyterlab/translation';
 import { pauseIcon, runIcon, Toolbar, fastForwardIcon, fileIcon } from '@jupyterlab/ui-components';
 import type { Message } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
@@ -13,7 +15,8 @@ import { watchIcon } from './icons';
 import type { Model } from './model';
 import { Figure } from './page/figure';
 import type { Theme } from './page/figure';
-import { Commands, IModel } from './tokens';
+import { show } from './shell';
+import { Commands, DOMAIN, IModel } from './tokens';
 import type { StreamMessage, Watched } from './tokens';
 
 /** Figure in a tab of Lab. */
@@ -64,7 +67,7 @@ class FigureContent extends Widget {
 }
 
 /** The tab: the figure below a toolbar. */
-function figureTab(content: FigureContent, model: Model): MainAreaWidget<FigureContent> {
+function figureTab(content: FigureContent, model: Model, trans: TranslationBundle): MainAreaWidget<FigureContent> {
   const tab = new MainAreaWidget({ content });
   const { watched } = content;
   tab.id = tabId(watched);
@@ -72,16 +75,18 @@ function figureTab(content: FigureContent, model: Model): MainAreaWidget<FigureC
   tab.title.closable = true;
   const [kind, name] = kindAndName(watched);
   tab.title.label = titled(model, name);
-  tab.title.caption = watched.cluster ? `Tasks, CPU and memory of ${name}` : `What is kept of the ${kind} ${name}`;
+  tab.title.caption = watched.cluster
+    ? trans.__('Tasks, CPU and memory of %1', name)
+    : trans.__('What is kept of the %1 %2', kind, name);
   if (watched.cluster) {
-    addLiveButtons(tab);
+    addLiveButtons(tab, trans);
   } else {
     tab.toolbar.addItem(
       'report',
       new ToolbarButton({
         icon: fileIcon,
-        label: 'Report',
-        tooltip: 'Open it as a page in a new tab',
+        label: trans.__('Report'),
+        tooltip: trans.__('Open it as a page in a new tab'),
         onClick: () => window.open(model.api.reportUrl(watched), '_blank', 'noopener')
       })
     );
@@ -89,20 +94,20 @@ function figureTab(content: FigureContent, model: Model): MainAreaWidget<FigureC
   return tab;
 }
 
-function addLiveButtons({ content, toolbar }: MainAreaWidget<FigureContent>): void {
+function addLiveButtons({ content, toolbar }: MainAreaWidget<FigureContent>, trans: TranslationBundle): void {
   const { figure } = content;
   const pause = new ToolbarButton({
     icon: pauseIcon,
     pressedIcon: runIcon,
-    tooltip: 'Pause',
-    pressedTooltip: 'Go on',
+    tooltip: trans.__('Pause'),
+    pressedTooltip: trans.__('Go on'),
     dataset: { workbench: 'pause' },
     onClick: () => figure.pause(!figure.paused)
   });
   const follow = new ToolbarButton({
     icon: fastForwardIcon,
-    tooltip: 'Follow: keep the latest in view',
-    pressedTooltip: 'Following: a pan or zoom ends it',
+    tooltip: trans.__('Follow: keep the latest in view'),
+    pressedTooltip: trans.__('Following: a pan or zoom ends it'),
     dataset: { workbench: 'follow' },
     onClick: () => figure.follow(!figure.following)
   });
@@ -136,7 +141,7 @@ export const figurePlugin: JupyterFrontEndPlugin<void> = {
   description: 'Tabs that show a cluster at work, or the record of a run.',
   autoStart: true,
   requires: [IModel],
-  optional: [IThemeManager, ILayoutRestorer],
+  optional: [IThemeManager, ILayoutRestorer, ILabShell, ITranslator],
   activate: activateFigures
 };
 
@@ -144,13 +149,16 @@ function activateFigures(
   app: JupyterFrontEnd,
   model: Model,
   themes: IThemeManager | null,
-  restorer: ILayoutRestorer | null
+  restorer: ILayoutRestorer | null,
+  lab: ILabShell | null,
+  translator: ITranslator | null
 ): void {
+  const trans = (translator ?? nullTranslator).load(DOMAIN);
   const tracker = new WidgetTracker<MainAreaWidget<FigureContent>>({ namespace: 'dask-workbench' });
   const theme = () => (themes?.theme && !themes.isLight(themes.theme) ? 'dark' : 'light');
   app.commands.addCommand(Commands.watch, {
-    label: args => (args['cluster'] ? `Watch ${args['cluster'] as string}` : 'Watch Cluster'),
-    caption: 'Tasks, CPU and memory of a cluster as they go',
+    label: args => (args['cluster'] ? trans.__('Watch %1', args['cluster']) : trans.__('Watch Cluster')),
+    caption: trans.__('Tasks, CPU and memory of a cluster as they go'),
     icon: args => (args['isPalette'] ? undefined : watchIcon),
     isEnabled: args => toWatched(args) !== null || model.ready.length > 0,
     execute: args => {
@@ -159,12 +167,11 @@ function activateFigures(
         return;
       }
       const open = tracker.find(tab => tab.id === tabId(watched));
-      const tab = open ?? figureTab(new FigureContent(watched, model, theme), model);
+      const tab = open ?? figureTab(new FigureContent(watched, model, theme), model, trans);
       if (!open) {
         void tracker.add(tab);
-        app.shell.add(tab, 'main', { mode: tracker.size > 1 ? 'tab-after' : 'split-right' });
       }
-      app.shell.activateById(tab.id);
+      show(app, lab, tab, { mode: tracker.size > 1 ? 'tab-after' : 'split-right' });
     }
   });
   themes?.themeChanged.connect(() => tracker.forEach(tab => void tab.content.figure.load()));

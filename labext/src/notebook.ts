@@ -3,13 +3,15 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/applica
 import { IToolbarWidgetRegistry } from '@jupyterlab/apputils';
 import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
 import type { NotebookPanel } from '@jupyterlab/notebook';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import type { TranslationBundle } from '@jupyterlab/translation';
 import type { CommandRegistry } from '@lumino/commands';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
 import { isOn } from './model';
 import type { Model } from './model';
-import { Commands, IModel, INotebooks } from './tokens';
+import { Commands, DOMAIN, IModel, INotebooks } from './tokens';
 import type { CellType, IOpenNotebook } from './tokens';
 
 export class Notebooks implements INotebooks {
@@ -58,6 +60,20 @@ export class Notebooks implements INotebooks {
     await NotebookActions.focusActiveCell(panel.content, { preventScroll: false, waitUntilReady: true });
   }
 
+  defined(): string | null {
+    const model = this._tracker.activeCell?.model;
+    const source = model?.type === 'code' ? model.sharedModel.getSource() : '';
+    return [...source.matchAll(/^def ([A-Za-z]\w*)\(/gm)].at(-1)?.[1] ?? null;
+  }
+
+  async run(): Promise<void> {
+    const panel = this._tracker.currentWidget;
+    if (panel) {
+      await panel.sessionContext.ready;
+      await NotebookActions.run(panel.content, panel.sessionContext);
+    }
+  }
+
   /** Put what a figure offers as a cell into the notebook; without one it stays with the figure. */
   offer(event: Event): void {
     const { type, source, run } = (event as CustomEvent<{ type: CellType; source: string; run?: boolean }>).detail;
@@ -95,7 +111,8 @@ class Badge extends Widget {
   constructor(
     private _panel: NotebookPanel,
     private _model: Model,
-    private _commands: CommandRegistry
+    private _commands: CommandRegistry,
+    private _trans: TranslationBundle
   ) {
     super();
     this._button.className = 'wb-Badge';
@@ -120,7 +137,7 @@ class Badge extends Widget {
     if (name !== this._cluster) {
       this._cluster = name;
       this._button.textContent = name;
-      this._button.title = `This notebook is on the Dask cluster ${name}. Click to watch it.`;
+      this._button.title = this._trans.__('This notebook is on the Dask cluster %1. Click to watch it.', name);
     }
   }
 
@@ -146,7 +163,10 @@ export const badgePlugin: JupyterFrontEndPlugin<void> = {
   description: 'Shows in the toolbar of a notebook which cluster it is on.',
   autoStart: true,
   requires: [IModel, IToolbarWidgetRegistry],
-  activate: (app, model: Model, toolbars: IToolbarWidgetRegistry) => {
-    toolbars.addFactory<NotebookPanel>('Notebook', 'workbench-cluster', panel => new Badge(panel, model, app.commands));
+  optional: [ITranslator],
+  activate: (app, model: Model, toolbars: IToolbarWidgetRegistry, translator: ITranslator | null) => {
+    const trans = (translator ?? nullTranslator).load(DOMAIN);
+    const make = (panel: NotebookPanel) => new Badge(panel, model, app.commands, trans);
+    toolbars.addFactory('Notebook', 'workbench-cluster', make);
   }
 };

@@ -1,9 +1,10 @@
-/** Says when a run has ended that took a while, wherever in Lab a person is by then. */
+/** Says how far a run is and when it has ended that took a while, wherever in Lab or the browser a person is by then. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import type { Model } from './model';
-import { Commands, IModel } from './tokens';
+import { Commands, DOMAIN, IModel } from './tokens';
 import type { IRun, RunStatus } from './tokens';
 
 /** Seconds of a run after which its end is told: a person does something else by then. */
@@ -22,18 +23,45 @@ export function ended(before: ReadonlyMap<string, number>, runs: IRun[], now: nu
   });
 }
 
+/** What a title begins with while a run goes on: how far the youngest is. */
+export function doing(runs: IRun[]): string {
+  const run = runs.find(each => each.status === 'running');
+  const { done, total, more } = run?.progress ?? {};
+  return !run ? '' : total && done && !more ? `${Math.floor((100 * done) / total)} % · ` : '… · ';
+}
+
+/** Keeps something before the title of the browser's tab, whatever Lab makes of that title. */
+export function titler(): (next: string) => void {
+  let before = '';
+  return next => {
+    const { title } = document;
+    const ours = title.startsWith(before) ? title.slice(before.length) : title;
+    before = next;
+    if (title !== next + ours) {
+      document.title = next + ours;
+    }
+  };
+}
+
 export const notifyPlugin: JupyterFrontEndPlugin<void> = {
   id: 'dask-workbench:notify',
-  description: 'Says when a run has ended that took a while.',
+  description: 'Says how far a run is, and when one has ended that took a while.',
   autoStart: true,
   requires: [IModel],
-  activate: ({ commands }: JupyterFrontEnd, model: Model) => {
+  optional: [ITranslator],
+  activate: ({ commands }: JupyterFrontEnd, model: Model, translator: ITranslator | null) => {
+    const trans = (translator ?? nullTranslator).load(DOMAIN);
     const going = new Map<string, number>();
+    const entitle = titler();
     model.changed.connect(() => {
       const now = Date.now() / 1000;
+      entitle(doing(model.runs));
       for (const [run, how] of ended(going, model.runs, now)) {
-        const actions = [{ label: 'Show', callback: () => void commands.execute(Commands.runs) }];
-        Notification.emit(`${run.title} on ${run.cluster}: ${run.status}`, how, { autoClose: 10000, actions });
+        const actions = [{ label: trans.__('Show'), callback: () => void commands.execute(Commands.runs) }];
+        Notification.emit(trans.__('%1 on %2: %3', run.title, run.cluster, run.status), how, {
+          autoClose: 10000,
+          actions
+        });
       }
       const active = model.runs.filter(each => each.status === 'starting' || each.status === 'running');
       const began = new Map(active.map(each => [each.id, going.get(each.id) ?? each.started ?? now]));

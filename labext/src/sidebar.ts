@@ -1,6 +1,8 @@
-/** The sidebar and the wide tab: what stands in the way of hearing from the server, then the views that Python makes. */
+/** The sidebar, and tabs with a view each: what stands in the way of hearing from the server, then the views that Python makes. */
 import { Clipboard } from '@jupyterlab/apputils';
+import { PageConfig } from '@jupyterlab/coreutils';
 import type { IStateDB } from '@jupyterlab/statedb';
+import type { TranslationBundle } from '@jupyterlab/translation';
 import type { CommandRegistry } from '@lumino/commands';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
@@ -10,30 +12,35 @@ import type { Model } from './model';
 import { Page } from './page/page';
 import type { Connection, INotebooks } from './tokens';
 
+/** What Lab's file browser drags: paths below the folder that it shows. */
+const FILES = 'application/x-jupyter-icontents';
 /** Where what is folded is kept between two visits. */
 const FOLDED = 'dask-workbench:folded';
 
 export class Workbench extends Widget {
-  /** `wide` shows side by side what the sidebar shows one below the other; both share what is chosen. */
+  /** Shows one of Python's views; `wide` has side by side what `sidebar` has in a column. All share what is chosen. */
   constructor(
     private _model: Model,
     private _notebooks: INotebooks,
     private _commands: CommandRegistry,
     private _memory: IStateDB | null,
-    private _wide: boolean,
+    private _trans: TranslationBundle,
+    readonly view: string,
+    label: string,
     private _beside: Promise<Page> | null = null
   ) {
     super();
-    this.id = _wide ? 'dask-workbench-tab' : 'dask-workbench';
-    this.addClass(_wide ? 'wb-Wide' : 'wb-Sidebar');
+    const isTab = view !== 'sidebar';
+    this.id = isTab ? `dask-workbench-tab-${view}` : 'dask-workbench';
+    this.addClass(isTab ? 'wb-Wide' : 'wb-Sidebar');
     this.title.icon = workbenchIcon;
-    this.title.caption = 'Workbench: Dask clusters, workloads and runs';
-    if (_wide) {
-      this.title.label = 'Workbench';
+    this.title.caption = _trans.__('Workbench: Dask clusters, workloads and runs');
+    if (isTab) {
+      this.title.label = label;
       this.title.closable = true;
     }
     this.node.setAttribute('role', 'region');
-    this.node.setAttribute('aria-label', 'Workbench');
+    this.node.setAttribute('aria-label', label);
     this._banner.dataset['live'] = '';
     this.node.append(this._banner, this._host);
     this.page = this._recall();
@@ -57,7 +64,8 @@ export class Workbench extends Widget {
     const { api, stream } = this._model;
     const folded = await this._memory?.fetch(FOLDED).catch(() => null);
     this._host.className = 'wb-Page';
-    this._host.dataset['live'] = this._wide ? 'wide' : 'sidebar';
+    this._host.dataset['live'] = this.view;
+    const isTab = this.view !== 'sidebar';
     const page = new Page(
       this._host,
       {
@@ -67,12 +75,15 @@ export class Workbench extends Widget {
         open: path => window.open(api.pageUrl(path), '_blank', 'noopener'),
         copy: text => Clipboard.copyToSystem(text)
       },
-      Array.isArray(folded) && !this._wide ? folded.map(String) : [],
+      Array.isArray(folded) && !isTab ? folded.map(String) : [],
       await this._beside
     );
-    page.onFold = ids => void (this._wide || this._memory?.save(FOLDED, ids));
+    ['lm-dragenter', 'lm-dragover', 'lm-drop'].forEach(type =>
+      this._host.addEventListener(type, event => dragged(event as IDragged, page))
+    );
+    page.onFold = ids => void (isTab || this._memory?.save(FOLDED, ids));
     stream.message.connect((_, message) => message.type !== 'state' && page.receive(message));
-    if (this._wide) {
+    if (isTab) {
       return page;
     }
     const notebooks = () => {
@@ -86,18 +97,40 @@ export class Workbench extends Widget {
 
   private _tell(): void {
     const { connection, problem } = this._model;
+    const trans = this._trans;
+    const told = wrong(connection, trans);
     this._host.hidden = connection === 'missing';
     this._banner.replaceChildren(
-      ...(BANNERS[connection]
-        ? [banner(BANNERS[connection], 'banner', 'Try again', () => this._model.stream.open(), connection)]
-        : []),
-      ...(problem ? [banner(problem, 'server-problem', 'Dismiss', () => this._model.dismiss())] : [])
+      ...(told ? [banner(told, 'banner', trans.__('Try again'), () => this._model.stream.open(), connection)] : []),
+      ...(problem ? [banner(problem, 'server-problem', trans.__('Dismiss'), () => this._model.dismiss())] : [])
     );
   }
 
   private readonly _banner = document.createElement('div');
   private readonly _host = document.createElement('div');
   readonly page: Promise<Page>;
+}
+
+/** What we use of Lumino's drag events. */
+interface IDragged extends Event {
+  mimeData: { getData(mime: string): unknown };
+  readonly proposedAction: string;
+  dropAction: string;
+}
+
+/** A file of Lab's browser, over a place where its path may go or let go there. */
+function dragged(event: IDragged, page: Page): void {
+  const [first] = (event.mimeData.getData(FILES) ?? []) as string[];
+  if (first === undefined) {
+    return;
+  }
+  // Where collaboration is on, files have a drive before their path.
+  const path = `${PageConfig.getOption('serverRoot').replace(/\/$/, '')}/${first.replace(/^RTC:/, '')}`;
+  if (page.drop(event.target, event.type === 'lm-drop' ? path : '')) {
+    event.preventDefault();
+    event.stopPropagation();
+    event.dropAction = event.proposedAction;
+  }
 }
 
 function banner(text: string, hook: string, label: string, act: () => void, connection = ''): HTMLElement {
@@ -113,14 +146,20 @@ function banner(text: string, hook: string, label: string, act: () => void, conn
   return node;
 }
 
-const BANNERS: Record<Connection, string | null> = {
-  connecting: null,
-  pushed: null,
-  polling:
-    'Something between this browser and Jupyter blocks WebSockets, so this page asks again and again instead. ' +
-    'A proxy has to pass “Upgrade: websocket” on.',
-  down: 'The Jupyter server does not answer. This page goes on trying; your clusters go on working.',
-  missing:
-    'The server half of dask-workbench is not running. Where Jupyter runs, “pip install .” in a clone of its repository, see that ' +
-    '“jupyter server extension list” has workbench, and restart Jupyter.'
-};
+/** What is to be said of a connection that isn't as it should be. */
+function wrong(connection: Connection, trans: TranslationBundle): string | null {
+  switch (connection) {
+    case 'polling':
+      return trans.__(
+        'Something between this browser and Jupyter blocks WebSockets, so this page asks again and again instead. A proxy has to pass “Upgrade: websocket” on.'
+      );
+    case 'down':
+      return trans.__('The Jupyter server does not answer. This page goes on trying; your clusters go on working.');
+    case 'missing':
+      return trans.__(
+        'The server half of dask-workbench is not running. Where Jupyter runs, “pip install .” in a clone of its repository, see that “jupyter server extension list” has workbench, and restart Jupyter.'
+      );
+    default:
+      return null;
+  }
+}

@@ -25,6 +25,8 @@ export interface IRun {
   workload: string;
   status: RunStatus;
   cluster: string | null;
+  /** Tasks done of all; `more` where not all are known yet. */
+  progress?: { done: number; total: number; more?: boolean } | null;
 }
 
 /** A figure before anything is in it, and the scripts that draw it. */
@@ -82,6 +84,10 @@ export interface INotebooks {
   open(): IOpenNotebook[];
   /** Add a cell that holds `source` to the active notebook, or to a new one, and run it when asked to. */
   insert(source: string, options: { run: boolean; type?: CellType }): Promise<void>;
+  /** Name of the last function that the active cell defines at its top; null where it defines none. */
+  defined(): string | null;
+  /** Run the active cell. */
+  run(): Promise<void>;
 }
 
 /** Clusters, workloads and runs of this person, kept up to date. */
@@ -90,15 +96,20 @@ export const IModel = new Token<Model>('dask-workbench:IModel');
 /** The notebooks that are open, and a way to put a cell into them. */
 export const INotebooks = new Token<INotebooks>('dask-workbench:INotebooks');
 
+/** Under which our words are translated. */
+export const DOMAIN = 'dask_workbench';
+
 /** Ids of our commands. */
 export const Commands = {
   open: 'dask-workbench:open',
   tab: 'dask-workbench:open-tab',
+  view: 'dask-workbench:view',
   runs: 'dask-workbench:open-runs',
   start: 'dask-workbench:start-default',
   stopAll: 'dask-workbench:stop-all',
   watch: 'dask-workbench:watch',
   connect: 'dask-workbench:connect',
   cell: 'dask-workbench:cell',
-  notebook: 'dask-workbench:notebook'
+  notebook: 'dask-workbench:notebook',
+  workload: 'dask-workbench:make-workload'
 } as const;

@@ -60,3 +60,11 @@ test('what is no more goes', () => {
   become('<p>one</p>');
   expect(here.innerHTML).toBe('<p>one</p>');
 });
+
+test('what is only named is not taken from another page in this document', () => {
+  document.body.insertAdjacentHTML('afterbegin', '<aside><ul><li id="a">theirs</li></ul></aside>');
+  become('<ul><li id="a">ours</li></ul>');
+  become('<div>between</div><ul><li id="a" data-same></li></ul>');
+  expect(document.querySelector('aside')!.textContent).toBe('theirs');
+  expect(here.textContent).toBe('betweenours');
+});

@@ -165,6 +165,16 @@ test('several boxes of one name are one choice', async () => {
   expect(page.choices).toEqual({});
 });
 
+test('a box that stands for several is ticked when all of them are', () => {
+  show('sidebar', ['a,b', 'a', 'b', 'c'].map(v => `<input type="checkbox" name="t" value="${v}" data-list>`).join(''));
+  const [both, a, b, c] = page.node.querySelectorAll('input');
+  c.click();
+  both.click();
+  expect([page.choices['t'], a.checked, b.checked]).toEqual(['a,b,c', true, true]);
+  b.click();
+  expect([page.choices['t'], both.checked]).toEqual(['a,c', false]);
+});
+
 test('what is folded stays so when the view is made anew', () => {
   const html = '<button data-fold="x" aria-expanded="true">X</button><div id="x">inside</div>';
   show('sidebar', html);
@@ -194,4 +204,40 @@ test('pages beside one another share what is chosen', () => {
   beside.choose({ profile: 'gpu' });
   expect(page.choices).toEqual({ profile: 'gpu' });
   beside.dispose();
+});
+
+test('a path that is dropped goes into the field below it, or into the first of its section', async () => {
+  show(
+    'sidebar',
+    '<section class="wb-Section"><p></p><input name="k"><input name="to" data-drop=""><input name="of" data-drop=""></section><b></b>'
+  );
+  expect(page.drop(find('p'))).toBe(true);
+  expect(page.drop(find('b'), '/data/a.nc') || page.drop(find('[name=k]'), '/data/a.nc')).toBe(false);
+  page.drop(find('p'), '/data/a.nc');
+  page.drop(find('[name=of]'), '/data/b.nc');
+  await settled();
+  expect(find<HTMLInputElement>('[name=to]').value).toBe('/data/a.nc');
+  expect(page.choices).toEqual({ to: '/data/a.nc', of: '/data/b.nc' });
+});
+
+test('a list is one stop, in which arrows go from line to line and along a line', () => {
+  const line = (n: number) =>
+    `<li data-line><input type="checkbox" id="t${n}"><button id="a${n}" data-fold="f${n}"></button><button id="b${n}"></button>` +
+    `<div class="wb-Drawer"><button id="c${n}"></button></div></li>`;
+  show('sidebar', `<ul data-stop>${line(1)}${line(2)}</ul>`);
+  const press = (key: string) =>
+    document.activeElement!.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+  const stops = () => [...page.node.querySelectorAll<HTMLElement>('ul [tabindex="0"]')].map(each => each.id);
+  expect(stops()).toEqual(['a1']);
+  find('#a1').focus();
+  ['ArrowRight', 'ArrowRight', 'ArrowDown', 'ArrowLeft'].forEach(press);
+  expect(document.activeElement!.id).toBe('t2');
+  expect(stops()).toEqual(['t2']);
+});
+
+test('arrows go from one section to the next', () => {
+  show('sidebar', '<button data-fold="wb-section-a" id="a"></button><button data-fold="wb-section-b" id="b"></button>');
+  find('#a').focus();
+  find('#a').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowDown', bubbles: true }));
+  expect(document.activeElement!.id).toBe('b');
 });

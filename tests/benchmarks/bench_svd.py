@@ -5,6 +5,9 @@
 name holds it), `--large` (400 000 × 5 000 genotypes too, which takes 45 minutes more), `--certificate` (that alone) and
 `--write` (keep results/svd-<date>.md and .json; with --only or --certificate that part of them, measured anew).
 
+`--only biobank` is a forecast of 488 000 samples × 6 100 000 variants from slices timed here, on terms that
+svd/biobank.py states. `--only eofs` is `bench_eofs`: xeofs and SVD-ROM.
+
 Each measurement is a process of its own: it brings the data to memory, or drops them from the page cache, runs the
 method on a small piece as a warm-up, and then once in full, until u, s and vh are there; of genotypes only s and vh,
 which the samples' scores are made of. BLAS has one thread for each of Dask's, and as many as Dask has for those that
@@ -25,7 +28,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.svd import certificate, tables, targets
+from tests.benchmarks import bench_eofs
+from tests.benchmarks.svd import biobank, certificate, tables, targets
 from tests.benchmarks.svd.cases import Case, cases
 from tests.benchmarks.svd.measuring import Row, in_a_process
 
@@ -94,6 +98,10 @@ def summary(runs: list[Row]) -> Row:
 
 def main() -> None:
     given = _arguments()
+    if given.only == "eofs":
+        small = ["--times=400", "--grid", "31", "60", "--rounds=1"] if given.quick else [f"--rounds={given.rounds}"]
+        bench_eofs.main([*small, f"--threads={given.threads}"])
+        return
     rows: list[Row] = []
     took: dict[str, str] = {}
     told = _circumstances(given)
@@ -109,6 +117,8 @@ def main() -> None:
             rows += measure(case, place, given.rounds, seconds, given.threads, given.quick)
             took[case.name] = f"{time.monotonic() - began:.0f} s, {made:.0f} of them to make the data"
             print(_part(case.name, rows, took), "\n", flush=True)
+    if given.only == "biobank":
+        print(biobank.forecast(given.threads, given.quick), flush=True)
     counted = None
     if given.certificate or not given.only:
         counted = certificate.intervals(4 if given.quick else certificate.SEEDS, given.threads)

@@ -12,6 +12,7 @@ import contextlib
 import shutil
 import sqlite3
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,10 +20,16 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+import dask
 import numpy as np
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, WebSocket, sync_playwright
 
 from tests.ui.conftest import BROWSERS, running_lab
+from workbench import config
+from workbench.clusters import records
+from workbench.clusters.records import ClusterRecord
+from workbench.clusters.spec import ClusterSpec
+from workbench.jobs import processes
 from workbench.monitor.events import KINDS, Batch, Labels, Progress, Tasks, WorkerSample
 from workbench.monitor.record import Recorder, read_events
 from workbench.runs import store
@@ -215,24 +222,27 @@ def measure_server(folder: Path) -> None:
         print(f"  Lab tab, detail after a pan at zoom {zoom:4}: {1000 * statistics.median(seconds):.0f} ms CPU")
 
 
-def measure_history(folder: Path, n_runs: int) -> None:
-    """Print what listing and filtering a long history takes."""
-    import dask
-
+def write_history(n_runs: int) -> None:
+    """Keep so many runs of twenty workloads, as if they had been made on 300 clusters."""
     from workbench.hardware import inventory
 
+    machine = inventory().model_dump(mode="json")
+    first = store.create(Run(id="run-0", workload="array_sum", cluster="a", status="done", inventory=machine))
+    with contextlib.closing(sqlite3.connect(config.data_folder() / "runs.db")) as database, database:
+        columns = [row[1] for row in database.execute("PRAGMA table_info(run)")]
+        chosen = {"id": "'run-' || n", "created": "n", "workload": "'workload_' || (n % 20)"}
+        chosen |= {"cluster": "'cluster-' || (n % 300)", "status": "iif(n % 50, 'done', 'failed')"}
+        values = ", ".join(chosen.get(name, f'"{name}"') for name in columns)
+        database.execute(
+            f"WITH RECURSIVE k(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < {n_runs - 1}) "
+            f"INSERT INTO run SELECT {values} FROM run, k WHERE id = '{first.id}'"
+        )
+
+
+def measure_history(folder: Path, n_runs: int) -> None:
+    """Print what listing and filtering a long history takes."""
     with dask.config.set({"workbench.data-folder": str(folder / "data")}):
-        machine = inventory().model_dump(mode="json")
-        first = store.create(Run(id="run-0", workload="array_sum", cluster="a", status="done", inventory=machine))
-        with contextlib.closing(sqlite3.connect(folder / "data" / "runs.db")) as database, database:
-            columns = [row[1] for row in database.execute("PRAGMA table_info(run)")]
-            chosen = {"id": "'run-' || n", "created": "n", "workload": "'workload_' || (n % 20)"}
-            chosen |= {"cluster": "'cluster-' || (n % 300)", "status": "iif(n % 50, 'done', 'failed')"}
-            values = ", ".join(chosen.get(name, f'"{name}"') for name in columns)
-            database.execute(
-                f"WITH RECURSIVE k(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < {n_runs - 1}) "
-                f"INSERT INTO run SELECT {values} FROM run, k WHERE id = '{first.id}'"
-            )
+        write_history(n_runs)
         for asked in ({}, {"workload": "workload_7"}, {"status": "failed"}, {"cluster": "cluster-7"}, {"limit": 1000}):
             seconds = []
             for _ in range(7):
@@ -242,6 +252,55 @@ def measure_history(folder: Path, n_runs: int) -> None:
             said = ", ".join(f"{name}={value}" for name, value in asked.items()) or "the latest"
             print(f"  {n_runs} runs, {said}: {1000 * statistics.median(seconds):.1f} ms for {len(found)}")
     print("  goal: at most 100 ms for a page of 50")
+
+
+SHOWN = """() => ['.wb-Run', '[data-workbench^=cluster-]', '[data-workbench=start]', '[data-workbench=run-button]']
+  .every(each => document.querySelector(`.wb-Sidebar ${each}`)?.offsetParent)"""
+
+
+def measure_sidebar(folder: Path, n_runs: int, n_clusters: int = 50) -> None:
+    """Print how soon the sidebar is there beside a long history and many clusters, and what is sent for it."""
+    spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29)
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    with running_lab(folder) as lab, sync_playwright() as playwright, subprocess.Popen(["sleep", "600"]) as host:
+        write_history(n_runs)
+        alive = {"pid": host.pid, "pid_created": processes.created(host.pid), "place": processes.place()}
+        for number in range(n_clusters):
+            records.create(ClusterRecord(name=f"cluster-{number}", spec=spec, status="ready", created=number, **alive))
+        browser = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        )
+        quiet = folder / "config" / "settings" / "dask-workbench"
+        quiet.mkdir()
+        (quiet / "sidebar.jupyterlab-settings").write_text('{"openOnStart": "never"}')
+        for said in ("first", "second", "third"):
+            sizes: list[int] = []
+
+            def listen(socket: WebSocket, sizes: list[int] = sizes) -> None:
+                if "workbench" in socket.url:
+                    socket.on("framereceived", lambda text: sizes.append(len(text)))
+
+            shown = browser.new_page(viewport={"width": 1280, "height": 800})
+            shown.on("websocket", listen)
+            shown.goto(lab.url)
+            shown.wait_for_function("globalThis.jupyterapp !== undefined", timeout=120_000)
+            shown.evaluate("async () => { await jupyterapp.restored }")
+            shown.wait_for_timeout(5000)
+            sizes.clear()
+            began = time.perf_counter()
+            shown.evaluate("() => { jupyterapp.commands.execute('dask-workbench:open') }")
+            shown.wait_for_function(SHOWN, timeout=60_000)
+            took, sent = time.perf_counter() - began, sum(sizes) / 1000
+            if said is not None:
+                print(
+                    f"  sidebar beside {n_runs} runs, {n_clusters} clusters, {said} time: {took:.2f} s, {sent:.0f} kB"
+                )
+            shown.evaluate("() => { jupyterapp.commands.execute('filebrowser:activate') }")
+            shown.wait_for_timeout(3000)
+            shown.close()
+        print("  goal: at most 1 s until hardware, clusters, the workload and runs are there")
+        browser.close()
+        host.kill()
 
 
 def main() -> None:
@@ -257,6 +316,7 @@ def main() -> None:
         measure_server(folder)
         measure_frames(folder)
         measure_history(folder, chosen.runs)
+        measure_sidebar(folder, chosen.runs)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from pytest_jupyter.jupyter_server import *  # noqa: F403
 from traitlets.config import Config
 
 from workbench.clusters.budget import Budget
+from workbench.clusters.control import Group, Worker
 from workbench.clusters.environments import Environment
 from workbench.clusters.plan import check_agreed, plan
 from workbench.clusters.profiles import profiles
@@ -32,9 +33,13 @@ from workbench.runs import exchange
 from workbench.runs.comparing.compare import read_request
 from workbench.runs.comparing.comparisons import Comparison, Row, Sample
 from workbench.runs.comparing.table import summarise
+from workbench.runs.keeping import Room
+from workbench.runs.savings import Saving
+from workbench.runs.settings import read_settings
 from workbench.runs.store import Marks, Run
 from workbench.session import Change, Forecast
 from workbench.views.watching import Watching
+from workbench.workloads.contents import Contents, Dimension, Held
 
 _INVENTORY = inventory()
 
@@ -45,7 +50,9 @@ class FakeTemplate(NamedTuple):
     summary: str = "Sums every other number."
     help: str = "Sums every other number of a random array."
     source: str = "def array_sum(size): ..."
+    origin: str = "dask-workbench"
     presets: tuple[Any, ...] = ()
+    offered: tuple[Any, ...] = ()
     alone: Any = True
 
     def schema(self) -> dict[str, Any]:
@@ -98,6 +105,12 @@ class FakeSession:
     def keep_profile(self, name: str, profile: str, **choices: Any) -> ClusterSpec:
         self.calls.append(("keep", name, profile))
         return self.plan(profile, **choices)
+
+    def keep_preset(self, workload: str, name: str, parameters: dict[str, Any]) -> None:
+        self.calls.append(("keep preset", workload, name))
+
+    def forget_preset(self, workload: str, name: str) -> None:
+        self.calls.append(("forget preset", workload, name))
 
     def forget_profile(self, name: str) -> None:
         self.calls.append(("forget", name))
@@ -166,6 +179,21 @@ class FakeSession:
             raise FailedError(f"The workers of {name} did not come back.")
         return self.records[name]
 
+    async def restart_worker(self, name: str, worker: str) -> ClusterRecord:
+        self.calls.append(("restart", (self.cluster(name).name, worker)))
+        return self.records[name]
+
+    async def workers(self, name: str) -> list[Worker]:
+        self.cluster(name)
+        return [Worker(f"tcp://{n}", str(n), 1, 50.0 - n, 2**30 + n, 2**31, 0, n, 0.5) for n in range(3)]
+
+    async def groups(self, name: str) -> list[Group]:
+        return [Group("<sum>", 3, 4, 1, 2**20)]
+
+    async def profile(self, name: str) -> dict[str, Any]:
+        frame = {"description": {"name": "<dot>", "filename": "a.py", "line_number": 7}, "count": 3, "children": {}}
+        return {"count": 4, "children": {"dot": frame}}
+
     async def logs(self, name: str) -> dict[str, str]:
         return {"host": f"{self.cluster(name).name} started", "scheduler": "", "tls://127.0.0.1:40001": "a worker"}
 
@@ -181,8 +209,22 @@ class FakeSession:
         self.touch()
         return names
 
-    def workloads(self) -> tuple[FakeTemplate, ...]:
+    def workloads(self, *, wait: bool = True) -> tuple[FakeTemplate, ...]:
         return (FakeTemplate(),)
+
+    def workload(self, name: str) -> FakeTemplate:
+        return FakeTemplate()
+
+    def look(self, path: str, *, anon: bool = False, endpoint_url: str | None = None) -> Contents:
+        if path != "winds.nc":
+            raise BadInputError(f"{path} isn't there.")
+        held = Held(name="u", shape=(3, 4), dtype="float64", n_bytes=96, dims=("time", "lat"))
+        dimensions = (Dimension(name="time", length=3, first="1990", last="1992"), Dimension(name="lat", length=4))
+        choices = {"variable": ("u",), "samples": ("time", "lat")}
+        return Contents(path=path, format="HDF5", n_bytes=100, arrays=(held,), dimensions=dimensions, choices=choices)
+
+    def broken_workloads(self, *, wait: bool = True) -> tuple[Any, ...]:
+        return ()
 
     def needs(self, workload: str, parameters: dict[str, Any], cluster: str | None = None) -> Forecast:
         if workload != "array_sum":
@@ -193,7 +235,10 @@ class FakeSession:
         given = {"size": "1GiB", **parameters}
         return Forecast(given, ("Chunks of 128 MiB.",), {"input_bytes": 2**30}, fits, "1 GiB.", None)
 
-    def run(self, workload: str, parameters: dict[str, Any], cluster: str, *, force: bool = False) -> Run:
+    def run(
+        self, workload: str, parameters: dict[str, Any], cluster: str, *, force: bool = False, settings: Any = None
+    ) -> Run:
+        read_settings(settings or {})
         self.cluster(cluster)
         self.needs(workload, parameters)
         return self.add_run(f"run-{len(self.all_runs)}", parameters=parameters)
@@ -205,11 +250,13 @@ class FakeSession:
         offset: int = 0,
         workload: str | None = None,
         status: str | None = None,
+        cluster: str | None = None,
         text: str | None = None,
     ) -> tuple[Run, ...]:
         if status not in (None, "starting", "running", "done"):
             raise BadInputError(f"status: given {status!r}, allowed are starting, running, done.")
         found = [run for run in self.all_runs.values() if status in (None, run.status) and (text or "") in run.id]
+        found = [run for run in found if cluster in (None, run.cluster)]
         return tuple(found[offset:][:limit])
 
     def count_runs(self, **asked: str | None) -> int:
@@ -233,6 +280,17 @@ class FakeSession:
 
     def export_run(self, run: str, path: Path) -> Path:
         return exchange.export_run(self.show(run), path)
+
+    def save_run(self, run: str, path: str, kind: str | None = None, **_: Any) -> Saving:
+        return Saving(run=self.show(run).id, path=path, kind=kind or "npz")
+
+    def saving(self, run: str) -> Saving:
+        return Saving(run=self.show(run).id, path="out.npz", kind="npz", status="running", done=3, total=12)
+
+    cancel_saving = saving
+
+    def room(self) -> Room:
+        return Room(950, 1000, ("done",))
 
     def import_run(self, file: Any, *, new_id: bool = False) -> Run:
         return exchange.import_run(file, new_id=new_id)

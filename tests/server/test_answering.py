@@ -1,10 +1,11 @@
-"""A Jupyter server as people start it, that is asked for paths which never answer."""
+"""A Jupyter server as people start it, that is asked for paths which never answer, or slowly."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -18,9 +19,18 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
+import fsspec
+import numpy as np
 import pytest
+import zarr
 
 import workbench
+from tests.waiting import until
+from workbench.cli import main
+from workbench.errors import ConflictError
+from workbench.runs import keeping, savings, store
+from workbench.workloads.values import Labelled
 
 TOKEN = "a-token-for-tests"
 PATIENCE = 120.0
@@ -41,16 +51,17 @@ class Server:
         names = {name: str(folder / name.lower()) for name in ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")}
         environment = os.environ | {f"JUPYTER_{name}": path for name, path in names.items()}
         environment |= {"JUPYTER_CONFIG_DIR": str(folder / "config"), "JUPYTER_TOKEN": TOKEN}
-        environment |= {"PYTHONPATH": str(Path(workbench.__file__).parent.parent), "HOME": str(folder)}
+        ours = [str(Path(workbench.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+        environment |= {"PYTHONPATH": os.pathsep.join(filter(None, ours)), "HOME": str(folder)}
         command = [sys.executable, "-m", "jupyter_server", f"--port={self.port}", "--no-browser", "--allow-root"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log)
 
-    def ask(self, path: str, body: Any = None, timeout: float = PATIENCE) -> tuple[int, Any]:
+    def ask(self, path: str, body: Any = None, timeout: float = PATIENCE, verb: str | None = None) -> tuple[int, Any]:
         """Status and content of an answer below the root."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"token {TOKEN}"}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{path}", data, headers)
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{path}", data, headers, method=verb)
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
                 return answer.status, json.load(answer)
@@ -148,3 +159,116 @@ def test_what_never_answers_is_said_after_a_while(server: Server) -> None:
         status, said = server.ask("workbench/api/workloads/svd_of_file/needs", {"parameters": {"path": urls[0]}}, 120)
     assert status == 409
     assert said["message"].startswith(f"No answer within 20 s. What was asked of '{urls[0]}' is on a disk or a server")
+
+
+_SLOW = """
+import pathlib, time
+from fsspec.implementations.local import LocalFileSystem
+
+class Slow(LocalFileSystem):
+    protocol = "slow"
+    blocks = 0
+
+    def __init__(self, **options):
+        super().__init__(auto_mkdir=True, **options)
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return LocalFileSystem._strip_protocol(path.removeprefix("slow://"))
+
+    def pipe_file(self, path, value, **options):
+        if "/c/" in path:
+            Slow.blocks += 1
+            go = pathlib.Path(path.partition("/out")[0], "go")
+            end = time.monotonic() + 90  # of a test that failed
+            while Slow.blocks > 3 and not go.exists() and time.monotonic() < end:
+                time.sleep(0.02)
+        super().pipe_file(path, value, **options)
+"""
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder behind `slow://`, in which a process writes three blocks, and more where there is a file go."""
+    about = tmp_path / "packages" / "slow-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: slow\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[fsspec.specs]\nslow = slow_store:Slow\n")
+    (tmp_path / "packages" / "slow_store.py").write_text(_SLOW)
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    fsspec.register_implementation("slow", "slow_store.Slow", clobber=True)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path / "packages"), os.environ.get("PYTHONPATH", ""))))
+    return tmp_path
+
+
+def test_saving_goes_on_without_the_server_and_every_face_says_how_far_it_is(
+    slow: Path, data_folder: Path, server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = np.arange(240.0).reshape(120, 2)
+    run = store.create(store.Run(id="mine-1", workload="mine", cluster="otter", status="done"))
+    kept = keeping.leave(run.id, {"x": Labelled(da.from_array(x, chunks=(10, 2)), ("row", "column"))}, None)
+    store.update(run.id, answers=kept.answers)
+    save = "workbench/api/runs/mine-1/save"
+
+    def saving() -> Any:
+        return server.ask(save)[1]
+
+    assert server.ask(save)[0] == 404
+    assert server.ask(save, {"path": str(slow / "nowhere" / "out.npz")})[0] == 404
+    (slow / "taken.npz").write_text("somebody's")
+    assert server.ask(save, {"path": str(slow / "taken.npz")})[0] == 409
+    assert (slow / "taken.npz").read_text() == "somebody's"
+    status, begun = server.ask(save, {"path": f"slow://{slow}/out.zarr"})
+    assert (status, begun["status"]) == (202, "starting")
+    until(lambda: saving()["done"] == 3, about=saving)
+    told = f"Saving to slow://{slow}/out.zarr …: 3 of 12 blocks"
+    assert saving()["sentence"] == told
+    assert told in server.ask("workbench/api/views/saving%3Amine-1")[1]["html"]
+    assert main(["show", run.id]) == 0
+    assert "3 of 12 blocks" in " ".join(capsys.readouterr().out.split())
+    status, refused = server.ask(save, {"path": str(slow / "other.npz")})
+    assert (status, "Wait until it has ended, or cancel it" in refused["message"]) == (409, True)
+    server.process.kill()
+    server.process.wait()
+    (slow / "go").touch()
+    until(lambda: not savings.get(run.id).active, about=lambda: savings.get(run.id))
+    assert savings.get(run.id).sentence == f"Saved to slow://{slow}/out.zarr."
+    np.testing.assert_array_equal(zarr.open(slow / "out.zarr")["x"][...], x)
+
+
+def test_saving_that_is_cancelled_killed_or_fails_says_so(slow: Path, data_folder: Path) -> None:
+    run = store.create(store.Run(id="mine-1", workload="mine", cluster="otter", status="done"))
+    kept = keeping.leave(run.id, {"x": Labelled(da.ones((120, 2), chunks=(10, 2)), ("row", "column"))}, None)
+    run = store.update(run.id, answers=kept.answers)
+
+    def ended() -> savings.Saving:
+        until(lambda: not savings.get(run.id).active, about=lambda: savings.get(run.id))
+        return savings.get(run.id)
+
+    def held(name: str) -> int:
+        savings.start(run, f"slow://{slow}/{name}.zarr")
+        until(lambda: savings.get(run.id).done == 3, about=lambda: savings.get(run.id))
+        return savings.get(run.id).pid or 0
+
+    os.kill(held("out-1"), signal.SIGKILL)
+    assert (ended().status, "What is there is not whole: replace it." in ended().sentence) == ("lost", True)
+    held("out-2")
+    savings.cancel(run.id)
+    (slow / "go").touch()
+    assert ended().status == "cancelled"
+    assert not (slow / "out-2.zarr").exists()
+    with pytest.raises(ConflictError, match=r"There is nothing to cancel. Saving to .* was cancelled"):
+        savings.cancel(run.id)
+    store.update(run.id, answers=keeping.leave(run.id, {"x": Labelled(_noise(), ("row", "column"))}, None).answers)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limit[1]))
+    try:
+        savings.start(store.get(run.id), slow / "full.zarr")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert (ended().status, "Make room there, or choose another path" in ended().sentence) == ("failed", True)
+    assert list(slow.glob("*full*")) == []
+
+
+def _noise() -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).random((100, 100))

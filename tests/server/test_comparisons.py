@@ -192,7 +192,7 @@ async def test_a_preset_about_ucx_offers_the_clusters_of_its_text(
     api: Any, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_hardware(session, monkeypatch, 4)
-    monkeypatch.setattr(session, "workloads", templates)
+    monkeypatch.setattr(session, "workloads", lambda **_: templates())
     spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29)
     monkeypatch.setattr("workbench.views.compare.plan", lambda *_, **__: spec)
     made = await html_of(api, "compare", {"workload": "transpose_sum", "run.transpose_sum.preset": "post"})

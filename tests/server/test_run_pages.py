@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import zipfile
+from datetime import datetime
 from html import unescape
+from pathlib import Path
 from typing import Any
 
+from tests import views
 from tests.server.test_views import text_of
+from workbench.runs import store
+from workbench.runs.comparing.comparisons import cluster_name
+from workbench.runs.store import Run
 
 
 async def html_of(api: Any, view: str, choices: dict[str, Any] | None = None) -> str:
@@ -49,6 +57,28 @@ async def test_runs_are_found_by_words_and_state_and_counted(api: Any, session: 
     assert 'aria-label="Search runs"' in await html_of(api, "runs", {"runs.text": "nothing has this name"})
 
 
+def test_runs_are_found_by_cluster_and_day(data_folder: Path) -> None:
+    noon = datetime(2026, 11, 20, 12).timestamp()
+    for number in range(6):
+        made = {"cluster": f"c{number % 2}", "created": noon + 86400 * (number // 2)}
+        store.create(Run(id=f"r{number}", workload="array_sum", status="done", **made))
+    html = views.html_of("runs", {"runs.cluster": "c1", "runs.day": "2026-11-21"})
+    assert re.findall(r'<li id="wb-run-(\w+)"', html) == ["r3"]
+    assert "Give one such as" in views.html_of("runs", {"runs.day": "yesterday"})
+
+
+async def test_runs_of_one_comparison_are_one_line_with_the_one_that_goes_on(api: Any, session: Any) -> None:
+    comparison = session.add_comparison("compare-array_sum-3fa29c")
+    for run in ("r1", "alone"):
+        session.add_run(run, status="done", seconds=1.0)
+    session.add_run("now", status="running", cluster=cluster_name(comparison.id, 0))
+    html = await html_of(api, "runs")
+    (line,) = re.findall(rf'<ul id="wb-compared-{comparison.id}".*?</ul>', html)
+    assert [run in line for run in ('"wb-run-r1"', '"wb-run-now"', '"wb-run-alone"')] == [True, True, False]
+    assert 'value="r1" data-list' in html.replace(line, ""), "what has ended is ticked together"
+    assert "Comparison of Sum of an array 2 runs" in text_of(html)
+
+
 async def test_what_runs_differ_in_stands_beside_their_names(api: Any, session: Any) -> None:
     for number, parameters in enumerate(({"size": "1GiB", "seed": 2}, {"size": "1GiB", "seed": 1})):
         session.add_run(f"r{number}", status="done", parameters=parameters, seconds=1.0)
@@ -63,6 +93,7 @@ async def test_ticked_runs_can_be_compared_or_deleted_together(api: Any, session
     html = unescape(await html_of(api, "runs", {"runs.ticked": "r0,r2"}))
     assert 'data-body="{"runs": ["r0", "r2"]}"' in html
     assert '["DELETE runs/r0", "DELETE runs/r2"]' in html
+    assert 'data-page="workbench/api/runs/r0,r2/export"' in html
     one = await html_of(api, "runs", {"runs.ticked": "r0"})
     assert re.search(r"<button[^>]*disabled[^>]*compare-ticked", one)
 
@@ -82,3 +113,11 @@ async def test_the_words_above_an_answer_leave_out_what_is_long(api: Any, sessio
     assert len(html) < 10_000
     (title,) = re.findall(r'title="([^"]*)" class="wb-Run-result"', html)
     assert json.loads(unescape(title)) == {"singular_values": [3.0, 2.0], "scatter": "… (5000 values)"}
+
+
+async def test_ticked_runs_are_exported_as_one_file_of_files(api: Any, session: Any, jp_fetch: Any) -> None:
+    for name in ("r0", "r1"):
+        session.add_run(name, status="done", seconds=1.0)
+    response = await jp_fetch("workbench", "api", "runs", "r0,r1", "export")
+    with zipfile.ZipFile(io.BytesIO(response.body)) as archive:
+        assert archive.namelist() == ["r0.zip", "r1.zip"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from workbench.hardware import Gpu, GpuSlice, Inventory, inventory
 from workbench.hardware.gauges import GpuSample, silent
 from workbench.hardware.sampling import NO_DRIVER
 from workbench.views.answers import to_json
+from workbench.views.page import ViewWatch
 
 __all__ = ["open_page"]
 
@@ -50,6 +52,28 @@ async def test_a_page_is_pushed_a_view_and_again_when_it_is_no_longer_the_same(o
 async def test_a_watched_run_has_the_name_that_it_was_given(api: Any, session: Any) -> None:
     session.add_run("r1", workload="watched", status="done", seconds=1.5, parameters={"name": "sum of a transpose"})
     assert "sum of a transpose 1.5 s" in text_of((await api("GET", "views/runs")).content["html"])
+
+
+async def test_a_screen_reader_is_told_how_the_run_went_that_ended_last(api: Any, session: Any) -> None:
+    for name, status, stopped in (("r1", "failed", 20.0), ("r2", "done", 10.0), ("r3", "running", None)):
+        session.add_run(name, status=status, stopped=stopped, cluster="calm")
+    html = (await api("GET", "views/runs")).content["html"]
+    said = re.search(r'<p role="status"[^>]*run-ended[^>]*>(.*?)</p>', html)
+    assert said is not None
+    assert said[1] == "Sum of an array on calm: failed"
+
+
+async def test_runs_whose_arrays_are_dropped_next_are_named_where_some_have_arrays(api: Any, session: Any) -> None:
+    session.add_run("r1", status="done", answers={"arrays": {}, "kept": [], "kept_bytes": 1})
+    told = text_of((await api("GET", "views/runs")).content["html"])
+    assert "Dropped next are those of done; a star on a run keeps its own." in told
+
+
+async def test_gpus_of_this_machine_are_shown_for_no_profile(api: Any, session: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(session, "hardware", lambda: machine(gpu(0)), raising=False)
+    html = (await api("GET", "views/gpus:")).content["html"]
+    assert "SIMULATED" in html
+    assert "Unknown profile" not in html
 
 
 async def test_what_comes_from_elsewhere_does_not_become_markup(api: Any, session: Any) -> None:
@@ -109,7 +133,7 @@ async def test_a_view_that_there_is_not_names_those_that_there_are(open_page: An
 async def test_the_logs_of_a_cluster_stand_below_the_names_of_who_wrote_them(api: Any, session: Any) -> None:
     session.add("calm-otter")
     shown = text_of((await api("GET", "views/logs:calm-otter")).content["html"])
-    assert shown.startswith("host calm-otter started scheduler Nothing was logged.")
+    assert "host calm-otter started scheduler Nothing was logged." in shown
     missing = (await api("GET", "views/logs:nobody")).content["html"]
     assert "calm-otter" in text_of(missing) or "nobody" in text_of(missing)
 
@@ -180,6 +204,17 @@ async def test_a_page_gets_only_what_changed_of_a_list(open_page: Any, session: 
     assert len(second) < len(first) / 4
 
 
+async def test_an_item_that_holds_a_list_is_sent_whole() -> None:
+    nested = '<li id="a">one<ul><li>bar</li></ul>foot</li>'
+    shown = SimpleNamespace(html=f"<ul>{nested}</ul>", join=lambda _: None, leave=lambda _: None)
+    watch = ViewWatch(SimpleNamespace(shown=lambda *_: shown), "comparisons", lambda: None, {})
+    await watch.take()
+    shown.html = f'<ul><li id="b">new</li>{nested}</ul>'
+    assert await watch.take() == {"html": shown.html}
+    shown.html += "!"
+    assert await watch.take() == {"html": f'<ul><li id="b" data-same></li>{nested}</ul>!'}
+
+
 async def test_a_state_is_small_however_long_the_history_and_whatever_a_run_found(open_page: Any, session: Any) -> None:
     much = {"components": [[0.5] * 20] * 100, "sentence": "σ = 3.4, 2.1"}
     for place in range(300):
@@ -190,7 +225,11 @@ async def test_a_state_is_small_however_long_the_history_and_whatever_a_run_foun
         state = await page.next("state")
         await page.send(type="watch", watch="w", view="runs")
         html = (await page.next("patches"))["html"]
+        await page.send(type="watch", watch="c", view="clusters")
+        clusters = (await page.next("patches"))["html"]
     assert (len(state["runs"]), len(state["clusters"])) == (50, 50)
+    assert len(clusters.encode()) <= 40_000
+    assert "Show more (42 older)" in text_of(clusters)
     assert len(to_json(state).encode()) <= 20_000
     assert len(html.encode()) <= 150_000
     assert "run:genotype_pca-000000" in html

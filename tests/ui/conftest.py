@@ -182,9 +182,9 @@ def finish(coroutine: Coroutine[Any, Any, T]) -> T:
         return executor.submit(asyncio.run, coroutine).result()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium or Chrome as it is installed."""
+    """Chromium or Chrome as it is installed. Of one file: Playwright's loop occupies the thread while it is there."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.fail("These tests need Chromium or Chrome. Debian and Ubuntu: apt install chromium")
@@ -241,12 +241,3 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
     if report.when == "call":
         item.failed = report.failed  # type: ignore[attr-defined]
     return report
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what drives a browser, and run it last: it is what takes longest."""
-    here = Path(__file__).parent
-    driving = [item for item in items if here in item.path.parents]
-    for item in driving:
-        item.add_marker("ui")
-    items[:] = [item for item in items if item not in driving] + driving

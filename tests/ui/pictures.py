@@ -5,6 +5,7 @@ Light and dark, the sidebar at 250, 350 and 500 pixels, tabs at 1280 and 1920. T
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, expect, sync_playwright
 
+from tests.simulated import build, environment
 from tests.ui.conftest import BROWSERS, SCREENSHOTS, Lab, running_lab
 from tests.ui.test_main_job import MINUTE, choose_workload, hook, section
 
@@ -47,6 +49,8 @@ def theme(page: Page, name: str) -> None:
     command(page, "apputils:change-theme", theme=THEMES[name])
     expect(page.locator("body")).to_have_attribute("data-jp-theme-light", str(name == "light").lower(), timeout=MINUTE)
     page.wait_for_timeout(800)
+    # A figure is drawn anew for another theme.
+    expect(page.get_by_text("Loading …")).to_have_count(0, timeout=MINUTE)
 
 
 def widen(page: Page, pixels: int) -> None:
@@ -74,6 +78,36 @@ def in_both(page: Page, name: str, folder: Path = SCREENSHOTS) -> None:
         keep(page, f"{name}-{each}", folder)
 
 
+def compared(page: Page) -> None:
+    """Two choices of hardware, measured in turn, in a tab."""
+    choose_workload(page, "array_sum")
+    hook(page, "field-size").fill("1GiB")
+    for name in ("compare-this", "compare"):
+        expect(hook(page, name)).to_be_enabled(timeout=MINUTE)
+        hook(page, name).click()
+    shown = page.locator('[data-workbench^="comparison-compare-"]').first
+    expect(hook(shown, "verdict")).to_be_visible(timeout=5 * MINUTE)
+    hook(shown, "watch-comparison").click()
+    expect(hook(page, "figure").last).to_contain_text("ratio", timeout=MINUTE)
+    shown.scroll_into_view_if_needed()
+    in_both(page, "comparison", README)
+
+
+def simulated_gpus() -> None:
+    """Eight GPUs that aren't there: what they do, in a tab beside the sidebar."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.environ |= environment(build(Path(folder) / "nvml"), preset="dgx1", load="wave")
+        with opened(Path(folder)) as (_, page):
+            command(page, "dask-workbench:open")
+            command(page, "dask-workbench:view", view="machine", label="This machine")
+            expect(hook(page, "usage")).to_be_visible(timeout=MINUTE)
+            for launcher in page.locator(".lm-TabBar-tab", has_text="Launcher").all():
+                launcher.locator(".lm-TabBar-tabCloseIcon").click()
+            hook(page, "profile-gpus").click(timeout=MINUTE)
+            page.wait_for_timeout(3000)
+            in_both(page, "gpus", README)
+
+
 def main(readme_alone: bool) -> None:
     """Take all of them."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, opened(Path(folder)) as (_, page):
@@ -89,13 +123,14 @@ def main(readme_alone: bool) -> None:
         expect(hook(page, "figure")).to_be_visible(timeout=MINUTE)
         page.locator(".lm-TabBar-tab", has_text="Launcher").locator(".lm-TabBar-tabCloseIcon").click()
         section(page, "hardware", opened=False)
-        for workload in ("array_sum", "compressed_svd"):
+        for number, workload in enumerate(("array_sum", "compressed_svd")):
             choose_workload(page, workload)
             expect(hook(page, "needs")).to_contain_text("Fits", timeout=MINUTE)
             hook(page, "run-button").click()
-            expect(hook(page, "check-passed").first).to_be_visible(timeout=2 * MINUTE)
+            expect(hook(page, "check-passed")).to_have_count(number + 1, timeout=2 * MINUTE)
             page.wait_for_timeout(2000)
         in_both(page, "workbench", README)
+        compared(page)
         if readme_alone:
             return
         for pixels in (250, 350, 500):
@@ -109,3 +144,4 @@ def main(readme_alone: bool) -> None:
 
 if __name__ == "__main__":
     main("--readme" in sys.argv)
+    simulated_gpus()

@@ -74,10 +74,10 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     assert coloured(stream) > 1_000
 
     # While the kernel computes, figures go on: they need no message from the page.
-    cells.nth(3).locator(".cm-content").fill("naps(20)")
+    cells.nth(3).locator(".cm-content").fill("naps(10)")
     run(page, cells.nth(3))
-    wait_until(page, f"/ \\/ 400$/.test({COUNTED})")
-    assert counted(page) < 400
+    wait_until(page, f"/ \\/ 200$/.test({COUNTED})")
+    assert counted(page) < 200
     expect(cells.nth(3).locator(".jp-InputPrompt")).to_have_text("[*]:")
     screenshot("cells-light")
 
@@ -88,12 +88,12 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     assert counted(page) == before
     watch.get_by_role("button", name="Follow").click()
     expect(cells.nth(3).locator(".jp-InputPrompt")).to_have_text("[5]:", timeout=MINUTE)
-    wait_until(page, f"{COUNTED} === '400 / 400'")
+    wait_until(page, f"{COUNTED} === '200 / 200'")
 
     theme(page, "JupyterLab Dark")
     host = watch.locator(".wb-Figure-host > div")
     expect(host).to_have_css("background-color", "rgb(17, 17, 17)", timeout=MINUTE)
-    wait_until(page, f"{COUNTED} === '400 / 400'")
+    wait_until(page, f"{COUNTED} === '200 / 200'")
     page.wait_for_timeout(500)
     screenshot("cells-dark")
 
@@ -101,7 +101,7 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
     page = open_lab()
     expect(watch).to_contain_text("1 worker", timeout=MINUTE)
-    wait_until(page, f"{COUNTED} === '400 / 400'")
+    wait_until(page, f"{COUNTED} === '200 / 200'")
 
     # Run again, the cell shows another figure, and the first one watches no more; nothing is left when the last closes.
     run(page, cells.nth(2))
@@ -116,6 +116,6 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     page.wait_for_timeout(6_000)
     theme(page, "JupyterLab Light")
     expect(host).to_have_css("background-color", "rgb(255, 255, 255)", timeout=MINUTE)
-    wait_until(page, f"{COUNTED} === '400 / 400'")
+    wait_until(page, f"{COUNTED} === '200 / 200'")
     screenshot("cells-closed")
     assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0

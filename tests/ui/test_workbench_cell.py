@@ -1,18 +1,16 @@
-"""`Workbench()` in a cell of a notebook, and on a page of Panel's own server: the same clicks as in Lab's sidebar."""
+"""`Workbench()` in a cell of a notebook, and on the page of `workbench app`: the same clicks as in Lab's sidebar."""
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Error, Locator, Page, Request, expect
+from playwright.sync_api import Locator, Page, Request, expect
 
 from tests.conftest import using_data_folder
+from tests.test_app import app
 from tests.ui.conftest import Lab, finish
 from tests.ui.test_cells import run
 from tests.ui.test_main_job import MINUTE, coloured, hook, unfold
@@ -111,7 +109,8 @@ def test_all_that_the_sidebar_does_is_done_in_a_cell(
     # Code goes into a cell of this notebook.
     hook(cluster, "connect").click()
     cells = page.locator(".jp-Notebook .jp-CodeCell")
-    expect(cells.filter(has_text='workbench.connect("cell-otter")')).to_be_visible(timeout=MINUTE)
+    written = cells.locator(".jp-InputArea", has_text='workbench.connect("cell-otter")')
+    expect(written).to_be_visible(timeout=MINUTE)
     unfold(bench, "workload-source")
     hook(bench, "insert-workload").click()
     expect(cells).to_have_count(3)
@@ -169,31 +168,18 @@ def test_it_is_live_while_the_kernel_computes_and_there_again_after_a_reload(
     expect(hook(bench, "workload-array_mean")).to_have_attribute("aria-checked", "true", timeout=MINUTE)
 
 
-SERVED = """
-import sys, panel
-from workbench.panels import Workbench
-panel.serve(Workbench, port=int(sys.argv[1]), show=False, admin=False)
-"""
-
-
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
-    """Address of a page of Panel's server, without Jupyter."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with using_data_folder(tmp_path), subprocess.Popen([sys.executable, "-c", SERVED, str(port)]) as process:
-        yield f"http://127.0.0.1:{port}"
-        process.kill()
+    """Address of `workbench app`, with its token."""
+    with using_data_folder(tmp_path), app() as address:
+        yield address
         finish(Session().stop_all())
 
 
-def test_it_works_where_there_is_no_jupyter(served: str, page: Page, screenshot: Callable[[str], Path]) -> None:
-    for _ in range(100):
-        try:
-            page.goto(served)
-            break
-        except Error:  # it doesn't listen yet
-            page.wait_for_timeout(200)
+def test_it_works_where_there_is_no_jupyter(
+    served: str, page: Page, screenshot: Callable[[str], Path], elsewhere: list[str]
+) -> None:
+    page.goto(served)
     cluster = start(page, "served-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
     done = run_array_sum(page, "64MiB")
     expect(hook(done, "check-passed")).to_be_visible(timeout=MINUTE)
@@ -203,5 +189,8 @@ def test_it_works_where_there_is_no_jupyter(served: str, page: Page, screenshot:
     page.wait_for_timeout(1000)
     screenshot("bench-served")
     assert coloured(figure) > 1_000
+    assert figure.bounding_box()["y"] < 500
     hook(cluster, "stop").click()
     expect(cluster).to_have_count(0, timeout=MINUTE)
+    assert urlsplit(page.url).query == ""
+    assert elsewhere == []

@@ -16,7 +16,7 @@ from workbench import __version__
 from workbench.cli.answers import complain, tell
 from workbench.cli.clusters import add_cluster_commands
 from workbench.cli.compare import add_compare_commands
-from workbench.cli.forecast import add_forecast_commands
+from workbench.cli.forecast import add_forecast_commands, add_look
 from workbench.cli.machine import add_hardware, add_lab, lab
 from workbench.cli.records import add_record_commands
 from workbench.cli.runs import add_run_commands
@@ -82,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     add_hardware(commands)
     add_cluster_commands(commands)
+    add_look(commands)
     add_run_commands(commands)
     add_record_commands(commands)
     add_forecast_commands(commands)

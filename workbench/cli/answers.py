@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -18,6 +19,18 @@ def tell_json(value: Any) -> int:
     """Print a value as JSON; exit code 0."""
     print(json.dumps(value, indent=2))
     return 0
+
+
+@contextlib.contextmanager
+def shown(how: str, what: Any) -> Iterator[Any]:
+    """On a terminal, show how something goes on, and give the function of `terminal` that hears of it; else None."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from workbench import terminal
+
+    with getattr(terminal, how)(what) as on_change:
+        yield on_change
 
 
 def can_ask() -> bool:

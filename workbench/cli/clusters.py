@@ -7,12 +7,11 @@ import asyncio
 import contextlib
 import shlex
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.answers import agreed, tell, tell_json
+from workbench.cli.answers import agreed, shown, tell, tell_json
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import FORCE, Parser, add_command, whole_number
 from workbench.errors import BadInputError
@@ -203,7 +202,7 @@ def start(session: Session, spec: ClusterSpec, *, name: str | None, force: bool)
         with holding_back_signals():
             # Asked for before.
             record = session.start(spec, name=name, force=force, agreed=True)
-        with _stages(record) as on_change:
+        with shown("stages", record) as on_change:
             return asyncio.run(session.wait(record.name, on_change))
     except (KeyboardInterrupt, SystemExit):
         if record is not None:
@@ -275,18 +274,6 @@ def up_options(text: str) -> argparse.Namespace:
         return parser.parse_args(words)
     except BadInputError as err:
         raise BadInputError(f"--on: {err}") from err
-
-
-@contextlib.contextmanager
-def _stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None] | None]:
-    """Show the stages of a start: a line on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from workbench import terminal
-
-    with terminal.stages(record) as on_change:
-        yield on_change
 
 
 def add_cluster_commands(commands: Any) -> None:

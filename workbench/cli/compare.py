@@ -7,15 +7,14 @@ import asyncio
 import contextlib
 import shlex
 import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import config
-from workbench.cli.answers import agreed, complain, tell
+from workbench.cli.answers import agreed, complain, shown, tell
 from workbench.cli.clusters import add_yes, new_session
-from workbench.cli.runs import add_parameters, parameters_of, workload_parameters
+from workbench.cli.runs import add_parameters, add_settings, parameters_of, workload_parameters
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import add_command, check_writable, whole_number
 from workbench.errors import BadInputError, WorkbenchError
@@ -25,22 +24,56 @@ if TYPE_CHECKING:
     from workbench.session import Session
 
 _CANCEL_PATIENCE = 40.0  # seconds in which a run is cancelled and the clusters are stopped
+_OVER = 3  # the exit code where something is over a limit
 _FORMATS = {".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json", ".html": "html", ".htm": "html"}
 
 
 def _compare(arguments: argparse.Namespace) -> int:
     form = _form(arguments)
     session = new_session()
-    if (arguments.workload is None) == (arguments.runs is None):
-        raise BadInputError("Give either a workload, or --runs with runs of the past.")
-    if arguments.runs is not None:
-        if arguments.on or workload_parameters(arguments) or arguments.sweep:
-            raise BadInputError(
-                "Given --runs: --on, --cluster, -p, --preset, --scale and --sweep belong to new runs. Leave them out."
-            )
-        return _tell(session.compare_runs(arguments.runs), form, arguments.save)
-    comparison = _conducted(session, arguments)
-    return _tell(comparison, form, arguments.save)
+    if sum(each is not None for each in (arguments.workload, arguments.runs, arguments.groups)) != 1:
+        raise BadInputError("Give either a workload, or --runs or --group with runs of the past.")
+    limits = _limits(arguments)
+    if arguments.workload is None and (arguments.on or workload_parameters(arguments) or arguments.sweep):
+        past = "--runs" if arguments.groups is None else "--group"
+        raise BadInputError(
+            f"Given {past}: --on, --cluster, -p, --preset, --scale and --sweep belong to new runs. Leave them out."
+        )
+    if arguments.groups is not None:
+        comparison = session.compare_groups(arguments.groups)
+    elif arguments.runs is not None:
+        comparison = session.compare_runs(arguments.runs)
+    else:
+        comparison = _conducted(session, arguments)
+    code = _tell(comparison, form, arguments.save)
+    return _gate(comparison, arguments.junit, limits) or code
+
+
+def _limits(arguments: argparse.Namespace) -> dict[str, float]:
+    from workbench.runs.comparing.gate import read_limit
+
+    given = {"slower": arguments.fail_if_slower, "memory": arguments.fail_if_memory_over}
+    limits = {name: read_limit(text) for name, text in given.items() if text is not None}
+    if arguments.junit is not None:
+        if not limits:
+            raise BadInputError("--junit tells what was judged: give --fail-if-slower or --fail-if-memory-over too.")
+        check_writable(Path(arguments.junit))
+    return limits
+
+
+def _gate(comparison: Comparison, file: str | None, limits: dict[str, float]) -> int:
+    """Say what is over a limit, and write it down; exit code 3 where something is."""
+    if not limits:
+        return 0
+    from workbench.runs.comparing.gate import judge, junit
+
+    judged = judge(comparison, **limits)
+    for each in judged:
+        complain(each.sentence)
+    if file is not None:
+        with config.writing(Path(file)):
+            Path(file).write_text(junit(judged, comparison.title))
+    return _OVER if any(each.failed for each in judged) else 0
 
 
 def _conducted(session: Session, arguments: argparse.Namespace) -> Comparison:
@@ -54,12 +87,13 @@ def _conducted(session: Session, arguments: argparse.Namespace) -> Comparison:
                     workload_parameters(arguments),
                     on=arguments.on or None,
                     sweep=_sweep(arguments.sweep),
+                    settings=parameters_of(arguments.settings, "--config", "optimization.fuse.ave-width=5"),
                     weak=arguments.weak,
                     repeats=arguments.repeats,
                     warmup=arguments.warmup,
                     agreed=arguments.yes or agreed,
                 )
-            with _progress(comparison) as on_change:
+            with shown("comparison_progress", comparison) as on_change:
                 return asyncio.run(session.wait_comparison(comparison.id, on_change))
     except (KeyboardInterrupt, SystemExit):
         if comparison is not None:
@@ -201,18 +235,6 @@ def _show_list(session: Session, found: tuple[Comparison, ...]) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def _progress(comparison: Comparison) -> Iterator[Callable[[Comparison], None] | None]:
-    """Show what is measured: a bar on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from workbench import terminal
-
-    with terminal.comparison_progress(comparison) as on_change:
-        yield on_change
-
-
 def add_compare_commands(commands: Any) -> None:
     """Add `compare` and `comparisons` to the parser."""
     compare = add_command(
@@ -240,14 +262,31 @@ def add_compare_commands(commands: Any) -> None:
         help="a cluster that is up; may be given again for others",
     )
     compare.add_argument("--runs", metavar="RUN", nargs="+", help="compare runs of the past instead")
+    compare.add_argument(
+        "--group",
+        metavar="NAME",
+        dest="groups",
+        action="append",
+        help="compare all runs of this name with those of others, such as --group v1 --group v2",
+    )
+    compare.add_argument(
+        "--fail-if-slower",
+        metavar="P%",
+        help="exit with 3 where a row is surely slower than the first, by more than this",
+    )
+    compare.add_argument(
+        "--fail-if-memory-over", metavar="P%", help="the same for the most that a worker held of its memory"
+    )
+    compare.add_argument("--junit", metavar="FILE", help="write what was judged as JUnit XML, for CI")
     add_parameters(compare)
+    add_settings(compare)
     compare.add_argument(
         "--sweep",
         metavar="KEY=V,V,…",
         action="append",
         default=[],
-        help="values of a parameter, or of workers, threads or memory; a row for each (semicolons where values hold "
-        "commas)",
+        help="values of a parameter, of workers, threads or memory, or of Dask's setting config.KEY; a row for each "
+        "(semicolons where values hold commas)",
     )
     compare.add_argument("--weak", action="store_true", help="let the size grow with the workers or threads swept")
     compare.add_argument("--repeats", metavar="N", type=whole_number, default=5, help="measured runs of each row (5)")

@@ -1,8 +1,10 @@
-"""Commands for what is not yet run: forecast, calibrate."""
+"""Commands for what is not yet run: look, forecast, calibrate."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,24 @@ if TYPE_CHECKING:
     from workbench.clusters.spec import ClusterSpec
     from workbench.runs.forecasting.calibration import Calibration
     from workbench.session import Forecast, Session
+    from workbench.workloads.contents import Contents
+
+
+def _look(arguments: argparse.Namespace) -> int:
+    from workbench.views.looking import Looking
+
+    async def asked() -> Contents:
+        # A path may never answer.
+        with contextlib.closing(Looking()) as looking:
+            return await looking.ask("look", arguments.path, anon=arguments.anon, endpoint_url=arguments.endpoint_url)
+
+    found = asyncio.run(asked())
+    if arguments.json:
+        return tell_json(found.model_dump(mode="json"))
+    from workbench import terminal
+
+    terminal.show_contents(found)
+    return 0
 
 
 def _forecast(arguments: argparse.Namespace) -> int:
@@ -114,3 +134,11 @@ def add_forecast_commands(commands: Any) -> None:
     calibrate.add_argument(
         "--load", metavar="FILE", type=Path, help="measure nothing; keep a colleague's file as a reference machine"
     )
+
+
+def add_look(commands: Any) -> None:
+    """Add the command that shows what a file holds."""
+    look = add_command(commands, "look", _look, "show what a file, folder or URL holds; nothing runs")
+    look.add_argument("path", metavar="PATH", help="of .npy, .npz, HDF5, NetCDF, Zarr, GRIB, TIFF, Parquet or CSV")
+    look.add_argument("--anon", action="store_true", help="read a URL of s3, gs or abfs without keys")
+    look.add_argument("--endpoint-url", metavar="URL", help="who serves an s3 or gs URL")

@@ -1,15 +1,16 @@
-"""Commands for this machine: hardware, lab."""
+"""Commands for this machine: hardware, lab, app."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from workbench.cli.answers import tell_json
 from workbench.cli.clusters import new_session
-from workbench.cli.words import add_command
+from workbench.cli.words import add_command, whole_number
 
 
 def _hardware(arguments: argparse.Namespace) -> int:
@@ -35,6 +36,15 @@ def lab(arguments: argparse.Namespace) -> int:
     command = [sys.executable, "-m", "jupyterlab", *arguments.passed_on]
     if arguments.json:
         tell_json({"command": command, "pid": os.getpid()})
+    _become(command)
+
+
+def _app(arguments: argparse.Namespace) -> int:
+    asked = {"port": arguments.port, "browser": arguments.browser, "json": arguments.json}
+    _become([sys.executable, "-m", "workbench.panels.app", json.dumps(asked)])
+
+
+def _become(command: list[str]) -> NoReturn:
     sys.stdout.flush()
     os.execv(command[0], command)
 
@@ -48,6 +58,9 @@ def add_hardware(commands: Any) -> None:
 
 
 def add_lab(commands: Any) -> None:
-    """Add the command that opens JupyterLab."""
+    """Add the commands that open JupyterLab, and the Workbench without it."""
     text = "open JupyterLab with the Workbench in its sidebar"
     add_command(commands, "lab", lab, text, usage="workbench lab [-h] [--json] [what jupyter lab takes]")
+    app = add_command(commands, "app", _app, "open the Workbench in a browser, without Jupyter")
+    app.add_argument("--port", type=whole_number, default=0, help="of this machine; any that is free by default")
+    app.add_argument("--no-browser", dest="browser", action="store_false", help="only print the address")

@@ -1,4 +1,4 @@
-"""Commands for the records of runs: export, import, replay."""
+"""Commands for the records of runs: export, save, import, replay."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.answers import tell, tell_json
+from workbench.cli.answers import shown, tell, tell_json
 from workbench.cli.clusters import new_session
 from workbench.cli.words import add_command, add_run_name
 from workbench.errors import BadInputError
@@ -16,8 +16,18 @@ if TYPE_CHECKING:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    path = new_session().export_run(arguments.run, arguments.file or Path.cwd(), replace=arguments.force)
+    given = {"replace": arguments.force, "with_answers": arguments.with_answers}
+    path = new_session().export_run(arguments.run, arguments.file or Path.cwd(), **given)
     return tell_json({"path": str(path)}) if arguments.json else tell(str(path))
+
+
+def _save(arguments: argparse.Namespace) -> int:
+    from workbench.views.saving import save
+
+    run = new_session().show(arguments.run)
+    with shown("blocks", run) as told:
+        to = save(run, arguments.file, arguments.kind, only=arguments.only, replace=arguments.replace, told=told)
+    return tell_json({"path": to}) if arguments.json else tell(to)
 
 
 def _import(arguments: argparse.Namespace) -> int:
@@ -60,6 +70,17 @@ def add_record_commands(commands: Any) -> None:
     add_run_name(export)
     export.add_argument("file", metavar="FILE.zip", type=Path, nargs="?", help="here, under the run's id, by default")
     export.add_argument("--force", action="store_true", help="replace the file")
+    export.add_argument("--with-answers", action="store_true", help="and with the arrays that are kept with it")
+
+    save = add_command(commands, "save", _save, "write a run's answer to a file for other programs, or a picture of it")
+    add_run_name(save)
+    endings = ".zarr, .npz, .npy, .nc, .tsv (a table of the first array), .eigenvec (for PLINK), .png, .svg or .pdf"
+    save.add_argument("file", metavar="FILE", help=f"a path or URL that ends with {endings}")
+    save.add_argument("--as", dest="kind", metavar="KIND", help="one of these kinds, whatever the ending")
+    save.add_argument(
+        "--only", metavar="NAME", action="append", default=[], help="this array, may be given again; or this picture"
+    )
+    save.add_argument("--replace", action="store_true", help="replace what is there")
 
     taken = add_command(commands, "import", _import, "take in a run that was exported, here or elsewhere")
     taken.add_argument("file", metavar="FILE.zip", type=Path)

@@ -6,11 +6,10 @@ import argparse
 import asyncio
 import contextlib
 import signal
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.answers import complain, tell, tell_json
+from workbench.cli.answers import complain, shown, tell, tell_json
 from workbench.cli.clusters import (
     add_yes,
     check_consent,
@@ -44,18 +43,38 @@ def _workloads(arguments: argparse.Namespace) -> int:
     if arguments.source:
         return tell("\n\n".join(template.source.rstrip() for template in chosen))
     if arguments.name is None:
-        terminal.show_workloads(chosen)
+        terminal.show_workloads(chosen, session.broken_workloads(wait=False))
     else:
         terminal.show_workload(chosen[0])
     return 0
 
 
+def _presets(arguments: argparse.Namespace) -> int:
+    session = new_session()
+    chosen = session.workload(arguments.workload)
+    if arguments.keep:
+        session.keep_preset(chosen.reference, arguments.keep, workload_parameters(arguments))
+    if arguments.forget:
+        session.forget_preset(chosen.reference, arguments.forget)
+    if arguments.json:
+        return tell_json([preset.model_dump() for preset in chosen.offered])
+    for wrong in chosen.wrong_presets:
+        complain(wrong)
+    told = (
+        f"{preset.name} ({preset.source}): {preset.title.removeprefix(f'{preset.name}: ')}" for preset in chosen.offered
+    )
+    return tell("\n".join(told) or f"{chosen.name} has no presets. Keep one: --keep NAME -p KEY=VALUE")
+
+
 def _run(arguments: argparse.Namespace) -> int:
+    from workbench.runs.settings import read_settings
+
     session = new_session()
     parameters = workload_parameters(arguments)
+    settings = read_settings(parameters_of(arguments.settings, "--config", "optimization.fuse.ave-width=5"))
     if arguments.cluster is not None:
         record = session.cluster(arguments.cluster)
-        run = run_on(session, arguments.workload, parameters, record, force=arguments.force)
+        run = run_on(session, arguments.workload, parameters, record, force=arguments.force, settings=settings)
     else:
         # Everything is checked before anything starts.
         on = up_options(where(session, arguments))
@@ -64,7 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
         on.yes = on.yes or arguments.yes
         check_consent(spec, on)
         with own_cluster(session, spec, name=on.name, force=on.force) as record:
-            run = run_on(session, arguments.workload, parameters, record, force=arguments.force)
+            run = run_on(session, arguments.workload, parameters, record, force=arguments.force, settings=settings)
     return tell_run(session.diagnosed(run), as_json=arguments.json)
 
 
@@ -77,7 +96,8 @@ def _runs(arguments: argparse.Namespace) -> int:
     from workbench import terminal
 
     filtered = any(value is not None for value in filters.values())
-    terminal.show_runs(runs, session.count_runs(**filters), arguments.offset, filtered=filtered)
+    kept = session.room().words() if any(run.answers for run in runs) else ""
+    terminal.show_runs(runs, session.count_runs(**filters), arguments.offset, filtered=filtered, kept=kept)
     return 0
 
 
@@ -136,15 +156,21 @@ def refuse_what_wont_fit(forecast: Forecast, *, force: bool) -> None:
 
 
 def run_on(
-    session: Session, workload: str, parameters: dict[str, str], record: ClusterRecord, *, force: bool = False
+    session: Session,
+    workload: str,
+    parameters: dict[str, str],
+    record: ClusterRecord,
+    *,
+    force: bool = False,
+    settings: Mapping[str, Any] | None = None,
 ) -> Run:
     """Run a workload and wait for it; Ctrl-C cancels it."""
     run = None
     try:
         with ending_on(signal.SIGTERM):
             with holding_back_signals():
-                run = session.run(workload, parameters, record, force=force)
-            with _progress(run) as on_change:
+                run = session.run(workload, parameters, record, force=force, settings=settings)
+            with shown("progress", run) as on_change:
                 return asyncio.run(session.wait_run(run.id, on_change))
     except (KeyboardInterrupt, SystemExit):
         if run is not None:
@@ -207,18 +233,6 @@ def parameters_of(given: Sequence[str], option: str = "-p", example: str = "size
     return parameters
 
 
-@contextlib.contextmanager
-def _progress(run: Run) -> Iterator[Callable[[Run], None] | None]:
-    """Show the progress of a run: a bar on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from workbench import terminal
-
-    with terminal.progress(run) as on_change:
-        yield on_change
-
-
 def add_parameters(parser: argparse.ArgumentParser) -> None:
     """Add the options that give a workload's parameters."""
     parser.add_argument("--preset", metavar="NAME", help="parameters of a text's experiment; -p changes some of them")
@@ -231,6 +245,18 @@ def add_parameters(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a parameter of the workload; may be given again for others",
+    )
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the option that sets something of Dask."""
+    parser.add_argument(
+        "--config",
+        dest="settings",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a setting of Dask, such as optimization.fuse.ave-width=5; may be given again for others",
     )
 
 
@@ -247,6 +273,19 @@ def add_run_commands(commands: Any) -> None:
     workloads.add_argument("name", metavar="NAME", nargs="?")
     workloads.add_argument("--source", action="store_true", help="print the plain Dask code instead")
 
+    presets = add_command(
+        commands,
+        "presets",
+        _presets,
+        "list the presets of a workload, keep parameters as one of your own, or forget it",
+        epilog="Example: workbench presets eofs --keep winds -p path=winds.nc -p variable=u -p k=4",
+    )
+    presets.add_argument("workload", metavar="WORKLOAD")
+    change = presets.add_mutually_exclusive_group()
+    change.add_argument("--keep", metavar="NAME", help="keep these parameters under a name")
+    change.add_argument("--forget", metavar="NAME", help="forget a preset that was kept")
+    add_parameters(presets)
+
     run = add_command(
         commands,
         "run",
@@ -257,6 +296,7 @@ def add_run_commands(commands: Any) -> None:
     run.add_argument("workload", metavar="WORKLOAD", help="see: workbench workloads")
     add_where(run, "start a cluster for this run, with the options of up, and stop it")
     add_parameters(run)
+    add_settings(run)
     run.add_argument("--force", action="store_true", help="run it although the forecast says that it won't fit")
     add_yes(run)
 

@@ -4,41 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 
 @contextlib.contextmanager
-def ending_on(*signals: signal.Signals) -> Iterator[None]:
-    """End the block in good order on these signals, as Ctrl-C does."""
-
-    def end(number: int, _: object) -> NoReturn:
-        raise SystemExit(128 + number)
-
+def _handled(handler: Callable[[int, Any], Any], *signals: signal.Signals) -> Iterator[None]:
+    """Have these signals handled so until the end of the block."""
     try:
-        before = {number: signal.signal(number, end) for number in signals}
+        before = {number: signal.signal(number, handler) for number in signals}
     except ValueError:  # not in the main thread, where no signal arrives
         before = {}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+def ending_on(*signals: signal.Signals) -> contextlib.AbstractContextManager[None]:
+    """End the block in good order on these signals, as Ctrl-C does."""
+
+    def end(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    return _handled(end, *signals)
 
 
 @contextlib.contextmanager
 def holding_back_signals() -> Iterator[None]:
     """Let signals wait until the end of the block: what it starts must be known before it can be stopped."""
     held: list[int] = []
-    watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    try:
-        before = {number: signal.signal(number, lambda caught, _: held.append(caught)) for number in watched}
-    except ValueError:  # not in the main thread, where no signal arrives
-        before = {}
-    try:
+    with _handled(lambda number, _: held.append(number), signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    for came in held:
-        signal.raise_signal(came)
+    for number in held:
+        signal.raise_signal(number)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NamedTuple
 
 from workbench import formats
 from workbench.clusters import records, security
@@ -61,6 +61,99 @@ async def logs(record: ClusterRecord) -> dict[str, str]:
             workers = await scheduler.worker_logs()
             found.update({address: _text(lines) for address, lines in workers.items()})
     return found
+
+
+class Worker(NamedTuple):
+    """One worker as its scheduler knows it now. None is what it doesn't tell."""
+
+    address: str
+    name: str
+    threads: int
+    cpu: float
+    """Percent of one core."""
+    memory: int
+    memory_limit: int
+    """0 where it has none."""
+    spilled: int
+    """Bytes on disk."""
+    tasks: int
+    """Those that it computes or is to compute next."""
+    heard: float
+    """Seconds since the scheduler heard from it last."""
+    gpu: float | None = None
+    """Percent of the last moment in which something ran on its GPU."""
+    gpu_memory: int | None = None
+
+    @classmethod
+    def of(cls, address: str, told: Mapping[str, Any], now: float) -> Worker:
+        """Return a worker from what the scheduler's identity says of it."""
+        metrics = told["metrics"]
+        tasks = metrics.get("task_counts") or {}
+        return cls(
+            address,
+            str(told["name"]),
+            told["nthreads"],
+            metrics["cpu"],
+            metrics["memory"],
+            told["memory_limit"],
+            metrics["spilled_bytes"]["disk"],
+            tasks.get("executing", 0) + tasks.get("ready", 0),
+            max(0.0, now - told["last_seen"]),
+            metrics.get("gpu_utilization"),
+            metrics.get("gpu_memory_used"),
+        )
+
+
+async def workers(record: ClusterRecord) -> list[Worker]:
+    """What each worker does, as its scheduler heard last."""
+    _check_ready(record)
+    async with _scheduler(record) as scheduler:
+        told = (await scheduler.identity())["workers"]
+    return [Worker.of(address, each, time.time()) for address, each in told.items()]
+
+
+async def restart_worker(record: ClusterRecord, address: str) -> None:
+    """Start one worker anew; what it held is computed again where it is needed."""
+    _check_can(record, "restart")
+    async with _scheduler(record) as scheduler:
+        if address not in (there := (await scheduler.identity())["workers"]):
+            raise NotFoundError(f"{record.name} has no worker {address:.80}. It has: {', '.join(there)}.")
+        done = await scheduler.restart_workers(
+            workers=[address], on_error="return", stimulus_id=f"workbench-restart-{time.time()}"
+        )
+    if done.get(address) not in ("OK", "removed"):
+        raise FailedError(f"{address} was not restarted: {done.get(address)}.")
+
+
+class Group(NamedTuple):
+    """Tasks whose keys begin alike."""
+
+    name: str
+    done: int
+    total: int
+    erred: int
+    bytes: int
+    """What their results hold in the workers' memory."""
+
+
+async def groups(record: ClusterRecord) -> list[Group]:
+    """The tasks that the scheduler knows, by what their keys begin with."""
+    _check_ready(record)
+    async with _scheduler(record) as scheduler:
+        states = await scheduler.get_task_prefix_states()
+        held = await scheduler.nbytes(summary=True)
+    return [
+        Group(name, each["memory"] + each["released"], sum(each.values()), each["erred"], held.get(name, 0))
+        for name, each in states.items()
+    ]
+
+
+async def profile(record: ClusterRecord) -> dict[str, Any]:
+    """What the code of all workers was seen doing: Dask's tree of frames, each with how often it was seen."""
+    _check_ready(record)
+    async with _scheduler(record) as scheduler:
+        tree: dict[str, Any] = await scheduler.profile()
+    return tree
 
 
 async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:

@@ -15,11 +15,12 @@ from typing import Any
 import dask.config
 
 from workbench import config
-from workbench.clusters import names, processes, records, spare
+from workbench.clusters import names, records, spare
 from workbench.clusters.profiles import profile
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError
+from workbench.jobs import processes
 
 
 def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, agreed: bool = False) -> ClusterRecord:

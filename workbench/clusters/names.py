@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Container
 
 from workbench.errors import BadInputError
+from workbench.kept import is_name
 
 _ADJECTIVES = (
     "able agile amber bold brave bright brisk calm candid clear clever cosy crisp eager early fair fleet fond gentle "
@@ -21,13 +21,6 @@ _ANIMALS = (
     "owl panda perch pike plover pony puffin quail rabbit raven robin salmon seal shrew skunk sloth snail sparrow "
     "stork swan swift tapir tern toad trout turtle viper vole walrus whale wolf wombat wren yak zebra"
 )
-
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
-
-
-def is_name(name: str) -> bool:
-    """Whether `name` may be a cluster's: it is also a folder's name and part of an address."""
-    return _NAME.fullmatch(name) is not None
 
 
 def check_name(name: str) -> str:

@@ -17,7 +17,7 @@ import distributed
 import distributed.utils
 
 from workbench import __version__, config, formats
-from workbench.clusters import cuda, lost, metrics, processes, records, security
+from workbench.clusters import cuda, lost, metrics, records, security
 from workbench.clusters.asking import Verbs, answering
 from workbench.clusters.forking import fork
 from workbench.clusters.handle import Handle, State
@@ -25,6 +25,7 @@ from workbench.clusters.profiles import profile
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import StorageError, WorkbenchError, whole
+from workbench.jobs import folders, processes
 
 logger = logging.getLogger("workbench.host")
 
@@ -36,7 +37,8 @@ _DEVICES_INTERVAL = 3.0
 def own(name: str, *, worker_start: str = "spawn") -> int:
     """Start the cluster whose record is on disk, keep the record true until it ends; the exit code of the process."""
     logging.basicConfig(format="%(asctime)s - %(name)s - %(levelname)s - %(message)s", level=logging.INFO)
-    # Dask's own way of telling its forkserver what to import, which would import pandas here: ours runs already.
+    # Before its first worker Dask imports all that its forkserver might preload (pandas: a second, 67 MB), though ours
+    # runs already. No setting keeps it from that; a Dask without this name only starts more slowly.
     distributed.utils._forkserver_preload_set = True
     settings: dict[str, Any] = {
         "distributed.worker.multiprocessing-method": worker_start,
@@ -246,15 +248,12 @@ class _Owner:
                 await asyncio.sleep(_DEVICES_INTERVAL)
 
     async def _beat(self) -> None:
-        path = records.folder(self.record.name) / "heartbeat"
+        folder = records.folder(self.record.name)
         while True:
-            try:
-                path.touch(mode=0o600)
-            except FileNotFoundError:
+            folders.give_sign_of_life(folder)
+            if not folder.exists():
                 self.end("its folder was removed")
-            except OSError:  # a full disk, or one that may not be written to: no reason to end
-                pass
-            await asyncio.sleep(records.HEARTBEAT)
+            await asyncio.sleep(folders.HEARTBEAT)
 
     @property
     def verbs(self) -> Verbs:

@@ -17,24 +17,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 import psutil
-from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
+from pydantic import Field, ValidationError, computed_field
 
 from workbench import config, formats
-from workbench.clusters import processes
 from workbench.clusters.handle import VERBS, Job, Verb, queued
-from workbench.clusters.names import is_name
 from workbench.clusters.profiles import is_known, profile
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, reason_of
+from workbench.jobs import folders, processes
+from workbench.jobs.folders import Record
+from workbench.kept import is_name
 
 Status = Literal["starting", "ready", "stopping", "failed", "lost", "unknown"]
 """'unknown' is one that nothing here can see: it is on another machine, or its record is of another version."""
 Stage = Literal["preparing", "scheduler", "workers", "ready"]
 
-HEARTBEAT = 10.0
-"""Seconds between two signs of life of a host, for readers on other machines, who can't see its process."""
-
-_SILENCE = 6 * HEARTBEAT
 # Between making a folder and starting the process lie milliseconds; a slow disk may take longer.
 _PROCESS_DUE = 15.0
 _TAIL_LINES = 20
@@ -53,11 +50,8 @@ GONE: Mapping[str, Any] = {
 """What is no longer true of a cluster that is over."""
 
 
-class ClusterRecord(BaseModel):
-    """One cluster as its host process last described it. Frozen, JSON both ways."""
-
-    # Fields of a later version are ignored: two environments may share one data folder.
-    model_config = ConfigDict(frozen=True, extra="ignore")
+class ClusterRecord(Record):
+    """One cluster as its host process last described it."""
 
     name: str
     spec: ClusterSpec
@@ -76,21 +70,15 @@ class ClusterRecord(BaseModel):
     """Where control and watchers reach a scheduler that speaks UCX: over TCP. None where it speaks that anyway."""
     dashboard_address: str | None = None
     """Socket of Dask's own dashboard, 'unix:<path>', which only its owner may open; None without one."""
-    pid: int | None = None
-    pid_created: float | None = None
-    """Start time of the host process by the system's clock: a pid alone may have been given to another process."""
     node: str = ""
     """Name of the machine that it runs on."""
-    place: str = ""
-    """Boot and pid namespace in which the pid counts, see `processes.place`."""
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
     can: tuple[Verb, ...] = VERBS
     """What can be asked of it. One that can't be stopped is somebody else's: one detaches from it."""
     machine: dict[str, Any] | None = None
     """What is known of the machines that its workers run on, as an inventory says it; None for this one."""
     jobs: tuple[Job, ...] = ()
     """Those that a queue has for it, as it last said."""
-    created: float = 0.0
     expires_at: float | None = None
     """When the lease runs out (seconds since the epoch); None while the cluster works, or without a lease."""
     clients: tuple[str, ...] = ()
@@ -345,11 +333,13 @@ def _pid(record: ClusterRecord) -> tuple[int | None, float | None]:
         return None, None
 
 
-def _is_elsewhere(record: ClusterRecord) -> bool:
-    """Whether it may be alive where its process can't be seen from here."""
-    if record.is_over or record.status == "unknown" or record.place == processes.place():
-        return False
-    return time.time() - _last_sign(record) < _SILENCE
+def _state(record: ClusterRecord) -> folders.State | None:
+    """Where its host is; None where there is none any more, or nobody can tell."""
+    if record.is_over or record.status == "unknown":
+        return None
+    pid, pid_created = _pid(record)
+    started = record.model_copy(update={"pid": pid, "pid_created": pid_created})
+    return folders.state(started, folder(record.name), mark=record.marker, grace=_PROCESS_DUE)
 
 
 def _far(record: ClusterRecord) -> str:
@@ -357,34 +347,22 @@ def _far(record: ClusterRecord) -> str:
     return f"It is on {where}, which shares this data folder, and can't be reached from here. Use and stop it there."
 
 
-def _last_sign(record: ClusterRecord) -> float:
-    try:
-        return (folder(record.name) / "heartbeat").stat().st_mtime
-    except OSError:
-        return record.created
-
-
-def _is_dead(record: ClusterRecord) -> bool:
-    if record.is_over or record.status == "unknown" or host_process(record) is not None:
-        return False
-    return _pid(record)[0] is not None or time.time() - record.created > _PROCESS_DUE
-
-
 def _true(path: Path, *, locked: bool = False) -> ClusterRecord | None:
     """The record at `path`, put right on disk when its host has died; None when there is none."""
     record = _parse(path)
     if record is None:
         return None
-    if _is_elsewhere(record):
+    state = _state(record)
+    if state == "elsewhere":
         return record.model_copy(update={"status": "unknown", "message": _far(record)})
-    if not _is_dead(record):
+    if state != "gone":
         trouble = None if record.is_over else config.trouble()
         return record.model_copy(update={"warning": record.warning or trouble}) if trouble else record
     try:
         with contextlib.nullcontext() if locked else _lock():
             # Another reader may have been quicker, or the host may have ended well and taken its folder along.
             record = _parse(path)
-            if record is None or not _is_dead(record):
+            if record is None or _state(record) != "gone":
                 return record
             return _bury(record)
     except StorageError:

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import psutil
 
-from workbench.clusters import processes, records
+from workbench.clusters import records
+from workbench.jobs import processes
 
 PATIENCE = 900.0
 """Seconds that a spare waits."""

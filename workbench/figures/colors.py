@@ -167,3 +167,11 @@ def _luminance(color: str) -> float:
         for value in (channel / 255 for channel in _channels(color))
     ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+GROUPS = {
+    # Okabe and Ito's but for a grey, dark enough for a white page or light enough for a dark one (3:1).
+    "light": ("#0072B2", "#D55E00", "#007A5A", "#A8497F", "#8A6D00", "#5A5A5A"),
+    "dark": ("#56B4E9", "#E69F00", "#2EC49A", "#CC79A7", "#F0E442", "#B0B0B0"),
+}
+"""Colours of groups in the picture of an answer, by theme."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -14,10 +13,11 @@ from bokeh.models import Button, Column, ColumnDataSource, CustomJS, Div, FixedT
 from bokeh.plotting import figure
 
 from workbench.errors import BadInputError
-from workbench.figures.colors import DARK, LIGHT, THEMES, Theme, worker_color
+from workbench.figures.colors import THEMES, Theme, worker_color
 from workbench.figures.live import Patch
 from workbench.figures.markup import unbroken
 from workbench.figures.plots import FONT, dress
+from workbench.figures.report import figure_page
 from workbench.figures.topology import topology_figure, topology_of
 from workbench.formats import duration
 from workbench.runs.comparing.comparisons import Comparison
@@ -222,47 +222,11 @@ def table_html(summary: Summary, theme: Theme) -> str:
 
 def page(comparison: Comparison) -> str:
     """Return the comparison as one HTML page that refers to nothing outside of itself."""
-    from bokeh.resources import Resources
-
-    items = {
-        theme.name: json.dumps(ComparisonFigure(theme.name, comparison, alone=True).item()) for theme in (LIGHT, DARK)
-    }
-    script = _EMBED.replace("ITEM_LIGHT", items["light"]).replace("ITEM_DARK", items["dark"])
-    library = Resources(mode="inline", components=["bokeh", "bokeh-widgets"])
-    scripts = "\n".join(
-        "<script>" + text.replace("</script", "<\\/script") + "</script>" for text in [*library.js_raw, script]
+    return figure_page(
+        f"{comparison.title} compared",
+        '<div id="figure"></div>',
+        lambda theme: ComparisonFigure(theme, comparison, alone=True).item(),
     )
-    title = escape(f"{comparison.title} compared")
-    colors = "".join(
-        f"@media (prefers-color-scheme: {theme.name}) {{ body {{ background: {theme.background}; }} }}"
-        for theme in (LIGHT, DARK)
-    )
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>:root {{ color-scheme: light dark; }} {colors} "
-        "body { margin: 0 auto; max-width: 1200px; padding: 12px; }</style>\n</head>\n"
-        f'<body><div id="figure"></div>\n{scripts}\n</body>\n</html>\n'
-    )
-
-
-_EMBED = """
-(function () {
-  const dark = matchMedia('(prefers-color-scheme: dark)');
-  const items = {light: ITEM_LIGHT, dark: ITEM_DARK};
-  const place = document.getElementById('figure');
-  let shown = null;
-  async function show() {
-    const before = shown;
-    shown = null;
-    if (before) (await before).clear();
-    place.replaceChildren();
-    shown = Bokeh.embed.embed_item(structuredClone(dark.matches ? items.dark : items.light), place);
-  }
-  dark.addEventListener('change', show);
-  show();
-})();
-"""
 
 
 # -- columns

@@ -1,11 +1,13 @@
-"""Singular values and components of a run: how they fall, and where samples lie."""
+"""Pictures of an answer on a page: zoomed, hovered over, and groups hidden by a click on their name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.figures.colors import THEMES, Theme
+import numpy as np
+
+from workbench.figures.answers import Dots, Line, Map, Picture
+from workbench.figures.colors import GROUPS, THEMES, Theme
 from workbench.figures.plots import FONT, dress
 
 if TYPE_CHECKING:
@@ -15,62 +17,47 @@ _DOT = 6  # pixels
 _MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "plus", "hex", "star")
 """Labels that share a colour differ in their marker."""
 
-_COLORS = {
-    # Okabe and Ito's but for a grey, dark enough for a white page or light enough for a dark one (3:1).
-    "light": ("#0072B2", "#D55E00", "#007A5A", "#A8497F", "#8A6D00", "#5A5A5A"),
-    "dark": ("#56B4E9", "#E69F00", "#2EC49A", "#CC79A7", "#F0E442", "#B0B0B0"),
-}
 
-
-def scree_figure(result: Mapping[str, Any], theme: str = "light") -> Plot:
-    """How singular values fall, or the shares of the variance where they are known; bounds as bars."""
-    from bokeh.models import ColumnDataSource, Whisker
-
-    look = THEMES[theme]
-    shares = result.get("explained_variance_ratio")
-    values = [100 * each for each in shares] if shares else list(result["singular_values"])
-    bounds = (result.get("certificate") or {}).get("bound") or [0.0] * len(values)
-    # A share is a square, and may be off by twice as much. What can't be told from zero is a dot on the axis.
-    reach = [(2 if shares else 1) * (bound or 0.0) * value for bound, value in zip(bounds, values, strict=True)]
-    source = ColumnDataSource(
-        {
-            "number": list(range(1, len(values) + 1)),
-            "value": values,
-            "low": [value - off for value, off in zip(values, reach, strict=True)],
-            "high": [value + off for value, off in zip(values, reach, strict=True)],
-        }
-    )
-    what = "Share of the variance, %" if shares else "Singular value"
-    plot = _plot(look, "Scree plot", "Component", what, tools="")
-    plot.line("number", "value", source=source, color=_COLORS[theme][0], line_width=1.5)
-    plot.scatter("number", "value", source=source, color=_COLORS[theme][0], size=_DOT)
-    if any(reach):
-        ends = {"base": "number", "upper": "high", "lower": "low", "source": source, "line_color": look.text}
-        plot.add_layout(Whisker(**ends))
-    plot.y_range.start = 0
-    plot.xaxis.ticker = list(range(1, len(values) + 1, -(-len(values) // 20)))
+def answer_figure(picture: Picture, theme: str = "light") -> Plot:
+    """Plot of a picture, in the colours of a theme."""
+    look, drawn = THEMES[theme], picture.drawn
+    plot = _plot(look, picture)
+    if isinstance(drawn, Dots):
+        _draw_dots(plot, drawn, look)
+    elif isinstance(drawn, Map):
+        _draw_map(plot, drawn, look)
+    else:
+        _draw_lines(plot, drawn, look)
+        if picture.name in ("scree", "error"):
+            plot.y_range.start = 0
+            plot.xaxis.ticker = list(range(1, len(drawn[0].x) + 1, -(-len(drawn[0].x) // 20)))
     return plot
 
 
-def scatter_figure(result: Mapping[str, Any], theme: str = "light") -> Plot:
-    """Samples along the first two components, coloured and marked by their label; a click on a label hides it."""
+def _draw_lines(plot: Any, lines: tuple[Line, ...], look: Theme) -> None:
+    from bokeh.models import ColumnDataSource, Whisker
+
+    for line, color in zip(lines, GROUPS[look.name], strict=False):
+        legend = {"legend_label": line.name} if line.name else {}
+        plot.line(line.x, line.y, color=color, line_width=1.5, **legend)
+        if len(line.x) <= 100:
+            plot.scatter(line.x, line.y, color=color, size=_DOT, **legend)
+        if line.low is not None and line.high is not None and (line.high > line.low).any():
+            source = ColumnDataSource({"x": line.x, "low": line.low, "high": line.high})
+            plot.add_layout(Whisker(base="x", lower="low", upper="high", source=source, line_color=look.text))
+    if any(line.name for line in lines):
+        _dress_legend(plot, look)
+
+
+def _draw_dots(plot: Any, dots: Dots, look: Theme) -> None:
     from bokeh.models import ColumnDataSource, HoverTool
 
-    look, told = THEMES[theme], result["scatter"]
-    labels = told["labels"] or ["sample"] * len(told["samples"])
-    across, up = told["scores"][0], told["scores"][1]
-    shares = [100 * each for each in result["explained_variance_ratio"]]
-    axes = [f"Component {i + 1} ({shares[i]:.2g} % of the variance)" for i in (0, 1)]
-    plot = _plot(look, _title(told), *axes, tools="pan,wheel_zoom,reset")
-    names, colors = list(dict.fromkeys(labels)), _COLORS[theme]
-    for index, name in enumerate(names):
-        mine = [i for i, label in enumerate(labels) if label == name]
-        columns: dict[str, Sequence[Any]] = {
-            "x": [across[i] for i in mine],
-            "y": [up[i] for i in mine],
-            "sample": [told["samples"][i] for i in mine],
-            "label": [name] * len(mine),
-        }
+    colors, labels = GROUPS[look.name], np.array(dots.labels or [""] * len(dots.x))
+    for index, name in enumerate(dict.fromkeys(labels.tolist())):
+        mine = labels == name
+        columns: dict[str, Any] = {"x": dots.x[mine], "y": dots.y[mine], "label": labels[mine]}
+        if dots.names:
+            columns["name"] = np.array(dots.names)[mine]
         plot.scatter(
             "x",
             "y",
@@ -80,46 +67,77 @@ def scatter_figure(result: Mapping[str, Any], theme: str = "light") -> Plot:
             fill_color=colors[index % len(colors)],
             line_color=look.background,
             line_width=0.5,
-            **({"legend_label": str(name)} if told["labels"] else {}),
+            **({"legend_label": str(name)} if name else {}),
         )
-    plot.add_tools(HoverTool(tooltips=[("sample", "@sample"), (told["label"] or "label", "@label")]))
-    if told["labels"]:
-        plot.add_layout(plot.legend[0], "right")
-        plot.legend[0].update(
-            click_policy="hide",
-            title=told["label"],
-            background_fill_color=look.background,
-            border_line_color=None,
-            label_text_color=look.text,
-            label_text_font=FONT,
-            title_text_color=look.muted,
-            title_text_font=FONT,
-            label_text_font_size="11px",
-        )
-    return plot
+    told = [("name", "@name")] * bool(dots.names) + [(dots.label, "@label")] * bool(dots.labels)
+    plot.add_tools(HoverTool(tooltips=[*told, ("at", "@x, @y")]))
+    if dots.labels:
+        _dress_legend(plot, look, dots.label)
 
 
-def _title(told: Mapping[str, Any]) -> str:
-    shown, of = len(told["samples"]), told["n_samples"]
-    return f"{of} samples" if shown == of else f"{shown} of {of} samples, spread evenly over all"
+def _draw_map(plot: Any, drawn: Map, look: Theme) -> None:
+    from bokeh.models import ColorBar, HoverTool, LinearColorMapper
+    from bokeh.palettes import RdBu11
+
+    most = float(np.nanmax(np.abs(drawn.values), initial=0.0)) or 1.0
+    # Zero is white, and what is missing shows the page.
+    mapper = LinearColorMapper(palette=RdBu11, low=-most, high=most, nan_color=look.background)
+    left, width = _edges(drawn.x)
+    bottom, height = _edges(drawn.y)
+    # Bokeh draws the first row at the bottom and the first column at the left.
+    rows = slice(None, None, -1 if len(drawn.y) > 1 and drawn.y[1] < drawn.y[0] else 1)
+    columns = slice(None, None, -1 if len(drawn.x) > 1 and drawn.x[1] < drawn.x[0] else 1)
+    image = drawn.values[rows, columns]
+    plot.image([image], x=left, y=bottom, dw=width, dh=height, color_mapper=mapper)
+    plot.add_layout(
+        ColorBar(color_mapper=mapper, background_fill_color=look.background, major_label_text_color=look.muted), "right"
+    )
+    plot.add_tools(HoverTool(tooltips=[("value", "@image"), ("at", "$x, $y")]))
 
 
-def _plot(look: Theme, title: str, across: str, up: str, *, tools: str) -> Any:
+def _edges(centres: Any) -> tuple[float, float]:
+    """Where an image begins and how long it is, for evenly spaced middles of its cells."""
+    low, high = float(np.min(centres)), float(np.max(centres))
+    cell = (high - low) / (len(centres) - 1) if len(centres) > 1 else 1.0
+    return low - cell / 2, high - low + cell
+
+
+def _dress_legend(plot: Any, look: Theme, title: str | None = None) -> None:
+    plot.add_layout(plot.legend[0], "right")
+    plot.legend[0].update(
+        click_policy="hide",
+        title=title,
+        background_fill_color=look.background,
+        border_line_color=None,
+        label_text_color=look.text,
+        label_text_font=FONT,
+        title_text_color=look.muted,
+        title_text_font=FONT,
+        label_text_font_size="11px",
+    )
+
+
+def _plot(look: Theme, picture: Picture) -> Any:
     from bokeh.plotting import figure
 
+    drawn = picture.drawn
+    times = isinstance(drawn, tuple) and drawn[0].x.dtype.kind == "M"
     plot = figure(
-        title=title,
-        x_axis_label=across,
-        y_axis_label=up,
+        title=picture.title,
+        x_axis_label=picture.across,
+        y_axis_label=picture.up,
+        x_axis_type="datetime" if times else "auto",
+        match_aspect=isinstance(drawn, Map),
         height=340,
         sizing_mode="stretch_width",
         max_width=760,
-        tools=tools,
-        toolbar_location=None,
+        tools="save" if picture.name in ("scree", "error") else "pan,wheel_zoom,reset,save",
+        toolbar_location="above",
         background_fill_color=look.background,
         border_fill_color=look.background,
         outline_line_color=None,
     )
+    plot.toolbar.logo = None
     dress(plot, look)
     for axis in plot.axis:
         axis.update(axis_label_text_color=look.muted, axis_label_text_font=FONT, axis_label_text_font_style="normal")

@@ -18,6 +18,7 @@ COLORS = {
     "disk": "#00a37a",
     "scheduler": LIGHT.other,
     "idle": "transparent",
+    "arriving": "#56b4e9",
 }
 MEANINGS = {
     "computing": "threads were in tasks",
@@ -27,6 +28,7 @@ MEANINGS = {
     "disk": "tasks waited for files",
     "scheduler": "threads waited for the graph, the next task or the answer's way back",
     "idle": "others worked, and there was no task for them",
+    "arriving": "workers were still in a queue, or starting",
 }
 
 _LEAST = 0.005

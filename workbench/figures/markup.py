@@ -23,7 +23,7 @@ def tag(name: str, /, *children: str, **attributes: Any) -> str:
     as `class` and `data-x`.
     """
     given = "".join(_attribute(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
-    return f"<{name}{given}>" + ("" if name == "input" else "".join(children) + f"</{name}>")
+    return f"<{name}{given}>" + ("" if name in ("input", "img") else "".join(children) + f"</{name}>")
 
 
 def _attribute(name: str, value: Any) -> str:

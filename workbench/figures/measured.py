@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+from workbench.figures.answers import Picture, pictures
 from workbench.figures.bandwidth import bandwidth_figure
-from workbench.figures.components import scatter_figure, scree_figure
+from workbench.figures.components import answer_figure
 from workbench.figures.markup import values_html
 from workbench.figures.topology import topology_figure, topology_of
 from workbench.runs import singular, transfers
 from workbench.runs.store import ON_SIMULATED
+from workbench.workloads.values import Labelled
 
 _OWN = (
     "bandwidth",
@@ -55,13 +57,14 @@ def plain(result: Mapping[str, Any] | None) -> dict[str, Any]:
     """Parts of a result that are shown as they are."""
     result = result or {}
     told = _OWN if singular.values(result) is None else (*_OWN, *singular.LISTS)
-    return singular.with_times({name: value for name, value in result.items() if name not in told})
+    return singular.in_words({name: value for name, value in result.items() if name not in told})
 
 
-def sections(run: Mapping[str, Any]) -> list[Section]:
-    """Sections for what this run measured; none for most."""
+def sections(run: Mapping[str, Any], arrays: Mapping[str, Labelled] | None = None) -> list[Section]:
+    """Sections for what this run measured and for pictures of its answer's arrays; none for most."""
     result = run.get("result") or {}
-    found = [*_accuracy(result), *_components(result), *_bandwidth(result)]
+    drawn = list(pictures(arrays or {}, result))
+    found = [*_accuracy(result, drawn), *_components(result, drawn), *map(_pictured, drawn), *_bandwidth(result)]
     if run.get("simulated"):
         found = [each._replace(figure=each.figure and _marked(each.figure)) for each in found]
     return [*found, *_topology(run)]
@@ -79,7 +82,7 @@ def _marked(figure: Callable[[str], Any]) -> Callable[[str], Any]:
 def sections_html(found: Sequence[Section]) -> str:
     """Return the sections with a place for each figure."""
     return "".join(
-        f"<h2>{escape(section.title)}</h2>{section.body}"
+        f"{f'<h2>{escape(section.title)}</h2>' if section.title else ''}{section.body}"
         + (f'<div id="measured-{index}" style="overflow-x: auto"></div>' if section.figure else "")
         for index, section in enumerate(found)
     )
@@ -97,22 +100,30 @@ def sections_script(found: Sequence[Section]) -> str | None:
     return _SCRIPT.replace("ITEMS", json.dumps(items)) if items else None
 
 
-def _accuracy(result: Mapping[str, Any]) -> list[Section]:
+def _accuracy(result: Mapping[str, Any], drawn: list[Picture]) -> list[Section]:
+    """What the certificate says, beside the first picture, which is how the values fall."""
     told = result.get("certificate")
     if not told:
         return []
     body = _paragraph(told["sentence"]) + values_html(result)
-    return [Section("How accurate it is", body, lambda theme: scree_figure(result, theme))]
+    return [Section("How accurate it is", body, _pictured(drawn.pop(0)).figure if drawn else None)]
 
 
-def _components(result: Mapping[str, Any]) -> list[Section]:
-    told = result.get("scatter")
-    if not told:
+def _components(result: Mapping[str, Any], drawn: list[Picture]) -> list[Section]:
+    """Which variants a PCA of genotypes is of, beside the samples along its first components."""
+    if "convention" not in result:
         return []
-    left_out = singular.left_out(result)
-    body = _paragraph(f"{result['convention']} Variants: {result['kept']} took part; left out: {left_out}.")
-    figure = (lambda theme: scatter_figure(result, theme)) if len(told["scores"]) > 1 else None
-    return [Section("Components", body, figure)]
+    body = _paragraph(
+        f"{result['convention']} Variants: {result['kept']} took part; left out: {singular.counts(result['dropped'])}."
+    )
+    first = next((each for each in drawn if each.name.startswith("scores-")), None)
+    if first is not None:
+        drawn.remove(first)
+    return [Section("Components", body, None if first is None else _pictured(first).figure)]
+
+
+def _pictured(picture: Picture) -> Section:
+    return Section("", "", lambda theme: answer_figure(picture, theme))
 
 
 def _bandwidth(result: Mapping[str, Any]) -> list[Section]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
 from pathlib import Path
@@ -18,8 +18,10 @@ from workbench.figures.live import LiveFigure
 from workbench.figures.measured import Section, plain, sections, sections_html, sections_script
 from workbench.formats import count, duration, rate, size
 from workbench.monitor.events import Batch
+from workbench.runs.answers import kept
 from workbench.runs.explaining.diagnosis import diagnosed
 from workbench.runs.store import SIMULATED
+from workbench.workloads.values import Labelled
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -90,13 +92,14 @@ def write_report(run: Any, folder: Path) -> Path:
     """Write `report.html` into a run's folder, where its events are, and return its path."""
     from workbench.monitor.record import read_events
 
+    arrays = {} if isinstance(run, Mapping) else kept(run)
     run = run if isinstance(run, Mapping) else diagnosed(run)
     try:
         events = read_events(folder / "events.parquet")
     except NotFoundError:
         events = None
     path = folder / "report.html"
-    config.write_atomically(path, report_html(run, events))
+    config.write_atomically(path, report_html(run, events, arrays))
     return path
 
 
@@ -116,7 +119,7 @@ def write_beside(runs: Sequence[Any], folders: Sequence[Path]) -> Path:
     return path
 
 
-def report_html(run: Any, events: Batch | Iterable[Batch] | None) -> str:
+def report_html(run: Any, events: Batch | Iterable[Batch] | None, arrays: Mapping[str, Labelled] | None = None) -> str:
     """Whole report of a run as one HTML page that refers to nothing outside of itself.
 
     Parameters
@@ -125,10 +128,12 @@ def report_html(run: Any, events: Batch | Iterable[Batch] | None) -> str:
         A run, or the JSON of one.
     events
         What `read_events` gave, None where nothing was recorded.
+    arrays
+        Those of the run's answer that are kept, of which pictures are drawn.
     """
     facts = run if isinstance(run, Mapping) else run.model_dump(mode="json")
     batches = [events] if isinstance(events, Batch) else list(events or ())
-    measured = sections(facts)
+    measured = sections(facts, arrays)
     body = "\n".join(
         part
         for part in (
@@ -155,23 +160,24 @@ def beside_html(runs: Sequence[Any], events: Sequence[Batch]) -> str:
     events
         What `read_events` gave for each.
     """
+    from workbench.figures.beside import BesideFigure, Record
+
     facts = [run if isinstance(run, Mapping) else run.model_dump(mode="json") for run in runs]
     title = " beside ".join(map(titled, facts))
     if len(set(map(titled, facts))) == 1:
         title = f"{titled(facts[0])}, twice"
-    body = f'<h1>{escape(title)}</h1>{_compared(facts)}<div id="figure"></div>{_HOW_TO_MOVE}'
-    script = _EMBED.replace("ITEM_LIGHT", _beside_item(LIGHT, facts, events))
-    return _page(title, body, _with_bokeh([script.replace("ITEM_DARK", _beside_item(DARK, facts, events))]))
-
-
-def _beside_item(theme: Theme, facts: Sequence[Mapping[str, Any]], events: Sequence[Batch]) -> str:
-    from workbench.figures.beside import BesideFigure, Record
-
     records = [
         Record(f"{titled(each)} on {each.get('cluster')}, {each.get('id')}", batch, each.get("seconds"))
         for each, batch in zip(facts, events, strict=True)
     ]
-    return json.dumps(BesideFigure(records, theme.name).item())
+    body = f'<h1>{escape(title)}</h1>{_compared(facts)}<div id="figure"></div>{_HOW_TO_MOVE}'
+    return figure_page(title, body, lambda theme: BesideFigure(records, theme).item())
+
+
+def figure_page(title: str, body: str, item: Callable[[str], Any]) -> str:
+    """A page that refers to nothing outside of itself, with what `item` gives for a theme at the element `figure`."""
+    script = _EMBED.replace("ITEM_LIGHT", json.dumps(item("light"))).replace("ITEM_DARK", json.dumps(item("dark")))
+    return _page(title, body, _with_bokeh([script]))
 
 
 def _compared(facts: Sequence[Mapping[str, Any]]) -> str:

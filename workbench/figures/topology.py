@@ -40,7 +40,6 @@ def topology_figure(
     topology: Topology,
     theme: str = "light",
     *,
-    title: str = "Between GPUs and network cards",
     simulated: bool = False,
 ) -> Column:
     """Matrix of GPUs × (GPUs and cards), with the legend in words below it.
@@ -90,7 +89,7 @@ def topology_figure(
         _part_from_cards(plot, len(topology.gpus), look)
     # Not the plot's own title, which is cut where there are two GPUs.
     head = Div(
-        text=escape(title + (ON_SIMULATED if simulated else "")),
+        text=f"Between GPUs and network cards{ON_SIMULATED if simulated else ''}",
         styles={"color": look.text, "font-size": "13px", "font-weight": "bold"},
         margin=(5, 5, 0, 5),
     )

@@ -14,8 +14,11 @@ from workbench.genotypes.coding import COUNTS, MISSING, PLINK, Coding
 from workbench.genotypes.packing import MISSING_CODES, pack, unpack
 from workbench.genotypes.pca import GenotypePCA, pca
 from workbench.genotypes.plink import read_plink
+from workbench.genotypes.projection import Projection, Reference, project
 from workbench.genotypes.prune import ld_prune
+from workbench.genotypes.qc import Quality, qc
 from workbench.genotypes.reading import open_genotypes
+from workbench.genotypes.relatives import Relatedness, kinship
 from workbench.genotypes.simulated import simulate
 from workbench.genotypes.store import pack_to_zarr
 from workbench.genotypes.values import Genotypes, Variants
@@ -30,12 +33,19 @@ __all__ = [
     "GenotypePCA",
     "Genotypes",
     "OneBloscThread",
+    "Projection",
+    "Quality",
+    "Reference",
+    "Relatedness",
     "Variants",
+    "kinship",
     "ld_prune",
     "open_genotypes",
     "pack",
     "pack_to_zarr",
     "pca",
+    "project",
+    "qc",
     "read_plink",
     "read_vcf_zarr",
     "simulate",

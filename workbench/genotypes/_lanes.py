@@ -11,16 +11,15 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from workbench.genotypes.fast import COLUMNS, STRIP
 from workbench.genotypes.kernels import ROWS_IN_SINGLE
 
-COLUMNS = 16
 # Accumulators of sixteen numbers, of the 32 registers that AVX-512 has, or of AVX2's 16 that hold half as much each.
 PIECE = 12 if llvm.get_host_cpu_features().get("avx512f", False) else 6
-# Bytes of a row that are decoded at a time, two of their planes after the other two.
-STRIP = 48
 HALF = 2 * STRIP
-# Rows of a tile, which 12 and 6 divide: two planes of a strip, their sums and the other factor stay in the first cache.
-TILE_ROWS = 48
+# Rows of a tile, which 12 and 6 divide. Q and the sums of all samples are gone through once for each; two planes of a
+# strip and the other factor stay in the second cache, which half a million samples gain a quarter by, and few lose by.
+TILE_ROWS = 192
 
 _FLOAT, _WORD = ir.FloatType(), ir.IntType(64)
 _LANES = ir.VectorType(_FLOAT, COLUMNS)
@@ -148,21 +147,22 @@ def _address(array):  # type: ignore[no-untyped-def]
 
 # Blocks may be read-only, as those of a mapped file are; with a type that says so all are taken by the same code.
 _BLOCK = types.Array(types.uint8, 2, "C", readonly=True)
-_FACTOR, _TOTAL = types.float32[:, ::1], types.float64[:, ::1]
+_FACTOR, _TOTAL = types.float32[:, :, ::1], types.float64[:, :, ::1]
 
 
 @numba.njit(
-    types.void(_BLOCK, _FACTOR, _FACTOR, types.float32[::1], _TOTAL, types.float64[::1]), nogil=True, cache=True
+    types.void(_BLOCK, types.float32[:, ::1], _FACTOR, types.float32[:, ::1], _FACTOR, _TOTAL), nogil=True, cache=True
 )
-def normal(packed, sites, q, ones, total, shift):  # type: ignore[no-untyped-def]
-    """Add ÃᵀÃ Q of a block to `total`, less what centring takes from every row, which is added to `shift`.
+def normal(packed, sites, q, ones, few, total):  # type: ignore[no-untyped-def]
+    """Add ÃᵀÃ Q of a block to `few`, or every so many rows to `total` if that isn't empty, but for centring.
 
-    Rows of `q` and `total` are samples in the order of strips, planes, bytes. Strips are decoded for each of the two
-    products anew: that is quicker than to read what the first one left in the second cache.
+    Both hold groups of columns, whose rows are those of `q` and one for what centring takes from every other. All
+    groups are multiplied by a strip once it is decoded. It is decoded for each of the two products anew: that is
+    quicker than to read what the first one left in the second cache.
     """
-    (height, n_bytes), (lanes, columns) = packed.shape, q.shape
+    (height, n_bytes), (groups, lanes, columns) = packed.shape, q.shape
     x, tail = np.zeros((TILE_ROWS, HALF), np.float32), np.zeros(TILE_ROWS * n_bytes + STRIP, np.uint8)
-    y, few = np.empty((TILE_ROWS, columns), np.float32), np.zeros((lanes, columns), np.float32)
+    y, shift = np.empty((groups, TILE_ROWS, columns), np.float32), np.zeros((groups, columns))
     fills = np.where(sites[:, 2] != 0, sites[:, 0], np.float32(3))
     at_x, at_y, at_q, at_few, at_packed = _address(x), _address(y), _address(q), _address(few), _address(packed)
     row_bytes, pending = 4 * columns, 0
@@ -181,26 +181,41 @@ def normal(packed, sites, q, ones, total, shift):  # type: ignore[no-untyped-def
             for r in range(0, rows, PIECE):
                 for p in range(min(PIECE, rows - r)):
                     _decode(at_strip + (r + p) * n_bytes, at_x + 4 * p * HALF, mask, fills[start + r + p] * scale)
-                _add_products(at_x, 1, HALF, at_q + half * HALF * row_bytes, HALF, at_y + r * row_bytes)
-        for r in range(rows):
-            mean, factor = sites[start + r, 0], sites[start + r, 1]
-            for c in range(columns):
-                y[r, c] = (y[r, c] - mean * ones[c]) * factor * factor
-                shift[c] += mean * y[r, c]
+                for g in range(groups):
+                    at_right = at_q + (g * lanes + half * HALF) * row_bytes
+                    _add_products(at_x, 1, HALF, at_right, HALF, at_y + (g * TILE_ROWS + r) * row_bytes)
+        for g in range(groups):
+            for r in range(rows):
+                mean, factor = sites[start + r, 0], sites[start + r, 1]
+                for c in range(columns):
+                    y[g, r, c] = (y[g, r, c] - mean * ones[g, c]) * factor * factor
+                    shift[g, c] += mean * y[g, r, c]
         for half in range(lanes // HALF):
             at_strip, lower = at_rows + half // 2 * STRIP, half % 2 * 2
             mask, scale = np.int32(3 << 2 * lower), np.float32(1 << 2 * lower)
             for r in range(rows):
                 _decode(at_strip + r * n_bytes, at_x + 4 * r * HALF, mask, fills[start + r] * scale)
-            for j in range(0, HALF, PIECE):
-                _add_products(at_x + 4 * j, HALF, 1, at_y, rows, at_few + (half * HALF + j) * row_bytes)
+            for g in range(groups):
+                at_left, at_sums = (
+                    at_y + g * TILE_ROWS * row_bytes,
+                    at_few + (g * (lanes + 1) + half * HALF) * row_bytes,
+                )
+                for j in range(0, HALF, PIECE):
+                    _add_products(at_x + 4 * j, HALF, 1, at_left, rows, at_sums + j * row_bytes)
         pending += rows
-        if pending >= ROWS_IN_SINGLE or start + rows >= height:
-            for j in range(lanes):
-                for c in range(columns):
-                    total[j, c] += few[j, c]
-                    few[j, c] = 0
+        if total.size and (pending >= ROWS_IN_SINGLE or start + rows >= height):
+            for g in range(groups):
+                for j in range(lanes):
+                    for c in range(columns):
+                        total[g, j, c] += few[g, j, c]
+                        few[g, j, c] = 0
             pending = 0
+    for g in range(groups):
+        for c in range(columns):
+            if total.size:
+                total[g, lanes, c] = shift[g, c]
+            else:
+                few[g, lanes, c] = shift[g, c]
 
 
 @numba.njit(types.void(_BLOCK, types.uint8, types.int64[:, ::1]), nogil=True, cache=True)

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 import dask.array as da
 import numpy as np
+from dask.utils import SerializableLock
 
 from workbench.errors import BadInputError
 from workbench.genotypes.coding import COUNTS
@@ -24,6 +25,8 @@ Rows = int | Literal["auto"]
 ORIENTATIONS = ("variants×samples", "samples×variants")
 NPY = "a .npy file of counts"
 _READ_BYTES = 32 * 2**20
+_HEADERS = SerializableLock("headers of .npy")
+"""As readers in `workbench.workloads.file` hold, where the reason stands."""
 ZARR = "a Zarr array of counts, whole"
 HDF5 = "an HDF5 file with a dataset of counts"
 
@@ -83,7 +86,9 @@ class NpyCounts:
 
     def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:  # noqa: D102
         with places.sentences_about(self.place, NPY):
-            return np.array(np.load(self.place, mmap_mode="r")[rows, columns])
+            with _HEADERS:
+                found = np.load(self.place, mmap_mode="r")
+            return np.array(found[rows, columns])
 
 
 @dataclass(frozen=True)

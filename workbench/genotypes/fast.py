@@ -3,11 +3,12 @@
 Some bytes of some rows at a time are decoded to float32 in the first-level cache. Both products go through it in pieces
 of a few rows, or a few samples, by sixteen columns, written in LLVM's own terms because a loop in Python leaves
 accumulators in memory.
-Columns are taken sixteen at a time, so widths that sixteen divides are used best. float64 is left to `kernels`.
+Columns are taken in groups of sixteen, so widths that sixteen divides are used best. float64 is left to `kernels`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -17,33 +18,73 @@ import numpy as np
 from workbench.errors import MissingError, install
 from workbench.genotypes import kernels, packing
 from workbench.genotypes.kernels import LARGEST_BLOCK as LARGEST_BLOCK
-from workbench.genotypes.kernels import Narrow
+from workbench.genotypes.kernels import ROWS_IN_SINGLE, Narrow
 from workbench.genotypes.packing import PER_BYTE
 from workbench.linalg import blocks
 
 Matrix = np.ndarray[Any, Any]
 
 COLUMNS = 16
+# Bytes of a row that are decoded at a time, two of their planes after the other two.
+STRIP = 48
 
 
-def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
-    """ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
-    if q.planes.dtype != np.float32 or blocks.on_device(packed):
+@dataclass(frozen=True, slots=True, eq=False)
+class Arranged:
+    """Q in float32 as the compiled code reads it: groups of columns, of rows in the order of strips, planes, bytes."""
+
+    right: Matrix
+    ones: Matrix
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes to send."""
+        return self.right.nbytes
+
+    def trusted(self, packed: Any) -> Arranged:
+        """Itself: blocks are never on a device."""
+        return self
+
+
+def arranged(q: Narrow) -> Narrow | Arranged:
+    """Q as `normal` takes it: arranged once for a pass, which takes as long as some hundred rows of many samples do."""
+    if q.planes.dtype != np.float32:
+        return q
+    _, n_bytes, width = q.planes.shape
+    strips, groups = -(-n_bytes // STRIP), -(-width // COLUMNS)
+    padded = np.zeros((PER_BYTE, strips * STRIP, groups * COLUMNS), np.float32)
+    padded[:, :n_bytes, :width] = q.planes
+    right = padded.reshape(PER_BYTE, strips, STRIP, groups, COLUMNS).transpose(3, 1, 0, 2, 4)
+    ones = np.zeros(groups * COLUMNS, np.float32)
+    ones[:width] = q.ones
+    return Arranged(np.ascontiguousarray(right).reshape(groups, -1, COLUMNS), ones.reshape(groups, COLUMNS))
+
+
+def normal(packed: Any, sites: Matrix, q: Narrow | Arranged) -> Matrix:
+    """What `gathered` makes ÃᵀÃ Q of, for a block in our codes: the order of Q, and a last row for centring.
+
+    It adds up over blocks, in float64: that of few rows is in float32, as they are summed.
+    """
+    if isinstance(q, Narrow):
         return kernels.normal(packed, sites, q)
-    compiled, (_, n_bytes, width) = _compiled(), q.planes.shape
+    groups, lanes, columns = q.right.shape
+    few = np.zeros((groups, lanes + 1, columns), np.float32)
+    total = np.zeros((groups, lanes + 1 if len(packed) > ROWS_IN_SINGLE else 0, columns))
     numbers = np.ascontiguousarray(sites, dtype=np.float32)
-    strips = -(-n_bytes // compiled.strip)
-    found = np.empty((q.n_samples, width))
-    for start in range(0, width, COLUMNS):
-        part = slice(start, min(start + COLUMNS, width))
-        n = part.stop - start
-        right, ones = np.zeros((PER_BYTE, strips * compiled.strip, COLUMNS), np.float32), np.zeros(COLUMNS, np.float32)
-        right[:, :n_bytes, :n], ones[:n] = q.planes[:, :, part], q.ones[part]
-        right = right.reshape(PER_BYTE, strips, -1, COLUMNS).transpose(1, 0, 2, 3).reshape(-1, COLUMNS)
-        total, shift = np.zeros(right.shape), np.zeros(COLUMNS)
-        compiled.normal(np.ascontiguousarray(packed), numbers, right, ones, total, shift)
-        planes = total.reshape(strips, PER_BYTE, -1, COLUMNS).transpose(1, 3, 0, 2).reshape(PER_BYTE, COLUMNS, -1)
-        found[:, part] = kernels.from_planes(planes[:, :n, :n_bytes], q.n_samples) - shift[:n]
+    _compiled().normal(np.ascontiguousarray(packed), numbers, q.right, q.ones, few, total)
+    return total if total.size else few
+
+
+def gathered(total: Matrix, q: Narrow) -> Matrix:
+    """ÃᵀÃ Q, (n_samples, columns), of the sums of `normal` over all blocks."""
+    if q.planes.dtype != np.float32:
+        return total
+    groups, _, columns = total.shape
+    strips = total[:, :-1].reshape(groups, -1, PER_BYTE, STRIP, columns).transpose(2, 0, 4, 1, 3)
+    planes = strips.reshape(PER_BYTE, groups * columns, -1)
+    _, n_bytes, width = q.planes.shape
+    found = kernels.from_planes(planes[:, :width, :n_bytes], q.n_samples)
+    found -= total[:, -1].reshape(-1)[:width]
     return found
 
 
@@ -77,7 +118,7 @@ def installed() -> bool:
 def warm_up() -> None:
     """Compile now, or read what an earlier process has compiled, so that no pass has to wait for it."""
     packed, sites = np.zeros((1, 1), np.uint8), np.ones((1, 3))
-    normal(packed, sites, Narrow.of(np.ones((4, 1)), True))
+    normal(packed, sites, arranged(Narrow.of(np.ones((4, 1)), True)))
     counted(packed, 4)
     packing.compiled = _compiled().packed_bytes
     packing.pack(np.zeros((1, 4), np.uint8))
@@ -95,6 +136,5 @@ def _compiled() -> SimpleNamespace:
         normal=_lanes.normal,
         counted=_lanes.counted,
         packed_bytes=_lanes.packed_bytes,
-        strip=_lanes.STRIP,
         numba=numba.__version__,
     )

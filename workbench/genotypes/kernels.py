@@ -168,6 +168,16 @@ class Narrow:
         return self if single_is_single(packed) else replace(self, planes=self.planes.astype(np.float64))
 
 
+def arranged(q: Narrow) -> Narrow:
+    """Q as `normal` takes it."""
+    return q
+
+
+def gathered(total: Matrix, q: Narrow) -> Matrix:
+    """ÃᵀÃ Q of the sums of `normal` over all blocks."""
+    return total
+
+
 def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
     """ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
     xp, (height, n_bytes), width = namespace(packed), packed.shape, q.planes.shape[2]

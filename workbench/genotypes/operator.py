@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from workbench.errors import BadInputError
 from workbench.genotypes import kernels
 from workbench.genotypes.coding import COUNTS
 from workbench.genotypes.kernels import Narrow
-from workbench.genotypes.rows import cut
+from workbench.genotypes.rows import at_most, cut
 from workbench.genotypes.scaling import Rule, squares
 from workbench.genotypes.values import Genotypes
 from workbench.linalg.blocks import beside, host, namespace, on_device, on_devices, row_blocks, slices
@@ -38,8 +38,14 @@ class Kernel(Protocol):
     LARGEST_BLOCK: int
     """Packed bytes of a task."""
 
-    def normal(self, packed: Any, sites: Matrix, q: Narrow) -> Matrix:
-        """ÃᵀÃ Q in float64."""
+    def arranged(self, q: Narrow) -> Any:
+        """Q as `normal` takes it, made once for a pass."""
+
+    def normal(self, packed: Any, sites: Matrix, q: Any) -> Matrix:
+        """Of a block, what adds up in float64 over all blocks."""
+
+    def gathered(self, total: Matrix, q: Narrow) -> Matrix:
+        """ÃᵀÃ Q in float64 of those sums."""
 
     def counted(self, packed: Any, n_samples: int) -> Matrix:
         """Samples with 0, 1, 2 copies and with none known, of shape (rows, 4)."""
@@ -155,11 +161,16 @@ class GenotypeOperator:
         task = _Reading(self.kernel, self.rule, self.shape[1], with_triangle, first)
         narrow = Narrow.of(q, single)
         sums: Sums = reduced(
-            in_pass("genotypes", self.passes), self.packed, task, narrow, _added, [(each,) for each in self._more]
+            in_pass("genotypes", self.passes),
+            self.packed,
+            task,
+            narrow if with_triangle else self.kernel.arranged(narrow),
+            _added,
+            [(each,) for each in self._more],
         )
         if first:
             self._learn(sums.learned)
-        return sums
+        return replace(sums, product=self.kernel.gathered(sums.product, narrow))
 
     def _learn(self, blocks: Sequence[Sites]) -> None:
         self._numbers = [block.numbers for block in blocks]
@@ -175,6 +186,12 @@ class GenotypeOperator:
         self._entries = self.shape[1] * math.fsum(numbers[:, 1] @ numbers[:, 1] for numbers in self._numbers)
         self._imputed = math.fsum(numbers[:, 1] ** 2 @ numbers[:, 2] for numbers in self._numbers)
         self._more = _sent(self._numbers)
+
+    def counted(self) -> Matrix:
+        """Of each site that takes part: copies of the counted allele, and samples in which it is known."""
+        mean, factor, missing = np.concatenate(self._numbers).T
+        known = self.shape[1] - missing[factor != 0]
+        return np.rint(np.stack([mean[factor != 0] * known, known], axis=1)).astype(np.int64)
 
     def projected(self, v: Matrix) -> Any:
         """Ã v as a lazy Dask array, of the sites that take part: the blocks are gone through when it is computed."""
@@ -200,7 +217,7 @@ def blocked(genotypes: Genotypes, kept: bool = False, largest: int = kernels.LAR
     if genotypes.coding != COUNTS:
         packed = packed.map_blocks(kernels.recoded, genotypes.coding, dtype=np.uint8, meta=packed._meta)
     row = max(1, packed.shape[1])
-    rows = min(max(SMALLEST_BLOCK // row, -(-packed.shape[0] // BLOCKS)), largest // row)
+    rows = min(max(SMALLEST_BLOCK // row, -(-packed.shape[0] // BLOCKS)), at_most(largest, row) // row)
     rows = max(kernels.TILE_ROWS, -(-rows // kernels.TILE_ROWS) * kernels.TILE_ROWS)
     if largest > kernels.LARGEST_BLOCK:
         return packed.rechunk({0: row_blocks(packed.shape[0], rows) or (0,)})
@@ -219,7 +236,7 @@ def _sent(parts: list[Matrix]) -> list[Any]:
 
 def _added(parts: Sequence[Sums]) -> Sums:
     triangles = [part.triangle for part in parts if part.triangle is not None]
-    product = parts[0].product.copy()
+    product = parts[0].product.astype(np.float64)
     for part in parts[1:]:
         product += part.product  # np.sum would join them first
     return Sums(
@@ -239,7 +256,7 @@ class _Reading:
     with_triangle: bool
     first: bool
 
-    def __call__(self, panel: Sequence[Any], q: Narrow, of_sites: Matrix | None) -> Sums:
+    def __call__(self, panel: Sequence[Any], q: Any, of_sites: Matrix | None) -> Sums:
         packed, sites = panel[0], of_sites
         learned: tuple[Sites, ...] = ()
         if self.first:

@@ -115,6 +115,27 @@ def unpack(packed: Any, n_samples: int, coding: Coding = COUNTS, *, missing: int
     return counts if n_samples == counts.shape[1] else xp.ascontiguousarray(counts[:, :n_samples])
 
 
+def chosen(packed: Any, samples: Any) -> Any:
+    """Packed rows of some of the samples, by their places and in that order; codes stay as they are, two bits each."""
+    xp, width = namespace(packed), packed_width(len(samples))
+    places = np.zeros(PER_BYTE * width, np.int64)
+    places[: len(samples)] = samples
+    found = xp.zeros((packed.shape[0], width), np.uint8)
+    step = max(1, TILE_BYTES // max(1, packed.shape[1] + width))
+    columns = [
+        (xp.asarray(each // PER_BYTE), xp.asarray((2 * (each % PER_BYTE)).astype(np.uint8)))
+        for each in (places[k::PER_BYTE] for k in range(PER_BYTE))
+    ]
+    for part in tiles(packed, step):
+        for k, (column, shift) in enumerate(columns):
+            code = xp.take(packed[part], column, axis=1)
+            code >>= shift
+            code &= 3
+            code <<= 2 * k
+            found[part] |= code
+    return found
+
+
 def missing_codes(missing: float | Iterable[float] | None) -> tuple[float, ...]:
     """Missing values that were named, or all that are understood.
 

@@ -6,20 +6,22 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import dask
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes import device, fast, half, kernels
-from workbench.genotypes.contigs import on_autosomes
+from workbench.genotypes import choosing, device, fast, half, kernels
 from workbench.genotypes.operator import GenotypeOperator, Kernel
 from workbench.genotypes.scaling import CONVENTIONS, REASONS, Rule, Scaler
 from workbench.genotypes.values import Genotypes, Variants
 from workbench.linalg import asked, blocks, krylov
 from workbench.linalg.certificate import AccuracyWarning, Certificate
-from workbench.travelling import cluster_client, reach_cluster
+from workbench.travelling import everywhere, reach_cluster
+
+if TYPE_CHECKING:
+    from workbench.genotypes.projection import Projection
 
 Matrix = np.ndarray[Any, Any]
 
@@ -63,6 +65,11 @@ class GenotypePCA:
         safe = np.where(s > 0, s, np.inf)
         return self._operator.projected(self._vectors / safe)
 
+    @property
+    def counted(self) -> Matrix:
+        """Of each kept variant, copies of the counted allele and samples in which it is known: kept × 2."""
+        return self._operator.counted()
+
     def anew(self) -> tuple[Matrix, Matrix]:
         """What one more pass, in double precision, says of the vectors: singular values, and ‖ÃᵀÃ v − σ² v‖ / σ₁²."""
         products = self._operator.normal(self._vectors, False)
@@ -70,6 +77,12 @@ class GenotypePCA:
         apart = np.linalg.norm(products - squares * self._vectors, axis=0) / (squares[0] or 1.0)
         by = self.kept.sum() if CONVENTIONS[self.scaler].by_variants else 1
         return np.sqrt(np.maximum(squares, 0) / by), apart
+
+    def project(self, source: Any, *, correct: bool = False) -> Projection:
+        """Scores of new samples on these components, as `genotypes.project` gives them."""
+        from workbench.genotypes.projection import project
+
+        return project(self, source, correct=correct)
 
     def plot(self, color: Any = None, components: tuple[int, int] = (1, 2)) -> Any:
         """A Bokeh scatter plot of two components, counted from 1.
@@ -97,7 +110,11 @@ def pca(
     max_passes: int = 24,
     maf: float = 0.0,
     max_missing: float = 1.0,
-    ld_prune: tuple[int, float] | None = None,
+    hwe: float = 0.0,
+    keep_samples: choosing.Names | None = None,
+    remove: choosing.Names | None = None,
+    leave_out: choosing.Regions | None = None,
+    ld_prune: tuple[int, float] | Mapping[str, Any] | None = None,
     kept: Any = None,
     autosomes_only: bool = False,
     n_oversamples: int | None = None,
@@ -126,8 +143,16 @@ def pca(
         Sites whose rarer allele is less frequent are left out.
     max_missing
         Sites that are unknown in a larger part of the samples are left out.
+    hwe
+        Sites where the exact test of Hardy-Weinberg equilibrium has a smaller p are left out. It counts two copies of
+        each sample, which males haven't of X: use `autosomes_only` beside it.
+    keep_samples, remove
+        Samples to keep (None: all), and to leave out: names, or a file with a name, or a family and a name, on each
+        line. What is said of sites (`maf`, `hwe` and so on) is of those that are left.
+    leave_out
+        Regions whose variants are left out, such as "6:25000000-35000000", or a BED file.
     ld_prune
-        (window, r²): of linked sites only some are taken, as the function `ld_prune` does.
+        (window, r²): of linked sites only some are taken, as the function `ld_prune` does; or its parameters by name.
     kept
         A mask of the variants that may take part.
     autosomes_only
@@ -155,16 +180,13 @@ def pca(
     ----------
     Patterson, Price, Reich: Population structure and eigenanalysis. PLoS Genetics 2, 2006.
     """
-    genotypes = as_genotypes(source)
-    rule = Rule("center" if scaler is None else scaler, maf, max_missing)
+    genotypes = choosing.of_chosen_samples(as_genotypes(source), keep_samples, remove)
+    rule = Rule("center" if scaler is None else scaler, maf, max_missing, hwe)
     k = _count(n_components, genotypes)
     tol, max_passes = asked.accuracy(tol, max_passes)
     asked.flags(keep)
-    mask = as_mask(kept, genotypes)
-    barred = {} if mask is None else {"not asked for": ~mask}
-    if autosomes_only:
-        autosomal = on_autosomes(genotypes)
-        barred, mask = {"not autosomal": ~autosomal, **barred}, autosomal if mask is None else mask & autosomal
+    barred = choosing.barred(genotypes, kept=kept, autosomes_only=autosomes_only, leave_out=leave_out)
+    mask = choosing.rest(barred)
     if ld_prune is not None:
         mask = _pruned(genotypes, ld_prune, rule, mask)
     chosen = _kernel(kernel, genotypes)
@@ -212,31 +234,20 @@ def _count(n_components: Any, genotypes: Genotypes) -> int:
     return int(n_components)
 
 
-def as_mask(kept: Any, genotypes: Genotypes) -> Matrix | None:
-    """`kept` as a mask of the variants; None for all."""
-    if kept is None:
-        return None
-    blocks.refuse_masked(kept)
-    mask = np.asarray(kept)
-    if mask.dtype != bool or mask.shape != (genotypes.n_variants,):
-        raise BadInputError(
-            f"kept is a mask of {genotypes.n_variants} true or false values, one for each variant, "
-            f"not {mask.dtype} of shape {mask.shape}."
-        )
-    return mask
-
-
-def _pruned(genotypes: Genotypes, given: tuple[int, float], rule: Rule, mask: Matrix | None) -> Matrix:
+def _pruned(genotypes: Genotypes, given: Any, rule: Rule, mask: Matrix | None) -> Matrix:
     from workbench.genotypes.prune import ld_prune
 
     try:
-        window, r2 = given
-    except (TypeError, ValueError) as err:
+        named = dict(given if isinstance(given, Mapping) else zip(("window", "r2"), given, strict=True))
+        known = named.keys() <= {"window", "r2", "step", "unit", "like"}
+    except (TypeError, ValueError):
+        known = False
+    if not known or "window" not in named:
         raise BadInputError(
-            "ld_prune is a window in variants and the r² from which on two are linked, such as (500, 0.2), "
-            f"not {given!r}."
-        ) from err
-    return ld_prune(genotypes, window, r2, rule=rule, kept=mask)
+            "ld_prune is a window in variants and the r² from which on two are linked, such as (500, 0.2), or window, "
+            f"r2, step, unit and like by name, not {given!r}."
+        )
+    return ld_prune(genotypes, rule=rule, kept=mask, **named)
 
 
 def _kernel(name: str, genotypes: Genotypes) -> Kernel:
@@ -251,11 +262,7 @@ def _kernel(name: str, genotypes: Genotypes) -> Kernel:
         raise BadInputError(f"kernel={name!r} is for GPUs: set Dask's array.backend to 'cupy', or leave it out.")
     if name == "numpy" or on_device or (name == "auto" and not (large and fast.installed())):
         return kernels
-    client = cluster_client()
-    if client is None:
-        fast.warm_up()
-    else:
-        client.run(fast.warm_up)
+    everywhere(fast.warm_up)
     return fast
 
 

@@ -29,6 +29,8 @@ _START = 3
 _FIRST_BYTES = 2**16
 # Variants whose last samples are looked at; of fewer than the least, somebody may well be homozygous in all.
 _LOOKED_AT, _LOOKED_AT_LEAST = 512, 64
+# Bytes of a table that are words of Python's at a time.
+_PIECE = 2**22
 _THREE = "a PLINK .bed file with a .bim and a .fam of the same name beside it"
 _SEX = {"1": "male", "2": "female"}
 
@@ -189,17 +191,17 @@ def _check_size(bed: Place, size: int, n_variants: int, n_samples: int) -> None:
 def _variants(bim: Place) -> Variants:
     contig, id, *_, position, a1, a2 = _columns(bim, (6, 5), "contig, id, centimorgans, position, A1 and A2")
     try:
-        positions = np.array(position, np.int64) if position else np.zeros(0, np.int64)
+        positions = position.astype(np.int64)
     except ValueError as err:
         raise BadInputError(f"{bim} has a position that is no whole number ({err}).") from err
     alleles = np.empty((len(a1), 2), TEXT)
     alleles[:, 0], alleles[:, 1] = a2, a1
-    return Variants(as_text(contig), positions, as_text(id), alleles)
+    return Variants(contig, positions, id, alleles)
 
 
 def _samples(fam: Place) -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any, Any]]]:
     columns = _columns(fam, (6, 5), "family, sample, father, mother, sex and phenotype")
-    family, name, father, mother, sex = (as_text(column) for column in columns[:5])
+    family, name, father, mother, sex = columns[:5]
     # A sample is named by family and name together; most files repeat no name, and people know it by that.
     names = name if len(set(columns[1])) == len(columns[1]) else family + "_" + name
     table = {"family": family, "father": father, "mother": mother}
@@ -209,32 +211,38 @@ def _samples(fam: Place) -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any
     return names, table
 
 
-def _phenotype(column: Sequence[str]) -> np.ndarray[Any, Any]:
+def _phenotype(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Numbers, with NaN for -9 and NA, or the words as they are."""
     try:
         return np.array([np.nan if word in ("-9", "NA") else float(word) for word in column], np.float64)
     except ValueError:
-        return as_text(column)
+        return column
 
 
-def _columns(place: Place, widths: Sequence[int], what: str) -> list[list[str]]:
-    """Columns of a text file without a header, separated by spaces or tabs."""
+def _columns(place: Place, widths: Sequence[int], what: str) -> list[np.ndarray[Any, Any]]:
+    """Columns of a text file without a header, separated by spaces or tabs; few words at a time are Python's."""
+    found: list[list[np.ndarray[Any, Any]]] = []
     with places.sentences_about(place, f"{_THREE}; this one has the columns {what}"):
-        text = place.read().decode("utf-8-sig")
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
-        return [[] for _ in range(widths[0])]
-    if lines[0].startswith("#") or lines[0].upper().split()[:2] == ["FID", "IID"]:
-        raise BadInputError(
-            f"{place} starts with a header, {lines[0][:40]!r}, expected none: {what}. Remove that line."
-        )
-    width = len(lines[0].split())
-    words = text.split()
-    if width not in widths or len(words) != width * len(lines):
-        number, line = next(
-            (i, line)
-            for i, line in enumerate(lines, 1)
-            if len(line.split()) not in widths or len(line.split()) != width
-        )
-        raise BadInputError(f"{place}, line {number} has {len(line.split())} columns, expected {widths[0]}: {what}.")
-    return [words[i::width] for i in range(width)]
+        content, width, before, start = place.read(), 0, 0, 0
+        while start < len(content):
+            end = content.find(b"\n", start + _PIECE) + 1 or len(content)
+            piece, start = content[start:end].decode("utf-8" if start else "utf-8-sig"), end
+            words, lines = piece.split(), [line for line in piece.splitlines() if line.strip()]
+            if lines and not width:
+                width = len(lines[0].split())
+                if lines[0].startswith("#") or lines[0].upper().split()[:2] == ["FID", "IID"]:
+                    head = lines[0][:40]
+                    raise BadInputError(
+                        f"{place} starts with a header, {head!r}, expected none: {what}. Remove that line."
+                    )
+            if lines and (width not in widths or len(words) != width * len(lines)):
+                wrong = next(i for i, line in enumerate(lines) if len(line.split()) != width or width not in widths)
+                here = len(lines[wrong].split())
+                raise BadInputError(
+                    f"{place}, line {before + wrong + 1} has {here} columns, expected {widths[0]}: {what}."
+                )
+            found.append([np.array(words[i::width], TEXT) for i in range(width)])
+            before += len(lines)
+    if not before:
+        return [np.empty(0, TEXT) for _ in range(widths[0])]
+    return [np.concatenate(column) for column in zip(*filter(None, found), strict=True)]

@@ -1,17 +1,18 @@
-"""Linked variants are thinned out: of two that vary together within a window, the later one is left out."""
+"""Linked variants are thinned out: of two that vary together within a window, one is left out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import dask
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes import kernels
+from workbench.genotypes import bits, fast, kernels
+from workbench.genotypes.choosing import as_mask
 from workbench.genotypes.coding import COUNTS, MISSING
 from workbench.genotypes.operator import blocked
 from workbench.genotypes.packing import unpack
@@ -19,10 +20,16 @@ from workbench.genotypes.scaling import Rule
 from workbench.genotypes.values import Genotypes
 from workbench.linalg import asked
 from workbench.linalg.blas import one_thread
-from workbench.linalg.blocks import host, namespace
+from workbench.linalg.blocks import host, namespace, on_device
+from workbench.travelling import everywhere
 
 Matrix = np.ndarray[Any, Any]
 
+Like = Literal["sgkit", "plink"]
+# Genotypes compared, from which on compiled loops are worth their start.
+_LARGE = 2 * 10**9
+# PLINK takes numbers for equal that differ by no more than this part.
+_EQUAL = 2.0**-44
 # Rows that are compared at a time with all that are in reach.
 ROWS = 256
 # Sums of products of counts are whole numbers, and exact in float32 up to 2²⁴.
@@ -38,13 +45,14 @@ def ld_prune(
     *,
     step: int | None = None,
     unit: Literal["variants", "bp"] = "variants",
+    like: Like = "sgkit",
     kept: Matrix | None = None,
     rule: Rule | None = None,
 ) -> Matrix:
-    """A mask of the variants that stay when linked ones are thinned out, as sgkit's `ld_prune` does.
+    """A mask of the variants that stay when linked ones are thinned out, as sgkit's `ld_prune` or PLINK 2 does.
 
-    From the first variant on, each that is still there removes the later ones of its window whose squared correlation
-    with it is at least `r2` (Rogers and Huff 2008: of the counts, over the samples where both are known).
+    Two are linked whose counts have a squared correlation of `r2` over the samples where both are known (Rogers and
+    Huff 2008). As sgkit: from the first variant on, each that is still there removes the later ones of its window.
 
     Parameters
     ----------
@@ -59,6 +67,11 @@ def ld_prune(
         than `window` is compared.
     unit
         "variants", or "bp", for which variants need positions.
+    like
+        "sgkit", or "plink" for the answer of plink2 --indep-pairwise to the variant: of two linked ones (by more than
+        `r2`) that with the rarer allele goes, the later where they are alike; in each window those of its variants
+        that a former one hasn't compared take turns until none is linked. What doesn't vary goes, too. Of `unit="bp"`
+        windows move by one variant, as PLINK's do. PLINK counts founders alone; here all samples count.
     kept, rule
         Variants that `kept` or `rule` leave out take no part and are not in the mask, but count towards windows.
 
@@ -71,19 +84,29 @@ def ld_prune(
     BadInputError
         A parameter is out of its bounds, or positions are needed and are missing or out of order.
     """
-    from workbench.genotypes.pca import as_genotypes, as_mask
+    from workbench.genotypes.pca import as_genotypes
 
     genotypes = as_genotypes(source)
-    reach = _reach(genotypes, window, window if step is None else step, unit)
     if not isinstance(r2, asked.REAL) or not 0 < r2 <= 1:
         raise BadInputError(f"r2 is a squared correlation above 0 and up to 1, not {r2!r}.")
     mask = as_mask(kept, genotypes)
     allowed = np.ones(genotypes.n_variants, bool) if mask is None else mask
+    if like not in get_args(Like):
+        raise BadInputError(f"Unknown like {like!r}. Choose one of: {', '.join(get_args(Like))}.")
+    windows = _windows(genotypes, window, 1 if step is None else step, unit) if like == "plink" else None
+    reach = _reach(genotypes, window, window if step is None else step, unit) if windows is None else _ends(*windows)
+    compared = int((reach - np.arange(len(reach))).sum()) * genotypes.n_samples
+    compiled = compared > _LARGE and fast.installed() and not on_device(genotypes.packed._meta)
+    if compiled:
+        everywhere(bits.warm_up)
+    task = _Comparing(genotypes.n_samples, r2 * (1 + _EQUAL) if windows else r2, rule, compiled, windows is not None)
     with one_thread():
-        found = dask.compute(*_tasks(genotypes, reach, r2, allowed, rule))
-    stays = np.concatenate([allowed[:0], *(mask for mask, _ in found)])
-    pairs = np.concatenate([np.zeros((0, 2), np.int64), *(each for _, each in found)])
-    return stays & ~_lost(pairs[stays[pairs[:, 1]]], len(stays))
+        found = dask.compute(*_tasks(genotypes, reach, task, allowed))
+    stays = np.concatenate([allowed[:0], *(mask for mask, _, _ in found)])
+    pairs = np.concatenate([np.zeros((0, 2), np.int64), *(each for _, each, _ in found)])
+    if windows is None:
+        return stays & ~_lost(pairs[stays[pairs[:, 1]]], len(stays))
+    return _taken_turns(stays, pairs, np.concatenate([np.zeros(0), *(common for *_, common in found)]), windows[1])
 
 
 def _lost(pairs: Matrix, n: int) -> Matrix:
@@ -96,17 +119,78 @@ def _lost(pairs: Matrix, n: int) -> Matrix:
     return lost
 
 
-def _reach(genotypes: Genotypes, window: int, step: int, unit: str) -> Matrix:
-    """For each variant the end of the rows that it is compared with: of the last window that has begun there."""
+def _taken_turns(stays: Matrix, pairs: Matrix, common: Matrix, ends: Matrix) -> Matrix:
+    """Which stay where of each linked pair one goes, window by window, as the later of the two comes in.
+
+    Each variant of a window that is still there meets the next that is linked with it, in order and again until none
+    is left that is.
+    """
+    entered = np.searchsorted(ends, pairs[:, 1], side="right")
+    pairs = pairs[np.argsort(entered, kind="stable")]
+    cuts = np.flatnonzero(np.diff(np.sort(entered))) + 1
+    there, frequency = stays.tolist(), common.tolist()
+    for of_window in np.split(pairs, cuts):
+        linked: dict[int, list[int]] = {}
+        for i, j in of_window[::-1].tolist():
+            linked.setdefault(i, []).append(j)
+        turns = list(linked)[::-1]
+        while turns:
+            turns = [i for i in turns if _meets(i, linked[i], there, frequency)]
+    return np.array(there, bool)
+
+
+def _meets(i: int, others: list[int], there: list[bool], frequency: list[float]) -> bool:
+    """Whether variant i was there and met another, the last of the list that is; one of the two is gone now."""
+    while there[i] and others:
+        j = others.pop()
+        if there[j]:
+            there[i if frequency[i] > frequency[j] * (1 + _EQUAL) else j] = False
+            return True
+    return False
+
+
+def _windows(genotypes: Genotypes, window: int, step: int, unit: str) -> tuple[Matrix, Matrix]:
+    """Start and end of PLINK's windows, all contigs one after the other."""
+    window, step, edges = _asked(genotypes, window, step, unit)
+    starts, ends = [], []
+    for first, last in pairwise(edges):
+        if unit == "variants":
+            n = 1 + max(0, -(-(last - first - window) // step))
+            begun = first + np.arange(n if last > first else 0) * step
+            starts.append(begun)
+            ends.append(np.minimum(begun + window, last))
+        else:
+            places = _in_order(np.asarray(genotypes.variants.position)[first:last])
+            # A window starts where the next variant is first in reach, and takes all that are.
+            begun = np.unique(np.searchsorted(places, places - window))
+            starts.append(first + begun)
+            ends.append(first + np.searchsorted(places, places[begun] + window, side="right"))
+    return np.concatenate([np.zeros(0, np.int64), *starts]), np.concatenate([np.zeros(0, np.int64), *ends])
+
+
+def _ends(starts: Matrix, ends: Matrix) -> Matrix:
+    """For each variant the end of the last window that it is in."""
+    rows = np.arange(ends[-1] if len(ends) else 0)
+    return np.asarray(np.maximum(ends[np.searchsorted(starts, rows, side="right") - 1], rows + 1))
+
+
+def _asked(genotypes: Genotypes, window: int, step: int, unit: str) -> tuple[int, int, list[int]]:
+    """Window and step as whole numbers, and where contigs begin and end."""
     window, step = (min(asked.whole(name, n, str(unit)), _FAR) for name, n in (("window", window), ("step", step)))
-    contigs, positions = genotypes.variants.contig, genotypes.variants.position
+    contigs = genotypes.variants.contig
     if unit not in ("variants", "bp"):
         raise BadInputError(f"Unknown unit {unit!r}. Choose one of: variants, bp.")
-    if unit == "bp" and positions is None:
+    if unit == "bp" and genotypes.variants.position is None:
         raise BadInputError("Windows in base pairs need positions, which these variants lack: use unit='variants'.")
     n = genotypes.n_variants
     names = np.zeros(n) if contigs is None else np.asarray(contigs)
-    edges = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), n]
+    return window, step, [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), n]
+
+
+def _reach(genotypes: Genotypes, window: int, step: int, unit: str) -> Matrix:
+    """For each variant the end of the rows that it is compared with: of the last window that has begun there."""
+    window, step, edges = _asked(genotypes, window, step, unit)
+    positions, n = genotypes.variants.position, genotypes.n_variants
     reach = np.empty(n, np.int64)
     for start, stop in pairwise(edges):
         if positions is None or unit == "variants":
@@ -119,18 +203,23 @@ def _reach(genotypes: Genotypes, window: int, step: int, unit: str) -> Matrix:
 
 
 def _reach_in_base_pairs(places: Matrix, window: int, step: int) -> Matrix:
-    if (np.diff(places) < 0).any():
-        raise BadInputError("Windows in base pairs need variants in the order of their positions within each contig.")
+    places = _in_order(places)
     last = max(0, -(-int(places[-1]) // step) - 1)
     return np.searchsorted(places, np.minimum(places // step, last) * step + window)
 
 
-def _tasks(genotypes: Genotypes, reach: Matrix, r2: float, allowed: Matrix, rule: Rule | None) -> list[Any]:
+def _in_order(places: Matrix) -> Matrix:
+    if (np.diff(places) < 0).any():
+        raise BadInputError("Windows in base pairs need variants in the order of their positions within each contig.")
+    return places
+
+
+def _tasks(genotypes: Genotypes, reach: Matrix, comparing: _Comparing, allowed: Matrix) -> list[Any]:
     """One for each block, given the following blocks as far as it reaches."""
     packed = blocked(genotypes)
     parts = packed.to_delayed()[:, 0]
     edges = np.cumsum([0, *packed.chunks[0]])
-    task = dask.delayed(_Comparing(genotypes.n_samples, r2, rule), pure=True)
+    task = dask.delayed(comparing, pure=True)
     found = []
     for i, (start, stop) in enumerate(pairwise(edges)):
         if stop > start:
@@ -142,25 +231,43 @@ def _tasks(genotypes: Genotypes, reach: Matrix, r2: float, allowed: Matrix, rule
 
 @dataclass(frozen=True, slots=True)
 class _Comparing:
-    """The task for a block: which of its rows take part, and the pairs (i, j), i < j, that are linked."""
+    """The task for a block: which of its rows take part, the pairs (i, j), i < j, that are linked, and more for PLINK.
+
+    That is the frequency of the commoner allele; and what doesn't vary takes no part.
+    """
 
     n_samples: int
     r2: float
     rule: Rule | None
+    compiled: bool
+    like_plink: bool
 
-    def __call__(self, blocks: Sequence[Any], ends: Matrix, allowed: Matrix, first: int) -> tuple[Matrix, Matrix]:
+    def __call__(self, blocks: Sequence[Any], ends: Matrix, allowed: Matrix, first: int) -> tuple[Matrix, ...]:
         packed = blocks[0] if len(blocks) == 1 else namespace(blocks[0]).concatenate(blocks)[: ends.max()]
-        stays = allowed.copy()
-        if self.rule is not None:
-            stays &= self.rule.verdict(kernels.counted(blocks[0], self.n_samples)) == 0
+        stays, common = allowed.copy(), np.zeros(0)
+        if self.rule is not None or self.like_plink:
+            counts = kernels.counted(blocks[0], self.n_samples)
+            if self.rule is not None:
+                stays &= self.rule.verdict(counts) == 0
+            if self.like_plink:
+                stays &= (counts[:, :3] > 0).sum(axis=1) > 1
+                frequency = (counts[:, 1] + 2 * counts[:, 2]) / np.maximum(1, 2 * counts[:, :3].sum(axis=1))
+                common = np.maximum(frequency, 1 - frequency)
+        planes = bits.by_variant(packed, self.n_samples) if self.compiled else None
         pairs = [np.zeros((0, 2), np.int64)]
         for start in range(0, len(ends), ROWS):
             stop = min(start + ROWS, len(ends))
-            linked = self._linked(packed[start : ends[start:stop].max()], stop - start)
+            last = ends[start:stop].max()
+            if planes is None:
+                linked = self._linked(packed[start:last], stop - start)
+            else:
+                linked = np.zeros((stop - start, last - start), bool)
+                part = (planes[start:last], ends[start:stop] - start, stays[start:stop])
+                bits.linked(*part, self.r2, self.like_plink, linked)
             row, column = np.arange(start, stop)[:, None], np.arange(start, start + linked.shape[1])
             linked &= (column > row) & (column < ends[start:stop, None]) & stays[start:stop, None]
             pairs.append(np.argwhere(linked) + np.int64(start + first))
-        return stays, np.concatenate(pairs)
+        return stays, np.concatenate(pairs), common
 
     def _linked(self, packed: Any, rows: int) -> Matrix:
         """Whether r² of each of the first rows with every row reaches the threshold."""
@@ -180,4 +287,6 @@ class _Comparing:
         # Whole numbers until here, so that what has no variance is seen exactly.
         covariance = n * product - sums * others
         variances = (n * squares - sums**2) * (n * others_squares - others**2)
+        if self.like_plink:
+            return covariance**2 > self.r2 * variances
         return (variances > 0) & (covariance**2 >= self.r2 * variances)

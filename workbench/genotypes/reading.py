@@ -21,6 +21,7 @@ from workbench.genotypes.arrays import (
     genotypes_of_counts,
     refuse_words,
 )
+from workbench.genotypes.choosing import Names, of_chosen_samples
 from workbench.genotypes.labels import with_labels
 from workbench.genotypes.layout import is_store, read_store
 from workbench.genotypes.packing import MISSING_CODES
@@ -58,6 +59,8 @@ def open_genotypes(
     samples: Sequence[str] | None = None,
     variants: Variants | None = None,
     labels: str | Path | Mapping[str, Sequence[Any]] | None = None,
+    keep_samples: Names | None = None,
+    remove: Names | None = None,
     multiallelic: Multiallelic = "any",
     rows: Rows = "auto",
     storage_options: places.Options | None = None,
@@ -82,6 +85,9 @@ def open_genotypes(
     labels
         Further columns on the samples, such as their population: a mapping of columns in the samples' order, or a text
         table with a header and one column of sample names.
+    keep_samples, remove
+        Samples to keep (None: all), and to leave out: names, or a file with a name, or a family and a name, on each
+        line.
     multiallelic
         What VCF Zarr's sites with several alternate alleles become: copies of "any" are counted, "drop" or "refuse".
     rows
@@ -103,10 +109,10 @@ def open_genotypes(
         found = _at(places.full(source, storage_options), told, multiallelic, rows)
     else:
         found = _of_array(source, told, rows)
-    if labels is None:
-        return found
-    at_url = isinstance(labels, str) and Place(labels).is_url
-    return with_labels(found, labels, storage_options if at_url else None)
+    if labels is not None:
+        at_url = isinstance(labels, str) and Place(labels).is_url
+        found = with_labels(found, labels, storage_options if at_url else None)
+    return of_chosen_samples(found, keep_samples, remove, storage_options)
 
 
 def _check_told(orientation: Any, missing: Any, samples: Any, variants: Any) -> None:

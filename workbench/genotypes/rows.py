@@ -13,7 +13,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from workbench.genotypes.packing import packed_width
 from workbench.linalg import asked
-from workbench.linalg.blocks import slices
+from workbench.linalg.blocks import beside, slices
 from workbench.linalg.keys import fresh, lasting
 
 ReadRows = Callable[[int, int], np.ndarray[Any, Any]]
@@ -23,7 +23,9 @@ ReadRows = Callable[[int, int], np.ndarray[Any, Any]]
 BLOCK_BYTES = 8 * 2**20
 _LEAST_BYTES = 2**18
 _LEAST_BLOCKS = 16
-_MOST_BYTES = 8 * BLOCK_BYTES
+_MOST_BYTES = 16 * BLOCK_BYTES
+# Of many samples: a task also adds sums of each sample, which takes as long as some fifty rows do.
+_LEAST_ROWS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +65,17 @@ def block_rows(
         return max(1, min(asked.whole("rows", rows, "variants in a block"), n_variants))
     packed = max(1, packed_width(n_samples))
     width = max(packed, bytes_each)
-    most = BLOCK_BYTES // width
+    most = at_most(BLOCK_BYTES, width) // width
     few = max(_LEAST_BYTES // width, n_variants // _LEAST_BLOCKS)
     wanted = max(1, min(most, few))
     if multiple * packed > _MOST_BYTES:  # rather read a chunk of the file more than once than hold so much
         multiple = 1
     return max(1, min(n_variants, max(1, round(wanted / multiple)) * multiple))
+
+
+def at_most(nbytes: int, width: int) -> int:
+    """Bytes of a block, of rows of `width` bytes: as given, or more where samples are so many that rows are few."""
+    return max(nbytes, min(_LEAST_ROWS * width, _MOST_BYTES))
 
 
 def cut(x: da.Array, heights: Sequence[Sequence[int]]) -> da.Array:
@@ -81,8 +88,27 @@ def cut(x: da.Array, heights: Sequence[Sequence[int]]) -> da.Array:
     return da.Array(whole, name, (tuple(chain.from_iterable(heights)) or (0,), (x.shape[1],)), meta=x._meta)
 
 
-def _rows(block: Any, rows: slice) -> Any:
-    return block[rows]
+def taken(x: da.Array, rows: np.ndarray[Any, Any]) -> da.Array:
+    """Some rows; those that ascend are taken from their own blocks, by a bit for each row: Dask would shuffle them."""
+    if not (rows.size and rows[0] >= 0 and rows[-1] < len(x) and (np.diff(rows) > 0).all()):
+        return x[rows]
+    first = int(rows[0])
+    x, stays = x[first : int(rows[-1]) + 1], np.zeros(int(rows[-1]) + 1 - first, bool)
+    if rows.size == stays.size:
+        return x
+    stays[rows - first] = True
+    parts = [stays[part] for part in slices(x.chunks[0])]
+    here = [(block, part) for block, part in enumerate(parts) if part.any()]
+    name = lasting("rows", x.name, rows)
+    graph = {
+        (name, i, 0): (_rows, (x.name, block, 0), np.packbits(part), part.size) for i, (block, part) in enumerate(here)
+    }
+    whole = HighLevelGraph.from_collections(name, graph, dependencies=[x])
+    return da.Array(whole, name, (tuple(int(part.sum()) for _, part in here), (x.shape[1],)), meta=x._meta)
+
+
+def _rows(block: Any, rows: Any, count: int | None = None) -> Any:
+    return block[rows if count is None else beside(np.unpackbits(rows, count=count).view(bool), block)]
 
 
 def packed_array(read: ReadRows, n_variants: int, n_samples: int, rows: int) -> da.Array:

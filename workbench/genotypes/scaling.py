@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from workbench.errors import BadInputError
+from workbench.genotypes.hardy import exact_p
 from workbench.linalg import asked
 
 Matrix = np.ndarray[Any, Any]
@@ -31,8 +32,10 @@ REASONS = (
     "constant",
     "rare",
     "often missing",
+    "out of equilibrium",
     "linked",
     "not autosomal",
+    "in a region left out",
     "not asked for",
 )
 """Why a site takes no part, by the number that `Rule.verdict` gives; the first of several counts."""
@@ -47,6 +50,8 @@ class Rule:
     """The rarer allele's least frequency."""
     max_missing: float = 1.0
     """The largest part of samples in which a site may be unknown."""
+    hwe: float = 0.0
+    """The least p of the exact test of Hardy-Weinberg equilibrium."""
 
     def __post_init__(self) -> None:
         if self.scaler not in get_args(Scaler):
@@ -56,6 +61,8 @@ class Rule:
             raise BadInputError(f"maf is the frequency of the rarer allele, from 0 to 0.5, not {self.maf!r}.")
         if not isinstance(self.max_missing, asked.REAL) or not 0 <= self.max_missing <= 1:
             raise BadInputError(f"max_missing is a part of the samples, from 0 to 1, not {self.max_missing!r}.")
+        if not isinstance(self.hwe, asked.REAL) or not 0 <= self.hwe < 1:
+            raise BadInputError(f"hwe is the least p of the exact test, from 0 to below 1, not {self.hwe!r}.")
 
     def verdict(self, counts: Matrix) -> Matrix:
         """For each site the place in `REASONS` of why it is left out, 0 for those that stay.
@@ -66,7 +73,9 @@ class Rule:
         p = _mean(counts) / 2
         absent = counts[:, 3] > self.max_missing * (known + counts[:, 3])
         constant = (counts[:, 1] == known) & (self.scaler == "standard")
-        tests = (known == 0, (p == 0) | (p == 1), constant, np.minimum(p, 1 - p) < self.maf, absent)
+        rare = np.minimum(p, 1 - p) < self.maf
+        apart = exact_p(counts) < self.hwe if self.hwe else np.zeros(len(counts), bool)
+        tests = (known == 0, (p == 0) | (p == 1), constant, rare, absent, apart)
         return np.select(tests, range(1, 1 + len(tests)), 0).astype(np.uint8)
 
     def sites(self, counts: Matrix, stays: Matrix | None = None) -> Matrix:
@@ -112,6 +121,11 @@ _FACTORS: Mapping[Scaler, Callable[[Matrix, Matrix], Matrix]] = {
     "standard": lambda p, counts: 1 / np.sqrt(_squares(counts) / _known(counts)),
     "center": lambda p, counts: np.ones_like(p),
 }
+
+
+def factor_of(scaler: Scaler, mean: Matrix) -> Matrix:
+    """What sites of these mean counts are multiplied by; "standard" takes more than a mean."""
+    return _FACTORS[scaler](mean / 2, np.empty((0, 4)))
 
 
 @dataclass(frozen=True, slots=True)

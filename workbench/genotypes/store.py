@@ -33,11 +33,11 @@ from workbench.linalg.blocks import host
 from workbench.linalg.keys import fresh
 from workbench.storage import places
 from workbench.storage.places import Place
+from workbench.storage.zarrs import HALF, remove_halves
 from workbench.travelling import cluster_client, reach_cluster
 
 Progress = Callable[[int, int], None]
 _LARGEST_BLOSC = 2**31 - 2**10  # Blosc's limit on what it compresses at once
-_PARTIAL = ".partial"  # what Zarr calls a file before it is whole
 
 
 def pack_to_zarr(
@@ -92,7 +92,8 @@ def pack_to_zarr(
         if not complete:
             _write_blocks(genotypes, place, wanted, progress)
             _write_labels(group, genotypes)
-            _sweep(place, wanted)
+            if not place.is_url:
+                remove_halves(Path(place.path))
             group.update_attributes(wanted.attributes(complete=True))
         elif progress is not None:
             progress(wanted.n_variants, wanted.n_variants)
@@ -166,7 +167,7 @@ def _existing(place: Place) -> Any:
 
     kind = place.kind()
     names = place.names() if kind == "folder" else []
-    if kind is None or (kind == "folder" and all(_PARTIAL in name for name in names)):
+    if kind is None or (kind == "folder" and all(HALF in name for name in names)):
         return None
     if "zarr.json" in names:
         found = zarr.open(place.path, mode="r+", **place.zarr_options)
@@ -266,11 +267,3 @@ def _write_labels(group: Any, genotypes: Genotypes) -> None:
     for name, column in columns.items():
         data = column if column.dtype.kind in "biuf" else as_text(column)
         group.create_array(name, data=data, overwrite=True)
-
-
-def _sweep(place: Place, wanted: Description) -> None:
-    """Remove the halves of files that a kill left."""
-    folder = place / ARRAY_OF[wanted.codec]
-    for name in folder.names():
-        if name.endswith(_PARTIAL):
-            (folder / name).remove()

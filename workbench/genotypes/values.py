@@ -11,7 +11,8 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.genotypes.coding import MISSING, Coding
-from workbench.genotypes.packing import PER_BYTE, packed_width, unpack
+from workbench.genotypes.packing import PER_BYTE, chosen, packed_width, unpack
+from workbench.genotypes.rows import taken
 from workbench.travelling import reach_cluster
 
 TEXT = np.dtypes.StringDType()
@@ -133,7 +134,26 @@ class Genotypes:
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
             rows = np.flatnonzero(self._mask(rows)) if rows.dtype == bool else np.atleast_1d(rows)
-        return replace(self, packed=self.packed[rows], variants=self.variants[rows])
+        packed = self.packed[rows] if isinstance(rows, slice) else taken(self.packed, rows)
+        return replace(self, packed=packed, variants=self.variants[rows])
+
+    def of_samples(self, samples: Any) -> Genotypes:
+        """Some of the samples, of all variants: a mask, or places in any order. They stay packed throughout."""
+        places = np.asarray(samples)
+        if places.dtype == bool:
+            if places.shape != (self.n_samples,):
+                raise BadInputError(f"The mask has {places.size} values for {self.n_samples} samples.")
+            places = np.flatnonzero(places)
+        packed = self.packed.map_blocks(
+            chosen,
+            places,
+            dtype=np.uint8,
+            chunks=(self.packed.chunks[0], (packed_width(len(places)),)),
+            meta=self.packed._meta,
+            name=None,
+        )
+        table = {name: np.asarray(column)[places] for name, column in self.sample_table.items()}
+        return replace(self, packed=packed, samples=np.asarray(self.samples)[places], sample_table=table)
 
     def _mask(self, mask: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         if mask.shape != (self.n_variants,):

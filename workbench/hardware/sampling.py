@@ -249,10 +249,10 @@ def refusal(error: Exception, *, memory: bool = False, sliced: bool = False) -> 
     return _REFUSALS.get(kind) or f"NVML: {str(error).rstrip('.')}"
 
 
-def own_processes_named(proc: str = "/proc") -> bool:
+def own_processes_named() -> bool:
     """Whether the process ids that NVML names are those of this process's world: not inside a container."""
     try:
-        return str(Path(proc, "self", "ns", "pid").readlink()) == _FIRST_PIDS
+        return str(Path("/proc/self/ns/pid").readlink()) == _FIRST_PIDS
     except OSError:
         return True
 

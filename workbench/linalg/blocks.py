@@ -182,9 +182,9 @@ def working_dtype(dtype: Any) -> np.dtype[Any]:
     return np.promote_types(result_dtype(dtype), np.float64)
 
 
-def tile_rows(columns: int, itemsize: int = 8) -> int:
-    """How many rows of so many columns stay in cache: a power of two, at least 64."""
-    rows = TILE_BYTES // max(1, columns * itemsize)
+def tile_rows(columns: int) -> int:
+    """How many rows of so many columns of float64 stay in cache: a power of two, at least 64."""
+    rows = TILE_BYTES // max(1, columns * 8)
     return int(max(64, 2 ** (max(1, rows).bit_length() - 1)))
 
 

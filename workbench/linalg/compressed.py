@@ -15,7 +15,7 @@ from workbench.linalg import asked, blocks, krylov, tall
 from workbench.linalg.blocks import ArrayError
 from workbench.linalg.certificate import Certificate
 from workbench.linalg.passes import Along, DaskOperator, View
-from workbench.travelling import cluster_client
+from workbench.travelling import cluster_client, scheduler
 
 Matrix = np.ndarray[Any, Any]
 
@@ -67,6 +67,7 @@ def svd_compressed(
     center: int | None = None,
     scale: bool = False,
     keep: bool | None = None,
+    axis: int | None = None,
 ) -> SVD:
     """The `k` largest singular values and their vectors, to the relative accuracy `tol`.
 
@@ -106,6 +107,9 @@ def svd_compressed(
     keep
         Whether blocks are kept in memory between the passes. None keeps them if they take less than half of it, or less
         than 0.6 of the GPUs' where they lie there.
+    axis
+        Blocks are gone through one after the other along this axis, and are needed whole along the other, whose vectors
+        are then at hand. None is the longer axis, which takes least memory where blocks can be had of any shape.
 
     Returns
     -------
@@ -139,7 +143,9 @@ def svd_compressed(
     k = min(k, *a.shape)
     if not k:
         return _nothing(a, tol, seed)
-    wide = a.shape[1] > a.shape[0]
+    if axis not in (None, 0, 1) or isinstance(axis, bool):
+        raise ArrayError(f"axis is 0, 1 or None, not {axis!r}.")
+    wide = a.shape[1] > a.shape[0] if axis is None else axis == 1
     along: Along = None if center is None else "rows" if (center == 0) == wide else "columns"
     operator = _operator(a.T if wide else a, View(along, scale), "column" if wide else "row", keep, compute)
     found = krylov.leading(operator, k, oversample=n_oversamples, tol=tol, max_passes=max_passes, seed=seed)
@@ -180,7 +186,7 @@ def for_passes(a: Any, keep: bool) -> Any:
 
         if futures_of(a):
             return a
-    (ready,) = dask.persist(a) if keep else dask.optimize(a)
+    (ready,) = dask.persist(a, scheduler=scheduler()) if keep else dask.optimize(a)
     return ready
 
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+import psutil
 
 from workbench.linalg.blas import one_thread
 from workbench.linalg.certificate import Certificate, Interval, Limit, Ritz, Status, groups, interval, sine_of, warn
@@ -42,8 +43,9 @@ SETTLED = 0.05
 ZERO, LIMITED = 4.0, 3.0
 # Values as dense as those of noise show in how bounds shrank in so many passes.
 TREND = 4
-# The blocks and products that are kept take at most this; then the space is cut down to its best vectors.
-BASIS_BYTES = 2**30
+# The blocks and products that are kept take at most this, besides what one more makes of them; then the space is cut
+# down to its best vectors. 6 GiB are 17 passes with 48 columns of half a million samples.
+BASIS_BYTES = max(2**30, min(6 * 2**30, psutil.virtual_memory().total // 4))
 
 
 class Operator(Protocol):
@@ -147,7 +149,8 @@ class _Search:
 
     def _gram(self, block: Matrix, may_be_single: bool) -> Leading | Matrix:
         """What was found, or where this arithmetic isn't enough, the best vectors so far."""
-        basis = _Basis.empty(self.n, block.dtype)
+        most = BASIS_BYTES // (2 * self.n * block.itemsize) + 3 * self.width
+        basis = _Basis.empty(self.n, min(self.n, most), block.dtype)
         self._rough, self._worst = False, []
         while True:
             single = may_be_single and self.operator.single
@@ -349,19 +352,31 @@ class _Search:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Basis:
-    """An orthonormal K, Z = AᴴA K, and T = Kᴴ Z."""
+    """An orthonormal K, Z = AᴴA K, and T = Kᴴ Z.
 
-    k: Matrix
-    z: Matrix
+    K and Z lie at the beginning of rooms that one basis hands to the next: memory that no column has reached is none.
+    """
+
+    rooms: tuple[Matrix, Matrix]
     t: Matrix
 
     @classmethod
-    def empty(cls, n: int, dtype: Any) -> _Basis:
-        return cls(np.zeros((n, 0), dtype), np.zeros((n, 0), dtype), np.zeros((0, 0), dtype))
+    def empty(cls, n: int, columns: int, dtype: Any) -> _Basis:
+        """One with room for so many columns."""
+        rooms = np.empty((n, columns), dtype, order="F"), np.empty((n, columns), dtype, order="F")
+        return cls(rooms, np.zeros((0, 0), dtype))
 
     @property
     def columns(self) -> int:
-        return self.k.shape[1]
+        return len(self.t)
+
+    @property
+    def k(self) -> Matrix:
+        return self.rooms[0][:, : self.columns]
+
+    @property
+    def z(self) -> Matrix:
+        return self.rooms[1][:, : self.columns]
 
     @property
     def full(self) -> bool:
@@ -370,11 +385,15 @@ class _Basis:
     def extended(self, block: Matrix, product: Matrix) -> _Basis:
         """With one block more."""
         t = np.block([[self.t, self.k.conj().T @ product], [block.conj().T @ self.z, block.conj().T @ product]])
-        return _Basis(np.concatenate([self.k, block], axis=1), np.concatenate([self.z, product], axis=1), t)
+        for room, new in zip(self.rooms, (block, product), strict=True):
+            room[:, self.columns : len(t)] = new
+        return replace(self, t=t)
 
     def cut(self, v: Matrix, products: Matrix, values: Matrix) -> _Basis:
-        """Only the best Ritz vectors: their products follow without a pass."""
-        return replace(self, k=v, z=products, t=np.diag(values[: v.shape[1]]).astype(v.dtype))
+        """Only the best Ritz vectors, in the place of all: their products follow without a pass."""
+        for room, best in zip(self.rooms, (v, products), strict=True):
+            room[:, : v.shape[1]] = best
+        return replace(self, t=np.diag(values[: v.shape[1]]).astype(v.dtype))
 
     def apart(self, x: Matrix) -> Matrix:
         """What K doesn't reach of x, but for the rounding."""

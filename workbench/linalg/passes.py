@@ -23,7 +23,7 @@ from dask.highlevelgraph import HighLevelGraph
 from workbench.linalg import blocks
 from workbench.linalg.blocks import beside, host, namespace
 from workbench.linalg.keys import fresh, in_pass, lasting
-from workbench.travelling import cluster_client
+from workbench.travelling import cluster_client, scheduler
 
 Matrix = np.ndarray[Any, Any]
 Along = Literal["rows", "columns"] | None
@@ -34,6 +34,8 @@ TILE_BYTES = 1_500_000
 ROWS_IN_SINGLE = 2048
 # Partial results that are added in one task.
 FAN_IN = 8
+# From so many bytes on in pairs, so that few wait.
+LARGE_PART = 2**20
 # What is larger doesn't travel inside the graph, but straight to the workers.
 GRAPH_BYTES = 2**20
 
@@ -217,15 +219,16 @@ def reduced(
         panel = [(a.name, i, j) for j in range(a.numblocks[1])]
         keys.append((name, "part", i))
         graph[keys[-1]] = (task, panel, shared, *more[i])
-    level = 0
+    # What waits to be added is as large as `q`: of large ones no more than two wait.
+    level, fan_in = 0, FAN_IN if q.nbytes < LARGE_PART else 2
     while len(keys) > 1 or not level:
         level += 1
-        groups = [keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN)]
+        groups = [keys[i : i + fan_in] for i in range(0, len(keys), fan_in)]
         keys = [(name, level, i) for i in range(len(groups))]
         graph.update({key: (add, group) for key, group in zip(keys, groups, strict=True)})
     graph[name] = (_same, keys[0])
     whole = HighLevelGraph.from_collections(name, graph, dependencies=[a])
-    return Delayed(name, whole).compute()
+    return Delayed(name, whole).compute(scheduler=scheduler())
 
 
 def _same(x: Any) -> Any:

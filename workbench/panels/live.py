@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import parse_qsl, urlsplit
 
@@ -92,14 +91,19 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
 
     def _part(self) -> None:
         self._stay()
-        self._parting = loop().call_later(_PARTING, self._page.pages.close)
+        self._parting = loop().call_later(_PARTING, self._leave)
+
+    def _leave(self) -> None:
+        # A page that asks just now, say for the colours of another theme, would wait for ever.
+        if self._page.pages.is_quiet(_PARTING):
+            self._page.pages.close()
+        else:
+            self._part()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def _watching(self) -> _Alone:

@@ -78,10 +78,9 @@ class Page(JSComponent):  # type: ignore[misc,unused-ignore]
         super().__init__(
             view=view, options=to_json(options or {}), sizing_mode="stretch_width", margin=0, stylesheets=sheets
         )
+        # Panel documents this name for subclasses; a public one only components of AnyWidget have.
         self.pages = Pages(watching, answer, self._send_msg)
-
-    def _handle_msg(self, data: str) -> None:
-        do(self.pages.receive, data)
+        self.on_msg(lambda event: do(self.pages.receive, event.data))
 
 
 class Pages:
@@ -126,6 +125,11 @@ class Pages:
         self._standing = message
         self.tell(message)
 
+    def is_quiet(self, seconds: float) -> bool:
+        """Whether no page has said anything for this time, or waits for an answer."""
+        since = asyncio.get_running_loop().time() - seconds
+        return all(seat.heard_at <= since and not seat.is_answering for seat in self._seats.values())
+
     def begin_again(self) -> None:
         """Have all places ask anew for what they show."""
         self.post(to_json({"page": "", "n": 0, "type": "again"}))
@@ -157,6 +161,7 @@ class Seat:
 
     def __init__(self, name: str, pages: Pages) -> None:
         self.is_heard = True
+        self.heard_at = asyncio.get_running_loop().time()
         self._name = name
         self._pages = pages
         self._n = 0
@@ -164,14 +169,21 @@ class Seat:
         self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._confirming: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._begin(self._serve())
+        self._serving = self._begin(self._serve())
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the page waits for an answer."""
+        return bool(self._tasks - {self._serving})
 
     def receive(self, message: dict[str, Any]) -> None:
         """Take in what the page says."""
         self.is_heard = True
+        loop = asyncio.get_running_loop()
+        self.heard_at = loop.time()
         if self._confirming is not None:
             self._confirming.cancel()
-        self._confirming = asyncio.get_running_loop().call_later(CONFIRMED_AFTER, self._confirm)
+        self._confirming = loop.call_later(CONFIRMED_AFTER, self._confirm)
         match message.pop("type"):
             case "hello" | "here":
                 pass
@@ -196,11 +208,12 @@ class Seat:
         for task in tuple(self._tasks):
             task.cancel()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         for tasks in (self._tasks, _tasks):
             tasks.add(task)
             task.add_done_callback(tasks.discard)
+        return task
 
     async def _send(self, message: dict[str, Any]) -> None:
         self.send_soon(message)

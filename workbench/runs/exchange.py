@@ -10,6 +10,7 @@ run.json        JSON object: `format` ("dask-workbench run"), `version` (1), `ex
 events.parquet  what every worker did when, as `workbench.monitor.record` describes it; not in every file
 gpus.parquet    samples of its GPUs, as `workbench.monitor.gpu_record` describes them; not in every file
 log.txt         what the run's process printed; not in every file
+answer.zarr/…   the arrays that are kept with it, a Zarr store; only where they were asked for
 ==============  ======================================================================================================
 
 `run` is what `workbench show RUN --json` prints: workload, parameters as given and as used, the spec of the cluster,
@@ -36,7 +37,9 @@ from pydantic import ValidationError
 from workbench import __version__, config
 from workbench.errors import BadInputError, ConflictError, NotFoundError, reason_of, whole
 from workbench.formats import size
+from workbench.jobs import folders
 from workbench.runs import store
+from workbench.runs.answers import FILE, Answers
 from workbench.runs.store import Imported, Run
 
 FORMAT = "dask-workbench run"
@@ -50,11 +53,15 @@ MOST_ROWS = 200_000_000
 """Rows that a table may claim to have; a few bytes can claim any number."""
 
 _CHUNK = 2**20
+_OF_STORE = re.compile(rf"{re.escape(FILE)}(/(?!\.)[^/\\\0]+)+")
+"""Names of files of a Zarr store: none leads out of it."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
-def export_run(run: Run, path: Path, *, replace: bool = False) -> Path:
+def export_run(run: Run, path: Path, *, replace: bool = False, with_answers: bool = False) -> Path:
     """Write a run that has ended to `path`, or into it where it is a folder, and return where.
+
+    `with_answers` says whether the arrays that are kept with it go along.
 
     Raises
     ------
@@ -71,12 +78,12 @@ def export_run(run: Run, path: Path, *, replace: bool = False) -> Path:
     with config.writing(path), tempfile.TemporaryDirectory(dir=path.parent, prefix=".workbench-export-") as place:
         temporary = Path(place) / "run.zip"
         with temporary.open("wb") as file:
-            write_run(run, file)
+            write_run(run, file, with_answers=with_answers)
         temporary.replace(path)
     return path
 
 
-def write_run(run: Run, file: IO[bytes]) -> None:
+def write_run(run: Run, file: IO[bytes], *, with_answers: bool = False) -> None:
     """Write a run that has ended to an open file."""
     folder = store.folder(run.id)
     if (folder / "events.arrows").exists():
@@ -91,6 +98,9 @@ def write_run(run: Run, file: IO[bytes]) -> None:
                 # Parquet is compressed already.
                 how = zipfile.ZIP_STORED if name.endswith(".parquet") else zipfile.ZIP_DEFLATED
                 archive.write(folder / name, name, how)
+        for path in sorted((folder / FILE).rglob("*")) if with_answers else ():
+            if path.is_file():
+                archive.write(path, f"{FILE}/{path.relative_to(folder / FILE)}", zipfile.ZIP_STORED)
 
 
 def import_run(path: Path | IO[bytes], *, new_id: bool = False, name: str | None = None) -> Run:
@@ -150,6 +160,7 @@ def _unpack(path: Path | IO[bytes], folder: Path, name: str) -> None:
             left = MOST_BYTES
             for member in archive.infolist():
                 most = min(left, MOST_JSON) if member.filename == "run.json" else left
+                (folder / member.filename).parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, (folder / member.filename).open("wb") as target:
                     left -= _copy(source, target, most, name)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as err:
@@ -165,7 +176,7 @@ def _unpack(path: Path | IO[bytes], folder: Path, name: str) -> None:
 
 def _check_members(members: list[zipfile.ZipInfo], name: str) -> None:
     names = [member.filename for member in members]
-    strange = next((each for each in names if each not in MEMBERS), None)
+    strange = next((each for each in names if each not in MEMBERS and not _OF_STORE.fullmatch(each)), None)
     if strange is not None:
         raise BadInputError(
             f"{name} holds {strange!r:.60}, and the export of a run holds only {', '.join(MEMBERS)}. It was left alone."
@@ -217,7 +228,17 @@ def _read_run(folder: Path, name: str) -> Run:
         raise BadInputError(f"The run in {name} has the id {run.id!r:.60}, which can't be one.")
     if run.active:
         raise BadInputError(f"The run in {name} is said to be {run.status}. Only one that has ended can be taken in.")
-    return run.model_copy(update={"imported": imported})
+    return run.model_copy(update={"imported": imported, "answers": _answers_of(run, folder)})
+
+
+def _answers_of(run: Run, folder: Path) -> Answers | None:
+    """What came along of a run's arrays; what it saved lies on its own machine."""
+    if run.answers is None:
+        return None
+    there = (folder / FILE / "zarr.json").is_file()
+    gone = {} if there else {"kept": (), "kept_bytes": 0}
+    saved = run.answers.saved if run.answers.saved and "://" in run.answers.saved else None
+    return run.answers.model_copy(update={**gone, "saved": saved})
 
 
 def _check_tables(folder: Path, name: str) -> None:
@@ -244,12 +265,13 @@ def _keep(run: Run, folder: Path, *, new_id: bool) -> Run:
             f"There is a run {run.id} already. To keep both, give the one that comes a new id: --new-id"
         )
     if taken:
-        run = run.model_copy(update={"id": store.new_id(run.workload if _ID.fullmatch(run.workload) else "run")})
+        name = store.name_of(run.workload)
+        run = run.model_copy(update={"id": folders.new_id(name if _ID.fullmatch(name) else "run")})
     target = store.folder(run.id)
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     target.mkdir(mode=0o700)
     try:
-        for name in MEMBERS[1:]:
+        for name in (*MEMBERS[1:], FILE):
             if (folder / name).exists():
                 (folder / name).replace(target / name)
         # The row comes last: whoever sees the run finds all of it.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from concurrent.futures import CancelledError
+from pathlib import Path
 from typing import Any
 
 from dask.utils import key_split
@@ -36,7 +38,8 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
     # A workload that finds fault with its data says so in a sentence of its own, which needs no name of a class.
     if isinstance(error, ValueError) and text.endswith(".") and "\n" not in text:
         return text
-    return f"{_lacking(error) or _said(error)} The traceback is in the log: workbench show {run.id} --log"
+    said = _lacking(error) or f"{_line(error, run)}{_said(error)}"
+    return f"{said} The traceback is in the log: workbench show {run.id} --log"
 
 
 def _killed(error: Any, run: Run) -> str:
@@ -89,6 +92,13 @@ def lost_connection(error: BaseException) -> bool:
     # Dask cancels tasks for other reasons, too, which its error tells.
     cancelled = isinstance(error, CancelledError) and "lost dependencies" not in str(error)
     return cancelled or isinstance(error, (ConnectionError, TimeoutError)) or "Comm" in type(error).__name__
+
+
+def _line(error: BaseException, run: Run) -> str:
+    """The innermost line of the person's own file in which it was raised; nothing where none was."""
+    file = "" if run.function is None else run.function.reference.rpartition(":")[0]
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if file and frame.filename == file]
+    return f"{Path(file).name}, line {lines[-1]}: " if lines else ""
 
 
 def _lacking(error: BaseException | None) -> str | None:

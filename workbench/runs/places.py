@@ -15,6 +15,7 @@ from distributed.protocol.pickle import dumps
 from distributed.utils import key_split
 
 from workbench import remote
+from workbench.errors import FailedError
 from workbench.runs import placed
 from workbench.travelling import Travelling
 
@@ -29,11 +30,19 @@ Tally = dict[str, Any]
 """blocks, on_gpu, bytes, bytes_on_gpu, fell, first (seconds since the epoch), fell_at (the same, or None)."""
 
 
-@contextlib.contextmanager
-def counted(client: Client, name: str, *is_device: Callable[[type], bool]) -> Iterator[None]:
+def counted(client: Client, name: str, *is_device: Callable[[type], bool]) -> contextlib.AbstractContextManager[None]:
     """Count on all workers, those that come later too, until the block ends."""
-    plugin = dumps(Travelling(placed.Places, (name, *is_device)))
-    client.run_on_scheduler(Travelling(placed.add_to_workers), plugin, name)
+    return plugged(client, placed.Places, name, *is_device)
+
+
+@contextlib.contextmanager
+def plugged(client: Client, plugin: Callable[..., Any], name: str, *arguments: Any) -> Iterator[None]:
+    """Have a plugin on all workers, those that come later too, until the block ends; FailedError where one refuses."""
+    sent = dumps(Travelling(plugin, (name, *arguments)))
+    try:
+        client.run_on_scheduler(Travelling(placed.add_to_workers), sent, name)
+    except RuntimeError as err:
+        raise FailedError(str(err)) from err
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -100,23 +100,6 @@ class Recording:
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
-
-
-@contextlib.contextmanager
-def sign_of_life(run_id: str) -> Iterator[None]:
-    """Let readers on other machines know that this process is there, until the end of the block."""
-    ended = threading.Event()
-
-    def beat() -> None:
-        store.give_sign_of_life(run_id)
-        while not ended.wait(store.HEARTBEAT):
-            store.give_sign_of_life(run_id)
-
-    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()
 
 
 def diagnose(run_id: str, problem: str | None = None) -> None:

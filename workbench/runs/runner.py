@@ -17,15 +17,17 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import dask
 import psutil
 
 from workbench import config, remote
-from workbench.errors import FailedError, NotFoundError, StorageError
-from workbench.runs import places, store, transfers
+from workbench.errors import FailedError, NotFoundError, StorageError, WorkbenchError
+from workbench.jobs import folders
+from workbench.runs import keeping, places, store, transfers
 from workbench.runs.counting import GroupCount, finished, progress_of
 from workbench.runs.explaining import metrics
 from workbench.runs.forecasting.forecast import size_of
-from workbench.runs.recording import Recording, diagnose, sign_of_life, versions
+from workbench.runs.recording import Recording, diagnose, versions
 from workbench.runs.store import Check, Diagnosis, Peak, Progress, Run
 from workbench.travelling import Travelling, check_readable, machine_elsewhere, make_ready
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from workbench.clusters.spec import ClusterSpec
+    from workbench.workloads.registry import Template
+    from workbench.workloads.values import Check as Verdict
 
 _PROGRESS_INTERVAL = 0.5  # seconds; each look takes the runner and the scheduler some milliseconds of a processor
 _PATIENCE = 3600.0  # seconds for which a run waits for room on the disk, or for the database
@@ -54,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if run is None:
         return 1
     events = store.folder(run_id) / "events.parquet"
-    with sign_of_life(run_id), Recording(events, alone=True) as recording:
+    with folders.signs_of_life(store.folder(run_id)), Recording(events, alone=True) as recording:
         changes = _outcome(run, recording)
         _ignore_cancellation()
         counted = store.overlaid(run).progress.model_copy(update={"stage": None})
@@ -69,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _outcome(run: Run, recording: Recording) -> dict[str, Any]:
     try:
-        if store.cancel_requested(run.id):
+        if folders.asked_to_end(store.folder(run.id)):
             raise Cancelled
         if run.spec is not None and run.spec.alone:
             return _alone(run, run.spec)
@@ -116,36 +120,52 @@ def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
         ),
         progress=told.model_copy(update={"done": 1, "stage": "checking"}),
     )
+    left = None
+    if found.arrays:
+        left = keeping.leave(run.id, found.arrays, keeping.chosen_target(parameters.save, replace=parameters.replace))
+        store.keep(run.id, answers=left.answers, notes=(*run.notes, *left.notes))
     checked = found.check()
     _ignore_cancellation()
-    return {"status": "done", "check": Check(passed=bool(checked.passed), what=checked.what)}
+    return _computed(left and left.error, checked)
 
 
 def _compute(run: Run, recording: Recording) -> dict[str, Any]:
     from workbench.linalg.backend import wait_for_gpus
-    from workbench.workloads.registry import template
+    from workbench.workloads.registry import on_host
+    from workbench.workloads.values import Needs
 
-    with _connected(run) as client, _arrays(run), _counted(run, client):
+    to = unsaved = None
+    with (
+        dask.config.set(run.settings or {}),
+        _connected(run) as client,
+        _arrays(run),
+        _counted(run, client),
+        contextlib.ExitStack() as rooms,
+    ):
         try:
-            chosen = template(run.workload)
+            chosen = _chosen(run)
             parameters = chosen.validate(run.parameters, **size_of(run.spec))
+            to = keeping.chosen_target(parameters.save, replace=parameters.replace)
             recording.start(client)
+            rooms.enter_context(_importable(run, chosen, client))
             with _Counter(client, run) as counter, metrics.measuring(client, run.id) as measuring:
                 store.keep(run.id, status="running", started=time.time(), versions=versions())
                 since = transfers.clock(client) if chosen.reports_bandwidth else None
                 began = time.perf_counter()
                 # What a function computes itself has no graph to wait for.
-                counter.stage = "computing" if chosen.values else "building"
+                counter.stage = "computing" if chosen.values or chosen.computes else "building"
+                needs = None if run.needs is None else Needs.model_validate(run.needs)
                 built = chosen.build(parameters)
-                collections = {name: found for name, found in built.items() if name not in chosen.values}
+                collections = chosen.collections(built)
+                needs = chosen.measured(built, parameters.threads_per_worker) or needs
                 # Where the array is held before anything is done with it, making it isn't part of the time.
                 made = began + (built.get("seconds_to_make") or 0.0)
                 counter.stage = "computing"
                 persisted = _persist(client, collections)
                 if _has_gpus(run):
                     wait_for_gpus(client)
-                gathered = chosen.gathered(parameters)
-                futures = client.compute([persisted[name].to_backend("numpy") for name in gathered])
+                gathered = chosen.gathered(persisted)
+                futures = client.compute([on_host(persisted[name]) for name in gathered])
                 results = built | persisted | dict(zip(gathered, client.gather(futures), strict=True))
                 seconds = time.perf_counter() - made
                 counter.count()
@@ -157,27 +177,66 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             result = chosen.summarise(results)
             if since is not None:
                 result |= {"bandwidth": transfers.bandwidth(client, since, gpus=_has_gpus(run))}
+            arrays = chosen.arrays(results, parameters.resolved) if chosen.has_arrays else {}
+            notes = (*run.notes, *chosen.remarks(results))
             # Kept before it is checked: an answer whose check breaks down is still an answer.
-            n_bytes = run.needs["bytes_processed"] if run.needs else None
+            n_bytes = needs.bytes_processed or None if needs else None
             store.keep(
                 run.id,
                 seconds=seconds,
                 bytes=n_bytes,
                 bytes_per_second=n_bytes / seconds if n_bytes is not None else None,
                 result=_finite(result),
+                notes=notes,
+                needs=None if needs is None else needs.model_dump(mode="json"),
                 on_gpu=on_gpu,
-                progress=progress.model_copy(update={"stage": "checking"}),
+                progress=progress.model_copy(update={"stage": "saving" if arrays else "checking"}),
             )
             with contextlib.suppress(StorageError):
                 metrics.keep(measuring.measured(_dtypes(collections)), store.folder(run.id))
+            if arrays:
+                left = keeping.leave(run.id, arrays, to, client)
+                store.keep(
+                    run.id,
+                    answers=left.answers,
+                    notes=(*notes, *left.notes),
+                    progress=progress.model_copy(update={"stage": "checking"}),
+                )
+                unsaved = left.error
+            elif to is not None:
+                unsaved = FailedError(f"its answer has no array, so nothing was written to {to}.")
             checked = chosen.check(parameters, results, client)
             _ignore_cancellation()
         except Cancelled:
             _free_workers(client)
+            keeping.clear(run.id, to)
             raise
         finally:
             recording.stop()
-    return {"status": "done", "check": Check(passed=bool(checked.passed), what=checked.what)}
+    return _computed(unsaved, checked)
+
+
+def _computed(unsaved: WorkbenchError | None, checked: Verdict | None) -> dict[str, Any]:
+    outcome = {"status": "done"} if unsaved is None else {"status": "failed", "error": f"Computed, but: {unsaved}"}
+    return {**outcome, "check": checked and Check(passed=bool(checked.passed), what=checked.what)}
+
+
+def _chosen(run: Run) -> Template:
+    """The run's workload: one of ours, or the function of a person's, which is imported here and nowhere else."""
+    from workbench.workloads import own
+    from workbench.workloads.registry import template
+
+    return template(run.workload) if run.function is None else own.loaded(run.function, run.workload)
+
+
+def _importable(run: Run, chosen: Template, client: Client) -> contextlib.AbstractContextManager[None]:
+    """Let workers import the modules beside a person's function that it imports only where it runs."""
+    from workbench.workloads.arriving import Beside
+    from workbench.workloads.own import Own
+
+    if not isinstance(chosen, Own) or not chosen.later:
+        return contextlib.nullcontext()
+    return places.plugged(client, Beside, f"modules-{run.id}", chosen.later)
 
 
 @contextlib.contextmanager
@@ -260,18 +319,8 @@ def _persist(client: Client, collections: dict[str, Any]) -> dict[str, Any]:
     if not collections:
         return {}
     persisted = dict(zip(collections, client.persist(list(collections.values())), strict=True))
-    _wait(futures_of(list(persisted.values())))
+    keeping.wait_for(futures_of(list(persisted.values())))
     return persisted
-
-
-def _wait(futures: Sequence[Any]) -> None:
-    """Wait for all of them, and no longer than for the first that failed."""
-    from distributed.client import as_completed
-
-    for batch in as_completed(futures).batches():
-        for future in batch:
-            if future.status != "finished":
-                future.result()
 
 
 class _Counter:

@@ -48,17 +48,20 @@ def values(result: Mapping[str, Any]) -> Values | None:
     return Values(tuple(columns), rows[:MOST], len(rows[MOST:]))
 
 
-def left_out(result: Mapping[str, Any]) -> str:
-    """How many variants took no part in a PCA, and why, in words."""
-    return ", ".join(f"{count} {reason}" for reason, count in result["dropped"].items()) or "none"
+def counts(numbers: Mapping[str, int]) -> str:
+    """How many there are of each kind, in words, such as variants that took no part in a PCA by the reason."""
+    return ", ".join(f"{count} {kind}" for kind, count in numbers.items()) or "none"
 
 
-def with_times(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with seconds as a person reads them: 'time_to_make' is '8.51 s' where 'seconds_to_make' is a number."""
-    return {
-        name.replace("seconds_", "time_"): duration(value) if name.startswith("seconds_") else value
-        for name, value in result.items()
-    }
+def in_words(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as a person reads it: seconds as 'time_to_make': '8.51 s', and counts by kind as one text."""
+    return {name.replace("seconds_", "time_"): _worded(name, value) for name, value in result.items()}
+
+
+def _worded(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping) and value and all(isinstance(each, int) for each in value.values()):
+        return counts(value)
+    return duration(value) if name.startswith("seconds_") else value
 
 
 def _digits(value: float, bound: float | None, times: int = 1) -> str:

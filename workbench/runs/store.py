@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
 import shutil
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, TypedDict, Union, Unpack, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
 
 from workbench import config, formats
-from workbench.clusters import processes
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, WorkbenchError, reason_of
+from workbench.jobs import folders
+from workbench.jobs.folders import Record
+from workbench.runs.answers import Answers, Arrays, arrays, dataset
+from workbench.workloads.values import Function
 
 Status = Literal["starting", "running", "done", "failed", "cancelled", "lost"]
 
@@ -39,10 +42,6 @@ WATCHED = "watched"
 """Workload of a run that a notebook or script of the person's computed, while `workbench.watch` recorded it."""
 
 _BUSY_TIMEOUT = 5.0  # seconds that a writer waits for another one
-_START_GRACE = 60.0  # seconds in which a run must have got a runner
-HEARTBEAT = 10.0
-"""Seconds between two signs of life of a runner, for readers on other machines, who can't see its process."""
-_SILENCE = 6 * HEARTBEAT
 _MOST = 2**63 - 1  # what SQLite can count to
 
 Number = Annotated[int, Field(ge=0, le=_MOST)]
@@ -65,7 +64,7 @@ class Progress(Count):
     """Tasks done of all, together and by kind."""
 
     by_name: dict[str, Count] = {}
-    stage: Literal["building", "computing", "checking"] | None = None
+    stage: Literal["building", "computing", "saving", "checking"] | None = None
     """What a run that goes on is doing; None before and after."""
     more: bool = False
     """Whether more tasks come than are known, so that a bar of these would go backwards."""
@@ -256,24 +255,21 @@ class Marks(BaseModel):
     star: bool = False
 
 
-class Run(BaseModel):
-    """One workload on one cluster, from the request to the answer. Frozen, JSON both ways."""
-
-    # Columns of a later version are ignored: two environments may share one data folder.
-    model_config = ConfigDict(frozen=True, extra="ignore")
+class Run(Record):
+    """One workload on one cluster, from the request to the answer."""
 
     id: str
     workload: str
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] = Field(default_factory=dict)
     """As they were given."""
-    resolved: dict[str, Any] = {}
+    resolved: dict[str, Any] = Field(default_factory=dict)
     """As the workload's function got them."""
     notes: tuple[str, ...] = ()
     status: Status = "starting"
     cluster: str
     spec: ClusterSpec | None = None
     inventory: dict[str, Any] | None = None
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
     created: Moment = 0.0
     started: Moment | None = None
     """When the runner began to build the graph (seconds since the epoch)."""
@@ -298,14 +294,18 @@ class Run(BaseModel):
     imported: Imported | None = None
     """None for a run that was made here."""
     preset: str | None = None
-    """Name of the text's experiment whose parameters it began from."""
+    """Name of the text's experiment, or of the preset of one's own, whose parameters it began from."""
     text: Text | None = None
+    settings: dict[str, Any] | None = None
+    """Settings of Dask that it was computed with beside those that held anyway."""
+    function: Function | None = None
+    """The person's function that it is a run of; None for a workload of ours."""
     marks: Marks | None = None
     """Name, note and star that a person gave it later."""
+    answers: Answers | None = None
+    """The arrays of its answer, and where they lie; None where it has none."""
     pid: Pid | None = None
     pid_created: Moment | None = None
-    place: str = ""
-    """Boot and pid namespace in which the pid counts, see `clusters.processes.place`."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -349,6 +349,16 @@ class Run(BaseModel):
         """Whether it is still going on."""
         return self.status in ACTIVE
 
+    @property
+    def arrays(self) -> Arrays:
+        """Arrays of its answer by name, as Dask arrays that are read when they are computed."""
+        return arrays(self)
+
+    @property
+    def dataset(self) -> Any:
+        """Its arrays as an `xarray.Dataset`, with certificate, parameters and versions as attributes."""
+        return dataset(self)
+
 
 def on_simulated(spec: ClusterSpec | None, inventory: Mapping[str, Any] | None) -> bool:
     """Whether a cluster had GPUs that are simulated, as its machine told: no GPU computed there."""
@@ -356,80 +366,51 @@ def on_simulated(spec: ClusterSpec | None, inventory: Mapping[str, Any] | None) 
     return spec is not None and bool(spec.devices) and any("SIMULATED" in name for name in names)
 
 
-_JSON_COLUMNS = (
-    "parameters",
-    "resolved",
-    "notes",
-    "spec",
-    "inventory",
-    "versions",
-    "result",
-    "check",
-    "progress",
-    "needs",
-    "energy",
-    "on_gpu",
-    "diagnosis",
-    "forecast",
-    "imported",
-    "text",
-    "marks",
-)
 _COLUMNS = tuple(Run.model_fields)
-_SCHEMA = """
-CREATE TABLE run (
-    "id" TEXT PRIMARY KEY,
-    "workload" TEXT NOT NULL,
-    "parameters" TEXT NOT NULL,
-    "resolved" TEXT NOT NULL,
-    "notes" TEXT NOT NULL,
-    "status" TEXT NOT NULL,
-    "cluster" TEXT NOT NULL,
-    "spec" TEXT,
-    "inventory" TEXT,
-    "versions" TEXT NOT NULL,
-    "created" REAL NOT NULL,
-    "started" REAL,
-    "stopped" REAL,
-    "seconds" REAL,
-    "bytes" INTEGER,
-    "bytes_per_second" REAL,
-    "result" TEXT,
-    "check" TEXT,
-    "error" TEXT,
-    "progress" TEXT NOT NULL,
-    "needs" TEXT,
-    "energy" TEXT,
-    "on_gpu" TEXT,
-    "diagnosis" TEXT,
-    "forecast" TEXT,
-    "imported" TEXT,
-    "preset" TEXT,
-    "text" TEXT,
-    "marks" TEXT,
-    "pid" INTEGER,
-    "pid_created" REAL,
-    "place" TEXT NOT NULL
-) STRICT;
+_TYPES = {str: "TEXT", float: "REAL", int: "INTEGER"}
+
+
+def _type(annotation: Any) -> str | None:
+    """SQLite's type of a column; None of one that is kept as JSON."""
+    for outer in (UnionType, Union, Annotated):
+        if get_origin(annotation) is outer:
+            annotation = get_args(annotation)[0]
+    return _TYPES.get(str if get_origin(annotation) is Literal else annotation)
+
+
+_KINDS = {name: _type(field.annotation) for name, field in Run.model_fields.items()}
+_JSON_COLUMNS = {name for name, kind in _KINDS.items() if kind is None}
+
+
+def _schema() -> str:
+    columns = [
+        f'"{name}" {kind or "TEXT"}{"" if Run.model_fields[name].default is None else " NOT NULL"}'
+        for name, kind in _KINDS.items()
+    ]
+    return f"""
+CREATE TABLE run ({", ".join(columns)}, PRIMARY KEY ("id")) STRICT;
 CREATE INDEX run_created ON run (created);
 CREATE INDEX run_workload ON run (workload, created);
 CREATE INDEX run_status ON run (status, created);
 """
 
-_LATER_COLUMNS = {"forecast", "on_gpu", "energy", "diagnosis", "imported", "preset", "text", "marks"}
-"""Columns that files of this format may lack; they may be empty, and an older version passes over them."""
+
+_LATER_COLUMNS = {
+    name for name in _COLUMNS if Run.model_fields[name].default is None and _KINDS[name] in ("TEXT", None)
+}
+"""Columns that files of this format may lack, of what came later: an older version passes over them."""
 
 
 def folder(run_id: str) -> Path:
     """Folder of this run: progress.json, log.txt, events.parquet."""
-    if not run_id or run_id != Path(run_id).name or run_id.startswith(".") or "\0" in run_id:
+    if not folders.is_id(run_id):
         raise BadInputError(f"'{run_id}' is not the id of a run. See: workbench runs")
     return config.data_folder() / "runs" / run_id
 
 
-def new_id(workload: str) -> str:
-    """Id that isn't taken, such as 'array_sum-3fa29c'."""
-    return f"{workload}-{secrets.token_hex(3)}"
+def name_of(workload: str) -> str:
+    """Name of a workload in ids and of files: of `mine.py:total` its last part."""
+    return workload.rpartition(":")[2]
 
 
 def create(run: Run) -> Run:
@@ -555,25 +536,26 @@ def get(run_id: str) -> Run:
     return _settle(run, left)
 
 
-def select(
-    *,
-    limit: int | None = 50,
-    offset: int = 0,
-    workload: str | None = None,
-    status: str | None = None,
-    cluster: str | None = None,
-    since: float | None = None,
-    text: str | None = None,
-) -> tuple[Run, ...]:
-    """Return the runs that match, the newest first, from that on which comes after `offset` others.
+class Wanted(TypedDict, total=False):
+    """Which runs are meant; what is None or left out doesn't matter."""
 
-    `text` is looked for in ids, workloads, clusters, parameters, names and notes.
-    """
+    workload: str | None
+    status: str | None
+    cluster: str | None
+    since: float | None
+    until: float | None
+    """Runs that were made from the first second to just before the second."""
+    text: str | None
+    """Looked for in ids, workloads, clusters, parameters, names and notes."""
+
+
+def select(*, limit: int | None = 50, offset: int = 0, **wanted: Unpack[Wanted]) -> tuple[Run, ...]:
+    """Return the runs that match, the newest first, from that on which comes after `offset` others."""
     if limit is not None and not 1 <= limit <= _MOST:
         raise BadInputError(f"limit: given {limit}, allowed are whole numbers from 1 to {_MOST}.")
     if not 0 <= offset <= _MOST:
         raise BadInputError(f"offset: given {offset}, allowed are whole numbers from 0 to {_MOST}.")
-    where, values = _condition(workload=workload, status=status, cluster=cluster, since=since, text=text)
+    where, values = _condition(wanted)
     # What has died since is told first, so that the filter is about the truth.
     settle()
     with _database(reading=True) as database:
@@ -584,36 +566,50 @@ def select(
     return tuple(_settle(_run(row)) for row in rows)
 
 
-def count(*, workload: str | None = None, status: str | None = None, text: str | None = None) -> int:
+def count(**wanted: Unpack[Wanted]) -> int:
     """How many runs match."""
-    where, values = _condition(workload=workload, status=status, text=text)
+    where, values = _condition(wanted)
     with _database(reading=True) as database:
         (found,) = database.execute(f"SELECT COUNT(*) FROM run {where}", values).fetchone()
     return int(found)
 
 
-def _condition(
-    *,
-    workload: str | None,
-    status: str | None,
-    cluster: str | None = None,
-    since: float | None = None,
-    text: str | None = None,
-) -> tuple[str, tuple[Any, ...]]:
-    if status is not None and status not in (*ACTIVE, "done", "failed", "cancelled", "lost"):
+def kept_answers() -> tuple[tuple[str, int, bool], ...]:
+    """Id, bytes of the arrays that are kept, and whether it has a star, of each run that keeps some; the oldest first.
+
+    Runs that go on are left out.
+    """
+    size, star = "json_extract(answers, '$.kept_bytes')", "coalesce(json_extract(marks, '$.star'), 0)"
+    ended = f"status NOT IN ({', '.join('?' * len(ACTIVE))})"
+    with _database(reading=True) as database:
+        rows = database.execute(
+            f"SELECT id, {size} AS size, {star} AS star FROM run WHERE size > 0 AND {ended} ORDER BY created", ACTIVE
+        ).fetchall()
+    return tuple((row["id"], row["size"], bool(row["star"])) for row in rows)
+
+
+_TEXT = "id || ' ' || workload || ' ' || cluster || ' ' || parameters || ' ' || coalesce(marks, '')"
+_CONDITIONS = {
+    "workload": "workload = ?",
+    "status": "status = ?",
+    "cluster": "cluster = ?",
+    "since": "created >= ?",
+    "until": "created < ?",
+    "text": f"instr(lower({_TEXT}), lower(?)) > 0",
+}
+
+
+def _condition(wanted: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    if wanted.get("status") not in (None, *ACTIVE, "done", "failed", "cancelled", "lost"):
         raise BadInputError(
-            f"status: given '{status}', allowed are starting, running, done, failed, cancelled and lost."
+            f"status: given '{wanted['status']}', allowed are starting, running, done, failed, cancelled and lost."
         )
-    asked = {"workload = ?": workload, "status = ?": status, "cluster = ?": cluster, "created >= ?": since}
-    if text is not None:
-        where = "id || ' ' || workload || ' ' || cluster || ' ' || parameters || ' ' || coalesce(marks, '')"
-        asked[f"instr(lower({where}), lower(?)) > 0"] = text
-    conditions = {condition: value for condition, value in asked.items() if value is not None}
-    return f"WHERE {' AND '.join(conditions)}" if conditions else "", tuple(conditions.values())
+    given = {_CONDITIONS[name]: value for name, value in wanted.items() if value is not None}
+    return f"WHERE {' AND '.join(given)}" if given else "", tuple(given.values())
 
 
 def find(text: str) -> Run:
-    """Run of this id, or of the only id that begins or ends with `text`, or the latest one for 'last'."""
+    """Run of this id, or of the only id that begins or ends so, the latest of this name, or the latest for 'last'."""
     if text == "last":
         latest = select(limit=1)
         if not latest:
@@ -621,12 +617,14 @@ def find(text: str) -> Run:
         return latest[0]
     with _database(reading=True) as database:
         ids = [row["id"] for row in database.execute("SELECT id FROM run ORDER BY created DESC")]
-    matches = [run_id for run_id in ids if run_id == text] or [
-        run_id for run_id in ids if run_id.startswith(text) or run_id.endswith(text)
-    ]
-    if len(matches) > 1:
-        raise BadInputError(f"'{text}' fits {len(matches)} runs: {_names(matches)}. Give more of the id.")
-    return get(matches[0] if matches else text)
+    found = folders.one_of(ids, text, "runs")
+    named = () if found in ids else of_name(text)
+    return named[0] if named else get(found)
+
+
+def of_name(name: str) -> tuple[Run, ...]:
+    """Runs that a person called so, the newest first."""
+    return tuple(run for run in select(limit=None, text=name) if run.title == name)
 
 
 def mark(text: str, marks: Mapping[str, Any]) -> Run:
@@ -665,24 +663,13 @@ def settle() -> tuple[str, ...]:
 
 
 def alive(run: Run) -> bool:
-    """Whether the run's own process is there; a pid alone may have been given to another one since."""
-    return run.pid is not None and processes.lives(run.pid, run.pid_created)
+    """Whether the run's own process is here."""
+    return folders.state(run, folder(run.id)) == "here"
 
 
 def write_progress(run: Run, progress: Progress) -> None:
     """Write how far a run is that goes on, for whoever watches."""
     _announce(run.model_copy(update={"progress": progress}))
-
-
-def give_sign_of_life(run_id: str) -> None:
-    """Let readers on other machines know that the runner is there."""
-    with contextlib.suppress(OSError):  # deleted meanwhile, or a full disk, which is no reason to end
-        (folder(run_id) / "heartbeat").touch()
-
-
-def cancel_requested(run_id: str) -> bool:
-    """Whether somebody asked for this run to end."""
-    return (folder(run_id) / "cancel").exists()
 
 
 def told(run: Run) -> Run | None:
@@ -699,7 +686,7 @@ def _settle(run: Run, left: Mapping[str, Any] | None = None) -> Run:
     if not run.active:
         return run
     run = overlaid(run, left)
-    if _may_live(run):
+    if folders.state(run, folder(run.id)) != "gone":
         return run
     changes = dict(left or _answer(run.id))
     if run.active:
@@ -712,24 +699,8 @@ def _settle(run: Run, left: Mapping[str, Any] | None = None) -> Run:
         return run.model_copy(update=changes)
 
 
-def _may_live(run: Run) -> bool:
-    if run.pid is None:
-        return time.time() - run.created < _START_GRACE
-    if run.place == processes.place():
-        return alive(run)
-    # Elsewhere, or before this machine was started again: only the signs of life tell.
-    return time.time() - _last_sign(run) < _SILENCE
-
-
-def _last_sign(run: Run) -> float:
-    try:
-        return (folder(run.id) / "heartbeat").stat().st_mtime
-    except OSError:
-        return run.created
-
-
 def _epitaph(run: Run) -> tuple[Status, str]:
-    if cancel_requested(run.id):
+    if folders.asked_to_end(folder(run.id)):
         return "cancelled", "Cancelled before it began to compute."
     if run.pid is None:
         return "lost", "Its runner process never started. The program that asked for the run was ended too early."
@@ -840,7 +811,7 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
         database.execute("BEGIN IMMEDIATE")
         # Another process may have been here between the question and the lock.
         if database.execute("PRAGMA user_version").fetchone()[0] == 0:
-            for statement in _SCHEMA.split(";"):
+            for statement in _schema().split(";"):
                 database.execute(statement)
             database.execute(f"PRAGMA user_version = {FORMAT}")
 
@@ -864,7 +835,7 @@ def _one(database: sqlite3.Connection, run_id: str) -> Run:
     row = database.execute("SELECT * FROM run WHERE id = ?", (run_id,)).fetchone()
     if row is None:
         latest = [item["id"] for item in database.execute("SELECT id FROM run ORDER BY created DESC LIMIT 5")]
-        known = f"The latest are {_names(latest)}." if latest else "There is none yet."
+        known = f"The latest are {folders.listed(latest)}." if latest else "There is none yet."
         raise NotFoundError(f"There is no run '{run_id}'. {known}")
     return _run(row)
 
@@ -909,8 +880,3 @@ def _values(run: Run, columns: Sequence[str]) -> tuple[Any, ...]:
     return tuple(
         json.dumps(told[name]) if name in _JSON_COLUMNS and told[name] is not None else told[name] for name in columns
     )
-
-
-def _names(ids: Sequence[str]) -> str:
-    shown = ", ".join(ids[:5])
-    return f"{shown}, …" if len(ids) > 5 else shown

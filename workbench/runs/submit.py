@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench import config
-from workbench.clusters import processes, records
+from workbench.clusters import records
 from workbench.clusters.forking import start_warm
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
-from workbench.runs import store, waiting
+from workbench.jobs import folders, processes, waiting
+from workbench.runs import store
 from workbench.runs.forecasting import calibration, machines
-from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, refusal, size_of
+from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, needs_of, refusal, size_of
+from workbench.runs.settings import read_settings
 from workbench.runs.store import Run
 
 if TYPE_CHECKING:
@@ -37,6 +36,8 @@ def submit(
     *,
     inventory: Mapping[str, Any] | None = None,
     force: bool = False,
+    sha: str | None = None,
+    settings: Mapping[str, Any] | str | None = None,
 ) -> Run:
     """Start a run and return at once.
 
@@ -44,6 +45,10 @@ def submit(
     ----------
     force
         Start it also where it won't fit.
+    sha
+        Of the text of a person's function, where only that may be run.
+    settings
+        Of Dask, by their names, for this run.
 
     Raises
     ------
@@ -58,13 +63,18 @@ def submit(
     refused = refusal(record, chosen)
     if refused is not None:
         raise ConflictError(refused)
+    if sha is not None and (chosen.pinned is None or chosen.pinned.sha != sha):
+        raise ConflictError(
+            f"{chosen.name} has changed meanwhile, so its times are not of the same code. Compare again."
+        )
     spec = actual_spec(record)
     checked = chosen.validate(parameters, **size_of(spec))
-    needs = chosen.needs(checked)
+    needs = needs_of(chosen, checked)
     run = _new(chosen, checked, record.name, spec, inventory).model_copy(
         update={
+            "settings": read_settings(settings or {}) or None,
             "needs": needs.model_dump(mode="json"),
-            "forecast": kept_with_run(chosen, parameters, needs, record, force=force),
+            "forecast": kept_with_run(chosen, checked, needs, record, force=force),
         }
     )
     return _start_runner(store.create(run), record.spec.python or sys.executable)
@@ -90,7 +100,7 @@ def _new(
     inventory: Mapping[str, Any] | None,
 ) -> Run:
     return Run(
-        id=store.new_id(chosen.name),
+        id=folders.new_id(store.name_of(chosen.name)),
         workload=chosen.name,
         parameters=dict(checked.given),
         resolved=dict(checked.resolved),
@@ -101,7 +111,8 @@ def _new(
         created=time.time(),
         place=processes.place(),
         preset=checked.preset,
-        text=None if checked.preset is None else machines.text(chosen, checked, size_of(spec)),
+        function=chosen.pinned,
+        text=machines.text(chosen, checked, size_of(spec)),
     )
 
 
@@ -115,10 +126,7 @@ def cancel(run_id: str) -> Run:
             f"The run {run_id} is computed by a notebook or a script of yours (pid {run.pid}), which watches itself. "
             "Interrupt it there."
         )
-    with contextlib.suppress(OSError):  # without room for this word, the signal tells
-        (store.folder(run_id) / "cancel").touch()
-    if run.pid is not None and store.alive(run):
-        os.kill(run.pid, signal.SIGTERM)
+    folders.ask_to_end(run, store.folder(run_id))
     return store.get(run_id)
 
 

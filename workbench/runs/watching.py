@@ -13,20 +13,21 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from workbench.clusters import processes, records
+from workbench.clusters import records
 from workbench.errors import BadInputError, NotFoundError, StorageError, whole
+from workbench.jobs import folders, processes
 from workbench.monitor.events import KINDS
 from workbench.runs import store
 from workbench.runs.explaining import metrics
 from workbench.runs.failures import lost_devices
-from workbench.runs.recording import Recording, diagnose, sign_of_life, versions
+from workbench.runs.recording import Recording, diagnose, versions
 from workbench.runs.store import WATCHED, Count, Progress, Run, Status
 from workbench.travelling import ask, machine_elsewhere
 
@@ -43,7 +44,7 @@ _LONGEST_SOURCE = 2_000  # characters
 _LONGEST_NAME = 80  # characters
 
 
-def watch(client: Client | None = None, *, name: str | None = None) -> Watching:
+def watch(client: Client | None = None, *, name: str | None = None, tags: Mapping[str, str] | None = None) -> Watching:
     """Record what a Dask client computes within a `with` block, and keep it in the history of runs.
 
     Parameters
@@ -51,7 +52,10 @@ def watch(client: Client | None = None, *, name: str | None = None) -> Watching:
     client
         Any Dask client, also one that this package knows nothing of; Dask's current one where None.
     name
-        What to call the run in the history.
+        What to call the run in the history. Runs of one name are repeats of one thing, which `workbench compare
+        --group NAME --group OTHER` compares.
+    tags
+        What else is to be kept with it, such as {"git": "3fa29c"}.
 
     Raises
     ------
@@ -60,13 +64,13 @@ def watch(client: Client | None = None, *, name: str | None = None) -> Watching:
 
     Examples
     --------
-    >>> x = da.random.random((4000, 4000), chunks=1000)
+    >>> x = da.ones((4000, 4000), chunks=1000)
     >>> with workbench.watch(name="sum of a transpose") as run:
-    ...     (x + x.T).sum().compute()
+    ...     run.answer = (x + x.T).sum().compute()
     >>> run.result
-    {'tasks': 38, 'tasks_of_others': 0}
+    {'tasks': 38, 'tasks_of_others': 0, 'value': 32000000.0}
     """
-    return Watching(client, name=name, source=_source_of(sys._getframe(1)))
+    return Watching(client, name=name, tags=tags, source=_source_of(sys._getframe(1)))
 
 
 class Watching:
@@ -74,7 +78,7 @@ class Watching:
 
     Parameters
     ----------
-    client, name
+    client, name, tags
         As of `watch`.
     source
         Code that is watched, to be kept with the run.
@@ -88,11 +92,13 @@ class Watching:
         *,
         name: str | None = None,
         source: str | None = None,
+        tags: Mapping[str, str] | None = None,
         on_batch: Callable[[Batch], None] | None = None,
     ) -> None:
         self.client = _usable(client)
-        self.id = store.new_id(WATCHED)
-        self._given = _parameters(name, source)
+        self.id = folders.new_id(WATCHED)
+        self._given = _parameters(name, source) | ({"tags": _read_tags(tags)} if tags else {})
+        self._answer: dict[str, Any] = {}
         self._on_batch = on_batch
         self._progress = Progress()
         self._n_tasks = 0
@@ -116,6 +122,20 @@ class Watching:
         return f"<{self.id}: {self.run.status}>"
 
     @property
+    def answer(self) -> dict[str, Any]:
+        """What was found, as it is kept: set it within the block to a value, or a tuple or dict of such."""
+        return dict(self._answer)
+
+    @answer.setter
+    def answer(self, value: Any) -> None:
+        from workbench.workloads import returned
+
+        found = returned.named(value, "the answer")
+        if returned.collections(found):
+            raise BadInputError("The answer isn't computed yet. Give values: run.answer = x.compute().")
+        self._answer = returned.values(found)
+
+    @property
     def name(self) -> str | None:
         """What the run is called."""
         return self._given.get("name")
@@ -135,7 +155,7 @@ class Watching:
             recording = Recording(store.folder(run.id) / "events.parquet", self._receive)
             self._blocks.callback(lambda: diagnose(run.id, recording.problem))
             self._recording = self._blocks.enter_context(recording)
-            self._blocks.enter_context(sign_of_life(run.id))
+            self._blocks.enter_context(folders.signs_of_life(store.folder(run.id)))
             self._recording.start(self.client)
             # Not in a span of ours: what is built in one isn't fused with what was built before, so that the person's
             # code would compute other tasks, and a span of the person's own would hide its tasks from ours.
@@ -187,7 +207,7 @@ class Watching:
 
     def _end(self, status: Status, error: str | None, **changes: Any) -> None:
         self._ended.set()
-        result = {"tasks": self._n_tasks, "tasks_of_others": self._n_of_others}
+        result = {"tasks": self._n_tasks, "tasks_of_others": self._n_of_others, **self._answer}
         changes |= {"status": status, "error": error, "stopped": time.time(), "progress": self._progress}
         # Somebody may have deleted it meanwhile.
         with self._blocks, contextlib.suppress(NotFoundError):
@@ -268,6 +288,13 @@ def _parameters(name: str | None, source: str | None) -> dict[str, Any]:
     if source is not None and len(source) > _LONGEST_SOURCE:
         source = f"{source[:_LONGEST_SOURCE]}…"
     return {key: value for key, value in (("name", name), ("source", source)) if value is not None}
+
+
+def _read_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    texts = {str(name): str(value) for name, value in tags.items()} if isinstance(tags, Mapping) else {}
+    if not texts or any(len(text) > _LONGEST_NAME for pair in texts.items() for text in pair):
+        raise BadInputError(f"tags: given {tags!r:.100}. Give names and texts, such as {{'git': '3fa29c'}}.")
+    return texts
 
 
 def _cluster_of(client: Client) -> ClusterRecord | None:

@@ -1,10 +1,20 @@
-"""Zarr arrays whose reading runs nothing that a file says."""
+"""Zarr arrays whose reading runs nothing that a file says, and what a kill leaves in a store."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from workbench.errors import BadInputError
+
+HALF = ".partial"
+"""What Zarr calls a file before it is whole."""
+
+
+def remove_halves(folder: Path) -> None:
+    """Remove the halves of files that a kill left in a store."""
+    for half in folder.rglob(f"*{HALF}"):
+        half.unlink(missing_ok=True)
 
 
 def safe(array: Any, place: object) -> Any:

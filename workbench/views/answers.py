@@ -100,12 +100,19 @@ def run_in_list(run: Run) -> dict[str, Any]:
 
 def read_state(session: Session, base_url: str) -> dict[str, Any]:
     """Read what the sidebar shows and what changes by itself: clusters, the latest runs, the memory that is left."""
-    inventory = session.hardware()
+    from workbench import config
+    from workbench.workloads.listing import stamp
+
+    inventory, comparisons = session.hardware(), config.data_folder() / "comparisons"
     return {
         "clusters": [cluster_answer(record, base_url) for record in session.clusters()],
         "runs": [run_in_list(run) for run in session.runs(limit=LATEST_RUNS)],
         "budget": session.budget(inventory).model_dump(mode="json"),
         "simulated": inventory.simulated,
+        # A function that was added is in the list of workloads at once.
+        "own": stamp(),
+        # Comparing runs of the past changes neither clusters nor runs.
+        "compared": comparisons.stat().st_mtime_ns if comparisons.exists() else 0,
     }
 
 
@@ -113,9 +120,16 @@ def in_brief(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state as pages get it, at every change of anything: what is in views they ask for there."""
     return {
         "clusters": [_cluster_in_brief(each) for each in state.get("clusters", ())],
-        "runs": [{name: run[name] for name in _RUN_IN_BRIEF} for run in state.get("runs", ())],
+        "runs": [_run_in_brief(run) for run in state.get("runs", ())],
         "simulated": state.get("simulated", False),
     }
+
+
+def _run_in_brief(run: Mapping[str, Any]) -> dict[str, Any]:
+    told = {name: run[name] for name in _RUN_IN_BRIEF}
+    if run["status"] != "running" or not run["progress"]:
+        return told
+    return told | {"progress": {name: run["progress"][name] for name in ("done", "total", "more")}}
 
 
 def _cluster_in_brief(cluster: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from workbench.errors import BadInputError
 
 THEMES = ("light", "dark")
 
-_KINDS = {str: "text", dict: "an object", bool: "true or false", int: "a whole number"}
+_KINDS = {str: "text", dict: "an object", object: "an object or text", bool: "true or false", int: "a whole number"}
 
 
 def parse_object(body: bytes) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from workbench.formats import count, duration, size
 from workbench.threads import in_thread
 from workbench.travelling import machine_words
 from workbench.views.answers import API
-from workbench.views.forms import given
-from workbench.views.parts import button, confirmed, fold, link, live, notice, section
+from workbench.views.forms import given, select
+from workbench.views.parts import button, confirmed, fold, link, live, notice, section, text_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +30,10 @@ _NEAR = 600
 """Seconds before the end of a lease from which it is shown."""
 
 _FAILED = ("failed", "lost")
+
+_SHOWN = 8
+_MORE = 20
+"""Clusters that are shown at first, and how many more at each click."""
 
 
 def pace(sight: Sight) -> float:
@@ -51,7 +55,12 @@ def clusters(sight: Sight, _: str) -> str:
             "stop", "Stop everything", question, data_request="DELETE clusters", data_workbench="stop-all"
         )
     note = tag("span", str(len(found)), class_="wb-Section-note") if found else ""
-    body = "".join(_cluster(sight, each) for each in found) or paragraph("None is running.")
+    shown = int(sight.choices.get("clusters.shown") or _SHOWN)
+    body = "".join(_cluster(sight, each) for each in found[:shown]) or paragraph("None is running.")
+    if len(found) > shown:
+        further = json.dumps({"clusters.shown": shown + _MORE})
+        words = f"Show more ({len(found) - shown} older)"
+        body += link(words, data_choose=further, data_workbench="older-clusters")
     return section("clusters", "Clusters", notice("DELETE clusters") + body, note=note, actions=actions)
 
 
@@ -231,6 +240,13 @@ def _buttons(cluster: Mapping[str, Any]) -> Iterator[str]:
         )
         if "restart" in cluster["can"]
         else "",
+        icon_button(
+            "table",
+            "Workers, tasks and profile, in a tab",
+            data_command="dask-workbench:view",
+            data_args=json.dumps({"view": f"workers:{name}", "label": f"Workers of {name}"}),
+            data_workbench="open-workers",
+        ),
         icon_button("list", "Logs", data_fold=f"wb-logs-{name}", aria_expanded="false", data_workbench="logs"),
         icon_button("code", "Code", data_fold=f"wb-code-{name}", aria_expanded="false", data_workbench="code"),
     )
@@ -349,9 +365,30 @@ def log_tail(sight: Sight, name: str) -> str:
 
 
 async def logs(sight: Sight, name: str) -> str:
-    """What host, scheduler and workers wrote, each below its name."""
+    """What host, scheduler and workers wrote, each below its name; when asked one of them, or lines with a text."""
     found = await sight.session.logs(name)
-    return "".join(
-        folded(who, markup.code(text or "Nothing was logged.", "log"), open=place == 0)
-        for place, (who, text) in enumerate(found.items())
+    prefix = f"logs.{name}."
+    asked = given(sight.choices, prefix)
+    who, text = asked.get("who", ""), str(asked.get("text") or "").lower()
+    shown = {}
+    for each, said in found.items():
+        lines = [line for line in said.splitlines() if text in line.lower()]
+        if who in ("", each) and (lines or not text):
+            shown[each] = "\n".join(lines)
+    words = "Search the log"
+    search = text_field(f"{prefix}text", words, type="search", placeholder=words, data_workbench="logs-search")
+    writers = select(
+        [("", "all"), *((each, each) for each in found)],
+        who,
+        name=f"{prefix}who",
+        data_default="",
+        aria_label="Written by",
+        data_workbench="logs-who",
+    )
+    return tag("div", search, writers, class_="wb-Search") + (
+        "".join(
+            folded(each, markup.code(said or "Nothing was logged.", "log"), open=place == 0 or bool(text))
+            for place, (each, said) in enumerate(shown.items())
+        )
+        or paragraph("No line has this.")
     )

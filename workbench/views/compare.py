@@ -20,7 +20,7 @@ from workbench.figures.markup import faint, paragraph, tag
 from workbench.formats import size
 from workbench.runs.comparing.compare import SWEPT_OPTIONS, read_request, read_values, usual_lines
 from workbench.views.forms import FIRST, as_text, given, select
-from workbench.views.parts import button, folds, live, notice
+from workbench.views.parts import button, folds, live, notice, text_field
 from workbench.views.work import chosen_preset, chosen_workload, shown_fields
 
 if TYPE_CHECKING:
@@ -83,7 +83,13 @@ def compare(sight: Sight, _: str) -> str:
         data_request="POST comparisons",
         data_body=json.dumps(wish.body),
         # What was typed a moment ago.
-        data_take=json.dumps({"parameters": f"run.{wish.template.name}.", "repeats": "compare.repeats"}),
+        data_take=json.dumps(
+            {
+                "parameters": f"run.{wish.template.name}.",
+                "settings": f"settings.{wish.template.name}",
+                "repeats": "compare.repeats",
+            }
+        ),
         data_workbench="compare",
     )
     repeats = _input(wish, "repeats", 5, type="number", min=1, id="wb-compare-repeats", class_="wb-Count jp-mod-styled")
@@ -247,10 +253,8 @@ def _more(wish: _Wish) -> str:
 
 
 def _input(wish: _Wish, name: str, default: Any, **attributes: Any) -> str:
-    shared = {"type": "text", "spellcheck": "false", "autocomplete": "off", "class_": "jp-mod-styled"}
-    hook = f"compare-{name.partition('.')[0]}"
-    value = wish.chosen.get(name, default)
-    return tag("input", name=f"compare.{name}", value=value, data_workbench=hook, **shared | attributes)
+    hook, label = f"compare-{name.partition('.')[0]}", attributes.pop("aria_label", None)
+    return text_field(f"compare.{name}", label, wish.chosen.get(name, default), data_workbench=hook, **attributes)
 
 
 def _box(wish: _Wish, name: str, label: str, **attributes: Any) -> str:

@@ -39,13 +39,15 @@ def comparisons(sight: Sight, _: str) -> str:
         data_choose=json.dumps({"comparisons.shown": shown + _MORE}),
         data_workbench="older-comparisons",
     )
-    listed = tag("ul", *(_one(sight, each, time.time()) for each in found[:shown]), class_="wb-Runs")
+    listed = tag("ul", *(_one(sight, each, time.time()) for each in found[:shown]), class_="wb-Runs", data_stop=True)
     return listed + (more if len(found) > shown else "")
 
 
 def _one(sight: Sight, comparison: Comparison, now: float) -> str:
     summary = sight.session.summary(comparison)
-    workload = next((each.title for each in sight.session.workloads() if each.name == comparison.workload), None)
+    workload = next(
+        (each.title for each in sight.session.workloads(wait=False) if each.name == comparison.workload), None
+    )
     title = comparison.title if workload is None else comparison.title.replace(comparison.workload, workload)
     given = comparison.request.parameters if comparison.request else {}
     words = ", ".join(f"{name}={as_text(value)}" for name, value in given.items())
@@ -71,6 +73,7 @@ def _one(sight: Sight, comparison: Comparison, now: float) -> str:
             class_="wb-Run-foot",
         ),
         id=f"wb-comparison-{comparison.id}",
+        data_line=True,
         class_=f"wb-Run wb-mod-{comparison.status}",
         aria_label=f"Comparison of {comparison.workload}, {comparison.status}",
         data_workbench=f"comparison-{comparison.id}",

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from workbench.errors import WorkbenchError
 from workbench.figures.markup import tag
 from workbench.views.page import Choices
+from workbench.workloads.registry import PATHS
 
 FIRST = ("path", "to", "size", "n_variants", "n_samples", "n_rows", "k", "n_components", "tol", "memory", "n_workers")
 """Fields that matter, of which a form shows the first few at once; the others are behind More."""
@@ -60,7 +61,8 @@ class Form(NamedTuple):
         """Which of the fields are shown at once, and which behind More; what is wrong is never hidden."""
         wrong = self.problem.parameter if self.problem else None
         required = self.schema.get("required", ())
-        first = [name for name in FIRST if name in fields][:_AT_ONCE]
+        # A person's own function may have none of these names.
+        first = [name for name in FIRST if name in fields][:_AT_ONCE] or list(fields[:_AT_ONCE])
         first += [name for name in fields if name not in first and (name in required or name == wrong)]
         return [name for name in fields if name in first], [name for name in fields if name not in first]
 
@@ -125,6 +127,7 @@ class Form(NamedTuple):
             data_step=field.get("type") == "integer",
             data_minimum=field.get("minimum"),
             class_="jp-mod-styled",
+            data_drop=name in PATHS,
             **shared,
         )
 

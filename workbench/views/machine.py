@@ -10,12 +10,12 @@ from workbench.clusters.profiles import profile as find
 from workbench.errors import WorkbenchError
 from workbench.figures import markup
 from workbench.figures.gpus import Choice, gpu_list, gpu_names
-from workbench.figures.markup import facts, faint, folded, joined, paragraph, tag
-from workbench.formats import count, size
+from workbench.figures.markup import facts, faint, folded, joined, meter, paragraph, tag
+from workbench.formats import count, rate, size
 from workbench.hardware.sampling import NO_DRIVER
 from workbench.views.answers import hints
 from workbench.views.forms import Form, Problem, given
-from workbench.views.parts import button, confirmed, folds, link, live, notice, radio
+from workbench.views.parts import button, confirmed, folds, keeping, link, live, notice, radio, text_field
 
 if TYPE_CHECKING:
     from workbench.clusters.profiles import Offered
@@ -38,6 +38,31 @@ def hardware(sight: Sight, _: str) -> str:
         + paragraph(free, data_workbench="budget")
         + folds(about_machine=("About this machine", _details(inventory)))
     )
+
+
+def machine(sight: Sight, _: str) -> str:
+    """What this machine does now, without any cluster."""
+    usage, memory = sight.machine.usage()
+    busy = sum(usage.cores) / max(1, len(usage.cores))
+    used = memory.limit - min(memory.limit, memory.available or 0)
+    bars = tag("div", *map(_core, range(len(usage.cores)), usage.cores), class_="wb-Cores", aria_hidden="true")
+    told = {
+        "Cores": meter("Cores in use", busy, 1, f"{100 * busy:.0f} % of {len(usage.cores)}") + bars,
+        "Memory": meter("Memory in use", used, memory.limit, f"{size(used)} of {size(memory.limit)}", memory=True),
+        "Disk": _both("read", usage.disk_read, "written", usage.disk_written),
+        "Network": _both("received", usage.received, "sent", usage.sent),
+    }
+    shown = facts({name: body for name, body in told.items() if body}, data_workbench="usage")
+    return tag("div", shown, live("gpus:"), class_="wb-Section-body")
+
+
+def _core(number: int, busy: float) -> str:
+    bar = tag("span", style=f"height: {100 * busy:.0f}%")
+    return tag("span", bar, title=f"Core {number}: {100 * busy:.0f} %")
+
+
+def _both(into: str, one: float | None, out: str, other: float | None) -> str:
+    return "" if one is None or other is None else f"{rate(one)} {into} · {rate(other)} {out}"
 
 
 def _details(inventory: Inventory) -> str:
@@ -71,8 +96,8 @@ def _details(inventory: Inventory) -> str:
 
 def _card(card: NetworkCard) -> str:
     names = card.name if card.label == card.name else f"{card.label} ({card.name})"
-    rate = None if card.rate is None else f"{card.rate:g} Gbit/s"
-    about = joined((rate, card.link_layer, card.state))
+    speed = None if card.rate is None else f"{card.rate:g} Gbit/s"
+    about = joined((speed, card.link_layer, card.state))
     return escape(names) + (faint(f" · {about}") if about else "")
 
 
@@ -88,7 +113,8 @@ def _choice(profile: str, inventory: Inventory) -> Choice | None:
     from workbench.clusters.devices import proposed
     from workbench.clusters.plan import has_gpus
 
-    if not has_gpus(profile, inventory):
+    # The tab of this machine shows them for no profile.
+    if not profile or not has_gpus(profile, inventory):
         return None
     base = find(profile).base
     return Choice(one=base == "gpu", proposed=proposed(base, inventory), name=f"plan.{profile}.devices")
@@ -186,16 +212,11 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
         # Those that are seen to be proposed, though others may be idler by now.
         body["choices"] = {"devices": ",".join(spec.devices)}
     sentences = [each for each in (None if waits else problem and problem.message, refused, agreement) if each]
-    name = tag(
-        "input",
-        type="text",
-        name="name",
-        value=sight.choices.get("name", ""),
+    name = text_field(
+        "name",
+        "Name of the cluster",
+        sight.choices.get("name", ""),
         placeholder="name (optional)",
-        aria_label="Name of the cluster",
-        spellcheck="false",
-        autocomplete="off",
-        class_="jp-mod-styled",
         data_enter="start",
         data_workbench="field-name",
     )
@@ -260,36 +281,22 @@ def plan_form(sight: Sight, _: str) -> str:
 
 def _keep(sight: Sight, profile: str) -> str:
     """To keep the choices under a name, or forget those that were."""
-    name = tag(
-        "input",
-        type="text",
-        name="keep.name",
-        value=sight.choices.get("keep.name", ""),
-        placeholder="Keep as …",
-        aria_label="Name under which these choices are kept",
-        title="A profile of your own: these choices under a name",
-        spellcheck="false",
-        autocomplete="off",
-        class_="jp-mod-styled",
-        data_workbench="keep-name",
-    )
-    keep = button(
-        "Keep",
-        disabled=not sight.choices.get("keep.name"),
-        data_request="POST profiles",
-        data_body=json.dumps({"profile": profile}),
-        data_take=json.dumps({"choices": f"plan.{profile}.", "name": "keep.name"}),
-        data_then=json.dumps({"keep.name": None, "profile": sight.choices.get("keep.name")}),
-        data_workbench="keep",
-    )
     path = f"profiles/{profile}"
     forget = confirmed("delete", f"Forget {profile}", "Forget?", data_request=f"DELETE {path}", data_workbench="forget")
     is_own = find(profile).base != profile
-    return (
-        tag("div", name, keep, forget if is_own else "", class_="wb-Row wb-Start")
-        + notice("POST profiles", "keep-problem")
-        + (notice(f"DELETE {path}") if is_own else "")
-    )
+    typed = sight.choices.get("keep.name", "")
+    return keeping(
+        "keep.name",
+        "Name under which these choices are kept",
+        typed,
+        hook="keep",
+        title="A profile of your own: these choices under a name",
+        request="POST profiles",
+        forget=forget if is_own else "",
+        body={"profile": profile},
+        take={"choices": f"plan.{profile}.", "name": "keep.name"},
+        then={"keep.name": None, "profile": typed},
+    ) + (notice(f"DELETE {path}") if is_own else "")
 
 
 def _form(sight: Sight, planned: _Planned, inventory: Inventory) -> tuple[Form, list[str], list[str]]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from workbench.clusters.environments import Environment
     from workbench.hardware import Inventory
     from workbench.hardware.gauges import Gauges, GpuSample
+    from workbench.hardware.usage import Meter, Usage
+    from workbench.hardware.values import Memory
     from workbench.session import Session
     from workbench.views.heard import Heard
 
@@ -34,7 +36,10 @@ HARDWARE_FOR = 5.0
 """Seconds for which a reading of the whole machine is good enough for what moves on a screen."""
 
 GAUGES_FOR = 0.5
-"""The same for use and memory of the GPUs."""
+"""The same for use and memory of cores and GPUs."""
+
+_FIRST_LOOK = 0.1
+"""Seconds in which is counted what is shown first."""
 
 
 class Machine:
@@ -48,6 +53,8 @@ class Machine:
         self._finding: threading.Thread | None = None
         self._pythons: tuple[Environment, ...] = ()
         self._read: tuple[float, dict[str, GpuSample]] = (-GAUGES_FOR, {})
+        self._meter: Meter | None = None
+        self._usage: tuple[float, Usage, Memory] | None = None
 
     def inventory(self) -> Inventory:
         """What this machine has."""
@@ -78,6 +85,18 @@ class Machine:
             self._read = time.monotonic(), found
             return found
 
+    def usage(self) -> tuple[Usage, Memory]:
+        """What its cores, disks and network did since the last look, and its memory now."""
+        from workbench.hardware.usage import Meter
+
+        with self._lock:
+            if self._meter is None:
+                self._meter = Meter()
+                time.sleep(_FIRST_LOOK)
+            if self._usage is None or time.monotonic() - self._usage[0] > GAUGES_FOR:
+                self._usage = time.monotonic(), self._meter.read(), self._session.hardware().memory
+            return self._usage[1:]
+
     def rest(self) -> None:
         """Close NVML, for nobody looks any more."""
         with self._lock:
@@ -93,6 +112,7 @@ class Machine:
         return self._inventory[1]
 
     def _close(self) -> None:
+        self._meter = self._usage = None
         if self._gauges is not None:
             self._gauges.__exit__(None, None, None)
             self._gauges = None
@@ -152,7 +172,7 @@ def every(seconds: float) -> Callable[[Sight], float]:
 
 @cache
 def _known() -> dict[str, View]:
-    from workbench.views import clusters, compare, comparisons, machine, runs, sidebar, work
+    from workbench.views import clusters, compare, comparisons, machine, runs, sidebar, work, workers
 
     return {
         "sidebar": View(sidebar.sidebar),
@@ -160,16 +180,22 @@ def _known() -> dict[str, View]:
         "start": View(machine.start, reads=("profile", "plan.", "name")),
         "nearby": View(machine.nearby, every(10.0)),
         "plan-form": View(machine.plan_form, every(5.0), ("profile", "plan.", "keep.")),
-        "clusters": View(clusters.clusters, clusters.pace, ("scale.", "notebooks")),
-        "work": View(work.work, reads=("workload", "run.", "cluster")),
+        "clusters": View(clusters.clusters, clusters.pace, ("scale.", "notebooks", "clusters.")),
+        "work": View(work.work, reads=("workload", "run.", "cluster", "browse.", "preset.", "settings.")),
         "hardware": View(machine.hardware, every(HARDWARE_FOR)),
+        "machine": View(machine.machine, every(1.0)),
         "gpus": View(machine.gpus, every(1.0)),
         "cluster": View(clusters.gpus, every(1.0)),
         "code": View(clusters.code),
-        "logs": View(clusters.logs, every(5.0)),
+        "logs": View(clusters.logs, every(5.0), ("logs.",)),
+        "workers": View(workers.workers, every(1.0), ("workers.",)),
+        "groups": View(workers.groups, every(1.0)),
+        "profile": View(workers.profile, every(5.0)),
         "runs": View(runs.runs, runs.pace, ("runs.",)),
         "run": View(runs.run),
         "log-tail": View(clusters.log_tail),
+        "run-answer": View(runs.run_answer_view),
+        "saving": View(runs.saving, every(1.0), ("save.",)),
         "run-log": View(runs.run_log, every(5.0)),
         "compare": View(compare.compare, reads=("compare.", "workload", "run.", "plan.")),
         "comparisons": View(comparisons.comparisons, comparisons.pace, ("comparisons.",)),
@@ -316,8 +342,8 @@ class Shown:
                 await asyncio.wait_for(self._changed.wait(), period)
 
 
-_ITEM = re.compile(r'<li id="([^"]+)".*?</li>', re.DOTALL)
-"""Item of a list, of which a page that has it needs only the place. It holds no list of items with ids."""
+_ITEM = re.compile(r'<li id="([^"]+)"(?:(?!<li).)*?</li>', re.DOTALL)
+"""Item of a list, of which a page that has it needs only the place. One that holds items is sent whole."""
 
 
 class ViewWatch:

@@ -20,6 +20,15 @@ def button(label: str, *, kind: str | None = None, **attributes: Any) -> str:
     return tag("button", escape(label), type="button", class_=looks, **attributes)
 
 
+def text_field(name: str, label: str | None, value: Any = "", **attributes: Any) -> str:
+    """Field for one line of text, which nothing corrects or completes; a choice of the page by that name.
+
+    `label` is None where another element says what it is.
+    """
+    plain = {"type": "text", "spellcheck": "false", "autocomplete": "off", "class_": "jp-mod-styled"}
+    return tag("input", name=name, value=value, aria_label=label, **plain | attributes)
+
+
 def link(label: str, **attributes: Any) -> str:
     """Button that looks like a link."""
     return tag("button", escape(label), type="button", class_="wb-Link", **attributes)
@@ -47,6 +56,16 @@ def confirmed(icon: str, label: str, question: str | None, **attributes: Any) ->
 def notice(place: str, hook: str | None = None) -> str:
     """Where the page says what went wrong with a request that begins with `place`."""
     return tag("p", class_="wb-Problem wb-Notice", role="alert", data_notice=place, data_workbench=hook)
+
+
+def keeping(
+    name: str, label: str, typed: str, *, hook: str, title: str, request: str, forget: str, **asked: Any
+) -> str:
+    """A field for a name, a button that keeps something under it, and where there is `forget`, what forgets it."""
+    field = text_field(name, label, typed, placeholder="Keep as …", title=title, data_workbench=f"{hook}-name")
+    attributes = {f"data_{key}": json.dumps(value) for key, value in asked.items()}
+    keep = button("Keep", disabled=not typed, data_request=request, data_workbench=hook, **attributes)
+    return tag("div", field, keep, forget, class_="wb-Row wb-Start") + notice(request, f"{hook}-problem")
 
 
 def fold(id_: str, label: str, **attributes: Any) -> str:

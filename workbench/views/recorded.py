@@ -1,14 +1,15 @@
-"""What was kept of a run: its events to replay, its report."""
+"""What was kept of a run: its events to replay, its report, pictures of its answer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workbench.errors import ConflictError, NotFoundError
+from workbench.errors import BadInputError, ConflictError, NotFoundError
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
+    from workbench.figures.answers import Picture
     from workbench.monitor.events import Batch
     from workbench.runs.store import Run
     from workbench.session import Session
@@ -39,9 +40,45 @@ def report(run: Run) -> str:
     if saved.exists():
         return saved.read_text()
     from workbench.figures.report import report_html
+    from workbench.runs.answers import kept
     from workbench.runs.explaining.diagnosis import diagnosed
 
-    return report_html(diagnosed(run), _events(run))
+    return report_html(diagnosed(run), _events(run), kept(run))
+
+
+def pictures_of(run: Run) -> tuple[Picture, ...]:
+    """Return the pictures of a run's answer, the first of vectors before how their values fall; none for most."""
+    from workbench.figures.answers import pictures
+    from workbench.runs.answers import kept
+
+    found = pictures(kept(run), run.result or {})
+    return tuple(sorted(found, key=lambda each: each.name in ("scree", "error")))
+
+
+def picture_of(run: Run, name: str | None = None) -> Picture:
+    """Return one picture of a run's answer, without a name the most telling one. NotFoundError lists them all."""
+    found = pictures_of(run)
+    if not found:
+        raise NotFoundError(f"The answer of the run {run.id} has no pictures.")
+    picture = found[0] if name is None else next((each for each in found if each.name == name), None)
+    if picture is None:
+        names = ", ".join(each.name for each in found)
+        raise NotFoundError(f"The run {run.id} has no picture {name!r:.80}. Choose one of: {names}.")
+    return picture
+
+
+def picture_bytes(run: Run, name: str | None, kind: str) -> bytes:
+    """Return a picture of a run's answer as the bytes of a PNG, SVG or PDF file."""
+    import io
+
+    from workbench.figures.paper import write_picture
+    from workbench.storage.targets import PICTURES as KINDS
+
+    if kind not in KINDS:
+        raise BadInputError(f"A picture can't be {kind!r:.80}. Choose one of: {', '.join(KINDS)}.")
+    file = io.BytesIO()
+    write_picture(picture_of(run, name), file, kind, simulated=run.simulated)
+    return file.getvalue()
 
 
 def beside(runs: Sequence[Run]) -> str:

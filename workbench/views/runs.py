@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from html import escape
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, cast
 
+from workbench.errors import BadInputError
 from workbench.figures import markup
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.markup import (
@@ -22,23 +26,29 @@ from workbench.figures.markup import (
     values_html,
 )
 from workbench.formats import ago, count, duration, rate, span
+from workbench.runs.comparing.comparisons import clusters_of
 from workbench.runs.forecasting.machines import cost_text
-from workbench.runs.singular import with_times
+from workbench.runs.singular import in_words
 from workbench.runs.store import SIMULATED, Energy, Progress
 from workbench.views.answers import API, LATEST_RUNS, run_answer, run_in_list
 from workbench.views.forms import as_text, select
-from workbench.views.parts import button, confirmed, fold, folds, link, live, notice
+from workbench.views.parts import button, confirmed, fold, folds, link, live, notice, text_field
 
 if TYPE_CHECKING:
+    from workbench.runs.comparing.comparisons import Comparison
+    from workbench.runs.store import Wanted
     from workbench.views.page import Sight
 
 _ACTIVE = ("starting", "running")
 _STATES = (*_ACTIVE, "done", "failed", "cancelled", "lost")
-_FILTERS = ("text", "workload", "status")
+_FILTERS = ("text", "workload", "cluster", "status", "day")
 
 _SHOWN = 20
 _MORE = 50
-"""Runs that are listed at first, and how many more at each click."""
+"""Lines that are listed at first, and how many more at each click."""
+
+_COMPARISONS = 100
+"""The latest ones, whose runs are folded."""
 
 _LONGEST_PART = 200
 """Characters of one part of a result in a tooltip: the scatter plot of a PCA has thousands of points."""
@@ -51,60 +61,92 @@ def pace(sight: Sight) -> float:
 
 def runs(sight: Sight, _: str) -> str:
     """What is computed now and what was, a line or two each: to search, to tick, to unfold."""
-    choices = sight.choices
-    asked: dict[str, Any] = {name: choices.get(f"runs.{name}") or None for name in _FILTERS}
-    shown = int(choices.get("runs.shown") or _SHOWN)
-    found = list(sight.state.get("runs", ()))[:shown]
-    if any(asked.values()) or shown > LATEST_RUNS:
-        found = [run_in_list(run) for run in sight.session.runs(limit=shown, **asked)]
-    if not found and not any(asked.values()):
+    asked = _asked(sight)
+    shown = int(sight.choices.get("runs.shown") or _SHOWN)
+    read = max(shown, LATEST_RUNS)
+    found = list(sight.state.get("runs", ()))
+    if asked or shown > LATEST_RUNS:
+        found = [run_in_list(run) for run in sight.session.runs(limit=read, **asked)]
+    if not found and not asked:
         return paragraph("Nothing has been run yet.")
-    total = sight.session.count_runs(**asked) if len(found) >= shown or any(asked.values()) else len(found)
-    titles = {template.name: template.title for template in sight.session.workloads()}
+    total = len(found) if len(found) < read else sight.session.count_runs(**asked)
+    titles = {template.name: template.title for template in sight.session.workloads(wait=False)}
     there = {each["name"] for each in sight.state.get("clusters", ())}
-    rows = (_run(run, titles, there, before) for run, before in _with_the_one_before(found))
+    lines = _folded(sight, found)[:shown]
+    before = dict(_with_the_one_before(found))
+    rows = (
+        _line(each, [_run(run, titles, there, before[run["id"]]) for run in listed], listed, titles)
+        for each, listed in lines
+    )
+    older = total - sum(len(listed) for _, listed in lines)
     more = link(
-        f"Show more ({count(total - len(found))} older)",
+        f"Show more ({count(older)} older)",
         data_choose=json.dumps({"runs.shown": shown + _MORE}),
         data_workbench="older-runs",
     )
+    room = sight.session.room() if any(run["answers"] for run in found) else None
     return (
-        _search(sight, titles, total)
+        _search(sight, titles, {*there, *(run["cluster"] for run in found)})
+        + paragraph(f"{count(total)} found" if asked else "", role="status")
         + _ticked(sight)
-        + tag("ul", *rows, id="wb-list-of-runs", class_="wb-Runs", aria_label="Runs")
-        + (more if total > len(found) else "")
+        + _ended(sight, titles)
+        + tag("ul", *rows, id="wb-list-of-runs", class_="wb-Runs", aria_label="Runs", data_stop=True)
+        + (more if older else "")
+        + (paragraph(room.words()) if room and room.next else "")
     )
 
 
-def _search(sight: Sight, titles: Mapping[str, str], total: int) -> str:
-    text = tag(
-        "input",
-        type="search",
-        name="runs.text",
-        placeholder="Search runs",
-        aria_label="Search runs",
-        spellcheck="false",
-        class_="jp-mod-styled",
-        data_workbench="runs-search",
+def _ended(sight: Sight, titles: Mapping[str, str]) -> str:
+    """How the run went that ended last, for a screen reader: it says what changes here."""
+    ended = (run for run in sight.state.get("runs", ()) if run["stopped"])
+    last = max(ended, key=lambda run: run["stopped"], default=None)
+    took = last and last["seconds"] is not None and duration(last["seconds"])
+    said = joined((f"{_named(last, titles)} on {last['cluster']}: {last['status']}", took or None)) if last else ""
+    return tag("p", escape(said), role="status", class_="wb-hidden", data_workbench="run-ended")
+
+
+def _named(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    name = run["title"] if run["title"] != run["workload"] else titles.get(run["workload"], run["workload"])
+    return f"{SIMULATED if run['simulated'] else ''}{name}"
+
+
+def _asked(sight: Sight) -> Wanted:
+    """Which runs a person wants to see; empty for all."""
+    given = {name: sight.choices.get(f"runs.{name}") for name in _FILTERS}
+    day = given.pop("day")
+    asked = cast("Wanted", {name: value for name, value in given.items() if value})
+    if day:
+        try:
+            begin = datetime.fromisoformat(day)
+            asked |= {"since": begin.timestamp(), "until": (begin + timedelta(days=1)).timestamp()}
+        except (ValueError, OverflowError) as err:
+            raise BadInputError(f"day: given {day!r:.40}. Give one such as 2026-11-23.") from err
+    return asked
+
+
+def _search(sight: Sight, titles: Mapping[str, str], clusters: set[str]) -> str:
+    choices = sight.choices
+    words = "Search runs"
+    text = text_field("runs.text", words, type="search", placeholder=words, data_workbench="runs-search")
+    clusters |= {choices.get("runs.cluster") or ""} - {""}
+    options = {
+        "workload": [("", "all workloads"), *titles.items()],
+        "cluster": [("", "all clusters"), *((each, each) for each in sorted(clusters))],
+        "status": [("", "all states"), *((each, each) for each in _STATES)],
+    }
+    lists = (
+        select(
+            each,
+            choices.get(f"runs.{name}", ""),
+            name=f"runs.{name}",
+            data_default="",
+            aria_label=name.capitalize(),
+            data_workbench=f"runs-{name}",
+        )
+        for name, each in options.items()
     )
-    workload = select(
-        [("", "all workloads"), *titles.items()],
-        sight.choices.get("runs.workload", ""),
-        name="runs.workload",
-        data_default="",
-        aria_label="Workload",
-        data_workbench="runs-workload",
-    )
-    status = select(
-        [("", "all states"), *((each, each) for each in _STATES)],
-        sight.choices.get("runs.status", ""),
-        name="runs.status",
-        data_default="",
-        aria_label="State",
-        data_workbench="runs-status",
-    )
-    said = f"{count(total)} found" if any(sight.choices.get(f"runs.{x}") for x in _FILTERS) else ""
-    return tag("div", text, workload, status, class_="wb-Row wb-Search") + paragraph(said, role="status")
+    day = text_field("runs.day", "Day", type="date", data_workbench="runs-day")
+    return tag("div", text, *lists, day, class_="wb-Search")
 
 
 def _ticked(sight: Sight) -> str:
@@ -120,7 +162,14 @@ def _ticked(sight: Sight) -> str:
         data_request="POST comparisons",
         data_body=json.dumps({"runs": ids}),
         data_then=then,
+        data_reveal="wb-section-compare",
         data_workbench="compare-ticked",
+    )
+    export = button(
+        "Export",
+        title="Save them as a file",
+        data_page=f"{API}/runs/{','.join(ids)}/export",
+        data_workbench="export-ticked",
     )
     delete = button(
         "Delete",
@@ -132,36 +181,92 @@ def _ticked(sight: Sight) -> str:
     words = tag("span", f"{len(ids)} ticked", class_="wb-Muted")
     none = icon_button("close", "Tick none", data_choose=then)
     return (
-        tag("div", words, compare, delete, none, class_="wb-Row") + notice("POST comparisons") + notice("DELETE runs/")
+        tag("div", words, compare, export, delete, none, class_="wb-Row")
+        + notice("POST comparisons")
+        + notice("DELETE runs/")
     )
 
 
-def _with_the_one_before(found: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Each run with the one of the same workload that was done before it."""
+def _folded(sight: Sight, found: Sequence[dict[str, Any]]) -> list[tuple[Comparison | None, list[dict[str, Any]]]]:
+    """The runs as lines: those that one comparison made are one, where the newest of them is."""
+    owners: dict[str, Comparison] = {}
+    for comparison in sight.session.comparisons(limit=_COMPARISONS):
+        if comparison.mode != "past":
+            made = (run for row in comparison.rows for run in (*row.warmups, *(each.run for each in row.samples)))
+            owners |= dict.fromkeys((*made, *clusters_of(comparison)), comparison)
+    lines: dict[str, tuple[Comparison | None, list[dict[str, Any]]]] = {}
+    for run in found:
+        owner = owners.get(run["id"]) or owners.get(run["cluster"])
+        lines.setdefault(owner.id if owner else run["id"], (owner, []))[1].append(run)
+    return list(lines.values())
+
+
+def _line(comparison: Comparison | None, rows: list[str], runs: list[dict[str, Any]], titles: Mapping[str, str]) -> str:
+    if comparison is None:
+        return rows[0]
+    id_, status = f"wb-compared-{comparison.id}", comparison.status
+    title = f"Comparison of {titles.get(comparison.workload, comparison.workload)}"
+    done = [run["id"] for run in runs if run["status"] not in _ACTIVE]
+    head = fold(
+        id_,
+        tag("span", escape(title), faint(f" {count(len(runs), 'run')}"), class_="wb-Run-title"),
+        aria_expanded="false",
+        data_workbench="compared-more",
+    )
+    when = status if comparison.active else ago(comparison.stopped or comparison.created, time.time())
+    # Its items have ids of their own, so it has none that a page would be sent only the name of.
+    return tag(
+        "li",
+        tag(
+            "div",
+            _tick(title, ",".join(done)),
+            tag("span", class_="wb-Dot", title=status),
+            head,
+            tag("span", escape(when), class_="wb-Muted"),
+            icon_button(
+                "watch",
+                "Chart and table",
+                data_command="dask-workbench:watch",
+                data_args=json.dumps({"comparison": comparison.id}),
+            ),
+            class_="wb-Run-line",
+        ),
+        tag("ul", *rows, id=id_, hidden=True, class_="wb-Compared-runs"),
+        class_=f"wb-Run wb-mod-{status}",
+        data_line=True,
+        aria_label=f"{title}, {status}",
+        data_workbench=f"compared-{comparison.id}",
+    )
+
+
+def _tick(title: str, ids: str) -> str:
+    return tag(
+        "input",
+        type="checkbox",
+        name="runs.ticked",
+        value=ids,
+        data_list=True,
+        aria_label=f"Tick {title}",
+        disabled=not ids,
+        data_workbench="tick",
+    )
+
+
+def _with_the_one_before(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Id of each run with the one of the same workload that was done before it."""
     for place, run in enumerate(found):
         older = (
             each for each in found[place + 1 :] if each["workload"] == run["workload"] and each["status"] == "done"
         )
-        yield run, next(older, None)
+        yield run["id"], next(older, None)
 
 
 def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before: dict[str, Any] | None) -> str:
     id_, active = run["id"], run["status"] in _ACTIVE
-    named = run["title"] if run["title"] != run["workload"] else titles.get(run["workload"], run["workload"])
-    title = f"{SIMULATED if run['simulated'] else ''}{named}"
+    title = _named(run, titles)
     given = "\n".join(f"{name}={json.dumps(value)}" for name, value in run["parameters"].items())
     took = duration(run["seconds"]) if run["status"] == "done" and run["seconds"] is not None else run["status"]
     speed = rate(run["bytes_per_second"]) if run["bytes_per_second"] else None
-    tick = tag(
-        "input",
-        type="checkbox",
-        name="runs.ticked",
-        value=id_,
-        data_list=True,
-        aria_label=f"Tick {title}",
-        disabled=active,
-        data_workbench="tick",
-    )
     star = tag("span", "★ ", class_="wb-Star", title="starred") if (run.get("marks") or {}).get("star") else ""
     head = fold(
         f"wb-more-{id_}",
@@ -174,7 +279,7 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         "li",
         tag(
             "div",
-            tick,
+            _tick(title, "" if active else id_),
             tag("span", class_="wb-Dot", title=run["status"]),
             head,
             tag("span", escape(took), class_="wb-Muted", title=speed, data_workbench="run-status"),
@@ -199,6 +304,7 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         ),
         notice(f" runs/{id_}"),
         id=f"wb-run-{id_}",
+        data_line=True,
         class_=f"wb-Run wb-mod-{run['status']}",
         aria_label=f"Run of {title}, {run['status']}",
         data_workbench=f"run-{id_}",
@@ -269,6 +375,8 @@ def run(sight: Sight, argument: str) -> str:
     found = run_answer(sight.session.show(run_id))
     error = markup.code(found["error"], "run-error-copy") if found["error"] else ""
     parts = {"run_log": ("Log", live(f"run-log:{run_id}")), "marks": ("Name and note", _marks(found))}
+    if found.get("answers") or (found["result"] or {}).get("singular_values"):
+        parts = {"answer": ("Answer", live(f"run-answer:{run_id}")), **parts}
     if found.get("diagnosis"):
         parts = {"where": ("Where the time went", diagnosis_html(found["diagnosis"])), **parts}
     return error + _details(found, before) + _again(sight, found) + folds(f"{run_id}-", **parts)
@@ -278,8 +386,12 @@ def _again(sight: Sight, run: dict[str, Any]) -> str:
     """The same once more, or with something changed; and what can't be undone."""
     there = run["cluster"] in {each["name"] for each in sight.clusters("ready")}
     form = {f"run.{run['workload']}.{name}": _typed(value) for name, value in run["parameters"].items()}
-    known = any(each.name == run["workload"] for each in sight.session.workloads())
+    known = any(each.name == run["workload"] for each in sight.session.workloads(wait=False))
     body = {"workload": run["workload"], "cluster": run["cluster"], "parameters": run["parameters"]}
+    if settings := run.get("settings"):
+        body |= {"settings": settings}
+        texts = {name: each if isinstance(each, str) else json.dumps(each) for name, each in settings.items()}
+        form |= {f"settings.{run['workload']}": shlex.join(f"{name}={text}" for name, text in texts.items())}
     buttons = [
         button(
             "Run again",
@@ -316,16 +428,8 @@ def _marks(run: dict[str, Any]) -> str:
     prefix, path = f"mark.{run['id']}.", f"runs/{run['id']}"
     star = not marks["star"]
     return (
-        tag(
-            "input",
-            type="text",
-            name=f"{prefix}name",
-            value=marks["name"],
-            placeholder="Name",
-            aria_label="Name",
-            class_="jp-mod-styled",
-            data_empty=True,
-            data_workbench="run-name",
+        text_field(
+            f"{prefix}name", "Name", marks["name"], placeholder="Name", data_empty=True, data_workbench="run-name"
         )
         + tag(
             "textarea",
@@ -406,7 +510,7 @@ def _answer(result: Mapping[str, Any]) -> str:
         return str(result["sentence"])
     if _is_number(result.get("value")):
         return number(result["value"])
-    said = ((key, number(each) if _is_number(each) else each) for key, each in with_times(result).items())
+    said = ((key, number(each) if _is_number(each) else each) for key, each in in_words(result).items())
     return joined(f"{key} {each if isinstance(each, str) else json.dumps(each)}" for key, each in said)
 
 
@@ -434,6 +538,66 @@ def _icons(run: dict[str, Any], *, going: bool) -> Iterator[str]:
         yield icon_button(
             "file", "Open the report in a new tab", data_page=f"{API}/{path}/report", data_workbench="report"
         )
+
+
+def run_answer_view(sight: Sight, run_id: str) -> str:
+    """The arrays that a run answered with: what they are, how to open and save them, and their pictures."""
+    from workbench.views.recorded import pictures_of
+
+    found = sight.session.show(run_id)
+    path = f"runs/{found.id}"
+    drawn = (
+        link(picture.title, title="Save it as PNG", data_page=f"{API}/{path}/pictures/{picture.name}?as=png")
+        for picture in pictures_of(found)
+    )
+    pictures = tag("div", *drawn, class_="wb-Row", data_workbench="run-pictures")
+    if found.answers is None:
+        return pictures
+    reader = "dataset" if find_spec("xarray") else "arrays"
+    cell = f'import workbench\n\nrun = workbench.Session().show("{found.id}")\nrun.{reader}'
+    opened = button(
+        "Open in notebook",
+        title="Add a cell that reads these arrays to the notebook",
+        data_command="dask-workbench:cell",
+        data_args=json.dumps({"text": cell, "type": "code"}),
+        data_workbench="open-run",
+    )
+    return (
+        paragraph(found.answers.sentence, data_workbench="run-arrays")
+        + live(f"saving:{found.id}")
+        + tag("div", opened, class_="wb-Row")
+        + pictures
+    )
+
+
+def saving(sight: Sight, run_id: str) -> str:
+    """Where a run's answer is to be saved; then how far that is, or how it ended."""
+    from workbench.runs.savings import read
+
+    path, field, found = f"runs/{run_id}/save", f"save.{run_id}.path", read(run_id)
+    if found is not None and found.active:
+        cancel = icon_button("close", "Cancel", data_request=f"DELETE {path}", data_workbench="cancel-saving")
+        told = paragraph(found.sentence)
+        if found.total:
+            told = meter("Blocks written", found.done, found.total, found.sentence)
+        return tag("div", told, cancel, class_="wb-Row", data_workbench="saving") + notice(path)
+    place = text_field(
+        field,
+        "Path or URL to save to",
+        sight.choices.get(field, ""),
+        placeholder="out.zarr, .npz, .nc, .tsv, .png …",
+        data_workbench="save-path",
+    )
+    save = button(
+        "Save as…",
+        disabled=not sight.choices.get(field),
+        data_request=f"POST {path}",
+        data_take=json.dumps({"path": field}),
+        data_workbench="save-run",
+    )
+    looks = "wb-Problem" if found and found.status in ("failed", "lost") else "wb-Muted"
+    ended = paragraph(found.sentence, looks, data_workbench="saved") if found else ""
+    return tag("div", place, save, class_="wb-Row") + notice(path) + ended
 
 
 def run_log(sight: Sight, run_id: str) -> str:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import io
 import tempfile
+import zipfile
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from workbench.errors import BadInputError, NotFoundError
 from workbench.views import answers
@@ -19,6 +20,7 @@ from workbench.views.desk import Desk
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
+    from workbench.runs.store import Wanted
     from workbench.session import Session
 
 HTML, ZIP = "text/html; charset=UTF-8", "application/zip"
@@ -79,6 +81,21 @@ def _keep_profile(session: Session, asked: Asked) -> dict[str, Any]:
 def _forget_profile(session: Session, asked: Asked) -> dict[str, Any]:
     session.forget_profile(asked["profile"])
     return {"profiles": _json(session.profiles())}
+
+
+async def _keep_preset(desk: Desk, asked: Asked) -> Answer:
+    body = asked.body({"workload": str, "name": str, "parameters": dict})
+    await desk.look("keep_preset", **body)
+    return await desk.ask(lambda session: _presets(session, body["workload"]))
+
+
+def _forget_preset(session: Session, asked: Asked) -> Answer:
+    session.forget_preset(asked["workload"], asked["preset"])
+    return _presets(session, asked["workload"], 200)
+
+
+def _presets(session: Session, workload: str, status: int = 201) -> Answer:
+    return Answer({"presets": _json(session.workload(workload).offered)}, status)
 
 
 async def _plan(desk: Desk, asked: Asked) -> Answer:
@@ -149,8 +166,9 @@ async def _scale(desk: Desk, asked: Asked) -> Answer:
 
 
 async def _restart(desk: Desk, asked: Asked) -> Answer:
-    asked.body({})
-    await desk.begin((await desk.session()).restart_workers(asked["cluster"]))
+    session, one = await desk.session(), asked.body({}, {"worker": str}).get("worker")
+    name = asked["cluster"]
+    await desk.begin(session.restart_workers(name) if one is None else session.restart_worker(name, one))
     return await _read(_cluster, 202)(desk, asked)
 
 
@@ -184,6 +202,11 @@ def _workloads(session: Session, _: Asked) -> dict[str, Any]:
     return {"workloads": [described(template) for template in session.workloads()]}
 
 
+async def _held(desk: Desk, asked: Asked) -> Answer:
+    body = asked.body({"path": str}, {"anon": bool, "endpoint_url": str})
+    return Answer((await desk.look("look", **body)).model_dump(mode="json"))
+
+
 async def _needs(desk: Desk, asked: Asked) -> Answer:
     body = asked.body({}, {"parameters": dict, "cluster": str})
     forecast = await desk.look("needs", asked["workload"], body.get("parameters", {}), body.get("cluster"))
@@ -192,13 +215,14 @@ async def _needs(desk: Desk, asked: Asked) -> Answer:
 
 def _runs(session: Session, asked: Asked) -> dict[str, Any]:
     limit, offset = asked.number("limit", 50, 1, 1000), asked.number("offset", 0, 0, 2**31)
-    filters = {name: asked.query.get(name) or None for name in ("workload", "status", "text")}
+    given = {name: asked.query.get(name) or None for name in ("workload", "status", "cluster", "text")}
+    filters = cast("Wanted", given)
     found = session.runs(limit=limit, offset=offset, **filters)
     return {"runs": [answers.run_in_list(run) for run in found], "total": session.count_runs(**filters)}
 
 
 async def _run(desk: Desk, asked: Asked) -> Answer:
-    body = asked.body({"workload": str, "cluster": str}, {"parameters": dict, "force": bool})
+    body = asked.body({"workload": str, "cluster": str}, {"parameters": dict, "force": bool, "settings": object})
     return Answer(answers.run_answer(await desk.look("run", **{"parameters": {}, **body})), 202)
 
 
@@ -231,10 +255,47 @@ def _report(session: Session, asked: Asked) -> Answer:
     return Answer(report(run) if other is None else beside([run, session.show(other)]), kind=HTML)
 
 
+def _pictures(session: Session, asked: Asked) -> dict[str, Any]:
+    from workbench.views.recorded import pictures_of
+
+    found = pictures_of(session.show(asked["run"]))
+    return {"pictures": [{"name": each.name, "title": each.title} for each in found]}
+
+
+def _picture(session: Session, asked: Asked) -> Answer:
+    from workbench.views.recorded import picture_bytes
+
+    kind = asked.query.get("as", "png")
+    drawn = picture_bytes(session.show(asked["run"]), asked["picture"], kind)
+    return Answer(drawn, kind=_PICTURES[kind], file=f"{asked['run']}-{asked['picture']}.{kind}")
+
+
+_PICTURES = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf"}
+
+
 def _export(session: Session, asked: Asked) -> Answer:
     with tempfile.TemporaryDirectory(prefix="workbench-export-") as folder:
-        path = session.export_run(asked["run"], Path(folder))
-        return Answer(path.read_bytes(), kind=ZIP, file=path.name)
+        paths = [session.export_run(run, Path(folder)) for run in asked["run"].split(",")]
+        if len(paths) == 1:
+            return Answer(paths[0].read_bytes(), kind=ZIP, file=paths[0].name)
+        all_of_them = io.BytesIO()
+        with zipfile.ZipFile(all_of_them, "w") as archive:
+            for path in paths:
+                archive.write(path, path.name)
+        return Answer(all_of_them.getvalue(), kind=ZIP, file="runs.zip")
+
+
+async def _save(desk: Desk, asked: Asked) -> Answer:
+    body = asked.body({"path": str}, {"kind": str, "only": list, "replace": bool})
+    return Answer((await desk.look("save_run", asked["run"], **body)).model_dump(mode="json"), 202)
+
+
+def _saving(session: Session, asked: Asked) -> dict[str, Any]:
+    return session.saving(asked["run"]).model_dump(mode="json")
+
+
+def _cancel_saving(session: Session, asked: Asked) -> dict[str, Any]:
+    return session.cancel_saving(asked["run"]).model_dump(mode="json")
 
 
 def _import(session: Session, asked: Asked) -> dict[str, Any]:
@@ -273,7 +334,7 @@ def _wanted(body: dict[str, Any]) -> dict[str, Any]:
         if body.keys() != {"runs"} or not isinstance(runs, list) or not all(isinstance(each, str) for each in runs):
             raise BadInputError("To compare runs of the past, give their ids as runs, and nothing else.")
         return {"method": "compare_runs", "runs": runs}
-    allowed = ("workload", "parameters", "on", "sweep", "weak", "repeats", "warmup", "agreed")
+    allowed = ("workload", "parameters", "on", "sweep", "weak", "repeats", "warmup", "settings", "agreed")
     unknown = [key for key in body if key not in allowed]
     if unknown:
         raise BadInputError(f"Unknown key {unknown[0]!r:.80}. Allowed: {', '.join(allowed)}, or runs alone.")
@@ -363,12 +424,15 @@ TABLE: dict[str, dict[str, Verb]] = {
     "plan": {"POST": _plan},
     "profiles": {"POST": _read(_keep_profile, 201)},
     "profiles/{profile}": {"DELETE": _read(_forget_profile)},
+    "presets": {"POST": _keep_preset},
+    "presets/{workload}/{preset}": {"DELETE": _read(_forget_preset)},
     "profiles/{profile}/schema": {"GET": _read(_profile_schema)},
     "clusters": {"GET": _read(_clusters), "POST": _read(_start, 202), "DELETE": _stop_all},
     "clusters/{cluster}": {"GET": _read(_cluster), "PATCH": _scale, "DELETE": _stop},
     "clusters/{cluster}/restart": {"POST": _restart},
     "clusters/{cluster}/calibrate": {"POST": _calibrate},
     "clusters/{cluster}/logs": {"GET": _logs},
+    "files": {"POST": _held},
     "workloads": {"GET": _read(_workloads)},
     "workloads/{workload}/needs": {"POST": _needs},
     "runs": {"GET": _read(_runs), "POST": _run},
@@ -376,7 +440,10 @@ TABLE: dict[str, dict[str, Verb]] = {
     "runs/{run}/cancel": {"POST": _cancel},
     "runs/{run}/log": {"GET": _read(lambda session, asked: {"log": session.log(asked["run"])})},
     "runs/{run}/report": {"GET": _read(_report)},
+    "runs/{run}/pictures": {"GET": _read(_pictures)},
+    "runs/{run}/pictures/{picture}": {"GET": _read(_picture)},
     "runs/{run}/export": {"GET": _read(_export)},
+    "runs/{run}/save": {"GET": _read(_saving), "POST": _save, "DELETE": _read(_cancel_saving, 202)},
     "imports": {"POST": _read(_import, 201)},
     "comparisons": {"GET": _read(_comparisons), "POST": _compare},
     "comparisons/{comparison}": {"GET": _read(_comparison), "DELETE": _read(_delete_comparison)},
@@ -390,5 +457,5 @@ TABLE: dict[str, dict[str, Verb]] = {
 }
 """Functions by address and verb."""
 
-LOOKING = (_needs, _run, _compare)
+LOOKING = (_held, _keep_preset, _needs, _run, _save, _compare)
 """What opens a person's paths first, which may never answer: beside each GET, what ends when nobody waits any more."""

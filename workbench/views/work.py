@@ -2,54 +2,67 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from workbench.errors import WorkbenchError
 from workbench.figures import markup
-from workbench.figures.markup import folded, joined, paragraph, tag
+from workbench.figures.markup import facts, folded, joined, paragraph, tag
 from workbench.formats import size, span
+from workbench.runs.settings import read_settings
 from workbench.threads import in_thread
 from workbench.views.forms import Form, Problem, as_text, given, select
-from workbench.views.parts import button, folds, link, notice, radio
+from workbench.views.parts import button, confirmed, folds, keeping, link, notice, radio, text_field
 from workbench.workloads.registry import PATHS
 
 if TYPE_CHECKING:
     from workbench.session import Forecast
+    from workbench.storage.browsing import Folder
     from workbench.views.page import Sight
+    from workbench.workloads.contents import Contents
     from workbench.workloads.presets import Preset
     from workbench.workloads.registry import Template
 
 _SIZES = ("size", "shape", "chunks")
 """What follows from the scale of a preset."""
 
+_MOST_ARRAYS = 30
+_LATE = 4
+_WRITTEN = {"to", "save"}
+"""Paths to which something is written, where nothing is to be found yet."""
+_TRUE = ("True", "true")
 _LIGHTS = {"fits": "good", "will spill": "fair", "won't fit": "bad", "can't run": "bad"}
 
 
 async def work(sight: Sight, _: str) -> str:
     """The section's body: the catalogue, and below it the workload that is chosen."""
+    # Files of a person's may have to be asked for what is in them.
+    there = await in_thread(sight.session.workloads)
     chosen = chosen_workload(sight)
     catalogue = tag(
         "div",
-        *(_entry(each, chosen) for each in sight.session.workloads()),
+        *(_entry(each, chosen) for each in there),
         class_="wb-Catalogue",
         role="radiogroup",
         aria_label="Workload",
     )
-    return catalogue + await _chosen(sight, chosen)
+    broken = (paragraph(f"{each.where}: {each.why}") for each in sight.session.broken_workloads(wait=False))
+    return catalogue + "".join(broken) + await _chosen(sight, chosen)
 
 
 def chosen_workload(sight: Sight) -> Template:
     """Return the workload that the page chose, or the first."""
-    templates = sight.session.workloads()
+    templates = sight.session.workloads(wait=False)
     return next((each for each in templates if each.name == sight.choices.get("workload")), templates[0])
 
 
 def chosen_preset(template: Template, typed: Mapping[str, Any]) -> Preset | None:
     """Return the preset that is chosen, if any."""
-    return next((each for each in template.presets if each.name == typed.get("preset")), None)
+    return next((each for each in template.offered if each.name == typed.get("preset")), None)
 
 
 def _entry(template: Template, chosen: Template) -> str:
@@ -76,21 +89,29 @@ async def _chosen(sight: Sight, template: Template) -> str:
     typed = given(sight.choices, prefix)
     preset = chosen_preset(template, typed)
     cluster = target(sight)
-    needs, problem = None, None
+    held, needs, problem = None, None, None
     question = template.name, typed, cluster["name"] if cluster else None
     try:
         if PATHS & typed.keys():
-            needs = await sight.ask("needs", *question)
+            held, found = await _held_and_needed(sight, typed, question)
+            if isinstance(found, WorkbenchError):
+                raise found
+            needs = found
         else:
             # A process of its own is there only after seconds, and each answer of it takes longer.
             needs = await in_thread(sight.session.needs, *question)
     except WorkbenchError as err:
         problem = Problem.of(err)
+    wanted = sight.choices.get(f"settings.{template.name}", "")
+    try:
+        read_settings(wanted)
+    except WorkbenchError as err:
+        needs, problem = None, problem or Problem(str(err))
     schema = template.schema()
-    form = Form(schema, prefix, typed, problem, _defaults(preset, needs))
+    form = Form(schema, prefix, typed, problem, _defaults(preset, needs), _choices(held, typed))
     fields = shown_fields(template, schema, typed, preset)
     first, more = form.split(fields)
-    choices = {"parameters": prefix}
+    choices = {"parameters": prefix, "settings": f"settings.{template.name}"}
     past = needs.sentence if needs and needs.verdict == "won't fit" else None
     body: dict[str, Any] = {"workload": template.name, "force": False}
     if cluster and needs:
@@ -125,12 +146,17 @@ async def _chosen(sight: Sight, template: Template) -> str:
     return (
         _presets(template, prefix, preset, cluster)
         + form.html(first)
+        + await _browsing(sight, template, typed, fields)
+        + _holds(held)
         + _target(sight, cluster)
         + _verdict(needs, form.elsewhere(fields), cluster)
         + tag("div", beside, run, class_="wb-Row wb-mod-end wb-Go")
         + notice("POST runs", "run-problem")
         + folds(
-            more_fields=("More", form.html(more)),
+            more_fields=(
+                "More",
+                form.html(more) + _settings(template, wanted) + _keep(sight, template, prefix, typed, preset),
+            ),
             workload_source=(
                 "Code",
                 markup.code(code, "workload-code") + tag("div", insert, class_="wb-Row wb-mod-end"),
@@ -138,6 +164,113 @@ async def _chosen(sight: Sight, template: Template) -> str:
             about=("About", tag("pre", escape(template.help), class_="wb-Help")),
         )
     )
+
+
+async def _held_and_needed(
+    sight: Sight, typed: Mapping[str, Any], question: tuple[Any, ...]
+) -> tuple[Contents | None, Forecast | WorkbenchError]:
+    """What the file holds, also where a workload couldn't run on it yet: then a variable may have to be chosen."""
+    asked = (_held(sight, typed), sight.ask("needs", *question))
+    held, needs = await asyncio.gather(*asked, return_exceptions=True)
+    for each in (held, needs):
+        if isinstance(each, BaseException) and not isinstance(each, WorkbenchError):
+            raise each
+    return held, needs
+
+
+async def _held(sight: Sight, typed: Mapping[str, Any]) -> Contents | None:
+    """What the file holds that was given; None where there is none, or nothing that can be told."""
+    if not typed.get("path"):
+        return None
+    try:
+        url = typed.get("endpoint_url") or None
+        found: Contents = await sight.ask("look", typed["path"], anon=str(typed.get("anon")) in _TRUE, endpoint_url=url)
+    except WorkbenchError:
+        return None  # What is wrong with it, the forecast says.
+    return found
+
+
+async def _browsing(sight: Sight, template: Template, typed: Mapping[str, Any], fields: Sequence[str]) -> str:
+    """For each field that takes a path, a way to find it: paths of late runs, and folders to look into."""
+    schema = template.schema()["properties"]
+    found = ""
+    # A field of that name that has choices is another thing: eofs removes a mean, not the samples of a file.
+    for name in (each for each in fields if each in PATHS - _WRITTEN and "enum" not in schema[each]):
+        at = sight.choices.get(f"browse.{name}")
+        choice = {f"browse.{name}": None if at else str(typed.get(name) or ".")}
+        found += link(
+            "Close" if at else f"Browse for {schema[name].get('title', name).lower()}",
+            data_choose=json.dumps(choice),
+            aria_expanded="true" if at else "false",
+            data_workbench=f"browse-{name}",
+        )
+        found += await _folder(sight, template, typed, name, str(at)) if at else ""
+    return tag("div", found, class_="wb-Browse") if found else ""
+
+
+async def _folder(sight: Sight, template: Template, typed: Mapping[str, Any], name: str, at: str) -> str:
+    """A folder to choose a file from: each entry is a click."""
+    field, browsed = f"run.{template.name}.{name}", f"browse.{name}"
+
+    def choose(path: str) -> str:
+        return json.dumps({field: path, browsed: None})
+
+    late = _late_paths(sight, name)
+    recent = "".join(_pick(each, choose(each)) for each in late)
+    head = paragraph("Used lately") + recent if recent else ""
+    try:
+        url = typed.get("endpoint_url") or None
+        folder: Folder = await sight.ask("browse", at, anon=str(typed.get("anon")) in _TRUE, endpoint_url=url)
+    except WorkbenchError as err:
+        home = link("Back to where Jupyter runs", data_choose=json.dumps({browsed: "."}))
+        return head + paragraph(str(err), "wb-Problem") + home
+    up = _pick("↑ the folder above", json.dumps({browsed: folder.above})) if folder.above else ""
+    whole = link("Choose this folder, a Zarr store", data_choose=choose(folder.path)) if folder.is_store else ""
+    entries = "".join(
+        _pick(
+            f"{each.name}/" if each.is_folder else joined((each.name, size(each.n_bytes) if each.n_bytes else None)),
+            json.dumps({browsed: each.path}) if each.is_folder else choose(each.path),
+        )
+        for each in folder.entries
+    )
+    more = f"{folder.more} more: type the path." if folder.more else "" if folder.entries else "Nothing is here."
+    listed = tag("div", up, entries, class_="wb-Listed", data_workbench="browsed")
+    return head + paragraph(folder.path) + whole + listed + paragraph(more)
+
+
+def _pick(label: str, choice: str) -> str:
+    return tag("button", escape(label), type="button", class_="wb-Entry", data_choose=choice, title=label)
+
+
+def _late_paths(sight: Sight, name: str) -> list[str]:
+    """Paths that runs were given lately."""
+    given = (run["parameters"].get(name) for run in sight.state.get("runs", ()))
+    return list(dict.fromkeys(each for each in given if isinstance(each, str)))[:_LATE]
+
+
+def _choices(held: Contents | None, typed: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    """What the file lets one choose, by field; what was typed stays."""
+    if held is None:
+        return {}
+    given = {name: [str(typed[name])] if typed.get(name) else [] for name in held.choices}
+    return {
+        name: [(each, each) for each in dict.fromkeys((*names, *given[name]))] for name, names in held.choices.items()
+    }
+
+
+def _holds(held: Contents | None) -> str:
+    """A line on what the file holds, with its arrays and dimensions below a fold."""
+    if held is None:
+        return ""
+    arrays = {each.name or "array": each.line() for each in held.arrays[:_MOST_ARRAYS]}
+    more = len(held.arrays) - len(arrays)
+    inside = facts(arrays | {f"{each.name} ↦": each.line() for each in held.dimensions})
+    inside += "".join(map(paragraph, (*([f"{more} more arrays"] if more else []), *held.remarks)))
+    if held.picture is not None:
+        source = f"data:image/png;base64,{held.picture.png}"
+        image = tag("img", src=source, alt=f"First sight of {held.picture.caption}")
+        inside += tag("figure", image, paragraph(held.picture.caption), class_="wb-FirstSight")
+    return folded(held.sentence(), inside, id="wb-holds", data_workbench="holds")
 
 
 def shown_fields(
@@ -149,7 +282,9 @@ def shown_fields(
     return [
         name
         for name, field in schema["properties"].items()
-        if name != "preset" and (preset or name != "scale") and (name in typed or _matters(field.get("only"), values))
+        if name != "preset"
+        and (name != "scale" or preset in template.presets)
+        and (name in typed or _matters(field.get("only"), values))
     ]
 
 
@@ -173,10 +308,11 @@ def _defaults(preset: Preset | None, needs: Forecast | None) -> dict[str, str]:
 
 
 def _presets(template: Template, prefix: str, preset: Preset | None, cluster: dict[str, Any] | None) -> str:
-    """Experiments of the texts, to begin from."""
-    if not template.presets:
+    """Experiments of the texts, and presets of one's own, to begin from."""
+    offered = template.offered
+    if not offered:
         return ""
-    options = [("", "none"), *((each.name, each.title) for each in template.presets)]
+    options = [("", "none"), *((each.name, each.title) for each in offered)]
     control = select(
         options,
         preset.name if preset else "",
@@ -184,7 +320,7 @@ def _presets(template: Template, prefix: str, preset: Preset | None, cluster: di
         name=f"{prefix}preset",
         data_default="",
         data_alone=prefix,
-        title=preset.source if preset else "Parameters of an experiment that somebody has published",
+        title=preset.source if preset else "Parameters of an experiment, or such as you kept",
         data_workbench="preset",
     )
     label = tag("label", "Preset", for_="wb-preset")
@@ -192,9 +328,52 @@ def _presets(template: Template, prefix: str, preset: Preset | None, cluster: di
     other = preset and preset.profile and cluster and cluster["spec"].get("profile") != preset.profile
     return (
         tag("div", field, class_="wb-Form")
-        + (paragraph(f"From: {preset.source}") if preset else "")
+        + (paragraph(f"From: {preset.source}", data_workbench="preset-source") if preset else "")
         + (paragraph(f"The text used a cluster of the kind {preset.profile}.") if preset and other else "")
     )
+
+
+def _settings(template: Template, wanted: str) -> str:
+    """Dask's settings for one run."""
+    control = text_field(
+        f"settings.{template.name}",
+        "Settings of Dask",
+        wanted,
+        placeholder="e.g. optimization.fuse.ave-width=5",
+        id="wb-settings",
+        data_workbench="field-settings",
+    )
+    label = tag("label", "Dask settings", for_="wb-settings", title="For a run or comparison; spaces between them")
+    field = tag("div", label, tag("span", control, class_="wb-Field-control"), class_="wb-Field wb-mod-wide")
+    return tag("div", field, class_="wb-Form")
+
+
+def _keep(sight: Sight, template: Template, prefix: str, typed: Mapping[str, Any], preset: Preset | None) -> str:
+    """To keep what is typed under a name, or forget the preset that was."""
+    path, hook = f"presets/{quote(template.name, safe='')}/{preset.name if preset else ''}", "preset-keep"
+    forget = ""
+    if preset and preset.removable:
+        forget = confirmed(
+            "delete",
+            f"Forget {preset.name}",
+            "Forget?",
+            data_request=f"DELETE {path}",
+            data_then=json.dumps({f"{prefix}preset": None}),
+            data_workbench="preset-forget",
+        )
+    name = sight.choices.get("preset.name", "")
+    return keeping(
+        "preset.name",
+        "Name under which these parameters are kept",
+        name,
+        hook=hook,
+        title="A preset of your own: these parameters under a name",
+        request="POST presets",
+        forget=forget,
+        body={"workload": template.name},
+        take={"parameters": prefix, "name": "preset.name"},
+        then={"preset.name": None, **{f"{prefix}{each}": None for each in typed}, f"{prefix}preset": name},
+    ) + (notice(f"DELETE {path}") if forget else "")
 
 
 def _target(sight: Sight, cluster: dict[str, Any] | None) -> str:

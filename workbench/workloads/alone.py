@@ -13,9 +13,9 @@ import dask.array as da
 import numpy as np
 
 from workbench.linalg.blocks import host
-from workbench.workloads import array, checks, generators
-from workbench.workloads.registry import Template, arguments
-from workbench.workloads.values import Check, Parameters
+from workbench.workloads import checks
+from workbench.workloads.registry import Template
+from workbench.workloads.values import Check, Labelled, Parameters
 
 Resolved = Mapping[str, Any]
 
@@ -39,7 +39,8 @@ class Computed(NamedTuple):
     seconds: float
     """As a run on a cluster counts them."""
     result: dict[str, Any]
-    check: Callable[[], Check]
+    arrays: dict[str, Labelled]
+    check: Callable[[], Check | None]
 
 
 def compute(template: Template, parameters: Parameters, module: str) -> Computed:
@@ -59,12 +60,13 @@ def compute(template: Template, parameters: Parameters, module: str) -> Computed
     seconds = time.perf_counter() - (made if held else began)
     told = dict.fromkeys(template.values) | ({"seconds_to_make": made - began} if held else {})
 
-    def check() -> Check:
+    def check() -> Check | None:
         if alone.check is None:
             return template.check(parameters, results)
         return alone.check(host(x), resolved, results)
 
-    return Computed(seconds, template.summarise(told | results), check)
+    arrays = template.arrays(told | results, resolved) if template.has_arrays else {}
+    return Computed(seconds, template.summarise(told | results), arrays, check)
 
 
 def memory(template: Template, resolved: Resolved) -> int:
@@ -77,16 +79,6 @@ def memory(template: Template, resolved: Resolved) -> int:
 def _of(template: Template) -> Alone:
     assert template.alone is not None
     return template.alone
-
-
-def _normal(resolved: Resolved) -> da.Array:
-    names = ("shape", "chunks", "dtype", "seed", "generator")
-    given = arguments({name: resolved[name] for name in names})
-    if given["generator"] not in ("tiles", "fast"):
-        return array.random_normal(**given)
-    blocks = da.core.normalize_chunks(given["chunks"], given["shape"], dtype=given["dtype"])
-    engine: generators.Engine = "numpy" if given["generator"] == "tiles" else "fast"
-    return generators.normal(10, 1, chunks=blocks, dtype=given["dtype"], seed=given["seed"], engine=engine)
 
 
 def _centered(x: Any, resolved: Resolved) -> Any:
@@ -110,12 +102,3 @@ def _svd_is_right(x: Any, resolved: Resolved, results: dict[str, Any]) -> Check:
 def decomposed(matrix: Callable[[Resolved], da.Array]) -> Alone:
     """The singular value decomposition of a matrix, of which the first k are kept."""
     return Alone(matrix, _svd, copies=4, check=_svd_is_right)
-
-
-def transposed(matrix: Callable[[Resolved], da.Array]) -> Alone:
-    """The sum of a matrix and its transpose."""
-    return Alone(matrix, lambda xp, x, _: {"value": (x + x.T).sum()}, copies=2)
-
-
-SUM = Alone(_normal, lambda xp, x, _: {"value": (x + 1)[::2, ::2].sum()}, copies=2)
-MEAN = Alone(_normal, lambda xp, x, _: {"value": (x + 1)[::2, ::2].mean()}, copies=2)

@@ -1,13 +1,29 @@
-"""Sums and means over random arrays."""
+"""Sums and means over random arrays: the functions, what they need, whether they are right, and who did them before."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import dask.array as da
+import numpy as np
 
+from workbench import formats
+from workbench.workloads import generators
+from workbench.workloads.alone import Alone
+from workbench.workloads.estimates import Matrix, matrix, several, with_input
 from workbench.workloads.fields import Chunks, FloatType, Generator, Persist, Seed, Shape, Sized
-from workbench.workloads.svd import held
+from workbench.workloads.generators import TILE, fast_reason
+from workbench.workloads.presets import FIRST_STEPS, UCX, Preset
+from workbench.workloads.registry import Resolution, Template, arguments
+from workbench.workloads.sizes import random_array
+from workbench.workloads.svd import held, made, matrix_of
+from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 def random_normal(
@@ -85,3 +101,245 @@ def transpose_sum(
     if persist:
         x, seconds_to_make = held(x)
     return (x + x.T).sum(), seconds_to_make
+
+
+# --- parameters
+
+
+_LARGE_SIDE = 50_000
+_NOT_STORED = "nothing of a block is stored, and each is a task."
+_IN_TILES = f"whole tiles of {TILE} × {TILE}, only one of which is in a thread's memory at a time."
+_BLOCKS_OF: dict[str, dict[str, Any]] = {
+    # Measured with two threads in November 2026: 1000 × 1000 were half as quick again as 4000 × 4000.
+    "default_rng": {"block_bytes": 8_000_000},
+    # Nothing but a tile is in memory, so blocks are as large as a thousandth of a second of scheduling doesn't show in.
+    "tiles": {"block_bytes": 128 * 2**20, "multiple": TILE, "reason": _IN_TILES},
+    "fast": {"block_bytes": 512 * 2**20, "multiple": TILE, "reason": _IN_TILES},
+    # A GPU makes and adds up about 3e11 numbers a second, by estimate, and Dask spends a millisecond on a task.
+    "fused": {"block_bytes": 8 * _LARGE_SIDE**2, "multiple": 4, "reason": _NOT_STORED},
+    "RandomState": {},
+}
+
+
+def _summed(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings, *, workload: str) -> Resolution:
+    """Blocks that suit the generator, which on GPUs is CuPy's RandomState or a kernel of ours."""
+    generator: str = values["generator"]
+    told: tuple[str, ...] = ()
+    if generator == "fused":
+        told = ("Every number is made in a register and added up; none is stored.",)
+        if around.threads is not None and not around.makes_on_gpu():
+            raise BadParameterError(
+                f"generator of {workload} is 'fused', which is for GPUs. Give tiles or fast, or use a cluster on GPUs.",
+                "generator",
+            )
+    elif generator != "RandomState" and around.makes_on_gpu():
+        told = (
+            f"GPUs make the numbers with CuPy's RandomState: generator={generator} is for processors, fused for GPUs.",
+        )
+        generator = "RandomState"
+    elif generator == "fast" and (reason := fast_reason()):
+        raise BadParameterError(
+            f"generator of {workload} is 'fast'. Give tiles, or install numba: {reason}", "generator"
+        )
+    layout = random_array(values, given, around, workload=workload, layout="square", **_BLOCKS_OF[generator])
+    if generator == "fused" and max(layout[0]["chunks"]) < _LARGE_SIDE < min(layout[0]["shape"]):
+        told = (*told, f"Fewer blocks cost nothing, as they are not stored: chunks={_LARGE_SIDE} takes least time.")
+    return layout[0] | {"generator": generator}, (*told, *layout[1])
+
+
+# --- needs
+
+
+_TILED = ("tiles", "fast", "fused")
+"""Generators that add up their numbers in the processor's cache or in registers; kinds of work as well."""
+_PARTIAL_SUMS = 20 * 2**20
+"""Bytes on a GPU of the sums of a block's threads, and of what their sum takes."""
+
+
+def _streaming_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+    """One pass in which blocks are made and forgotten, or only tiles of them."""
+    x = matrix(resolved)
+    generator = resolved.get("generator", "RandomState")
+    if generator in _TILED:
+        return _tiled_sum(x, generator, threads_per_worker)
+    # A block and `x + 1`, or what the generator made, which is twice as large as a block of float32.
+    held = (x.made + x.block) * threads_per_worker * 5 // 4
+    return x.needs(
+        output_bytes=x.dtype.itemsize,
+        held=held,
+        n_tasks=several(2.4, x.n_blocks),
+        work={"normal": x.elements, "write": x.n_bytes + x.rounded, "read": x.n_bytes // 2},
+        sentence=f"Makes {formats.size(x.n_bytes)} in one pass and forgets each block: "
+        f"{formats.size(held)} in a worker at a time is enough.",
+    )
+
+
+def _tiled_sum(x: Matrix, generator: str, threads_per_worker: int) -> Needs:
+    # The tile as it is made and as it is asked for, and what is added up of it.
+    fused, tile = generator == "fused", 5 * TILE**2 * 8 // 2
+    held = (_PARTIAL_SUMS if fused else tile) * threads_per_worker
+    return x.needs(
+        output_bytes=x.dtype.itemsize,
+        held=held,
+        n_tasks=several(1.2, x.n_blocks),
+        work={} if fused else {generator: x.elements},
+        sentence=f"Makes {formats.size(x.n_bytes)} in one pass, and "
+        f"{'stores none of it' if fused else 'never holds more of it than a tile'}: "
+        f"{formats.size(held)} in a worker at a time is enough.",
+    )
+
+
+def _transposed_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+    """One pass in which a block waits for the one across the diagonal."""
+    x = matrix(resolved)
+    # However large the array was, three blocks in each thread and three that waited were in a worker, and three more
+    # that were on their way where there were several workers.
+    extra = x.made - x.block
+    held = (3 * threads_per_worker + 3) * x.block + threads_per_worker * extra
+    return x.needs(
+        output_bytes=x.dtype.itemsize,
+        held=held,
+        received=3 * x.block,
+        n_tasks=several(2.4, x.n_blocks),
+        # Half of what is added is read across the rows, which takes as long as writing it.
+        work={"uniform": x.elements, "write": 2 * x.n_bytes + x.rounded, "read": x.n_bytes},
+        moved=x.n_bytes,
+        sentence=f"Makes {formats.size(x.n_bytes)} in one pass; blocks wait for those across the diagonal, "
+        f"{formats.size(held + 3 * x.block)} in a worker at a time, and nearly all of it travels.",
+    )
+
+
+# --- answers
+
+
+def _value(results: Mapping[str, Any]) -> dict[str, Any]:
+    return {"value": float(results["value"])} | made(results)
+
+
+def _generator(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
+    return random_normal, sum_in_tiles
+
+
+_SIGMAS = 6.0
+"""A right answer falls outside this many standard deviations once in 500 million runs."""
+
+
+def _sum_is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    """Sum of n normal elements of mean 11 and deviation 1 against 11 n."""
+    count = _every_other(resolved["shape"])
+    return _statistical(
+        float(results["value"]), 11.0 * count, math.sqrt(count), resolved["dtype"], "11 for each element"
+    )
+
+
+def _mean_is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    """Mean of n normal elements of mean 11 and deviation 1 against 11."""
+    count = _every_other(resolved["shape"])
+    return _statistical(float(results["value"]), 11.0, 1 / math.sqrt(count), resolved["dtype"], "the mean of 10 plus 1")
+
+
+def _transpose_sum_is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    """Twice the sum of n uniform elements against n, with deviation 2 sqrt(n / 12)."""
+    count = math.prod(resolved["shape"])
+    return _statistical(
+        float(results["value"]), float(count), math.sqrt(count / 3), resolved["dtype"], "twice a half for each element"
+    )
+
+
+def _every_other(shape: list[int]) -> int:
+    return math.prod(math.ceil(length / 2) for length in shape)
+
+
+def _statistical(value: float, expected: float, deviation: float, dtype: str, why: str) -> Check:
+    # Sums are made pairwise, so rounding grows with the logarithm of their length, which is below 64.
+    bound = _SIGMAS * deviation + 64 * float(np.finfo(dtype).eps) * abs(expected)
+    off = abs(value - expected)
+    passed = bool(off <= bound)
+    words = "within" if passed else "outside"
+    range_ = f"{expected:.10g} ± {bound:.3g}"
+    return Check(
+        passed=passed,
+        what=f"{value:.10g} is {words} {range_}: {why}, and {_SIGMAS:g} standard deviations of chance.",
+    )
+
+
+# --- elsewhere
+
+
+def _normal(resolved: Mapping[str, Any]) -> da.Array:
+    names = ("shape", "chunks", "dtype", "seed", "generator")
+    given = arguments({name: resolved[name] for name in names})
+    if given["generator"] not in ("tiles", "fast"):
+        return random_normal(**given)
+    blocks = da.core.normalize_chunks(given["chunks"], given["shape"], dtype=given["dtype"])
+    engine: generators.Engine = "numpy" if given["generator"] == "tiles" else "fast"
+    return generators.normal(10, 1, chunks=blocks, dtype=given["dtype"], seed=given["seed"], engine=engine)
+
+
+SUM = (
+    Preset(
+        name="post",
+        title="2 TB, the sum of the post: 1 min 37 s on one V100, 19 s on eight",
+        source=FIRST_STEPS,
+        parameters={"shape": [500_000, 500_000], "chunks": [10_000, 10_000], "generator": "RandomState"},
+    ),
+)
+
+
+MEAN = (SUM[0].model_copy(update={"title": "2 TB, the post's array: its mean failed on GPUs then"}),)
+
+
+TRANSPOSE = (
+    Preset(
+        name="post",
+        title="40 000 × 40 000 in blocks of 128 MiB, made first and then timed",
+        source=UCX,
+        parameters={"shape": [40_000, 40_000], "chunks": "128MiB", "persist": True},
+        profile="ucx",
+    ),
+)
+
+
+TEMPLATES = (
+    Template(
+        array_sum,
+        title="Sum of an array",
+        returns=("value",),
+        small=("value",),
+        resolver=partial(_summed, workload="array_sum"),
+        estimate=_streaming_sum,
+        checker=_sum_is_expected,
+        parts=_generator,
+        summary_of=_value,
+        presets=SUM,
+        alone=Alone(_normal, lambda xp, x, _: {"value": (x + 1)[::2, ::2].sum()}, copies=2),
+    ),
+    Template(
+        array_mean,
+        title="Mean of an array",
+        returns=("value",),
+        small=("value",),
+        resolver=partial(_summed, workload="array_mean"),
+        estimate=_streaming_sum,
+        checker=_mean_is_expected,
+        parts=_generator,
+        summary_of=_value,
+        presets=MEAN,
+        alone=Alone(_normal, lambda xp, x, _: {"value": (x + 1)[::2, ::2].mean()}, copies=2),
+    ),
+    Template(
+        transpose_sum,
+        title="Array plus its transpose",
+        returns=("value", "seconds_to_make"),
+        small=("value",),
+        values=("seconds_to_make",),
+        resolver=partial(random_array, workload="transpose_sum", layout="square"),
+        estimate=partial(with_input, _transposed_sum),
+        checker=_transpose_sum_is_expected,
+        summary_of=_value,
+        parts=lambda _: (held,),
+        presets=TRANSPOSE,
+        reports_bandwidth=True,
+        alone=Alone(matrix_of, lambda xp, x, _: {"value": (x + x.T).sum()}, copies=2),
+    ),
+)

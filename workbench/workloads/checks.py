@@ -13,48 +13,6 @@ from workbench.workloads.values import Check
 if TYPE_CHECKING:
     from distributed import Client
 
-_SIGMAS = 6.0
-"""A right answer falls outside this many standard deviations once in 500 million runs."""
-
-
-def sum_is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    """Sum of n normal elements of mean 11 and deviation 1 against 11 n."""
-    count = _every_other(resolved["shape"])
-    return _statistical(
-        float(results["value"]), 11.0 * count, math.sqrt(count), resolved["dtype"], "11 for each element"
-    )
-
-
-def mean_is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    """Mean of n normal elements of mean 11 and deviation 1 against 11."""
-    count = _every_other(resolved["shape"])
-    return _statistical(float(results["value"]), 11.0, 1 / math.sqrt(count), resolved["dtype"], "the mean of 10 plus 1")
-
-
-def transpose_sum_is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    """Twice the sum of n uniform elements against n, with deviation 2 sqrt(n / 12)."""
-    count = math.prod(resolved["shape"])
-    return _statistical(
-        float(results["value"]), float(count), math.sqrt(count / 3), resolved["dtype"], "twice a half for each element"
-    )
-
-
-def _every_other(shape: list[int]) -> int:
-    return math.prod(math.ceil(length / 2) for length in shape)
-
-
-def _statistical(value: float, expected: float, deviation: float, dtype: str, why: str) -> Check:
-    # Sums are made pairwise, so rounding grows with the logarithm of their length, which is below 64.
-    bound = _SIGMAS * deviation + 64 * float(np.finfo(dtype).eps) * abs(expected)
-    off = abs(value - expected)
-    passed = bool(off <= bound)
-    words = "within" if passed else "outside"
-    range_ = f"{expected:.10g} ± {bound:.3g}"
-    return Check(
-        passed=passed,
-        what=f"{value:.10g} is {words} {range_}: {why}, and {_SIGMAS:g} standard deviations of chance.",
-    )
-
 
 def svd_is_exact(x: Any, results: Mapping[str, Any], client: Client | None) -> Check:
     """A against U S V on sampled blocks, and whether U and V are orthonormal. Exact means up to rounding."""
@@ -117,15 +75,15 @@ def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: C
     return _verdict(len(s), float(relative[worst]), worst, tolerance, proved=proved)
 
 
-def svd_is_certified(x: Any, results: Mapping[str, Any], client: Client | None) -> Check:
+def svd_is_certified(x: Any, results: Mapping[str, Any], client: Client | None, *, axis: int | None = None) -> Check:
     """The certificate's word, whether U and V are orthonormal, and Aᴴ U against V S over one more pass.
 
     U was made as A V / S, so that these two agree whatever V is. Aᴴ U, by Dask's own product, tells more: along V it is
     S, as near as the certificate says, and what is left of it is (AᴴA v − s² v) / s, of which the certificate says how
-    long it is.
+    long it is. `axis` is that of `workbench.linalg.svd_compressed`.
     """
     certificate = results["certificate"]
-    wide = x.shape[1] > x.shape[0]
+    wide = x.shape[1] > x.shape[0] if axis is None else axis == 1
     # Small factors are worked on by processors, whatever the array is on.
     u, v = results["u"].to_backend(), results["v"].to_backend()
     u, v = (v.T, u) if wide else (u, v.T)
@@ -198,11 +156,11 @@ def _off_identity(gram: Any) -> float:
     return float(np.abs(np.asarray(gram) - np.eye(len(gram))).max())
 
 
-def _sampled_blocks(x: Any, count: int = 4) -> list[tuple[Any, slice, slice]]:
+def _sampled_blocks(x: Any) -> list[tuple[Any, slice, slice]]:
     """Return blocks of x spread over it, the first and the last among them, with their rows and columns."""
     rows, columns = (np.cumsum((0, *lengths)) for lengths in x.chunks)
     places = [(i, j) for i in range(x.numblocks[0]) for j in range(x.numblocks[1])]
-    chosen = sorted({round(index) for index in np.linspace(0, len(places) - 1, count)})
+    chosen = sorted({round(index) for index in np.linspace(0, len(places) - 1, 4)})
     return [
         (x.blocks[i, j], slice(int(rows[i]), int(rows[i + 1])), slice(int(columns[j]), int(columns[j + 1])))
         for i, j in (places[index] for index in chosen)

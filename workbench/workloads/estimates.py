@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +17,11 @@ import numpy as np
 
 from workbench import formats
 from workbench.hardware.rates import qr_operations
-from workbench.workloads.generators import TILE
 from workbench.workloads.sizes import number_of_blocks
 from workbench.workloads.values import Needs
 
 Work = dict[str, float]
 
-_TILED = ("tiles", "fast", "fused")
-"""Generators that add up their numbers in the processor's cache or in registers; kinds of work as well."""
-_PARTIAL_SUMS = 20 * 2**20
-"""Bytes on a GPU of the sums of a block's threads, and of what their sum takes."""
 
 _QR_COLUMNS = (20, 100, 400)
 _EXACT_COLUMNS = 64
@@ -38,7 +33,7 @@ _SQUARE_COLUMNS = 400
 
 
 @dataclass(frozen=True)
-class _Matrix:
+class Matrix:
     """Array in blocks, as a workload has it."""
 
     rows: int
@@ -49,14 +44,17 @@ class _Matrix:
 
     @property
     def elements(self) -> int:
+        """How many numbers."""
         return self.rows * self.columns
 
     @property
     def n_bytes(self) -> int:
+        """Of all of it."""
         return self.elements * self.dtype.itemsize
 
     @property
     def block_elements(self) -> int:
+        """Numbers in a block."""
         return self.block_rows * self.block_columns
 
     @property
@@ -66,6 +64,7 @@ class _Matrix:
 
     @property
     def n_blocks(self) -> int:
+        """How many blocks."""
         return number_of_blocks((self.rows, self.columns), (self.block_rows, self.block_columns))
 
     @property
@@ -78,93 +77,42 @@ class _Matrix:
         """Bytes written to turn all that the generator makes, in float64, into what is asked for."""
         return self.n_bytes if self.dtype == np.float32 else 0
 
+    def needs(self, *, held: int, kept: int = 0, passes: int = 1, **others: Any) -> Needs:
+        """What passes over it need, of which `held` is in hand in one worker at once while `kept` stays."""
+        return Needs(
+            input_bytes=self.n_bytes,
+            bytes_processed=passes * self.n_bytes,
+            passes=passes,
+            held_per_worker=held,
+            held_total=kept + held,
+            kept=kept,
+            **{"n_blocks": self.n_blocks, **others},
+        )
 
-def _matrix(resolved: Mapping[str, Any]) -> _Matrix:
+
+def _on_all(kept: int, held: int) -> str:
+    return (
+        f"about {formats.size(kept + held)} on all workers together, {formats.size(held)} of it in the hands of one "
+        "worker at a time."
+    )
+
+
+def matrix(resolved: Mapping[str, Any]) -> Matrix:
+    """The array of a workload's parameters."""
     (rows, columns), (block_rows, block_columns) = resolved["shape"], resolved["chunks"]
-    return _Matrix(rows, columns, min(block_rows, rows), min(block_columns, columns), np.dtype(resolved["dtype"]))
-
-
-def streaming_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
-    """One pass in which blocks are made and forgotten, or only tiles of them."""
-    x = _matrix(resolved)
-    generator = resolved.get("generator", "RandomState")
-    if generator in _TILED:
-        return _tiled_sum(x, generator, threads_per_worker)
-    # A block and `x + 1`, or what the generator made, which is twice as large as a block of float32.
-    held = (x.made + x.block) * threads_per_worker * 5 // 4
-    return Needs(
-        input_bytes=x.n_bytes,
-        output_bytes=x.dtype.itemsize,
-        bytes_processed=x.n_bytes,
-        passes=1,
-        held_per_worker=held,
-        held_total=held,
-        kept=0,
-        n_tasks=_several(2.4, x.n_blocks),
-        n_blocks=x.n_blocks,
-        work={"normal": x.elements, "write": x.n_bytes + x.rounded, "read": x.n_bytes // 2},
-        sentence=f"Makes {formats.size(x.n_bytes)} in one pass and forgets each block: "
-        f"{formats.size(held)} in a worker at a time is enough.",
-    )
-
-
-def _tiled_sum(x: _Matrix, generator: str, threads_per_worker: int) -> Needs:
-    # The tile as it is made and as it is asked for, and what is added up of it.
-    fused, tile = generator == "fused", 5 * TILE**2 * 8 // 2
-    held = (_PARTIAL_SUMS if fused else tile) * threads_per_worker
-    return Needs(
-        input_bytes=x.n_bytes,
-        output_bytes=x.dtype.itemsize,
-        bytes_processed=x.n_bytes,
-        passes=1,
-        held_per_worker=held,
-        held_total=held,
-        kept=0,
-        n_tasks=_several(1.2, x.n_blocks),
-        n_blocks=x.n_blocks,
-        work={} if fused else {generator: x.elements},
-        sentence=f"Makes {formats.size(x.n_bytes)} in one pass, and "
-        f"{'stores none of it' if fused else 'never holds more of it than a tile'}: "
-        f"{formats.size(held)} in a worker at a time is enough.",
-    )
-
-
-def transposed_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
-    """One pass in which a block waits for the one across the diagonal."""
-    x = _matrix(resolved)
-    # However large the array was, three blocks in each thread and three that waited were in a worker, and three more
-    # that were on their way where there were several workers.
-    extra = x.made - x.block
-    held = (3 * threads_per_worker + 3) * x.block + threads_per_worker * extra
-    return Needs(
-        input_bytes=x.n_bytes,
-        output_bytes=x.dtype.itemsize,
-        bytes_processed=x.n_bytes,
-        passes=1,
-        held_per_worker=held,
-        held_total=held,
-        kept=0,
-        received=3 * x.block,
-        n_tasks=_several(2.4, x.n_blocks),
-        n_blocks=x.n_blocks,
-        # Half of what is added is read across the rows, which takes as long as writing it.
-        work={"uniform": x.elements, "write": 2 * x.n_bytes + x.rounded, "read": x.n_bytes},
-        moved=x.n_bytes,
-        sentence=f"Makes {formats.size(x.n_bytes)} in one pass; blocks wait for those across the diagonal, "
-        f"{formats.size(held + 3 * x.block)} in a worker at a time, and nearly all of it travels.",
-    )
+    return Matrix(rows, columns, min(block_rows, rows), min(block_columns, columns), np.dtype(resolved["dtype"]))
 
 
 def exact_svd(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """One pass; the orthogonal factor of each block stays until the small factors are decomposed."""
-    x = _matrix(resolved)
+    x = matrix(resolved)
     exact = _exact if resolved["method"] == "dask" else _orthonormalised
     return exact(x, x.made, _making(x), threads_per_worker, "Makes")
 
 
 def approximate_svd(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """Two passes and two for each power iteration; or as many as the accuracy takes."""
-    x = _matrix(resolved)
+    x = matrix(resolved)
     if resolved["method"] == "workbench":
         return _certified(x, resolved, x.made, _making(x), threads_per_worker, "Makes")
     return _approximate(x, resolved, x.made, _making(x), threads_per_worker, "Makes")
@@ -172,14 +120,14 @@ def approximate_svd(resolved: Mapping[str, Any], threads_per_worker: int) -> Nee
 
 def svd_of_file(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """As for random arrays, with reading and centring."""
-    x = _matrix(resolved)
+    x = matrix(resolved)
     read = math.prod(resolved["blocks"]) * x.dtype.itemsize
     # A block as it is stored, which may be mapped into memory, and as it is worked on.
     needs = _of_file(x, resolved, 2 * max(read, x.block), threads_per_worker)
     return needs.model_copy(update={"on_host": 2 * read * threads_per_worker})
 
 
-def _of_file(x: _Matrix, resolved: Mapping[str, Any], taken: int, threads_per_worker: int) -> Needs:
+def _of_file(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_worker: int) -> Needs:
     centred = x.n_bytes if resolved["center"] else 0
     work: Work = {"write": 2 * x.n_bytes + centred, "read": 2 * x.n_bytes + centred}
     ours = resolved["method"] == "workbench"
@@ -190,11 +138,11 @@ def _of_file(x: _Matrix, resolved: Mapping[str, Any], taken: int, threads_per_wo
     return _approximate(x, resolved, taken, work, threads_per_worker, "Reads")
 
 
-def _making(x: _Matrix) -> Work:
+def _making(x: Matrix) -> Work:
     return {"integers" if x.dtype == np.uint8 else "uniform": x.elements, "write": x.rounded}
 
 
-def _exact(x: _Matrix, taken: int, work: Work, threads_per_worker: int, verb: str) -> Needs:
+def _exact(x: Matrix, taken: int, work: Work, threads_per_worker: int, verb: str) -> Needs:
     small = min(x.rows, x.columns)
     itemsize = x.dtype.itemsize
     stack = x.n_blocks * small * small * itemsize
@@ -205,17 +153,12 @@ def _exact(x: _Matrix, taken: int, work: Work, threads_per_worker: int, verb: st
     checking = (5 + 3 * threads_per_worker) * x.block + taken * threads_per_worker
     held = max(decomposing * threads_per_worker, checking, 3 * stack)
     stays = x.n_bytes + stack
-    return Needs(
-        input_bytes=x.n_bytes,
+    return x.needs(
         output_bytes=x.n_bytes + small * itemsize + small * small * itemsize,
-        bytes_processed=x.n_bytes,
-        passes=1,
-        held_per_worker=held,
-        held_total=stays + held,
+        held=held,
         kept=stays,
         received=x.block,
-        n_tasks=_several(7, x.n_blocks) + 13,
-        n_blocks=x.n_blocks,
+        n_tasks=several(7, x.n_blocks) + 13,
         work=_sum(
             work,
             _qr(x.elements / small, small),
@@ -225,13 +168,12 @@ def _exact(x: _Matrix, taken: int, work: Work, threads_per_worker: int, verb: st
         serial=_sum(_qr(x.n_blocks * small, small), {"svd": small**3}),
         moved=stack,
         sentence=f"{verb} {formats.size(x.n_bytes)} in one pass. The factors, as large as the array, stay in memory: "
-        f"about {formats.size(stays + held)} on all workers together, {formats.size(held)} of it in the hands of one "
-        "worker at a time.",
+        f"{_on_all(stays, held)}",
     )
 
 
 def _approximate(
-    x: _Matrix, resolved: Mapping[str, Any], taken: int, work: Work, threads_per_worker: int, verb: str
+    x: Matrix, resolved: Mapping[str, Any], taken: int, work: Work, threads_per_worker: int, verb: str
 ) -> Needs:
     width = min(max(20, resolved["k"] + 10), x.rows, x.columns)  # da.linalg.compression_level
     iterations, again = resolved["n_power_iter"], resolved["compute"]
@@ -253,32 +195,27 @@ def _approximate(
     kind = {"u": "u8", "i": "u8"}.get(x.dtype.kind, f"f{8 * x.dtype.itemsize}")
     gone_through = passes if again else 1
     across = _qr(x.rows, width) if iterations else {}
-    return Needs(
-        input_bytes=x.n_bytes,
+    return x.needs(
         output_bytes=resolved["k"] * (x.rows + x.columns + 1) * 8,
-        bytes_processed=passes * x.n_bytes,
         passes=passes,
-        held_per_worker=held,
-        held_total=held + products + stays,
+        held=held,
         kept=products + stays,
         beside_kept=beside,
         received=x.block,
-        n_tasks=_several(4 * passes + 5, x.n_blocks) + 30,
+        n_tasks=several(4 * passes + 5, x.n_blocks) + 30,
         n_rounds=passes,
-        n_blocks=x.n_blocks,
         work=_sum(
             {name: gone_through * amount for name, amount in work.items()},
             _product(2 * passes * x.elements * width, width, kind),
             *([across] * (iterations + 1)),
         ),
         moved=passes * width * 8 * (x.rows + x.columns),
-        sentence=f"Goes through {formats.size(x.n_bytes)} {passes} times, and once more for the check. {hold}: about "
-        f"{formats.size(held + products + stays)} on all workers together, {formats.size(held)} of it in the hands of "
-        "one worker at a time.",
+        sentence=f"Goes through {formats.size(x.n_bytes)} {passes} times, and once more for the check. {hold}: "
+        f"{_on_all(products + stays, held)}",
     )
 
 
-def _orthonormalised(x: _Matrix, taken: int, work: Work, threads_per_worker: int, verb: str) -> Needs:
+def _orthonormalised(x: Matrix, taken: int, work: Work, threads_per_worker: int, verb: str) -> Needs:
     """Cholesky QR of workbench.linalg: each block waits for its block of U."""
     from workbench.linalg.tall import small_bytes
 
@@ -286,25 +223,19 @@ def _orthonormalised(x: _Matrix, taken: int, work: Work, threads_per_worker: int
     checking = (5 + 3 * threads_per_worker) * x.block + taken * threads_per_worker
     held = max((taken + 2 * x.block_elements * 8) * threads_per_worker, checking, small_bytes(small))
     stays = x.n_bytes + 8 * x.n_blocks * small * small
-    return Needs(
-        input_bytes=x.n_bytes,
+    return x.needs(
         output_bytes=x.n_bytes + small * x.dtype.itemsize * (small + 1),
-        bytes_processed=x.n_bytes,
-        passes=1,
-        held_per_worker=held,
-        held_total=stays + held,
+        held=held,
         kept=stays,
         received=x.block,
-        n_tasks=_several(7, x.n_blocks) + 13,
+        n_tasks=several(7, x.n_blocks) + 13,
         n_rounds=2,
-        n_blocks=x.n_blocks,
         # A sketch, a Gram matrix and two products, the first of which are symmetric.
         work=_sum(work, _product(6 * x.elements * small, small, "f64"), {"write": 2 * x.n_bytes}),
         serial={"svd": small**3},
         moved=8 * x.n_blocks * small * small,
         sentence=f"{verb} {formats.size(x.n_bytes)} in one pass. The array waits in memory until U, as large, "
-        f"takes its place: about {formats.size(stays + held)} on all workers together, {formats.size(held)} of it "
-        "in the hands of one worker at a time.",
+        f"takes its place: {_on_all(stays, held)}",
     )
 
 
@@ -330,13 +261,15 @@ def times_gone_through(passes: int) -> str:
 
 
 def _certified(
-    x: _Matrix, resolved: Mapping[str, Any], taken: int, work: Work, threads_per_worker: int, verb: str
+    x: Matrix, resolved: Mapping[str, Any], taken: int, work: Work, threads_per_worker: int, verb: str
 ) -> Needs:
     """Block Krylov of workbench.linalg: fused passes over rows of blocks, until the accuracy is reached."""
     long, short = max(x.rows, x.columns), min(x.rows, x.columns)
-    height = x.block_columns if x.columns > x.rows else x.block_rows
     width = min(max(16, resolved["k"] + 10), short)
     passes = 1 if short <= max(_EXACT_COLUMNS, width) else expected_passes(resolved["tol"], long, short, width)
+    if resolved.get("axis") == 0:
+        long, short = x.rows, x.columns
+    height = x.block_rows if long == x.rows else x.block_columns
     row_of_blocks = min(height * short * x.dtype.itemsize, 2**28)
     row_made = row_of_blocks * max(taken, x.block) // x.block
     # Tiles and narrow factors in floating point; the check turns sampled rows of blocks into floating point.
@@ -350,16 +283,13 @@ def _certified(
     kind = "u8" if x.dtype.kind in "iu" else f"f{8 * x.dtype.itemsize}"
     single = resolved["tol"] >= 1e-5
     n_rows = -(-long // height)
-    return Needs(
-        input_bytes=x.n_bytes,
+    return x.needs(
         output_bytes=resolved["k"] * (x.rows + x.columns + 1) * 8,
-        bytes_processed=passes * x.n_bytes,
         passes=passes,
-        held_per_worker=held,
-        held_total=held + products + stays,
+        held=held,
         kept=products + stays,
         received=row_of_blocks,
-        n_tasks=_several(1.15 * passes + 6.5, n_rows) + 3 * passes + x.n_blocks * gone_through,
+        n_tasks=several(1.15 * passes + 6.5, n_rows) + 3 * passes + x.n_blocks * gone_through,
         n_rounds=passes + 2,
         n_blocks=n_rows,
         work=_sum(
@@ -368,13 +298,12 @@ def _certified(
         ),
         moved=2 * width * 8 * short * passes,
         sentence=f"Goes through {formats.size(x.n_bytes)} {times_gone_through(passes)}, until the accuracy of "
-        f"{resolved['tol']:g} is reached, and once more for the check. {hold}: about "
-        f"{formats.size(held + products + stays)} on all workers together, {formats.size(held)} of it in the hands of "
-        "one worker at a time.",
+        f"{resolved['tol']:g} is reached, and once more for the check. {hold}: "
+        f"{_on_all(products + stays, held)}",
     )
 
 
-def _several(tasks: float, n_blocks: int) -> int:
+def several(tasks: float, n_blocks: int) -> int:
     """Tasks of a graph that has so many for each block, as counted in the graphs that Dask had optimised."""
     return math.ceil(tasks * n_blocks) + 1
 
@@ -410,3 +339,20 @@ def _product(operations: float, width: int, kind: str, *, fused: bool = False) -
     part = min(1.0, math.log(width / _THIN_COLUMNS) / math.log(_SQUARE_COLUMNS / _THIN_COLUMNS))
     square = "gemm_f32" if kind == "f32" or fused else "gemm_f64"
     return {thin: operations * (1 - part), square: operations * part}
+
+
+def with_input(
+    estimate: Callable[[Mapping[str, Any], int], Needs], resolved: Mapping[str, Any], threads_per_worker: int
+) -> Needs:
+    """Add the array itself where it is held first, and isn't counted already."""
+    needs = estimate(resolved, threads_per_worker)
+    if not resolved["persist"] or not resolved.get("compute", True):
+        return needs
+    more = formats.size(needs.input_bytes)
+    return needs.model_copy(
+        update={
+            "held_total": needs.held_total + needs.input_bytes,
+            "kept": None if needs.kept is None else needs.kept + needs.input_bytes,
+            "sentence": f"{needs.sentence} The array is made first and held, {more} more.",
+        }
+    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 try:
-    from pydantic import Field
+    from pydantic import Field as Field
 except ImportError:  # on a worker, where tasks find their functions beside these fields and nobody fills in a form
 
     def Field(**_: Any) -> Any:  # type: ignore[no-redef]  # noqa: N802
@@ -20,6 +20,7 @@ TITLES = {
     "shape": "Rows × columns",
     "path": "File",
     "to": "Write to",
+    "save": "Save the answer to",
     "array": "Array in the file",
     "chunks": "Block size",
     "dtype": "Type of numbers",
@@ -33,8 +34,14 @@ TITLES = {
     "persist": "Hold in memory first",
     "tolerance": "Check fails above",
     "missing_rate": "Missing share",
+    "maf": "Least frequency",
+    "max_missing": "Most unknown",
+    "hwe": "Least p (HWE)",
+    "leave_out": "Regions to leave out",
     "ld_window": "Thin out within",
     "ld_r2": "Thin out above r²",
+    "ld_step": "Windows apart by",
+    "ld_like": "Thin out like",
     "anon": "Without keys",
     "endpoint_url": "Server of the URL",
     "to_endpoint_url": "Server to write to",
@@ -54,12 +61,14 @@ ALLOWED_CHUNKS = "'auto', a length such as 2000, two lengths such as 2000, 1000,
 class Words:
     """What the form says beside a field. `allowed` ends the sentence 'Give …' when the value can't be used."""
 
-    allowed: str
-    description: str
+    allowed: str = ""
+    description: str = ""
     unit: str | None = None
     examples: tuple[Any, ...] = ()
     only: str | None = None
     """Where it does something: 'method=dask', 'path' (where one is given), '!path' (where none is)."""
+    title: str | None = None
+    """What the form calls it; None for what `TITLES` says, or the parameter's name."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,12 @@ class Resolved:
     """Marks a parameter that is found out for the person and is no field of the form."""
 
 
+def switch(description: str, only: str | None = None) -> Words:
+    """Words of a field that is true or false."""
+    return Words(allowed="true or false", description=description, only=only)
+
+
+Text = Annotated[str, Field(min_length=1)]
 Length = Annotated[int, Field(ge=1, le=2**62)]
 
 Size = Annotated[
@@ -215,71 +230,99 @@ Tolerance = Annotated[
 
 Recompute = Annotated[
     bool,
-    Words(
-        allowed="true or false",
-        description="Make or read the array again at each pass (true), or hold it in memory (false); method=workbench "
-        "also makes it again where it would take more than half of the memory.",
+    switch(
+        "Make or read the array again at each pass (true), or hold it in memory (false); method=workbench "
+        "also makes it again where it would take more than half of the memory."
     ),
 ]
 
 Persist = Annotated[
-    bool,
-    Words(
-        allowed="true or false",
-        description="Make the array first and hold it in memory, so that only what is done with it is timed.",
-    ),
+    bool, switch("Make the array first and hold it in memory, so that only what is done with it is timed.")
 ]
 
 Center = Annotated[
-    bool,
-    Words(
-        allowed="true or false",
-        description="Take the mean off each column first, which makes the SVD a principal component analysis.",
-    ),
+    bool, switch("Take the mean off each column first, which makes the SVD a principal component analysis.")
 ]
 
 Path = Annotated[
-    str,
-    Field(min_length=1),
+    Text,
     Words(
-        allowed="the path or URL of a .npy, .npz, HDF5 or Zarr array",
-        description="File, folder or URL of the array: .npy, .npz, HDF5, Zarr (a folder or a .zip).",
+        allowed="the path or URL of a .npy, .npz, HDF5, NetCDF, Zarr, TIFF, Parquet or CSV file",
+        description="File, folder or URL of the array: .npy, .npz, HDF5, NetCDF, Zarr (a folder or a .zip, "
+        "also of microscopy), TIFF, Parquet, CSV.",
         examples=("data/measurements.npy", "results.zarr", "s3://bucket/array.zarr"),
     ),
 ]
 
 ArrayName = Annotated[
-    str,
-    Field(min_length=1),
+    Text,
     Words(
         allowed="the name of an array in the file",
-        description="Which array, where the file holds several.",
+        description="Which array, where the file holds several; of a table, columns such as height,weight.",
         examples=("x", "group/dataset"),
         only="path",
     ),
 ]
 
-Raw = Annotated[
-    bool,
+DatasetPath = Annotated[
+    Text,
     Words(
-        allowed="true or false",
-        description="Use the numbers as they are stored, where attributes (scale_factor, _FillValue) say that they "
-        "stand for others.",
+        allowed="the path or URL of a NetCDF file, a Zarr group as xarray writes it, or GRIB",
+        description="File, folder or URL of the dataset: NetCDF, Zarr as xarray writes it, GRIB.",
+        examples=("winds.nc", "s3://bucket/era5.zarr"),
     ),
 ]
 
-Anonymous = Annotated[
-    bool,
+VariableName = Annotated[
+    Text,
     Words(
-        allowed="true or false",
-        description="Read a URL of s3, gs or abfs without keys, as public data allow.",
+        allowed="the name of a variable of the dataset",
+        description="Which variable, where the dataset holds several.",
+        examples=("u10",),
+    ),
+]
+
+Selection = Annotated[
+    Text,
+    Words(
+        allowed="dimensions with a value or a range each, such as time=1990:2020, level=500",
+        description="Only a part of it: values of coordinates, both ends of a range included.",
+        examples=("time=1990:2020, level=500", "latitude=20:70"),
+    ),
+]
+
+Rows = Annotated[
+    Text,
+    Words(
+        allowed="names of dimensions of the array, such as time",
+        description="Dimensions that the rows go through, and the columns through all others, where they have names; "
+        "where none is given, the times, or the first.",
+        examples=("time",),
         only="path",
     ),
 ]
 
+Gaps = Annotated[
+    Literal["refuse", "mean", "rows", "columns"],
+    Words(
+        allowed="refuse, mean, rows or columns",
+        description="Missing values: refuse them and say where, fill them with the mean of their column, or leave out "
+        "the rows or the columns that hold one.",
+    ),
+]
+
+Raw = Annotated[
+    bool,
+    switch(
+        "Use the numbers as they are stored, where attributes (scale_factor, _FillValue) say that they "
+        "stand for others."
+    ),
+]
+
+Anonymous = Annotated[bool, switch("Read a URL of s3, gs or abfs without keys, as public data allow.", only="path")]
+
 Endpoint = Annotated[
-    str,
-    Field(min_length=1),
+    Text,
     Words(
         allowed="the address of a server, such as https://minio.example.org:9000",
         description="Who serves an s3 or gs URL, where that isn't Amazon or Google.",
@@ -289,8 +332,7 @@ Endpoint = Annotated[
 ]
 
 GenotypePath = Annotated[
-    str,
-    Field(min_length=1),
+    Text,
     Words(
         allowed="the path or URL of a PLINK .bed file, VCF Zarr, a packed store, or counts in Zarr, .npy or HDF5",
         description="Genotypes: PLINK .bed (with .bim and .fam), VCF Zarr, a packed store, or an array of counts.",
@@ -299,8 +341,7 @@ GenotypePath = Annotated[
 ]
 
 NewPath = Annotated[
-    str,
-    Field(min_length=1),
+    Text,
     Words(
         allowed="the path or URL of the store to be written",
         description="Where the packed store is written.",
@@ -308,9 +349,19 @@ NewPath = Annotated[
     ),
 ]
 
+Save = Annotated[
+    Text,
+    Words(
+        allowed="a path or URL that ends with .zarr, .npz, .npy or .nc",
+        description="Where the arrays of the answer are saved. Without it, small ones are kept with the run.",
+        examples=("answer.zarr", "answer.npz"),
+    ),
+]
+
+Replace = Annotated[bool, switch("Replace what is there under that name.", only="save")]
+
 Labels = Annotated[
-    str,
-    Field(min_length=1),
+    Text,
     Words(
         allowed="the path of a text table with a header and a column of sample names",
         description="Table of further columns on the samples, such as their population, by which they are coloured.",

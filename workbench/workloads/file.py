@@ -1,93 +1,136 @@
-"""Singular value decomposition of an array in a file."""
+"""Arrays in files, read block by block: what tasks run, which needs Dask and NumPy alone where it arrives."""
 
 from __future__ import annotations
 
+import math
 import uuid
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 from dask.base import wait
+from dask.utils import SerializableLock
 
-from workbench.workloads.fields import (
-    Accuracy,
-    ArrayName,
-    Center,
-    Chunks,
-    Components,
-    Iterations,
-    Iterator,
-    Method,
-    Path,
-    Recompute,
-    Resolved,
-    Seed,
-)
+_HEADERS = SerializableLock("headers of .npy")
+"""Keeps alive what readers name anew, as a notebook's cell holds each of them by itself."""
 
 
-def read_npy(
-    path: str, array: str | None, options: dict[str, Any], rows: slice, columns: slice
-) -> np.ndarray[Any, Any]:
+def read_npy(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
     """Block of a .npy file, which is mapped into memory: only the block itself is read."""
-    return np.array(np.load(path, mmap_mode="r")[rows, columns])
+    # Python before 3.11.8 and 3.12.2 raises a SystemError where threads read headers at once (gh-106905).
+    with SerializableLock("headers of .npy"):
+        stored = np.load(path, mmap_mode="r")
+    return np.array(stored[where])
 
 
-def read_npy_url(
-    path: str, array: str | None, options: dict[str, Any], rows: slice, columns: slice
-) -> np.ndarray[Any, Any]:
+def read_npy_url(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
     """Block of a .npy file that is somewhere else; only its rows are fetched."""
     import fsspec
 
     with fsspec.open(path, "rb", **options) as file:
         version = np.lib.format.read_magic(file)
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = header(file)
-        row = shape[1] * dtype.itemsize
-        file.seek(file.tell() + rows.start * row)
-        found = np.frombuffer(file.read((rows.stop - rows.start) * row), dtype)
-    return found.reshape(-1, shape[1])[:, columns]
+        with SerializableLock("headers of .npy"):
+            shape, _, dtype = header(file)
+        row = math.prod(shape[1:]) * dtype.itemsize
+        file.seek(file.tell() + where[0].start * row)
+        found = np.frombuffer(file.read((where[0].stop - where[0].start) * row), dtype)
+    return found.reshape(-1, *shape[1:])[:, *where[1:]]
 
 
-def read_npz(
-    path: str, array: str | None, options: dict[str, Any], rows: slice, columns: slice
-) -> np.ndarray[Any, Any]:
+def read_npz(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
     """Block of an array in a .npz file, which can only be read as a whole."""
     import fsspec
 
-    with fsspec.open(path, "rb", **options) as file, np.load(file) as arrays:
-        return arrays[array][rows, columns]
+    with fsspec.open(path, "rb", **options) as file, np.load(file) as arrays, SerializableLock("headers of .npy"):
+        return arrays[array][where]
 
 
-def read_hdf5(
-    path: str, array: str | None, options: dict[str, Any], rows: slice, columns: slice
-) -> np.ndarray[Any, Any]:
+def read_hdf5(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
     """Block of a dataset in an HDF5 file."""
     import fsspec
     import h5py
 
     with fsspec.open(path, "rb", **options) as file, h5py.File(file, "r") as datasets:
-        return datasets[array][rows, columns]
+        return datasets[array][where]
 
 
-def read_zarr(
-    path: str, array: str | None, options: dict[str, Any], rows: slice, columns: slice
-) -> np.ndarray[Any, Any]:
+def read_zarr(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
     """Block of a Zarr array in a folder or at a URL."""
     import zarr
 
     # For a path on this machine there are no options, and Zarr wants to hear of none.
-    return plain(zarr.open_array(path, path=array, mode="r", storage_options=options or None))[rows, columns]
+    return plain(zarr.open_array(path, path=array, mode="r", storage_options=options or None))[where]
 
 
-def read_zarr_zip(
-    path: str, array: str | None, options: dict[str, Any], rows: slice, columns: slice
-) -> np.ndarray[Any, Any]:
+def read_zarr_zip(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
     """Block of a Zarr array in a .zip file."""
     import zarr
 
     with zarr.storage.ZipStore(path, mode="r") as store:
-        return plain(zarr.open_array(store, path=array, mode="r"))[rows, columns]
+        return plain(zarr.open_array(store, path=array, mode="r"))[where]
+
+
+def read_dataset(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
+    """Block of a variable of a dataset as xarray opens it; `options` say which part of it is meant."""
+    from workbench.storage.datasets import read_part
+
+    return read_part(path, array or "", where, options)
+
+
+def read_tiff(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
+    """Block of a series of pages in a TIFF file, the first where none is named; only its pages or tiles are read."""
+    import fsspec
+    import zarr
+    from tifffile import TiffFile
+
+    with fsspec.open(path, "rb", **options) as file, TiffFile(file) as pages:
+        return zarr.open_array(pages.series[int(array or 0)].aszarr(level=0), mode="r")[where]
+
+
+def read_parquet(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
+    """Block of the columns of a Parquet file, of which only the groups of rows are read that it is in."""
+    import fsspec
+    from pyarrow.parquet import ParquetFile
+
+    with fsspec.open(path, "rb", **options) as file, ParquetFile(file) as table:
+        names = (array.split(",") if array else table.schema_arrow.names)[where[1]]
+        ends = np.cumsum([table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)])
+        first, last = np.searchsorted(ends, (where[0].start, where[0].stop - 1), "right")
+        found = table.read_row_groups(list(range(first, last + 1)), columns=names)
+    top = where[0].start - (ends[first - 1] if first else 0)
+    rows = found.slice(top, where[0].stop - where[0].start)
+    return np.column_stack([rows[name].to_numpy().astype("float64") for name in names])
+
+
+def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
+    """Block of a table in text; `options` say where in the file every so many rows begin."""
+    import io
+
+    import fsspec
+    from pyarrow import ArrowInvalid, csv
+
+    step, starts, names = options["step"], options["starts"], options["names"]
+    first, last = where[0].start // step, -(-where[0].stop // step)
+    with fsspec.open(path, "rb", **options["options"]) as file:
+        file.seek(starts[first])
+        text = file.read(starts[last] - starts[first])
+    wanted = (array.split(",") if array else names)[where[1]]
+    try:
+        rows = csv.read_csv(
+            io.BytesIO(text),
+            csv.ReadOptions(column_names=names),
+            csv.ParseOptions(delimiter=options["delimiter"]),
+            csv.ConvertOptions(include_columns=wanted, column_types=dict.fromkeys(wanted, "float64")),
+        )
+    except ArrowInvalid as err:
+        raise ValueError(f"{path}, rows {first * step} to {where[0].stop - 1}: {err}") from None
+    rows = rows.slice(where[0].start - first * step, where[0].stop - where[0].start)
+    if len(rows) < where[0].stop - where[0].start:
+        raise ValueError(f"{path} has empty lines below row {first * step}. Remove them.")
+    return np.column_stack([rows[name].to_numpy() for name in wanted])
 
 
 def plain(array: Any) -> Any:
@@ -104,6 +147,10 @@ READERS = {
     "hdf5": read_hdf5,
     "zarr": read_zarr,
     "zarr-zip": read_zarr_zip,
+    "dataset": read_dataset,
+    "tiff": read_tiff,
+    "parquet": read_parquet,
+    "csv": read_csv,
 }
 
 
@@ -130,6 +177,76 @@ def unpacked(
     return numbers
 
 
+def folded(
+    read: Callable[..., np.ndarray[Any, Any]],
+    lengths: Sequence[int],
+    axes: Sequence[Sequence[int]],
+    where: Sequence[slice],
+) -> np.ndarray[Any, Any]:
+    """Block of a matrix, whose rows and columns each go through some axes of an array that `read` reads."""
+    parts = [slice(0, length) for length in lengths]
+    inside, sides = [], []
+    for group, part in zip(axes, where, strict=True):
+        # Of the first axis as many places as are needed, of the others all.
+        inner = math.prod(lengths[axis] for axis in group[1:])
+        first, last = part.start // inner, -(-part.stop // inner)
+        parts[group[0]] = slice(first, last)
+        inside.append(slice(part.start - first * inner, part.stop - first * inner))
+        sides.append((last - first) * inner)
+    return read(*parts).transpose([axis for group in axes for axis in group]).reshape(sides)[tuple(inside)]
+
+
+def array_of_file(
+    path: str,
+    array: str | None,
+    options: dict[str, Any],
+    format: str,
+    unpack: dict[str, Any] | None,
+    shape: tuple[int, ...],
+    blocks: tuple[int, ...],
+    stored: str,
+    missing: str = "refuse",
+    lengths: tuple[int, ...] = (),
+    axes: Sequence[Sequence[int]] | None = None,
+    instead: str = "mean, rows or columns",
+) -> da.Array:
+    """Array in a file, read block by block where the blocks are needed; what is missing is refused, or NaN."""
+
+    def read_block(block_info: Any) -> Any:
+        where = [slice(*bounds) for bounds in block_info[None]["array-location"]]
+
+        def read(*parts: slice) -> Any:
+            return READERS[format](path, array, options, *parts)
+
+        found = read(*where) if axes is None else folded(read, lengths, axes, where)
+        block = (found if unpack is None else unpacked(found, **unpack)).astype(stored, copy=False)
+        if missing != "refuse":
+            block = np.where(np.isfinite(block), block, np.nan)
+        elif not np.isfinite(block).all():
+            absent = np.argwhere(~np.isfinite(block))
+            first = [part.start + int(index) for part, index in zip(where, absent[0], strict=True)]
+            named = len(shape) == 2
+            at = f"row {first[0]}, column {first[1]}" if named else str(first)
+            spans = [f"{part.start} to {part.stop - 1}" for part in where]
+            inside = f"rows {spans[0]} and columns {spans[1]}" if named else f"[{', '.join(spans)}]"
+            others = "" if block.shape == shape else " Other blocks, which were not looked at, may have more."
+            raise ValueError(
+                f"{path}{f' ({array})' if array else ''} has values that are missing or not finite: {len(absent)} of "
+                f"the {block.size} in {inside}, the first at {at}: "
+                f"{found[tuple(absent[0])]}.{others} Replace them, or choose missing={instead}."
+            )
+        return block
+
+    return da.map_blocks(
+        read_block,
+        # Of this call alone: since another call the file may have been written again.
+        name=f"read-block-{uuid.uuid4().hex}",
+        chunks=da.core.normalize_chunks(blocks, shape),
+        dtype=stored,
+        meta=np.empty((0,) * len(shape), stored),
+    )
+
+
 def matrix_of_file(
     path: str,
     array: str | None,
@@ -143,34 +260,17 @@ def matrix_of_file(
     dtype: str,
     center: bool,
     compute: bool,
-) -> da.Array:
-    """Array in a file, read block by block where the blocks are needed."""
+    missing: str = "refuse",
+    lengths: tuple[int, ...] = (),
+    axes: Sequence[Sequence[int]] | None = None,
+) -> tuple[da.Array, Any]:
+    """Array in a file as a matrix, and which rows or columns of it are kept.
 
-    def read_block(block_info: Any) -> Any:
-        (top, bottom), (left, right) = block_info[None]["array-location"]
-        found = READERS[format](path, array, options, slice(top, bottom), slice(left, right))
-        block = (found if unpack is None else unpacked(found, **unpack)).astype(stored, copy=False)
-        if not np.isfinite(block).all():
-            absent = np.argwhere(~np.isfinite(block))
-            row, column = absent[0]
-            others = "" if block.shape == shape else " Other blocks, which were not looked at, may have more."
-            raise ValueError(
-                f"{path}{f' ({array})' if array else ''} has values that are missing or not finite: {len(absent)} of "
-                f"the {block.size} in rows {top} to {bottom - 1} and columns {left} to {right - 1}, the first at row "
-                f"{top + row}, column {left + column}: {found[row, column]}.{others} Replace them or leave them out."
-            )
-        return block
-
-    x = da.map_blocks(
-        read_block,
-        # Of this call alone: since another call the file may have been written again.
-        name=f"read-block-{uuid.uuid4().hex}",
-        chunks=da.core.normalize_chunks(blocks, shape),
-        dtype=stored,
-        meta=np.empty((0, 0), stored),
-    )
+    What is missing is refused, filled or left out; for the last two, the array is gone through once more, first.
+    """
+    x = array_of_file(path, array, options, format, unpack, shape, blocks, stored, missing, lengths, axes)
     # Onto the GPU where array.backend says so, else nowhere: as it is stored, which may be an eighth of the bytes.
-    x = x.to_backend().astype(dtype).rechunk(chunks)
+    x, kept = without_gaps(x.to_backend().astype(dtype).rechunk(chunks), missing, path)
     if center:
         mean = x.mean(axis=0)
         if compute:
@@ -178,66 +278,27 @@ def matrix_of_file(
             mean = mean.persist()
             wait(mean)
         x = x - mean
-    return x
+    return x, kept
 
 
-def svd_of_file(
-    path: Path,
-    array: ArrayName | None = None,
-    k: Components | None = None,
-    center: Center = False,
-    method: Method = "workbench",
-    tol: Accuracy = 1e-3,
-    n_power_iter: Iterations = 4,
-    iterator: Iterator = "QR",
-    compute: Recompute = False,
-    chunks: Chunks = "auto",
-    seed: Seed = 0,
-    format: Annotated[str, Resolved()] = "npy",
-    options: Annotated[dict[str, Any] | None, Resolved()] = None,
-    unpack: Annotated[dict[str, Any] | None, Resolved()] = None,
-    shape: Annotated[tuple[int, int], Resolved()] = (0, 0),
-    blocks: Annotated[tuple[int, int], Resolved()] = (0, 0),
-    stored: Annotated[str, Resolved()] = "float64",
-    dtype: Annotated[str, Resolved()] = "float64",
-    keep: Annotated[bool, Resolved()] = True,
-) -> tuple[da.Array, da.Array, da.Array, Any]:
-    """SVD of your own array, from .npy, .npz, HDF5 or Zarr.
-
-    Without k all singular values are found, exactly and in one pass; the array must be narrow in one direction. With k
-    only the first k are found: by workbench.linalg to the accuracy tol, with a certificate, or by Dask approximately,
-    and the check says how far off they may be. Whole numbers are worked on as float64; packed ones, of NetCDF or
-    xarray's Zarr, are unpacked first. Take the mean off the columns (center) for a principal component analysis.
-    """
-    if method == "workbench":
-        from workbench.linalg import svd, svd_compressed
-
-        x = matrix_of_file(
-            path,
-            array,
-            options or {},
-            format,
-            unpack,
-            shape,
-            blocks,
-            chunks,
-            stored,
-            dtype,
-            center and k is None,
-            compute,
+def without_gaps(x: da.Array, missing: str, path: str) -> tuple[da.Array, Any]:
+    """The array without NaN, filled or without rows or columns that hold one; and which of these are kept."""
+    if missing == "refuse":
+        return x, None
+    known = ~da.isnan(x)
+    if missing != "mean":
+        axis = 1 if missing == "rows" else 0
+        kept = np.flatnonzero(known.all(axis=axis).to_backend("numpy").compute())
+        if not len(kept):
+            raise ValueError(
+                f"Of {path} all {missing} hold missing values, so that nothing is left. Choose missing=mean."
+            )
+        return x[kept] if missing == "rows" else x[:, kept], {missing.removesuffix("s"): kept}
+    sums, counts = dask.persist(da.nansum(x, axis=0), known.sum(axis=0))
+    nothing = int((counts == 0).sum())
+    if nothing:
+        raise ValueError(
+            f"{path} has {nothing} columns without any value, which have no mean. Choose missing=columns, which leaves "
+            "out all that hold a missing value."
         )
-        if k is None:
-            u, s, v = svd(x)
-            return u, s, v, None
-        u, s, v = result = svd_compressed(x, k, tol=tol, seed=seed, center=0 if center else None, keep=keep)
-        return u, s, v, result.certificate
-    x = matrix_of_file(
-        path, array, options or {}, format, unpack, shape, blocks, chunks, stored, dtype, center, compute
-    )
-    if k is None:
-        u, s, v = da.linalg.svd(x)
-    else:
-        # A RandomState makes its numbers where x is, on the CPU or a GPU.
-        rs = da.random.RandomState(seed)
-        u, s, v = da.linalg.svd_compressed(x, k, iterator=iterator, n_power_iter=n_power_iter, seed=rs, compute=compute)
-    return u, s, v, None
+    return da.where(known, x, sums / counts).astype(x.dtype), None

@@ -6,6 +6,7 @@ import difflib
 import inspect
 import json
 import types
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -39,11 +40,20 @@ def form(
             default = ... if parameter.default is parameter.empty else parameter.default
             fields[name] = _field(name, annotation, default)
     fields |= {name: _field(name, annotation, default) for name, (annotation, default) in last.items()}
-    return create_model(
-        function.__name__,
-        __config__=ConfigDict(strict=True, extra="forbid", frozen=True, validate_default=False),
-        **fields,
-    )
+    return _model(function.__name__, fields)
+
+
+def model(name: str, fields: Mapping[str, tuple[Any, Any]]) -> type[BaseModel]:
+    """Return such a model of fields with their types, which hold words, and defaults."""
+    with warnings.catch_warnings():
+        # A person may call a parameter as they like, also as pydantic calls something of its own.
+        warnings.filterwarnings("ignore", message="Field name")
+        return _model(name, {each: _field(each, annotation, default) for each, (annotation, default) in fields.items()})
+
+
+def _model(name: str, fields: Mapping[str, Any]) -> type[BaseModel]:
+    config = ConfigDict(strict=True, extra="forbid", frozen=True, validate_default=False, protected_namespaces=())
+    return create_model(name, __config__=config, **fields)
 
 
 def schema(model: type[BaseModel]) -> dict[str, Any]:
@@ -88,16 +98,23 @@ def from_text(value: Any, annotation: Any) -> Any:
         return value
     text = value.strip()
     kinds = _kinds(annotation)
-    if type(None) in kinds and text.lower() in _NOTHING:
+    if type(None) in kinds and is_nothing(text):
         return None
     if Literal in kinds:
-        return text
-    for kind, read_text in ((bool, _bool), (tuple, _lengths), (int, _int), (float, _float)):
+        return next((each for each in _choices(annotation) if str(each) == text), text)
+    for kind, read_text in ((bool, _bool), (tuple, _lengths), (list, _lengths), (int, _int), (float, _float)):
         if kind in kinds:
             found = read_text(text)
             if found is not None:
                 return found
+    if list in kinds and not ({str} & kinds and _listed(text) == [text]):
+        return _listed(text)
     return text if str in kinds else value
+
+
+def is_nothing(text: str) -> bool:
+    """Whether a text says that nothing is chosen."""
+    return text.strip().lower() in _NOTHING
 
 
 def _field(name: str, annotation: Any, default: Any) -> tuple[Any, FieldInfo]:
@@ -105,8 +122,8 @@ def _field(name: str, annotation: Any, default: Any) -> tuple[Any, FieldInfo]:
     extra: dict[str, Any] = {key: value for key, value in (("unit", words.unit), ("only", words.only)) if value}
     return annotation, Field(
         default,
-        title=TITLES.get(name, name.replace("_", " ").capitalize()),
-        description=words.description,
+        title=words.title or TITLES.get(name, name.replace("_", " ").capitalize()),
+        description=words.description or None,
         examples=list(words.examples) or None,
         json_schema_extra=extra or None,
     )
@@ -129,6 +146,12 @@ def _kinds(annotation: Any) -> set[Any]:
     if origin in (Union, types.UnionType):
         return {kind for part in get_args(annotation) for kind in _kinds(part)}
     return {origin or annotation}
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return tuple(each for part in get_args(annotation) for each in _choices(part))
 
 
 def _allowed(model: type[BaseModel], name: str) -> str:
@@ -179,6 +202,12 @@ def _lengths(text: str) -> list[Any] | None:
         return None
     numbers = [_int(part) for part in parts]
     return None if None in numbers else numbers
+
+
+def _listed(text: str) -> list[Any]:
+    """Several values that are not all whole numbers, or one alone: '[0.1, 0.5]', '0.1, 0.5'."""
+    parts = [part.strip() for part in text.strip("[]() ").split(",") if part.strip()]
+    return [next((each for each in (_int(part), _float(part)) if each is not None), part) for part in parts]
 
 
 def _without_numpy(value: Any) -> Any:

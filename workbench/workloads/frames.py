@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import dask.array as da
@@ -15,8 +15,10 @@ from workbench import formats
 from workbench.errors import install
 from workbench.workloads.checks import computed
 from workbench.workloads.fields import Persist, Resolved, Seed, Words
+from workbench.workloads.generators import joined, table
 from workbench.workloads.presets import DASK_CUDA, Preset
-from workbench.workloads.svd import held
+from workbench.workloads.registry import Resolution, Template
+from workbench.workloads.svd import held, made
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
 Rows = Annotated[
@@ -46,18 +48,6 @@ Matching = Annotated[
 ]
 
 _ROW = 16  # bytes: a key and a value
-
-
-def table(part: int, n_parts: int, n_rows: int, matching: float, seed: int, side: str, library: str) -> Any:
-    """Rows of one partition: random keys and values on the left, each key once and in random order on the right."""
-    rng = np.random.default_rng([seed, part, side == "left"])
-    if side == "left":
-        keys = rng.integers(0, round(n_rows / matching), len(range(part, n_rows, n_parts)))
-        columns = {"key": keys, "x": rng.integers(0, 1000, len(keys))}
-    else:
-        keys = rng.permutation(np.arange(part, n_rows, n_parts))
-        columns = {"key": keys, "y": keys % 997}
-    return importlib.import_module(library).DataFrame(columns)
 
 
 def dataframe_join(
@@ -92,19 +82,17 @@ def dataframe_join(
     return (joined[:, 0] >= 0).sum(), (joined[:, 0] * joined[:, 1]).sum(), seconds_to_make
 
 
-def resolved_join(
-    values: dict[str, Any], given: Mapping[str, Any], around: Surroundings
-) -> tuple[Any, tuple[str, ...]]:
+def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     """The library of the workers' processors or GPUs, and no larger a partition than there are rows."""
     on_gpu = around.makes_on_gpu()
-    if importlib.util.find_spec("pandas") is None:
+    if find_spec("pandas") is None:
         raise BadParameterError(f"dataframe_join needs pandas: {install('dataframes')}.", "n_rows")
     partition = min(values["partition"], values["n_rows"])
     told = ("Processors make the rows, and cuDF takes them to the GPUs: with persist that isn't timed.",)
     return values | {"partition": partition, "library": "cudf" if on_gpu else "pandas"}, told if on_gpu else ()
 
 
-def join_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """Both dataframes wait until the rows of each key have met."""
     n_parts = -(-resolved["n_rows"] // resolved["partition"])
     frames = 2 * _ROW * resolved["n_rows"]
@@ -129,17 +117,14 @@ def join_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     )
 
 
-def join_is_right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Any) -> Check:
+def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Any) -> Check:
     """Rows and sum against those that the left keys and values alone tell, made once more and never joined."""
     n_rows, n_parts = resolved["n_rows"], -(-resolved["n_rows"] // resolved["partition"])
 
-    def expected(part: Any) -> Any:
-        left = table(int(part[0]), n_parts, n_rows, resolved["matching"], resolved["seed"], "left", "pandas")
-        there = left[left.key < n_rows]
-        return np.array([[len(there), int((there.x * (there.key % 997)).sum())]])
-
-    parts = da.arange(n_parts, chunks=1)
-    told = parts.map_blocks(expected, new_axis=1, chunks=((1,) * n_parts, (2,)), dtype="int64", meta=np.empty((0, 0)))
+    made = {"n_parts": n_parts, "n_rows": n_rows, "matching": resolved["matching"], "seed": resolved["seed"]}
+    told = da.arange(n_parts, chunks=1).map_blocks(
+        joined, **made, new_axis=1, chunks=((1,) * n_parts, (2,)), dtype="int64", meta=np.empty((0, 0))
+    )
     rows, total = (int(each) for each in computed(client, told.sum(axis=0))[0])
     found = int(results["rows"]), int(results["total"])
     words = "as" if found == (rows, total) else f"and not {formats.count(rows)} and {formats.count(total)}, as"
@@ -150,11 +135,9 @@ def join_is_right(resolved: Mapping[str, Any], results: Mapping[str, Any], clien
     )
 
 
-def join_summary(results: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
     """Rows that matched, and the sum of their products."""
-    told = {"rows": int(results["rows"]), "value": int(results["total"])}
-    made = results.get("seconds_to_make")
-    return told if made is None else told | {"seconds_to_make": made}
+    return {"rows": int(results["rows"]), "value": int(results["total"])} | made(results)
 
 
 PRESETS = (
@@ -164,4 +147,20 @@ PRESETS = (
         source=DASK_CUDA,
         parameters={"n_rows": 16_000_000, "partition": 1_000_000, "matching": 0.3},
     ),
+)
+
+TEMPLATE = Template(
+    dataframe_join,
+    title="Join of two dataframes",
+    returns=("rows", "total", "seconds_to_make"),
+    small=("rows", "total"),
+    values=("seconds_to_make",),
+    resolver=_resolved,
+    estimate=_needs,
+    checker=_check,
+    summary_of=_summary,
+    presets=PRESETS,
+    on_gpus=("cudf", "cudf13"),
+    parts=lambda _: (table, held),
+    reports_bandwidth=True,
 )

@@ -213,3 +213,22 @@ def _adder(engine: str) -> Callable[[np.ndarray[Any, Any], int, int, int, int], 
         return float((tile[first_row:rows:2, first_column:columns:2] + 1).sum())
 
     return add_up_some
+
+
+def table(part: int, n_parts: int, n_rows: int, matching: float, seed: int, side: str, library: str) -> Any:
+    """Rows of one partition: random keys and values on the left, each key once and in random order on the right."""
+    rng = np.random.default_rng([seed, part, side == "left"])
+    if side == "left":
+        keys = rng.integers(0, round(n_rows / matching), len(range(part, n_rows, n_parts)))
+        columns = {"key": keys, "x": rng.integers(0, 1000, len(keys))}
+    else:
+        keys = rng.permutation(np.arange(part, n_rows, n_parts))
+        columns = {"key": keys, "y": keys % 997}
+    return import_module(library).DataFrame(columns)
+
+
+def joined(part: Any, n_parts: int, n_rows: int, matching: float, seed: int) -> Any:
+    """Rows and sum of products that a join has of a partition, as its left keys and values alone tell."""
+    left = table(int(part[0]), n_parts, n_rows, matching, seed, "left", "pandas")
+    there = left[left.key < n_rows]
+    return np.array([[len(there), int((there.x * (there.key % 997)).sum())]])

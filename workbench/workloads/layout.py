@@ -25,7 +25,7 @@ def working_type(dtype: np.dtype[Any]) -> str:
 
 def cut(
     found: Found, k: int | None, chunks: Any, around: Surroundings
-) -> tuple[tuple[int, int], tuple[int, int], tuple[str, ...]]:
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
     """Blocks in which the file is read, blocks in which it is decomposed, and the reasons."""
     refuse_impossible(found, k)
     wanted, notes = _wanted(found, k, chunks, around)
@@ -65,16 +65,17 @@ def refuse_impossible(found: Found, k: int | None) -> None:
         )
 
 
-def _wanted(found: Found, k: int | None, chunks: Any, around: Surroundings) -> tuple[tuple[int, int], tuple[str, ...]]:
+def _wanted(found: Found, k: int | None, chunks: Any, around: Surroundings) -> tuple[tuple[int, ...], tuple[str, ...]]:
     dtype = np.dtype(working_type(found.dtype))
-    fat = k is None and found.shape[0] < found.shape[1]
+    rows, columns = found.shape
+    fat = k is None and rows < columns
     wish = Wish("svd_of_file", "wide" if k is not None else "tall", dtype, dtype, turned=fat)
     turned = chunks[::-1] if fat and isinstance(chunks, tuple) else chunks
-    block, notes = chunks_of(wish, found.shape[::-1] if fat else found.shape, turned, around)
+    block, notes = chunks_of(wish, (columns, rows) if fat else (rows, columns), turned, around)
     return (block[::-1] if fat else block), notes
 
 
-def _aligned(found: Found, wanted: tuple[int, int], k: int | None) -> tuple[int, int]:
+def _aligned(found: Found, wanted: tuple[int, ...], k: int | None) -> tuple[int, ...]:
     """Nearest block that is made of whole stored blocks."""
     aligned = [
         min(length, max(stored, part // stored * stored)) if part < length else length
@@ -83,7 +84,7 @@ def _aligned(found: Found, wanted: tuple[int, int], k: int | None) -> tuple[int,
     return aligned[0], aligned[1]
 
 
-def _grown(found: Found) -> tuple[int, int]:
+def _grown(found: Found) -> tuple[int, ...]:
     """Several stored blocks that are read as one where they are small: columns first, as they lie side by side."""
     assert found.chunks is not None
     rows, columns = (min(part, length) for part, length in zip(found.chunks, found.shape, strict=True))
@@ -94,12 +95,12 @@ def _grown(found: Found) -> tuple[int, int]:
     return min(rows * high, found.shape[0]), min(columns * wide, found.shape[1])
 
 
-def _axes(found: Found, wanted: tuple[int, int]) -> list[tuple[int, int, int]]:
+def _axes(found: Found, wanted: tuple[int, ...]) -> list[tuple[int, int, int]]:
     assert found.chunks is not None
     return list(zip(wanted, found.chunks, found.shape, strict=True))
 
 
-def _read_note(found: Found, direct: tuple[int, int], k: int | None) -> tuple[str, ...]:
+def _read_note(found: Found, direct: tuple[int, ...], k: int | None) -> tuple[str, ...]:
     assert found.chunks is not None
     if direct == found.chunks:
         return (f"Read in the blocks of {_by(direct)} in which it is stored.",)
@@ -108,9 +109,9 @@ def _read_note(found: Found, direct: tuple[int, int], k: int | None) -> tuple[st
     return (note,)
 
 
-def _blocks(found: Found, block: tuple[int, int]) -> str:
+def _blocks(found: Found, block: tuple[int, ...]) -> str:
     return "one block" if block == found.shape else f"blocks of {_by(block)}"
 
 
-def _by(block: tuple[int, int]) -> str:
+def _by(block: tuple[int, ...]) -> str:
     return f"{block[0]} × {block[1]}"

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging.handlers
 import math
 import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from workbench import formats
-from workbench.errors import MissingError, WorkbenchError
-from workbench.storage import conventions, places
+from workbench.errors import MissingError, WorkbenchError, install
+from workbench.storage import conventions, datasets, places
+from workbench.storage.datasets import PickError
 from workbench.storage.places import Options, Place
 from workbench.storage.zarrs import safe
 from workbench.workloads.values import BadParameterError
@@ -31,9 +34,19 @@ _KINDS = {
     "m": "durations",
     "V": "records",
 }
-_FORMATS = ".npy, .npz, HDF5 or Zarr (a folder or a .zip)"
+FORMATS = ".npy, .npz, HDF5, NetCDF, Zarr (a folder or a .zip), TIFF, Parquet or CSV"
+_BY_NAME = ("hdf5", "zarr", "zarr-zip")
+"""Formats of which xarray tells names of dimensions."""
 _MARKERS = (".zarray", ".zgroup", "zarr.json")
 _HDF5 = b"\x89HDF\r\n\x1a\n"
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_SAMPLE_BYTES = 1_000_000
+_PIECE_BYTES = 8_000_000
+"""Of text that a table is read in."""
+_LINES: dict[Any, tuple[list[int], int]] = {}
+"""Where lines begin in tables of this machine that were gone through, while they aren't written again."""
+_MOST_TABLES = 32
+_DATASETS = ("netcdf3", "grib")
 _MOST_FOLDERS = 1000
 _ANONYMOUS: Mapping[str, Options] = {
     **{protocol: {"anon": True} for protocol in ("s3", "s3a", "abfs", "abfss", "az")},
@@ -44,14 +57,14 @@ _ENDPOINTS = ("s3", "s3a", "gs", "gcs")
 
 @dataclass(frozen=True)
 class Found:
-    """An array of two dimensions in a file. `chunks` is how it is stored, None where any block reads equally well."""
+    """An array in a file. `chunks` is how it is stored, None where any block reads equally well."""
 
     path: str
     array: str | None
     format: str
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    chunks: tuple[int, int] | None = None
+    chunks: tuple[int, ...] | None = None
     whole: bool = False
     """It can only be read as a whole."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -63,12 +76,30 @@ class Found:
     """What makes numbers of the stored ones, as `workbench.workloads.file.unpacked` takes it."""
     remarks: tuple[str, ...] = ()
     """How the numbers are read, where that isn't plain."""
+    recipe: Mapping[str, Any] | None = None
+    """Which part of a variable of a dataset is meant, or what else its reader must know."""
+    dims: tuple[str, ...] | None = None
+    """Names of its dimensions, where they have some."""
+    rows: str | None = None
+    """Dimension that the rows of a matrix go through where none is named; None for the first."""
+    lengths: tuple[int, ...] = ()
+    axes: tuple[tuple[int, ...], ...] | None = None
+    """Of a matrix that is made of an array of more dimensions: its shape, and which the rows and columns go through."""
 
     def __str__(self) -> str:
         return f"{self.path} ({self.array})" if self.array else self.path
 
 
-def find_array(path: str, array: str | None, *, raw: bool = False, options: Options | None = None) -> Found:
+def find_array(
+    path: str,
+    array: str | None,
+    *,
+    raw: bool = False,
+    options: Options | None = None,
+    rows: str | None = None,
+    select: str | None = None,
+    as_matrix: bool = True,
+) -> Found:
     """Find the array at a path or URL; only its description is read.
 
     Parameters
@@ -77,6 +108,10 @@ def find_array(path: str, array: str | None, *, raw: bool = False, options: Opti
         Whether the stored numbers are meant, whatever attributes say that they stand for.
     options
         What fsspec is told of a URL's server.
+    rows, select
+        Of a variable with named dimensions: which of them the rows go through, and which part of it is meant.
+    as_matrix
+        Whether rows and columns are meant, and not all dimensions that it has.
 
     Raises
     ------
@@ -87,11 +122,25 @@ def find_array(path: str, array: str | None, *, raw: bool = False, options: Opti
     """
     try:
         place = places.full(path, options)
-        with places.sentences_about(place, _FORMATS):
-            found = _READERS[_format(place)](place, array)
+        with places.sentences_about(place, FORMATS):
+            kind = format_of(place)
+            images = array is None and (
+                (kind == "zarr" and finest_of(*place.storage()) is not None)
+                or (kind == "zarr-zip" and finest_of(_members(place), "") is not None)
+            )
+            if kind in _DATASETS or ((rows or select) and kind in _BY_NAME and not images):
+                found = _dataset(place, array, select)
+                return _folded(found, rows) if as_matrix else found
+            found = _READERS[kind](place, array)
+            if select:
+                raise _bad(f"The dimensions of {found} have no values to select by. Leave select out.", "select")
+            if as_matrix:
+                found = _folded(found, rows)
         read_as = _as_stored(found) if raw else _as_said(found)
     except (BadParameterError, MissingError):
         raise
+    except PickError as err:
+        raise _bad(str(err), {"variable": "array"}.get(err.what, err.what)) from err
     except WorkbenchError as err:
         raise _bad(str(err)) from err
     if array is not None and found.array is None:
@@ -128,21 +177,22 @@ def _as_said(found: Found) -> Found:
         )
     turned = "MATLAB_class" in found.attributes
     remarks = ("MATLAB wrote it: its rows are columns here, and its columns rows.",) if turned else ()
-    return replace(found, unpack=said.recipe(found.dtype), remarks=(*said.remarks, *remarks))
+    return replace(found, unpack=said.recipe(found.dtype), remarks=(*found.remarks, *said.remarks, *remarks))
 
 
 def _as_stored(found: Found) -> Found:
     """An array of the numbers that are in the file, whatever they stand for."""
     aside = [name for name in conventions.ATTRIBUTES if name in found.attributes] + ["its mask"] * bool(found.hidden)
     told = (f"The stored numbers are used as they are, without regard to {', '.join(aside)}.",) if aside else ()
-    return replace(found, remarks=told)
+    return replace(found, remarks=(*found.remarks, *told))
 
 
 def _bad(sentence: str, parameter: str = "path") -> BadParameterError:
     return BadParameterError(sentence, parameter)
 
 
-def _format(place: Place) -> str:
+def format_of(place: Place) -> str:
+    """In which format it is: npy, npz, hdf5, zarr, zarr-zip, netcdf3, grib, tiff, parquet or csv."""
     if place.is_url:
         return _format_of_url(place)
     return "zarr" if Path(place.path).is_dir() else _format_of_file(place)
@@ -174,16 +224,61 @@ def _format_of_file(place: Place) -> str:
     if place.name in _MARKERS:
         raise _bad(f"{place} belongs to a Zarr array. Give the folder that it is in.")
     if start[:3] == b"CDF":
-        raise _bad(
-            f"{place} is NetCDF 3, which is not read here. Make NetCDF 4 of it: nccopy -k nc4 {place.name} NEW.nc."
-        )
+        return "netcdf3"
+    if start[:4] == b"GRIB":
+        return "grib"
+    if start[:4] == b"PAR1":
+        return "parquet"
+    if start[:4] in _TIFF:
+        return "tiff"
+    if start and place.name.lower().endswith((".csv", ".tsv")):
+        return "csv"
     what = "is empty" if not start else "is in no format that can be read here"
-    raise _bad(f"{place} {what}. Give the path of {_FORMATS}.")
+    raise _bad(f"{place} {what}. Give the path of {FORMATS}.")
+
+
+def _dataset(place: Place, array: str | None, select: str | None) -> Found:
+    """A variable as xarray opens it."""
+    picked = datasets.pick(place.path, array, select, place.options)
+    return Found(
+        picked.source.path,
+        picked.name,
+        "dataset",
+        picked.shape,
+        picked.dtype,
+        picked.stored,
+        recipe=picked.recipe(),
+        dims=picked.dims,
+        rows=datasets.time_of(picked.coords, picked.dims),
+    )
+
+
+def _folded(found: Found, rows: str | None) -> Found:
+    """A matrix, whose rows go through some dimensions of an array, and its columns through all others."""
+    if len(found.shape) < 2 and found.dims:
+        raise _bad(f"{found} has one dimension as it was selected. Select less, so that two are left.", "select")
+    if len(found.shape) < 2 or (found.dims is None and rows is None):
+        _check_matrix(found)
+        return found
+    dims = found.dims or tuple(map(str, range(len(found.shape))))
+    of_rows = [each.strip() for each in (rows or "").split(",") if each.strip()] or [found.rows or dims[0]]
+    of_columns = [dim for dim in dims if dim not in of_rows]
+    if not of_columns or len(set(of_rows)) < len(of_rows) or not set(of_rows) <= set(dims):
+        raise _bad(f"rows is {rows!r}. Name some of the dimensions of {found}, but not all: {', '.join(dims)}.", "rows")
+    axes = tuple(tuple(dims.index(dim) for dim in group) for group in (of_rows, of_columns))
+    stored = found.chunks or (1,) * (len(dims) - 1) + found.shape[-1:]
+    inner = [math.prod(found.shape[axis] for axis in group[1:]) for group in axes]
+    shape, chunks = (
+        tuple(lengths[group[0]] * each for group, each in zip(axes, inner, strict=True))
+        for lengths in (found.shape, stored)
+    )
+    remark = f"Rows are {' × '.join(of_rows)}, columns {' × '.join(of_columns)}."
+    return replace(found, shape=shape, chunks=chunks, lengths=found.shape, axes=axes, remarks=(*found.remarks, remark))
 
 
 def _npy(place: Place, array: str | None) -> Found:
     with place.open() as file:
-        shape, fortran, dtype = _npy_header(file)
+        shape, fortran, dtype = npy_header(file)
         start = file.tell()
         size = file.seek(0, os.SEEK_END)
     _check(place, None, shape, dtype)
@@ -194,12 +289,12 @@ def _npy(place: Place, array: str | None) -> Found:
             "Save or copy it again."
         )
     if not place.is_url:
-        return Found(place.path, None, "npy", _two(shape), dtype)
+        return Found(place.path, None, "npy", _lengths(shape), dtype)
     if fortran:
         raise _bad(
             f"{place} is stored column by column (Fortran order), of which no rows can be fetched. Copy it here."
         )
-    return Found(place.path, None, "npy-url", _two(shape), dtype, chunks=(1, shape[1]))
+    return Found(place.path, None, "npy-url", _lengths(shape), dtype, chunks=(1, *shape[1:]))
 
 
 def _npz(place: Place, array: str | None) -> Found:
@@ -208,24 +303,25 @@ def _npz(place: Place, array: str | None) -> Found:
         chosen = [name for name in names if name != "mask" or array == "mask"]
         name = _choose(place, array, chosen or names)
         with members.open(f"{name}.npy") as member:
-            shape, _, dtype = _npy_header(member)
+            shape, _, dtype = npy_header(member)
         _check(place, name, shape, dtype)
         masks = {"mask", f"{name}_mask", f"mask_{name}"}.intersection(names) - {name}
         hidden = sum(_hidden(members, mask, shape) for mask in masks)
-    return Found(place.path, name, "npz", _two(shape), dtype, whole=True, hidden=hidden)
+    return Found(place.path, name, "npz", _lengths(shape), dtype, whole=True, hidden=hidden)
 
 
 def _hidden(members: zipfile.ZipFile, mask: str, shape: tuple[int, ...]) -> int:
     """How many values a mask of this shape hides, as NumPy's masked arrays mean it."""
     with members.open(f"{mask}.npy") as member:
-        size, _, dtype = _npy_header(member)
+        size, _, dtype = npy_header(member)
     if size != shape or dtype.kind != "b":
         return 0
     with members.open(f"{mask}.npy") as member:
         return int(np.lib.format.read_array(member, allow_pickle=False).sum())
 
 
-def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether it lies column by column, and type."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(file)
@@ -248,59 +344,225 @@ def _hdf5(place: Place, array: str | None) -> Found:
         # A dataset without any element, h5py's Empty, has no shape at all.
         shape, dtype = dataset.shape or (), np.dtype(dataset.dtype)
         _check(place, name, shape, dtype)
-        chunks = dataset.chunks and _two(dataset.chunks)
+        chunks = dataset.chunks and _lengths(dataset.chunks)
         attributes = {key: value for key, value in dataset.attrs.items() if not isinstance(value, h5py.Empty)}
         fill = conventions.netcdf_fill(dtype, dataset.fillvalue)
-        return Found(place.path, name, "hdf5", _two(shape), dtype, chunks, attributes=attributes, fill=fill)
+        return Found(place.path, name, "hdf5", _lengths(shape), dtype, chunks, attributes=attributes, fill=fill)
 
 
 def _zarr(place: Place, array: str | None) -> Found:
     import zarr
 
     fs, root = place.storage()
-    names = _zarr_arrays(fs, root)
+    if array is None and (finest := finest_of(fs, root)):
+        found = _described(
+            zarr.open_array(place.path, path=finest[0], mode="r", **place.zarr_options), place, finest[0], "zarr"
+        )
+        return replace(found, dims=finest[1] if len(finest[1]) == len(found.shape) else None)
+    names = zarr_arrays(fs, root)
     if names == [""]:
         name = None
     elif names or array is None:
         name = _choose(place, array, names, lambda name: _is_coordinate(fs, root, name))
     else:
         name = array  # A server that can't list its files: the name decides.
-    found = zarr.open_array(place.path, path=name or "", mode="r", **place.zarr_options)
-    return _described(found, place, name, "zarr")
+    opened = zarr.open_array(place.path, path=name or "", mode="r", **place.zarr_options)
+    return _described(opened, place, name, "zarr")
+
+
+def _members(place: Place) -> Any:
+    import fsspec
+
+    return fsspec.filesystem("zip", fo=place.path)
 
 
 def _zarr_zip(place: Place, array: str | None) -> Found:
-    import fsspec
     import zarr
 
-    fs = fsspec.filesystem("zip", fo=place.path)
-    names = _zarr_arrays(fs, "")
-    name = None if names == [""] else _choose(place, array, names, lambda name: _is_coordinate(fs, "", name))
+    fs = _members(place)
+    name: str | None
+    dims: tuple[str, ...] = ()
+    names = zarr_arrays(fs, "")
+    if array is None and (finest := finest_of(fs, "")):
+        name, dims = finest
+    else:
+        name = None if names == [""] else _choose(place, array, names, lambda name: _is_coordinate(fs, "", name))
     with zarr.storage.ZipStore(place.path, mode="r") as store:
-        return _described(zarr.open_array(store, path=name or "", mode="r"), place, name, "zarr-zip")
+        found = _described(zarr.open_array(store, path=name or "", mode="r"), place, name, "zarr-zip")
+    return replace(found, dims=dims if dims and len(dims) == len(found.shape) else None)
+
+
+def finest_of(fs: Any, root: str) -> tuple[str, tuple[str, ...]] | None:
+    """The finest image of a Zarr group of microscopy (OME-NGFF), and names of its dimensions; None of other groups."""
+    for file in ("zarr.json", ".zattrs"):
+        with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
+            said = json.loads(fs.cat_file(f"{root.rstrip('/')}/{file}"))
+            said = said.get("attributes", said)
+            first = said.get("ome", said)["multiscales"][0]
+            axes = (each if isinstance(each, str) else each["name"] for each in first.get("axes", ()))
+            return first["datasets"][0]["path"], tuple(axes)
+    return None
+
+
+def tiff_of(file: Any, place: Place) -> Any:
+    """A TIFF file's pages. MissingError where tifffile isn't installed, BadParameterError where it is cut off."""
+    if find_spec("tifffile") is None:
+        raise MissingError(f"Reading {place} needs tifffile: {install('images')}.")
+    from tifffile import TiffFile
+
+    # Of pages that can't be found tifffile speaks in its log alone.
+    heard = logging.handlers.BufferingHandler(100)
+    log = logging.getLogger("tifffile")
+    log.addHandler(heard)
+    try:
+        found = TiffFile(file)
+        pages = list(found.pages)
+    finally:
+        log.removeHandler(heard)
+    size = file.seek(0, os.SEEK_END)
+    ends = (start + count for page in pages for start, count in zip(page.dataoffsets, page.databytecounts, strict=True))
+    if max(ends, default=0) > size or any("invalid page offset" in each.getMessage() for each in heard.buffer):
+        raise _bad(f"{place} is cut short: it goes on beyond its {size} bytes. Save or copy it again.")
+    return found
+
+
+def _tiff(place: Place, array: str | None) -> Found:
+    with place.open() as file, tiff_of(file, place) as pages:
+        import zarr
+
+        names = [str(number) for number in range(len(pages.series))]
+        name = _choose(place, array, names) if len(names) > 1 or array is not None else None
+        series = pages.series[int(name or 0)]
+        found = zarr.open_array(series.aszarr(level=0), mode="r")
+        dims = tuple(series.axes.lower())
+    _check(place, name, found.shape, np.dtype(found.dtype))
+    # Of a picture rows and columns are plain; of a stack their names say which are meant.
+    named = len(found.shape) > 2 and len(set(dims)) == len(found.shape)
+    chunks = _lengths(found.chunks)
+    return Found(
+        place.path, name, "tiff", _lengths(found.shape), np.dtype(found.dtype), chunks, dims=dims if named else None
+    )
+
+
+def _parquet(place: Place, array: str | None) -> Found:
+    from pyarrow.parquet import ParquetFile
+
+    with place.open() as file, ParquetFile(file) as table:
+        names = _columns(place, array, table.schema_arrow)
+        groups = table.metadata.num_row_groups
+        n_rows, first = table.metadata.num_rows, table.metadata.row_group(0).num_rows if groups else 0
+    return _table(place, array, "parquet", (n_rows, len(names)), first)
+
+
+def _csv(place: Place, array: str | None) -> Found:
+    import io
+
+    from pyarrow import csv
+
+    with place.open() as file:
+        sample = file.read(_SAMPLE_BYTES)
+        sample = sample[: sample.rfind(b"\n") + 1] or sample
+        head = sample.partition(b"\n")[0].decode("utf-8-sig")
+        delimiter = max("\t;,", key=head.count)
+        names = [each.strip().strip('"') for each in head.split(delimiter)]
+        has_names = not all(_is_number(each) for each in names)
+        begin = len(sample.partition(b"\n")[0]) + 1 if has_names else 0
+        names = names if has_names else [f"column_{number}" for number in range(len(names))]
+        if not sample[begin:].strip():
+            raise _bad(f"{place} has no rows below its names. Give a table with at least one.")
+        read = csv.read_csv(
+            io.BytesIO(sample[begin:]), csv.ReadOptions(column_names=names), csv.ParseOptions(delimiter=delimiter)
+        )
+        chosen = _columns(place, array, read.schema)
+        step = max(1, _PIECE_BYTES * sample.count(b"\n", begin) // max(1, len(sample) - begin))
+        about = None if place.is_url else Path(place.path).stat()
+        unchanged = about and (place.path, about.st_ino, about.st_size, about.st_mtime_ns, begin, step)
+        starts, count = _LINES.get(unchanged) or _line_starts(file, begin, step)
+    if unchanged:
+        if len(_LINES) >= _MOST_TABLES:
+            _LINES.clear()
+        _LINES[unchanged] = starts, count
+    recipe = {"options": dict(place.options), "step": step, "starts": starts, "names": names, "delimiter": delimiter}
+    return replace(_table(place, array, "csv", (count, len(chosen)), step), recipe=recipe)
+
+
+def _is_number(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        float(text or "nan")
+        return True
+    return False
+
+
+def _line_starts(file: IO[bytes], begin: int, step: int) -> tuple[list[int], int]:
+    """Where every so many lines begin, and where the last ends; and how many there are."""
+    file.seek(begin)
+    starts, count, offset, chunk = [begin], 0, begin, b""
+    while more := file.read(_PIECE_BYTES):
+        chunk = more
+        ends = np.flatnonzero(np.frombuffer(chunk, "uint8") == ord("\n"))
+        starts += [int(each) + offset + 1 for each in ends[step - 1 - count % step :: step]]
+        count, offset = count + len(ends), offset + len(chunk)
+    count += not chunk.endswith(b"\n")
+    return [*(each for each in starts if each < offset), offset], count
+
+
+def _columns(place: Place, array: str | None, schema: Any) -> list[str]:
+    """Names of a table's columns that are meant, all of them numbers."""
+    from pyarrow import types
+
+    numbers = [
+        each.name
+        for each in schema
+        if types.is_integer(each.type)
+        or types.is_floating(each.type)
+        or types.is_boolean(each.type)
+        or types.is_null(each.type)
+    ]
+    wanted = array.split(",") if array else list(schema.names)
+    others = [name for name in wanted if name not in numbers]
+    if others or not wanted:
+        what = "is no column" if others and others[0] not in schema.names else "holds no numbers"
+        there = ",".join(numbers[:20]) or "none"
+        raise _bad(f"{others[0]!r} of {place} {what}. Name columns of numbers as array: {there}.", "array")
+    return wanted
+
+
+def _table(place: Place, array: str | None, format: str, shape: tuple[int, int], rows: int) -> Found:
+    _check(place, None, shape, np.dtype("float64"))
+    return Found(place.path, array, format, shape, np.dtype("float64"), (max(1, rows), shape[1]))
 
 
 def _described(array: Any, place: Place, name: str | None, format: str) -> Found:
-    dtype = _numpy_type(safe(array, place))
+    dtype = numpy_type(safe(array, place))
     _check(place, name, array.shape, dtype)
-    chunks, attributes = _two(array.shards or array.chunks), array.attrs.asdict()
+    chunks, attributes = _lengths(array.shards or array.chunks), array.attrs.asdict()
     # To xarray, whose mark the names of dimensions are, the fill value of format 2 means "missing".
     fills = array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes
     fill = array.fill_value if fills else None
-    return Found(place.path, name, format, _two(array.shape), dtype, chunks, attributes=attributes, fill=fill)
+    return Found(place.path, name, format, _lengths(array.shape), dtype, chunks, attributes=attributes, fill=fill)
 
 
-_READERS = {"npy": _npy, "npz": _npz, "hdf5": _hdf5, "zarr": _zarr, "zarr-zip": _zarr_zip}
+_READERS = {
+    "npy": _npy,
+    "npz": _npz,
+    "hdf5": _hdf5,
+    "zarr": _zarr,
+    "zarr-zip": _zarr_zip,
+    "tiff": _tiff,
+    "parquet": _parquet,
+    "csv": _csv,
+}
 
 
-def _numpy_type(array: Any) -> np.dtype[Any]:
+def numpy_type(array: Any) -> np.dtype[Any]:
+    """Type of a Zarr array; that of objects where NumPy has no such type."""
     try:
         return np.dtype(array.dtype)
     except TypeError:
         return np.dtype(object)
 
 
-def _zarr_arrays(fs: Any, root: str) -> list[str]:
+def zarr_arrays(fs: Any, root: str) -> list[str]:
     """Names of the arrays below a folder, '' for the folder itself; empty where files can't be listed."""
     names: list[str] = []
     folders = [""]
@@ -348,7 +610,7 @@ def _choose(
 ) -> str:
     """Name of the array that is meant, which coordinates of a dimension (lat, time) are only where they are named."""
     if not names:
-        raise _bad(f"There is no array in {place}. Give the path of {_FORMATS}.")
+        raise _bad(f"There is no array in {place}. Give the path of {FORMATS}.")
     if array is not None and array.strip("/") in names:
         return array.strip("/")
     offered = names if len(names) == 1 else [name for name in names if not is_coordinate(name)] or names
@@ -365,21 +627,23 @@ def _check(place: Place, array: str | None, shape: tuple[int, ...], dtype: np.dt
     if dtype.kind not in "biuf":
         kind = _KINDS.get(dtype.kind, str(dtype))
         raise _bad(f"{what} holds {kind} ({dtype}). Give an array of real numbers: whole numbers or floats.")
-    if len(shape) != 2:
-        count = len(shape)
-        size = f" ({_times(shape)})" if shape else ""
-        hint = f" Save it as {shape[0]} × {math.prod(shape[1:])}, for example." if count > 2 else ""
-        raise _bad(
-            f"{what} has {formats.count(count, 'dimension')}{size}. Give an array with 2, rows and columns.{hint}"
-        )
     if 0 in shape:
         raise _bad(f"{what} is empty ({_times(shape)}). Give an array with at least one row and one column.")
+
+
+def _check_matrix(found: Found) -> None:
+    count, shape = len(found.shape), found.shape
+    if count == 2:
+        return
+    size = f" ({_times(shape)})" if shape else ""
+    hint = f" Save it as {shape[0]} × {math.prod(shape[1:])}, for example." if count > 2 else ""
+    hint += " Or name those of the rows: rows=0, or rows=time where they have names." if count > 2 else ""
+    raise _bad(f"{found} has {formats.count(count, 'dimension')}{size}. Give an array with 2, rows and columns.{hint}")
 
 
 def _times(shape: Sequence[int]) -> str:
     return " × ".join(str(length) for length in shape)
 
 
-def _two(lengths: Sequence[int]) -> tuple[int, int]:
-    rows, columns = lengths
-    return int(rows), int(columns)
+def _lengths(lengths: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(int, lengths))

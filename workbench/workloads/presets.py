@@ -1,15 +1,17 @@
-"""The experiments of the posts and of a textbook, as parameters of their workloads, at any scale."""
+"""The experiments of the posts and of a textbook as parameters of their workloads, at any scale; and a person's own."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from dask.utils import parse_bytes
 from pydantic import BaseModel, ConfigDict
 
-from workbench.errors import NotFoundError
+from workbench import kept
+from workbench.errors import BadInputError, ConflictError, NotFoundError
 from workbench.workloads.fields import Scale, Words
 from workbench.workloads.values import BadParameterError
 
@@ -26,6 +28,8 @@ class Preset(BaseModel):
     parameters: dict[str, Any]
     profile: str | None = None
     """Kind of cluster that the text is about; None where it tries several."""
+    removable: bool = False
+    """Whether this person kept it, and may forget it."""
 
 
 DASK_CUDA = "Dask-CUDA’s benchmark local_cudf_merge"
@@ -34,86 +38,74 @@ UCX = "Experiments in high performance networking with UCX and DGX (2019)"
 LARGE_SVDS = "Large SVDs (2020)"
 TEXTBOOK = "A textbook's chapter on Dask and GPUs"
 
-_AS_IN_THE_POST = {"k": 10, "method": "dask", "n_power_iter": 0, "tolerance": 1.0, "chunks": [20_000, 5_000]}
-"""Without power iterations the values are rough, so that the check may only say how rough."""
-
-_LAPTOP = {"shape": [1_000_000, 20_000], "compute": True, **_AS_IN_THE_POST}
 
 _LEAST_SIDE = 20
 """Below which no side is scaled: the narrowest array of the texts, and twice the components that they ask for."""
 
-SUM = (
-    Preset(
-        name="post",
-        title="2 TB, the sum of the post: 1 min 37 s on one V100, 19 s on eight",
-        source=FIRST_STEPS,
-        parameters={"shape": [500_000, 500_000], "chunks": [10_000, 10_000], "generator": "RandomState"},
-    ),
-)
 
-MEAN = (SUM[0].model_copy(update={"title": "2 TB, the post's array: its mean failed on GPUs then"}),)
-
-TRANSPOSE = (
-    Preset(
-        name="post",
-        title="40 000 × 40 000 in blocks of 128 MiB, made first and then timed",
-        source=UCX,
-        parameters={"shape": [40_000, 40_000], "chunks": "128MiB", "persist": True},
-        profile="ucx",
-    ),
-)
-
-TALL = (
-    Preset(
-        name="textbook",
-        title="10 000 × 1 000 in ten blocks",
-        source=TEXTBOOK,
-        parameters={"shape": [10_000, 1_000], "chunks": [1_000, 1_000], "method": "dask"},
-    ),
-    Preset(
-        name="ucx",
-        title="1 000 000 × 1 000 in a hundred blocks, made first and then timed",
-        source=UCX,
-        parameters={"shape": [1_000_000, 1_000], "chunks": [10_000, 1_000], "persist": True, "method": "dask"},
-        profile="ucx",
-    ),
-    Preset(
-        name="tall",
-        title="10 000 000 × 20 in sixteen blocks, 1.6 GB",
-        source=LARGE_SVDS,
-        parameters={"shape": [10_000_000, 20], "chunks": [625_000, 20], "method": "dask"},
-    ),
-)
-
-COMPRESSED = (
-    Preset(
-        name="laptop",
-        title="1 000 000 × 20 000 as the post's code has it, float64, 160 GB: 2 min 30 s on a laptop",
-        source=LARGE_SVDS,
-        parameters={"dtype": "float64", **_LAPTOP},
-    ),
-    Preset(
-        name="laptop_uint8",
-        title="1 000 000 × 20 000 of one byte each, the 20 GB that the post calls it: 2 min 30 s on a laptop",
-        source=LARGE_SVDS,
-        parameters={"dtype": "uint8", **_LAPTOP},
-    ),
-    Preset(
-        name="dgx2",
-        title="200 GB, 10 000 000 × 20 000 genotypes held in memory: 10 to 15 s on sixteen GPUs",
-        source=LARGE_SVDS,
-        parameters={"shape": [10_000_000, 20_000], "dtype": "uint8", "persist": True, **_AS_IN_THE_POST},
-    ),
-)
+def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
+    """Presets of a person's own for a workload of these names, and sentences on those that can't be read."""
+    found: dict[str, Preset] = {}
+    wrong: list[str] = []
+    for place in kept.places("presets"):
+        wrong += [place.error] if place.error else []
+        for workload in dict.fromkeys(names):
+            told = place.told.get(workload) or {}
+            for name, parameters in told.items() if isinstance(told, dict) else [(workload, told)]:
+                if not kept.is_name(name) or not isinstance(parameters, dict):
+                    wrong.append(
+                        f"A preset of {workload} is {name!r:.60}: {parameters!r:.60} (in {place.where}). Give a name "
+                        "of lower-case letters, and parameters, such as {k: 4}."
+                    )
+                elif name not in found:
+                    # YAML has dates, which JSON and forms have as text.
+                    plain = json.loads(json.dumps(parameters, default=str))
+                    title = ", ".join(f"{key}={value}" for key, value in plain.items())
+                    found[name] = Preset(
+                        name=name,
+                        title=f"{name}: {title}",
+                        source=place.where,
+                        parameters=plain,
+                        removable=place.where == "what you kept",
+                    )
+    return found, tuple(wrong)
 
 
-def find(workload: str, presets: tuple[Preset, ...], name: str) -> Preset:
-    """One of the presets of a workload. NotFoundError lists which there are."""
+def keep(workload: str, taken: tuple[Preset, ...], name: str, parameters: Mapping[str, Any]) -> None:
+    """Keep parameters of a workload under a name, in the data folder, in place of those that had it.
+
+    Raises BadInputError or ConflictError where the name can't be used. Whether the parameters can, `validate` says.
+    """
+    if not kept.is_name(name):
+        raise BadInputError(
+            f"A preset can't be called {name!r:.60}. Use a lower-case letter, then up to 39 lower-case letters, "
+            "digits, hyphens or underscores, such as 'winds'."
+        )
+    if name in (preset.name for preset in taken):
+        raise ConflictError(f"{workload} has a preset {name!r} already, which isn't yours. Choose another name.")
+    there = kept.read("presets")
+    kept.write("presets", {**there, workload: {**(there.get(workload) or {}), name: dict(parameters)}})
+
+
+def forget(workload: str, name: str) -> None:
+    """Forget one that was kept. Raises NotFoundError where none of this name was."""
+    there = kept.read("presets")
+    mine = dict(there.get(workload) or {})
+    if mine.pop(name, None) is None:
+        raise NotFoundError(
+            f"You kept no preset {name!r:.60} of {workload}. You kept: {', '.join(mine) or 'none'}. What stands in "
+            f"{kept.FILE} is taken out there."
+        )
+    kept.write("presets", {**there, workload: mine})
+
+
+def find(workload: str, presets: Sequence[Preset], name: str, wrong: Sequence[str] = ()) -> Preset:
+    """One of the presets of a workload. NotFoundError lists which there are, and what is wrong with others."""
     for preset in presets:
         if preset.name == name:
             return preset
     there = f"Choose one of: {', '.join(preset.name for preset in presets)}." if presets else "It has none."
-    raise NotFoundError(f"{workload} has no preset {name!r}. {there}")
+    raise NotFoundError(" ".join((f"{workload} has no preset {name!r}. {there}", *wrong)))
 
 
 def fields(presets: tuple[Preset, ...]) -> dict[str, tuple[Any, Any]]:

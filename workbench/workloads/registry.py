@@ -10,11 +10,12 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import NotFoundError, install
+from workbench.errors import NotFoundError, WorkbenchError, install
 from workbench.workloads import forms, presets
+from workbench.workloads.fields import Replace, Save
 from workbench.workloads.presets import Preset
 from workbench.workloads.source import cell, plain_source
-from workbench.workloads.values import Check, Needs, Parameters, Surroundings
+from workbench.workloads.values import BadParameterError, Check, Function, Labelled, Needs, Parameters, Surroundings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -31,8 +32,16 @@ Resolver = Callable[[dict[str, Any], Mapping[str, Any], Surroundings], Resolutio
 Checker = Callable[[Mapping[str, Any], Mapping[str, Any], "Client | None"], Check]
 """From resolved parameters and results to a verdict; what must be computed for it is computed with the client."""
 
-PATHS = frozenset({"path", "to", "labels"})
+PATHS = frozenset({"path", "to", "labels", "save", "keep_samples", "remove", "leave_out"})
 """Parameters that name a file or a folder. Where none is given, nothing of a person's is opened."""
+
+
+_SAVING: Mapping[str, tuple[Any, Any]] = {"save": (Save | None, None), "replace": (Replace, False)}
+"""Fields of the form of each workload that answers with arrays."""
+
+
+def _no_arrays(_: Mapping[str, Any]) -> dict[str, Labelled]:
+    return {}
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,8 @@ class Template:
     estimate: Callable[[Mapping[str, Any], int], Needs] = field(repr=False)
     checker: Checker = field(repr=False)
     summary_of: Callable[[Mapping[str, Any]], dict[str, Any]] = field(repr=False)
+    arrays_of: Callable[[Mapping[str, Any]], dict[str, Labelled]] = field(default=_no_arrays, repr=False)
+    """From the results to the arrays that a person takes away; none for workloads that answer with numbers."""
     parts: Callable[[Mapping[str, Any]], Sequence[Callable[..., Any] | str]] = field(default=lambda _: (), repr=False)
     """Functions that `function` calls, and lines between them, that the notebook cell therefore shows too."""
     extra: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, repr=False)
@@ -62,6 +73,8 @@ class Template:
     """Parameters with which somebody has used it before."""
     values: tuple[str, ...] = ()
     """Those of `returns` that are values and no Dask collections: the function itself computes them, or gives None."""
+    computes: bool = False
+    """Whether the function may compute where `values` doesn't tell."""
     on_gpus: tuple[str, str] | None = None
     """Package that it needs on GPUs beside CuPy, and the extra that brings it; None where it needs none."""
     by_processors: bool = False
@@ -73,6 +86,26 @@ class Template:
     def name(self) -> str:
         """The function's name, in snake_case."""
         return self.function.__name__
+
+    @property
+    def reference(self) -> str:
+        """What `template` finds it by, in whatever folder it is asked."""
+        return self.name
+
+    @property
+    def pinned(self) -> Function | None:
+        """What a record keeps of a person's function; None of ours."""
+        return None
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, in few words."""
+        return "dask-workbench"
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Parameters that name a file or a folder."""
+        return PATHS
 
     @property
     def summary(self) -> str:
@@ -103,9 +136,52 @@ class Template:
         """JSON Schema of the form: properties with title, description, default, bounds, unit and examples."""
         return forms.schema(self._form)
 
+    @property
+    def offered(self) -> tuple[Preset, ...]:
+        """Its presets, and those of a person's own."""
+        return (*self.presets, *self._own_presets()[0].values())
+
+    @property
+    def wrong_presets(self) -> tuple[str, ...]:
+        """Sentences on presets of one's own that can't be read."""
+        return self._own_presets()[1]
+
     def preset(self, name: str) -> Preset:
         """One of the presets. NotFoundError lists which there are."""
-        return presets.find(self.name, self.presets, name)
+        mine, wrong = self._own_presets()
+        return presets.find(self.name, (*self.presets, *mine.values()), name, wrong)
+
+    def _own_presets(self) -> tuple[dict[str, Preset], tuple[str, ...]]:
+        if not self._takes_preset:
+            return {}, ()
+        mine, wrong = presets.own((self.name, self.reference))
+        taken = {each.name for each in self.presets}
+        return {name: each for name, each in mine.items() if name not in taken}, wrong
+
+    @property
+    def _takes_preset(self) -> bool:
+        """Whether `preset` names a preset: a person's function may have a parameter of that name."""
+        return bool(self.presets) or "preset" not in self._form.model_fields
+
+    def spelt_out(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Parameters with what a preset of one's own stands for in its place: another process may not have it.
+
+        Raises BadParameterError where there is no such preset.
+        """
+        name = raw.get("preset")
+        if not isinstance(name, str) or not self._takes_preset or name in (each.name for each in self.presets):
+            return raw
+        if forms.is_nothing(name):
+            return {key: value for key, value in raw.items() if key != "preset"}
+        try:
+            chosen = self.preset(name)
+        except NotFoundError as err:
+            raise BadParameterError(str(err), "preset") from err
+        if raw.get("scale") not in (None, ""):
+            raise BadParameterError(
+                f"scale of {self.name}: a preset of your own, {name}, has none. Leave it out.", "scale"
+            )
+        return presets.filled(self.name, chosen, None, raw)
 
     def validate(
         self,
@@ -137,24 +213,29 @@ class Template:
         BadParameterError
             In one sentence: the parameter, what was given, what is allowed.
         """
+        mine, raw = raw.get("preset"), self.spelt_out(raw)
         values = forms.read(self._form, raw)
-        preset, scale = values.pop("preset", None), values.pop("scale", None)
+        preset, scale = (values.pop("preset"), values.pop("scale")) if self.presets else (None, None)
         if preset is not None or scale is not None:
             chosen = None if preset is None else self.preset(preset)
             values = forms.read(self._form, presets.filled(self.name, chosen, scale, raw))
             del values["preset"], values["scale"]
+        saving = {name: values.pop(name) for name in self._saving}
         around = Surroundings(memory, threads, threads_per_worker or 1, on_gpu, device_memory)
         given = {name: forms.from_text(value, self._form.model_fields[name].annotation) for name, value in raw.items()}
         resolved, notes = self.resolver(values, given, around)
+        if saving.get("save") is not None:
+            saving["save"] = self._target(resolved, **saving)
         # The process that runs it has another working folder.
-        given |= {name: resolved[name] for name in PATHS & given.keys()}
+        given |= {name: (saving | resolved)[name] for name in self.paths & given.keys()}
         return Parameters(
             workload=self.name,
             given=given,
             resolved=_as_json(resolved),
             notes=notes,
-            preset=preset,
+            preset=preset if "preset" in raw or not self._takes_preset else mine,
             threads_per_worker=around.threads_per_worker,
+            **saving,
         )
 
     def needs(self, parameters: Parameters) -> Needs:
@@ -171,16 +252,32 @@ class Template:
             found = self.function(**self._arguments(parameters))
         return dict(zip(self.returns, found if isinstance(found, tuple) else (found,), strict=True))
 
-    def gathered(self, parameters: Parameters) -> tuple[str, ...]:
-        """Names of the results that come back as values; the others stay on the cluster for the check."""
+    def collections(self, built: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the results that are Dask collections."""
+        return {name: found for name, found in built.items() if name not in self.values}
+
+    def gathered(self, collections: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of the persisted results that come back as values; the others stay on the cluster for the check."""
         return self.small
+
+    def measured(self, built: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
+        """What it needs by its graph, where nobody could tell before that was there."""
+        return None
+
+    def remarks(self, results: Mapping[str, Any]) -> tuple[str, ...]:
+        """Sentences on what of the answer isn't kept, and why."""
+        return ()
 
     def summarise(self, results: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer as JSON: `value` of a sum or mean, `singular_values` of an SVD."""
         return self.summary_of(results)
 
-    def check(self, parameters: Parameters, results: Mapping[str, Any], client: Client | None = None) -> Check:
-        """Compare the answer with what it must be.
+    def arrays(self, results: Mapping[str, Any], resolved: Mapping[str, Any] | None = None) -> dict[str, Labelled]:
+        """Arrays of the answer by name, with named dimensions; those that stay on the cluster are Dask's."""
+        return self.arrays_of({**(resolved or {}), **results})
+
+    def check(self, parameters: Parameters, results: Mapping[str, Any], client: Client | None = None) -> Check | None:
+        """Compare the answer with what it must be; None where nobody said what that is.
 
         Parameters
         ----------
@@ -191,15 +288,15 @@ class Template:
         """
         return self.checker(parameters.resolved, results, client)
 
-    def compute(self, parameters: Parameters, client: Client | None = None) -> tuple[dict[str, Any], Check]:
+    def compute(self, parameters: Parameters, client: Client | None = None) -> tuple[dict[str, Any], Check | None]:
         """Build, compute, summarise and check, and wait for it."""
         import dask
 
         built = self.build(parameters)
-        collections = {name: found for name, found in built.items() if name not in self.values}
+        collections = self.collections(built)
         persist = dask.persist if client is None else lambda *found: client.persist(list(found))
         results = built | dict(zip(collections, persist(*collections.values()) if collections else (), strict=True))
-        results |= {name: results[name].to_backend("numpy").compute() for name in self.gathered(parameters)}
+        results |= {name: on_host(results[name]).compute() for name in self.gathered(collections)}
         return self.summarise(results), self.check(parameters, results, client)
 
     def cell(self, parameters: Parameters, cluster: str | None = None, *, on_gpu: bool = False) -> str:
@@ -213,9 +310,37 @@ class Template:
         taken = inspect.signature(self.function).parameters
         return arguments({name: value for name, value in resolved.items() if name in taken})
 
+    @property
+    def has_arrays(self) -> bool:
+        """Whether its answer has arrays, which can be saved."""
+        return self.arrays_of is not _no_arrays
+
+    @property
+    def _saving(self) -> Mapping[str, tuple[Any, Any]]:
+        return _SAVING if self.has_arrays else {}
+
+    def _target(self, resolved: Mapping[str, Any], save: str, replace: bool) -> str:
+        """Where the answer is saved to; BadParameterError where that can't be."""
+        from workbench.storage.targets import target
+
+        try:
+            found = target(save, replace=replace)
+        except WorkbenchError as err:
+            raise BadParameterError(f"save of {self.name}: {err}", "save") from err
+        collections = [name for name in self.returns if name not in self.values]
+        if found.kind == "npy" and len(collections) > 1:
+            raise BadParameterError(
+                f"save of {self.name}: {found} would hold one array, and the answer has {', '.join(collections)}. Give "
+                "a name that ends with .zarr, .npz or .nc.",
+                "save",
+            )
+        if str(found) in (resolved.get("path"), resolved.get("labels")):
+            raise BadParameterError(f"save of {self.name} is {found}, what is read. Give another path.", "save")
+        return str(found)
+
     @cached_property
     def _form(self) -> type[BaseModel]:
-        return forms.form(self.function, presets.fields(self.presets), self.extra)
+        return forms.form(self.function, presets.fields(self.presets), {**self.extra, **self._saving})
 
 
 def described(template: Template) -> dict[str, Any]:
@@ -227,30 +352,51 @@ def described(template: Template) -> dict[str, Any]:
         "help": template.help,
         "schema": template.schema(),
         "source": template.source,
-        "presets": [preset.model_dump() for preset in template.presets],
+        "origin": template.origin,
+        "presets": [preset.model_dump() for preset in template.offered],
     }
 
 
+def on_host(collection: Any) -> Any:
+    """Return a collection with what lies on GPUs brought to the host, where it is of a kind that may lie there."""
+    # Of the class: a delayed value says yes to every question.
+    if not hasattr(type(collection), "to_backend"):
+        return collection
+    return collection.to_backend("pandas" if hasattr(type(collection), "to_dask_array") else "numpy")
+
+
 def templates() -> tuple[Template, ...]:
-    """All workloads, in the order in which they are shown."""
+    """All workloads of ours, in the order in which they are shown."""
     from workbench.workloads.catalogue import TEMPLATES
 
     return TEMPLATES
 
 
 def template(name: str) -> Template:
-    """One workload.
+    """One workload: of ours, a function of a person's as `mine.py:total`, or one that is listed.
 
     Raises
     ------
     NotFoundError
         There is none of that name; it lists which there are.
     """
+    from workbench.workloads import listing, own
+
     for found in templates():
         if found.name == name:
             return found
-    names = ", ".join(found.name for found in templates())
-    raise NotFoundError(f"Unknown workload {name!r}. Choose one of: {names}.")
+    theirs = own.find(name)
+    if theirs is not None:
+        return theirs
+    others = listing.listed()
+    for found in others.workloads:
+        if found.name == name:
+            return found
+    names = ", ".join(found.name for found in (*templates(), *others.workloads))
+    raise NotFoundError(
+        f"Unknown workload {name!r}. Choose one of: {names}. A function of your own is named with its file, such as "
+        "mine.py:total."
+    )
 
 
 def arguments(resolved: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from dask.utils import parse_bytes
 from workbench import formats
 from workbench.workloads.fields import ALLOWED_CHUNKS, ALLOWED_SIZE, Layout
 from workbench.workloads.forms import bad
+from workbench.workloads.registry import Resolution
 from workbench.workloads.values import BadParameterError, Surroundings
 
 # Of 500, 1000, 2000 and 4000, blocks of 2000 × 2000 float64 were quickest for array_sum and transpose_sum, on two
@@ -133,6 +134,24 @@ def block_rows(
     share = math.ceil(rows / ((threads or 1) * _BLOCKS_PER_THREAD))
     wanted = max(min(wanted, max(share, smallest)), at_least, math.ceil(rows / most))
     return _even_out(rows, wanted) if wanted > at_least else min(wanted, rows)
+
+
+def grown(part: Sequence[int], whole: Sequence[int], most: int) -> tuple[int, ...]:
+    """A multiple of a block that has at most so many places, larger along the last dimensions first."""
+    found = list(part)
+    for axis in reversed(range(len(found))):
+        found[axis] = min(whole[axis], found[axis] * max(1, most // math.prod(found)))
+        if found[axis] < whole[axis]:
+            break
+    return tuple(found)
+
+
+def shrunk(part: Sequence[int], most: int) -> tuple[int, ...]:
+    """A part of a block that has about so many places, smaller along the first dimensions first."""
+    found = list(part)
+    for axis in range(len(found)):
+        found[axis] = max(1, min(found[axis], most * found[axis] // math.prod(found)))
+    return tuple(found)
 
 
 def _fraction(size: int | float | str) -> float | None:
@@ -298,3 +317,22 @@ def _round(length: int) -> int:
         return max(length, 1)
     step = 10 ** (len(str(length)) - 2)
     return length // step * step
+
+
+def random_array(
+    values: dict[str, Any],
+    given: Mapping[str, Any],
+    around: Surroundings,
+    *,
+    workload: str,
+    layout: Layout,
+    **liked: Any,
+) -> Resolution:
+    """Shape, block sizes and type of an array that is made, from what was given and what there is room for."""
+    stored = np.dtype(values["dtype"])
+    worked = stored if stored.kind == "f" else np.dtype("float64")
+    wish = Wish(workload, layout, worked, stored, **liked)
+    shape = shape_of(wish, values, given, around)
+    chunks, notes = chunks_of(wish, shape, values["chunks"], around)
+    rest = {name: value for name, value in values.items() if name not in ("size", "shape", "chunks")}
+    return {"shape": shape, "chunks": chunks, **rest}, notes

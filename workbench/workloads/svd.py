@@ -1,14 +1,21 @@
-"""Singular value decompositions of random matrices."""
+"""Singular value decompositions of random matrices: the functions, their answers, and who did them before."""
 
 from __future__ import annotations
 
+import math
 import time
-from typing import Annotated, Any
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import dask
 import dask.array as da
+import numpy as np
 from dask.base import wait
 
+from workbench import formats
+from workbench.workloads import checks, estimates
+from workbench.workloads.alone import decomposed
 from workbench.workloads.fields import (
     Accuracy,
     Chunks,
@@ -24,7 +31,17 @@ from workbench.workloads.fields import (
     Seed,
     Shape,
     Sized,
+    Tolerance,
 )
+from workbench.workloads.presets import LARGE_SVDS, TEXTBOOK, UCX, Preset
+from workbench.workloads.registry import Resolution, Template, arguments
+from workbench.workloads.sizes import random_array
+from workbench.workloads.values import BadParameterError, Check, Labelled, Surroundings
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from workbench.linalg import Certificate
 
 
 def random_matrix(shape: tuple[int, int], chunks: int | tuple[int, int] | str, dtype: str, seed: int) -> da.Array:
@@ -115,3 +132,187 @@ def compressed_svd(
     rs = da.random.RandomState(seed)
     u, s, v = da.linalg.svd_compressed(x, k, iterator=iterator, n_power_iter=n_power_iter, seed=rs, compute=compute)
     return u, s, v, None, seconds_to_make
+
+
+# --- parameters
+
+
+def _compressible(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+    resolved, notes = random_array(values, given, around, workload="compressed_svd", layout="wide")
+    small = min(resolved["shape"])
+    if resolved["k"] > small:
+        rows, columns = resolved["shape"]
+        raise BadParameterError(
+            f"k of compressed_svd is {resolved['k']}. Give a whole number from 1 to {small}: the array is "
+            f"{rows} × {columns}.",
+            "k",
+        )
+    n_bytes = math.prod(resolved["shape"]) * np.dtype(resolved["dtype"]).itemsize
+    keep, told = kept(resolved, n_bytes, around)
+    if resolved["dtype"] == "uint8" and around.makes_on_gpu():
+        notes = (
+            *notes,
+            "GPUs draw 0, 1 and 2 with a kernel of ours: for CuPy's randint each block would be waited for.",
+        )
+    return resolved | {"keep": keep}, (*notes, *told)
+
+
+def kept(resolved: Mapping[str, Any], n_bytes: int, around: Surroundings) -> tuple[bool, tuple[str, ...]]:
+    """Whether method=workbench holds the array between its passes, and why not."""
+    if resolved["compute"] or resolved["method"] == "dask" or resolved.get("persist"):
+        return not resolved["compute"], ()
+    if around.keeps(n_bytes):
+        return True, ()
+    more = f"{formats.size(n_bytes)} are more than {around.too_much}: made or read again at each pass."
+    return False, (more,)
+
+
+def matrix_of(resolved: Mapping[str, Any]) -> da.Array:
+    """The matrix of such parameters."""
+    names = ("shape", "chunks", "dtype", "seed")
+    return random_matrix(**arguments({name: resolved[name] for name in names}))
+
+
+# --- answers
+
+
+def made(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Seconds that it took to make the array, where that isn't in the time."""
+    seconds = results.get("seconds_to_make")
+    return {} if seconds is None else {"seconds_to_make": float(seconds)}
+
+
+def singular_values(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Singular values, what is certified of them, and how long it took to make the array."""
+    told: dict[str, Any] = {"singular_values": [float(value) for value in results["s"]]}
+    if results.get("certificate") is not None:
+        told["certificate"] = certificate_json(results["certificate"])
+    return told | made(results)
+
+
+def certificate_json(found: Certificate) -> dict[str, Any]:
+    """What a certificate says, as JSON."""
+    return {
+        "sentence": found.sentence,
+        "status": found.status,
+        # JSON has no infinity: None for what can't be told from zero.
+        "bound": [float(each) if np.isfinite(each) else None for each in found.bound],
+        "of_largest": [float(each) for each in found.of_largest],
+        "tol": float(found.tol),
+        "limit": found.limit,
+        "angle": float(found.angle),
+        "groups": [list(group) for group in found.groups],
+        "passes": int(found.passes),
+        "bytes_read": int(found.bytes_read),
+        "dtype": found.dtype,
+        "seed": found.seed,
+    }
+
+
+def factors(results: Mapping[str, Any]) -> dict[str, Labelled]:
+    """U, s and Vᵀ of an SVD: the array is nearest to (u * s) @ v among those of so few components."""
+    dims = {"u": ("row", "component"), "s": ("component",), "v": ("component", "column")}
+    coords = results.get("kept") or {}
+    return {
+        name: Labelled(results[name], named, {dim: values for dim, values in coords.items() if dim in named})
+        for name, named in dims.items()
+    }
+
+
+def _exact(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    return checks.svd_is_exact(matrix_of(resolved), results, client)
+
+
+def _close(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    x = matrix_of(resolved)
+    if resolved["method"] == "workbench":
+        return checks.svd_is_certified(x, results, client)
+    return checks.svd_is_close(x, results, resolved["tolerance"], client)
+
+
+# --- elsewhere
+
+
+TALL = (
+    Preset(
+        name="textbook",
+        title="10 000 × 1 000 in ten blocks",
+        source=TEXTBOOK,
+        parameters={"shape": [10_000, 1_000], "chunks": [1_000, 1_000], "method": "dask"},
+    ),
+    Preset(
+        name="ucx",
+        title="1 000 000 × 1 000 in a hundred blocks, made first and then timed",
+        source=UCX,
+        parameters={"shape": [1_000_000, 1_000], "chunks": [10_000, 1_000], "persist": True, "method": "dask"},
+        profile="ucx",
+    ),
+    Preset(
+        name="tall",
+        title="10 000 000 × 20 in sixteen blocks, 1.6 GB",
+        source=LARGE_SVDS,
+        parameters={"shape": [10_000_000, 20], "chunks": [625_000, 20], "method": "dask"},
+    ),
+)
+
+
+_AS_IN_THE_POST = {"k": 10, "method": "dask", "n_power_iter": 0, "tolerance": 1.0, "chunks": [20_000, 5_000]}
+"""Without power iterations the values are rough, so that the check may only say how rough."""
+_LAPTOP = {"shape": [1_000_000, 20_000], "compute": True, **_AS_IN_THE_POST}
+
+
+COMPRESSED = (
+    Preset(
+        name="laptop",
+        title="1 000 000 × 20 000 as the post's code has it, float64, 160 GB: 2 min 30 s on a laptop",
+        source=LARGE_SVDS,
+        parameters={"dtype": "float64", **_LAPTOP},
+    ),
+    Preset(
+        name="laptop_uint8",
+        title="1 000 000 × 20 000 of one byte each, the 20 GB that the post calls it: 2 min 30 s on a laptop",
+        source=LARGE_SVDS,
+        parameters={"dtype": "uint8", **_LAPTOP},
+    ),
+    Preset(
+        name="dgx2",
+        title="200 GB, 10 000 000 × 20 000 genotypes held in memory: 10 to 15 s on sixteen GPUs",
+        source=LARGE_SVDS,
+        parameters={"shape": [10_000_000, 20_000], "dtype": "uint8", "persist": True, **_AS_IN_THE_POST},
+    ),
+)
+
+
+TEMPLATES = (
+    Template(
+        tall_skinny_svd,
+        title="SVD of a tall and skinny matrix",
+        returns=("u", "s", "v", "seconds_to_make"),
+        small=("s",),
+        values=("seconds_to_make",),
+        resolver=partial(random_array, workload="tall_skinny_svd", layout="tall"),
+        estimate=partial(estimates.with_input, estimates.exact_svd),
+        checker=_exact,
+        summary_of=singular_values,
+        arrays_of=factors,
+        presets=TALL,
+        parts=lambda _: (held,),
+        alone=decomposed(matrix_of),
+    ),
+    Template(
+        compressed_svd,
+        title="Compressed SVD",
+        returns=("u", "s", "v", "certificate", "seconds_to_make"),
+        small=("s",),
+        values=("certificate", "seconds_to_make"),
+        resolver=_compressible,
+        estimate=partial(estimates.with_input, estimates.approximate_svd),
+        checker=_close,
+        summary_of=singular_values,
+        arrays_of=factors,
+        presets=COMPRESSED,
+        parts=lambda _: (random_matrix, held),
+        extra={"tolerance": (Tolerance, 0.25)},
+        alone=decomposed(matrix_of),
+    ),
+)

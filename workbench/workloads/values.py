@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import dask.config
@@ -68,6 +69,10 @@ class Parameters(BaseModel):
     notes: tuple[str, ...] = ()
     preset: str | None = None
     threads_per_worker: int = 1
+    save: str | None = None
+    """Path from the root, or URL, that the arrays of the answer are saved to."""
+    replace: bool = False
+    """Whether what is there may be replaced."""
 
 
 class Needs(BaseModel):
@@ -109,6 +114,8 @@ class Needs(BaseModel):
     """Whether it is on the GPUs that its arrays lie, where workers have some."""
     on_host: int = 0
     """Bytes of a worker's own memory in which blocks are read that then go to its GPU."""
+    known: bool = True
+    """Whether anything is known: of a person's function it may be nothing."""
 
     def peak(self, n_workers: int) -> int:
         """Bytes in the fullest of so many workers, over what its process takes by itself."""
@@ -118,6 +125,20 @@ class Needs(BaseModel):
         return max(self.held_per_worker + several, beside + -(-kept // n_workers) + several)
 
 
+class Function(BaseModel):
+    """A function of a person's as a record keeps it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    reference: str
+    """Path of the file, or name of the module, a colon, and the function's name."""
+    source: str
+    sha: str
+    """Hash of the text of the file and of those beside it that it imports: runs of one hash are of the same code."""
+    checked: bool = False
+    """Whether it was declared how its answer is checked."""
+
+
 class Check(BaseModel):
     """Verdict on the answer of a run; `what` says what was compared with what."""
 
@@ -125,3 +146,16 @@ class Check(BaseModel):
 
     passed: bool
     what: str
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """One array of an answer, NumPy's or Dask's, with the names of its dimensions (as xarray.DataArray has them)."""
+
+    data: Any
+    dims: tuple[str, ...]
+    coords: Mapping[str, Any] = field(default_factory=dict)
+    """Values along dimensions, as xarray has them: by the dimension's name (samples, years, latitudes), or of another
+    name as a pair of the dimension and the values: `{"population": ("sample", names)}`."""
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    """What else belongs to it, as JSON: units, a certificate."""

@@ -59,12 +59,14 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
   figure.onChange();
   host.append(bar, figure.node);
   const forget = whenSilent(messages, text => (summary.textContent = text));
-  const observer = new MutationObserver(() => {
+  const look = () => {
     if (theme() !== shown) {
       shown = theme();
       load();
     }
-  });
+  };
+  const observer = new MutationObserver(look);
+  DARK.addEventListener('change', look);
   const load = () => void figure.load().then(figure.onChange);
   let shown = theme();
   observer.observe(document.body, { attributes: true, attributeFilter: ['data-jp-theme-light', THEME_OF_VSCODE] });
@@ -80,6 +82,7 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
     dispose: () => {
       forget();
       observer.disconnect();
+      DARK.removeEventListener('change', look);
       figure.dispose();
     }
   };
@@ -105,12 +108,15 @@ function act(figure: Figure, action: string): void {
   }
 }
 
+const DARK = window.matchMedia('(prefers-color-scheme: dark)');
 const THEME_OF_VSCODE = 'data-vscode-theme-kind';
 
 function pageTheme(): Theme {
   const { body } = document;
   const isDark = body.dataset['jpThemeLight'] === 'false' || body.getAttribute(THEME_OF_VSCODE)?.includes('dark');
-  return isDark ? 'dark' : 'light';
+  // A page that leaves light or dark to the browser.
+  const follows = getComputedStyle(body).colorScheme === 'light dark' && DARK.matches;
+  return isDark || follows ? 'dark' : 'light';
 }
 
 let own: Promise<IBokeh> | null = null;

@@ -1,8 +1,11 @@
 /** Attributes that a person has changed by a click, and that Python knows nothing of. */
 const OURS = new Set(['open', 'data-asking', 'aria-busy']);
 
-/** Make the children of a node what those of another are, and leave alone what is the same: focus, folds, typed text. */
-export function morph(here: Element, next: Element | DocumentFragment): void {
+/**
+ * Make the children of a node what those of another are, and leave alone what is the same: focus, folds, typed text.
+ * What is only named is looked for in `view`, since another page in this document may have an element of the same id.
+ */
+export function morph(here: Element, next: Element | DocumentFragment, view: Element = here): void {
   const children = [...next.childNodes];
   children.forEach((child, i) => {
     const id = (child as Element).id;
@@ -10,7 +13,7 @@ export function morph(here: Element, next: Element | DocumentFragment): void {
     const there = (id && here.children.namedItem(id)) || place;
     if (there?.nodeName !== child.nodeName || ((there as Element).id || '') !== (id || '')) {
       here.insertBefore(child, place ?? null);
-      takeBack(child, here.getRootNode() as Document);
+      takeBack(child, view);
       return;
     }
     if (there !== place) {
@@ -19,7 +22,7 @@ export function morph(here: Element, next: Element | DocumentFragment): void {
     if (child instanceof Element) {
       // Python knows that this page has it.
       if (!child.hasAttribute('data-same')) {
-        become(there as Element, child);
+        become(there as Element, child, view);
       }
     } else if (there.nodeValue !== child.nodeValue) {
       there.nodeValue = child.nodeValue;
@@ -30,11 +33,11 @@ export function morph(here: Element, next: Element | DocumentFragment): void {
   }
 }
 
-/** Put elements that Python knows to be on this page where new ones only name them. */
-function takeBack(child: ChildNode, page: Document): void {
+/** Put elements that Python knows to be in this view where new ones only name them. */
+function takeBack(child: ChildNode, view: Element): void {
   if (child instanceof Element) {
     child.querySelectorAll('[data-same]').forEach(named => {
-      const there = [...page.querySelectorAll(`#${CSS.escape(named.id)}`)].find(each => each !== named);
+      const there = [...view.querySelectorAll(`#${CSS.escape(named.id)}`)].find(each => each !== named);
       if (there) {
         named.replaceWith(there);
       }
@@ -42,7 +45,7 @@ function takeBack(child: ChildNode, page: Document): void {
   }
 }
 
-function become(here: Element, next: Element): void {
+function become(here: Element, next: Element, view: Element): void {
   for (const { name } of [...here.attributes]) {
     if (!OURS.has(name) && !next.hasAttribute(name)) {
       here.removeAttribute(name);
@@ -55,6 +58,6 @@ function become(here: Element, next: Element): void {
   }
   // What is in a view of its own, or in a notice, is not this view's.
   if (!next.hasAttribute('data-live') && !next.hasAttribute('data-notice')) {
-    morph(here, next);
+    morph(here, next, view);
   }
 }

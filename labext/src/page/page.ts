@@ -5,7 +5,7 @@
  * in is folded or hidden. What a person does in it is said by attributes, so that a new view needs no code here:
  *
  * name                      of an input: what is chosen or typed goes to Python under it, and the views follow.
- *                           data-default is what stands there when nothing is chosen; data-list: one value of several;
+ *                           data-default is what stands there when nothing is chosen; data-list: one value of several, or some, with commas;
  *                           data-empty: nothing is a value, too;
  *                           data-alone: other choices whose names begin with this are taken back
  * data-choose='{}'          a click chooses these (null takes a choice back)
@@ -22,6 +22,8 @@
  * data-copy                 copies the text that follows
  * data-show                 name of the view that takes the place of this one
  * data-enter                hook of the button that the Enter key presses
+ * data-drop                 of an input: a path that is dropped on it, or beside it in its section, becomes its value
+ * data-stop                 of a list: the Tab key stops once in its lines (data-line), and arrows go on from there
  */
 import { morph } from './morph';
 
@@ -73,9 +75,16 @@ export class Page {
     node.addEventListener('change', event => this._typed(event));
     node.addEventListener('keydown', event => this._pressed(event));
     node.addEventListener('focusout', event => this._left(event));
+    node.addEventListener('dragover', event => this._droppable(event.target) && event.preventDefault());
+    node.addEventListener('drop', event => {
+      const text = event.dataTransfer?.getData('text/plain').trim();
+      if (text && this.drop(event.target, text)) {
+        event.preventDefault();
+      }
+    });
     this._seen = new IntersectionObserver(entries => entries.forEach(each => this._moved(each)), {
-      // Scrolled out of sight is shown, or what is searched for on the page would be missing.
-      root: node.closest('.wb-Sidebar, .wb-Wide'),
+      // Scrolled out of sight is shown, by a sidebar or a notebook: or what is searched for would be missing.
+      root: node.parentElement,
       rootMargin: '99999px'
     });
     document.addEventListener('visibilitychange', this._lookAtAll);
@@ -120,10 +129,32 @@ export class Page {
     this._say(changes);
   }
 
+  /** Take a path that is dropped on a place, if one belongs there; without one, whether one would be taken. */
+  drop(place: EventTarget | null, path = ''): boolean {
+    const field = this._droppable(place);
+    if (field && path) {
+      field.value = path;
+      this.choose({ [field.name]: path });
+    }
+    return field !== null;
+  }
+
   /** Unfold the element of this id and show its beginning. */
   reveal(id: string): void {
     this._fold(id, true);
     window.requestAnimationFrame(() => this._find(id)?.parentElement?.scrollIntoView({ block: 'start' }));
+  }
+
+  /** The field in which a path goes that is dropped here. */
+  private _droppable(place: EventTarget | null): HTMLInputElement | null {
+    const here = place as Element;
+    const field = here.closest<HTMLInputElement>('[data-drop]');
+    // Other fields take text as the browser does it.
+    return (
+      field ??
+      (here.matches('input, textarea') ? null : here.closest('.wb-Section')?.querySelector('[data-drop]')) ??
+      null
+    );
   }
 
   private _say(changes: Choices): void {
@@ -160,6 +191,15 @@ export class Page {
     });
     this.node.querySelectorAll<HTMLElement>('[data-notice]').forEach(each => this._notify(each));
     this.node.querySelectorAll<HTMLInputElement>('[name]').forEach(each => this._fill(each));
+    this.node.querySelectorAll<HTMLElement>('[data-stop]').forEach(each => this._stopOnce(each));
+  }
+
+  /** Have the Tab key stop once in a list: where it was left, or else at its first line. */
+  private _stopOnce(list: HTMLElement): void {
+    const stops = linesOf(list).flat();
+    const left = this._stops.get(list);
+    const here = stops.find(each => each === left) ?? headOf(stops);
+    stops.forEach(each => (each.tabIndex = each === here ? 0 : -1));
   }
 
   private _forget(place: HTMLElement): void {
@@ -295,7 +335,10 @@ export class Page {
     let value: unknown = input.value;
     if (dataset['list'] !== undefined) {
       const boxes = [...this.node.querySelectorAll<HTMLInputElement>(`[name="${CSS.escape(name)}"]:checked`)];
-      value = boxes.map(each => each.value).join() || null;
+      const chosen = new Set(boxes.flatMap(each => each.value.split(',')));
+      // One box may stand for several, which have boxes of their own.
+      input.value.split(',').forEach(each => void (input.checked ? chosen.add(each) : chosen.delete(each)));
+      value = [...chosen].join() || null;
     } else if (input.type === 'checkbox') {
       value = input.checked;
     } else if (input.type === 'number') {
@@ -327,6 +370,12 @@ export class Page {
       if (group.getAttribute('role') === 'radiogroup') {
         next.click();
       }
+    } else if (step && target.dataset['fold']?.startsWith('wb-section-') && event.key.match(/Up|Down/)) {
+      const titles = [...this.node.querySelectorAll<HTMLElement>('[data-fold^="wb-section-"]')];
+      event.preventDefault();
+      titles[titles.indexOf(target) + step]?.focus();
+    } else if (step && this._walk(target, step, /Up|Down/.test(event.key))) {
+      event.preventDefault();
     } else if (step && input.dataset['step'] !== undefined && event.key.match(/Up|Down/)) {
       const from = Number(input.value);
       if (Number.isFinite(from)) {
@@ -335,6 +384,21 @@ export class Page {
         this.choose({ [input.name]: input.value });
       }
     }
+  }
+
+  /** From one line of a list to the next, or along a line; whether the key does that here. */
+  private _walk(from: HTMLElement, step: number, isDown: boolean): boolean {
+    const list = from.closest<HTMLElement>('[data-stop]');
+    const lines = list ? linesOf(list) : [];
+    const place = lines.findIndex(line => line.includes(from));
+    const line = lines[place] ?? [];
+    const to = isDown ? headOf(lines[place + step] ?? []) : line[line.indexOf(from) + step];
+    if (list && to) {
+      this._stops.set(list, to);
+      this._stopOnce(list);
+      to.focus();
+    }
+    return line.length > 0;
   }
 
   private _left(event: FocusEvent): void {
@@ -351,7 +415,8 @@ export class Page {
   private _fill(field: HTMLInputElement): void {
     const chosen = this.choices[field.name];
     if (field.dataset['list'] !== undefined) {
-      field.checked = chosen ? String(chosen).split(',').includes(field.value) : field.defaultChecked;
+      const all = String(chosen).split(',');
+      field.checked = chosen ? field.value.split(',').every(each => all.includes(each)) : field.defaultChecked;
     } else if (field.type === 'checkbox') {
       field.checked = (chosen as boolean | undefined) ?? field.defaultChecked;
     } else if (field !== (field.getRootNode() as Document).activeElement || field.tagName === 'SELECT') {
@@ -406,6 +471,22 @@ export class Page {
   private readonly _problems = new Map<string, [string, boolean]>();
   private readonly _seen: IntersectionObserver;
   private _saying = 0;
+  private readonly _stops = new WeakMap<HTMLElement, HTMLElement>();
   private _unsaid: Choices = {};
   private readonly _visible = new Set<HTMLElement>();
+}
+
+/** What can be pressed in each line of a list that is seen, without what a line unfolds. */
+function linesOf(list: HTMLElement): HTMLElement[][] {
+  const lines = [...list.querySelectorAll<HTMLElement>('[data-line]')].filter(line => !line.closest('[hidden]'));
+  return lines.map(line =>
+    [...line.querySelectorAll<HTMLElement>('button:not(:disabled), input:not(:disabled)')].filter(
+      each => each.closest('[data-line]') === line && !each.closest('.wb-Drawer')
+    )
+  );
+}
+
+/** What stands for a line: its title. */
+function headOf(line: HTMLElement[]): HTMLElement | undefined {
+  return line.find(each => each.dataset['fold']) ?? line[0];
 }

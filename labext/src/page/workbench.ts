@@ -5,6 +5,7 @@ import type { IMounted } from './cell';
 import type { Theme } from './figure';
 import type { Messages } from './messages';
 import { Page } from './page';
+import type { IChannel } from './page';
 
 interface IOptions {
   /** Name of the view that all others are in. */
@@ -43,8 +44,21 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme }
     watched.replaceChildren();
   };
   const watch = (what: Watched) => {
-    hide();
     const [name] = Object.values(what);
+    const node = below(name);
+    figure = mountFigure(node, messages, { watched: what, theme });
+  };
+  /** A view of its own, below. */
+  const inside = ({ view, label }: Arguments) => {
+    const node = below(label);
+    node.className = 'wb-Page';
+    node.dataset['live'] = view;
+    const shown = new Page(node, channel, [], page);
+    figure = { receive: message => void shown.receive(message), dispose: () => shown.dispose() };
+  };
+  /** Room for what is watched, below the page. */
+  const below = (name: string) => {
+    hide();
     const title = element('header', 'wb-Row');
     const close = element('button', 'wb-Button jp-mod-styled');
     const node = element('div', '');
@@ -54,8 +68,8 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme }
     title.append(Object.assign(element('strong', 'wb-Card-title'), { textContent: name }), close);
     watched.dataset['workbench'] = `watched-${name}`;
     watched.append(title, node);
-    figure = mountFigure(node, messages, { watched: what, theme });
-    title.scrollIntoView({ block: 'nearest' });
+    watched.scrollIntoView({ block: 'nearest' });
+    return node;
   };
   const copy = async (text: string, where: string) => {
     try {
@@ -75,6 +89,7 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme }
   };
   const commands: Record<string, (args: Arguments) => void> = {
     'dask-workbench:watch': watch,
+    'dask-workbench:view': inside,
     'dask-workbench:cell': ({ text, type }) => insert(text, type ?? 'markdown', !type),
     'dask-workbench:connect': ({ cluster }) => {
       const path = `clusters/${encodeURIComponent(cluster)}`;
@@ -83,13 +98,14 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme }
     }
   };
   const command = (name: string, args: object) => commands[name]?.(args as Arguments);
-  const page = new Page(place, {
+  const channel: IChannel = {
     send: message => messages.send(message),
     request: (verb, path, body) => messages.request(verb, path, body),
     command,
     open: path => void open(messages, path).catch((error: Error) => say(error.message)),
     copy: text => void copy(text, '')
-  });
+  };
+  const page: Page = new Page(place, channel);
   const forget = whenSilent(messages, text => (place.textContent = text));
   return {
     receive: message => {

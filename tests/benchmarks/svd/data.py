@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-K = 10
+K, MANY = 10, 40
 Matrix = np.ndarray[Any, Any]
 
 # Drift of the first and of the last of 12 populations, at 3000 samples. "weak" makes n_power_iter=10 stop at an error
 # of about 3e-4 and a sine of about 0.03, since the tenth component hardly stands out of the noise.
 STRUCTURE = {"weak": (0.00625, 0.00175), "clear": (0.02, 0.006)}
 
-# 0, 1 and 2 copies of A1 in a .bed file.
-_BED_CODES = np.array([3, 2, 0], np.uint8)
+# 0, 1 and 2 copies of A1, and none known, in a .bed file.
+_BED_CODES = np.array([3, 2, 0, 1], np.uint8)
 
 
 def simulated(rows: int, columns: int, structure: str) -> Any:
@@ -53,11 +53,34 @@ def genotypes(folder: Path, rows: int, columns: int, structure: str, files: bool
         _write_files(folder, g, x)
 
 
+def incomplete(folder: Path, rows: int, columns: int) -> None:
+    """A .bed of 12 populations that hardly drifted apart, 1 % unknown; 10 and 40 components by Patterson's scaling."""
+    from workbench.genotypes import simulate
+
+    x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.uint8, (rows, columns))
+    simulate(rows, columns, n_populations=12, fst=0.01, missing=0.01, seed=0).counts(missing=3).store(x, lock=False)
+    gram = np.zeros((columns, columns))
+    for start in range(0, rows, 2000):
+        part = x[start : start + 2000].astype(float)
+        known = part < 3
+        mean = part.sum(axis=1, where=known, keepdims=True) / known.sum(axis=1, keepdims=True)
+        scaled = np.where(known, part - mean, 0) / np.sqrt(mean / 2 * (1 - mean / 2))
+        gram += scaled.T @ scaled
+    values, vectors = np.linalg.eigh(gram)
+    s, v = np.sqrt(values[::-1][:MANY]), vectors[:, ::-1][:, :MANY]
+    np.savez(folder / "reference.npz", s_10=s[:K], v_10=v[:, :K], s_40=s, v_40=v)
+    _write_bed(folder, x)
+
+
 def _write_files(folder: Path, g: Any, x: Matrix) -> None:
     from workbench.genotypes import pack_to_zarr
 
     pack_to_zarr(g, folder / "two_bit.zarr")
     pack_to_zarr(g, folder / "lz4.zarr", codec="blosc")
+    _write_bed(folder, x)
+
+
+def _write_bed(folder: Path, x: Matrix) -> None:
     rows, columns = x.shape
     with (folder / "x.bed").open("wb") as bed:
         bed.write(b"\x6c\x1b\x01")

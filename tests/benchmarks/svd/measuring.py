@@ -51,7 +51,8 @@ def measured(method: Method, folder: Path, threads: int) -> Row:
     import dask
 
     with dask.config.set(scheduler="threads", num_workers=threads):
-        method.run(method.given(folder, True))
+        if method.warm:
+            method.run(method.given(folder, True))
         given = method.given(folder, False)
         if method.cold:
             _drop(folder / method.cold)

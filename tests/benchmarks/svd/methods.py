@@ -20,6 +20,7 @@ from tests.benchmarks.svd.data import K
 Matrix = np.ndarray[Any, Any]
 ROOT = Path(__file__).parents[3]
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
+PCAONE = ROOT / "build" / "pcaone" / "PCAone"
 SMALL = 4096  # rows of the warm-up
 
 
@@ -50,6 +51,8 @@ class Method:
     """Whether another program does the work, whose memory is then what counts."""
     cold: str = ""
     """What in the folder is dropped from the page cache before."""
+    warm: bool = True
+    """Whether a small piece goes first; else the call is the first of its process."""
     limit: int = 0
     """Bytes that it may allocate."""
     reference: str = ""
@@ -111,11 +114,11 @@ def from_zarr(folder: Path, small: bool) -> Any:
 # --- ours --------------------------------------------------------------------------------------------------------
 
 
-def pca(tol: float, kernel: str, scaler: Any = "center", **more: Any) -> Callable[[Any], Found]:
+def pca(tol: float, kernel: str, scaler: Any = "center", k: int = K, **more: Any) -> Callable[[Any], Found]:
     def run(given: Any) -> Found:
         from workbench.genotypes import pca
 
-        result = pca(given, K, scaler=scaler, tol=tol, kernel=kernel, **more)
+        result = pca(given, k, scaler=scaler, tol=tol, kernel=kernel, **more)
         s, says = result.singular_values, result.certificate
         return Found(None, s, (result.scores / s).T, float(says.bound.max()), says.passes)
 
@@ -236,6 +239,51 @@ def plink2(*how: str) -> Callable[[Any], Found]:
         return Found(None, np.sqrt(2 * m * values), found.T / np.linalg.norm(found.T, axis=1, keepdims=True))
 
     return run
+
+
+def pcaone(k: int, *how: str) -> Callable[[Any], Found]:
+    """By the program's own tolerances; its files have six digits."""
+
+    def run(given: tuple[Path, int]) -> Found:
+        import os
+        import subprocess
+        import tempfile
+
+        if not given[1]:
+            return Found()
+        with tempfile.TemporaryDirectory() as folder:
+            # Out of core it writes the variants in another order beside what it finds.
+            threads = os.environ.get("OPENBLAS_NUM_THREADS", "1")
+            command = [PCAONE, "-b", given[0].with_suffix(""), "-k", str(k), "-n", threads, *how, "-o", "found"]
+            subprocess.run(command, check=True, capture_output=True, cwd=folder)
+            s, u = np.loadtxt(f"{folder}/found.sigvals"), np.loadtxt(f"{folder}/found.eigvecs")
+        # It divides by √(2p(1 − p)), Patterson by √(p(1 − p)).
+        return Found(None, np.sqrt(2) * s, u.T)
+
+    return run
+
+
+def no_pcaone() -> str | None:
+    found = "PCAone is not built: PCAONE_SOURCE=its source sh tests/benchmarks/svd/pcaone.sh"
+    return None if PCAONE.exists() else found
+
+
+def cuml_svd(x: Matrix) -> Found:
+    import cuml
+    import cupy
+
+    wide = cupy.asarray(x, cupy.float32)
+    wide -= wide.mean(axis=1, keepdims=True)
+    found = cuml.decomposition.TruncatedSVD(n_components=K).fit(wide)
+    return Found(None, cupy.asnumpy(found.singular_values_), cupy.asnumpy(found.components_))
+
+
+def no_cuml() -> str | None:
+    from importlib.util import find_spec
+
+    if not Path("/dev/nvidia0").exists():
+        return "there is no GPU"
+    return None if find_spec("cuml") else "cuML is not installed: pip install cuml-cu13"
 
 
 def bed(folder: Path, small: bool) -> tuple[Path, int]:

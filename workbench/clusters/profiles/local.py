@@ -19,10 +19,11 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.scheduler import Scheduler
 
 from workbench import formats
-from workbench.clusters import dashboard, processes
+from workbench.clusters import dashboard
 from workbench.clusters.handle import VERBS, State
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError
+from workbench.jobs import processes
 
 # What Dask gets to close workers in order; they hold nothing that is worth a longer wait.
 _CLOSE_PATIENCE = 1.5

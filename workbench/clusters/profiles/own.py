@@ -1,26 +1,15 @@
-"""Profiles of one's own: choices kept under a name. A spec that comes of one is the other profile's.
-
-They stand under `workbench: profiles:` in a file workbench.yaml of the working folder, which a team may keep in git, in
-Dask's configuration, and in the data folder, where `keep` writes them:
-
-    workbench:
-      profiles:
-        night: {profile: cpu, n_workers: 2, memory: 8GiB}
-"""
+"""Profiles of one's own: choices kept under a name (see `workbench.kept`). A spec that comes of one is the other's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from workbench import config
-from workbench.clusters.names import is_name
+from workbench import kept
 from workbench.clusters.profiles import Around, Broken, Profile, registered
-from workbench.errors import BadInputError, ConflictError, NotFoundError, reason_of
+from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.kept import FILE, is_name
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -29,9 +18,6 @@ if TYPE_CHECKING:
     from workbench.clusters.handle import Handle
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Inventory
-
-FILE = "workbench.yaml"
-_MOST_BYTES = 2**20
 
 
 class Own(Profile):
@@ -92,18 +78,10 @@ class Own(Profile):
 def own() -> dict[str, Profile]:
     """Return them by name; of two with one name that of the working folder counts, then that of the data folder."""
     found: dict[str, Profile] = {}
-    sources = (
-        (Path(FILE), f"{FILE} here"),
-        (_kept_file(), "what you kept"),
-        (None, "Dask's configuration"),
-    )
-    for path, where in sources:
-        try:
-            told = config.get("profiles") if path is None else _read(path)
-            found = {**dict(_made(told, where)), **found}
-        except BadInputError as err:
-            name = path.name if path else "configuration"
-            found[name] = Broken(name, str(err))
+    for place in kept.places("profiles"):
+        found = {**dict(_made(place.told, place.where)), **found}
+        if place.error:
+            found[place.name] = Broken(place.name, place.error)
     return found
 
 
@@ -125,54 +103,23 @@ def keep(name: str, profile: str, choices: Mapping[str, Any]) -> Profile:
     if name in registered():
         raise ConflictError(f"There is a profile {name!r} already, which isn't one of yours. Choose another name.")
     other = own().get(profile)
-    kept = {**(other.kept if isinstance(other, Own) else {}), **choices}
+    before = other.kept if isinstance(other, Own) else {}
     base = other.base if other else profile
-    _write({**_read(_kept_file()), name: {"profile": base, **kept}})
+    kept.write("profiles", {**kept.read("profiles"), name: {"profile": base, **before, **choices}})
     return own()[name]
 
 
 def forget(name: str) -> None:
     """Forget one that was kept. Raises NotFoundError where none of this name was."""
-    kept = _read(_kept_file())
-    if name not in kept:
+    there = kept.read("profiles")
+    if name not in there:
         where = f" It stands in {FILE} or in Dask's configuration: take it out there." if name in own() else ""
-        raise NotFoundError(f"You kept no profile {name!r:.60}.{where} You kept: {', '.join(kept) or 'none'}.")
-    _write({each: about for each, about in kept.items() if each != name})
+        raise NotFoundError(f"You kept no profile {name!r:.60}.{where} You kept: {', '.join(there) or 'none'}.")
+    kept.write("profiles", {each: about for each, about in there.items() if each != name})
 
 
-def _kept_file() -> Path:
-    return config.data_folder() / "profiles.yaml"
-
-
-def _write(profiles: Mapping[str, Any]) -> None:
-    config.write_atomically(_kept_file(), yaml.safe_dump({"workbench": {"profiles": dict(profiles)}}, sort_keys=False))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """What stands in a file under `workbench: profiles:`, nothing where there is no file."""
-    try:
-        about = path.stat()
-    except OSError:
-        return {}
-    return _parsed(path.absolute(), about.st_mtime_ns, about.st_size)
-
-
-@lru_cache(maxsize=16)
-def _parsed(path: Path, _changed: int, n_bytes: int) -> dict[str, Any]:
-    try:
-        if n_bytes > _MOST_BYTES:
-            raise ValueError("it is larger than 1 MiB")
-        told = yaml.safe_load(path.read_text()) or {}
-        profiles = (told.get("workbench") or {}).get("profiles") or {}
-    except (OSError, ValueError, AttributeError, yaml.YAMLError) as err:
-        raise BadInputError(f"{path} can't be read: {' '.join(reason_of(err).split())}.") from err
-    if not isinstance(profiles, dict):
-        raise BadInputError(f"{path}: profiles is {profiles!r:.60}. Give names, each with a profile and its choices.")
-    return profiles
-
-
-def _made(told: Any, where: str) -> Iterator[tuple[str, Profile]]:
-    for name, about in (told or {}).items():
+def _made(told: Mapping[str, Any], where: str) -> Iterator[tuple[str, Profile]]:
+    for name, about in told.items():
         # One of ours keeps its name, and the other says why it has another.
         title = f"{name}-of-your-own" if name in registered() else str(name)
         yield title, _one(title, about, where, is_fine=title == name and is_name(title))

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
-import shlex
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,7 +12,7 @@ from dask.utils import parse_bytes
 from pydantic import ValidationError
 
 from workbench import config, formats
-from workbench.clusters import processes, records
+from workbench.clusters import records
 from workbench.clusters.budget import MINIMUM_PER_WORKER, budget, most_workers, running, workers
 from workbench.clusters.lines import Line, read_line
 from workbench.clusters.plan import check_agreed, has_gpus, plan
@@ -24,11 +20,13 @@ from workbench.clusters.plan import consent as consent_to_cluster
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError
-from workbench.runs import waiting
+from workbench.jobs import folders, processes, waiting
+from workbench.runs import store
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
 from workbench.runs.forecasting import machines
 from workbench.runs.forecasting.forecast import actual_spec, refusal, size_of, verdict
+from workbench.runs.settings import read_pairs, read_settings
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
@@ -48,6 +46,9 @@ SWEPT_OPTIONS = {
 }
 """What can be swept of a cluster, and the choice of `workbench.plan` that it is."""
 
+SETTING = "config."
+"""What stands before the name of a setting of Dask that is swept."""
+
 _OTHER = {"n_workers": ("threads_per_worker", "--threads 1"), "threads_per_worker": ("n_workers", "--workers 1")}
 """What must stand still while the other is swept: the plan would share the cores out anew each time."""
 
@@ -64,6 +65,7 @@ class _Wish(NamedTuple):
     line: Line
     swept: dict[str, Any]
     parameters: dict[str, Any]
+    settings: dict[str, Any]
 
 
 def read_request(given: Mapping[str, Any]) -> Request:
@@ -108,6 +110,11 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
     from workbench.workloads.registry import template
 
     chosen = template(request.workload)
+    if chosen.has_arrays and "save" in request.parameters.keys() | request.sweep.keys():
+        raise BadInputError(
+            "save: a comparison runs a workload many times, and its answers can't all have one name. Leave save out, "
+            "and save the answer of one of its runs: workbench save RUN FILE."
+        )
     wishes, notes = _wishes(request, chosen)
     lines = list(dict.fromkeys(str(wish.line) for wish in wishes))
     parsed = {str(wish.line): wish.line for wish in wishes}
@@ -147,18 +154,21 @@ def submit(request: Request, inventory: Inventory, *, agreed: bool | Callable[[s
     FailedError
         None of its architectures can be had.
     """
+    from workbench.workloads.registry import template
+
     planned = plan_comparison(request, inventory, records.read_all())
     if all(row.reason for row in planned.rows):
         reasons = dict.fromkeys(f"{row.on}: {row.reason}" for row in planned.rows)
         raise FailedError("\n".join(["None of these can be had.", *(f"    {reason}" for reason in reasons)]))
     check_agreed(consent(planned.rows), agreed)
+    chosen = template(request.workload)
     n_rows = sum(row.reason is None for row in planned.rows)
     warmed = request.warmup * (1 if planned.mode == "side by side" else request.repeats)
     comparison = comparisons.create(
         Comparison(
-            id=comparisons.new_id(request.workload),
-            workload=request.workload,
-            request=request,
+            id=folders.new_id(f"compare-{store.name_of(chosen.name)}"),
+            workload=chosen.name,
+            request=request.model_copy(update={"workload": chosen.reference}),
             mode=planned.mode,
             rows=planned.rows,
             notes=planned.notes,
@@ -176,10 +186,7 @@ def cancel(comparison_id: str) -> Comparison:
     comparison = comparisons.get(comparison_id)
     if not comparison.active:
         raise ConflictError(f"{comparison.id} has ended already: it is {comparison.status}.")
-    comparisons.request_cancel(comparison)
-    if comparisons.alive(comparison) and comparison.pid is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(comparison.pid, signal.SIGTERM)
+    folders.ask_to_end(comparison, comparisons.folder(comparison.id))
     return comparisons.get(comparison_id)
 
 
@@ -209,21 +216,6 @@ def _read_lines(value: Any) -> Any:
     return tuple(line.strip() for line in value.splitlines() if line.strip()) if isinstance(value, str) else value
 
 
-def read_pairs(value: Any) -> Any:
-    """Return names and values of a text such as 'size=2GiB seed=1'; what isn't a text as it is."""
-    if not isinstance(value, str):
-        return value
-    try:
-        words = shlex.split(value)
-    except ValueError as err:
-        raise BadInputError(f"'{value:.80}' can't be read ({err}). Give KEY=VALUE, such as size=2GiB.") from err
-    pairs = [word.partition("=") for word in words]
-    wrong = next((name for name, equals, _ in pairs if not equals or not name), None)
-    if wrong is not None:
-        raise BadInputError(f"'{wrong:.80}' is no KEY=VALUE. Give such as size=2GiB, with spaces between several.")
-    return {name: given for name, _, given in pairs}
-
-
 def _read_sweep(value: Any) -> Any:
     pairs = read_pairs(value)
     if not isinstance(pairs, Mapping):
@@ -237,7 +229,12 @@ def read_values(text: str) -> tuple[str, ...]:
     return tuple(value.strip() for value in values if value.strip())
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {"on": _read_lines, "parameters": read_pairs, "sweep": _read_sweep}
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "on": _read_lines,
+    "parameters": read_pairs,
+    "settings": read_pairs,
+    "sweep": _read_sweep,
+}
 
 
 # -- from lines and sweeps to wishes
@@ -246,7 +243,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {"on": _read_lines, "parameters": re
 def _wishes(request: Request, chosen: Template) -> tuple[list[_Wish], tuple[str, ...]]:
     fields = chosen.schema()["properties"]
     options = {name: SWEPT_OPTIONS[name] for name in request.sweep if name in SWEPT_OPTIONS and name not in fields}
-    unknown = [name for name in request.sweep if name not in options and name not in fields]
+    unknown = [name for name in request.sweep if not name.startswith(SETTING) and name not in {*options, *fields}]
     if unknown:
         raise BadInputError(
             f"sweep: {unknown[0]!r:.60} is no parameter of {chosen.name}. Choose among: "
@@ -267,11 +264,15 @@ def _wishes(request: Request, chosen: Template) -> tuple[list[_Wish], tuple[str,
             raise BadInputError(f"{next(iter(options))} can't be swept on {line.cluster}, which runs already.")
         line, still = _held_still(line.having(**chosen_options), chosen_options)
         notes += still
-        parameters = {name: value for name, value in swept.items() if name not in options}
-        wishes.append(_Wish(line, swept, {**request.parameters, **parameters}))
+        settings = {name.removeprefix(SETTING): value for name, value in swept.items() if name.startswith(SETTING)}
+        parameters = {
+            name: value for name, value in swept.items() if name not in options and not name.startswith(SETTING)
+        }
+        settings = read_settings({**request.settings, **settings})
+        wishes.append(_Wish(line, swept, {**chosen.spelt_out(request.parameters), **parameters}, settings))
     if len(wishes) > MOST_ROWS:
         raise BadInputError(f"This makes {len(wishes)} rows. Give at most {MOST_ROWS}: fewer lines or swept values.")
-    unique = list({(str(wish.line), repr(wish.parameters)): wish for wish in wishes}.values())
+    unique = list({(str(wish.line), repr(wish.parameters), repr(wish.settings)): wish for wish in wishes}.values())
     return unique, tuple(dict.fromkeys(notes))
 
 
@@ -418,9 +419,19 @@ def _rows(
     growth = _growth(wishes, specs) if request.weak else [1.0] * len(wishes)
     for wish, factor in zip(wishes, growth, strict=True):
         spec = specs[str(wish.line)]
-        swept = "".join(f", {name}={_plain(value)}" for name, value in wish.swept.items() if name in wish.parameters)
+        swept = "".join(
+            f", {name}={_plain(value)}"
+            for name, value in wish.swept.items()
+            if name in wish.parameters or name.startswith(SETTING)
+        )
         label = f"{wish.line}{swept}"
-        common = {"on": str(wish.line), "label": label, "workload": chosen.name, "swept": wish.swept}
+        common: dict[str, Any] = {
+            "on": str(wish.line),
+            "label": label,
+            "workload": chosen.reference,
+            "swept": wish.swept,
+        }
+        common |= {"sha": chosen.pinned and chosen.pinned.sha, "settings": wish.settings}
         if isinstance(spec, str):
             rows.append(Row(**common, reason=spec))
             continue
@@ -439,8 +450,8 @@ def _rows(
         judged = verdict(chosen, pinned, chosen.needs(checked), spec)
         if judged.name == "won't fit":
             notes.append(f"{label}: {judged.sentence}")
-        if checked.preset is not None:
-            texts.append(machines.text(chosen, checked, size_of(spec)).beside())
+        if (text := machines.text(chosen, checked, size_of(spec))) is not None:
+            texts.append(text.beside())
         resolved_by.append(checked.resolved)
         rows.append(Row(**common, **had_as, cluster=wish.line.cluster))
     if not had:

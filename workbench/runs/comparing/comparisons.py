@@ -7,7 +7,6 @@ ended without saying so.
 from __future__ import annotations
 
 import contextlib
-import secrets
 import shutil
 import time
 from collections.abc import Sequence
@@ -18,9 +17,11 @@ import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workbench import config
-from workbench.clusters import processes, records
+from workbench.clusters import records
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, reason_of
+from workbench.jobs import folders
+from workbench.jobs.folders import Record
 from workbench.runs import store
 from workbench.runs.store import Check
 
@@ -33,7 +34,6 @@ MOST_REPEATS = 1000
 MOST_ROWS = 64
 
 _FILE = "comparison.json"
-_START_GRACE = 60.0  # seconds in which a comparison must have got a process
 
 
 class Request(BaseModel):
@@ -45,6 +45,8 @@ class Request(BaseModel):
     parameters: dict[str, Any] = {}
     on: tuple[str, ...] = ("cpu",)
     """Lines such as 'cpu --workers 2', or '--cluster NAME' for one that runs; see `clusters.lines`."""
+    settings: dict[str, Any] = {}
+    """Settings of Dask for all rows."""
     sweep: dict[str, tuple[Any, ...]] = {}
     """Values of parameters of the workload, or of workers, threads and memory, each of which makes rows of its own."""
     weak: bool = False
@@ -82,6 +84,10 @@ class Row(BaseModel):
     label: str
     """The line, and the values of swept parameters."""
     workload: str
+    settings: dict[str, Any] = {}
+    """Of Dask, for each of its runs."""
+    sha: str | None = None
+    """Of the text of a person's function, which each run of the row is of."""
     swept: dict[str, Any] = {}
     spec: ClusterSpec | None = None
     """None where it can't be had."""
@@ -105,11 +111,8 @@ class Row(BaseModel):
         return tuple(sample.seconds for sample in self.samples if sample.seconds is not None)
 
 
-class Comparison(BaseModel):
-    """Several architectures or sets of parameters, measured in turn. Frozen, JSON both ways."""
-
-    # Fields of a later version are ignored: two environments may share one data folder.
-    model_config = ConfigDict(frozen=True, extra="ignore")
+class Comparison(Record):
+    """Several architectures or sets of parameters, measured in turn."""
 
     id: str
     workload: str
@@ -127,13 +130,8 @@ class Comparison(BaseModel):
     notes: tuple[str, ...] = ()
     error: str | None = None
     inventory: dict[str, Any] | None = None
-    created: float = 0.0
     started: float | None = None
     stopped: float | None = None
-    pid: int | None = None
-    pid_created: float | None = None
-    place: str = ""
-    """Boot and pid namespace in which the pid counts, see `clusters.processes.place`."""
 
     @property
     def title(self) -> str:
@@ -153,15 +151,9 @@ class Comparison(BaseModel):
 
 def folder(comparison_id: str) -> Path:
     """Folder of this comparison: comparison.json, log.txt."""
-    unsafe = comparison_id != Path(comparison_id).name or comparison_id.startswith(".") or "\0" in comparison_id
-    if not comparison_id or unsafe:
+    if not folders.is_id(comparison_id):
         raise BadInputError(f"'{comparison_id:.80}' is not the id of a comparison. See: workbench comparisons")
     return _all() / comparison_id
-
-
-def new_id(workload: str) -> str:
-    """Id such as 'compare-array_sum-3fa29c'."""
-    return f"compare-{workload}-{secrets.token_hex(3)}"
 
 
 def create(comparison: Comparison) -> Comparison:
@@ -196,12 +188,7 @@ def find(text: str) -> Comparison:
             raise NotFoundError("There is no comparison yet. Make one: workbench compare array_sum --on cpu")
         return latest[0]
     ids = [path.name for path in _all().iterdir() if not path.name.startswith(".")]
-    matches = [each for each in ids if each == text] or [
-        each for each in ids if each.startswith(text) or each.endswith(text)
-    ]
-    if text and len(matches) > 1:
-        raise BadInputError(f"'{text}' fits {len(matches)} comparisons: {', '.join(matches[:5])}. Give more of the id.")
-    return get(matches[0] if text and matches else text)
+    return get(folders.one_of(ids, text, "comparisons"))
 
 
 def select(*, limit: int | None = 50) -> tuple[Comparison, ...]:
@@ -221,17 +208,6 @@ def delete(comparison_id: str) -> None:
     shutil.rmtree(folder(comparison.id), ignore_errors=True)
 
 
-def request_cancel(comparison: Comparison) -> None:
-    """Leave word that it is to end."""
-    with contextlib.suppress(OSError):  # without room for this word, the signal tells
-        (folder(comparison.id) / "cancel").touch()
-
-
-def cancel_requested(comparison_id: str) -> bool:
-    """Whether somebody asked for it to end."""
-    return (folder(comparison_id) / "cancel").exists()
-
-
 def clusters_of(comparison: Comparison) -> tuple[str, ...]:
     """Names that clusters started for this comparison have."""
     return tuple(cluster_name(comparison.id, index) for index in range(len(places(comparison.rows))))
@@ -245,13 +221,6 @@ def cluster_name(comparison_id: str, index: int) -> str:
 def places(rows: Sequence[Row]) -> tuple[str, ...]:
     """Lines of the rows that can be had, each once: rows with one line share one cluster."""
     return tuple(dict.fromkeys(row.on for row in rows if row.spec is not None))
-
-
-def alive(comparison: Comparison) -> bool:
-    """Whether its process is there."""
-    if comparison.pid is None or comparison.place != processes.place():
-        return False
-    return processes.lives(comparison.pid, comparison.pid_created)
 
 
 def _all() -> Path:
@@ -279,9 +248,7 @@ def _read(path: Path) -> Comparison | None:
     if not found.active:
         _ended[path] = changed, found
         return found
-    if alive(found):
-        return found
-    if found.pid is None and time.time() - found.created < _START_GRACE:
+    if folders.state(found, path) != "gone":
         return found
     # It may have written its last word between the reading and the looking.
     with contextlib.suppress(OSError, ValidationError):

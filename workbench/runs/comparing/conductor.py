@@ -18,10 +18,12 @@ from typing import Any
 
 import psutil
 
-from workbench import config
+from workbench import config, formats
 from workbench.clusters import control, records
 from workbench.clusters.launch import launch
+from workbench.clusters.records import ClusterRecord
 from workbench.errors import NotFoundError, StorageError, WorkbenchError
+from workbench.jobs import folders
 from workbench.runs import submit
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.compare import with_lease
@@ -55,9 +57,10 @@ async def _main(comparison_id: str) -> int:
     pid = os.getpid()
     book.note(status="running", started=time.time(), pid=pid, pid_created=psutil.Process(pid).create_time())
     try:
-        if comparisons.cancel_requested(comparison_id):
+        if folders.asked_to_end(comparisons.folder(comparison_id)):
             cancel()
-        await conduct(book)
+        with folders.signs_of_life(comparisons.folder(comparison_id)):
+            await conduct(book)
         outcome = _outcome(book.comparison)
     except asyncio.CancelledError:
         outcome = {"status": "cancelled", "error": "It was cancelled. What was measured until then is kept."}
@@ -154,7 +157,7 @@ async def _up(book: Book, place: str) -> AsyncIterator[None]:
         try:
             # Agreed to before the comparison was submitted.
             await _surely(launch, with_lease(row.spec), name=name, agreed=True)
-            await control.wait(name)
+            await _wait(book, place, name)
         except WorkbenchError as err:
             for number in rows:
                 book.give_up(number, str(err).partition("\n")[0])
@@ -166,42 +169,50 @@ async def _up(book: Book, place: str) -> AsyncIterator[None]:
         await asyncio.shield(_stop(name))
 
 
+async def _wait(book: Book, place: str, name: str) -> None:
+    """Wait until the cluster of a line is ready; what it waited in a queue is told, as it isn't in any time."""
+    since: list[float] = []
+
+    def note(record: ClusterRecord) -> None:
+        if record.queued and not since:
+            since.append(time.monotonic())
+
+    await control.wait(name, note)
+    if since:
+        waited = formats.duration(time.monotonic() - since[0])
+        told = f"{place} waited {waited} in its queue, which is in no time here."
+        book.note(notes=(*book.comparison.notes, told))
+
+
 async def _stop(name: str) -> None:
     with contextlib.suppress(NotFoundError):
         await control.stop(await asyncio.to_thread(records.read, name))
 
 
 async def _warm_up(book: Book, rows: Sequence[int]) -> None:
-    request = book.comparison.request
-    assert request is not None
+    assert book.comparison.request is not None
     book.note(stage="warming up")
-    for _ in range(request.warmup):
-        for index in rows:
-            row = book.comparison.rows[index]
-            if row.reason is not None:
-                continue
-            book.note(now=f"warming up {row.label}")
-            run = await _run(book, index)
-            if run is not None:
-                warmups = (*book.comparison.rows[index].warmups, run.id)
-                book.note_row(index, done=1, warmups=warmups, versions=run.versions)
-                if run.status != "done":
-                    book.give_up(index, run.error or f"Its run {run.id} is {run.status}.")
+    for _ in range(book.comparison.request.warmup):
+        await _compute(book, rows, "warming up", lambda row, run: {"warmups": (*row.warmups, run.id)})
 
 
 async def _measure(book: Book, round_: int, rows: Sequence[int]) -> None:
-    request = book.comparison.request
-    assert request is not None
+    assert book.comparison.request is not None
     book.note(stage="measuring")
+    now = f"round {round_ + 1} of {book.comparison.request.repeats}:"
+    await _compute(book, rows, now, lambda row, run: {"samples": (*row.samples, sample_of(run, round_))})
+
+
+async def _compute(book: Book, rows: Sequence[int], now: str, kept: Callable[[Row, Run], dict[str, Any]]) -> None:
+    """Run each of the rows once and keep what `kept` makes of it; one that fails is measured no more."""
     for index in rows:
         row = book.comparison.rows[index]
         if row.reason is not None:
             continue
-        book.note(now=f"round {round_ + 1} of {request.repeats}: {row.label}")
+        book.note(now=f"{now} {row.label}")
         run = await _run(book, index)
         if run is not None:
-            samples = (*book.comparison.rows[index].samples, sample_of(run, round_))
-            book.note_row(index, done=1, samples=samples, versions=run.versions)
+            book.note_row(index, done=1, versions=run.versions, **kept(book.comparison.rows[index], run))
             if run.status != "done":
                 book.give_up(index, run.error or f"Its run {run.id} is {run.status}.")
 
@@ -217,7 +228,9 @@ async def _run(book: Book, index: int) -> Run | None:
             run = submit.submit_alone(row.workload, row.parameters, row.spec, inventory=inventory)
         else:
             record = await asyncio.to_thread(records.read, row.cluster)
-            run = submit.submit(row.workload, row.parameters, record, inventory=inventory)
+            run = submit.submit(
+                row.workload, row.parameters, record, inventory=inventory, sha=row.sha, settings=row.settings
+            )
     except WorkbenchError as err:
         book.give_up(index, str(err))
         return None

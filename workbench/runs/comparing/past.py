@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from workbench.errors import BadInputError
+from workbench import formats
+from workbench.errors import BadInputError, NotFoundError
+from workbench.jobs import folders
 from workbench.runs import store
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.comparisons import MOST_ROWS, Comparison, Row
@@ -36,18 +38,23 @@ def compare_runs(names: Sequence[str]) -> Comparison:
     going = [run.id for run in runs if run.active]
     if going:
         raise BadInputError(f"The run {going[0]} is still going on. Compare it when it has ended.")
-    now = time.time()
     workloads = list(dict.fromkeys(run.workload for run in runs))
+    return _kept(tuple(_row(run, runs) for run in runs), workloads, _notes(runs, workloads))
+
+
+def _kept(rows: tuple[Row, ...], workloads: Sequence[str], notes: tuple[str, ...]) -> Comparison:
+    now = time.time()
+    n_runs = sum(len(row.samples) for row in rows)
     return comparisons.create(
         Comparison(
-            id=comparisons.new_id(workloads[0] if len(workloads) == 1 else "runs"),
+            id=folders.new_id(f"compare-{store.name_of(workloads[0]) if len(workloads) == 1 else 'runs'}"),
             workload=", ".join(workloads),
             mode="past",
             status="done",
-            rows=tuple(_row(run) for run in runs),
-            notes=_notes(runs, workloads),
-            done=len(runs),
-            total=len(runs),
+            rows=rows,
+            notes=notes,
+            done=n_runs,
+            total=n_runs,
             created=now,
             started=now,
             stopped=now,
@@ -55,13 +62,56 @@ def compare_runs(names: Sequence[str]) -> Comparison:
     )
 
 
-def _row(run: Run) -> Row:
-    label = f"{run.id}{f' ({run.title})' if run.title != run.workload else ''} on {run.cluster}"
+def compare_groups(names: Sequence[str]) -> Comparison:
+    """Put groups of runs beside one another, each a row of all runs of one name, and keep that as a comparison.
+
+    Raises
+    ------
+    BadInputError
+        Fewer than two names.
+    NotFoundError
+        No run that is done has such a name.
+    """
+    names = list(dict.fromkeys(names))
+    if not _FEWEST <= len(names) <= MOST_ROWS:
+        raise BadInputError(f"{formats.count(len(names), 'group')} were given. Give from {_FEWEST} to {MOST_ROWS}.")
+    groups = {name: [run for run in store.of_name(name) if run.status == "done"] for name in names}
+    empty = [name for name, runs in groups.items() if not runs]
+    if empty:
+        raise NotFoundError(
+            f"No run that is done is called {empty[0]!r:.80}. Name runs by watch(name=…), or in the list."
+        )
+    workloads = list(dict.fromkeys(run.workload for runs in groups.values() for run in runs))
+    codes = {run.function.sha for runs in groups.values() for run in runs if run.function is not None}
+    notes = ["Runs of the past, pooled by name: they were not measured in turn."]
+    notes += ["They are of different workloads."] if len(workloads) > 1 else []
+    notes += ["They are of different code."] if len(codes) > 1 else []
+    rows = tuple(_pooled(name, runs) for name, runs in groups.items())
+    return _kept(rows, workloads, tuple(notes))
+
+
+def _pooled(name: str, runs: Sequence[Run]) -> Row:
+    """The runs of one name, the oldest first, with what is known of the newest."""
+    found = _row(runs[0], runs[:1])
+    samples = tuple(sample_of(run, number) for number, run in enumerate(reversed(runs)))
+    return found.model_copy(update={"on": name, "label": name, "samples": samples})
+
+
+def _row(run: Run, beside: Sequence[Run]) -> Row:
+    # What tells it from the others: its name, or the parameters in which it differs.
+    differing = [
+        f"{name}={value}"
+        for name, value in run.parameters.items()
+        if any(each.parameters.get(name) != value for each in beside)
+    ]
+    about = run.title if run.title != run.workload else ", ".join(differing)
+    label = f"{run.id}{f' ({about})' if about else ''} on {run.cluster}"
     ended = run.error or f"It is {run.status}."
     return Row(
         on=label,
         label=label,
         workload=run.workload,
+        sha=run.function and run.function.sha,
         spec=run.spec,
         cluster=run.cluster,
         parameters=run.parameters,

@@ -481,8 +481,7 @@ def _answers(comparison: Comparison) -> list[Answer]:
         Answer(
             row.label,
             data_of({"workload": row.workload, **_as_done(row)}, on_gpu=bool(row.spec and row.spec.devices)),
-            # What was watched returned its answer to whoever watched it, and kept only how many tasks there were.
-            None if row.workload == WATCHED else sample.result,
+            _answered(row, sample.result),
             str(row.resolved.get("dtype", "float64")),
             None if sample.check is None else sample.check.passed,
         )
@@ -490,6 +489,13 @@ def _answers(comparison: Comparison) -> list[Answer]:
         for sample in row.samples
         if sample.status == "done"
     ]
+
+
+def _answered(row: Row, result: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The answer; what was watched may have kept none, but only how many tasks there were."""
+    if row.workload != WATCHED or result is None:
+        return result
+    return {name: value for name, value in result.items() if name not in ("tasks", "tasks_of_others")} or None
 
 
 def _as_done(row: Row) -> dict[str, Any]:
@@ -689,7 +695,7 @@ def _facts(row: Row) -> dict[tuple[str, str], Any]:
     kinds: dict[str, Mapping[str, Any]] = {
         "parameters": {"workload": row.workload, **row.resolved},
         "spec": spec,
-        "versions": row.versions,
+        "versions": row.versions | ({"code": row.sha[:12]} if row.sha else {}),
         "machine": _machine(row.inventory or {}),
     }
     return {(kind, name): value for kind, facts in kinds.items() for name, value in facts.items()}

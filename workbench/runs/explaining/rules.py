@@ -401,6 +401,19 @@ def idle_workers(facts: Facts) -> Suggestion | None:
     )
 
 
+def late_workers(facts: Facts) -> Suggestion | None:
+    """Workers that came after the run had begun."""
+    share = facts.shares["arriving"]
+    if share < _NOTICEABLE:
+        return None
+    return Suggestion(
+        rule="late workers",
+        share=share,
+        found=f"for {percent(share)} of the time workers were still in a queue, or starting",
+        change="wait until they are there before you run, if what counts is how fast they compute",
+    )
+
+
 def _alone(facts: Facts) -> tuple[str, float] | None:
     """Step that computed while no more than half of the threads did, and for how long they didn't."""
     done, (began, ended) = facts.computed, facts.moments
@@ -480,6 +493,7 @@ RULES: tuple[Callable[[Facts], Suggestion | None], ...] = (
     transfers,
     slow_worker,
     too_many_blas_threads,
+    late_workers,
     idle_workers,
     wide_numbers,
     fell_back_to_numpy,

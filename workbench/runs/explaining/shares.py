@@ -3,7 +3,8 @@
 Each moment of each thread counts once. A thread that computes computes; one that doesn't waits, and what for is told
 by what its worker does meanwhile: it moves blocks from or to the disk, or fetches them from others. Where it does
 neither, a short wait is the hand-over of the next task, and in a long one there was nothing to do, as long as others
-worked. Where nobody does anything, all wait for the scheduler, or for a worker that is slow to begin.
+worked. Where nobody does anything, all wait for the scheduler, or for a worker that is slow to begin. One that came
+while the run went on, from a queue or after a slow start, was waited for until then.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from workbench.monitor.events import Batch, Tasks
     from workbench.runs.explaining.metrics import Measured
 
-SHARES = ("computing", "transferring", "serialising", "spilling", "disk", "scheduler", "idle")
+SHARES = ("computing", "transferring", "serialising", "spilling", "disk", "scheduler", "idle", "arriving")
+
+_AT_ONCE = 5.0
+"""Seconds within which a worker that is there has been heard of."""
 
 # A scheduler needs about a millisecond for a task, and a worker takes a few for each: a thread that has waited longer
 # than all others took to be served has nothing to do.
@@ -73,15 +77,28 @@ def shares_of(
     last = float(tasks.stop[computing].max(initial=first).clip(first, ended))
     patience = max(_HAND_OVER, _SERVED * sum(threads.values()))
     somewhere = _union(tasks.start.clip(began, ended), tasks.stop.clip(began, ended))
+    heard = _first_heard(events)
     for worker, n_threads in threads.items():
         mine = np.flatnonzero(tasks.worker.codes == of_worker.get(worker, -1))
-        found = _of_worker(tasks, mine, n_threads, (began, first, last, ended), patience, somewhere)
+        came = min([heard.get(worker, began), *tasks.start[mine], ended])
+        came = began if came - began < _AT_ONCE else came
+        spent["arriving"] += n_threads * (came - began)
+        moments = (came, max(first, came), max(last, came), ended)
+        found = _of_worker(tasks, mine, n_threads, moments, patience, somewhere)
         for name, seconds in found.items():
             spent[name] += seconds
     if measured is not None:
         _refine(spent, measured)
     total = sum(spent.values())
     return {name: seconds / total if total else 0.0 for name, seconds in spent.items()}
+
+
+def _first_heard(events: Batch) -> dict[str, float]:
+    """When each worker was first heard of, in seconds since the epoch."""
+    found: dict[str, float] = {}
+    for sample in events.samples:
+        found[sample.worker] = min(sample.time, found.get(sample.worker, sample.time))
+    return found
 
 
 def _of_worker(

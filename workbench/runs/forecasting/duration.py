@@ -87,7 +87,7 @@ def duration_elsewhere(needs: Needs, found: Calibration) -> Duration | None:
     seconds = model_seconds(needs, found, found.n_workers, found.threads)
     if seconds is None:
         return None
-    return _around(seconds, _SPREAD_UNKNOWN, "measured elsewhere", found.describe())
+    return around(seconds, _SPREAD_UNKNOWN, "measured elsewhere", found.describe())
 
 
 def model_seconds(needs: Needs, found: Calibration, n_workers: int, threads: int, spilled: int = 0) -> float | None:
@@ -144,13 +144,13 @@ def _from_calibration(
         told = model_seconds(one.needs, found, one.spec.n_workers, one.spec.threads)
         if told is not None:
             logs.append(max(-_LARGEST_STEP, min(_LARGEST_STEP, math.log(one.seconds / told))))
-            weights.append(math.exp(-abs(math.log(told / seconds)) / 2) * _likeness(one.spec, spec))
+            weights.append(math.exp(-abs(math.log(told / seconds)) / 2) * likeness(one.spec, spec))
     # The model itself counts as a part of a run that took just as long as it says.
     total = sum(weights) + _WEIGHT_OF_MODEL
     learned = sum(weight * log for weight, log in zip(weights, logs, strict=True)) / total
-    around = sum(weight * (log - learned) ** 2 for weight, log in zip(weights, logs, strict=True))
-    spread = max(_SPREAD_LEAST, math.sqrt((around + _WEIGHT_OF_MODEL * doubt**2) / total))
-    return _around(
+    squares = sum(weight * (log - learned) ** 2 for weight, log in zip(weights, logs, strict=True))
+    spread = max(_SPREAD_LEAST, math.sqrt((squares + _WEIGHT_OF_MODEL * doubt**2) / total))
+    return around(
         seconds * math.exp(learned),
         spread,
         "measured here" if found.measured == "here" else "measured elsewhere",
@@ -162,7 +162,7 @@ def _from_calibration(
 
 def _from_history(needs: Needs, spec: ClusterSpec, past: Sequence[_Past]) -> Duration | None:
     """As fast as the latest runs on this kind of hardware, by the byte."""
-    alike = [one for one in past if _likeness(one.spec, spec) == 1 and one.needs.bytes_processed]
+    alike = [one for one in past if likeness(one.spec, spec) == 1 and one.needs.bytes_processed]
     if not alike or not needs.bytes_processed:
         return None
     logs = [math.log(one.seconds / one.needs.bytes_processed) for one in alike]
@@ -172,7 +172,7 @@ def _from_history(needs: Needs, spec: ClusterSpec, past: Sequence[_Past]) -> Dur
     if stretch > math.log(_LARGEST_STRETCH):
         return None
     spread = statistics.median([abs(log - middle) for log in logs]) * 1.48 + 0.1 + 0.1 * stretch
-    return _around(
+    return around(
         needs.bytes_processed * math.exp(middle),
         spread,
         "history",
@@ -182,9 +182,10 @@ def _from_history(needs: Needs, spec: ClusterSpec, past: Sequence[_Past]) -> Dur
     )
 
 
-def _around(
+def around(
     seconds: float, spread: float, basis: Basis, source: str, *, n_runs: int = 0, off_by: float | None = None
 ) -> Duration:
+    """The range in which four in five lie; `spread` is that of the logarithm."""
     factor = math.exp(_RANGE * spread)
     return Duration(
         low=seconds / factor, high=seconds * factor, basis=basis, source=source, n_runs=n_runs, off_by=off_by
@@ -194,7 +195,7 @@ def _around(
 def _past(workload: str, spec: ClusterSpec, machine: Mapping[str, Any] | None) -> Iterator[_Past]:
     """Latest runs of a workload that came to an end on this kind of machine, with what they needed."""
     for run in store.select(workload=workload, status="done", limit=_RUNS):
-        if run.spec is None or run.spec.profile != spec.profile or not run.seconds or not _ran_on(run, machine):
+        if run.spec is None or run.spec.profile != spec.profile or not run.seconds or not ran_on(run, machine):
             continue
         try:
             yield _Past(run, Needs.model_validate(run.needs), run.spec, run.seconds)
@@ -202,13 +203,13 @@ def _past(workload: str, spec: ClusterSpec, machine: Mapping[str, Any] | None) -
             continue
 
 
-def _ran_on(run: Run, machine: Mapping[str, Any] | None) -> bool:
+def ran_on(run: Run, machine: Mapping[str, Any] | None) -> bool:
     """Whether it ran on such a machine; a run that was sent by somebody else may not have."""
     cpu = (run.inventory or {}).get("cpu")
     return cpu is None or (cpu.get("model"), cpu.get("usable")) == calibration.cores_of(machine)
 
 
-def _likeness(one: ClusterSpec, other: ClusterSpec) -> float:
+def likeness(one: ClusterSpec, other: ClusterSpec) -> float:
     """1 for the same shape, less the more it differs."""
     return math.exp(
         -abs(math.log(one.threads / other.threads))

@@ -22,7 +22,7 @@ from workbench import formats
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, install
-from workbench.runs.forecasting import calibration, devices, machines
+from workbench.runs.forecasting import calibration, devices, history, machines
 from workbench.runs.forecasting.duration import Duration, duration, duration_elsewhere
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ def forecast(
         # What its workers have shows when they are there.
         spec = None
     checked = template.validate(parameters, **size_of(spec))
-    needs = template.needs(checked)
-    judged = None if spec is None else verdict(template, parameters, needs, spec)
+    needs = needs_of(template, checked)
+    judged = None if spec is None or not needs.known else verdict(template, parameters, needs, spec)
     refused = None if cluster is None else refusal(cluster, template)
-    if judged is not None and refused is not None:
-        judged = judged._replace(name="can't run", sentence=refused)
+    if refused is not None:
+        judged = (judged or Verdict("can't run", "", 0))._replace(name="can't run", sentence=refused)
     machine = cluster.machine if isinstance(cluster, ClusterRecord) else None
-    lasting = None if spec is None or judged is None else _duration(template, needs, spec, judged, machine)
+    lasting = None if spec is None else _duration(template, checked.resolved, needs, spec, judged, machine)
     price = machines.price_per_hour(spec, calibration.host(machine))
     return {
         "parameters": dict(checked.resolved),
@@ -108,6 +108,12 @@ def forecast(
         "calibrate": isinstance(cluster, ClusterRecord) and refused is None and _unmeasured(needs, lasting),
         "elsewhere": tuple(one.model_dump(mode="json") for one in elsewhere(template, checked, needs)),
     }
+
+
+def needs_of(template: Template, checked: Parameters) -> Needs:
+    """What it needs, as the workload says, or for a person's function as its last run of these parameters found."""
+    needs = template.needs(checked)
+    return needs if needs.known else history.needs(history.runs_of(template, checked.resolved), checked.resolved, needs)
 
 
 def refusal(cluster: ClusterRecord | ClusterSpec, template: Template) -> str | None:
@@ -144,17 +150,17 @@ def _unmeasured(needs: Needs, lasting: Duration | None) -> bool:
 
 
 def kept_with_run(
-    template: Template, parameters: Mapping[str, Any], needs: Needs, cluster: ClusterRecord, *, force: bool
+    template: Template, checked: Parameters, needs: Needs, cluster: ClusterRecord, *, force: bool
 ) -> dict[str, Any]:
     """What a run keeps of its forecast. Raises ConflictError where it won't fit and nobody insists."""
     spec, machine = actual_spec(cluster), cluster.machine
-    judged = verdict(template, parameters, needs, spec)
-    if judged.name == "won't fit" and not force:
+    judged = verdict(template, checked.given, needs, spec) if needs.known else None
+    if judged is not None and judged.name == "won't fit" and not force:
         raise ConflictError(f"{judged.sentence} To run it all the same, force it.")
-    lasting = _duration(template, needs, spec, judged, machine)
+    lasting = _duration(template, checked.resolved, needs, spec, judged, machine)
     return {
-        "verdict": judged.name,
-        "memory_per_worker": judged.memory_per_worker,
+        "verdict": judged and judged.name,
+        "memory_per_worker": judged and judged.memory_per_worker,
         "seconds": None if lasting is None else _range(lasting.low, lasting.high),
         "basis": None if lasting is None else lasting.basis,
         "price_per_hour": machines.price_per_hour(spec, calibration.host(machine)),
@@ -223,9 +229,17 @@ def _cell(template: Template, checked: Parameters, cluster: ClusterRecord) -> st
 
 
 def _duration(
-    template: Template, needs: Needs, spec: ClusterSpec, judged: Verdict, machine: Mapping[str, Any] | None
+    template: Template,
+    resolved: Mapping[str, Any],
+    needs: Needs,
+    spec: ClusterSpec,
+    judged: Verdict | None,
+    machine: Mapping[str, Any] | None,
 ) -> Duration | None:
-    return duration(template.name, needs, spec, spilled=judged.spilled, machine=machine)
+    past = history.runs_of(template, resolved)
+    if past and (lasting := history.duration(past, resolved, spec, machine)) is not None:
+        return lasting
+    return duration(template.name, needs, spec, spilled=judged.spilled if judged else 0, machine=machine)
 
 
 def _judge(needs: Needs, spec: ClusterSpec) -> Verdict:
@@ -360,7 +374,8 @@ def _sentence(
 ) -> str:
     """Say first whether it fits, then how long it takes, then why."""
     if judged is None:
-        return needs.sentence
+        told = "" if lasting is None else _time(lasting, spec, price)
+        return " ".join(filter(None, (told, needs.sentence)))
     if judged.name == "can't run":
         return judged.sentence
     parts = [judged.sentence, _time(lasting, spec, price)]

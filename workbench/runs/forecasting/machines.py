@@ -64,9 +64,11 @@ def comparable(
     )
 
 
-def text(template: Template, checked: Parameters, around: Mapping[str, Any]) -> Text:
-    """What the text says of whose preset `checked` are the parameters, on a cluster of this size."""
-    preset = template.preset(str(checked.preset))
+def text(template: Template, checked: Parameters, around: Mapping[str, Any]) -> Text | None:
+    """What the text says of whose preset `checked` are the parameters, on a cluster of this size; None of one's own."""
+    preset = next((each for each in template.presets if each.name == checked.preset), None)
+    if preset is None:
+        return None
     theirs = template.validate(preset.parameters, **around).resolved
     figures = [one for one in published() if one.workload == template.name and preset.name in one.presets]
     drawn = around.get("on_gpu") and checked.resolved.get("dtype") == "uint8"

@@ -1,4 +1,4 @@
-"""Which processes belong to a cluster: told by what the kernel knows of them, never by guess."""
+"""Which processes belong to a record, or a cluster: told by what the kernel knows of them, never by guess."""
 
 from __future__ import annotations
 
@@ -55,18 +55,11 @@ def created(pid: int) -> float | None:
         return None
 
 
-def lives(pid: int, pid_created: float | None) -> bool:
-    """Whether the process that was given this pid at this time is there; an entry that nobody asks for is none."""
-    try:
-        process = _process(pid)
-        same = pid_created is not None and abs(process.create_time() - pid_created) < _CLOCK_TOLERANCE
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
+def find(pid: int | None, pid_created: float | None, mark: str = "") -> psutil.Process | None:
+    """The living process that was given this pid at this time, None when it has ended or the pid is another's.
 
-
-def find(pid: int | None, pid_created: float | None, mark: str) -> psutil.Process | None:
-    """The living process that was given this pid at this time, None when it has ended or the pid is another's."""
+    An entry of the process table that nobody asks for is none.
+    """
     if pid is None:
         return None
     try:
@@ -75,7 +68,7 @@ def find(pid: int | None, pid_created: float | None, mark: str) -> psutil.Proces
             return None
         same = pid_created is not None and abs(process.create_time() - pid_created) < _CLOCK_TOLERANCE
         # After a larger change of the clock the marker still tells.
-        return process if same or _is_marked(process, mark) else None
+        return process if same or (mark and _is_marked(process, mark)) else None
     except psutil.Error:
         return None
 

@@ -1,31 +1,114 @@
-"""What is known of genotype_pca and pack_genotypes beside their code: parameters, needs, answers, checks."""
+"""Principal components of genotypes: the workload, what it needs, its answer and how it is checked."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
-from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from workbench import formats
-from workbench.errors import BadInputError
-from workbench.storage import places
+from workbench.workloads import studies
 from workbench.workloads.estimates import expected_passes, times_gone_through
-from workbench.workloads.opening import options_of
-from workbench.workloads.registry import Resolution
-from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
+from workbench.workloads.fields import (
+    Accuracy,
+    ArrayName,
+    Components,
+    GenotypePath,
+    Labels,
+    MissingCode,
+    Orientation,
+    Resolved,
+    Scaler,
+    Seed,
+    Words,
+)
+from workbench.workloads.registry import Resolution, Template
+from workbench.workloads.studies import (
+    Autosomes,
+    Equilibrium,
+    Rarest,
+    RegionsOut,
+    SamplesKept,
+    SamplesRemoved,
+    Unknown,
+)
+from workbench.workloads.svd import certificate_json
+from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workbench.genotypes import GenotypePCA, Genotypes
-    from workbench.linalg import Certificate
+    from workbench.genotypes import GenotypePCA
 
-SHOWN = 500
+Count = Annotated[
+    int,
+    Field(ge=1, le=10**9),
+    Words(
+        allowed="a whole number, at least 1", description="How many are simulated where no path is given.", only="!path"
+    ),
+]
+Drift = Annotated[
+    float,
+    Field(gt=0, lt=1, allow_inf_nan=False),
+    Words(
+        allowed="a number between 0 and 1, such as 0.1",
+        description="F_ST of simulated populations: how far they have drifted apart. 0.1 is that between continents.",
+        only="!path",
+    ),
+]
+Share = Annotated[
+    float,
+    Field(ge=0, lt=1, allow_inf_nan=False),
+    Words(
+        allowed="a number from 0 to below 1",
+        description="Share of simulated genotypes that are not known.",
+        only="!path",
+    ),
+]
+Window = Annotated[
+    int,
+    Field(ge=2, le=100_000),
+    Words(
+        allowed="a whole number from 2 to 100000",
+        description="Thin out linked variants first, comparing those in windows of so many: else a PCA shows linkage.",
+        unit="variants",
+        examples=(200, 1000),
+    ),
+]
+Linkage = Annotated[
+    float,
+    Field(gt=0, lt=1, allow_inf_nan=False),
+    Words(
+        allowed="a number between 0 and 1, such as 0.2",
+        description="r² above which two variants are linked. Of ld_window only.",
+        only="ld_window",
+    ),
+]
+Step = Annotated[
+    int,
+    Field(ge=1, le=100_000),
+    Words(
+        allowed="a whole number from 1 to 100000",
+        description="From one window's start to the next; left out, windows lie side by side, and PLINK's move by one.",
+        unit="variants",
+        only="ld_window",
+    ),
+]
+Like = Annotated[
+    Literal["sgkit", "plink"],
+    Words(
+        allowed="sgkit or plink",
+        description="Which of two linked variants goes: the later, as of sgkit, or that with the rarer allele, as of "
+        "plink2 --indep-pairwise.",
+        only="ld_window",
+    ),
+]
+
+
+_SHOWN = 500
 """Samples of a scatter plot that are kept with a run: a list of runs is sent whole."""
 _COMPONENTS_SHOWN = 4
 _LABELS = 20
@@ -33,8 +116,6 @@ _LABELS = 20
 _BLOCK_BYTES = 8 * 2**20
 _TILES = 12_000_000
 """Bytes of tiles and narrow factors in floating point that a thread has beside its block, as measured."""
-_STORES = 30_000_000
-"""Bytes of what reads and writes stores, which a worker loads once."""
 _COMPILED = 215_000_000
 """Bytes that numba takes in a worker that has to compile; about 80 MB less where an earlier process has."""
 
@@ -42,23 +123,83 @@ _TELLING = 20.0
 """Times F_ST is above Patterson's threshold, so that populations must show."""
 
 
-def certificate_json(found: Certificate) -> dict[str, Any]:
-    """What a certificate says, as JSON."""
-    return {
-        "sentence": found.sentence,
-        "status": found.status,
-        # JSON has no infinity: None for what can't be told from zero.
-        "bound": [float(each) if np.isfinite(each) else None for each in found.bound],
-        "of_largest": [float(each) for each in found.of_largest],
-        "tol": float(found.tol),
-        "limit": found.limit,
-        "angle": float(found.angle),
-        "groups": [list(group) for group in found.groups],
-        "passes": int(found.passes),
-        "bytes_read": int(found.bytes_read),
-        "dtype": found.dtype,
-        "seed": found.seed,
-    }
+def genotype_pca(
+    path: GenotypePath | None = None,
+    labels: Labels | None = None,
+    array: ArrayName | None = None,
+    orientation: Orientation | None = None,
+    missing: MissingCode | None = None,
+    n_variants: Count = 100_000,
+    n_samples: Count = 1000,
+    n_populations: Count = 12,
+    fst: Drift = 0.1,
+    missing_rate: Share = 0.01,
+    n_components: Components = 10,
+    scaler: Scaler = "patterson",
+    maf: Rarest = 0.0,
+    max_missing: Unknown = 1.0,
+    hwe: Equilibrium = 0.0,
+    keep_samples: SamplesKept | None = None,
+    remove: SamplesRemoved | None = None,
+    leave_out: RegionsOut | None = None,
+    autosomes_only: Autosomes = False,
+    ld_window: Window | None = None,
+    ld_r2: Linkage = 0.2,
+    ld_step: Step | None = None,
+    ld_like: Like = "sgkit",
+    tol: Accuracy = 1e-3,
+    seed: Seed = 0,
+    keep: Annotated[bool, Resolved()] = True,
+    kernel: Annotated[Literal["auto", "device"], Resolved()] = "auto",
+    options: Annotated[dict[str, Any] | None, Resolved()] = None,
+) -> Any:
+    """Principal components of samples from their genotypes, in a file of yours or simulated.
+
+    Reads PLINK .bed, VCF Zarr, packed stores and arrays of counts in blocks of two bits each, and never makes floating
+    point of more than a tile. A missing genotype counts as its site's mean; sites without variation, or where nothing
+    is known, are left out and counted. Passes are made until bounds on the error meet tol. Without a path, Balding and
+    Nichols' (1995) populations are simulated. The scaling of Patterson et al. (2006) and how that of others differs is
+    told with the result.
+    """
+    from workbench.genotypes import open_genotypes, pca, simulate
+
+    if path is None:
+        genotypes = simulate(
+            n_variants,
+            n_samples,
+            n_populations=n_populations,
+            fst=fst,
+            missing=missing_rate,
+            seed=seed,
+            on_device=kernel == "device",
+        )
+    else:
+        genotypes = open_genotypes(
+            path,
+            array=array,
+            orientation=orientation,
+            missing=missing,
+            labels=labels,
+            keep_samples=keep_samples,
+            remove=remove,
+            storage_options=options,
+        )
+    ld_prune = {"window": ld_window, "r2": ld_r2, "step": ld_step, "like": ld_like}
+    return pca(
+        genotypes,
+        n_components,
+        scaler=scaler,
+        maf=maf,
+        max_missing=max_missing,
+        hwe=hwe,
+        leave_out=leave_out,
+        ld_prune=None if ld_window is None else ld_prune,
+        autosomes_only=autosomes_only,
+        tol=tol,
+        seed=seed,
+        keep=keep,
+        kernel=kernel,
+    )
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
@@ -67,7 +208,7 @@ def certificate_json(found: Certificate) -> dict[str, Any]:
 _SIMULATED = ("n_variants", "n_samples", "n_populations", "fst", "missing_rate")
 
 
-def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     """What is in the file, or is simulated, and whether its packed blocks are held between the passes."""
     where: dict[str, Any] = {}
     notes: tuple[str, ...]
@@ -79,13 +220,14 @@ def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surro
                 f"{shape[1]}, the number of samples.",
                 "n_populations",
             )
-        if values["autosomes_only"]:
-            raise BadParameterError(
-                "autosomes_only of genotype_pca is for files: simulated variants have no contigs.", "autosomes_only"
-            )
+        for name in studies.OF_FILES:
+            if values[name]:
+                raise BadParameterError(
+                    f"{name} of genotype_pca is for files: what is simulated has no names or contigs.", name
+                )
         where, notes = {"path": None, "options": None}, ("Without a path, populations are simulated.",)
     else:
-        where, (shape, _, remarks) = _found("genotype_pca", values)
+        where, (shape, _, remarks) = studies.looked_at("genotype_pca", values)
         notes = (*_needless(given), *remarks)
         values = {name: value for name, value in values.items() if name not in _SIMULATED}
     if not min(shape):
@@ -110,75 +252,6 @@ def resolved_pca(values: dict[str, Any], given: Mapping[str, Any], around: Surro
     return values | where | {"shape": shape, "keep": keep, "kernel": "device" if around.on_gpu else "auto"}, notes
 
 
-def resolved_packing(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    """What is in the file, and an absolute path to write to."""
-    where, (shape, n_bytes, remarks) = _found("pack_genotypes", values)
-    to = places.full(values["to"]).path
-    asked = {"anon": False, "endpoint_url": values["to_endpoint_url"], "names": ("anon", "to_endpoint_url")}
-    to_options = options_of("pack_genotypes", to, **asked)
-    if to == where["path"]:
-        raise BadParameterError(f"to of pack_genotypes is {to}, what is read from. Give another path.", "to")
-    return values | where | {"to": to, "to_options": to_options, "shape": shape, "bytes_before": n_bytes}, remarks
-
-
-class _There(NamedTuple):
-    """Variants and samples, bytes, and what the reader remarked."""
-
-    shape: tuple[int, int]
-    n_bytes: int
-    remarks: tuple[str, ...]
-
-
-def _found(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], _There]:
-    """Absolute paths, and what is there."""
-    path = places.full(values["path"]).path
-    labels = None if values["labels"] is None else places.full(values["labels"]).path
-    options = options_of(workload, path, anon=values["anon"], endpoint_url=values["endpoint_url"])
-    told = (values["array"], values["orientation"], values["missing"], tuple(options.items()))
-    autosomes = values.get("autosomes_only", False)
-    for parameter, table in (("path", None), ("labels", labels)):
-        try:
-            there = _opened(path, table, told, autosomes, _stamp(path), _stamp(table))
-        except BadInputError as err:
-            raise BadParameterError(f"{parameter} of {workload}: {err}", parameter) from err
-    return {"path": path, "labels": labels, "options": options}, there
-
-
-@lru_cache(maxsize=16)
-def _opened(path: str, labels: str | None, told: tuple[Any, ...], autosomes: bool, *_: Any) -> _There:
-    """What is there. A form asks for it at each key, and a .bim file may have millions of lines."""
-    from workbench.genotypes import open_genotypes
-    from workbench.genotypes.contigs import on_autosomes
-
-    names = ("array", "orientation", "missing", "storage_options")
-    given = dict(zip(names, told, strict=True)) | {"storage_options": dict(told[-1])}
-    found = open_genotypes(path, labels=labels, **given)
-    if autosomes:
-        on_autosomes(found)
-    return _There(found.shape, size_of_genotypes(found.source or path, given["storage_options"]), found.remarks)
-
-
-def _stamp(path: str | None) -> Any:
-    """What changes when somebody writes to a file of this machine; something new each time where that can't be told."""
-    if path is None:
-        return None
-    stem = path.removesuffix(".bed").removesuffix(".bim").removesuffix(".fam")
-    there = [Path(name) for name in (path, *(f"{stem}{suffix}" for suffix in (".bed", ".bim", ".fam")))]
-    try:
-        stamps = tuple((each.stat().st_mtime_ns, each.stat().st_size) for each in there if each.is_file())
-    except OSError:  # a folder that may not be looked into, or a name too long for a file: who opens it says so
-        return time.monotonic()
-    return stamps or time.monotonic()
-
-
-def size_of_genotypes(path: str, options: Mapping[str, Any] | None = None) -> int:
-    """Bytes of a file, or of all files of a folder; of PLINK's three files together."""
-    if path.endswith(".bed"):
-        stem = places.full(path.removesuffix(".bed"), options)
-        return sum((stem + suffix).size() for suffix in (".bed", ".bim", ".fam"))
-    return places.full(path, options).size()
-
-
 def _needless(given: Mapping[str, Any]) -> tuple[str, ...]:
     names = ", ".join(name for name in _SIMULATED if name in given)
     return (f"{names}: of simulated populations only, without effect on a file.",) if names else ()
@@ -187,7 +260,7 @@ def _needless(given: Mapping[str, Any]) -> tuple[str, ...]:
 # --- needs ------------------------------------------------------------------------------------------------------------
 
 
-def pca_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """Passes over packed blocks, until the accuracy is reached."""
     from workbench.genotypes import device, fast
     from workbench.genotypes.kernels import ROWS_IN_SINGLE
@@ -234,37 +307,10 @@ def pca_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     )
 
 
-def packing_needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
-    """One pass, in which a block is read, packed and written."""
-    from workbench.genotypes.rows import block_rows
-
-    n_variants, n_samples = resolved["shape"]
-    packed = n_variants * -(-n_samples // 4)
-    rows = block_rows(n_variants, n_samples)
-    # The check has a block of the source and one of the store in a byte for each genotype, and where they differ.
-    held = 13 * rows * -(-n_samples // 4) * threads_per_worker + _STORES
-    n_blocks = -(-n_variants // rows)
-    return Needs(
-        input_bytes=packed,
-        output_bytes=0,
-        bytes_processed=packed,
-        passes=1,
-        held_per_worker=held,
-        held_total=held,
-        kept=0,
-        n_tasks=n_blocks,
-        n_blocks=n_blocks,
-        work={"read": 4.0 * packed, "write": 4.0 * packed},
-        on_device=False,
-        sentence=f"Writes about {formats.size(packed)} of packed genotypes block by block: "
-        f"{formats.size(held)} in a worker at a time is enough.",
-    )
-
-
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def pca_summary(results: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
     """Singular values, variances, what was kept, and the scores of some samples for a plot."""
     found: GenotypePCA = results["components"]
     return {
@@ -279,13 +325,48 @@ def pca_summary(results: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
+    """Scores of all samples, loadings of the variants that took part, and the components' values, with their labels."""
+    found: GenotypePCA = results["components"]
+    components = {"component": [f"PC{i + 1}" for i in range(len(found.singular_values))]}
+    samples = {"sample": found.samples} | {
+        name: ("sample", column) for name, column in found.sample_table.items() if name not in _NAMES_OF_ARRAYS
+    }
+    named = {name: getattr(found.variants, name) for name in ("contig", "position")}
+    named["variant"], named["row"] = found.variants.id, np.flatnonzero(found.kept)
+    if found.variants.alleles is not None:
+        named["other_allele"], named["counted_allele"] = found.variants.alleles.T
+    named["copies"], named["known"] = found.counted.T
+    variants = {name: values if name == "variant" else ("variant", values) for name, values in named.items()}
+    told = {"scaler": found.scaler, "convention": found.convention, "variants": len(found.kept)}
+    return {
+        "scores": Labelled(found.scores, ("sample", "component"), samples | components, told),
+        "loadings": Labelled(
+            found.loadings,
+            ("variant", "component"),
+            {name: values for name, values in variants.items() if named[name] is not None} | components,
+        ),
+        **{
+            name: Labelled(getattr(found, name), ("component",), components, told)
+            for name in ("singular_values", "explained_variance", "explained_variance_ratio")
+        },
+    }
+
+
+_NAMES_OF_ARRAYS = {
+    *("sample", "scores", "component", "variant", "loadings", "contig", "position", "other_allele", "counted_allele"),
+    *("row", "copies", "known", "singular_values", "explained_variance", "explained_variance_ratio"),
+}
+"""Columns of a table of samples that are called so are left out: a dataset has each name once."""
+
+
 def _scatter(found: GenotypePCA) -> dict[str, Any]:
     """Scores of samples spread evenly over all, with the label that tells groups apart."""
     from workbench.genotypes.values import as_text
 
     n_samples = len(found.samples)
-    chosen = np.unique(np.linspace(0, n_samples - 1, min(SHOWN, n_samples)).round().astype(int))
-    name = label_column(found.sample_table, n_samples)
+    chosen = np.unique(np.linspace(0, n_samples - 1, min(_SHOWN, n_samples)).round().astype(int))
+    name = _label_column(found.sample_table, n_samples)
     labels = None if name is None else as_text(found.sample_table[name])
     if labels is not None:
         names, counts = np.unique(labels, return_counts=True)
@@ -301,7 +382,7 @@ def _scatter(found: GenotypePCA) -> dict[str, Any]:
     }
 
 
-def label_column(table: Mapping[str, Any], n_samples: int) -> str | None:
+def _label_column(table: Mapping[str, Any], n_samples: int) -> str | None:
     """The column by which samples are told apart: one called population if there is one, else one of few values."""
     from workbench.genotypes.values import as_text
 
@@ -311,25 +392,10 @@ def label_column(table: Mapping[str, Any], n_samples: int) -> str | None:
     return next(iter([*named, *(name for name in useful if name not in ("sex", "father", "mother")), *useful]), None)
 
 
-def packing_summary(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the store is, and how large."""
-    packed: Genotypes = results["packed"]
-    assert packed.source is not None
-    before, after = results["bytes_before"], results["bytes_after"]
-    return {
-        "store": packed.source,
-        "variants": packed.n_variants,
-        "samples": packed.n_samples,
-        "bytes_before": before,
-        "bytes_after": after,
-        "ratio": before / after,
-    }
-
-
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def components_are_right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
     """The certificate's word, what one more pass says of the vectors, and populations apart where simulated."""
     found: GenotypePCA = results["components"]
     if found.certificate.status == "not reached":
@@ -380,26 +446,16 @@ def _populations_are_apart(resolved: Mapping[str, Any], found: GenotypePCA, told
     )
 
 
-def packed_is_the_same(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    """Sampled blocks of the store, read again, against the source."""
-    from workbench.genotypes import open_genotypes
-    from workbench.workloads.checks import computed
-
-    told = {name: resolved[name] for name in ("array", "orientation", "missing")}
-    source = open_genotypes(resolved["path"], **told, storage_options=resolved["options"])
-    packed = open_genotypes(resolved["to"], storage_options=resolved["to_options"])
-    if source.shape != packed.shape:
-        return Check(
-            passed=False, what=f"The store has {packed.shape} variants and samples, the source {source.shape}."
-        )
-    if list(source.samples) != list(packed.samples):
-        return Check(passed=False, what="The names of the samples in the store are not those of the source.")
-    ends = np.cumsum((0, *packed.packed.chunks[0]))
-    chosen = sorted({round(each) for each in np.linspace(0, len(ends) - 2, 4)}) if len(ends) > 1 else []
-    rows = [slice(int(ends[i]), int(ends[i + 1])) for i in chosen]
-    differences = [(source[part].counts() != packed[part].counts()).sum() for part in rows]
-    wrong = sum(int(each) for each in computed(client, *differences))
-    of = f"{len(rows)} of {len(ends) - 1} blocks"
-    if wrong:
-        return Check(passed=False, what=f"{wrong} genotypes in {of} of the store differ from the source.")
-    return Check(passed=True, what=f"{of} of the store, read again, hold the genotypes of the source.")
+TEMPLATE = Template(
+    genotype_pca,
+    title="Principal components of genotypes",
+    returns=("components",),
+    small=(),
+    values=("components",),
+    resolver=_resolved,
+    estimate=_needs,
+    checker=_check,
+    summary_of=_summary,
+    arrays_of=_arrays,
+    extra=studies.SERVED,
+)

@@ -1,0 +1,71 @@
+"""What is inside a cluster, and inside this machine, as tabs show it."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+
+from tests.server.test_run_pages import html_of
+from tests.server.test_views import text_of
+from workbench.hardware.usage import Meter
+
+
+@pytest.fixture
+def cluster(session: Any) -> str:
+    session.add("calm-otter", status="ready")
+    return "calm-otter"
+
+
+def order(html: str) -> list[str]:
+    return re.findall(r'data-workbench="worker-(\d)"', html)
+
+
+async def test_workers_are_sorted_by_the_column_that_was_clicked(api: Any, cluster: str) -> None:
+    html = unescape(await html_of(api, f"workers:{cluster}"))
+    assert order(html) == ["0", "1", "2"]
+    assert 'data-choose="{"workers.by": "-memory"}"' in html, "the largest first"
+    falling = unescape(await html_of(api, f"workers:{cluster}", {"workers.by": "-memory"}))
+    assert order(falling) == ["2", "1", "0"]
+    assert 'aria-sort="descending"' in falling
+    assert 'data-choose="{"workers.by": "memory"}"' in falling
+    assert "GPU" not in text_of(html), "no worker has one"
+    assert order(await html_of(api, f"workers:{cluster}", {"workers.by": "nonsense"})) == ["0", "1", "2"]
+
+
+async def test_one_worker_can_be_restarted_where_the_cluster_can(api: Any, session: Any, cluster: str) -> None:
+    session.add("attached", can=())
+    assert unescape(await html_of(api, f"workers:{cluster}")).count('data-body="{"worker": "tcp://') == 3
+    assert "restart-worker" not in await html_of(api, "workers:attached")
+
+
+async def test_tasks_and_frames_of_code_are_told_with_their_shares(api: Any, cluster: str) -> None:
+    assert "<sum> 3 of 4 1 failed 1 MiB" in unescape(text_of(await html_of(api, f"groups:{cluster}")))
+    html = unescape(await html_of(api, f"profile:{cluster}"))
+    assert 'title="<dot>, 75 %, a.py:7"' in html
+    assert "width: 75.00%" in html
+
+
+async def test_logs_are_searched_and_shown_of_one_writer(api: Any, cluster: str) -> None:
+    found = text_of(await html_of(api, f"logs:{cluster}", {f"logs.{cluster}.text": "STARTED"}))
+    assert f"{cluster} started" in found
+    assert "a worker" not in found
+    of_one = {f"logs.{cluster}.who": "tls://127.0.0.1:40001"}
+    assert "a worker" in text_of(await html_of(api, f"logs:{cluster}", of_one))
+    assert f"{cluster} started" not in text_of(await html_of(api, f"logs:{cluster}", of_one))
+
+
+async def test_this_machine_tells_what_it_does_without_a_cluster(api: Any) -> None:
+    said = text_of(await html_of(api, "machine"))
+    assert re.search(r"Cores \d+ % of \d+", said)
+    assert re.search(r"Memory [\d.]+ [MG]iB of", said)
+
+
+def test_a_core_that_works_is_seen() -> None:
+    meter = Meter()
+    sum(range(3_000_000))
+    usage = meter.read()
+    assert all(0 <= each <= 1 for each in usage.cores)
+    assert max(usage.cores) > 0

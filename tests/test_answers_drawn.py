@@ -1,0 +1,183 @@
+"""Pictures of answers: what is drawn of which arrays, on a page and in files."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.views import html_of
+from workbench.cli import main
+from workbench.figures.answers import Dots, Map, pictures
+from workbench.figures.components import answer_figure
+from workbench.figures.paper import write_picture
+from workbench.figures.report import report_html
+from workbench.runs import store
+from workbench.runs.answers import Answers, Array
+from workbench.runs.store import Run
+from workbench.workloads.svd_of_file import TEMPLATE as SVD
+from workbench.workloads.values import Labelled
+
+TEXT = np.dtypes.StringDType()
+RNG = np.random.default_rng(0)
+RESULT = {
+    "singular_values": [3.0, 2.0],
+    "certificate": {"bound": [1e-3, None], "of_largest": [1e-3, 1.0], "sentence": "Proved."},
+}
+GENOTYPES = {
+    "scores": Labelled(
+        RNG.normal(size=(60, 5)),
+        ("sample", "component"),
+        {"sample": [f"s{i}" for i in range(60)], "population": ("sample", np.array(["here", "there"] * 30, TEXT))},
+    ),
+    "loadings": Labelled(
+        RNG.normal(size=(30_000, 5)),
+        ("variant", "component"),
+        {
+            "chromosome": ("variant", np.repeat(np.array(["1", "2", "10"], TEXT), 10_000)),
+            "position": ("variant", np.tile(np.arange(10_000), 3)),
+        },
+    ),
+}
+CLIMATE = {
+    "patterns": Labelled(
+        RNG.normal(size=(3, 20, 30)), ("mode", "lat", "lon"), {"lat": np.linspace(90, -90, 20), "lon": np.arange(30.0)}
+    ),
+    "series": Labelled(
+        RNG.normal(size=(48, 3)), ("time", "mode"), {"time": np.arange("2000-01", "2004-01", dtype="datetime64[M]")}
+    ),
+}
+
+
+def test_samples_are_drawn_two_components_at_a_time_with_the_label_that_tells_them_apart() -> None:
+    found = {each.name: each for each in pictures(GENOTYPES, {"explained_variance_ratio": [0.5, 0.25, 0.1, 0, 0]})}
+    assert [name for name in found if name.startswith("scores")] == ["scores-1-2", "scores-3-4"]
+    dots = found["scores-1-2"].drawn
+    assert isinstance(dots, Dots)
+    assert (dots.label, dots.labels[:2], dots.names[:2]) == ("population", ("here", "there"), ("s0", "s1"))
+    np.testing.assert_array_equal(dots.y, np.asarray(GENOTYPES["scores"].data)[:, 1])
+    assert found["scores-1-2"].across == "component 1 (50 % of the variance)".capitalize()
+
+
+def test_the_largest_loading_of_a_genome_is_drawn_however_many_there_are() -> None:
+    dots = next(each for each in pictures(GENOTYPES, {}) if each.name == "loadings-1").drawn
+    assert isinstance(dots, Dots)
+    sizes = np.abs(np.asarray(GENOTYPES["loadings"].data)[:, 0])
+    assert dots.y.max() == sizes.max()
+    assert len(dots.y) <= 10_000
+    # Contigs lie one after the other in the file's order, which isn't that of the alphabet.
+    assert list(dict.fromkeys(dots.labels)) == ["1", "2", "10"]
+    assert (np.diff(dots.x) >= 0).all()
+
+
+def test_patterns_are_maps_and_series_lines_over_time() -> None:
+    found = {each.name: each for each in pictures(CLIMATE, {})}
+    assert list(found) == ["patterns-1", "patterns-2", "patterns-3", "series"]
+    drawn = found["patterns-2"].drawn
+    assert isinstance(drawn, Map)
+    np.testing.assert_array_equal(drawn.values, np.asarray(CLIMATE["patterns"].data)[1])
+    assert found["series"].drawn[0].x.dtype.kind == "M"  # type: ignore[index]
+
+
+def test_what_so_many_components_leave_out_follows_from_their_shares() -> None:
+    (_, error) = pictures({}, {"explained_variance_ratio": [0.75, 0.25]})
+    np.testing.assert_allclose(error.drawn[0].y, [50.0, 0.0])  # type: ignore[index]
+
+
+def test_a_value_is_drawn_with_how_far_it_may_be_off() -> None:
+    (scree,) = pictures({}, RESULT)
+    (line,) = scree.drawn  # type: ignore[misc]
+    np.testing.assert_allclose(line.high - line.y, [3e-3, 0.0])
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_picture_can_be_shown_on_a_page(theme: str) -> None:
+    from bokeh.embed import json_item
+
+    for each in pictures(GENOTYPES | CLIMATE, RESULT):
+        assert json_item(answer_figure(each, theme))["doc"]
+
+
+@pytest.mark.parametrize(("kind", "first"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_every_picture_can_be_a_file(kind: str, first: bytes) -> None:
+    one_of_each = [each for each in pictures(GENOTYPES | CLIMATE, RESULT) if not each.name.endswith(("2", "3", "4"))]
+    for each in one_of_each:
+        file = io.BytesIO()
+        write_picture(each, file, kind)
+        assert file.getvalue().startswith(first)
+
+
+@pytest.fixture
+def run(data_folder: Path) -> str:
+    return store.create(Run(id="svd-1", workload="svd", cluster="c", status="done", result=RESULT, seconds=1.0)).id
+
+
+def test_a_picture_of_a_run_is_saved_as_what_the_path_ends_with(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "scree.svg"
+    assert main(["save", run, str(path)]) == 0
+    assert capsys.readouterr().out.strip() == str(path)
+    assert "Scree plot" in path.read_text()
+    assert main(["save", run, str(path)]) == 2
+    assert f"{path} is there already." in capsys.readouterr().err
+    assert main(["save", run, str(path), "--as", "png", "--replace"]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_there_is_none_of_lists_which_there_are(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["save", run, str(tmp_path / "x.png"), "--only", "map"]) == 2
+    assert "has no picture 'map'. Choose one of: scree." in capsys.readouterr().err
+    assert list(tmp_path.glob("*.png")) == []
+
+
+def test_a_picture_in_a_folder_that_isnt_there_is_refused_in_a_sentence(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["save", run, str(tmp_path / "nowhere" / "x.png")]) == 2
+    assert "There is no folder" in capsys.readouterr().err
+
+
+def test_the_report_draws_what_is_kept_of_an_answer() -> None:
+    told = {"id": "eofs-1", "workload": "eofs", "status": "done", "result": RESULT}
+    html = report_html(told, None, CLIMATE)
+    assert "patterns: mode 2" in html
+    assert "patterns: mode 2" not in report_html(told, None)
+
+
+def test_the_page_offers_to_open_save_and_draw_what_a_run_answered(run: str) -> None:
+    answers = Answers(arrays={"s": Array(shape=(2,), dtype="float64", dims=("component",), bytes=16)}, saved="s.zarr")
+    store.update(run, answers=answers)
+    assert f'data-live="run-answer:{run}"' in html_of(f"run:{run}")
+    html = html_of(f"run-answer:{run}")
+    assert "s (2 float64): 16 B, saved to s.zarr." in html
+    assert f"/runs/{run}/pictures/scree?as=png" in html
+    assert "run.dataset" in html
+    assert f'data-live="saving:{run}"' in html
+    assert f'data-request="POST runs/{run}/save"' in html_of(f"saving:{run}", {f"save.{run}.path": "x.npz"})
+
+
+def test_a_map_of_a_southward_axis_has_north_at_the_top() -> None:
+    (picture, *_) = pictures(CLIMATE, {})
+    plot = answer_figure(picture)
+    image: Any = plot.renderers[0]
+    shown = image.data_source.data["image"][0]
+    np.testing.assert_array_equal(shown[-1], np.asarray(CLIMATE["patterns"].data)[0][0])
+
+
+def test_vectors_along_the_pixels_of_a_stack_are_pictures_with_the_first_row_at_the_top() -> None:
+    v = np.arange(24.0).reshape(2, 12)
+    results = {"u": np.ones((5, 2)), "s": np.ones(2), "v": v, "kept": None}
+    arrays = SVD.arrays(results, {"axes": ((0,), (1, 2)), "lengths": (5, 3, 4)})
+    assert arrays["v"].data is v
+    first = next(each for each in pictures(arrays, {}) if each.name == "v-1")
+    np.testing.assert_array_equal(first.drawn.values, v[0].reshape(3, 4))
+    np.testing.assert_array_equal(first.drawn.y, [3, 2, 1])
+    # Where pixels are left out, none has a place any more.
+    gone = SVD.arrays(results | {"kept": {"column": np.arange(12)}}, {"axes": ((0,), (1, 2)), "lengths": (5, 3, 4)})
+    assert not gone["v"].attrs

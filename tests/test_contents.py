@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import base64
+import io
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from PIL import Image
+
+from tests.test_eofs import winds_of
+from tests.test_genotypes_pca import bed_file
+from workbench.cli import main
+from workbench.errors import BadInputError, MissingError
+from workbench.session import Session
+from workbench.views.work import _choices, _holds
+from workbench.workloads.contents import Contents, look
+
+
+def _look(path: Path) -> Contents:
+    return Session().look(str(path))
+
+
+@pytest.mark.parametrize("kind", ["NetCDF 4", "NetCDF 3", "Zarr"])
+def test_variables_are_told_with_dimensions_and_what_can_be_chosen(tmp_path: Path, kind: str) -> None:
+    winds = winds_of()
+    if kind == "Zarr":
+        winds.to_zarr(tmp_path / "winds", zarr_format=2)
+    else:
+        winds.to_netcdf(tmp_path / "winds", engine={"NetCDF 4": "h5netcdf", "NetCDF 3": "scipy"}[kind])  # type: ignore[call-overload]
+
+    found = _look(tmp_path / "winds")
+
+    u = next(each for each in found.arrays if each.name == "u")
+    assert (u.shape, u.dtype, u.dims, u.title) == ((120, 9, 12), "float64", ("time", "lat", "lon"), "m s-1")
+    time = next(each for each in found.dimensions if each.name == "time")
+    assert (time.length, time.first, time.last) == (120, "1980-01-01", "1989-12-01")
+    assert set(found.choices["variable"]) == {"u", "v"}
+    assert set(found.choices["samples"]) >= {"time", "lat", "lon", "time, lat"}
+
+
+def test_plain_arrays_are_told_with_blocks_and_compression(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((3, 4)))
+    np.savez_compressed(tmp_path / "a.npz", x=np.zeros((3, 4)), y=np.zeros(3, "int8"))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("group/x", data=np.zeros((30, 40)), chunks=(10, 40), compression="gzip")
+    zarr.create_array(tmp_path / "a.zarr", shape=(30, 40), chunks=(10, 20), dtype="f4")
+
+    lines = {
+        name: [each.line() for each in _look(tmp_path / f"a.{name}").arrays] for name in ("npy", "npz", "h5", "zarr")
+    }
+
+    assert lines["npy"] == ["3 × 4, float64, 96 B"]
+    assert lines["npz"] == ["3 × 4, float64, 96 B, deflate", "3, int8, 3 B, deflate"]
+    assert lines["h5"] == ["30 × 40, float64, 9.38 kiB, blocks of 10 × 40, gzip"]
+    assert lines["zarr"] == ["30 × 40, float32, 4.69 kiB, blocks of 10 × 20, zstd"]
+    assert _look(tmp_path / "a.h5").choices == {"array": ("group/x",)}
+
+
+def test_a_first_picture_is_of_a_part_that_costs_little_to_read(tmp_path: Path) -> None:
+    numbers = np.add.outer(np.arange(300.0), np.arange(200.0))
+    numbers[:100] = np.nan
+    np.save(tmp_path / "a.npy", numbers)
+    winds_of().to_netcdf(tmp_path / "winds.nc", engine="h5netcdf")
+    zarr.create_array(tmp_path / "large.zarr", shape=(20_000, 20_000), chunks=(500, 500), dtype="f4", fill_value=1)
+    zarr.create_array(tmp_path / "heavy.zarr", shape=(20_000, 20_000), chunks=(4000, 4000), dtype="f4", fill_value=1)
+    seen = look(str(tmp_path / "a.npy")).picture
+    assert seen is not None
+    assert seen.caption == "the array: 0 to 299 by 0 to 199, values from 136 to 455"
+    image = Image.open(io.BytesIO(base64.b64decode(seen.png)))
+    assert image.size == (50, 60)
+    # What is missing is transparent, and what is least dark.
+    colors = np.asarray(image)
+    assert (colors[0, 0, 3], colors[-1, -1, 3]) == (0, 255)
+    assert colors[-1, -1, :3].sum() > colors[21, 0, :3].sum()
+    assert "part of u: 0 to 8 by 0 to 11" in str(look(str(tmp_path / "winds.nc")).picture)
+    assert "part of the array: 0 to 624 by 0 to 1249" in str(look(str(tmp_path / "large.zarr")).picture)
+    assert look(str(tmp_path / "heavy.zarr")).picture is None
+
+
+def test_genotypes_are_told_with_contigs_samples_and_what_is_unknown(tmp_path: Path) -> None:
+    counts = np.random.default_rng(0).integers(0, 3, (40, 6)).astype("int8")
+    counts[:4] = 3
+    found = look(bed_file(tmp_path, counts, ["1"] * 30 + ["X"] * 10))
+    assert found.sentence() == "PLINK .bed, .bim and .fam, 83 B: 1 array"
+    assert found.arrays[0].line().startswith("variant 40 × sample 6, uint8, 80 B, two bits each")
+    assert found.remarks[:2] == ("Contigs: 1, X.", "Of the first 40 variants 10 % are unknown.")
+
+
+def test_what_can_not_be_looked_into_is_said_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("words")
+    (tmp_path / "a.bed").write_text("")
+
+    for name in ("a.txt", "a.bed", "missing"):
+        with pytest.raises(BadInputError, match=name):
+            _look(tmp_path / name)
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    winds_of().to_netcdf(tmp_path / "winds.nc", engine="scipy")
+    monkeypatch.setattr("workbench.storage.datasets.find_spec", lambda name: None)
+
+    with pytest.raises(MissingError, match=r"needs xarray: pip install 'xarray>=2025.1' 'h5netcdf>=1.4'"):
+        _look(tmp_path / "winds.nc")
+
+
+def test_the_terminal_looks_in_a_process_that_can_be_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    xr.Dataset({"u": (("time", "x"), np.zeros((3, 4)))}).to_netcdf(tmp_path / "u.nc", engine="h5netcdf")
+    loaded = set(sys.modules)
+
+    assert main(["look", str(tmp_path / "u.nc"), "--json"]) == 0
+    assert Contents.model_validate_json(capsys.readouterr().out).choices["variable"] == ("u",)
+    assert "cfgrib" not in set(sys.modules) - loaded
+
+
+def test_a_form_offers_what_the_file_holds_and_keeps_what_was_typed(tmp_path: Path) -> None:
+    winds_of().to_netcdf(tmp_path / "winds.nc", engine="h5netcdf")
+    found = _look(tmp_path / "winds.nc")
+
+    assert _choices(found, {"variable": "w"})["variable"] == [("u", "u"), ("v", "v"), ("w", "w")]
+    assert "time 120 × lat 9 × lon 12, float64" in _holds(found)

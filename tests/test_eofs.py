@@ -1,0 +1,384 @@
+"""The workload eofs against NumPy on the weighted anomalies, from files as xarray, eccodes and SciPy write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from workbench.errors import BadInputError
+from workbench.linalg.anomalies import Removed
+from workbench.workloads import eofs, template
+from workbench.workloads.eofs import separated
+from workbench.workloads.values import BadParameterError
+
+EOFS = template("eofs")
+K = 4
+LAT, LON = np.linspace(80, -80, 9), np.arange(0.0, 360, 30)
+TIMES = pd.date_range("1980-01", periods=480, freq="MS")
+
+
+def winds_of(dtype: str = "float64", n_times: int = 120) -> xr.Dataset:
+    """Monthly winds of six modes, noise and a seasonal cycle, with land that has no values."""
+    rng = np.random.default_rng(0)
+    u = rng.normal(scale=0.3, size=(n_times, len(LAT), len(LON))) + 280
+    u += 10 * np.cos(2 * np.pi * np.arange(n_times) / 12)[:, None, None]
+    for number in range(1, 7):
+        pattern = np.outer(np.sin(number * np.deg2rad(LAT) + 1), np.cos(number * np.deg2rad(LON)))
+        u += rng.normal(scale=8 / number, size=n_times)[:, None, None] * pattern
+    u[:, rng.random((len(LAT), len(LON))) < 0.2] = np.nan
+    coords = {"time": TIMES[:n_times], "lat": ("lat", LAT, {"units": "degrees_north"}), "lon": LON}
+    winds = xr.DataArray(u.astype(dtype), coords, ("time", "lat", "lon"), attrs={"units": "m s-1"})
+    return xr.Dataset({"u": winds, "v": 2 * winds})
+
+
+def _by_numpy(winds: xr.DataArray, *, seasonal: bool = False, weighted: bool = True) -> dict[str, Any]:
+    """Modes of the weighted anomalies of a variable, the largest weighted value of each pattern positive."""
+    x = winds.values.astype("float64")
+    months = winds.time.dt.month.values if seasonal else np.zeros(len(x))
+    for month in np.unique(months):
+        x[months == month] -= x[months == month].mean(axis=0)
+    weights = np.sqrt(np.cos(np.deg2rad(winds.lat.values)))[:, None] * np.ones(x.shape[2])
+    weights = weights if weighted else np.ones_like(weights)
+    there = np.isfinite(x).all(axis=0)
+    u, s, v = np.linalg.svd((x * weights)[:, there], full_matrices=False)
+    shares = (s**2 / (s**2).sum())[:K]
+    u, s, v = u[:, :K], s[:K], v[:K]
+    signs = np.sign(v[np.arange(K), np.abs(v).argmax(axis=1)])
+    patterns = np.full((K, *x.shape[1:]), np.nan)
+    patterns[:, there] = (v * signs[:, None]) * s[:, None] / np.sqrt(len(x) - 1) / weights[there]
+    return {"patterns": patterns, "series": u * signs * np.sqrt(len(x) - 1), "s": s, "shares": shares}
+
+
+def _run(**given: Any) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """Arrays by name, the answer and the check of a run in this process."""
+    parameters = EOFS.validate({"k": K, **given})
+    results = EOFS.build(parameters)
+    results["s"] = results["s"].compute()
+    arrays = {
+        name: each.data.compute() if dask.is_dask_collection(each.data) else each.data
+        for name, each in EOFS.arrays(results).items()
+    }
+    return arrays, EOFS.summarise(results), EOFS.check(parameters, results)
+
+
+def _agrees(arrays: dict[str, Any], expected: dict[str, Any], tol: float = 1e-6) -> None:
+    np.testing.assert_allclose(arrays["singular_values"], expected["s"], rtol=tol)
+    np.testing.assert_allclose(arrays["explained_variance_ratio"], expected["shares"], rtol=tol)
+    np.testing.assert_allclose(arrays["series"], expected["series"], atol=tol * np.abs(expected["series"]).max())
+    largest = np.nanmax(np.abs(expected["patterns"]))
+    np.testing.assert_allclose(arrays["patterns"], expected["patterns"], atol=tol * largest)
+
+
+def _netcdf(engine: str, dtype: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        winds_of(dtype).to_netcdf(folder / "winds.nc", engine=engine)  # type: ignore[call-overload]
+        return folder / "winds.nc"
+
+    return write
+
+
+def _packed(folder: Path) -> Path:
+    packing = {"dtype": "int16", "scale_factor": 2**-8, "add_offset": 256.0, "_FillValue": -32767, "zlib": True}
+    chunked = {**packing, "chunksizes": (1, 9, 12)}
+    winds_of().to_netcdf(folder / "winds.nc", engine="h5netcdf", encoding={"u": chunked})
+    return folder / "winds.nc"
+
+
+def _zarr(chunks: dict[str, int], **how: Any) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        winds_of().chunk(chunks).to_zarr(folder / "winds.zarr", **how)
+        return folder / "winds.zarr"
+
+    return write
+
+
+FILES: dict[str, Callable[[Path], Path]] = {
+    "NetCDF 4": _netcdf("h5netcdf", "float64"),
+    "NetCDF 4 in float32": _netcdf("h5netcdf", "float32"),
+    "NetCDF 3": _netcdf("scipy", "float64"),
+    "NetCDF 4, packed, a chunk for each time": _packed,
+    "Zarr 2, consolidated, uneven chunks": _zarr({"time": 50, "lat": 4}, zarr_format=2, consolidated=True),
+    "Zarr 2, not consolidated": _zarr({"time": 1}, zarr_format=2, consolidated=False),
+    "Zarr 3": _zarr({"lat": 2, "lon": 5}, zarr_format=3, consolidated=False),
+}
+
+
+@pytest.fixture
+def winds(tmp_path: Path) -> str:
+    return str(_netcdf("h5netcdf", "float64")(tmp_path))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_modes_are_those_that_numpy_finds_in_the_weighted_anomalies(tmp_path: Path, file: str) -> None:
+    path = FILES[file](tmp_path)
+    how: dict[str, Any] = {"engine": "zarr", "consolidated": False} if path.suffix == ".zarr" else {}
+    with xr.open_dataset(path, **how) as dataset:
+        expected = _by_numpy(dataset.u.load())
+
+    arrays, answer, check = _run(path=str(path), variable="u")
+
+    _agrees(arrays, expected)
+    assert check.passed, check.what
+    assert answer["places_without_values"] == np.isnan(expected["patterns"][0]).sum()
+
+
+def test_the_seasonal_cycle_is_taken_off_by_months(winds: str) -> None:
+    arrays, _, _ = _run(path=winds, variable="u", remove="seasonal cycle", weights="none")
+
+    _agrees(arrays, _by_numpy(winds_of().u, seasonal=True, weighted=False))
+
+
+def test_more_times_than_places_give_the_same_modes(winds: str) -> None:
+    arrays, _, check = _run(path=winds, variable="u", select="lat=15:45, lon=30:120")
+
+    _agrees(arrays, _by_numpy(winds_of().u.sel(lat=slice(45, 15), lon=slice(30, 120))))
+    assert check.passed, check.what
+
+
+def test_the_answer_is_a_dataset_with_the_coordinates_of_the_file(winds: str) -> None:
+    parameters = EOFS.validate({"path": winds, "variable": "u", "k": K, "select": "time=1981:1984-06"})
+    results = EOFS.build(parameters)
+    arrays = EOFS.arrays(results | {"s": results["s"].compute()})
+
+    dataset = xr.Dataset(
+        {name: xr.DataArray(each.data, each.coords, each.dims, attrs=each.attrs) for name, each in arrays.items()}
+    )
+
+    assert dict(dataset.sizes) == {"mode": K, "lat": 9, "lon": 12, "time": 42}
+    assert dataset.patterns.attrs["units"] == "m s-1"
+    np.testing.assert_array_equal(dataset.time, TIMES[12:54])
+    anomalies = winds_of().u.sel(time=slice("1981", "1984-06"))
+    anomalies = anomalies - anomalies.mean("time")
+    np.testing.assert_allclose((dataset.patterns * dataset.series).sum("mode").std(), anomalies.std(), rtol=0.2)
+
+
+def test_a_line_and_a_cycle_are_taken_off_together_by_least_squares() -> None:
+    rng = np.random.default_rng(0)
+    x, months, times = rng.normal(size=(30, 3)), np.arange(30) % 12, np.arange(30.0) ** 1.1
+    design = np.column_stack([*(months == month for month in range(12)), times]).astype(float)
+    expected = x - design @ np.linalg.lstsq(design, x, rcond=None)[0]
+
+    removed = Removed.of(months, times)
+    removed.off(x)
+
+    np.testing.assert_allclose(x, expected, atol=1e-12)
+    assert removed.rank == 13
+
+
+@pytest.fixture
+def gappy(tmp_path: Path) -> str:
+    """Winds with a value missing at two times of one place."""
+    dataset = winds_of()
+    place = np.argwhere(np.isfinite(dataset.u.values[0]))[5]
+    dataset.u[[3, 7], place[0], place[1]] = np.nan
+    dataset.to_netcdf(tmp_path / "gappy.nc", engine="h5netcdf")
+    return str(tmp_path / "gappy.nc")
+
+
+def test_values_that_are_missing_at_times_are_refused_with_place_and_count(gappy: str) -> None:
+    with pytest.raises(ValueError, match=r"2 in 1 of the 108 places .* the first at time 1980-04-01, lat 80, lon"):
+        _run(path=gappy, variable="u")
+
+
+def test_values_that_are_missing_at_times_are_filled_or_their_places_left_out(gappy: str) -> None:
+    with xr.open_dataset(gappy, engine="h5netcdf") as dataset:
+        winds = dataset.u.load()
+
+    left_out, answer, _ = _run(path=gappy, variable="u", missing="leave out")
+    filled, of_filled, _ = _run(path=gappy, variable="u", missing="mean")
+
+    _agrees(left_out, _by_numpy(winds))
+    assert (answer["places_left_out"], of_filled["places_filled"]) == (1, 1)
+    _agrees(
+        filled,
+        _by_numpy(
+            xr.where(winds.isnull().all("time"), np.nan, winds.fillna(winds.mean("time"))).transpose(
+                "time", "lat", "lon"
+            )
+        ),
+    )
+
+
+def test_grib_is_read_by_cfgrib(tmp_path: Path) -> None:
+    import eccodes
+
+    values = np.random.default_rng(0).normal(size=(12, 7, 8)).round(3)
+    with (tmp_path / "t.grib").open("wb") as file:
+        for month, field in enumerate(values, 1):
+            message = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib2")
+            grid = {"Ni": 8, "Nj": 7, "latitudeOfFirstGridPointInDegrees": 60, "latitudeOfLastGridPointInDegrees": 0}
+            grid |= {"longitudeOfFirstGridPointInDegrees": 0, "longitudeOfLastGridPointInDegrees": 70}
+            grid |= {"iDirectionIncrementInDegrees": 10, "jDirectionIncrementInDegrees": 10, "dataTime": 0}
+            for name, value in {
+                **grid,
+                "shortName": "2t",
+                "dataDate": 20200001 + 100 * month,
+                "bitsPerValue": 24,
+            }.items():
+                eccodes.codes_set(message, name, value)
+            eccodes.codes_set_values(message, field.ravel())
+            eccodes.codes_write(message, file)
+            eccodes.codes_release(message)
+
+    arrays, _, check = _run(path=str(tmp_path / "t.grib"), k=3)
+
+    weighted = (values - values.mean(axis=0)) * np.sqrt(np.cos(np.deg2rad(np.arange(60, -1, -10))))[:, None]
+    expected = np.linalg.svd(weighted.reshape(12, -1), compute_uv=False)[:3]
+    np.testing.assert_allclose(arrays["singular_values"], expected, rtol=1e-5)
+    assert check.passed
+    assert [path.name for path in tmp_path.iterdir()] == ["t.grib"]
+
+
+def test_modes_are_apart_by_norths_rule() -> None:
+    variances = np.array([10.0, 5.0, 4.9, 1.0])
+
+    assert separated(variances, variances / 22, 200) == [True, False, False, None]
+    assert separated(variances, variances / 21, 200) == [True, False, False, True]
+
+
+BAD: list[tuple[dict[str, Any], str, str]] = [
+    ({"variable": "w"}, "variable", "There is no variable 'w' in .* Choose one of: u, v."),
+    ({}, "variable", "holds 2 variables. Name one of them: u, v."),
+    ({"variable": "u", "samples": "month"}, "samples", "was 'month', in .* each once, among: time, lat, lon."),
+    ({"variable": "u", "samples": "time, lat, lon"}, "variable", "has the dimension time, lat, lon alone"),
+    ({"variable": "u", "k": 110}, "k", "Give a whole number from 1 to 108: there are 120 samples"),
+    (
+        {"variable": "u", "remove": "seasonal cycle", "select": "time=1980"},
+        "select",
+        "12 samples, and as many are taken",
+    ),
+    ({"variable": "u", "select": "level=500"}, "select", "has no dimension 'level' to select. It has: time, lat, lon."),
+    ({"variable": "u", "select": "time=2050"}, "select", "nothing lies at time=2050. time goes from 1980-01-01"),
+    ({"variable": "u", "select": "lat=91"}, "select", "nothing lies at lat=91. lat goes from 80 to -80 in 9 steps"),
+    ({"variable": "u", "select": "lat"}, "select", "Give dimensions with values or ranges"),
+    ({"variable": "u", "features": "lat"}, "features", "has the dimensions lat, lon. Name them all"),
+    ({"variable": "u", "select": "time=1980-02"}, "samples", "no dimension is one of times by CF"),
+]
+
+
+@pytest.mark.parametrize(("given", "parameter", "sentence"), BAD)
+def test_what_is_not_in_a_file_is_said_in_one_sentence(
+    winds: str, given: dict[str, Any], parameter: str, sentence: str
+) -> None:
+    with pytest.raises(BadParameterError, match=sentence) as caught:
+        EOFS.validate({"path": winds, **given})
+
+    assert caught.value.parameter == parameter
+
+
+def test_a_variable_without_any_value_is_refused(tmp_path: Path) -> None:
+    (winds_of() * np.nan).to_netcdf(tmp_path / "nothing.nc", engine="h5netcdf")
+
+    with pytest.raises(BadInputError, match=r"has 0 places with values .* 108 have none at all"):
+        _run(path=str(tmp_path / "nothing.nc"), variable="u")
+
+
+def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.nc").write_text("no NetCDF")
+    np.save(tmp_path / "b.npy", np.zeros(3))
+
+    for name in ("a.nc", "b.npy", "missing.nc"):
+        with pytest.raises(BadParameterError, match="Expected NetCDF, a Zarr group as xarray writes it, or GRIB"):
+            EOFS.validate({"path": str(tmp_path / name)})
+
+
+def test_modes_of_noise_that_lie_near_to_each_other_are_found_and_pass_their_check(tmp_path: Path) -> None:
+    noise = np.random.default_rng(1).normal(size=(300, 12, 30)).astype("float32")
+    coords = {"time": pd.date_range("1990-01-01", periods=300, freq="MS"), "lat": np.linspace(-50, 50, 12)}
+    winds = xr.DataArray(noise, coords, ("time", "lat", "lon"))
+    winds.to_dataset(name="u").to_netcdf(tmp_path / "noise.nc", engine="h5netcdf")
+    arrays, told, check = _run(path=str(tmp_path / "noise.nc"), weights="none")
+    assert check.passed, check.what
+    _agrees(arrays, _by_numpy(winds, weighted=False), tol=1e-5)
+    assert told["certificate"]["passes"] == 1
+
+
+@pytest.mark.parametrize("remove", ["mean", "seasonal cycle", "none"])
+@pytest.mark.parametrize("missing", ["refuse", "mean", "leave out"])
+def test_what_is_too_large_to_be_held_is_gone_through_by_time_with_the_same_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remove: str, missing: str
+) -> None:
+    winds = winds_of()
+    if missing != "refuse":
+        # Some gaps, and a month of a place of which nothing is known.
+        there = np.argwhere(np.isfinite(winds.u.values[0]))
+        for number, (i, j) in enumerate(there[:5]):
+            winds.u.values[7 + number :: 20, i, j] = np.nan
+        winds.u.values[3::12, *there[9]] = np.nan
+    winds.chunk(time=10).to_zarr(tmp_path / "winds.zarr", zarr_format=2, consolidated=True)
+    given = {"path": str(tmp_path / "winds.zarr"), "variable": "u", "remove": remove, "detrend": True}
+    given |= {"missing": missing, "tol": 1e-5}
+    held, told, _ = _run(**given)
+    for name in ("_SLAB_BYTES", "_SMALLEST_SLAB", "_STREAMED_BYTES"):
+        monkeypatch.setattr(eofs, name, 10_000)
+    parameters = EOFS.validate({"k": K, **given}, threads=2, memory=60_000)
+    assert parameters.resolved["slabs"] == [10, 9, 12]
+    results = EOFS.build(parameters)
+    results["s"] = results["s"].compute()
+    for name, each in EOFS.arrays(results).items():
+        np.testing.assert_allclose(each.data, held[name], atol=1e-5 * np.nanmax(np.abs(held[name])), err_msg=name)
+    summary = EOFS.summarise(results)
+    assert {name: summary[name] for name in summary if "places" in name} == {
+        name: told[name] for name in told if "places" in name
+    }
+    assert EOFS.check(parameters, results).passed
+
+
+def test_a_gap_is_refused_with_its_place_when_it_is_gone_through_by_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    winds = winds_of()
+    place = np.argwhere(np.isfinite(winds.u.values[0]))[4]
+    winds.u.values[13, *place] = np.nan
+    winds.chunk(time=10).to_zarr(tmp_path / "winds.zarr", zarr_format=2, consolidated=True)
+    for name in ("_SLAB_BYTES", "_SMALLEST_SLAB", "_STREAMED_BYTES"):
+        monkeypatch.setattr(eofs, name, 10_000)
+    parameters = EOFS.validate(
+        {"k": K, "path": str(tmp_path / "winds.zarr"), "variable": "u"}, threads=2, memory=60_000
+    )
+    where = f"time 1981-02-01, lat {LAT[place[0]]:g}, lon {LON[place[1]]:g}"
+    with pytest.raises(ValueError, match=rf"1 in 1 of the 108 places of a block, the first at {where}"):
+        EOFS.build(parameters)
+
+
+@pytest.mark.parametrize("samples", ["time, member", "member,time"])
+@pytest.mark.parametrize("memory", [None, 60_000])
+def test_times_and_members_of_an_ensemble_are_samples_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: str, memory: int | None
+) -> None:
+    of_all = winds_of(n_times=180).u.values.reshape(3, 60, len(LAT), len(LON))
+    coords = {"member": ["a", "b", "c"], "time": TIMES[:60], "lat": LAT, "lon": LON}
+    winds = xr.DataArray(of_all, coords, ("member", "time", "lat", "lon")).transpose("time", "lat", "member", "lon")
+    path = str(tmp_path / "winds.zarr")
+    winds.chunk(time=7, member=2).to_dataset(name="u").to_zarr(path, zarr_format=2, consolidated=True)
+    dims = tuple(each.strip() for each in samples.split(","))
+    # The same as one long series, whose months go round as those of the samples do.
+    stacked = winds.transpose(*dims, "lat", "lon")
+    times = xr.DataArray(winds.time).expand_dims(member=3).transpose(*dims).values.ravel()
+    values = stacked.values.reshape(180, len(LAT), len(LON))
+    flat = xr.DataArray(values, {"time": times, "lat": LAT, "lon": LON}, ("time", "lat", "lon"))
+    expected = _by_numpy(flat, seasonal=True)
+    if memory:
+        for name in ("_SLAB_BYTES", "_SMALLEST_SLAB", "_STREAMED_BYTES"):
+            monkeypatch.setattr(eofs, name, 10_000)
+    given = {"path": path, "samples": samples, "remove": "seasonal cycle", "k": K, "tol": 1e-6}
+    parameters = EOFS.validate(given, threads=2, memory=memory)
+    assert (parameters.resolved["slabs"][0] < 180) == bool(memory)
+
+    results = EOFS.build(parameters)
+    results["s"] = results["s"].compute()
+    arrays = EOFS.arrays(results)
+
+    series = xr.DataArray(arrays["series"].data, arrays["series"].coords, arrays["series"].dims).compute()
+    assert series.dims == (*dims, "mode")
+    np.testing.assert_array_equal(series.member, ["a", "b", "c"])
+    computed = {name: np.asarray(each.data) for name, each in arrays.items()}
+    _agrees(computed | {"series": series.values.reshape(180, K)}, expected)
+    assert EOFS.check(parameters, results).passed

@@ -1,0 +1,103 @@
+"""New samples are found where theory expects them, whichever way their files count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from workbench.errors import BadInputError
+from workbench.genotypes import COUNTS, Genotypes, Variants, pca, simulate
+from workbench.genotypes.packing import pack
+from workbench.runs import keeping, store
+from workbench.workloads import template
+from workbench.workloads.values import BadParameterError
+
+M, N = 4000, 240
+WHOLE = simulate(M, N, n_populations=4, fst=0.03, missing=0.01, seed=3)
+OURS, NEW = WHOLE.of_samples(np.arange(N) % 2 == 0), WHOLE.of_samples(np.arange(N) % 2 == 1)
+
+
+def named(genotypes: Genotypes) -> Genotypes:
+    """The same with contigs, positions, names and alleles."""
+    places = {"contig": np.repeat(["1", "chr2"], M // 2), "position": np.tile(np.arange(M // 2) * 7 + 1, 2)}
+    alleles = np.tile(np.array(["A", "G"], np.dtypes.StringDType()), (M, 1))
+    ids = np.array([f"rs{i}" for i in range(M)], np.dtypes.StringDType())
+    return replace(genotypes, variants=Variants(id=ids, alleles=alleles, **places))
+
+
+def centres(scores: Any) -> Any:
+    """Of the populations, of as many samples each."""
+    return scores.reshape(4, -1, scores.shape[1]).mean(axis=1)
+
+
+@pytest.mark.parametrize("scaler", ["patterson", "hail", "plink", "center"])
+def test_samples_that_were_there_have_their_scores_and_new_ones_are_as_much_nearer_as_told(scaler: Any) -> None:
+    found = pca(OURS, 3, scaler=scaler, tol=1e-6)
+    own = found.project(OURS)
+    np.testing.assert_allclose(own.scores, found.scores, atol=3e-3 * np.abs(found.scores).max())
+    new, corrected = found.project(NEW), found.project(NEW, correct=True)
+    ours = centres(found.scores)
+    seen = (centres(new.scores) * ours).sum(axis=0) / (ours**2).sum(axis=0)
+    np.testing.assert_allclose(seen, new.shrinkage, rtol=0.08)
+    assert (new.shrinkage < 0.85).all()
+    np.testing.assert_allclose(corrected.scores, new.scores / new.shrinkage)
+    assert "They were divided by that." in repr(corrected)
+
+
+def test_a_component_of_noise_has_no_shrinkage_that_can_be_told() -> None:
+    found = pca(simulate(900, 100, n_populations=1, seed=0), 2, max_passes=60)
+    assert np.isnan(found.project(simulate(900, 7, n_populations=1, seed=1)).shrinkage).all()
+
+
+def test_variants_are_found_by_place_and_alleles_in_any_order_and_with_either_counted() -> None:
+    found = pca(named(OURS), 3, tol=1e-6)
+    expected = found.project(named(NEW))
+    order = np.random.default_rng(0).permutation(M)
+    counts = NEW.counts().compute()[order]
+    swapped = np.arange(M) % 3 == 0
+    counts[swapped] = np.where(counts[swapped] == 255, 255, 2 - counts[swapped])
+    there = named(NEW).variants[order]
+    assert there.alleles is not None
+    alleles = there.alleles.copy()
+    alleles[swapped] = alleles[swapped][:, ::-1]
+    alleles[5] = ["A", "T"]
+    moved = Genotypes(da.from_array(pack(counts)), COUNTS, NEW.samples, replace(there, alleles=alleles, id=None))
+    again = found.project(moved)
+    assert (again.matched, again.lacking, again.swapped) == (M - 1, 1, int(swapped.sum()))
+    np.testing.assert_allclose(again.scores, expected.scores, atol=0.01 * np.abs(expected.scores).max())
+    half = found.project(named(NEW)[: M // 2])
+    slope = (centres(half.scores) * centres(expected.scores)).sum(axis=0) / (centres(expected.scores) ** 2).sum(axis=0)
+    np.testing.assert_allclose(slope, 1, atol=0.25)
+    with pytest.raises(BadInputError, match="Only 40 of 4000 variants of the reference are there"):
+        found.project(named(NEW)[:40])
+    with pytest.raises(BadInputError, match="neither names nor places"):
+        pca(OURS, 2).project(NEW[:100])
+    with pytest.raises(BadInputError, match="scaler='standard' can't be projected onto"):
+        pca(OURS, 2, scaler="standard").project(NEW)
+
+
+def test_a_run_projects_onto_what_an_earlier_run_kept(tmp_path: Path, data_folder: Path, quick_client: Any) -> None:
+    for name, genotypes in (("ours", OURS), ("new", NEW)):
+        np.save(tmp_path / f"{name}.npy", genotypes.counts().compute())
+    first, second = template("genotype_pca"), template("genotype_project")
+    results = first.build(first.validate({"path": str(tmp_path / "ours.npy"), "n_components": 3, "tol": 1e-5}))
+    store.create(store.Run(id="mine-1", workload="genotype_pca", cluster="otter", status="running"))
+    keeping.leave("mine-1", first.arrays(results), None, quick_client)
+    parameters = second.validate({"components": "mine-1", "path": str(tmp_path / "new.npy")})
+    assert second.needs(parameters).peak(1) > 0
+    found = second.build(parameters)
+    check = second.check(parameters, found, quick_client)
+    assert check.passed, check.what
+    assert second.summarise(found)["variants_lacking"] == 0
+    expected = results["components"].project(NEW).scores
+    np.testing.assert_allclose(second.arrays(found)["scores"].data, expected, atol=1e-6 * np.abs(expected).max())
+    found["projected"].scores[len(expected) // 2] += 1
+    assert not second.check(parameters, found, quick_client).passed
+    for wrong in ("nothing.zarr", str(tmp_path)):
+        with pytest.raises(BadParameterError, match=r"^components of genotype_project: .*Expected a Zarr store"):
+            second.validate({"components": wrong, "path": str(tmp_path / "new.npy")})

@@ -1,0 +1,99 @@
+"""Quality of genotypes by site and by sample, as PLINK 2 tells it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from workbench.errors import BadInputError
+from workbench.genotypes import COUNTS, Genotypes, qc
+from workbench.genotypes.packing import pack
+from workbench.genotypes.qc import by_sample
+from workbench.workloads import template
+from workbench.workloads.values import BadParameterError
+
+WORKLOAD = template("genotype_qc")
+
+
+def plink2(folder: Path, *arguments: str) -> None:
+    if shutil.which("plink2") is None:
+        pytest.skip("needs Debian's plink2: sh tests/apt-install.sh plink2")
+    done = subprocess.run(["plink2", *arguments], cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def column(path: Path, name: str) -> list[str]:
+    header, *lines = [line.split() for line in path.read_text().splitlines()]
+    return [line[header.index(name)] for line in lines]
+
+
+def numbers(path: Path, name: str) -> Any:
+    return np.array(column(path, name), float)
+
+
+@pytest.mark.parametrize("mid_p", [False, True])
+def test_plink_2_prints_the_same_of_sites_and_samples(mid_p: bool, tmp_path: Path) -> None:
+    plink2(tmp_path, "--dummy", "61", "500", "0.06", "--seed", "4", "--make-bed", "--out", "study")
+    asked = ["--bfile", "study", "--missing", "--freq", "--hardy", *(["midp"] if mid_p else []), "--out", "told"]
+    plink2(tmp_path, *asked)
+    with dask.config.set(scheduler="sync"):
+        found = qc(tmp_path / "study.bed", mid_p=mid_p)
+    told = tmp_path / "told"
+    assert found.counts[:, 3].tolist() == numbers(told.with_suffix(".vmiss"), "MISSING_CT").tolist()
+    np.testing.assert_allclose(found.missing, numbers(told.with_suffix(".vmiss"), "F_MISS"), rtol=5.1e-6)
+    assert found.by_sample[:, 3].tolist() == numbers(told.with_suffix(".smiss"), "MISSING_CT").tolist()
+    np.testing.assert_allclose(found.frequency, numbers(told.with_suffix(".afreq"), "ALT_FREQS"), rtol=5.1e-6)
+    assert found.counts[:, 1].tolist() == numbers(told.with_suffix(".hardy"), "HET_A1_CT").tolist()
+    np.testing.assert_allclose(found.hwe, numbers(told.with_suffix(".hardy"), "MIDP" if mid_p else "P"), rtol=5.1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 254, 255, 256, 700])
+def test_samples_are_counted_down_the_rows_whatever_their_number(rows: int) -> None:
+    x = np.random.default_rng(rows).choice([0, 1, 2, 3], (rows, 23), p=[0.1, 0.1, 0.1, 0.7]).astype(np.uint8)
+    expected = np.stack([(x == code).sum(axis=0) for code in range(4)], axis=1)
+    assert (by_sample(pack(x), 23) == expected).all()
+
+
+def test_a_share_of_nothing_is_none_and_thresholds_count_what_would_go() -> None:
+    x = np.random.default_rng(0).binomial(2, 0.5, (40, 50)).astype(np.uint8)
+    x[0], x[1], x[2, :5], x[:, 7] = 255, 2, 255, 255
+    found = qc(Genotypes(da.from_array(pack(x), chunks=(9, -1)), COUNTS, np.arange(50)))
+    assert np.isnan(found.frequency[0])
+    assert found.sample_missing[7] == 1
+    assert np.isnan(found.sample_het[7])
+    gone = found.would_go()
+    assert gone["monomorphic or unknown"] == 2
+    assert gone["missing > 0.02"] == 2
+    assert gone["missing > 0.1"] == 2
+    assert "would go: {'monomorphic" in repr(found)
+
+
+def test_the_workload_counts_keeps_arrays_and_finds_a_wrong_count(tmp_path: Path, quick_client: Any) -> None:
+    np.save(tmp_path / "counts.npy", np.random.default_rng(0).integers(0, 4, (900, 37)).astype("uint8"))
+    (tmp_path / "list.txt").write_text("sample 1\nsample 2\n")
+    parameters = WORKLOAD.validate({"path": str(tmp_path / "counts.npy"), "remove": str(tmp_path / "list.txt")})
+    assert parameters.resolved["shape"] == [900, 35]
+    assert WORKLOAD.needs(parameters).peak(2) > 0
+    results = WORKLOAD.build(parameters)
+    summary, arrays = WORKLOAD.summarise(results), WORKLOAD.arrays(results)
+    assert summary["variants_that_would_go"]["missing > 0.1"] > 800
+    assert arrays["counts"].data.shape == (900, 4)
+    assert arrays["sample_missing"].coords["sample"][0] == "sample 0"
+    check = WORKLOAD.check(parameters, results, quick_client)
+    assert check.passed, check.what
+    results["quality"].counts[0, :2] += [1, -1]
+    results["quality"].by_sample[0, :2] += [1, -1]
+    assert "2 counts of 16 × 4 variants" in WORKLOAD.check(parameters, results, quick_client).what
+    results["quality"].counts[0, 0] += 1
+    assert "different sums" in WORKLOAD.check(parameters, results, quick_client).what
+    with pytest.raises(BadParameterError, match=r"^autosomes_only of genotype_qc"):
+        WORKLOAD.validate({"path": str(tmp_path / "counts.npy"), "autosomes_only": True})
+    with pytest.raises(BadInputError, match="All 900 variants are left out"):
+        qc(str(tmp_path / "counts.npy"), kept=np.zeros(900, bool))

@@ -1,0 +1,105 @@
+"""Relatives are found as PLINK 2 finds them, by the bits of packed blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from tests.test_genotypes_qc import column, numbers, plink2
+from workbench.errors import BadInputError
+from workbench.genotypes import COUNTS, Genotypes, bits, fast, kinship, relatives
+from workbench.genotypes.packing import pack
+from workbench.workloads import template
+
+WORKLOAD = template("genotype_relatedness")
+
+
+def family(variants: int = 3000) -> Any:
+    """Counts of two parents, three children of theirs, a twin of the first, and strangers: pairs of every degree."""
+    rng = np.random.default_rng(0)
+    haplotypes = rng.random((variants, 2, 24)) < rng.uniform(0.1, 0.9, (variants, 1, 1))
+
+    def child(one: int, other: int) -> Any:
+        choice = rng.integers(0, 2, (2, variants))
+        rows = np.arange(variants)
+        return np.stack([haplotypes[rows, choice[0], one], haplotypes[rows, choice[1], other]], axis=1)
+
+    for place, parents in ((2, (0, 1)), (3, (0, 1)), (4, (0, 1)), (6, (2, 9))):
+        haplotypes[:, :, place] = child(*parents)
+    haplotypes[:, :, 5] = haplotypes[:, :, 2]
+    x = haplotypes.sum(axis=1).astype(np.uint8)
+    x[rng.random(x.shape) < 0.03] = 255
+    return x
+
+
+def study(x: Any, rows: int = 700) -> Genotypes:
+    packed = da.from_array(pack(x), chunks=(rows, -1))
+    return Genotypes(packed, COUNTS, np.array([f"s{i}" for i in range(x.shape[1])]))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_plink_2_prints_the_same_table(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(bits, "compiled", lambda: None)
+    elif not fast.installed():
+        pytest.skip("needs numba")
+    monkeypatch.setattr(relatives, "TILE", 16)
+    plink2(tmp_path, "--dummy", "41", "997", "0.07", "--seed", "4", "--make-bed", "--out", "study")
+    plink2(tmp_path, "--bfile", "study", "--make-king-table", "--out", "told")
+    with dask.config.set(scheduler="sync"):
+        found = kinship(tmp_path / "study.bed", -np.inf)
+    told = tmp_path / "told.kin0"
+    names = [frozenset(pair) for pair in zip(column(told, "IID1"), column(told, "IID2"), strict=True)]
+    table = found.table()
+    place = {frozenset(pair): i for i, pair in enumerate(zip(table["sample_1"], table["sample_2"], strict=True))}
+    order = [place[pair] for pair in names]
+    assert len(order) == 41 * 40 // 2 == len(found.pairs)
+    assert found.n_variants == 997
+    assert found.known[order].tolist() == numbers(told, "NSNP").tolist()
+    for ours, theirs in (("hethet", "HETHET"), ("ibs0", "IBS0"), ("kinship", "KINSHIP")):
+        np.testing.assert_allclose(table[ours][order], numbers(told, theirs), rtol=5.1e-6, atol=1e-12)
+
+
+def test_degrees_are_those_of_a_family_and_the_samples_to_remove_leave_no_pair(tmp_path: Path) -> None:
+    found = kinship(study(family()), 0.0442, maf=0.02, max_missing=0.2)
+    degrees = {frozenset(pair): int(degree) for pair, degree in zip(found.pairs.tolist(), found.degree, strict=True)}
+    expected = {(2, 5): 0, (0, 2): 1, (1, 4): 1, (2, 3): 1, (3, 5): 1, (2, 6): 1, (5, 6): 1, (0, 6): 2, (3, 6): 2}
+    assert all(degrees[frozenset(pair)] == degree for pair, degree in expected.items())
+    assert frozenset((0, 1)) not in degrees
+    left = set(range(24)) - {int(name[1:]) for name in found.remove}
+    assert not any(set(pair) <= left for pair in found.pairs.tolist())
+    assert len(left) >= 24 - 5
+    assert (np.diff(found.kinship) <= 0).all()
+    (tmp_path / "gone.txt").write_text("\n".join(found.remove))
+    assert not len(kinship(study(family()), 0.0442, remove=tmp_path / "gone.txt").pairs)
+
+
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 700])
+def test_bits_are_turned_to_lie_by_sample(rows: int) -> None:
+    x = np.random.default_rng(rows).integers(0, 4, (rows, 29)).astype(np.uint8)
+    planes = bits.by_sample(pack(x), 29)
+    told = np.unpackbits(planes.view(np.uint8), axis=2, bitorder="little")
+    assert (told[:, 0] + 2 * told[:, 1])[:, :rows].tolist() == x.T.tolist()
+    assert told[:, :, rows:].all()
+
+
+def test_the_workload_tells_degrees_and_finds_a_wrong_kinship(tmp_path: Path, quick_client: Any) -> None:
+    np.save(tmp_path / "counts.npy", family(1500))
+    parameters = WORKLOAD.validate({"path": str(tmp_path / "counts.npy"), "maf": 0.05, "cutoff": 0.1})
+    assert WORKLOAD.needs(parameters).peak(2) > 0
+    results = WORKLOAD.build(parameters)
+    summary, arrays = WORKLOAD.summarise(results), WORKLOAD.arrays(results)
+    assert summary["pairs_by_degree"]["the same or twins"] == 1
+    assert summary["closest"][0].startswith("sample 2 and sample 5: 0.")
+    assert len(arrays["remove"].data) == summary["samples_to_remove"]
+    check = WORKLOAD.check(parameters, results, quick_client)
+    assert check.passed, check.what
+    results["related"].kinship[0] -= 1e-6
+    assert not WORKLOAD.check(parameters, results, quick_client).passed
+    with pytest.raises(BadInputError, match=r"cutoff is a kinship of at most 0\.5"):
+        kinship(study(family(100)), 2)

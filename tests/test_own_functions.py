@@ -1,0 +1,474 @@
+"""A person's function is a workload: its form, its run, what it returns, and what is said where it can't be one."""
+
+import asyncio
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import wait
+
+import workbench
+from tests.conftest import using_data_folder
+from workbench.clusters import records
+from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
+from workbench.runs.submit import finish, submit
+from workbench.session import Session
+from workbench.workloads import listing, own, returned, template
+from workbench.workloads.declaring import workload
+
+FILE = '''
+from pathlib import Path
+from typing import Annotated, Literal
+
+import dask.array as da
+
+import helper
+import workbench
+
+
+def side(n):
+    return n
+
+
+def is_right(value, n):
+    return value == 3 * n * n, "three for each element"
+
+
+@workbench.workload(title="Three times the sum", check=is_right, needs=lambda n: 8 * n * n)
+def total(n: Annotated[int, workbench.Field(ge=1, le=500), workbench.Words(unit="elements")] = 100):
+    """Sum of threes.
+
+    Parameters
+    ----------
+    n : int
+        Side of the square,
+        in elements.
+
+    Returns
+    -------
+    n : float
+        Not this.
+    """
+    print("made", n)
+    return da.map_blocks(helper.triple, da.ones((n, n), chunks=50), dtype=float).sum()
+
+
+@workbench.workload()
+def kinds(
+    n: int,
+    how: Literal["sum", 3] = "sum",
+    folder: Path = Path("."),
+    weights: list[float] = (0.5, 1),
+    scale: float | None = None,
+    flag=True,
+    shape: workbench.Shape = (2, 2),
+):
+    return locals()
+
+
+@workbench.workload()
+def unnamed(x):
+    return x
+
+
+@workbench.workload()
+def complex_(z: complex = 1j):
+    return z
+
+
+@workbench.workload()
+def fails(n: int = 0):
+    return 1 / n
+'''
+HELPER = "FACTOR = 3\n\n\ndef triple(x):\n    return FACTOR * x\n"
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with a file of workloads and a module beside it."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "mine.py").write_text(FILE)
+    (folder / "helper.py").write_text(HELPER)
+    return folder
+
+
+def test_the_form_of_a_function_comes_of_its_signature_and_docstring_and_nothing_is_imported(project, data_folder):
+    chosen = template(f"{project}/mine.py:total")
+    n = chosen.schema()["properties"]["n"]
+    assert (chosen.name, chosen.title, chosen.summary) == ("mine.py:total", "Three times the sum", "Sum of threes.")
+    assert (n["minimum"], n["maximum"], n["unit"], n["default"]) == (1, 500, "elements", 100)
+    assert n["description"] == "Side of the square, in elements."
+    assert "print" in chosen.source
+    assert not {"mine", "helper"} & sys.modules.keys()
+    with pytest.raises(BadInputError, match=r"^n of total is '0'\. Give a whole number from 1 to 500\.$"):
+        chosen.validate({"n": "0"})
+    needs = chosen.needs(chosen.validate({"n": 200}))
+    assert needs.held_total == 8 * 200 * 200
+    kinds = template(f"{project}/mine.py:kinds")
+    given = {"n": "1e3", "how": "3", "folder": "data", "weights": "1, 2.5", "scale": "none", "shape": "3x4"}
+    checked = kinds.validate(given)
+    assert checked.resolved == {
+        "n": 1000,
+        "how": 3,
+        "folder": str(Path("data").absolute()),
+        "weights": [1, 2.5],
+        "scale": None,
+        "flag": True,
+        "shape": [3, 4],
+    }
+    assert kinds.validate({"n": 1, "scale": 2}).resolved["scale"] == 2.0
+    with pytest.raises(
+        BadInputError, match=r"weights of kinds is 'x, y'\. Give values with commas between, each a num"
+    ):
+        kinds.validate({"n": 1, "weights": "x, y"})
+    with pytest.raises(BadInputError, match=r"^kinds needs n\. Give a whole number\.$"):
+        kinds.validate({})
+    with pytest.raises(BadInputError, match="x of unnamed has neither an annotation nor a default"):
+        template(f"{project}/mine.py:unnamed")
+    with pytest.raises(BadInputError, match="z of complex_ is annotated with complex, which a form can't ask for"):
+        template(f"{project}/mine.py:complex_")
+    with pytest.raises(NotFoundError, match=r"mine.py has no function 'totl'\. Did you mean total\? It has: total, ki"):
+        template(f"{project}/mine.py:totl")
+    with pytest.raises(NotFoundError, match=r"There is no file /.*/nobody\.py"):
+        template("nobody.py:total")
+
+
+def test_what_is_in_a_file_is_asked_once_until_it_changes_or_one_beside_it(project, data_folder, monkeypatch):
+    asked = []
+    ask = own._asked
+    monkeypatch.setattr(own, "_asked", lambda *about: asked.append(about) or ask(*about))
+    where = str(project / "mine.py")
+    first = own.contents(where)
+    assert own.contents(where) == first
+    own._remembered.clear()
+    assert own.contents(where) == first
+    assert len(asked) == 1
+    (project / "helper.py").write_text(HELPER + "\n")
+    assert own.contents(where).sha != first.sha
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("def f(:\n", r"^bad\.py can't be read: line 1: invalid syntax\.$"),
+        ("import os\nimport notthere\n", r"^bad\.py can't be imported: line 2: ModuleNotFoundError: No module named"),
+        ("import sys\n\nsys.exit(1)\n", r"^bad\.py can't be imported: line 3: it ends Python\.$"),
+        ("import os\nos._exit(0)\n", r"^bad\.py can't be imported: it ended the process that imported it\.$"),
+        ("while True:\n    pass\n", r"^bad\.py took longer than .* to be imported: line \d was still going on\."),
+        ("for n in range(100_000):\n    print(n)\nx = 1\n", r"^bad\.py has no public function\.$"),
+        ("async def f():\n    pass\n", r"^f is asynchronous\. Give a plain function\.$"),
+        ("def f(*args):\n    pass\n", r"^\*args of f has no name to be given by\."),
+    ],
+)
+def test_a_file_that_is_no_workload_is_told_in_a_sentence_with_the_line(
+    tmp_path, data_folder, text, sentence, monkeypatch
+):
+    monkeypatch.setattr(own, "DEADLINE", 1.0)
+    (tmp_path / "bad.py").write_text(text)
+    with pytest.raises((BadInputError, NotFoundError), match=sentence):
+        template(f"{tmp_path}/bad.py")
+
+
+def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_client):
+    import pandas as pd
+    import xarray
+
+    array = xarray.DataArray(da.ones((4, 5), chunks=2), dims=("time", "lon"), coords={"time": [1, 2, 3, 4]})
+    found = {
+        "total": da.ones(10).sum(),
+        "large": da.ones((2000, 200)),
+        "delayed": dask.delayed(max)(1, 2),
+        "nested": [dask.delayed(abs)(-1)],
+        "field": array,
+        "table": pd.DataFrame({"v": [1.0, 2.0]}, index=pd.Index(["a", "b"], name="k")),
+        "odd": {1, 2},
+        "nan": float("nan"),
+        "small": np.arange(3),
+        "certificate": 5,
+    }
+    built = returned.named(found, "f")
+    persisted = returned.collections(built)
+    assert list(persisted) == ["total", "large", "field", "delayed", "nested"]
+    persisted = dict(zip(persisted, quick_client.persist(list(persisted.values())), strict=True))
+    wait(list(persisted.values()))
+    gathered = returned.gathered(persisted)
+    assert gathered == ("total", "field", "delayed", "nested")
+    futures = quick_client.compute([persisted[name] for name in gathered])
+    results = built | persisted | dict(zip(gathered, quick_client.gather(futures), strict=True))
+    values = returned.values(results)
+    assert values | {"nan": None} == {
+        "total": 10.0,
+        "delayed": 2,
+        "nested": [1],
+        "odd": "{1, 2}",
+        "nan": None,
+        "small": [0, 1, 2],
+        "certificate_": 5,
+    }
+    arrays = returned.arrays(results)
+    assert {name: each.dims for name, each in arrays.items()} == {
+        "large": ("large_0", "large_1"),
+        "field": ("time", "lon"),
+        "table.v": ("k",),
+        "small": ("small_0",),
+    }
+    assert isinstance(arrays["large"].data, da.Array)
+    assert list(arrays["field"].coords["time"]) == [1, 2, 3, 4]
+    assert list(arrays["table.v"].coords["k"]) == ["a", "b"]
+    needs = returned.needs({"large": built["large"]}, threads_per_worker=2)
+    assert (needs.output_bytes, needs.held_per_worker) == (3_200_000, 2 * 3 * 3_200_000)
+    assert needs.sentence.startswith("Estimated from its graph")
+
+
+def test_a_generator_and_an_object_that_is_too_large_are_said_to_be_so(monkeypatch):
+    with pytest.raises(FailedError, match="value of f is a generator, which holds no values yet"):
+        returned.named((n for n in range(3)), "f")
+    assert list(returned.named((1, 2), "f", ("u", "v"))) == ["u", "v"]
+    monkeypatch.setattr(returned, "LARGEST", 100)
+    large = {"x": np.ones(1000)}
+    assert returned.arrays(large) == {}
+    assert "x of f is one object of 7.81 kiB in one process and is not kept" in returned.remarks(large, "f")[0]
+
+
+def test_a_declared_function_stays_the_function_that_it_is():
+    def total(n=3):
+        return n
+
+    assert workload(title="Total")(total) is total
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory, spec):
+    with using_data_folder(tmp_path_factory.mktemp("own") / "data"):
+        session = Session()
+        session.start(spec, name="own", force=True)
+        yield asyncio.run(session.wait("own", timeout=60))
+
+
+def test_a_run_of_a_function_is_kept_with_its_code_and_judged_by_its_check(cluster, project):
+    reference = f"{project}/mine.py:total"
+    run = finish(submit(reference, {"n": 200}, cluster, settings={"optimization.fuse.ave-width": "5"}).id)
+    assert run.error is None
+    assert run.settings == {"optimization.fuse.ave-width": 5}
+    assert (run.status, run.result) == ("done", {"value": 120_000.0})
+    assert run.check.passed
+    assert run.check.what == "is_right of mine.py: three for each element."
+    assert run.workload == "mine.py:total"
+    assert run.id.startswith("total-")
+    assert run.function.reference == reference
+    assert "da.map_blocks" in run.function.source
+    assert run.needs["sentence"].startswith("Estimated from its graph")
+    # The next is forecast from it: of the same numbers also what it needs.
+    session, there = Session(), records.read("own")
+    again = session.forecast(reference, {"n": 200}, there)
+    assert again.verdict == "fits"
+    assert (again.basis, again.source) == ("history", "1 run of it on such a cluster")
+    assert again.seconds["low"] < run.seconds < again.seconds["high"]
+    assert session.forecast(reference, {"n": 300}, there).seconds is None
+    assert finish(submit(reference, {"n": 100}, cluster).id).error is None
+    assert session.forecast(reference, {"n": 300}, there).source == "2 runs of it on such a cluster"
+    assert session.forecast(reference, {"n": 10}, there).seconds is None
+    # The same code is run or none.
+    sha = run.function.sha
+    (project / "helper.py").write_text(HELPER.replace("3", "4"))
+    with pytest.raises(ConflictError, match="has changed meanwhile"):
+        submit(reference, {}, records.read("own"), sha=sha)
+    failed = finish(submit(f"{project}/mine.py:fails", {}, cluster).id)
+    assert "mine.py, line 63: ZeroDivisionError: division by zero." in failed.error
+    assert failed.check is None
+
+
+LATE = """
+import dask.array as da
+
+
+def in_task(block):
+    import importlib
+
+    return importlib.import_module("parts.inner").scaled(block)
+
+
+def lazily(n: int = 4):
+    import helper
+    return da.map_blocks(helper.triple, da.map_blocks(in_task, da.ones(n, chunks=2), dtype=float), dtype=float).sum()
+"""
+
+
+def test_what_only_a_task_or_a_function_imports_is_there_on_workers_that_run_elsewhere(cluster, project):
+    (project / "late.py").write_text(LATE)
+    (project / "parts").mkdir()
+    (project / "parts" / "__init__.py").write_text("")
+    inner = "from . import numbers_\n\n\ndef scaled(x):\n    return numbers_.TEN * x\n"
+    (project / "parts" / "inner.py").write_text(inner)
+    (project / "parts" / "numbers_.py").write_text("TEN = 10\n")
+    first = finish(submit(f"{project}/late.py:lazily", {}, cluster).id)
+    assert (first.error, first.result) == (None, {"value": 120.0})
+    told = Session().forecast(f"{project}/late.py:lazily", {}, records.read("own"))
+    assert f"As in the run {first.id}: Estimated from its graph" in told.sentence
+    # What was changed is another code, also where it is imported late, and no worker keeps the old one.
+    (project / "parts" / "numbers_.py").write_text("TEN = 100\n")
+    second = finish(submit(f"{project}/late.py:lazily", {}, cluster).id)
+    assert (second.error, second.result) == (None, {"value": 1200.0})
+    assert first.function.sha != second.function.sha
+
+
+def test_files_in_workloads_and_packages_are_listed_beside_ours_and_what_is_broken_says_why(
+    tmp_path, data_folder, monkeypatch
+):
+    here = Path(__file__).parent
+    about = tmp_path / "somebodys_workload-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: somebodys-workload\nVersion: 1.0\n")
+    points = "tea = somebodys_workload:steep\ngone = no_such_module:f\n"
+    (about / "entry_points.txt").write_text(f"[workbench.workloads]\n{points}")
+    for path in (str(tmp_path), str(here)):
+        monkeypatch.syspath_prepend(path)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{here}:{here.parent}")
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path, data_folder):
+        (folder / "workloads").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "workloads" / "mine.py").write_text("def double(n=1):\n    return 2 * n\n")
+    (tmp_path / "workloads" / "bad.py").write_text("1 / 0\n")
+    (data_folder / "workloads" / "double.py").write_text("def double(n=1):\n    return n + n\n")
+    session = Session()
+    assert all(each.origin == "dask-workbench" for each in session.workloads(wait=False))
+    found = {each.name: each.origin for each in session.workloads() if each.origin != "dask-workbench"}
+    assert found == {"double": "mine.py here", "double:double": "double.py added", "tea": "package somebodys-workload"}
+    whys = {Path(where).name: why for where, why in session.broken_workloads(wait=False)}
+    assert whys["bad.py"] == "bad.py can't be imported: line 1: ZeroDivisionError: division by zero."
+    assert whys["no_such_module"].startswith("no_such_module can't be imported: ModuleNotFoundError")
+    tea = session.workload("tea")
+    assert (tea.title, tea.schema()["properties"]["n"]["unit"]) == ("Tea", "cups")
+    assert "somebodys_workload" not in sys.modules
+    loaded = own.loaded(tea.pinned, tea.name)
+    result, check = loaded.compute(loaded.validate({"n": 8}))
+    assert (result, check.passed, check.what) == (
+        {"value": 2.0},
+        True,
+        "is_full of somebodys_workload: 8 cups of a quarter of a litre.",
+    )
+
+
+NOTEBOOK = '''
+import dask.array as da
+import numpy as np
+from pathlib import Path as P
+SIDE = 20
+table = np.ones(3)
+
+def triple(x):
+    return 3 * x
+
+def scaled(x, by=SIDE):
+    return triple(x) * by / SIDE
+
+def total(n: int = SIDE, to: P | None = None):
+    """Sum of threes."""
+    return scaled(da.ones((n, n), chunks=10)).sum()
+
+def of_table():
+    return table.sum() + nobody
+'''
+
+
+def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_folder):
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    shell.run_cell(NOTEBOOK)
+    assert workbench.add(shell.user_ns["total"]) == "total"
+    chosen = template("total")
+    assert chosen.origin == "total.py added"
+    text = Path(chosen.where).read_text()
+    assert "SIDE = 20" in text
+    assert "from pathlib import Path as P" in text
+    assert "table" not in text
+    scope = {}
+    exec(text, scope)
+    assert scope["total"](10).compute() == 300
+    # Again: replaced.
+    shell.run_cell("def total(n: int = 1):\n    return n\n")
+    workbench.add(shell.user_ns["total"])
+    assert "SIDE" not in Path(chosen.where).read_text()
+    with pytest.raises(BadInputError, match=r"of_table can't be added: .*table is a ndarray of the notebook, which"):
+        workbench.add(shell.user_ns["of_table"])
+    shell.run_cell("def odd(z: complex):\n    return z\n")
+    with pytest.raises(BadInputError, match="z of odd is annotated with complex"):
+        workbench.add(shell.user_ns["odd"])
+    assert [each.name for each in (data_folder / "workloads").iterdir()] == ["total.py"]
+
+
+def _named(name, seconds, peak=100, sha="1"):
+    from workbench.runs import store
+    from workbench.runs.store import Diagnosis, Peak, Run
+    from workbench.workloads.values import Function
+
+    for number, each in enumerate(seconds):
+        held = Peak(worker="0", task="sum", bytes=peak + number, limit=1000)
+        store.create(
+            Run(
+                id=f"total-{name}{number}",
+                workload="mine.py:total",
+                cluster="c",
+                status="done",
+                created=float(number),
+                seconds=each,
+                result={"value": 1.0},
+                function=Function(reference="/mine.py:total", source="", sha=sha),
+                diagnosis=Diagnosis(
+                    seconds=1, threads=1, workers=1, shares={}, sentence="", source="events", peak=held
+                ),
+            )
+        )
+        store.mark(f"total-{name}{number}", {"name": name})
+
+
+def test_runs_of_one_name_are_pooled_and_a_gate_fails_what_is_surely_slower(data_folder, tmp_path, capsys):
+    from workbench.cli import main
+    from workbench.runs import store
+
+    _named("v1", [1.0, 1.01, 0.99, 1.02, 1.0])
+    _named("v2", [1.3, 1.31, 1.32, 1.29, 1.3], peak=200, sha="2")
+    _named("v3", [1.0, 1.02, 1.01, 0.98, 1.01])
+    _named("few", [9.0])
+    assert store.find("v2").id == "total-v24"
+    file = tmp_path / "gate.xml"
+    groups = ["compare", "--group", "v1", "--group", "v2", "--junit", str(file)]
+    assert main([*groups, "--fail-if-slower", "10%", "--fail-if-memory-over", "500%"]) == 3
+    said = capsys.readouterr()
+    assert "v2: time 1.3 times that of v1" in said.err
+    assert "over the limit of 1.1 times" in said.err
+    assert "They are of different code." in " ".join(said.out.split())
+    suite = ElementTree.parse(file).getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == ["v2: time"]
+    assert main([*groups, "--fail-if-memory-over", "10%"]) == 3
+    assert main(["compare", "--group", "v1", "--group", "v3", "--fail-if-slower", "10%"]) == 0
+    capsys.readouterr()
+    assert main(["compare", "--group", "v1", "--group", "few", "--fail-if-slower", "10%"]) == 2
+    assert "few has 1 run that tell of time, and at least 4 of each are needed" in capsys.readouterr().err
+    assert main(["compare", "--group", "v1", "--group", "nobody"]) == 2
+    assert main(["compare", "--group", "v1", "--group", "v2", "--fail-if-slower", "fast"]) == 2
+    assert "The limit is 'fast'. Give a percentage such as 10%." in capsys.readouterr().err
+
+
+def test_what_is_watched_keeps_its_answer_and_its_tags(quick_client, data_folder):
+    with workbench.watch(quick_client, name="v1", tags={"git": "3fa29c"}) as run:
+        run.answer = {"total": da.ones(10).sum().compute()}
+        with pytest.raises(BadInputError, match="The answer isn't computed yet"):
+            run.answer = da.ones(10)
+    assert run.result["total"] == 10.0
+    assert run.result["tasks"] > 0
+    assert run.parameters["tags"] == {"git": "3fa29c"}
+
+
+def test_a_page_hears_of_a_function_that_was_added(data_folder: Path) -> None:
+    before = listing.stamp()
+    listing.added_folder().mkdir(parents=True)
+    (listing.added_folder() / "total.py").write_text("def total() -> int:\n    return 1\n")
+    assert len(listing.stamp()) == len(before) + 1

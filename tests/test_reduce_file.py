@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+from workbench.errors import BadInputError
+from workbench.workloads import template
+
+REDUCE = template("reduce_file")
+CUBE = np.random.default_rng(0).normal(size=(30, 8, 7)) * 3 + 1
+
+
+def _file(folder: Path, kind: str, values: np.ndarray[Any, Any] = CUBE) -> str:
+    path = str(folder / f"a.{kind}")
+    if kind == "npy":
+        np.save(path, values)
+    elif kind == "npz":
+        np.savez(path, x=values)
+    elif kind == "h5":
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", data=values, chunks=(7, 5, 7)[: values.ndim])
+    elif kind == "zarr":
+        zarr.create_array(path, shape=values.shape, chunks=(7, 5, 7)[: values.ndim], dtype=values.dtype)[:] = values
+    else:
+        coords = {"time": np.arange(values.shape[0]), "lat": np.linspace(-80, 80, values.shape[1])}
+        xr.Dataset({"u": (("time", "lat", "lon")[: values.ndim], values)}, coords).to_netcdf(path, engine="h5netcdf")
+    return path
+
+
+def _computed(client: Any, **given: Any) -> tuple[dict[str, Any], Any]:
+    checked = REDUCE.validate(given, threads=2)
+    built = REDUCE.build(checked)
+    results = built | dict(zip(lazy := REDUCE.collections(built), client.persist(list(lazy.values())), strict=True))
+    results |= {name: results[name].compute() for name in REDUCE.gathered(lazy)}
+    check = REDUCE.check(checked, results, client)
+    assert check is not None
+    assert check.passed, check.what
+    return REDUCE.summarise(results), REDUCE.arrays(results)[given["what"]]
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "h5", "zarr", "nc"])
+def test_any_array_is_reduced_along_any_dimensions_as_numpy_does(tmp_path: Path, quick_client: Any, kind: str) -> None:
+    path = _file(tmp_path, kind)
+    for what, over, axes in (("mean", "0", 0), ("std", None, None), ("max", "1, -1", (1, 2)), ("sum", "0", 0)):
+        summary, found = _computed(quick_client, path=path, what=what, over=over)
+        expected = getattr(np, what)(CUBE, axis=axes)
+        np.testing.assert_allclose(found.data.compute(), expected, rtol=1e-12)
+        assert summary.get("value") == (float(found.data) if over is None else None)
+    _, found = _computed(quick_client, path=path, what="percentile", over="0", percent=30)
+    np.testing.assert_allclose(found.data.compute(), np.percentile(CUBE, 30, axis=0))
+    _, found = _computed(quick_client, path=path, what="histogram", bins=12)
+    np.testing.assert_array_equal(found.data.compute(), np.histogram(CUBE, 12)[0])
+    np.testing.assert_allclose(found.coords["left"][1], np.histogram(CUBE, 12)[1][:-1])
+
+
+def test_dimensions_are_reduced_by_name_and_those_left_keep_their_coordinates(
+    tmp_path: Path, quick_client: Any
+) -> None:
+    path = _file(tmp_path, "nc")
+
+    _, found = _computed(quick_client, path=path, what="mean", over="time, lon", select="time=10:19", persist=True)
+
+    np.testing.assert_allclose(found.data.compute(), CUBE[10:20].mean(axis=(0, 2)))
+    assert found.dims == ("lat",)
+    np.testing.assert_allclose(found.coords["lat"], np.linspace(-80, 80, 8))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of a column without any value
+def test_missing_values_are_refused_with_their_place_or_left_out_and_counted(tmp_path: Path, quick_client: Any) -> None:
+    holed = CUBE.copy()
+    holed[3, 4, 5] = np.nan
+    holed[:, 0, 0] = np.nan
+    path = _file(tmp_path, "npy", holed)
+    with pytest.raises(ValueError, match=r"31 of the 1680 .* the first at \[0, 0, 0\]: nan.*leave out"):
+        REDUCE.compute(REDUCE.validate({"path": path}), quick_client)
+
+    for what in ("mean", "std", "min", "percentile"):
+        summary, found = _computed(quick_client, path=path, what=what, over="0", missing="leave out")
+        values = found.data.compute()
+        assert summary["missing"] == 31
+        assert summary["first"][0] is None
+        assert np.isnan(values[0, 0])
+        expected = np.nanpercentile(holed[:, 4], 50, axis=0) if what == "percentile" else None
+        np.testing.assert_allclose(
+            values[4], getattr(np, f"nan{what}")(holed[:, 4], axis=0) if expected is None else expected
+        )
+    assert REDUCE.compute(REDUCE.validate({"path": path, "what": "sum", "missing": "leave out"}), quick_client)[0][
+        "value"
+    ] == pytest.approx(np.nansum(holed))
+
+
+def test_a_percentile_of_more_than_one_task_holds_is_found_from_a_fine_histogram(
+    tmp_path: Path, quick_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workbench.workloads import reduce_file
+
+    monkeypatch.setattr(reduce_file, "WHOLE_BYTES", 8 * 200)
+    path = _file(tmp_path, "npy")
+
+    summary, _ = _computed(quick_client, path=path, what="percentile", percent=90)
+
+    assert summary["value"] == pytest.approx(np.percentile(CUBE, 90), abs=0.05)
+    with pytest.raises(BadInputError, match="Leave over out"):
+        REDUCE.validate({"path": path, "what": "percentile", "over": "0, 1"})
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"over": "3"}, r"over of reduce_file is '3'\. Name some of the dimensions of .*a\.npy: 0, 1, 2"),
+        ({"over": "time"}, r"Name some of the dimensions of .*: 0, 1, 2"),
+        ({"select": "time=3"}, "have no values to select by"),
+        ({"what": "histogram", "over": "0"}, "a histogram is of all values"),
+        ({"what": "median"}, "sum, mean, std, min, max, percentile or histogram"),
+    ],
+)
+def test_what_can_not_be_reduced_is_said_in_one_sentence(tmp_path: Path, more: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInputError, match=sentence):
+        REDUCE.validate({"path": _file(tmp_path, "npy"), **more})

@@ -1,0 +1,236 @@
+"""Runs keep the arrays of their answers, save them where they are asked to, and say what lies where."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import dask.config
+import numpy as np
+import pytest
+import xarray
+import zarr
+
+from tests.test_runs import start_cluster
+from tests.waiting import until
+from workbench.cli import main
+from workbench.errors import BadInputError, NotFoundError
+from workbench.runs import keeping, store
+from workbench.runs.answers import FILE, Answers
+from workbench.runs.store import Marks, Run
+from workbench.runs.submit import finish, submit
+from workbench.session import Session
+from workbench.storage.targets import target
+from workbench.workloads import template
+from workbench.workloads.svd import random_matrix
+from workbench.workloads.values import Labelled
+
+X = np.arange(20_000.0).reshape(1000, 20)
+SMALL = {"shape": [2000, 20], "chunks": [500, 20]}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A cluster of processes, with a data folder of its own."""
+    with dask.config.set({"workbench.data-folder": str(tmp_path_factory.mktemp("data"))}):
+        yield start_cluster("keeping-otter", n_workers=2)
+        asyncio.run(Session().stop("keeping-otter"))
+
+
+@pytest.fixture
+def run(data_folder: Path) -> Run:
+    return new("mine-1")
+
+
+def new(run_id: str, **fields: Any) -> Run:
+    return store.create(Run(id=run_id, workload="mine", cluster="otter", status="running", **fields))
+
+
+def matrix() -> dict[str, Labelled]:
+    return {"x": Labelled(da.from_array(X, chunks=(300, 20)), ("row", "column")), "n": Labelled(np.ones(3), ("n",))}
+
+
+def left(run: Run, client: Any, path: Path | None = None) -> Run:
+    """`run` as it is when its arrays were left."""
+    found = keeping.leave(run.id, matrix(), None if path is None else target(path), client)
+    status = "failed" if found.error else "done"
+    return store.update(run.id, answers=found.answers, notes=found.notes, status=status, error=str(found.error))
+
+
+def test_the_factors_of_an_svd_are_kept_saved_and_rebuild_the_array(cluster: Any, tmp_path: Path) -> None:
+    path = tmp_path / "out.zarr"
+    run = finish(submit("tall_skinny_svd", {**SMALL, "save": str(path)}, cluster).id, timeout=60)
+    assert run.status == "done", run.error
+    x = random_matrix((2000, 20), (500, 20), "float64", 0).compute()
+    saved = zarr.open(path)
+    np.testing.assert_allclose((saved["u"][...] * saved["s"][...]) @ saved["v"][...], x, atol=1e-12)
+    u, s, v = (run.arrays[name] for name in "usv")
+    assert isinstance(u, da.Array)
+    np.testing.assert_allclose(((u * s) @ v).compute(scheduler="threads"), x, atol=1e-12)
+    assert run.answers is not None
+    assert (run.answers.kept, run.answers.saved) == (("u", "s", "v"), str(path))
+    assert run.answers.arrays["u"].dims == ("row", "component")
+    assert f"saved to {path} and kept with the run" in run.answers.sentence
+    assert run.dataset["u"].dims == ("row", "component")
+    assert run.dataset.attrs["workload"] == "tall_skinny_svd"
+    assert run.check is not None
+    assert run.check.what == run.dataset.attrs["check"]
+    assert [each.name for each in tmp_path.iterdir()] == ["out.zarr"]
+
+
+def test_a_path_that_is_taken_is_refused_before_the_run_begins(cluster: Any, tmp_path: Path) -> None:
+    (tmp_path / "out.npz").write_text("somebody's")
+    before = len(store.select(limit=None))
+    with pytest.raises(BadInputError, match="is there already"):
+        submit("tall_skinny_svd", {**SMALL, "save": str(tmp_path / "out.npz")}, cluster)
+    assert len(store.select(limit=None)) == before
+    assert (tmp_path / "out.npz").read_text() == "somebody's"
+
+
+def test_a_run_killed_while_it_saves_leaves_nothing_and_the_next_clears_away(cluster: Any, tmp_path: Path) -> None:
+    path = tmp_path / "out.npz"
+    asked = {"shape": [2_000_000, 20], "chunks": [500_000, 20], "save": str(path)}
+    run = submit("tall_skinny_svd", asked, cluster)
+    (unfinished,) = until(lambda: list(tmp_path.glob(".out.npz.*.part")))
+    pid = store.get(run.id).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert finish(run.id, timeout=20).status == "lost"
+    assert (path.exists(), unfinished.exists()) == (False, True)
+    assert finish(submit("tall_skinny_svd", {**SMALL, "save": str(path)}, cluster).id, timeout=60).status == "done"
+    assert [each.name for each in tmp_path.iterdir()] == ["out.npz"]
+
+
+def test_a_run_killed_while_it_saves_is_gone_on_with_and_ends_as_one_that_was_not(cluster: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((250_000, 40)))
+    asked = {"path": str(tmp_path / "x.npy"), "chunks": [2500, 40]}
+    killed = submit("svd_of_file", {**asked, "save": str(tmp_path / "out.zarr")}, cluster)
+    pid = store.get(killed.id).pid or 0
+    (tmp_path / "whole").mkdir()
+
+    def blocks(folder: str) -> set[tuple[tuple[str, ...], int]]:
+        found = tmp_path.glob(f"{folder}/[uv]/c/*/0")
+        return {(each.parts[-4:], each.stat().st_ino) for each in found}
+
+    until(lambda: len(blocks(".out.zarr.*.part")) > 2)
+    os.kill(pid, signal.SIGKILL)
+    assert finish(killed.id, timeout=20).status == "lost"
+    whole = finish(submit("svd_of_file", {**asked, "save": str(tmp_path / "whole" / "out.zarr")}, cluster).id)
+    there = blocks(".out.zarr.*.part")
+    run = finish(submit("svd_of_file", {**asked, "save": str(tmp_path / "out.zarr")}, cluster).id, timeout=60)
+    assert (whole.status, run.status) == ("done", "done"), run.error
+    assert 2 < len(there) < 100
+    assert any(f"{len(there)} blocks that an earlier run had saved" in note for note in run.notes), run.notes
+    assert there <= blocks("out.zarr")
+    for name in "usv":
+        ours, theirs = (zarr.open(path / "out.zarr")[name][...] for path in (tmp_path, tmp_path / "whole"))
+        assert ours.tobytes() == theirs.tobytes()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["out.zarr", "whole", "x.npy"]
+
+
+def test_a_comparison_saves_nothing_under_one_name(tmp_path: Path) -> None:
+    from workbench.runs.comparing.compare import plan_comparison, read_request
+
+    given = {"workload": "tall_skinny_svd", "parameters": {"save": str(tmp_path / "out.npz")}, "on": ["cpu"]}
+    with pytest.raises(BadInputError, match="workbench save RUN FILE"):
+        plan_comparison(read_request(given), Session().hardware(), ())
+
+
+def test_workers_write_their_blocks_and_what_they_cannot_reach_comes_through_one_process(
+    run: Run, quick_client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = left(run, quick_client, tmp_path / "a.zarr")
+    monkeypatch.setattr(keeping._Workers, "_lacking", lambda *_: ("node-2", "it doesn't have that folder"))
+    here = left(new("mine-2"), quick_client, tmp_path / "b.zarr")
+    assert (there.notes, len(here.notes)) == ((), 1)
+    assert f"node-2 can't write to {tmp_path}" in here.notes[0]
+    for name in ("a.zarr", "b.zarr"):
+        np.testing.assert_array_equal(zarr.open(tmp_path / name)["x"][...], X)
+
+
+@pytest.mark.parametrize("name", ["out.zarr", "out.nc", "out.npz"])
+def test_what_was_only_saved_is_read_from_there(name: str, run: Run, quick_client: Any, tmp_path: Path) -> None:
+    with dask.config.set({"workbench.answers.each": "1kiB"}):
+        run = left(run, quick_client, tmp_path / name)
+    assert run.answers is not None
+    assert run.answers.kept == ("n",)
+    np.testing.assert_array_equal(run.arrays["x"].compute(), X)
+    with run.dataset as found:
+        assert isinstance(found, xarray.Dataset)
+        np.testing.assert_array_equal(found["x"].values, X)
+
+
+def test_what_is_too_large_is_not_kept_and_says_how_to_have_it(run: Run, quick_client: Any) -> None:
+    with dask.config.set({"workbench.answers.each": "1kiB"}):
+        run = left(run, quick_client)
+    assert list(run.arrays) == ["n"]
+    with pytest.raises(NotFoundError, match=r"x \(1000 × 20 float64\).*n kept with the run.*save=PATH"):
+        run.arrays["x"]
+    with pytest.raises(NotFoundError, match=r"has no array 'y'\. It has x, n"):
+        run.arrays["y"]
+
+
+def test_an_answer_that_cannot_be_saved_is_still_kept(run: Run, quick_client: Any, tmp_path: Path) -> None:
+    to = target(tmp_path / "out.npy")
+    found = keeping.leave(run.id, matrix(), to, quick_client)
+    assert "one array, and there are 2" in str(found.error)
+    assert (found.answers.kept, found.answers.saved) == (("x", "n"), None)
+
+
+def test_the_oldest_answers_are_named_before_they_are_dropped_and_a_star_keeps_them(
+    data_folder: Path, quick_client: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with dask.config.set({"workbench.answers.all": "480kB"}):
+        for number in range(3):
+            left(new(f"mine-{number}", created=float(number)), quick_client)
+        store.update("mine-0", marks=Marks(star=True))
+        with dask.config.set({"workbench.answers.all": f"{int(keeping.room().used * 1.05)}B"}):
+            assert keeping.room().next == ("mine-1",)
+            assert main(["runs"]) == 0
+            assert "Dropped next are those of mine-1; a star" in " ".join(capsys.readouterr().out.split())
+            found = left(new("mine-3", created=3.0), quick_client)
+    assert found.notes[0].startswith("To keep these arrays, those of mine-1")
+    assert [run.id for run in store.select() if run.answers and run.answers.kept] == ["mine-3", "mine-0"]
+    assert not (store.folder("mine-1") / FILE).exists()
+    dropped = store.get("mine-1").answers
+    assert dropped is not None
+    assert "no longer kept" in dropped.sentence
+
+
+def test_what_a_person_saved_is_never_dropped(run: Run, quick_client: Any, tmp_path: Path) -> None:
+    run = left(run, quick_client, tmp_path / "out.zarr")
+    keeping.drop(run.id)
+    np.testing.assert_array_equal(store.get(run.id).arrays["x"].compute(), X)
+
+
+def test_an_answer_is_saved_for_other_programs_by_a_command(
+    run: Run, quick_client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left(run, quick_client)
+    assert main(["save", "last", str(tmp_path / "out.nc")]) == 0
+    with xarray.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as found:
+        np.testing.assert_array_equal(found["x"].values, X)
+        assert found.attrs["run"] == "mine-1"
+    assert main(["save", "last", str(tmp_path / "x"), "--as", "npy", "--only", "x"]) == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "x"), X)
+    assert main(["save", "last", str(tmp_path / "out.nc")]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert main(["save", "last", str(tmp_path / "y.npy"), "--only", "y"]) == 2
+    assert "has no array 'y'. It has x, n" in capsys.readouterr().err
+    new("mine-2", created=9.0)
+    assert main(["save", "mine-2", str(tmp_path / "z.npz")]) == 2
+    assert "has no arrays" in capsys.readouterr().err
+
+
+def test_a_record_of_arrays_reads_as_a_sentence() -> None:
+    assert Answers(arrays={}).sentence.endswith("not kept.")
+
+
+def test_only_workloads_with_arrays_can_save() -> None:
+    assert template("tall_skinny_svd").has_arrays
+    assert not template("array_sum").has_arrays

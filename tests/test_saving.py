@@ -1,0 +1,220 @@
+"""Arrays are written whole or not at all, in formats that other programs read, and nothing is written over unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray
+import zarr
+
+from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
+from workbench.storage.targets import target
+from workbench.storage.writing import Hands, table, write
+from workbench.workloads import template
+from workbench.workloads.values import Labelled
+
+X = np.arange(40.0).reshape(10, 4)
+NAMES = [f"s{i}" for i in range(10)]
+YEARS = np.array(["2001", "2002", "2003", "2004"], "datetime64[s]")
+
+
+def answer() -> dict[str, Labelled]:
+    """A matrix in uneven blocks with labels, dates and a second coordinate of the samples, and its first row."""
+    coords = {"sample": NAMES, "time": YEARS, "population": ("sample", ["a", "b"] * 5)}
+    return {
+        "scores": Labelled(da.from_array(X, chunks=((3, 5, 2), (4,))), ("sample", "time"), coords, {"units": "m"}),
+        "first": Labelled(X[0], ("time",)),
+    }
+
+
+def saved(path: Path, arrays: dict[str, Labelled] | None = None, *, replace: bool = False) -> Path:
+    write(arrays or answer(), target(path, replace=replace), {"workload": "mine", "bound": [1, 2]}, mark="mine-1")
+    return path
+
+
+@pytest.mark.parametrize("name", ["out.zarr", "out.nc", "folder"])
+def test_what_is_saved_is_a_dataset_to_xarray(name: str, tmp_path: Path) -> None:
+    path = saved(tmp_path / name)
+    with xarray.open_dataset(path, engine="h5netcdf" if name == "out.nc" else "zarr") as found:
+        np.testing.assert_array_equal(found["scores"], X)
+        np.testing.assert_array_equal(found["first"], X[0])
+        assert list(found["sample"].values) == NAMES
+        assert list(found["time"].values.astype("datetime64[s]")) == list(YEARS)
+        assert found["scores"].coords["population"].dims == ("sample",)
+        assert (found.attrs["workload"], json.loads(found.attrs["bound"])) == ("mine", [1, 2])
+        assert found["scores"].attrs["units"] == "m"
+
+
+def test_numpy_reads_what_is_saved_without_running_anything(tmp_path: Path) -> None:
+    with np.load(saved(tmp_path / "out.npz")) as found:
+        np.testing.assert_array_equal(found["scores"], X)
+        assert list(found["population"]) == ["a", "b"] * 5
+    path = saved(tmp_path / "out.npy", {"scores": answer()["scores"]})
+    np.testing.assert_array_equal(np.load(path), X)
+
+
+def test_a_table_has_labels_along_its_rows_and_names_of_its_columns() -> None:
+    head, first, *rest = table(answer())
+    assert head.split("\t") == ["sample", "population", *map(str, YEARS)]
+    assert first == "s0\ta\t0.0\t1.0\t2.0\t3.0"
+    assert len(rest) == 9
+    beside = {**answer(), "weight": Labelled(np.ones(10), ("sample",)), "whole": Labelled(X, ("sample", "time"))}
+    assert [line.split("\t")[-1] for line in table(beside)] == ["weight", *["1.0"] * 10]
+    with pytest.raises(BadInputError, match="x has 3 dimensions, a table two"):
+        list(table({"x": Labelled(np.ones((2, 2, 2)), ("a", "b", "c"))}))
+    assert list(table({"s": Labelled(X[0], ("component",))}))[:2] == ["component\ts", "0\t0.0"]
+
+
+def test_a_file_of_one_array_says_which_there_are(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="one array, and there are 2: scores, first"):
+        saved(tmp_path / "out.npy")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_blocks_of_no_size_and_of_unknown_length_are_saved(tmp_path: Path) -> None:
+    x = da.from_array(X, chunks=(3, 4))
+    arrays = {"some": Labelled(x[x[:, 0] > 14], ("row", "column")), "none": Labelled(x[:0], ("none", "column"))}
+    found = zarr.open(saved(tmp_path / "out.zarr", arrays))
+    np.testing.assert_array_equal(found["some"][...], X[4:])
+    assert found["none"].shape == (0, 4)
+
+
+@pytest.mark.parametrize("name", ["out.zarr", "out.npz", "out.nc"])
+def test_what_is_there_stays_unless_it_is_to_be_replaced(name: str, tmp_path: Path) -> None:
+    saved(tmp_path / name)
+    with pytest.raises(ConflictError, match="is there already"):
+        saved(tmp_path / name)
+    saved(tmp_path / name, {"other": Labelled(np.ones(3), ("row",))}, replace=True)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert names_in(tmp_path / name) == {"other"}
+
+
+def names_in(path: Path) -> set[str]:
+    if path.suffix == ".zarr":
+        return set(zarr.open_group(path, mode="r").array_keys())
+    with np.load(path) if path.suffix == ".npz" else xarray.open_dataset(path, engine="h5netcdf") as found:
+        return set(found)
+
+
+def test_what_came_to_be_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    to = target(tmp_path / "out.npz")
+    (tmp_path / "out.npz").write_text("somebody's")
+    with pytest.raises(ConflictError, match="came to be there meanwhile"):
+        write(answer(), to, {}, mark="mine-1")
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("out.npz", "somebody's")]
+
+
+def test_a_folder_that_is_no_store_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("years of work")
+    with pytest.raises(ConflictError, match="no Zarr store"):
+        target(tmp_path / "home", replace=True)
+    with pytest.raises(ConflictError, match="npz doesn't replace"):
+        target(tmp_path / "home", "npz", replace=True)
+
+
+@pytest.mark.parametrize("name", ["out.zarr", "out.npz", "out.npy", "out.nc"])
+def test_a_block_that_fails_leaves_nothing(name: str, tmp_path: Path) -> None:
+    def fail(block: Any) -> Any:
+        raise ValueError("no such number")
+
+    x = da.ones((4, 4), chunks=2)
+    broken = {"x": Labelled(x.map_blocks(fail, meta=x._meta), ("row", "column"))}
+    with pytest.raises(ValueError, match="no such number"):
+        saved(tmp_path / name, broken)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["out.zarr", "out.npz", "out.npy", "out.nc"])
+def test_a_file_that_does_not_fit_leaves_one_sentence_and_nothing_else(name: str, tmp_path: Path) -> None:
+    x = da.random.default_rng(0).random((300, 100), chunks=(100, 100))
+    limit, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limit[1]))
+    try:
+        with pytest.raises(FailedError, match=rf"{name} can't be written \(.*\)\. Make room there"):
+            saved(tmp_path / name, {"x": Labelled(x, ("row", "column"))})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_what_was_begun_only_blocks_of_the_same_bits_are_left(tmp_path: Path) -> None:
+    x = da.from_array(np.arange(1.0, 101.0).reshape(10, 10), chunks=2)
+    begun = saved(tmp_path / "begun.zarr", {"x": Labelled(x, ("a", "b")), "gone": Labelled(X, ("row", "column"))})
+    (begun / "x/c/0/0").unlink()
+    (begun / "x/c/0/1").write_bytes(b"damaged")
+    zarr.open(begun)["x"][0:2, 4:6] = 7.0
+    (begun / "x/c/1/.0.123.partial").write_bytes(b"half")
+    hands, to = Hands(), target(tmp_path / "out.zarr")
+    write({"x": Labelled(x, ("a", "b"))}, to, {"run": "mine-2"}, mark="mine-2", hands=hands, begun=begun)
+    found = zarr.open(tmp_path / "out.zarr")
+    np.testing.assert_array_equal(found["x"][...], x)
+    assert (hands.kept, set(found), dict(found.attrs)) == (22, {"x"}, {"run": "mine-2"})
+    assert [each.name for each in tmp_path.rglob("*.partial")] == []
+    hands, begun = Hands(), (tmp_path / "out.zarr").rename(tmp_path / "begun")
+    write({"x": Labelled(x.rechunk(5), ("a", "b"))}, to, {}, mark="mine-3", hands=hands, begun=begun)
+    assert (hands.kept, zarr.open(tmp_path / "out.zarr")["x"].chunks) == (0, (5, 5))
+    np.testing.assert_array_equal(zarr.open(tmp_path / "out.zarr")["x"][...], x)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "sentence"),
+    [
+        ("out.docx", BadInputError, r"ends with nothing that is known.*\.zarr.*\.npz.*\.npy.*\.nc"),
+        ("gone/out.npz", NotFoundError, "There is no folder .*gone. Make it first"),
+        ("https://example.org/out.npz", BadInputError, "can be read, but not written to"),
+    ],
+)
+def test_where_nothing_can_be_written_is_said_before_anything_runs(
+    given: str, kind: type[WorkbenchError], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(kind, match=sentence):
+        target(given)
+    with pytest.raises(BadInputError, match=f"save of tall_skinny_svd: .*{sentence}"):
+        template("tall_skinny_svd").validate({"shape": [100, 5], "save": given})
+
+
+def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root may write where others may not.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(BadInputError, match=f"{tmp_path} may not be written to"):
+        target(tmp_path / "out.zarr")
+
+
+def test_a_workload_saves_neither_over_what_it_reads_nor_three_arrays_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "d.npy"
+    np.save(path, X)
+    svd = template("svd_of_file")
+    given = {"path": str(path), "save": str(path), "replace": True}
+    with pytest.raises(BadInputError, match="the answer has u, s, v"):
+        svd.validate(given)
+    zarr.save_array(str(tmp_path / "d.zarr"), X)
+    given = {"path": str(tmp_path / "d.zarr"), "save": str(tmp_path / "d.zarr"), "replace": True}
+    with pytest.raises(BadInputError, match="what is read"):
+        svd.validate(given)
+
+
+def test_where_an_answer_is_saved_is_no_part_of_what_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = template("tall_skinny_svd").validate({"shape": [100, 5], "save": "out.npz"})
+    assert (found.save, found.given["save"]) == (str(tmp_path / "out.npz"), str(tmp_path / "out.npz"))
+    assert not {"save", "replace"} & found.resolved.keys()
+    assert "save" not in template("array_sum").schema()["properties"]
+
+
+def test_numbers_of_a_zip_are_stored_as_they_are(tmp_path: Path) -> None:
+    with zipfile.ZipFile(saved(tmp_path / "out.npz")) as archive:
+        assert {each.compress_type for each in archive.infolist()} == {zipfile.ZIP_STORED}

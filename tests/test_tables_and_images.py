@@ -1,0 +1,133 @@
+"""Parquet, CSV, TIFF and Zarr of microscopy, as svd_of_file, reduce_file and look open them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tifffile
+import zarr
+from pyarrow import parquet
+
+from workbench.errors import BadInputError, MissingError
+from workbench.workloads import file, opening, template
+from workbench.workloads.contents import look
+
+SVD, REDUCE = template("svd_of_file"), template("reduce_file")
+TABLE = np.random.default_rng(0).normal(size=(200, 4)) * (4, 3, 2, 1)
+STACK = np.random.default_rng(1).integers(0, 200, (6, 20, 16)).astype("uint16")
+
+
+def _parquet(path: Path, **more: Any) -> str:
+    columns = {name: TABLE[:, index] for index, name in enumerate("abcd")}
+    parquet.write_table(pa.table(columns | more), path, row_group_size=70)
+    return str(path)
+
+
+def _csv(path: Path, head: str = "a,b,c,d\n") -> str:
+    path.write_text(head + "".join(",".join(map(repr, row)) + "\n" for row in TABLE.tolist()))
+    return str(path)
+
+
+def _ome(path: Path, said: dict[str, Any]) -> str:
+    group = zarr.open_group(path, mode="w", attributes=said)
+    group.create_array("0", shape=STACK.shape, chunks=(1, 20, 16), dtype="u2")[:] = STACK
+    group.create_array("1", shape=(6, 10, 8), chunks=(1, 10, 8), dtype="u2")[:] = STACK[:, ::2, ::2]
+    return str(path)
+
+
+OME = {
+    "version": "0.5",
+    "multiscales": [{"axes": [{"name": each} for each in "zyx"], "datasets": [{"path": "0"}, {"path": "1"}]}],
+}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "bare csv"])
+def test_a_table_of_numbers_is_decomposed_and_reduced(
+    tmp_path: Path, quick_client: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_PIECE_BYTES", 3000)  # several pieces of one small table
+    path = {
+        "parquet": lambda: _parquet(tmp_path / "t.parquet"),
+        "csv": lambda: _csv(tmp_path / "t.csv"),
+        "bare csv": lambda: _csv(tmp_path / "t.csv", ""),
+    }[kind]()
+
+    answer, check = SVD.compute(SVD.validate({"path": path}), quick_client)
+    means, right = REDUCE.compute(REDUCE.validate({"path": path, "over": "0"}), quick_client)
+
+    np.testing.assert_allclose(answer["singular_values"], np.linalg.svd(TABLE, compute_uv=False))
+    np.testing.assert_allclose(means["first"], TABLE.mean(axis=0))
+    assert (check.passed, right.passed) == (True, True)
+    found = opening.find_array(path, None)
+    part = file.READERS[found.format](path, None, dict(found.recipe or {}), slice(65, 150), slice(1, 3))
+    np.testing.assert_array_equal(part, TABLE[65:150, 1:3])
+
+
+@pytest.mark.parametrize("kind", ["tiff", "ome zarr", "ome zarr in a zip"])
+def test_a_stack_of_images_is_decomposed_by_page_and_reduced(tmp_path: Path, quick_client: Any, kind: str) -> None:
+    if kind == "tiff":
+        tifffile.imwrite(path := str(tmp_path / "s.tif"), STACK, metadata={"axes": "ZYX"})
+    else:
+        path = _ome(tmp_path / "s.ome.zarr", {"ome": OME})
+    if kind == "ome zarr in a zip":
+        path = shutil.make_archive(path, "zip", path)
+
+    answer, check = SVD.compute(checked := SVD.validate({"path": path}), quick_client)
+    most, _ = REDUCE.compute(REDUCE.validate({"path": path, "what": "max", "over": "y, x"}), quick_client)
+
+    assert "Rows are z, columns y × x." in checked.notes
+    np.testing.assert_allclose(answer["singular_values"], np.linalg.svd(STACK.reshape(6, -1) * 1.0, compute_uv=False))
+    assert most["first"] == STACK.max(axis=(1, 2)).tolist()
+    assert check.passed
+
+
+def test_look_lists_columns_pages_and_scales(tmp_path: Path) -> None:
+    tifffile.imwrite(tmp_path / "s.tif", STACK, metadata={"axes": "ZYX"}, compression="zlib")
+    held = look(_parquet(tmp_path / "t.parquet", name=["x"] * 200))
+
+    assert [each.name for each in held.arrays] == ["a", "b", "c", "d", "name"]
+    assert look(_csv(tmp_path / "t.csv")).arrays[0].shape == (200, 4)
+    (stack,) = look(str(tmp_path / "s.tif")).arrays
+    assert (stack.dims, stack.compression, stack.dtype) == (("z", "y", "x"), "adobe_deflate", "uint16")
+
+
+def test_what_is_no_table_or_image_is_said_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sentence(path: str, **more: Any) -> str:
+        with pytest.raises((BadInputError, MissingError)) as caught:
+            SVD.validate({"path": path, **more})
+        return str(caught.value)
+
+    named = _parquet(tmp_path / "t.parquet", name=["x"] * 200)
+    assert "'name' of" in sentence(named)
+    assert "holds no numbers. Name columns of numbers as array: a,b,c,d." in sentence(named)
+    assert "'z' of" in sentence(named, array="a,z")
+    assert SVD.validate({"path": named, "array": "b,d"}).resolved["shape"] == [200, 2]
+    (tmp_path / "w.csv").write_text("a,b\n1,x\n2,y\n")
+    assert "'b' of" in sentence(str(tmp_path / "w.csv"))
+    (tmp_path / "e.csv").write_text("a,b\n")
+    assert "has no rows" in sentence(str(tmp_path / "e.csv"))
+
+    tifffile.imwrite(tmp_path / "s.tif", STACK)
+    (tmp_path / "cut.tif").write_bytes((tmp_path / "s.tif").read_bytes()[:-500])
+    assert "is cut short" in sentence(str(tmp_path / "cut.tif"))
+    monkeypatch.setattr(opening, "find_spec", lambda name: None)
+    assert "needs tifffile: pip install" in sentence(str(tmp_path / "s.tif"))
+
+
+def test_a_table_in_text_is_gone_through_once_as_long_as_it_is_the_same(tmp_path: Path, monkeypatch: Any) -> None:
+    path, passes, line_starts = _csv(tmp_path / "t.csv"), [], opening._line_starts
+
+    def counted(*given: Any) -> Any:
+        passes.append(given)
+        return line_starts(*given)
+
+    monkeypatch.setattr(opening, "_line_starts", counted)
+    assert [opening.find_array(path, None).shape for _ in range(3)] == [(200, 4)] * 3
+    assert len(passes) == 1
+    Path(path).write_text(Path(path).read_text() + "1,2,3,4\n")
+    assert opening.find_array(path, None).shape == (201, 4)

@@ -1,0 +1,88 @@
+"""axe-core finds nothing to complain of in what we show, in each theme of Lab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.ui.conftest import Lab, finish
+from tests.ui.test_main_job import MINUTE, hook
+from workbench.runs import store
+from workbench.runs.comparing.past import compare_runs
+from workbench.runs.store import Run
+from workbench.session import Session
+
+PARTS = ("about-machine", "why", "more-choices", "run-more", "compare-more")
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_axe_finds_nothing_amiss(lab: Lab, open_lab: Callable[[], Page], theme: str) -> None:
+    for number, status in enumerate(("done", "failed", "cancelled")):
+        ended = {"status": status, "seconds": 1.0, "result": {"value": 12.0}, "created": 1e9 + number}
+        store.create(Run(id=f"{theme[-4:]}-{number}", workload="array_sum", cluster="calm-otter", **ended))
+    page = open_lab()
+    page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+    page.evaluate("() => { window.jupyterapp.commands.execute('dask-workbench:open') }")
+    sidebar = page.locator(".wb-Sidebar")
+    expect(hook(sidebar, "run-button")).to_be_visible(timeout=MINUTE)
+    for part in PARTS:
+        hook(sidebar, part).first.click()
+    hook(sidebar, "tick").first.check()
+    for view in ("machine", "wide"):
+        page.evaluate("view => { jupyterapp.commands.execute('dask-workbench:view', {view, label: view}) }", view)
+        tab = f'[id="dask-workbench-tab-{view}"]'
+        shown = "usage" if view == "machine" else "run-button"
+        expect(hook(page.locator(tab), shown)).to_be_visible(timeout=MINUTE)
+        for place in (".wb-Sidebar", tab):
+            assert_accessible(page, place)
+
+
+THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
+
+DROP = """(field) => ['lm-dragenter', 'lm-dragover', 'lm-drop'].forEach(type => {
+    const event = new Event(type, {bubbles: true, cancelable: true})
+    event.mimeData = {getData: kind => kind === 'application/x-jupyter-icontents' ? ['folder/d.npy'] : undefined}
+    event.proposedAction = 'move'
+    field.dispatchEvent(event)
+    if (!event.defaultPrevented || event.dropAction !== 'move') throw new Error(type)
+})"""
+"""What Lab's file browser does to a field on which a file is let go."""
+
+
+def assert_accessible(page: Page, place: str) -> None:
+    found = Axe().run(page, context=place, options={"rules": {"region": {"enabled": False}}})
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_axe_finds_nothing_amiss_inside_clusters_comparisons_and_forms_with_errors(
+    lab: Lab, open_lab: Callable[[], Page]
+) -> None:
+    session = Session()
+    session.start(session.plan("cpu", n_workers=1), name="calm")
+    for name in ("total-aaaaaa", "total-bbbbbb"):
+        store.create(Run(id=name, workload="total", cluster="calm", status="done", seconds=2.0))
+    comparison = compare_runs(["aaaaaa", "bbbbbb"]).id
+    page = open_lab()
+    page.evaluate("() => { window.jupyterapp.commands.execute('dask-workbench:open') }")
+    sidebar = page.locator(".wb-Sidebar")
+    hook(sidebar, "workload-svd_of_file").click(timeout=MINUTE)
+    hook(sidebar, "field-path").evaluate(DROP)
+    expect(hook(sidebar, "field-path")).to_have_value(str(lab.notebooks / "folder" / "d.npy"))
+    hook(sidebar, "field-k").fill("minus")
+    expect(hook(sidebar, "field-k-problem")).to_be_visible(timeout=MINUTE)
+    finish(session.wait("calm"))
+    tabs = {f"{view}:calm": f'[id="dask-workbench-tab-{view}:calm"]' for view in ("workers", "groups", "profile")}
+    for theme in THEMES:
+        page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+        assert_accessible(page, ".wb-Sidebar")
+        for view, tab in tabs.items():
+            page.evaluate("view => { jupyterapp.commands.execute('dask-workbench:view', {view, label: view}) }", view)
+            expect(page.locator(tab).locator(".wb-Panes")).to_be_visible(timeout=MINUTE)
+            assert_accessible(page, tab)
+        page.evaluate("comparison => { jupyterapp.commands.execute('dask-workbench:watch', {comparison}) }", comparison)
+        figure = f'[id="dask-workbench-comparison-{comparison}"] .wb-Figure'
+        expect(page.locator(figure)).to_contain_text("total-bbbbbb", timeout=MINUTE)
+        assert_accessible(page, figure)

@@ -1,0 +1,90 @@
+"""A person's own file and own function, by clicks: picked, looked into, run, drawn, opened, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import xarray as xr
+from playwright.sync_api import Page, expect
+
+from tests.ui.conftest import Lab
+from tests.ui.test_main_job import MINUTE, hook, open_sidebar, section, unfold
+from tests.ui.test_watch import opened
+from workbench.session import Session
+
+FUNCTION = '''import dask.array as da
+
+def total(n: int = 400, seed: int = 0):
+    """Sum of a random square."""
+    return da.random.default_rng(seed).random((n, n), chunks=200).sum()'''
+
+
+def write_winds(path: Path) -> None:
+    """Two patterns of different strength, and a little noise."""
+    time, lat, lon = np.arange(40), np.linspace(-60, 60, 9), np.arange(0, 360, 30.0)
+    rng, angle = np.random.default_rng(0), np.deg2rad(lon)
+    waves = [np.outer(np.cos(np.deg2rad(lat)), wave) for wave in (np.cos(angle), np.sin(2 * angle))]
+    u = sum(
+        size * rng.normal(size=(40, 1, 1)) * wave for size, wave in zip((3.0, 1.5), waves, strict=True)
+    ) + 0.1 * rng.normal(size=(40, 9, 12))
+    dims = ("time", "lat", "lon")
+    coords = {"time": time, "lat": lat, "lon": lon}
+    xr.Dataset({"u": (dims, u, {"units": "m/s"})}, coords).to_netcdf(path, engine="h5netcdf")
+
+
+def test_a_file_is_picked_analysed_and_drawn_and_a_function_of_a_cell_run_twice_and_compared(
+    lab: Lab, open_lab: Callable[[], Page], screenshot: Callable[[str], Path]
+) -> None:
+    write_winds(lab.notebooks / "winds.nc")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(FUNCTION)])
+    nbformat.write(notebook, lab.notebooks / "own.ipynb")
+    Session().start(Session().plan("cpu", n_workers=1), name="calm")
+    page = open_lab()
+    opened(page, "own.ipynb")
+    open_sidebar(page)
+    section(page, "hardware", opened=False)
+    runs = section(page, "runs", opened=True)
+    done = runs.locator('[data-status="done"]')
+
+    hook(page, "workload-eofs").click()
+    hook(page, "browse-path").click()
+    hook(page, "browsed").get_by_text("winds.nc").click()
+    expect(hook(page, "field-path")).to_have_value(str(lab.notebooks / "winds.nc"), timeout=MINUTE)
+    hook(page, "holds").locator("summary").click(timeout=MINUTE)
+    expect(hook(page, "holds")).to_contain_text("time 40 × lat 9 × lon 12")
+    screenshot("own-holds")
+    hook(page, "run-button").click(timeout=MINUTE)
+    expect(hook(done, "check-passed")).to_be_visible(timeout=MINUTE)
+
+    unfold(page, "run-more")
+    unfold(page, "answer")
+    with page.expect_download() as saved:
+        hook(page, "run-pictures").get_by_text("mode 1").click()
+    assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+    with page.context.expect_page() as shown:
+        hook(runs, "report").click()
+    report = shown.value
+    expect(report.locator(".bk-Figure").first).to_be_visible(timeout=MINUTE)
+    report.close()
+    hook(page, "open-run").click()
+    expect(page.locator(".jp-CodeCell", has_text="run.dataset")).to_have_count(1)
+
+    page.locator(".jp-CodeCell").first.locator(".jp-InputArea").click()
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('dask-workbench:make-workload') }")
+    page.locator(".wb-Catalogue").get_by_text("total", exact=False).click(timeout=MINUTE)
+    for number, n in enumerate(("400", "600")):
+        hook(page, "field-n").fill(n)
+        hook(page, "run-button").click(timeout=MINUTE)
+        expect(done).to_have_count(number + 2, timeout=MINUTE)
+
+    for number in (0, 1):
+        hook(runs, "tick").nth(number).check()
+    hook(page, "compare-ticked").click()
+    comparison = page.locator('[data-workbench^="comparison-"]').first
+    expect(hook(comparison, "verdict")).to_be_visible(timeout=MINUTE)
+    expect(hook(comparison, "compare-bars").get_by_role("listitem")).to_have_count(2)
+    comparison.scroll_into_view_if_needed()
+    screenshot("own-compared")

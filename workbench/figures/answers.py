@@ -1,0 +1,273 @@
+"""What an answer looks like: which pictures its arrays give, as values that pages and files are drawn from.
+
+No Bokeh here. What is drawn follows from the names of the arrays' dimensions: `component` or `mode` counts the vectors
+of a decomposition; along the others lie samples, variants, time or a map.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.genotypes.values import as_text
+from workbench.workloads.values import Labelled
+
+MOST_DOTS = 10_000
+"""Dots of a picture. More lie on top of each other; those that are shown are spread evenly over all."""
+_MOST_VECTORS = 6
+_MOST_LABELS = 40
+_MOST_CELLS = 400
+"""Rows and columns of a map, which has no more of them than pixels."""
+_COUNTERS = ("component", "mode")
+_POSITION = {"chromosome": "position", "contig": "position"}
+"""Labels that together say where on a genome something is."""
+
+_UP, _ACROSS = "row, from the last", "column"
+"""Directions of pictures that a matrix has in its rows or columns."""
+
+Numbers = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Numbers one after another, each with how low and how high it may be where that is known."""
+
+    x: Numbers
+    y: Numbers
+    name: str = ""
+    low: Numbers | None = None
+    high: Numbers | None = None
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Points, with the words that tell groups of them apart and the name of each."""
+
+    x: Numbers
+    y: Numbers
+    names: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    label: str = ""
+    """What the labels are: a population, a chromosome."""
+
+
+@dataclass(frozen=True)
+class Map:
+    """Values over two directions, NaN where there is none."""
+
+    x: Numbers
+    y: Numbers
+    values: Numbers
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One plot: its title, what lies across and up, and what is drawn."""
+
+    name: str
+    title: str
+    across: str
+    up: str
+    drawn: tuple[Line, ...] | Dots | Map
+
+
+def pictures(arrays: Mapping[str, Labelled], result: Mapping[str, Any]) -> tuple[Picture, ...]:
+    """All pictures of an answer, the most telling first.
+
+    Parameters
+    ----------
+    arrays
+        Arrays of the answer with the names of their dimensions; of large ones only what is drawn is read.
+    result
+        The answer's numbers, as the run's record has them.
+    """
+    found = [*_falling(result)]
+    for name, array in arrays.items():
+        counter = next((dim for dim in array.dims if dim in _COUNTERS), None)
+        if counter is not None:
+            found += _of_vectors(name, array, counter, result)
+    if not arrays and "scatter" in result:
+        found += _scattered(result)
+    return tuple(found)
+
+
+def _falling(result: Mapping[str, Any]) -> Iterator[Picture]:
+    """How singular values fall, or shares of the variance where they are known, and what is left with so many."""
+    shares = _shares(result)
+    values = 100 * shares if shares is not None else np.asarray(result.get("singular_values") or (), "float64")
+    if not len(values):
+        return
+    bounds = (result.get("certificate") or {}).get("bound") or [0.0] * len(values)
+    # A share is a square, and may be off by twice as much. What can't be told from zero is a dot on the axis.
+    off = (2 if shares is not None else 1) * np.array([bound or 0.0 for bound in bounds[: len(values)]]) * values
+    up = "Share of the variance, %" if shares is not None else "Singular value"
+    number = np.arange(1.0, len(values) + 1)
+    yield Picture("scree", "Scree plot", "Component", up, (Line(number, values, "", values - off, values + off),))
+    if shares is not None and shares.sum() <= 1 + 1e-6:
+        # Of Eckart and Young: what the first k leave of the array, in the Frobenius norm.
+        left = 100 * np.sqrt(np.clip(1 - np.cumsum(shares), 0, None))
+        yield Picture(
+            "error", "What so many components leave out", "Components", "Error, % of the array", (Line(number, left),)
+        )
+
+
+def _shares(result: Mapping[str, Any]) -> Numbers | None:
+    told = result.get("explained_variance_ratio") or result.get("variance_fraction")
+    return None if not told else np.asarray(told, "float64")
+
+
+def _of_vectors(name: str, array: Labelled, counter: str, result: Mapping[str, Any]) -> Iterator[Picture]:
+    others = tuple(dim for dim in array.dims if dim != counter)
+    if "grid_rows" in array.attrs:
+        yield from _maps(name, _on_grid(array, counter), counter, (_UP, _ACROSS))
+    elif len(others) == 2:
+        yield from _maps(name, array, counter, others)
+    elif len(others) == 1:
+        along = others[0]
+        labels = _labels(array, along)
+        if where := next((each for each in _POSITION if each in labels and _POSITION[each] in labels), None):
+            yield from _along_a_genome(name, array, counter, along, where)
+        elif _is_ordered(array, along):
+            yield _over(name, array, counter, along)
+        elif array.data.shape[array.dims.index(counter)] > 1 and along not in ("row", "column", "variant"):
+            yield from _pairs(name, array, counter, along, result)
+        else:
+            yield _over(name, array, counter, along)
+
+
+def _on_grid(array: Labelled, counter: str) -> Labelled:
+    """Vectors along the rows, or columns, of a matrix, each a picture in the file: its first row is at the top."""
+    up, across = int(array.attrs["grid_rows"]), int(array.attrs["grid_columns"])
+    data = array.data if array.dims[0] == counter else array.data.T
+    rows = np.arange(up, 0, -1)
+    return Labelled(data[:_MOST_VECTORS].reshape(-1, up, across), (counter, _UP, _ACROSS), {_UP: rows})
+
+
+def _vector(array: Labelled, counter: str, number: int, step: int = 1) -> Numbers:
+    """One vector of the array, every `step`-th of its values along each direction."""
+    place = tuple(number if dim == counter else slice(None, None, step) for dim in array.dims)
+    return np.asarray(array.data[place], "float64")
+
+
+def _count(array: Labelled, dim: str) -> int:
+    return int(array.data.shape[array.dims.index(dim)])
+
+
+def _labels(array: Labelled, dim: str) -> dict[str, Any]:
+    """What is known along a dimension, by name."""
+    found: dict[str, Any] = {}
+    for name, told in array.coords.items():
+        of, values = told if isinstance(told, tuple) and len(told) == 2 and isinstance(told[0], str) else (name, told)
+        if of == dim:
+            found[name] = values
+    return found
+
+
+def _is_ordered(array: Labelled, dim: str) -> bool:
+    """Whether what lies along it has an order to draw a line by: times, or numbers."""
+    values = _labels(array, dim).get(dim)
+    return values is not None and np.asarray(values).dtype.kind in "Mmif"
+
+
+def _pairs(name: str, array: Labelled, counter: str, along: str, result: Mapping[str, Any]) -> Iterator[Picture]:
+    """Components against each other, two by two, coloured by label."""
+    n_along, n_vectors = _count(array, along), min(_MOST_VECTORS, _count(array, counter))
+    chosen = np.unique(np.linspace(0, n_along - 1, min(MOST_DOTS, n_along)).round().astype(int))
+    told = _labels(array, along)
+    names = tuple(str(each) for each in np.asarray(told[along])[chosen]) if along in told else ()
+    label, labels = _groups({key: value for key, value in told.items() if key != along}, chosen, n_along)
+    of = f"{n_along} {along}s" if len(chosen) == n_along else f"{len(chosen)} of {n_along} {along}s, spread evenly"
+    shares = _shares(result)
+    axes = [
+        f"{counter.capitalize()} {i + 1}"
+        + (f" ({100 * shares[i]:.2g} % of the variance)" if shares is not None and i < len(shares) else "")
+        for i in range(n_vectors)
+    ]
+    vectors = [_vector(array, counter, i)[chosen] for i in range(n_vectors)]
+    for first in range(0, n_vectors - 1, 2):
+        dots = Dots(vectors[first], vectors[first + 1], names, labels, label)
+        yield Picture(f"{name}-{first + 1}-{first + 2}", f"{name}: {of}", axes[first], axes[first + 1], dots)
+
+
+def _scattered(result: Mapping[str, Any]) -> Iterator[Picture]:
+    """Components of the samples that a run's record names, where its arrays weren't kept."""
+    told = result["scatter"]
+    scores = np.asarray(told["scores"], "float64").T
+    coords = {"sample": told["samples"]} | ({told["label"]: ("sample", told["labels"])} if told["labels"] else {})
+    yield from _pairs("scores", Labelled(scores, ("sample", "component"), coords), "component", "sample", result)
+
+
+def _groups(told: Mapping[str, Any], chosen: npt.NDArray[Any], n_along: int) -> tuple[str, tuple[str, ...]]:
+    """The label that tells groups apart, one called population before others; the smallest groups are "other"."""
+    for name in sorted(told, key=lambda each: "pop" not in each.lower()):
+        values = as_text(told[name])
+        groups, counts = np.unique(values, return_counts=True)
+        if 1 < len(groups) < max(2, min(n_along, 200)):
+            largest = groups[np.argsort(-counts, kind="stable")][: _MOST_LABELS - 1]
+            values = values if len(groups) <= _MOST_LABELS else np.where(np.isin(values, largest), values, "other")
+            return name, tuple(values[chosen].tolist())
+    return "", ()
+
+
+def _along_a_genome(name: str, array: Labelled, counter: str, along: str, where: str) -> Iterator[Picture]:
+    """Sizes of a vector's elements, contig after contig; of many the largest of each stretch."""
+    told = _labels(array, along)
+    contigs, positions = as_text(told[where]), np.asarray(told[_POSITION[where]], "float64")
+    names, first = np.unique(contigs, return_index=True)
+    order = names[np.argsort(first)]
+    offset, start = np.empty(len(contigs)), 0.0
+    for each in order:
+        mine = contigs == each
+        offset[mine] = start + positions[mine]
+        start += float(positions[mine].max(initial=0.0))
+    for number in range(min(_MOST_VECTORS // 2, _count(array, counter))):
+        size = np.abs(_vector(array, counter, number))
+        kept = _tallest(offset, size)
+        dots = Dots(offset[kept] / 1e6, size[kept], (), tuple(contigs[kept].tolist()), where)
+        title = f"{name}: {counter} {number + 1} along the genome"
+        yield Picture(f"{name}-{number + 1}", title, "Position, million bases", "Size of the loading", dots)
+
+
+def _tallest(x: Numbers, y: Numbers) -> npt.NDArray[np.intp]:
+    """Places of the largest values of all stretches, as many as a picture shows."""
+    if len(x) <= MOST_DOTS:
+        return np.arange(len(x))
+    # Half for the tops of stretches, half spread evenly, so that what is ordinary is seen too.
+    edges = np.linspace(0, len(x), MOST_DOTS // 2 + 1).astype(int)
+    order = np.argsort(x, kind="stable")
+    tops = [order[low:high][np.argmax(y[order[low:high]])] for low, high in pairwise(edges)]
+    even = np.linspace(0, len(x) - 1, MOST_DOTS // 2).astype(int)
+    return np.unique(np.concatenate([tops, even]))
+
+
+def _over(name: str, array: Labelled, counter: str, along: str) -> Picture:
+    """First vectors as lines, over what lies along them."""
+    n_along = _count(array, along)
+    step = max(1, n_along // MOST_DOTS)
+    told = _labels(array, along).get(along)
+    x = np.arange(0, n_along, step) if told is None else np.asarray(told)[::step]
+    x = x if x.dtype.kind in "Mif" else np.arange(0, n_along, step)
+    lines = tuple(
+        Line(x, _vector(array, counter, number, step), f"{counter} {number + 1}")
+        for number in range(min(3, _count(array, counter)))
+    )
+    return Picture(name, name, along, "", lines)
+
+
+def _maps(name: str, array: Labelled, counter: str, others: tuple[str, ...]) -> Iterator[Picture]:
+    up, across = others
+    step = max(1, math.ceil(max(_count(array, up), _count(array, across)) / _MOST_CELLS))
+    sides: dict[str, Numbers] = {}
+    for dim in (across, up):
+        told = _labels(array, dim).get(dim)
+        numbers = told is not None and np.asarray(told).dtype.kind in "if"
+        sides[dim] = np.asarray(told if numbers else np.arange(_count(array, dim)), "float64")[::step]
+    for number in range(min(_MOST_VECTORS, _count(array, counter))):
+        drawn = Map(sides[across], sides[up], _vector(array, counter, number, step))
+        yield Picture(f"{name}-{number + 1}", f"{name}: {counter} {number + 1}", across, up, drawn)

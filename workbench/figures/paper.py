@@ -1,0 +1,84 @@
+"""Pictures of an answer as files for a paper: PNG, SVG or PDF, drawn by Matplotlib, so that no browser is needed."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from workbench.errors import MissingError, install
+from workbench.figures.answers import Dots, Line, Map, Picture
+from workbench.figures.colors import GROUPS
+from workbench.runs.store import ON_SIMULATED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_INCHES = (6.3, 4.2)
+_MARKERS = "osD^vPX*"
+_DPI = 200
+_MOST_NAMED = 24
+"""Groups that a legend has room for."""
+
+
+def write_picture(picture: Picture, file: BinaryIO, kind: str, *, simulated: bool = False) -> None:
+    """Write one picture as a kind of `targets.PICTURES`.
+
+    Raises
+    ------
+    MissingError
+        Matplotlib isn't installed.
+    """
+    if find_spec("matplotlib") is None:
+        raise MissingError(f"Pictures in files need Matplotlib: install the extra pictures ({install('pictures')}).")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_INCHES, layout="constrained")
+    axes = figure.add_subplot()
+    axes.set(title=picture.title + (ON_SIMULATED if simulated else ""), xlabel=picture.across, ylabel=picture.up)
+    drawn = picture.drawn
+    if isinstance(drawn, Dots):
+        _draw_dots(axes, drawn)
+    elif isinstance(drawn, Map):
+        _draw_map(figure, axes, drawn)
+    else:
+        _draw_lines(axes, drawn)
+        if picture.name in ("scree", "error"):
+            axes.set_ylim(bottom=0)
+            axes.locator_params(axis="x", integer=True)
+    figure.savefig(file, format=kind, dpi=_DPI)
+
+
+def _draw_lines(axes: Axes, lines: tuple[Line, ...]) -> None:
+    for line, color in zip(lines, GROUPS["light"], strict=False):
+        style = "o-" if len(line.x) <= 100 else "-"
+        axes.plot(line.x, line.y, style, color=color, markersize=4, linewidth=1.2, label=line.name or None)
+        if line.low is not None and line.high is not None:
+            off = np.array([line.y - line.low, line.high - line.y])
+            axes.errorbar(line.x, line.y, yerr=off, fmt="none", ecolor="black", elinewidth=0.8)
+    if any(line.name for line in lines):
+        axes.legend(frameon=False)
+
+
+def _draw_dots(axes: Axes, dots: Dots) -> None:
+    colors, labels = GROUPS["light"], np.array(dots.labels or [""] * len(dots.x))
+    names = list(dict.fromkeys(labels.tolist()))
+    for index, name in enumerate(names):
+        mine = labels == name
+        look: dict[str, Any] = {
+            "s": 10,
+            "color": colors[index % len(colors)],
+            "marker": _MARKERS[index // len(colors) % len(_MARKERS)],
+            # A hundred thousand dots as vectors are a file that no reader opens.
+            "rasterized": len(dots.x) > 2000,
+        }
+        axes.scatter(dots.x[mine], dots.y[mine], linewidths=0, label=name or None, **look)
+    if dots.labels and len(names) <= _MOST_NAMED:
+        axes.legend(title=dots.label, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
+
+
+def _draw_map(figure: Any, axes: Axes, drawn: Map) -> None:
+    most = float(np.nanmax(np.abs(drawn.values), initial=0.0)) or 1.0
+    look: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -most, "vmax": most, "shading": "nearest", "rasterized": True}
+    figure.colorbar(axes.pcolormesh(drawn.x, drawn.y, drawn.values, **look), ax=axes)

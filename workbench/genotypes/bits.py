@@ -1,0 +1,120 @@
+"""Counts over pairs of samples or of variants, by the bits of planes: 64 genotypes in two or three words.
+
+A plane holds one bit of each genotype's code, or what follows from both. With the extra `fast`, numba compiles it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from workbench.genotypes import fast, kernels
+from workbench.genotypes.packing import PER_BYTE
+
+Matrix = np.ndarray[Any, Any]
+
+_WORD = np.uint64
+_LOW, _ONE = _WORD(0x5555_5555_5555_5555), _WORD(1)
+# Bits of eight words that are a matrix of eight rows are brought to lie the other way in three steps.
+# Source: H. S. Warren, Hacker's Delight, 2nd edition, section 7-3.
+_SWAPS = ((_WORD(7), _WORD(0x00AA00AA00AA00AA)), (_WORD(14), _WORD(0x0000CCCC0000CCCC)), (_WORD(28), _WORD(0xF0F0F0F0)))
+_ROWS = 64
+# Words that compiled loops take at a time: planes of other lengths have a rest that is counted one by one.
+_SIDE_BY_SIDE = 16
+
+
+@cache
+def compiled() -> SimpleNamespace | None:
+    """What numba has made of the loops; None where it isn't installed."""
+    if not fast.installed():
+        return None
+    from workbench.genotypes import _bits
+
+    return SimpleNamespace(pairs=_bits.pairs, linked=_bits.linked)
+
+
+def warm_up() -> None:
+    """Compile now, or read what an earlier process has compiled, so that no task has to wait for it."""
+    compiled()
+
+
+def by_sample(packed: Matrix, n_samples: int) -> Matrix:
+    """Both bits of each genotype of a block in our codes, by sample: uint64 of (n_samples, 2, ⌈rows / 64⌉).
+
+    Bits beyond the last row say that nothing is known.
+    """
+    rows, width = packed.shape
+    words = -(-rows // _ROWS)
+    found = np.empty((PER_BYTE * width, 2, 8 * words), np.uint8)
+    step = _ROWS * max(1, kernels.TILE_BYTES // (2 * _ROWS * max(1, width)))
+    for start in range(0, rows, step):
+        tile = packed[start : start + step]
+        eights = -(-len(tile) // _ROWS) * 8
+        padded = np.full((8 * eights, width), 0xFF, np.uint8)
+        padded[: len(tile)] = tile
+        x = np.ascontiguousarray(padded.reshape(eights, 8, width).transpose(0, 2, 1)).view("<u8")[..., 0]
+        for shift, mask in _SWAPS:
+            moved = (x ^ x >> shift) & mask
+            x ^= moved ^ moved << shift
+        bits = x.view(np.uint8).reshape(eights, width, PER_BYTE, 2).transpose(1, 2, 3, 0)
+        found[:, :, start // 8 : start // 8 + eights] = bits.reshape(PER_BYTE * width, 2, eights)
+    return found[:n_samples].view("<u8")
+
+
+def joined(planes: Sequence[Matrix]) -> Matrix:
+    """Planes of the same samples in several blocks one after the other, filled up with what isn't known."""
+    words = sum(each.shape[2] for each in planes)
+    found = np.full((*planes[0].shape[:2], -(-words // _SIDE_BY_SIDE) * _SIDE_BY_SIDE), ~_WORD(0))
+    np.concatenate(planes, axis=2, out=found[:, :, :words])
+    return found
+
+
+def pairs(one: Matrix, other: Matrix, same: bool) -> Matrix:
+    """Numbers of variants for all pairs of samples of two planes: (4, samples of `one`, samples of `other`).
+
+    Where both are heterozygous, where they have no allele in common, where the first is heterozygous and the other
+    known, and the other way round. Of the `same` samples only what is above the diagonal counts.
+    """
+    found = np.zeros((4, len(one), len(other)), np.int64)
+    made = compiled()
+    if made is not None:
+        made.pairs(one, other, same, found)
+        return found
+    low, high = other[:, 0], other[:, 1]
+    het, unknown = low & ~high, low & high
+    for i, (a, b) in enumerate(one):
+        told = (a & ~b & het, ~(a | low) & (b ^ high), a & ~b & ~unknown, het & ~(a & b))
+        for which, bits in enumerate(told):
+            found[which, i] = np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
+    return found
+
+
+def known_together(one: Matrix, other: Matrix) -> Matrix:
+    """In how many variants both are known, sample by sample."""
+    bits = ~(one[:, 0] & one[:, 1]) & ~(other[:, 0] & other[:, 1])
+    return np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
+
+
+def linked(planes: Matrix, ends: Matrix, stays: Matrix, r2: float, above: bool, found: Matrix) -> None:
+    """Mark in `found` the pairs of the first rows and those up to their `ends` whose r² is at least, or above `r2`."""
+    made = compiled()
+    assert made is not None
+    made.linked(planes, ends, stays, r2, above, found)
+
+
+def by_variant(packed: Matrix, n_samples: int) -> Matrix:
+    """For each variant which samples are known, homozygous and of two copies: uint64 of (rows, 3, words)."""
+    rows, width = packed.shape
+    words = -(-n_samples // (_ROWS * _SIDE_BY_SIDE)) * _SIDE_BY_SIDE
+    padded = np.full((rows, 16 * words), 0xFF, np.uint8)
+    padded[:, :width] = packed
+    padded[:, width - 1] |= ~kernels.last_byte(n_samples)
+    x = padded.view("<u8")
+    one, other = x[:, 0::2], x[:, 1::2]
+    low = one & _LOW | (other & _LOW) << _ONE
+    high = one >> _ONE & _LOW | other & ~_LOW
+    return np.ascontiguousarray(np.stack([~(low & high), ~low, high & ~low], axis=1))

@@ -1,0 +1,218 @@
+"""Which samples and variants an analysis is of, chosen before anything is counted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import BadInputError
+from workbench.genotypes.contigs import on_autosomes
+from workbench.genotypes.values import Genotypes
+from workbench.linalg.blocks import refuse_masked
+from workbench.storage import places
+
+Matrix = np.ndarray[Any, Any]
+Names = str | Path | Sequence[str]
+"""Samples by name, or a path or URL of a text file with a name, or a family and a name, on each line."""
+Regions = str | Path | Sequence[str]
+"""Regions such as "6:25000000-35000000", or a path or URL of a BED file."""
+
+_LINES = "a text file with a sample's name, or its family and name, on each line"
+_BED = "regions such as 6:25000000-35000000, separated by commas, or a BED file (contig, start from 0, end)"
+_REGION = re.compile(r"([^\s:,;]+):(\d+)-(\d+)")
+_HEADS = ("FID", "IID")
+
+
+def of_chosen_samples(
+    genotypes: Genotypes,
+    keep_samples: Names | None = None,
+    remove: Names | None = None,
+    storage_options: places.Options | None = None,
+) -> Genotypes:
+    """Genotypes of the samples in `keep_samples` (None: of all) that aren't in `remove`, in the order they have.
+
+    Names that no sample has are told of in `remarks`.
+
+    Raises
+    ------
+    BadInputError
+        One of the lists can't be read or knows none of the samples, or no sample is left.
+    """
+    mask, remarks = np.ones(genotypes.n_samples, bool), list(genotypes.remarks)
+    for name, given, stays in (("keep_samples", keep_samples, True), ("remove", remove, False)):
+        if given is not None:
+            named, told = _named(genotypes, name, given, storage_options)
+            mask &= named if stays else ~named
+            remarks += told
+    if not mask.any():
+        raise BadInputError(f"keep_samples and remove leave none of {genotypes.n_samples} samples. Leave out fewer.")
+    if mask.all():
+        return replace(genotypes, remarks=tuple(remarks))
+    return replace(genotypes.of_samples(mask), remarks=tuple(remarks))
+
+
+def _named(
+    genotypes: Genotypes, parameter: str, given: Names, options: places.Options | None
+) -> tuple[Matrix, list[str]]:
+    """A mask of the samples that are named, and a sentence on names that no sample has."""
+    asked, what = _lines(parameter, given, options)
+    samples = [str(name) for name in np.asarray(genotypes.samples).tolist()]
+    place: dict[Any, int] = {name: i for i, name in enumerate(samples)}
+    families = genotypes.sample_table.get("family")
+    if families is not None:
+        # A reader joins both where names alone repeat.
+        pairs = zip(map(str, families.tolist()), samples, strict=True)
+        place |= {(family, name.removeprefix(f"{family}_")): i for i, (family, name) in enumerate(pairs)}
+    mask, unknown = np.zeros(len(samples), bool), 0
+    for words in asked:
+        pair = (words[0], words[-1])
+        ways: tuple[Any, ...] = (" ".join(words), "_".join(words))
+        ways += (pair,) if len(words) == 2 and families is not None and words[0] != "0" else words[-1:]
+        found = next((place[way] for way in ways if way in place), None)
+        if found is None:
+            unknown += 1
+        else:
+            mask[found] = True
+    if asked and not mask.any():
+        raise BadInputError(
+            f"{what} names none of the samples: the first there is {' '.join(asked[0])!r}, the first sample "
+            f"{samples[0]!r}. Expected {_LINES}."
+        )
+    return mask, [f"{what} names {unknown} that are no samples here, of {len(asked)}."] if unknown else []
+
+
+def _lines(parameter: str, given: Names, options: places.Options | None) -> tuple[list[tuple[str, ...]], str]:
+    """Names, as one or two words each, and what they came from."""
+    if not isinstance(given, (str, Path)):
+        words = [str(each) for each in (given.tolist() if hasattr(given, "tolist") else given)]
+        return [tuple(each.split(maxsplit=1)) if each.strip() else ("",) for each in words], parameter
+    place = places.full(given, options if "://" in str(given) else None)
+    with places.sentences_about(place, _LINES):
+        lines = [line.split() for line in place.read().decode("utf-8-sig").splitlines() if line.strip()]
+    head = [word.lstrip("#").upper() for word in lines[0]] if lines else []
+    if head and head[0] in _HEADS:
+        columns = [head.index(name) for name in _HEADS if name in head]
+        return [tuple(line[i] for i in columns if i < len(line)) for line in lines[1:]], str(place)
+    return [tuple(line[:2]) for line in lines if not line[0].startswith("#")], str(place)
+
+
+def in_regions(genotypes: Genotypes, regions: Regions) -> Matrix:
+    """A mask of the variants that lie in one of the regions, whose ends belong to them.
+
+    Contigs are the same with and without "chr". A BED file counts from 0 and its ends don't belong to the regions.
+
+    Raises
+    ------
+    BadInputError
+        The variants lack places, or the regions can't be read.
+    """
+    contigs, positions = genotypes.variants.contig, genotypes.variants.position
+    if contigs is None or positions is None:
+        raise BadInputError("leave_out needs the contig and position of each variant, which these lack: leave it away.")
+    names, number = np.unique(contigs, return_inverse=True)
+    plain = np.array([plain_contig(str(name)) for name in names], object)
+    mask = np.zeros(genotypes.n_variants, bool)
+    for contig, first, last in _read_regions(regions):
+        mask |= (plain == plain_contig(contig))[number] & (positions >= first) & (positions <= last)
+    return mask
+
+
+def plain_contig(contig: str) -> str:
+    """A contig's name as it is without "chr", in lower case."""
+    return contig.lower().removeprefix("chr")
+
+
+def are_regions(given: str) -> bool:
+    """Whether a text is regions, and no path."""
+    return all(_REGION.fullmatch(part) for part in _split(given))
+
+
+def _split(given: str) -> list[str]:
+    return re.split(r"[,;\s]+", given.strip(",; "))
+
+
+def _read_regions(given: Regions) -> list[tuple[str, int, int]]:
+    parts = _split(str(given)) if isinstance(given, (str, Path)) else [str(each) for each in given]
+    found = [_REGION.fullmatch(part) for part in parts]
+    if found and all(found):
+        regions = [(match[1], int(match[2]), int(match[3])) for match in found if match]
+    elif isinstance(given, (str, Path)) and not any(found):
+        regions = _read_bed(places.full(given))
+    else:
+        wrong = next(part for part, match in zip(parts, found, strict=True) if match is None)
+        raise BadInputError(f"leave_out has {wrong!r}, expected {_BED}.")
+    for contig, first, last in regions:
+        if last < first:
+            raise BadInputError(f"leave_out has {contig}:{first}-{last}, which ends before it starts.")
+    return regions
+
+
+def _read_bed(place: places.Place) -> list[tuple[str, int, int]]:
+    with places.sentences_about(place, _BED):
+        lines = place.read().decode("utf-8-sig").splitlines()
+    regions = []
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words or words[0].startswith("#") or words[0] in ("track", "browser"):
+            continue
+        if len(words) < 3 or not (words[1].isdigit() and words[2].isdigit()):
+            raise BadInputError(f"{place}, line {number} is {line[:60]!r}, expected {_BED}.")
+        regions.append((words[0], int(words[1]) + 1, int(words[2])))
+    return regions
+
+
+def barred(
+    genotypes: Genotypes,
+    *,
+    kept: Any = None,
+    autosomes_only: bool = False,
+    leave_out: Regions | None = None,
+) -> Mapping[str, Matrix]:
+    """Masks of the variants that take no part, by the reason (`scaling.REASONS`); the last that applies counts."""
+    found: dict[str, Matrix] = {}
+    if autosomes_only:
+        found["not autosomal"] = ~on_autosomes(genotypes)
+    if leave_out is not None:
+        found["in a region left out"] = in_regions(genotypes, leave_out)
+    mask = as_mask(kept, genotypes)
+    return found if mask is None else found | {"not asked for": ~mask}
+
+
+def rest(barred: Mapping[str, Matrix]) -> Matrix | None:
+    """A mask of the variants for which there is no reason to leave them out; None for all."""
+    return ~np.logical_or.reduce(list(barred.values())) if barred else None
+
+
+def of_chosen_variants(genotypes: Genotypes, **choices: Any) -> Genotypes:
+    """Genotypes of the variants that `barred` has no reason to leave out, parameters as there.
+
+    Raises
+    ------
+    BadInputError
+        None is left.
+    """
+    mask = rest(barred(genotypes, **choices))
+    if mask is None or mask.all():
+        return genotypes
+    if not mask.any():
+        raise BadInputError(f"All {genotypes.n_variants} variants are left out. Leave out fewer.")
+    return genotypes[mask]
+
+
+def as_mask(kept: Any, genotypes: Genotypes) -> Matrix | None:
+    """`kept` as a mask of the variants; None for all."""
+    if kept is None:
+        return None
+    refuse_masked(kept)
+    mask = np.asarray(kept)
+    if mask.dtype != bool or mask.shape != (genotypes.n_variants,):
+        raise BadInputError(
+            f"kept is a mask of {genotypes.n_variants} true or false values, one for each variant, "
+            f"not {mask.dtype} of shape {mask.shape}."
+        )
+    return mask

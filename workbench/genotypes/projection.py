@@ -1,0 +1,298 @@
+"""New samples among the principal components of others, and how much nearer to the middle that puts them.
+
+References
+----------
+Lee, Zou, Wright: Convergence and prediction of principal component scores in high-dimensional settings. Annals of
+Statistics 38, 2010: the shrinkage, for variants that are not linked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import dask
+import numpy as np
+
+from workbench.errors import BadInputError
+from workbench.genotypes import choosing, kernels
+from workbench.genotypes.coding import COUNTS, MISSING
+from workbench.genotypes.operator import blocked
+from workbench.genotypes.packing import unpack
+from workbench.genotypes.scaling import CONVENTIONS, Scaler, factor_of
+from workbench.genotypes.values import Genotypes, Variants, as_text
+from workbench.linalg.blas import one_thread
+from workbench.linalg.blocks import host
+from workbench.storage import places
+
+if TYPE_CHECKING:
+    from workbench.genotypes.pca import GenotypePCA
+
+Matrix = np.ndarray[Any, Any]
+
+_STORE = "a Zarr store of what genotype_pca answered: save=NAME.zarr, or what is kept with the run"
+_ROWS = 256
+# Below this part of their length, loadings say too little of a component.
+_LEAST = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """Components that samples are projected onto: what `GenotypePCA` knows, or what was saved of it."""
+
+    loadings: Matrix
+    """Variants × components, each of length one."""
+    copies: Matrix
+    """Copies of the counted allele, of each variant among the samples that the components were found of."""
+    known: Matrix
+    """In how many of these it was known."""
+    variants: Variants
+    singular_values: Matrix
+    ratio: Matrix
+    """Share of the variance that each component explains."""
+    n_samples: int
+    scaler: Scaler
+    rows: Matrix
+    """Which variants these were, of so many:"""
+    n_variants: int
+
+    @classmethod
+    def of(cls, found: GenotypePCA) -> Reference:
+        """Of components just found; goes through the genotypes once more for the loadings."""
+        copies, known = found.counted.T
+        return cls(
+            np.asarray(found.loadings.compute()),
+            copies,
+            known,
+            found.variants,
+            found.singular_values,
+            found.explained_variance_ratio,
+            len(found.samples),
+            found.scaler,
+            np.flatnonzero(found.kept),
+            len(found.kept),
+        )
+
+    @classmethod
+    def read(cls, path: str, storage_options: places.Options | None = None) -> Reference:
+        """Of what a run of genotype_pca kept or saved as Zarr.
+
+        Raises
+        ------
+        BadInputError
+            There is no such store, or it holds something else.
+        """
+        import zarr
+
+        place = places.full(path, storage_options)
+        with places.sentences_about(place, _STORE):
+            try:
+                group = zarr.open_group(place.path, mode="r", **place.zarr_options)
+            except FileNotFoundError as err:
+                raise BadInputError(f"{place} isn't there. Expected {_STORE}.") from err
+            members = dict(group.arrays())
+            needed = ("loadings", "copies", "known", "row", "singular_values", "explained_variance_ratio", "scores")
+            lacking = [name for name in needed if name not in members]
+            if lacking:
+                raise BadInputError(f"{place} has no {lacking[0]}. Expected {_STORE}.")
+            told = {name: members[name][...] for name in needed[:-1]}
+            column = {
+                name: members[name][...] if name in members else None
+                for name in ("contig", "position", "variant", "other_allele", "counted_allele")
+            }
+        alleles = [column[name] for name in ("other_allele", "counted_allele")]
+        ids, contig = (None if column[name] is None else as_text(column[name]) for name in ("variant", "contig"))
+        both = None if any(each is None for each in alleles) else np.stack([as_text(each) for each in alleles], axis=1)
+        return cls(
+            np.asarray(told["loadings"], float),
+            told["copies"],
+            told["known"],
+            Variants(contig, column["position"], ids, both),
+            told["singular_values"],
+            told["explained_variance_ratio"],
+            int(members["scores"].shape[0]),
+            members["scores"].attrs["scaler"],
+            told["row"],
+            int(members["scores"].attrs["variants"]),
+        )
+
+    @property
+    def shrinkage(self) -> Matrix:
+        """By what factor scores of new samples fall short, for each component; NaN where it can't be told from noise.
+
+        With γ variants for each sample and a component's variance λ times that of noise, it is (λ − 1) / (λ + γ − 1);
+        λ follows from the variance of the samples that were there, λ (1 + γ / (λ − 1)).
+        """
+        m, n = len(self.loadings), self.n_samples - 1
+        squares = self.singular_values**2
+        total = float(squares[0] / self.ratio[0])
+        gamma, noise = m / n, total / m
+        for _ in range(50):
+            level = squares / noise
+            root = (level + 1 - gamma) ** 2 - 4 * level
+            above = (level > (1 + math.sqrt(gamma)) ** 2) & (root > 0)
+            spike = np.where(above, (level + 1 - gamma + np.sqrt(np.maximum(root, 0))) / 2, 1.0)
+            # `squares / noise` is n λ̂: variances are of the mean over the samples.
+            noise = (total - noise * float((spike[above] - 1).sum())) / m
+        return np.where(above, (spike - 1) / (spike + gamma - 1), np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """Scores of new samples on the components of others."""
+
+    scores: Matrix
+    """Samples × components, in the convention of the reference."""
+    samples: Matrix
+    sample_table: Mapping[str, Matrix]
+    shrinkage: Matrix
+    """By what factor scores are nearer to the middle than those of the reference's own samples: see `Reference`."""
+    corrected: bool
+    """Whether scores were divided by it."""
+    matched: int
+    """Variants of the reference that were found."""
+    swapped: int
+    """Of these, where the other allele is counted."""
+    lacking: int
+    """Variants of the reference that aren't there, or have other alleles."""
+
+    @property
+    def sentence(self) -> str:
+        """What was matched, and what shrinkage there is."""
+        factors = ", ".join("?" if math.isnan(each) else f"{each:.3g}" for each in self.shrinkage)
+        done = "They were divided by that." if self.corrected else "They are left so; correct=True divides by that."
+        return (
+            f"{self.matched} of {self.matched + self.lacking} variants were found, {self.swapped} of them with alleles "
+            "swapped. Scores of new samples are nearer to the middle by these factors, if variants are not linked: "
+            f"{factors}. {done}"
+        )
+
+    def __repr__(self) -> str:
+        return f"Projection({self.scores.shape[1]} components of {len(self.samples)} samples. {self.sentence})"
+
+
+def project(reference: GenotypePCA | Reference | str, source: Any, *, correct: bool = False) -> Projection:
+    """Scores of new samples on the components of a PCA of others, from packed blocks.
+
+    Variants are found again by their contig, position and alleles, else by their names, whichever allele is counted. Of
+    those that are lacking the scores are the best fit to the others. A missing genotype counts as the mean of the
+    reference, so samples with many are nearer to the middle.
+
+    Parameters
+    ----------
+    reference
+        A `GenotypePCA`, or the path or URL of what a run of genotype_pca saved as Zarr.
+    source
+        `Genotypes` of the new samples, or what `open_genotypes` reads.
+    correct
+        Whether to divide scores by the shrinkage that theory expects; see `Projection.shrinkage`.
+
+    Raises
+    ------
+    BadInputError
+        The two share too few variants, or the reference is scaled by each site's own deviation.
+    """
+    from workbench.genotypes.pca import GenotypePCA, as_genotypes
+
+    if isinstance(reference, GenotypePCA):
+        reference = Reference.of(reference)
+    elif not isinstance(reference, Reference):
+        reference = Reference.read(reference)
+    if reference.scaler == "standard":
+        raise BadInputError(
+            "Components of scaler='standard' can't be projected onto: of a site nobody kept its spread."
+        )
+    genotypes = as_genotypes(source)
+    rows, places_there, swapped = _matched(reference, genotypes)
+    mean = reference.copies[places_there] / np.maximum(1, reference.known[places_there])
+    numbers = np.stack([np.where(swapped, 2 - mean, mean), np.where(swapped, -1.0, 1.0)], axis=1)
+    loadings = reference.loadings[places_there]
+    factor = factor_of(reference.scaler, mean)
+    gram = loadings.T @ loadings
+    if np.linalg.eigvalsh(gram)[0] < _LEAST:
+        raise BadInputError(
+            f"Only {len(rows)} of {len(reference.loadings)} variants of the reference are there, too few for its "
+            f"{loadings.shape[1]} components. Take fewer components, or genotypes with the same variants."
+        )
+    packed = blocked(genotypes[rows])
+    task = dask.delayed(_projected, pure=True)
+    edges = np.cumsum([0, *packed.chunks[0]])
+    weighted = loadings * (factor * numbers[:, 1])[:, None]
+    with one_thread():
+        parts = dask.compute(
+            *(
+                task(block, genotypes.n_samples, numbers[start:stop, 0], weighted[start:stop])
+                for block, start, stop in zip(packed.to_delayed()[:, 0], edges[:-1], edges[1:], strict=True)
+            )
+        )
+    scores = np.linalg.solve(gram, sum(parts).T).T
+    convention = CONVENTIONS[reference.scaler]
+    if convention.by_variants:
+        scores /= math.sqrt(len(reference.loadings))
+    if convention.unit_scores:
+        scores /= np.where(reference.singular_values > 0, reference.singular_values, np.inf)
+    shrinkage = reference.shrinkage
+    if correct:
+        scores = scores / np.where(np.isnan(shrinkage), 1.0, shrinkage)
+    return Projection(
+        scores,
+        genotypes.samples,
+        genotypes.sample_table,
+        shrinkage,
+        correct,
+        len(rows),
+        int(swapped.sum()),
+        len(reference.loadings) - len(rows),
+    )
+
+
+def _projected(packed: Any, n_samples: int, means: Matrix, weighted: Matrix) -> Matrix:
+    """Samples × components of a block: centred counts times loadings, some rows at a time."""
+    packed, found = host(packed), np.zeros((n_samples, weighted.shape[1]))
+    for start in range(0, len(packed), _ROWS):
+        part = slice(start, start + _ROWS)
+        counts = unpack(packed[part], n_samples, COUNTS)
+        x = np.where(counts == MISSING, 0.0, counts - means[part, None])
+        with kernels.quiet():
+            found += x.T @ weighted[part]
+    return found
+
+
+def _matched(reference: Reference, genotypes: Genotypes) -> tuple[Matrix, Matrix, Matrix]:
+    """Rows here, in their order, the places there of the same variants, and where the other allele is counted."""
+    there, here, n = reference.variants, genotypes.variants, len(reference.loadings)
+    names_there, names_here = _names(there), _names(here)
+    by = next((name for name in names_there if name in names_here), None)
+    if by is None:
+        if genotypes.n_variants != reference.n_variants:
+            raise BadInputError(
+                "Variants have neither names nor places by which to find them again, and there are "
+                f"{genotypes.n_variants}, not {reference.n_variants} as those of the reference."
+            )
+        return reference.rows, np.arange(n), np.zeros(n, bool)
+    place = {name: i for i, name in enumerate(names_there[by])}
+    pairs = [(row, place[name]) for row, name in enumerate(names_here[by]) if name in place]
+    rows, places_there = np.array(pairs, np.int64).reshape(-1, 2).T
+    _, first = np.unique(places_there, return_index=True)
+    first = np.sort(first)
+    rows, places_there = rows[first], places_there[first]
+    if there.alleles is None or here.alleles is None:
+        return rows, places_there, np.zeros(len(rows), bool)
+    ours, theirs = here.alleles[rows], there.alleles[places_there]
+    same, swapped = (ours == theirs).all(axis=1), (ours == theirs[:, ::-1]).all(axis=1)
+    fits = same | swapped
+    return rows[fits], places_there[fits], (swapped & ~same)[fits]
+
+
+def _names(variants: Variants) -> dict[str, list[Any]]:
+    """What variants may be found by, the surest first."""
+    found: dict[str, list[Any]] = {}
+    if variants.contig is not None and variants.position is not None and variants.alleles is not None:
+        contigs = [choosing.plain_contig(str(name)) for name in variants.contig.tolist()]
+        alleles = (frozenset(pair) for pair in variants.alleles.tolist())
+        found["places"] = list(zip(contigs, np.asarray(variants.position).tolist(), alleles, strict=True))
+    if variants.id is not None:
+        found["names"] = variants.id.tolist()
+    return found

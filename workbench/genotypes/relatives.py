@@ -1,0 +1,181 @@
+"""How closely samples are related: KING-robust kinship of all pairs, by the bits of packed blocks.
+
+References
+----------
+Manichaikul, Mychaleckyj, Rich, Daly, Sale, Chen: Robust relationship inference in genome-wide association studies.
+Bioinformatics 26, 2010; equation 11. PLINK 2 computes the same (`--make-king-table`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import dask
+import numpy as np
+
+from workbench.errors import BadInputError
+from workbench.genotypes import bits, choosing, kernels
+from workbench.genotypes.operator import blocked
+from workbench.genotypes.scaling import Rule
+from workbench.linalg import asked
+from workbench.linalg.blocks import host
+from workbench.travelling import everywhere
+
+Matrix = np.ndarray[Any, Any]
+
+DEGREES = ("the same or twins", "first", "second", "third")
+_BOUNDS = tuple(2 ** -(degree + 1.5) for degree in range(4))
+"""Geometric means of the kinship expected of neighbouring degrees, as KING has them: 0.354, 0.177, 0.0884, 0.0442."""
+
+SECOND = _BOUNDS[2]
+
+# Samples of a tile: four counts of all its pairs take 32 MiB.
+TILE = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Relatedness:
+    """Pairs of samples whose kinship is at least the cutoff, the closest first."""
+
+    samples: Matrix
+    cutoff: float
+    pairs: Matrix
+    """Places of both in `samples`: (pairs, 2)."""
+    kinship: Matrix
+    known: Matrix
+    """In how many variants both are known; next, in which part of them both are heterozygous, or share no allele."""
+    hethet: Matrix
+    ibs0: Matrix
+    n_variants: int
+    """Variants that took part."""
+
+    @property
+    def degree(self) -> Matrix:
+        """0 for the same person or twins, 1 for parents, children and siblings, up to 3; 4 for none of these."""
+        return np.searchsorted(-np.array(_BOUNDS), -self.kinship, side="left")
+
+    @property
+    def remove(self) -> Matrix:
+        """Names of samples without which no pair is left: again and again the one with most relatives, the later."""
+        left, gone = self.pairs, []
+        while len(left):
+            relatives = np.bincount(left.ravel(), minlength=len(self.samples))
+            most = len(relatives) - 1 - int(relatives[::-1].argmax())
+            gone.append(most)
+            left = left[(left != most).all(axis=1)]
+        return np.asarray(self.samples)[sorted(gone)]
+
+    def table(self) -> dict[str, Matrix]:
+        """Columns of the pairs by name, for `pandas.DataFrame` and others."""
+        names = np.asarray(self.samples)
+        return {
+            "sample_1": names[self.pairs[:, 0]],
+            "sample_2": names[self.pairs[:, 1]],
+            "kinship": self.kinship,
+            "degree": self.degree,
+            "known": self.known,
+            "hethet": self.hethet,
+            "ibs0": self.ibs0,
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"Relatedness({len(self.pairs)} pairs of {len(self.samples)} samples have a kinship of {self.cutoff:.3g} "
+            f"or more, {len(self.remove)} samples to remove)"
+        )
+
+
+def kinship(
+    source: Any,
+    cutoff: float = SECOND,
+    *,
+    maf: float = 0.0,
+    max_missing: float = 1.0,
+    hwe: float = 0.0,
+    keep_samples: choosing.Names | None = None,
+    remove: choosing.Names | None = None,
+    leave_out: choosing.Regions | None = None,
+    autosomes_only: bool = False,
+    kept: Any = None,
+) -> Relatedness:
+    """KING-robust kinship of all pairs, of which those of at least `cutoff` are kept.
+
+    Each pair is counted over the variants where both are known, in planes of three eighths of a byte a genotype and
+    less. Variants needn't be pruned, but those on X and Y mislead: use `autosomes_only` where there are some.
+
+    Parameters
+    ----------
+    source, maf, max_missing, hwe, keep_samples, remove, leave_out, autosomes_only, kept
+        As `pca` has them.
+    cutoff
+        The least kinship; by default 0.0884, between second and third degree. -inf lists all pairs.
+    """
+    from workbench.genotypes.pca import as_genotypes
+
+    if not isinstance(cutoff, asked.REAL) or not cutoff <= 0.5:
+        raise BadInputError(f"cutoff is a kinship of at most 0.5, such as 0.0884 for second degree, not {cutoff!r}.")
+    rule = Rule("center", maf, max_missing, hwe) if maf or max_missing < 1 or hwe else None
+    genotypes = choosing.of_chosen_samples(as_genotypes(source), keep_samples, remove)
+    genotypes = choosing.of_chosen_variants(genotypes, kept=kept, autosomes_only=autosomes_only, leave_out=leave_out)
+    n = genotypes.n_samples
+    if n < 2:
+        raise BadInputError("Samples are related to each other, and there is one: give two or more.")
+    everywhere(bits.warm_up)
+    tiles = [slice(start, min(start + TILE, n)) for start, _ in pairwise([*range(0, n, TILE), n])]
+    turned = dask.delayed(_Turning(n, rule), pure=True)
+    blocks = [turned(block) for block in blocked(genotypes).to_delayed()[:, 0]]
+    parts = [[dask.delayed(_tile)(block, tile) for block in blocks] for tile in tiles]
+    found = [
+        dask.delayed(_related)(parts[i], None if i == j else parts[j], (tiles[i].start, tiles[j].start), float(cutoff))
+        for i in range(len(tiles))
+        for j in range(i, len(tiles))
+    ]
+    tables, rows = dask.compute(found, [dask.delayed(_height)(block) for block in blocks])
+    pairs, numbers = (np.concatenate([table[k] for table in tables]) for k in (0, 1))
+    order = np.lexsort((pairs[:, 1], pairs[:, 0], -numbers[:, 0]))
+    pairs, (phi, known, hethet, ibs0) = pairs[order], numbers[order].T
+    return Relatedness(genotypes.samples, float(cutoff), pairs, phi, known.astype(np.int64), hethet, ibs0, sum(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _Turning:
+    """The task of a block: its bits by sample, of the sites that the rule keeps, and how many those are."""
+
+    n_samples: int
+    rule: Rule | None
+
+    def __call__(self, packed: Any) -> tuple[Matrix, int]:
+        packed = host(packed)
+        if self.rule is not None:
+            packed = packed[self.rule.verdict(kernels.counted(packed, self.n_samples)) == 0]
+        return bits.by_sample(packed, self.n_samples), len(packed)
+
+
+def _tile(block: tuple[Matrix, int], samples: slice) -> Matrix:
+    return block[0][samples]
+
+
+def _height(block: tuple[Matrix, int]) -> int:
+    return block[1]
+
+
+def _related(
+    one: Sequence[Matrix], other: Sequence[Matrix] | None, starts: tuple[int, int], cutoff: float
+) -> tuple[Matrix, Matrix]:
+    """Pairs of two tiles of samples, and their kinship, variants known, and shares of both kinds among these."""
+    left = bits.joined(one)
+    right = left if other is None else bits.joined(other)
+    hethet, ibs0, het, other_het = bits.pairs(left, right, other is None)
+    least = np.minimum(het, other_het)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        phi = 0.5 - (het + other_het - 2 * hethet + 4 * ibs0) / (4 * least)
+    those = (phi >= cutoff) & (least > 0)
+    if other is None:
+        those &= np.arange(len(left))[:, None] < np.arange(len(left))
+    i, j = np.nonzero(those)
+    known = bits.known_together(left[i], right[j])
+    numbers = [phi[i, j], known, hethet[i, j] / known, ibs0[i, j] / known]
+    return np.stack([i + starts[0], j + starts[1]], axis=1), np.stack(numbers, axis=1)

@@ -1,0 +1,131 @@
+"""What a process and those who ask for it leave in its folder: that it lives, and that it is to end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from workbench.errors import BadInputError
+from workbench.jobs import processes
+
+HEARTBEAT = 10.0
+"""Seconds between two signs of life of a process, for readers on other machines, who can't see it."""
+START_GRACE = 60.0
+"""Seconds in which a record must have got a process."""
+_SILENCE = 6 * HEARTBEAT
+
+State = Literal["starting", "here", "elsewhere", "gone"]
+
+
+class Record(BaseModel):
+    """What is known of a process, as it last described itself. Frozen, JSON both ways."""
+
+    # Fields of a later version are ignored: two environments may share one data folder.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    created: float = 0.0
+    """When it was asked for (seconds since the epoch)."""
+    pid: int | None = None
+    pid_created: float | None = None
+    """Start of the process by the system's clock: a pid alone may have been given to another one."""
+    place: str = ""
+    """Boot and pid namespace in which the pid counts, see `processes.place`."""
+
+
+def state(record: Record, folder: Path, *, mark: str = "", grace: float = START_GRACE) -> State:
+    """Where the process of a record is.
+
+    Parameters
+    ----------
+    mark
+        What it carries in its environment, by which it is known after a change of the clock.
+    grace
+        Seconds after which a record without a process won't get one.
+    """
+    if record.place != processes.place():
+        # Elsewhere, or before this machine was started again: only the signs of life tell.
+        return "elsewhere" if time.time() - _last_sign(record, folder) < _SILENCE else "gone"
+    if record.pid is None:
+        return "starting" if time.time() - record.created < grace else "gone"
+    return "here" if processes.find(record.pid, record.pid_created, mark) else "gone"
+
+
+def _last_sign(record: Record, folder: Path) -> float:
+    try:
+        return (folder / "heartbeat").stat().st_mtime
+    except OSError:
+        return record.created
+
+
+def give_sign_of_life(folder: Path) -> None:
+    """Let readers on other machines know that the process of this folder is there."""
+    with contextlib.suppress(OSError):  # deleted meanwhile, or a full disk, which is no reason to end
+        (folder / "heartbeat").touch(mode=0o600)
+
+
+@contextlib.contextmanager
+def signs_of_life(folder: Path) -> Iterator[None]:
+    """Give them until the end of the block."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        give_sign_of_life(folder)
+        while not ended.wait(HEARTBEAT):
+            give_sign_of_life(folder)
+
+    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def ask_to_end(record: Record, folder: Path) -> None:
+    """Leave word that the process is to end, and wake it where it is here."""
+    with contextlib.suppress(OSError):  # without room for this word, the signal tells
+        (folder / "cancel").touch()
+    if record.pid is not None and state(record, folder) == "here":
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(record.pid, signal.SIGTERM)
+
+
+def asked_to_end(folder: Path) -> bool:
+    """Whether somebody asked for it to end."""
+    return (folder / "cancel").exists()
+
+
+def new_id(what: str) -> str:
+    """Id such as 'array_sum-3fa29c'."""
+    return f"{what}-{secrets.token_hex(3)}"
+
+
+def is_id(text: str) -> bool:
+    """Whether it can be the name of a folder, and of none but one among the others."""
+    return bool(text) and text == Path(text).name and not text.startswith(".") and "\0" not in text
+
+
+def one_of(ids: Sequence[str], text: str, what: str) -> str:
+    """The id that `text` is, or the only one that begins or ends with it; `text` where there is none.
+
+    Raises BadInputError where it fits several; `what` they are is in its sentence.
+    """
+    if text in ids:
+        return text
+    matches = [each for each in ids if each.startswith(text) or each.endswith(text)]
+    if len(matches) > 1:
+        raise BadInputError(f"'{text}' fits {len(matches)} {what}: {listed(matches)}. Give more of the id.")
+    return matches[0] if matches else text
+
+
+def listed(ids: Sequence[str]) -> str:
+    """The first of them, for a sentence."""
+    return ", ".join([*ids[:5], *(["…"] if len(ids) > 5 else [])])

@@ -1,0 +1,104 @@
+"""What a person keeps under names.
+
+It stands in a file workbench.yaml of the working folder, which a team may keep in git, in the data folder, where
+`write` puts it, and in Dask's configuration. All three are laid out alike:
+
+    workbench:
+      profiles:
+        night: {profile: cpu, n_workers: 2, memory: 8GiB}
+      presets:
+        eofs:
+          winds: {path: winds.nc, variable: u, k: 4}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from workbench import config
+from workbench.errors import BadInputError, reason_of
+
+FILE = "workbench.yaml"
+_MOST_BYTES = 2**20
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+
+
+class Place(NamedTuple):
+    """One place, and what stands there under a section; where it can't be read, why."""
+
+    name: str
+    where: str
+    told: dict[str, Any]
+    error: str | None = None
+
+
+def is_name(name: object) -> bool:
+    """Whether it may be the name of something kept, or of a cluster: part of addresses and of files' names."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def places(section: str) -> Iterator[Place]:
+    """What is kept in each place; of two things with one name the first counts."""
+    sources = ((FILE, f"{FILE} here"), (_kept_file(section).name, "what you kept"), ("configuration", _CONFIGURATION))
+    for name, where in sources:
+        try:
+            if where == _CONFIGURATION:
+                told = _checked(config.get(section) or {}, where, section)
+            else:
+                told = _read(Path(FILE) if name == FILE else _kept_file(section), section)
+            yield Place(name, where, told)
+        except BadInputError as err:
+            yield Place(name, where, {}, str(err))
+
+
+_CONFIGURATION = "Dask's configuration"
+
+
+def read(section: str) -> dict[str, Any]:
+    """What this person kept. Raises BadInputError where that can't be read."""
+    return _read(_kept_file(section), section)
+
+
+def write(section: str, told: Mapping[str, Any]) -> None:
+    """Keep this, and nothing else."""
+    text = yaml.safe_dump({"workbench": {section: dict(told)}}, sort_keys=False)
+    config.write_atomically(_kept_file(section), text)
+
+
+def _kept_file(section: str) -> Path:
+    return config.data_folder() / f"{section}.yaml"
+
+
+def _read(path: Path, section: str) -> dict[str, Any]:
+    """What stands in a file under `workbench: section:`, nothing where there is no file."""
+    try:
+        about = path.stat()
+    except OSError:
+        return {}
+    found = _parsed(path.absolute(), about.st_mtime_ns, about.st_size)
+    return _checked(found.get(section) or {}, str(path), section)
+
+
+def _checked(told: Any, where: str, section: str) -> dict[str, Any]:
+    if not isinstance(told, dict):
+        raise BadInputError(f"{where}: {section} is {told!r:.60}. Give names, each with what it stands for.")
+    return told
+
+
+@lru_cache(maxsize=16)
+def _parsed(path: Path, _changed: int, n_bytes: int) -> dict[str, Any]:
+    try:
+        if n_bytes > _MOST_BYTES:
+            raise ValueError("it is larger than 1 MiB")
+        found = (yaml.safe_load(path.read_text()) or {}).get("workbench") or {}
+        if not isinstance(found, dict):
+            raise ValueError(f"workbench is {found!r:.60}, not names")
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as err:
+        raise BadInputError(f"{path} can't be read: {' '.join(reason_of(err).split())}.") from err
+    return found

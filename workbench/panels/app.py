@@ -1,0 +1,133 @@
+"""The workbench as a page of its own, for people without Jupyter: Panel's server, on this machine only, with a token.
+
+`workbench app` becomes this module: `python -m workbench.panels.app '{"port": 0, "browser": true, "json": false}'`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import sys
+import webbrowser
+from hmac import compare_digest
+from typing import Any
+
+import panel as pn
+from bokeh.server.auth_provider import AuthProvider
+from tornado.web import RequestHandler
+
+from workbench.panels.workbench import Workbench
+from workbench.session import Session
+
+HOST = "127.0.0.1"
+
+_DAYS = 30
+"""How long a browser stays logged in, while the same server runs."""
+
+_STYLE = """
+:root {
+  color-scheme: light dark;
+  --jp-ui-font-color1: canvastext;
+  --jp-ui-font-family: system-ui, sans-serif;
+  --jp-layout-color1: canvas;
+  --jp-layout-color2: color-mix(in srgb, canvastext 8%, canvas);
+  --jp-layout-color3: color-mix(in srgb, canvastext 16%, canvas);
+}
+body { margin: 0; background: canvas }
+"""
+
+
+class Login(AuthProvider):
+    """Lets those in who have opened the address with the token: a cookie says so from then on.
+
+    Parameters
+    ----------
+    cookie
+        Its name: browsers keep one set of cookies for all servers of this machine.
+    """
+
+    login_url = "/login"
+    get_login_url = get_user_async = logout_url = logout_handler = None
+
+    def __init__(self, token: str, cookie: str) -> None:
+        self._token = token
+        self._cookie = cookie
+        super().__init__()
+
+    def get_user(self, handler: RequestHandler) -> str | None:
+        """Return who asks; None is sent to `login_url`."""
+        return "person" if handler.get_signed_cookie(self._cookie) == b"person" else None
+
+    @property
+    def login_handler(self) -> type[RequestHandler]:
+        """What answers at `login_url`."""
+        token, cookie = self._token, self._cookie
+
+        class Door(RequestHandler):
+            """Takes the token."""
+
+            def get(self) -> None:
+                """Let in, and take the token out of the address."""
+                if not compare_digest(self.get_query_argument("token", "").encode(), token.encode()):
+                    self.set_status(403)
+                    self.finish("Open the address that `workbench app` printed, with its token.")
+                    return
+                self.set_signed_cookie(cookie, "person", expires_days=_DAYS, httponly=True, samesite="Strict")
+                self.redirect("/")
+
+        return Door
+
+
+def serve(port: int, *, browser: bool, as_json: bool) -> None:
+    """Serve the page until Ctrl-C; clusters and runs go on. Port 0 is any that is free."""
+    port = _free(port)
+    token = secrets.token_urlsafe(24)
+    url = f"http://{HOST}:{port}{Login.login_url}?token={token}"
+    session = Session()
+
+    def page() -> Workbench:
+        shown = Workbench(session)
+        pn.state.on_session_destroyed(lambda _: shown.close())
+        return shown
+
+    pn.config.raw_css.append(_STYLE)
+    server = pn.serve(
+        {"/": page},
+        port=port,
+        address=HOST,
+        websocket_origin=f"{HOST}:{port}",
+        auth_provider=Login(token, f"workbench-{port}"),
+        cookie_secret=secrets.token_hex(32),
+        title="Workbench",
+        admin=False,
+        show=False,
+        start=False,
+        verbose=False,
+    )
+    print(json.dumps({"url": url, "pid": os.getpid()}) if as_json else f"The Workbench is at {url}", flush=True)
+    if browser:
+        webbrowser.open(url)
+    server.run_until_shutdown()
+
+
+def _free(port: int) -> int:
+    """Return the port if nobody listens there, or for 0 one where nobody does. Raises OSError."""
+    with socket.create_server((HOST, port)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def main(given: str) -> int:
+    """Serve as `workbench app` says; the exit code."""
+    asked: dict[str, Any] = json.loads(given)
+    try:
+        serve(asked["port"], browser=asked["browser"], as_json=asked["json"])
+    except (OSError, OverflowError) as err:
+        print(f"workbench: port {asked['port']}: {err}. Give another --port, or none.", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,266 @@
+"""Which arrays a run answered with, where they lie, and how they are read again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, computed_field
+
+from workbench import formats
+from workbench.errors import MissingError, NotFoundError, install
+
+if TYPE_CHECKING:
+    from workbench.runs.store import Run
+    from workbench.workloads.values import Labelled
+
+FILE = "answer.zarr"
+"""Store in a run's folder that its arrays are kept in."""
+
+Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+
+class Array(BaseModel):
+    """One array of an answer."""
+
+    model_config = ConfigDict(frozen=True)
+
+    shape: tuple[int, ...]
+    dtype: str
+    dims: tuple[str, ...]
+    bytes: Bytes
+    """In memory."""
+
+    def words(self) -> str:
+        """Such as '4000 × 3 float64'."""
+        return f"{' × '.join(map(str, self.shape)) or 'one'} {self.dtype}"
+
+
+class Answers(BaseModel):
+    """The arrays of an answer by name, and where they lie."""
+
+    model_config = ConfigDict(frozen=True)
+
+    arrays: dict[str, Array]
+    kept: tuple[str, ...] = ()
+    """Names of those that are kept with the run."""
+    kept_bytes: Bytes = 0
+    """That these take on the disk."""
+    saved: str | None = None
+    """Path or URL that all were saved to."""
+    dropped: Annotated[float, Field(ge=0, le=2e11)] | None = None
+    """When those that were kept were dropped for later ones (seconds since the epoch)."""
+    remark: str | None = None
+    """Why some are not kept."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def sentence(self) -> str:
+        """What there is, how large, and where."""
+        told = ", ".join(f"{name} ({each.words()})" for name, each in self.arrays.items())
+        size = formats.size(sum(each.bytes for each in self.arrays.values()))
+        return " ".join(filter(None, (f"{told}: {size}, {self._where}.", self.remark)))
+
+    @property
+    def _where(self) -> str:
+        some = "" if len(self.kept) == len(self.arrays) else f"{', '.join(self.kept)} "
+        kept = f"{some}kept with the run" if self.kept else None
+        saved = f"saved to {self.saved}" if self.saved else None
+        if self.dropped is not None:
+            kept = "no longer kept, to make room for later ones"
+        return " and ".join(filter(None, (saved, kept))) or "not kept"
+
+
+class Arrays(dict[str, Any]):
+    """Arrays by name; one that isn't there is told of in a sentence."""
+
+    def __init__(self, found: Mapping[str, Any], run: Run) -> None:
+        super().__init__(found)
+        self._run = run
+
+    def __missing__(self, name: str) -> Any:
+        """Say why it isn't there."""
+        raise NotFoundError(lacking(self._run, name))
+
+
+def lacking(run: Run, name: str | None = None) -> str:
+    """Why a run has no such array, or none at all."""
+    if run.answers is None:
+        return f"The run {run.id} has no arrays."
+    if name is not None and name not in run.answers.arrays:
+        return f"The run {run.id} has no array {name!r}. It has {', '.join(run.answers.arrays)}."
+    return f"The run {run.id} has {run.answers.sentence} Run it again with save=PATH."
+
+
+def arrays(run: Run) -> Arrays:
+    """Arrays of a run's answer by name, as Dask arrays that are read when they are computed."""
+    return Arrays({name: each.data for name, each in labelled(run).items()}, run)
+
+
+def labelled(run: Run) -> dict[str, Labelled]:
+    """Arrays of a run's answer with dimensions and coordinates; empty where none is left."""
+    return _read(run, _place(run))
+
+
+def kept(run: Run) -> dict[str, Labelled]:
+    """Those that lie in the run's folder, for pages: what was saved elsewhere may be slow to read, or gone."""
+    with contextlib.suppress(NotFoundError):
+        return _read(run, _place_kept(run))
+    return {}
+
+
+def dataset(run: Run) -> Any:
+    """The arrays of a run's answer as an `xarray.Dataset`, with what they rest on as its attributes."""
+    try:
+        import xarray
+    except ImportError as err:
+        raise MissingError(f"A dataset takes xarray, which isn't installed: {install('files')}") from err
+    place = _place(run)
+    if place is None:
+        raise NotFoundError(lacking(run))
+    path, kind = place
+    if kind in ("zarr", "nc"):
+        with_dask: Any = {"engine": {"zarr": "zarr", "nc": "h5netcdf"}[kind], "chunks": {}}
+        try:
+            if kind == "zarr":
+                _members(path)
+            found = xarray.open_dataset(path, **with_dask)
+        except FileNotFoundError as err:
+            raise NotFoundError(f"The arrays of the run {run.id} are no longer at {path}.") from err
+    else:
+        found = xarray.Dataset(
+            {name: (each.dims, each.data, dict(each.attrs)) for name, each in labelled(run).items()},
+            coords={name: value for each in labelled(run).values() for name, value in each.coords.items()},
+        )
+    return found.assign_attrs(provenance(run))
+
+
+def provenance(run: Run) -> dict[str, Any]:
+    """Where arrays come from, as attributes: workload, parameters, cluster, versions, times, certificate."""
+    certificate = (run.result or {}).get("certificate")
+    return {
+        "source": f"dask-workbench {run.versions.get('workbench', '')}".strip(),
+        "run": run.id,
+        "workload": run.workload,
+        "parameters": json.dumps(run.resolved),
+        "cluster": run.spec.describe() if run.spec else run.cluster,
+        "versions": json.dumps(run.versions),
+        "created": formats.iso(run.created),
+        **({} if run.seconds is None else {"seconds": run.seconds}),
+        **({} if run.check is None else {"check": run.check.what}),
+        **({} if certificate is None else {"certificate": certificate["sentence"]}),
+        **({} if certificate is None else {"certificate_bound": json.dumps(certificate["bound"])}),
+    }
+
+
+def _place_kept(run: Run) -> tuple[str, str] | None:
+    from workbench.runs.store import folder
+
+    return (str(folder(run.id) / FILE), "zarr") if run.answers and run.answers.kept else None
+
+
+def _place(run: Run) -> tuple[str, str] | None:
+    """Path and kind of what all arrays that are left are read from."""
+    from workbench.storage.targets import kind_of
+
+    if run.answers is None or run.answers.saved is None or len(run.answers.kept) == len(run.answers.arrays):
+        return _place_kept(run)
+    return run.answers.saved, kind_of(run.answers.saved)
+
+
+def _read(run: Run, place: tuple[str, str] | None) -> dict[str, Labelled]:
+    if place is None or run.answers is None:
+        return {}
+    path, kind = place
+    read = {"zarr": _from_zarr, "npz": _from_numpy, "npy": _from_numpy, "nc": _from_dataset}[kind]
+    try:
+        return read(path, run.answers)
+    except (FileNotFoundError, KeyError) as err:
+        raise NotFoundError(f"The arrays of the run {run.id} are no longer at {path}.") from err
+
+
+def _members(path: str) -> dict[str, Any]:
+    """Arrays of a store; BadInputError where reading one would run what it says: it may have been imported."""
+    import zarr
+
+    from workbench.storage.zarrs import safe
+
+    return {name: safe(each, path) for name, each in zarr.open_group(path, mode="r").arrays()}
+
+
+def _from_zarr(path: str, answers: Answers) -> dict[str, Labelled]:
+    import dask.array as da
+
+    from workbench.storage.writing import dates
+    from workbench.workloads.values import Labelled
+
+    members = _members(path)
+    coordinates = {
+        name: (each.metadata.dimension_names[0], dates(each[...], each.attrs.asdict()))
+        for name, each in members.items()
+        if name not in answers.arrays
+    }
+    return {
+        name: Labelled(
+            dates(da.from_zarr(members[name]), members[name].attrs.asdict()),
+            tuple(array.dims),
+            _along(array.dims, coordinates),
+            members[name].attrs.asdict(),
+        )
+        for name, array in answers.arrays.items()
+        if name in members
+    }
+
+
+def _along(dims: tuple[str, ...], coordinates: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
+    """Those coordinates that lie along some of these dimensions."""
+    return {
+        name: values if name == dim else (dim, values) for name, (dim, values) in coordinates.items() if dim in dims
+    }
+
+
+def _from_numpy(path: str, answers: Answers) -> dict[str, Labelled]:
+    import dask.array as da
+    import numpy as np
+    from dask import delayed
+
+    from workbench.workloads.values import Labelled
+
+    found = {}
+    for name, each in answers.arrays.items():
+        if path.endswith(".npy") and "://" not in path and each.shape:
+            data = da.from_array(np.load(Path(path), mmap_mode="r"))
+        else:
+            data = da.from_delayed(delayed(_loaded)(path, name), each.shape, np.dtype(each.dtype))
+        found[name] = Labelled(data, tuple(each.dims))
+    return found
+
+
+def _loaded(path: str, name: str) -> Any:
+    import numpy as np
+
+    from workbench.storage.places import full
+
+    with full(path).open() as file, contextlib.ExitStack() as stack:
+        found = np.load(file, allow_pickle=False)
+        return stack.enter_context(found)[name] if hasattr(found, "files") else found
+
+
+def _from_dataset(path: str, answers: Answers) -> dict[str, Labelled]:
+    import xarray
+
+    from workbench.workloads.values import Labelled
+
+    found = xarray.open_dataset(path, engine="h5netcdf", chunks={})
+    return {
+        name: Labelled(
+            found[name].data,
+            tuple(each.dims),
+            _along(each.dims, {str(key): (str(value.dims[0]), value.values) for key, value in found.coords.items()}),
+            dict(found[name].attrs),
+        )
+        for name, each in answers.arrays.items()
+    }

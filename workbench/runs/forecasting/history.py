@@ -1,0 +1,113 @@
+"""What earlier runs of a person's function tell of the next one: how long it takes, and what its graph needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from workbench.clusters.spec import ClusterSpec
+from workbench.formats import count
+from workbench.runs import store
+from workbench.runs.forecasting.duration import Duration, around, likeness, off_by, ran_on
+from workbench.runs.store import Run
+from workbench.workloads.values import Needs
+
+if TYPE_CHECKING:
+    from workbench.workloads.registry import Template
+
+_RUNS = 30
+_STRETCH = 8.0
+"""Times a parameter of all runs, or as small a part of it, beyond which they tell nothing."""
+_LEAST_SPREAD = 0.1
+
+
+def runs_of(template: Template, resolved: Mapping[str, Any]) -> tuple[Run, ...]:
+    """The latest runs of the same code whose parameters differ from these in numbers alone; none of ours."""
+    pinned = template.pinned
+    if pinned is None:
+        return ()
+    others = _others(resolved)
+    return tuple(
+        run
+        for run in store.select(workload=template.name, status="done", limit=_RUNS)
+        if run.function is not None and run.function.sha == pinned.sha and _others(run.resolved) == others
+    )
+
+
+def needs(runs: Sequence[Run], resolved: Mapping[str, Any], unknown: Needs) -> Needs:
+    """What the graph of the same run needed before; `unknown` where there was none."""
+    for run in runs:
+        if run.resolved == resolved and run.needs:
+            try:
+                found = Needs.model_validate(run.needs)
+            except ValidationError:
+                continue
+            if found.known:
+                return found.model_copy(update={"sentence": f"As in the run {run.id}: {found.sentence}"})
+    return unknown
+
+
+def duration(
+    runs: Sequence[Run], resolved: Mapping[str, Any], spec: ClusterSpec, machine: Mapping[str, Any] | None
+) -> Duration | None:
+    """Seconds, from runs on such clusters: of the same numbers, else along a power of each number that differs."""
+    here = [
+        (run, math.log(run.seconds))
+        for run in runs
+        if run.seconds and run.spec is not None and likeness(run.spec, spec) == 1 and ran_on(run, machine)
+    ]
+    same = [log for run, log in here if run.resolved == resolved]
+    if same:
+        middle, stretch, logs = float(np.median(same)), 0.0, np.array(same) - np.median(same)
+    else:
+        fitted = _along(here, resolved)
+        if fitted is None:
+            return None
+        middle, stretch, logs = fitted
+    spread = 1.48 * float(np.median(np.abs(logs))) + _LEAST_SPREAD + 0.1 * stretch
+    n_runs = len(logs)
+    return around(
+        math.exp(middle),
+        spread,
+        "history",
+        f"{count(n_runs, 'run')} of it on such a cluster",
+        n_runs=n_runs,
+        off_by=off_by([run for run, _ in here]),
+    )
+
+
+def _along(here: Sequence[tuple[Run, float]], resolved: Mapping[str, Any]) -> tuple[float, float, Any] | None:
+    """Logarithm of the seconds, how far these numbers are from those of the runs, and by how much each run is off."""
+    wanted = _numbers(resolved)
+    rows = [_numbers(run.resolved) for run, _ in here]
+    names = [name for name in wanted if any(row.get(name) != wanted[name] for row in rows)]
+    if not here or any(value <= 0 for row in (wanted, *rows) for value in (row.get(name, 0) for name in names)):
+        return None
+    x = np.log([[row[name] for name in names] for row in rows])
+    at = np.log([wanted[name] for name in names])
+    # Each number needs two values, and as many runs as there are unknowns.
+    design = np.column_stack([np.ones(len(x)), x])
+    if np.linalg.matrix_rank(design) < design.shape[1]:
+        return None
+    stretch = float(np.abs(x - at).min(axis=0).max())
+    if stretch > math.log(_STRETCH):
+        return None
+    seconds = np.array([log for _, log in here])
+    powers = np.linalg.lstsq(design, seconds, rcond=None)[0]
+    return float(np.array([1.0, *at]) @ powers), stretch, seconds - design @ powers
+
+
+def _numbers(resolved: Mapping[str, Any]) -> dict[str, float]:
+    return {name: each for name, each in resolved.items() if _is_number(each)}
+
+
+def _others(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in resolved.items() if not _is_number(each)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,297 @@
+"""Leaves the arrays of an answer with its run, and where a person wants them, within the data folder's budget."""
+
+from __future__ import annotations
+
+import glob
+import math
+import os
+import secrets
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from workbench import config, formats, remote
+from workbench.errors import NotFoundError, WorkbenchError
+from workbench.jobs import processes
+from workbench.runs import store
+from workbench.runs.answers import FILE, Answers, Array, labelled, lacking, provenance
+from workbench.storage import writing
+from workbench.storage.places import Place
+from workbench.storage.targets import PICTURES, SAVED, Target, target
+from workbench.travelling import Travelling
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from workbench.workloads.values import Labelled
+
+
+class Left(NamedTuple):
+    """What came of it."""
+
+    answers: Answers
+    notes: tuple[str, ...] = ()
+    error: WorkbenchError | None = None
+    """Why the arrays could not be saved where they were to be."""
+
+
+def leave(run_id: str, arrays: Mapping[str, Labelled], to: Target | None, client: Client | None = None) -> Left:
+    """Keep small arrays with the run, save all to the target if there is one, and say what lies where.
+
+    Without a client they are NumPy's, and this process writes them.
+    """
+    from workbench.workloads.values import Labelled
+
+    run = store.get(run_id)
+    hands = writing.Hands() if client is None else _Workers(client)
+    sized = {name: _with_lengths(each.data) for name, each in arrays.items()}
+    described = {name: _described(data, arrays[name].dims) for name, data in sized.items()}
+    small = _small(described, config.size("answers.each"))
+    # What is written twice is computed once.
+    lazy = [name for name in small if hasattr(sized[name], "dask")]
+    if lazy and client is not None:
+        sized |= dict(zip(lazy, client.persist([sized[name] for name in lazy]), strict=True))
+    arrays = {name: Labelled(sized[name], each.dims, each.coords, each.attrs) for name, each in arrays.items()}
+    answers, notes = Answers(arrays=described), tuple[str, ...]()
+    if small:
+        answers, notes = _kept(run, {name: arrays[name] for name in arrays if name in small}, answers, hands)
+    if to is None:
+        return Left(answers, notes)
+    begun, hands.kept = sweep(to, run), 0
+    try:
+        writing.write(arrays, to, provenance(run), mark=run_id, hands=hands, begun=begun)
+    except WorkbenchError as err:
+        return Left(answers, (*notes, *hands.notes), err)
+    if begun is not None:
+        blocks = formats.count(hands.kept, "block")
+        notes = (*notes, f"{blocks} that an earlier run had saved before it was killed are the same, and were left.")
+    return Left(answers.model_copy(update={"saved": str(to)}), (*notes, *hands.notes))
+
+
+def _with_lengths(data: Any) -> Any:
+    """`data`, whose shape is known: of what was selected by a condition it is not before it is computed."""
+    return data.compute_chunk_sizes() if math.isnan(math.prod(data.shape)) else data
+
+
+def _described(data: Any, dims: Sequence[str]) -> Array:
+    return Array(shape=data.shape, dtype=str(data.dtype), dims=tuple(dims), bytes=data.nbytes)
+
+
+def _small(described: Mapping[str, Array], most: int) -> tuple[str, ...]:
+    """Names of the smallest, as many as take no more than `most` bytes together."""
+    chosen: list[str] = []
+    for name in sorted(described, key=lambda name: described[name].bytes):
+        most -= described[name].bytes
+        if most < 0:
+            break
+        chosen.append(name)
+    return tuple(name for name in described if name in chosen)
+
+
+def _kept(
+    run: store.Run, arrays: Mapping[str, Labelled], answers: Answers, hands: writing.Hands
+) -> tuple[Answers, tuple[str, ...]]:
+    """Keep arrays in the run's folder; the answer with what was kept, and a sentence on what was dropped for it."""
+    place = store.folder(run.id) / FILE
+    dropped = make_room(sum(answers.arrays[name].bytes for name in arrays))
+    notes = () if not dropped else (f"To keep these arrays, those of {', '.join(dropped)} were dropped, the oldest.",)
+    try:
+        writing.write(arrays, Target(Place(str(place)), "zarr", True), provenance(run), mark=run.id, hands=hands)
+    except WorkbenchError as err:
+        return answers.model_copy(update={"remark": f"They could not be kept: {err}"}), notes
+    kept = {"kept": tuple(arrays), "kept_bytes": Place(str(place)).size()}
+    return answers.model_copy(update=kept), notes
+
+
+class _Workers(writing.Hands):
+    """Workers write their blocks where they reach the place; else these come through this process, one by one."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self._client = client
+
+    def store(self, sources: list[Any], targets: list[Any], path: str) -> None:
+        """Write each block of the sources where it belongs in the targets, which lie below `path`."""
+        from distributed.client import as_completed, futures_of
+
+        lacking = self._lacking(path)
+        if lacking is None:
+            futures = futures_of(self._client.persist(self._tasks(sources, targets)))
+            # For all of them: what is removed while a worker writes to it would come again.
+            for _ in as_completed(futures):
+                self.count()
+            wait_for(futures)
+            self.kept += sum(map(np.count_nonzero, self._client.gather(futures)))
+            return
+        host, reason = lacking
+        self.notes = (f"{host} can't write to {Path(path).parent} ({reason}): the arrays came through one process.",)
+        self.count(0, of=sum(source.npartitions for source in sources))
+        for source, to in zip(sources, targets, strict=True):
+            for place, block in writing.regions(source):
+                to[place] = self.block(block)
+                self.count()
+
+    def block(self, x: Any) -> Any:
+        """One block in this process."""
+        return self._client.compute(x).result()
+
+    def _lacking(self, path: str) -> tuple[str, str] | None:
+        """A machine with workers that can't write there, and why; one worker of each is asked.
+
+        A scheduler opens what is sent to workers, so it must have zarr as well; it needs no folder.
+        """
+        if (without := self._client.run_on_scheduler(Travelling(remote.unwritable), "://")) is not None:
+            return tuple(without)
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        there = {each["host"]: address for address, each in workers.items()}
+        told = self._client.run(Travelling(remote.unwritable), path, workers=list(there.values()), on_error="ignore")
+        return next(filter(None, told.values()), None)
+
+
+def wait_for(futures: Sequence[Any]) -> None:
+    """Wait for all of them, and no longer than for the first that failed."""
+    from distributed.client import as_completed
+
+    for batch in as_completed(futures).batches():
+        for future in batch:
+            if future.status != "finished":
+                future.result()
+
+
+def clear(run_id: str, to: Target | None) -> None:
+    """Remove what a run that was cancelled left unfinished, when no worker writes any more."""
+    writing.remove(writing.unfinished(store.folder(run_id) / FILE, run_id))
+    if to is not None and not to.place.is_url:
+        writing.remove(writing.unfinished(Path(to.place.path), run_id))
+
+
+def sweep(to: Target, run: store.Run) -> Path | None:
+    """Remove what was left unfinished beside a path by processes that were killed; but give what `run` can go on with.
+
+    That is a Zarr store of the same workload, function and parameters.
+    """
+    path, found = Path(to.place.path), None
+    if to.place.is_url:
+        return None
+    before, after = f".{path.name}.", ".part"
+    for each in path.parent.glob(f"{glob.escape(before)}*{after}"):
+        whose = _ended(each.name.removeprefix(before).removesuffix(after))
+        if whose is None:
+            continue
+        if found is None and to.kind == "zarr" and _computed(whose) == _computed(run):
+            found = each
+        else:
+            writing.remove(each)
+    return found
+
+
+def _computed(run: store.Run) -> tuple[Any, ...]:
+    return run.workload, run.resolved, run.function and run.function.sha
+
+
+def mark_of_saver(run_id: str) -> str:
+    """Mark of what this process writes of a run that has ended."""
+    pid = os.getpid()
+    return f"{run_id}+{_here()}-{pid}-{processes.created(pid) or 0:.0f}-{secrets.token_hex(2)}"
+
+
+def _here() -> str:
+    return f"{zlib.crc32(processes.place().encode()):x}"
+
+
+def _ended(mark: str) -> store.Run | None:
+    """The run that somebody wrote of under this mark who has ended; None where that isn't known."""
+    run_id, _, saver = mark.partition("+")
+    here, pid, created, *_ = saver.split("-") if saver else (_here(), "0", "0")
+    try:
+        run = store.get(run_id)
+    except WorkbenchError:
+        return None
+    goes_on = run.active or here != _here() or processes.find(int(pid), float(created))
+    return None if goes_on else run
+
+
+class Room(NamedTuple):
+    """What the arrays that are kept take together."""
+
+    used: int
+    most: int
+    next: tuple[str, ...]
+    """Runs whose arrays are dropped next, the oldest first, where less than a tenth is left."""
+
+    def words(self) -> str:
+        """Such as '9.1 of 10 GiB', and what goes next."""
+        told = f"Arrays kept with runs take {formats.size(self.used)} of {formats.size(self.most)}."
+        if not self.next:
+            return told
+        return f"{told} Dropped next are those of {', '.join(self.next)}; a star on a run keeps its own."
+
+
+def room() -> Room:
+    """What is kept, and what would be dropped next."""
+    most = config.size("answers.all")
+    kept = store.kept_answers()
+    used = sum(size for _, size, _ in kept)
+    return Room(used, most, _oldest(kept, used - most + most // 10))
+
+
+def make_room(n_bytes: int) -> tuple[str, ...]:
+    """Drop the arrays of the oldest runs without a star until so many bytes fit; ids of those runs."""
+    kept = store.kept_answers()
+    dropped = _oldest(kept, sum(size for _, size, _ in kept) + n_bytes - config.size("answers.all"))
+    for run_id in dropped:
+        drop(run_id)
+    return dropped
+
+
+def _oldest(kept: Sequence[tuple[str, int, bool]], needed: int) -> tuple[str, ...]:
+    """Ids of the oldest without a star that hold so many bytes together."""
+    chosen = []
+    for run_id, size, star in kept:
+        if needed <= 0:
+            break
+        if not star:
+            chosen.append(run_id)
+            needed -= size
+    return tuple(chosen)
+
+
+def drop(run_id: str) -> None:
+    """Remove the arrays that are kept with a run; what it saved elsewhere stays."""
+    try:
+        answers = store.get(run_id).answers
+    except NotFoundError:
+        return
+    writing.remove(store.folder(run_id) / FILE)
+    if answers is not None:
+        gone = {"kept": (), "kept_bytes": 0, "dropped": time.time()}
+        store.update(run_id, answers=answers.model_copy(update=gone))
+
+
+def wanted(
+    run: store.Run, path: Any, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False
+) -> tuple[Target, dict[str, Labelled]]:
+    """Where a run's answer is to be written, when it may, and which arrays: none for a picture.
+
+    Raises
+    ------
+    NotFoundError
+        Some of them are not kept.
+    """
+    to = target(path, kind, replace=replace, kinds=SAVED)
+    if to.kind in PICTURES:
+        return to, {}
+    found = labelled(run)
+    for name in only or (run.answers.arrays if run.answers else ("",)):
+        if name not in found:
+            raise NotFoundError(lacking(run, name or None))
+    return to, {name: found[name] for name in only or found}
+
+
+def chosen_target(save: str | None, *, replace: bool) -> Target | None:
+    """Where a run is to save its arrays, when it may."""
+    return None if save is None else target(save, replace=replace)

@@ -1,0 +1,133 @@
+"""What is being saved of runs in the background: for each run the latest, which outlives whoever asked for it.
+
+The process that saves is the only writer of its record; a reader rewrites it only when that process has ended without
+saying so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError, computed_field
+
+from workbench import config, formats
+from workbench.errors import ConflictError, NotFoundError, StorageError
+from workbench.jobs import folders, processes
+from workbench.jobs.folders import Record
+from workbench.runs import keeping, store
+
+_SAVER = "workbench.views.saving"
+
+
+class Saving(Record):
+    """An answer on its way to a path or URL."""
+
+    run: str
+    path: str
+    kind: str
+    only: tuple[str, ...] = ()
+    replace: bool = False
+    status: Literal["starting", "running", "done", "failed", "cancelled", "lost"] = "starting"
+    done: int = 0
+    total: int = 0
+    """Blocks; 0 where they are not known."""
+    error: str | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether it is still going on."""
+        return self.status in ("starting", "running")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def sentence(self) -> str:
+        """How far it is, or how it ended."""
+        if self.active:
+            blocks = f": {self.done} of {formats.count(self.total, 'block')}" if self.total else ""
+            return f"Saving to {self.path} …{blocks}"
+        # A store behind a URL is written in its place.
+        there = "What is there is not whole: replace it." if "://" in self.path else "Nothing was changed: save again."
+        return {
+            "done": f"Saved to {self.path}.",
+            "cancelled": f"Saving to {self.path} was cancelled.",
+            "lost": f"The process that saved to {self.path} was ended from outside. {there}",
+        }.get(self.status, self.error or "It failed.")
+
+
+def folder(run_id: str) -> Path:
+    """Folder of what is being saved of a run: log.txt, and signs of its process. Its record lies beside it."""
+    return store.folder(run_id) / "saving"
+
+
+def write(saving: Saving) -> Saving:
+    """Replace what is kept of it. Of a run that was deleted meanwhile nothing is kept."""
+    with contextlib.suppress(FileNotFoundError):
+        config.write_atomically(store.folder(saving.run) / "saving.json", saving.model_dump_json())
+    return saving
+
+
+def read(run_id: str) -> Saving | None:
+    """What is being saved of a run or was saved last, told truthfully; None where nothing was."""
+    found = _read(run_id)
+    if found is None or not found.active or folders.state(found, folder(run_id)) != "gone":
+        return found
+    # It may have written its last word between the reading and the looking.
+    found = _read(run_id)
+    if found is None or not found.active:
+        return found
+    ended: Any = "cancelled" if folders.asked_to_end(folder(run_id)) else "lost"
+    lost = found.model_copy(update={"status": ended})
+    with contextlib.suppress(StorageError):
+        write(lost)
+    return lost
+
+
+def _read(run_id: str) -> Saving | None:
+    try:
+        return Saving.model_validate_json((store.folder(run_id) / "saving.json").read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def get(run_id: str) -> Saving:
+    """What is being saved of a run, or was saved last. NotFoundError where nothing was."""
+    found = read(run_id)
+    if found is None:
+        raise NotFoundError(f"Nothing of the run {run_id} was saved in the background. See: workbench save RUN FILE")
+    return found
+
+
+def start(
+    run: store.Run, path: Any, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False
+) -> Saving:
+    """Start to save a run's answer as `keeping.wanted` says, and return at once.
+
+    Raises ConflictError where something of it is being saved already.
+    """
+    before = read(run.id)
+    if before is not None and before.active:
+        raise ConflictError(f"{before.sentence} Wait until it has ended, or cancel it.")
+    to, _ = keeping.wanted(run, path, kind, only=only, replace=replace)
+    with config.writing(folder(run.id)):
+        shutil.rmtree(folder(run.id), ignore_errors=True)
+        folder(run.id).mkdir(parents=True, mode=0o700)
+    asked = {"path": str(to), "kind": to.kind, "only": tuple(only), "replace": replace}
+    saving = write(Saving(run=run.id, created=time.time(), place=processes.place(), **asked))
+    environment = {"DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())}
+    processes.start_apart(sys.executable, _SAVER, run.id, log=folder(run.id) / "log.txt", environment=environment)
+    return saving
+
+
+def cancel(run_id: str) -> Saving:
+    """Ask it to end and return at once."""
+    found = get(run_id)
+    if not found.active:
+        raise ConflictError(f"There is nothing to cancel. {found.sentence}")
+    folders.ask_to_end(found, folder(run_id))
+    return found

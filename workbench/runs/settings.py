@@ -1,0 +1,95 @@
+"""Dask's settings for one run: `optimization.fuse.ave-width=5`, held against Dask's own schema where it has one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from workbench.errors import BadInputError
+
+
+def read_pairs(value: Any) -> Any:
+    """Return names and values of a text such as 'size=2GiB seed=1'; what isn't a text as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        words = shlex.split(value)
+    except ValueError as err:
+        raise BadInputError(f"'{value:.80}' can't be read ({err}). Give KEY=VALUE, such as size=2GiB.") from err
+    pairs = [word.partition("=") for word in words]
+    wrong = next((name for name, equals, _ in pairs if not equals or not name), None)
+    if wrong is not None:
+        raise BadInputError(f"'{wrong:.80}' is no KEY=VALUE. Give such as size=2GiB, with spaces between several.")
+    return {name: given for name, _, given in pairs}
+
+
+def read_settings(given: Any) -> dict[str, Any]:
+    """Settings by name, from values that may be text, or from one text of all. BadInputError names one that can't be.
+
+    Examples
+    --------
+    >>> read_settings("optimization.fuse.ave-width=5")
+    {'optimization.fuse.ave-width': 5}
+    """
+    given = read_pairs(given)
+    if not isinstance(given, Mapping):
+        raise BadInputError(f"settings is {given!r:.60}. Give Dask's by name: {_EXAMPLE}.")
+    return {name.strip(): _read(name.strip(), value) for name, value in given.items()}
+
+
+def _read(name: str, value: Any) -> Any:
+    try:
+        found = yaml.safe_load(value) if isinstance(value, str) else value
+    except yaml.YAMLError as err:
+        raise BadInputError(
+            f"The setting {name} is {value!r:.60}, which can't be read. Give a number, a text or null."
+        ) from err
+    schema, known = _schema_of(name)
+    if schema is None:
+        if known is not None:
+            raise BadInputError(f"Dask has no setting {name!r:.80}. Beside it are: {', '.join(sorted(known))}.")
+        return found
+    from jsonschema import ValidationError, validate  # type: ignore[import-untyped]
+
+    if "properties" in schema:
+        raise BadInputError(
+            f"{name} holds several settings. Give one: {', '.join(f'{name}.{each}' for each in schema['properties'])}."
+        )
+    try:
+        validate(found, schema)
+    except ValidationError as err:
+        raise BadInputError(f"The setting {name} can't be so: {err.message}.") from err
+    return found
+
+
+_EXAMPLE = '{"optimization.fuse.ave-width": 5}'
+
+
+def _schema_of(name: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...] | None]:
+    """Dask's schema of a setting; else the names that it might have, or None where that part isn't Dask's own."""
+    first, *rest = name.replace("_", "-").split(".")
+    schema = _schemas().get(first)
+    if schema is None:
+        return None, None
+    for part in rest:
+        known = schema.get("properties")
+        if known is None:
+            return None, None
+        if part not in known:
+            # What a schema leaves open may be anything.
+            return None, None if schema.get("additionalProperties") else tuple(known)
+        schema = known[part]
+    return schema, None
+
+
+@cache
+def _schemas() -> dict[str, Any]:
+    """What dask and distributed say of their settings, by the first part of the name."""
+    of_dask = yaml.safe_load(files("dask").joinpath("dask-schema.yaml").read_text())["properties"]
+    of_distributed = yaml.safe_load(files("distributed").joinpath("distributed-schema.yaml").read_text())["properties"]
+    return {**of_dask, **of_distributed}

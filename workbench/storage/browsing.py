@@ -1,0 +1,92 @@
+"""What lies in a folder, here or behind a URL, for a person who looks for a file."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from workbench.storage.places import Options, Place, full, sentences_about
+
+MOST = 200
+"""Entries that are listed; who has more types the path."""
+
+_STORES = (".zarr", ".vcz")
+"""Endings of folders that hold one dataset, and are chosen like files."""
+
+STORE_MARKS = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
+"""Files of which a folder of any name has one that is a Zarr store."""
+
+
+class Entry(NamedTuple):
+    """A file, a folder to look into, or a store that is chosen as a whole."""
+
+    name: str
+    path: str
+    is_folder: bool
+    n_bytes: int | None = None
+    """None for folders and stores."""
+
+
+class Folder(NamedTuple):
+    """A folder: its path, that of the one above it, folders first and then files, and how many more there are."""
+
+    path: str
+    above: str | None
+    entries: tuple[Entry, ...]
+    more: int = 0
+    is_store: bool = False
+    """Whether it is itself a store that can be chosen."""
+
+
+def browse(path: str, options: Options | None = None) -> Folder:
+    """List the folder of a path or URL, or the one that a file is in.
+
+    Raises
+    ------
+    BadInputError
+        Nothing is there, or it can't be listed.
+    """
+    place = full(path, options)
+    with sentences_about(place, "a folder"):
+        if place.kind() == "file":
+            place = _above(place) or place
+        fs, root = place.storage()
+        found = fs.ls(root, detail=True)
+    names = {_last(each["name"]) for each in found}
+    entries = (_entry(place, each) for each in found)
+    shown = sorted(
+        (each for each in entries if each.name and not each.name.startswith(".")),
+        key=lambda each: (not each.is_folder, each.name.lower()),
+    )
+    above = _above(place)
+    return Folder(
+        place.path,
+        above.path if above else None,
+        tuple(shown[:MOST]),
+        max(0, len(shown) - MOST),
+        bool(names & STORE_MARKS),
+    )
+
+
+def _entry(folder: Place, told: dict[str, object]) -> Entry:
+    name = _last(told["name"])
+    is_store = name.endswith(_STORES)
+    n_bytes = told.get("size") if told["type"] == "file" else None
+    return Entry(
+        name,
+        f"{folder.path.rstrip('/')}/{name}",
+        told["type"] == "directory" and not is_store,
+        n_bytes if isinstance(n_bytes, int) else None,
+    )
+
+
+def _last(path: object) -> str:
+    return str(path).rstrip("/").rsplit("/", 1)[-1]
+
+
+def _above(place: Place) -> Place | None:
+    """The folder that a place is in; None for the root of a disk, a bucket or a server."""
+    scheme, separator, rest = place.path.rpartition("://")
+    inside = rest.rstrip("/")
+    if separator:
+        return Place(f"{scheme}://{inside.rsplit('/', 1)[0]}", place.options) if "/" in inside else None
+    return Place(inside.rsplit("/", 1)[0] or "/") if inside else None

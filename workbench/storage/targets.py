@@ -1,0 +1,121 @@
+"""Where arrays are saved to: the kind of file that a name means, and what must not be written over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import BadInputError, ConflictError, MissingError, NotFoundError, install
+from workbench.storage import places
+from workbench.storage.browsing import STORE_MARKS
+from workbench.storage.places import Place
+
+KINDS = {
+    "zarr": ".zarr, or a folder",
+    "npz": ".npz",
+    "npy": ".npy",
+    "nc": ".nc",
+}
+"""Kinds of files that a run saves its arrays as, and the names that mean them."""
+
+PICTURES = ("png", "svg", "pdf")
+
+SAVED = (*KINDS, "tsv", "eigenvec", *PICTURES)
+"""All kinds of files that the answer of a run is written as later."""
+
+_READ_ONLY = ("http", "https")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A path or URL, and what is to be written there."""
+
+    place: Place
+    kind: str
+    replace: bool = False
+
+    def __str__(self) -> str:
+        return self.place.path
+
+
+def target(path: Any, kind: str | None = None, *, replace: bool = False, kinds: Sequence[str] = tuple(KINDS)) -> Target:
+    """The target that a path or URL names, by its ending where no kind is given, when it may be written to.
+
+    Raises
+    ------
+    BadInputError
+        Nothing can be written there, or the ending says nothing.
+    ConflictError
+        Something is there, and isn't to be replaced, or isn't what would replace it.
+    MissingError
+        What writes files of this kind isn't installed.
+    """
+    place = places.full(path)
+    found = kind or _kind(place, kinds)
+    if found not in kinds:
+        raise BadInputError(f"Arrays can't be saved as {found!r:.40}. Choose one of: {', '.join(kinds)}.")
+    if found == "nc":
+        _check_installed()
+    if place.is_url:
+        _check_url(place)
+    else:
+        _check_folder(Path(place.path).parent)
+    there = _there(place)
+    if there is not None:
+        _check_replaced(place, found, there, replace=replace)
+    return Target(place, found, replace)
+
+
+def kind_of(path: str) -> str:
+    """The kind of file that a path's ending means: a folder's is "zarr"."""
+    return Path(path).suffix.lower().removeprefix(".") or "zarr"
+
+
+def _kind(place: Place, kinds: Sequence[str]) -> str:
+    ending = kind_of(place.path)
+    if ending in kinds:
+        return ending
+    known = ", ".join(KINDS.get(each, f".{each}") for each in kinds)
+    raise BadInputError(f"{place} ends with nothing that is known. Give a name that ends with one of: {known}.")
+
+
+def _check_installed() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("h5netcdf") is None:
+        raise MissingError(f"To write NetCDF takes h5netcdf, which isn't installed: {install('files')}")
+
+
+def _check_url(place: Place) -> None:
+    if place.path.startswith(tuple(f"{each}://" for each in _READ_ONLY)):
+        raise BadInputError(f"{place} can be read, but not written to. Give a path, or a URL such as s3://bucket/name.")
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise NotFoundError(f"There is no folder {folder}. Make it first, or give another one.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadInputError(f"{folder} may not be written to: it is read-only, or not yours. Give another folder.")
+
+
+def _there(place: Place) -> str | None:
+    with places.sentences_about(place, "a place to write to"):
+        if place.is_url:
+            return place.kind()
+        path = Path(place.path)
+        return None if not os.path.lexists(path) else "folder" if path.is_dir() else "file"
+
+
+def _check_replaced(place: Place, kind: str, there: str, *, replace: bool) -> None:
+    if not replace:
+        raise ConflictError(f"{place} is there already. Give another path, or replace it (replace=true, --replace).")
+    if (there == "folder") != (kind == "zarr"):
+        raise ConflictError(f"{place} is a {there}, which {kind} doesn't replace. Give another path.")
+    if there == "folder":
+        # A path that was mistyped may be somebody's home.
+        names = set(place.names())
+        if names and not names & STORE_MARKS:
+            raise ConflictError(f"{place} is a folder, and no Zarr store: it isn't replaced. Give another path.")

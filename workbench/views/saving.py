@@ -1,0 +1,128 @@
+"""Writes a run's answer for other programs: here, or in a process of its own, `python -m workbench.views.saving RUN`.
+
+That process does what `runs.savings` has a record of, and outlives the page on which somebody asked for it. SIGTERM
+cancels it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from workbench import config
+from workbench.errors import BadInputError, StorageError, WorkbenchError
+from workbench.jobs import folders
+from workbench.runs import keeping, savings, store
+from workbench.runs.answers import provenance
+from workbench.runs.store import Run
+from workbench.storage import writing
+from workbench.storage.targets import PICTURES, target
+
+_PATIENCE = 3600.0  # seconds for which how it ended waits for room on the disk
+_PARTING = 20  # seconds that blocks in hand get when it is cancelled: a disk may never answer
+
+
+def save(
+    run: Run,
+    path: str | Path,
+    kind: str | None = None,
+    *,
+    only: Sequence[str] = (),
+    replace: bool = False,
+    told: Callable[[int, int], None] | None = None,
+) -> str:
+    """Write the arrays of a run's answer, or a picture of it, to a path or URL for other programs; return where.
+
+    Parameters
+    ----------
+    kind
+        zarr, npz, npy, nc, tsv (a table of the first array) or eigenvec (PLINK's files of that and other endings), or
+        png, svg or pdf for a picture; without it the ending says it.
+    only
+        Names of the arrays that are written, or the name of the picture. Without it all arrays, or the most telling
+        picture.
+    told
+        Called with how many blocks are written, of how many.
+    """
+    to, arrays = keeping.wanted(run, path, kind, only=only, replace=replace)
+    begun = keeping.sweep(to, run)
+    hands, mark = writing.Hands(told), keeping.mark_of_saver(run.id)
+    if to.kind in PICTURES:
+        from workbench.views.recorded import picture_bytes
+
+        if len(only) > 1:
+            raise BadInputError(f"A file holds one picture, and {', '.join(only)} were asked for. Name one of them.")
+        writing.write_parts([picture_bytes(run, next(iter(only), None), to.kind)], to, mark=mark)
+    elif to.kind == "tsv":
+        writing.write_parts(_encoded(writing.table(arrays, hands)), to, mark=mark)
+    elif to.kind == "eigenvec":
+        from workbench.genotypes import eigenvec
+
+        files = eigenvec.lines(arrays)
+        stem = str(to).removesuffix(".eigenvec")
+        # All are looked at before the first is written.
+        places = {name: target(f"{stem}.{name}", "eigenvec", replace=replace, kinds=[to.kind]) for name in files}
+        for name, lines in files.items():
+            writing.write_parts(_encoded(lines), places[name], mark=mark)
+    else:
+        writing.write(arrays, to, provenance(run), mark=mark, hands=hands, begun=begun)
+    return str(to)
+
+
+def _encoded(lines: Any) -> Any:
+    return (f"{line}\n".encode() for line in lines)
+
+
+class _Cancelled(BaseException):
+    """Somebody asked it to end."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Save what the record of a run, which is the only argument, says; exit code 0 when it is saved."""
+    (run_id,) = sys.argv[1:] if arguments is None else arguments
+    signal.signal(signal.SIGTERM, _raise_cancelled)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    saving, outcome = savings.get(run_id), {"status": "done"}
+
+    def note(**changes: Any) -> None:
+        nonlocal saving
+        saving = saving.model_copy(update=changes)
+        # What can't be written now is written with the next change.
+        with contextlib.suppress(StorageError):
+            config.patiently(lambda: savings.write(saving), 0 if saving.active else _PATIENCE)
+
+    note(status="running", pid=os.getpid(), pid_created=psutil.Process().create_time())
+    asked = saving.model_dump(include={"path", "kind", "only", "replace"})
+    try:
+        if folders.asked_to_end(savings.folder(run_id)):
+            raise _Cancelled
+        with folders.signs_of_life(savings.folder(run_id)):
+            save(store.get(run_id), **asked, told=lambda done, total: note(done=done, total=total))
+    except _Cancelled:
+        outcome = {"status": "cancelled"}
+    except Exception as err:  # noqa: BLE001  the one place where a saver turns what went wrong into a sentence
+        traceback.print_exc()
+        said = str(err) if isinstance(err, WorkbenchError) else f"{saving.path} can't be written: {err!r:.200}."
+        outcome = {"status": "failed", "error": said}
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    note(**outcome)
+    return 0 if outcome["status"] == "done" else 1
+
+
+def _raise_cancelled(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # The kernel ends it then, whatever it waits for.
+    signal.alarm(_PARTING)
+    raise _Cancelled
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""Inside a cluster: its workers, the tasks by name with what they hold, and where its code spends its time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from workbench.figures.markup import icon_button, meter, paragraph, tag
+from workbench.formats import count, duration, size
+from workbench.views.clusters import record_of
+from workbench.views.parts import link, notice
+
+if TYPE_CHECKING:
+    from workbench.clusters.control import Worker
+    from workbench.views.page import Sight
+
+_PANES = {"workers": "Workers", "groups": "Tasks", "profile": "Profile"}
+
+_THINNEST = 0.005
+_DEEPEST = 60
+"""Share of the whole, and depth, from which on frames are not drawn."""
+
+
+class _Column(NamedTuple):
+    title: str
+    value: Callable[[Worker], Any]
+    shown: Callable[[Worker], str]
+
+
+def _memory(worker: Worker) -> str:
+    if not worker.memory_limit:
+        return size(worker.memory)
+    text = f"{size(worker.memory)} of {size(worker.memory_limit)}"
+    return meter(f"Memory of {worker.name}", worker.memory, worker.memory_limit, text, memory=True)
+
+
+def _gpu(worker: Worker) -> str:
+    parts = (
+        None if worker.gpu is None else f"{worker.gpu:.0f} %",
+        None if worker.gpu_memory is None else size(worker.gpu_memory),
+    )
+    return " · ".join(filter(None, parts))
+
+
+_COLUMNS = {
+    "name": _Column("Worker", lambda each: (len(each.name), each.name), lambda each: escape(each.name)),
+    "cpu": _Column("CPU", lambda each: each.cpu, lambda each: f"{each.cpu:.0f} %"),
+    "memory": _Column("Memory", lambda each: each.memory, _memory),
+    "spilled": _Column("Spilled", lambda each: each.spilled, lambda each: size(each.spilled) if each.spilled else ""),
+    "tasks": _Column("Tasks", lambda each: each.tasks, lambda each: str(each.tasks)),
+    "heard": _Column("Last heard", lambda each: each.heard, lambda each: f"{duration(round(each.heard, 1))} ago"),
+    "gpu": _Column("GPU", lambda each: each.gpu or 0, _gpu),
+}
+
+
+async def workers(sight: Sight, name: str) -> str:
+    """A table of the workers, by the column that was clicked; again, the other way round."""
+    found = await sight.session.workers(name)
+    by = str(sight.choices.get("workers.by") or "name")
+    key, falls = by.removeprefix("-"), by.startswith("-")
+    column = _COLUMNS.get(key, _COLUMNS["name"])
+    columns = [each for each in _COLUMNS if each != "gpu" or any(worker.gpu is not None for worker in found)]
+    can = (record_of(sight, name) or {}).get("can", ())
+    head = (_heading(each, key, falls=falls) for each in columns)
+    rows = (
+        tag(
+            "tr",
+            *(tag("td", _COLUMNS[each].shown(worker)) for each in columns),
+            tag("td", _restart(name, worker) if "restart" in can else ""),
+            id=f"wb-worker-{worker.address}",
+            title=worker.address,
+            data_workbench=f"worker-{worker.name}",
+        )
+        for worker in sorted(found, key=column.value, reverse=falls)
+    )
+    table = tag(
+        "table",
+        tag("thead", tag("tr", *head, tag("th", tag("span", "Restart", class_="wb-hidden")))),
+        tag("tbody", *rows),
+        class_="wb-Table",
+        aria_label=f"Workers of {name}",
+    )
+    return _panes(name, "workers") + notice(f" clusters/{name}/restart") + tag("div", table, class_="wb-Across")
+
+
+def _heading(column: str, by: str, *, falls: bool) -> str:
+    sorts = ("descending" if falls else "ascending") if column == by else "none"
+    # Of most one looks for the largest first.
+    further = column if (column == by and falls) or (column == "name" != by) else f"-{column}"
+    mark = {"descending": " ▾", "ascending": " ▴", "none": ""}[sorts]
+    choose = json.dumps({"workers.by": further})
+    return tag(
+        "th",
+        link(_COLUMNS[column].title + mark, data_choose=choose, data_workbench=f"by-{column}"),
+        scope="col",
+        aria_sort=sorts,
+    )
+
+
+def _restart(name: str, worker: Worker) -> str:
+    return icon_button(
+        "refresh",
+        f"Restart worker {worker.name}: its data are lost",
+        data_confirm="Restart?",
+        data_request=f"POST clusters/{name}/restart",
+        data_body=json.dumps({"worker": worker.address}),
+        data_workbench="restart-worker",
+    )
+
+
+def _panes(name: str, here: str) -> str:
+    """The cluster, and links to the other views of it."""
+    links = (
+        link(label, data_command="dask-workbench:view", data_args=json.dumps(pane(name, kind)))
+        for kind, label in _PANES.items()
+        if kind != here
+    )
+    return tag("div", tag("strong", escape(name)), *links, class_="wb-Row wb-Panes")
+
+
+def pane(name: str, kind: str) -> dict[str, str]:
+    """Which view of a cluster opens in a tab of its own, and what the tab is called."""
+    return {"view": f"{kind}:{name}", "label": f"{_PANES[kind]} of {name}"}
+
+
+async def groups(sight: Sight, name: str) -> str:
+    """How many tasks of each name are done, and what their results hold, the largest first."""
+    found = sorted(await sight.session.groups(name), key=lambda each: (-each.bytes, each.name))
+    most = max((each.bytes for each in found), default=0)
+    rows = (
+        tag(
+            "tr",
+            tag("td", escape(each.name)),
+            tag(
+                "td",
+                meter(f"Done of {each.name}", each.done, each.total, f"{count(each.done)} of {count(each.total)}"),
+                f"{count(each.erred)} failed" if each.erred else "",
+            ),
+            tag("td", meter(f"Memory of {each.name}", each.bytes, most, size(each.bytes)) if each.bytes else ""),
+            id=f"wb-group-{each.name}",
+        )
+        for each in found
+    )
+    titles = (tag("th", title, scope="col") for title in ("Tasks", "Done", "Held in memory"))
+    table = tag("table", tag("thead", tag("tr", *titles)), tag("tbody", *rows), class_="wb-Table")
+    body = tag("div", table, class_="wb-Across") if found else paragraph("The scheduler knows no tasks now.")
+    return _panes(name, "groups") + body
+
+
+async def profile(sight: Sight, name: str) -> str:
+    """Flame graph of what the workers' code does: what a function calls lies below it, as wide as its share."""
+    tree = await sight.session.profile(name)
+    whole = tree.get("count") or 0
+    if not whole:
+        return _panes(name, "profile") + paragraph("No code of a task has been seen yet. Run something.")
+    frames = "".join(_frames(tree, whole, whole, 0))
+    said = f"{count(whole, 'look')} at the threads of its workers; wider is longer."
+    return (
+        _panes(name, "profile")
+        + paragraph(said, "wb-Muted wb-Panes")
+        + tag("div", frames, class_="wb-Flame", role="tree", aria_label="Profile")
+    )
+
+
+def _frames(node: Mapping[str, Any], of: int, whole: int, depth: int) -> Iterator[str]:
+    """The frames that a frame called, the longest first."""
+    if depth > _DEEPEST:
+        return
+    for each in sorted(node["children"].values(), key=lambda each: -each["count"]):
+        if each["count"] < _THINNEST * whole:
+            return
+        about = each["description"]
+        share, place = 100 * each["count"] / whole, f"{about['filename']}:{about['line_number']}"
+        label = tag("span", escape(about["name"]), title=f"{about['name']}, {share:.0f} %, {place}")
+        width = f"width: {100 * each['count'] / of:.2f}%"
+        below = tag("div", *_frames(each, each["count"], whole, depth + 1), role="group", class_="wb-Frames")
+        words = f"{about['name']}, {share:.0f} %"
+        yield tag("div", label, below, style=width, class_="wb-Frame", role="treeitem", aria_label=words)

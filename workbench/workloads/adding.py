@@ -1,0 +1,155 @@
+"""A function of a notebook as a file: its text and that of what it names, and nothing of the notebook's state."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType
+from typing import Any
+
+from workbench import config
+from workbench.errors import BadInputError, ConflictError
+from workbench.workloads import listing, own
+from workbench.workloads.registry import templates
+
+_MARK = "# Written by workbench.add; run the notebook's cell again to change it.\n"
+_PLAIN = (int, float, complex, str, bytes, bool, type(None))
+_LONGEST = 10_000  # characters of a constant
+
+
+def add(function: Callable[..., Any]) -> str:
+    """Add a function of a notebook to the workloads, and return its name there.
+
+    Its text is kept in a file of the data folder, with that of the functions, classes, constants and imports of the
+    notebook that it names. Added again, it is replaced.
+
+    Raises
+    ------
+    BadInputError
+        Something that it names can't be kept in a file, or it can't be a workload; nothing was added.
+    """
+    name = getattr(function, "__name__", "")
+    if not isinstance(function, FunctionType) or not name.isidentifier():
+        raise BadInputError(f"{function!r:.80} is no plain function with a name. Define it with def, and add that.")
+    if name in {each.name for each in templates()}:
+        raise ConflictError(f"There is a workload {name} of ours already. Give your function another name.")
+    path = listing.added_folder() / f"{name}.py"
+    if path.exists() and not path.read_text().startswith(_MARK):
+        raise ConflictError(f"{path} is there already, and wasn't added from a notebook. Give it another name.")
+    text = _MARK + file_of(function)
+    path.parent.mkdir(exist_ok=True, mode=0o700)
+    before = path.read_text() if path.exists() else None
+    config.write_atomically(path, text)
+    try:
+        own.find(f"{path}:{name}")
+    except BadInputError:
+        if before is None:
+            path.unlink(missing_ok=True)
+        else:
+            config.write_atomically(path, before)
+        raise
+    return name
+
+
+def file_of(function: FunctionType) -> str:
+    """Text of a file that defines a function and all that it names. Raises BadInputError naming what can't be had."""
+    imports: dict[str, None] = {}
+    constants: dict[str, None] = {}
+    definitions: dict[str, str] = {}
+    missing: dict[str, str] = {}
+
+    def take(kept: FunctionType | type, globals_: dict[str, Any]) -> None:
+        source = _source(kept)
+        definitions[kept.__name__] = ""  # One that calls itself is not looked at again.
+        for name in _names(source):
+            if name in definitions or (hasattr(builtins, name) and name not in globals_):
+                continue
+            if name not in globals_:
+                missing[name] = "isn't defined"
+                continue
+            value = globals_[name]
+            line = _import(name, value)
+            if line is not None:
+                imports[line] = None
+            elif isinstance(value, FunctionType | type):
+                take(value, globals_)
+            elif (constant := _constant(value)) is not None:
+                constants[f"{name} = {constant}"] = None
+            else:
+                missing[name] = f"is a {type(value).__name__} of the notebook, which no file can hold"
+        # Behind what it uses.
+        definitions.pop(kept.__name__)
+        definitions[kept.__name__] = source
+
+    if function.__closure__:
+        inside = ", ".join(function.__code__.co_freevars)
+        raise BadInputError(f"{function.__name__} uses {inside} of the function around it. Give these as parameters.")
+    take(function, function.__globals__)
+    if missing:
+        said = "; ".join(f"{name} {why}" for name, why in missing.items())
+        raise BadInputError(
+            f"{function.__name__} can't be added: {said}. Make it in the function, or give it a parameter."
+        )
+    parts = ("\n".join(sorted(imports)), "\n".join(constants), *definitions.values())
+    return "\n\n\n".join(part.rstrip() for part in parts if part) + "\n"
+
+
+def _source(kept: FunctionType | type) -> str:
+    try:
+        return textwrap.dedent(inspect.getsource(kept))
+    except (OSError, TypeError) as err:
+        raise BadInputError(
+            f"The text of {kept.__name__} isn't there any more. Run the cell that defines it again."
+        ) from err
+
+
+def _names(source: str) -> Iterator[str]:
+    """Names that a definition uses and doesn't make itself."""
+    tree = ast.parse(source)
+    (top,) = tree.body
+    made = {node.arg for node in ast.walk(top) if isinstance(node, ast.arg)}
+    made |= {node.id for node in ast.walk(top) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    made |= {
+        (each.asname or each.name).partition(".")[0]
+        for node in ast.walk(top)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for each in node.names
+    }
+    inner = (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
+    made |= {node.name for node in ast.walk(top) if isinstance(node, inner) and node is not top}
+    made |= {node.name for node in ast.walk(top) if isinstance(node, ast.ExceptHandler) and node.name}
+    used = [node.id for node in ast.walk(top) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    return (name for name in dict.fromkeys(used) if name not in made and name != getattr(top, "name", None))
+
+
+def _import(name: str, value: Any) -> str | None:
+    """The line that imports a value, where it is of a module that can be imported."""
+    if isinstance(value, ModuleType):
+        return f"import {value.__name__}" if value.__name__ == name else f"import {value.__name__} as {name}"
+    module = getattr(value, "__module__", None)
+    there = getattr(value, "__name__", None) or getattr(value, "_name", None) or name
+    if not isinstance(module, str) or module == "__main__" or module not in sys.modules:
+        return None
+    for each in (there, name):
+        if getattr(sys.modules[module], str(each), None) is value:
+            return f"from {module} import {each}" + ("" if each == name else f" as {name}")
+    return None
+
+
+def _constant(value: Any) -> str | None:
+    """Plain data as code; None where it isn't such."""
+    parts = [value]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            parts += [*part.keys(), *part.values()]
+        elif isinstance(part, list | tuple | set | frozenset):
+            parts += part
+        elif not isinstance(part, _PLAIN) or type(part) not in _PLAIN:
+            return None
+    text = repr(value)
+    return text if len(text) <= _LONGEST and "inf" not in text and "nan" not in text else None

@@ -1,0 +1,372 @@
+"""What a file holds, before anything runs on it: arrays with shape, type, chunks and compression, and dimensions."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import zipfile
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from workbench import formats
+from workbench.errors import BadInputError, MissingError, WorkbenchError
+from workbench.storage import datasets, places
+from workbench.storage.places import Options, Place
+from workbench.workloads import first_sight, opening
+from workbench.workloads.first_sight import Picture
+
+_MOST = 500
+"""Arrays that are listed."""
+_SITES = 1000
+"""Variants of which it is told how much is unknown."""
+
+
+class Held(BaseModel):
+    """An array in a file, as far as it can be told without reading its numbers."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    """Empty where a file holds one array without a name."""
+    shape: tuple[int, ...]
+    dtype: str
+    n_bytes: int
+    """In memory, as it is stored; compressed it takes fewer."""
+    dims: tuple[str, ...] | None = None
+    """Names of its dimensions, where they have some."""
+    chunks: tuple[int, ...] | None = None
+    """Lengths of the blocks in which it is stored; None where it lies in one piece."""
+    compression: str | None = None
+    title: str | None = None
+    """What it is, and in which units, as its attributes say."""
+
+    def line(self) -> str:
+        """All but its name, on one line."""
+        lengths = (
+            (f"{dim} {length}" for dim, length in zip(self.dims, self.shape, strict=True))
+            if self.dims
+            else map(str, self.shape)
+        )
+        blocks = f"blocks of {' × '.join(map(str, self.chunks))}" if self.chunks and self.chunks != self.shape else None
+        shape = " × ".join(lengths) or "one value"
+        parts = (f"{shape}, {self.dtype}", formats.size(self.n_bytes), blocks, self.compression, self.title)
+        return ", ".join(filter(None, parts))
+
+
+class Dimension(BaseModel):
+    """A named dimension; `first` and `last` are the values of its coordinate at both ends, where it has one."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    length: int
+    first: str | None = None
+    last: str | None = None
+
+    def line(self) -> str:
+        """All but its name, on one line."""
+        return f"{self.length}" + (f", {self.first} to {self.last}" if self.first is not None else "")
+
+
+class Contents(BaseModel):
+    """What a file, folder or URL holds."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    format: str
+    n_bytes: int | None
+    """Of the file, or of all files of a folder; None where a server doesn't say."""
+    arrays: tuple[Held, ...]
+    dimensions: tuple[Dimension, ...] = ()
+    choices: dict[str, tuple[str, ...]]
+    """What can be chosen in a form, by the field's name: array, variable, time."""
+    remarks: tuple[str, ...] = ()
+    picture: Picture | None = None
+    """Some of the numbers of the largest array, where they cost little to read."""
+
+    def sentence(self) -> str:
+        """Format, size and how many arrays, on one line."""
+        held = "" if self.n_bytes is None else f", {formats.size(self.n_bytes)}"
+        return f"{self.format}{held}: {formats.count(len(self.arrays), 'array')}"
+
+
+def look(path: str, options: Options | None = None) -> Contents:
+    """What there is at a path or URL; of its numbers only coordinates are read.
+
+    Raises
+    ------
+    BadInputError
+        There is nothing, or nothing that can be read here.
+    MissingError
+        The package that reads it isn't installed; the sentence has the command that installs it.
+    """
+    place = places.full(path, options)
+    with places.sentences_about(place, opening.FORMATS):
+        kind = "bed" if place.name.endswith(".bed") else opening.format_of(place)
+        held, remarks = _LISTED[kind](place)
+    dimensions: tuple[Dimension, ...] = ()
+    if kind in ("hdf5", "zarr", "zarr-zip", *_BY_XARRAY) and any(each.dims for each in held):
+        try:
+            dimensions = _dimensions(place, held)
+        except (BadInputError, MissingError) as err:
+            remarks = (*remarks, f"Coordinates were not read: {err}")
+    if len(held) > _MOST:
+        remarks = (*remarks, f"It holds {len(held)} arrays, of which the first {_MOST} are listed.")
+    return Contents(
+        path=place.path,
+        format=_TITLES[kind],
+        n_bytes=_size(place),
+        arrays=held[:_MOST],
+        dimensions=dimensions,
+        choices=_choices(held, dimensions),
+        remarks=remarks,
+        picture=None if kind in _NO_PICTURE else _picture(place, held),
+    )
+
+
+def _picture(place: Place, held: tuple[Held, ...]) -> Picture | None:
+    """Of the largest array of two dimensions or more; None where there is none, or it can't be shown."""
+    images = [each for each in held if len(each.shape) > 1 and np.dtype(each.dtype).kind in "biuf"]
+    if not images:
+        return None
+    largest = max(images, key=lambda each: each.n_bytes)
+    # What can't be read is said where somebody wants to compute with it.
+    with contextlib.suppress(WorkbenchError, OSError, ValueError, KeyError, ImportError):
+        return first_sight.picture_of(place, largest.name or None)
+    return None
+
+
+def _size(place: Place) -> int | None:
+    with contextlib.suppress(OSError, ValueError, NotImplementedError, TypeError):
+        return place.size()
+    return None
+
+
+def _choices(held: tuple[Held, ...], dimensions: tuple[Dimension, ...]) -> dict[str, tuple[str, ...]]:
+    numbers = [each for each in held if np.dtype(each.dtype).kind in "biuf" and each.name not in (each.dims or ())]
+    found = {
+        "array": [each.name for each in numbers if len(each.shape) == 2 and each.name],
+        "variable": [each.name for each in numbers if each.dims and len(each.dims) > 1],
+        "samples": [", ".join(each.name for each in few) for n in (1, 2) for few in combinations(dimensions, n)],
+    }
+    return {name: tuple(values[:_MOST]) for name, values in found.items() if values}
+
+
+Listed = tuple[tuple[Held, ...], tuple[str, ...]]
+
+
+def _held(name: str, shape: Any, dtype: Any, **more: Any) -> Held:
+    shape = tuple(map(int, shape))
+    return Held(
+        name=name, shape=shape, dtype=str(np.dtype(dtype)), n_bytes=math.prod(shape) * np.dtype(dtype).itemsize, **more
+    )
+
+
+def _npy(place: Place) -> Listed:
+    with place.open() as file:
+        shape, fortran, dtype = opening.npy_header(file)
+    told = ("It is stored column by column (Fortran order).",) if fortran and len(shape) > 1 else ()
+    return (_held("", shape, dtype),), told
+
+
+def _npz(place: Place) -> Listed:
+    found = []
+    with place.open() as file, zipfile.ZipFile(file) as members:
+        for info in members.infolist():
+            with members.open(info) as member:
+                shape, _, dtype = opening.npy_header(member)
+            packed = "deflate" if info.compress_type != zipfile.ZIP_STORED else None
+            found.append(_held(info.filename.removesuffix(".npy"), shape, dtype, compression=packed))
+    return tuple(found), ("Each of its arrays can only be read as a whole.",)
+
+
+def _hdf5(place: Place) -> Listed:
+    import h5py
+
+    found: list[Held] = []
+
+    def note(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and not item.attrs.get("NAME", b"").startswith(b"This is a netCDF dimension"):
+            found.append(
+                _held(
+                    name,
+                    item.shape or (),
+                    item.dtype,
+                    dims=_scales(name, item),
+                    chunks=item.chunks,
+                    compression=item.compression,
+                    title=_title(item.attrs),
+                )
+            )
+
+    with place.open() as file, h5py.File(file, "r") as datasets:
+        datasets.visititems(note)
+    return tuple(found), ()
+
+
+def _scales(name: str, item: Any) -> tuple[str, ...] | None:
+    """Names of an HDF5 dataset's dimensions, by the scales that are attached to them."""
+    import h5py
+
+    if h5py.h5ds.is_scale(item.id):
+        return (name.rpartition("/")[2],) if item.ndim == 1 else None
+    names = tuple(each[0].name.rpartition("/")[2] if len(each) else "" for each in item.dims)
+    return names if names and all(names) else None
+
+
+def _zarr(place: Place) -> Listed:
+    import zarr
+
+    fs, root = place.storage()
+    return _zarrs(fs, root, lambda name: zarr.open_array(place.path, path=name, mode="r", **place.zarr_options))
+
+
+def _zarr_zip(place: Place) -> Listed:
+    import fsspec
+    import zarr
+
+    with zarr.storage.ZipStore(place.path, mode="r") as store:
+        fs = fsspec.filesystem("zip", fo=place.path)
+        return _zarrs(fs, "", lambda name: zarr.open_array(store, path=name, mode="r"))
+
+
+def _zarrs(fs: Any, root: str, opened: Any) -> Listed:
+    found = []
+    for name in opening.zarr_arrays(fs, root):
+        array = opened(name)
+        said = array.attrs.asdict()
+        dims = getattr(array.metadata, "dimension_names", None) or said.get("_ARRAY_DIMENSIONS")
+        packed = ", ".join(_codec(each) for each in array.compressors) or None
+        named = tuple(dims) if dims and all(isinstance(each, str) for each in dims) else None
+        chunks = array.shards or array.chunks
+        dtype = opening.numpy_type(array)
+        found.append(_held(name, array.shape, dtype, dims=named, chunks=chunks, compression=packed, title=_title(said)))
+    return tuple(found), ()
+
+
+def _tiff(place: Place) -> Listed:
+    found = []
+    with place.open() as file, opening.tiff_of(file, place) as pages:
+        for number, each in enumerate(pages.series):
+            name = str(number) if len(pages.series) > 1 else ""
+            packed = each.keyframe.compression.name.lower().replace("none", "") or None
+            found.append(_held(name, each.shape, each.dtype, compression=packed, dims=tuple(each.axes.lower())))
+    return tuple(found), ()
+
+
+def _parquet(place: Place) -> Listed:
+    from pyarrow.parquet import ParquetFile
+
+    with place.open() as file, ParquetFile(file) as table:
+        told = f"{formats.count(table.num_row_groups, 'group')} of rows."
+        n_rows, schema = table.metadata.num_rows, table.schema_arrow
+        return tuple(_column(each.name, n_rows, each.type) for each in schema), (told,)
+
+
+def _csv(place: Place) -> Listed:
+    found = opening.find_array(place.path, None, options=place.options)
+    return (_held("", found.shape, found.dtype),), (f"Columns: {', '.join((found.recipe or {})['names'][:50])}.",)
+
+
+def _bed(place: Place) -> Listed:
+    from workbench.genotypes import open_genotypes
+
+    found = open_genotypes(place.path, storage_options=place.options or None)
+    first = np.asarray(found[: min(_SITES, found.n_variants)].counts(3).compute())
+    contigs = [str(each) for each in dict.fromkeys(np.asarray(found.variants.contig).tolist())]
+    told = [f"Contigs: {', '.join(contigs[:30])}."] if contigs else []
+    told.append(f"Of the first {formats.count(len(first), 'variant')} {100 * (first == 3).mean():.2g} % are unknown.")
+    names = [str(each) for each in found.samples[:3]]
+    told.append(f"Samples: {', '.join(names)}{' …' if found.n_samples > len(names) else ''}.")
+    n_bytes = found.n_variants * -(-found.n_samples // 4)
+    genotypes = _held("genotypes", found.shape, "uint8", dims=("variant", "sample"), compression="two bits each")
+    return (genotypes.model_copy(update={"n_bytes": n_bytes}),), (*told, *found.remarks)
+
+
+def _column(name: str, n_rows: int, kind: Any) -> Held:
+    try:
+        return _held(name, (n_rows,), kind.to_pandas_dtype())
+    except (NotImplementedError, TypeError):
+        return _held(name, (n_rows,), np.dtype(object))
+
+
+def _codec(codec: Any) -> str:
+    """A compressor's name; Blosc's has that of the one inside."""
+    inner = getattr(codec, "cname", None)
+    name = getattr(codec, "codec_id", None) or type(codec).__name__.removesuffix("Codec").lower()
+    return f"{name} ({getattr(inner, 'value', inner)})" if inner else str(name)
+
+
+def _by_xarray(place: Place) -> Listed:
+    found = []
+    with datasets.source_of(place).opened() as dataset:
+        for name, each in dataset.variables.items():
+            kind = each.encoding.get("dtype", each.dtype)
+            dims = tuple(map(str, each.dims))
+            found.append(_held(str(name), each.shape, kind, dims=dims, title=_title(each.attrs)))
+    return tuple(found), ()
+
+
+def _title(said: Mapping[str, Any]) -> str | None:
+    name, units = (_text(said.get(each)) for each in ("long_name", "units"))
+    name = name or _text(said.get("standard_name"))
+    return f"{name} ({units})" if name and units else name or units or None
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value) if value is not None else ""
+
+
+def _dimensions(place: Place, held: tuple[Held, ...]) -> tuple[Dimension, ...]:
+    """Named dimensions with the ends of their coordinates, from each group that has some."""
+    groups = dict.fromkeys(each.name.rpartition("/")[0] for each in held if each.dims)
+    found: dict[str, Dimension] = {}
+    for group in list(groups)[:20]:
+        with (
+            places.sentences_about(place, datasets.FORMATS),
+            datasets.source_of(place, group or None).opened() as dataset,
+        ):
+            found |= {each.name: each for each in _of_dataset(dataset)}
+    return tuple(found.values())
+
+
+def _of_dataset(dataset: Any) -> Iterator[Dimension]:
+    for name, length in dataset.sizes.items():
+        ends: list[str | None] = [None, None]
+        if name in dataset.coords and length:
+            ends = [datasets.shown(dataset.coords[name].values[place]) for place in (0, -1)]
+        yield Dimension(name=str(name), length=int(length), first=ends[0], last=ends[1])
+
+
+_BY_XARRAY = ("netcdf3", "grib")
+_LISTED = {
+    "npy": _npy,
+    "npz": _npz,
+    "hdf5": _hdf5,
+    "zarr": _zarr,
+    "zarr-zip": _zarr_zip,
+    **dict.fromkeys(_BY_XARRAY, _by_xarray),
+    "tiff": _tiff,
+    "parquet": _parquet,
+    "csv": _csv,
+    "bed": _bed,
+}
+_NO_PICTURE = ("csv", "parquet", "bed")
+_TITLES = {
+    "bed": "PLINK .bed, .bim and .fam",
+    "npy": "NumPy array",
+    "npz": "NumPy arrays",
+    "hdf5": "HDF5",
+    "zarr": "Zarr",
+    "zarr-zip": "Zarr in a .zip file",
+    "netcdf3": "NetCDF 3",
+    "grib": "GRIB",
+    "tiff": "TIFF",
+    "parquet": "Parquet",
+    "csv": "Table of text",
+}

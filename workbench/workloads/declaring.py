@@ -1,0 +1,59 @@
+"""What a person may say of a function beside its signature: `@workbench.workload(check=…, needs=…, title=…)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What was said of a function."""
+
+    title: str | None = None
+    check: Callable[..., Any] | None = None
+    needs: Callable[..., Any] | None = None
+
+
+def workload(
+    *,
+    title: str | None = None,
+    check: Callable[..., Any] | None = None,
+    needs: Callable[..., Any] | None = None,
+) -> Callable[[F], F]:
+    """Declare a function as a workload; it stays the function that it is.
+
+    Parameters
+    ----------
+    title
+        What lists call it.
+    check
+        Called with the answer, and with those parameters of the workload that it names. It returns whether the answer
+        is right, or that and a sentence; an `assert` that fails says that it isn't.
+    needs
+        Called with those parameters that it names, before anything runs. It returns what all workers together must
+        hold: bytes, or a text such as '2GiB'.
+
+    Examples
+    --------
+    >>> def is_even(value, n):
+    ...     return value % 2 == 0, f"the sum of {n} even numbers is even"
+    >>> @workbench.workload(title="Sum of even numbers", check=is_even)
+    ... def total(n: int = 10):
+    ...     return (2 * dask.array.arange(n)).sum()
+    """
+
+    def declare(function: F) -> F:
+        function.__workbench__ = Declared(title, check, needs)  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
+def declared(function: Callable[..., Any]) -> Declared:
+    """What was said of a function; nothing of one that wasn't declared."""
+    found = getattr(function, "__workbench__", None)
+    return found if isinstance(found, Declared) else Declared()

@@ -1,0 +1,285 @@
+"""The one place where a file of a person's is imported: in a run's process, and in one that only tells what is in it.
+
+`python -m workbench.workloads.importing` reads a question as JSON and writes the answer, see `own`, which asks. What
+the file prints goes nowhere, and a file that takes too long is ended with the line at which it was.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import faulthandler
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from workbench.errors import BadInputError, whole
+from workbench.paths import check_openable
+from workbench.workloads.declaring import declared
+from workbench.workloads.signatures import NoFieldError, told_parameters
+
+if TYPE_CHECKING:
+    from workbench.workloads.arriving import Sources
+
+
+class Described(BaseModel):
+    """What is known of a function without importing it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    title: str
+    help: str
+    source: str
+    fields: dict[str, dict[str, Any]] = {}
+    problem: str | None = None
+    """Why it can't be a workload; None where it can."""
+    checked: bool = False
+    """Whether a check of its answer is declared."""
+    needs: bool = False
+    """Whether it is declared what it needs."""
+
+
+class Contents(BaseModel):
+    """What a file, or a module of a package, holds."""
+
+    model_config = ConfigDict(frozen=True)
+
+    functions: tuple[Described, ...] = ()
+    error: str | None = None
+    """Why it can't be imported, with the line; None where it can."""
+    files: tuple[tuple[str, int, int], ...] = ()
+    """Path, time of change (ns) and size of what was imported: while these stand, so does this."""
+    sha: str = ""
+    """Of the text of all of them."""
+
+
+class CannotImportError(BadInputError):
+    """A file of a person's that can't be imported; the sentence names the line."""
+
+
+def load(where: str) -> ModuleType:
+    """Import a file, or a module of a package by its name. Raises CannotImportError."""
+    path = Path(where)
+    try:
+        return _import_file(path) if path.suffix == ".py" else importlib.import_module(where)
+    except SyntaxError as err:
+        file = Path(err.filename).name if err.filename else path.name
+        raise CannotImportError(f"{file} can't be read: line {err.lineno}: {err.msg}.") from err
+    except (Exception, SystemExit) as err:
+        said = "it ends Python" if isinstance(err, SystemExit) else whole(f"{type(err).__name__}: {err}", 300)
+        # The innermost line of the person's own, in this file or beside it.
+        frames = [each for each in traceback.extract_tb(err.__traceback__) if _is_own(each.filename, path.parent)]
+        line = f"line {frames[-1].lineno}: " if frames else ""
+        other = f" ({Path(frames[-1].filename).name})" if frames and Path(frames[-1].filename) != path else ""
+        raise CannotImportError(f"{path.name} can't be imported: {line}{said.rstrip('.')}{other}.") from err
+
+
+def _import_file(path: Path) -> ModuleType:
+    check_openable(path)
+    # After the standard library, which a random.py of a person's must not stand in for; before installed packages.
+    at = next((n for n, each in enumerate(sys.path) if each.endswith("-packages")), len(sys.path))
+    if str(path.parent) not in sys.path:
+        sys.path.insert(at, str(path.parent))
+    taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
+    name = f"{path.stem}_of_yours" if taken else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Classes of the file find it here when they are pickled.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def own_modules(module: ModuleType) -> dict[str, ModuleType]:
+    """Return a module of a person's and those beside it that it imported, by the paths of their files."""
+    file = module.__file__ or ""
+    top = Path(file).parents[module.__name__.count(".") + (Path(file).name == "__init__.py") - 1] if file else Path()
+    folder = Path(file).parent if "." not in module.__name__ else top
+    found = {
+        str(each.__file__): each
+        for each in list(sys.modules.values())
+        if isinstance(each, ModuleType) and _is_own(getattr(each, "__file__", None) or "", folder)
+    }
+    return ({file: module} if file else {}) | found
+
+
+def _is_own(file: str, folder: Path) -> bool:
+    """Whether a file is of the folder, and none of what is installed below it or of this package."""
+    path, ours = Path(file), Path(__file__).parents[1]
+    installed = "-packages" in file or path.is_relative_to(sys.prefix) or path.is_relative_to(ours)
+    return path.suffix == ".py" and path.is_relative_to(folder) and not installed
+
+
+def imported_later(module: ModuleType) -> Sources:
+    """Modules beside a person's file that functions import only when they are called, and those that these import."""
+    folder = Path(module.__file__ or "").parent
+    found: dict[str, tuple[str, str, bool]] = {}
+    waiting = [
+        name
+        for path, each in own_modules(module).items()
+        for function in ast.walk(_parsed(Path(path).read_text()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for name in _imported(function, each.__package__ or "")
+    ]
+    while waiting:
+        name = waiting.pop()
+        file = folder.joinpath(*name.split("."))
+        path = next((each for each in (file / "__init__.py", file.with_suffix(".py")) if each.is_file()), None)
+        # Where the standard library has one of that name, that is imported.
+        if path is None or name in found or name.partition(".")[0] in sys.stdlib_module_names:
+            continue
+        text, is_package = path.read_text(), path.name == "__init__.py"
+        found[name] = text, str(path), is_package
+        waiting += _imported(_parsed(text), name if is_package else name.rpartition(".")[0])
+    return found
+
+
+def _parsed(text: str) -> ast.AST:
+    try:
+        return ast.parse(text)
+    except SyntaxError:
+        return ast.Module([], [])  # whoever imports it is told
+
+
+def _imported(node: ast.AST, package: str) -> Iterator[str]:
+    """Names that may be of modules that statements within a node import, each after the packages that it is in."""
+    for each in ast.walk(node):
+        names: list[str] = []
+        if isinstance(each, ast.Import):
+            names = [alias.name for alias in each.names]
+        elif isinstance(each, ast.ImportFrom):
+            above = package.split(".")[: 1 - each.level or None] if each.level else []
+            start = ".".join(filter(None, (*above, each.module)))
+            names = [start, *(f"{start}.{alias.name}" for alias in each.names)]
+        elif isinstance(each, ast.Call) and ast.unparse(each.func) in ("importlib.import_module", "import_module"):
+            names = [str(first.value) for first in each.args[:1] if isinstance(first, ast.Constant)]
+        for name in names:
+            parts = name.split(".")
+            yield from (".".join(parts[: n + 1]) for n in range(len(parts)) if all(parts))
+
+
+def load_later(module: ModuleType) -> None:
+    """Import now what `imported_later` names, as far as it can be: only what is there can travel."""
+    for name in imported_later(module):
+        with contextlib.suppress(Exception, SystemExit):
+            importlib.import_module(name)
+
+
+def _files(module: ModuleType) -> list[str]:
+    """Paths of a module and of all beside it that it imports, now or later."""
+    return sorted({*own_modules(module), *(path for _, path, _ in imported_later(module).values())})
+
+
+def sha_of(module: ModuleType) -> str:
+    """Hash of the text of a module and of those beside it that it imports."""
+    found = hashlib.sha256()
+    for path in _files(module):
+        found.update(Path(path).read_bytes())
+    return found.hexdigest()
+
+
+def contents(where: str) -> Contents:
+    """Import a file and tell what is in it."""
+    try:
+        module = load(where)
+    except CannotImportError as err:
+        return Contents(error=str(err), files=tuple(_stamps([where])))
+    return Contents(
+        functions=tuple(map(_described, functions(module).values())),
+        files=tuple(_stamps(_files(module))),
+        sha=sha_of(module),
+    )
+
+
+def functions(module: ModuleType) -> dict[str, Any]:
+    """Functions of a module that are workloads: those that are declared as such, or else all public ones."""
+    there = {
+        name: each
+        for name, each in vars(module).items()
+        if inspect.isfunction(each) and each.__module__ == module.__name__ and not name.startswith("_")
+    }
+    return {name: each for name, each in there.items() if hasattr(each, "__workbench__")} or there
+
+
+def _described(function: Any) -> Described:
+    about, name = declared(function), function.__name__
+    fields, problem = {}, None
+    try:
+        fields = told_parameters(function)
+        json.dumps(fields, allow_nan=False)
+    except (NoFieldError, TypeError, ValueError) as err:
+        problem = (
+            str(err) if isinstance(err, NoFieldError) else f"{name} has bounds or examples that are no plain data."
+        )
+    return Described(
+        name=name,
+        title=about.title or name.replace("_", " ").capitalize(),
+        help=inspect.getdoc(function) or "",
+        source=inspect.getsource(function),
+        fields={} if problem else fields,
+        problem=problem,
+        checked=about.check is not None,
+        needs=about.needs is not None,
+    )
+
+
+def stamp(path: str) -> tuple[str, int, int] | None:
+    """Path, time of change and size of a file; None where there is none."""
+    try:
+        about = Path(path).stat()
+    except OSError:
+        return None
+    return path, about.st_mtime_ns, about.st_size
+
+
+def _stamps(paths: Any) -> Iterator[tuple[str, int, int]]:
+    return (found for path in sorted(paths) if (found := stamp(path)) is not None)
+
+
+def needed(where: str, name: str, parameters: Mapping[str, Any]) -> Any:
+    """Ask the function that was declared for it what a workload needs."""
+    from workbench.workloads.signatures import argument
+
+    function = functions(load(where))[name]
+    told = told_parameters(function)
+    return called(declared(function).needs, {each: argument(told[each], value) for each, value in parameters.items()})
+
+
+def called(function: Any, parameters: Mapping[str, Any], *first: Any) -> Any:
+    """Call a function beside a workload with those parameters of the workload that it names."""
+    taken = inspect.signature(function).parameters
+    everything = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+    return function(*first, **{name: value for name, value in parameters.items() if everything or name in taken})
+
+
+def main() -> None:
+    """Answer the question of the standard input into the file that it names."""
+    question = json.load(sys.stdin)
+    with Path(question["stack"]).open("w") as stack:
+        faulthandler.dump_traceback_later(question["deadline"], exit=True, file=stack)
+        if question["name"] is None:
+            answer = contents(question["where"]).model_dump_json()
+        else:
+            answer = json.dumps(needed(question["where"], question["name"], question["parameters"]))
+        faulthandler.cancel_dump_traceback_later()
+    Path(question["answer"]).write_text(answer)
+
+
+if __name__ == "__main__":
+    # Under the name by which it is imported, so that there is one class of each kind.
+    from workbench.workloads import importing
+
+    importing.main()

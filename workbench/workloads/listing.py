@@ -1,0 +1,114 @@
+"""Workloads of a person's own that are listed, and those that other packages bring.
+
+Files in `workloads/` of the working folder and of the data folder, and entry points:
+
+    [project.entry-points."workbench.workloads"]
+    tea = "somebodys_workload:steep"
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import NamedTuple
+
+from workbench import config
+from workbench.errors import BadInputError
+from workbench.workloads import own
+from workbench.workloads.importing import Contents
+from workbench.workloads.own import Own
+from workbench.workloads.registry import templates
+
+GROUP = "workbench.workloads"
+FOLDER = "workloads"
+_AT_ONCE = 4  # processes that tell of files at a time
+
+
+class Broken(NamedTuple):
+    """A file, or what a package brings, that is no workload, and why."""
+
+    where: str
+    why: str
+
+
+class Listed(NamedTuple):
+    """What there is beside our own."""
+
+    workloads: tuple[Own, ...]
+    broken: tuple[Broken, ...]
+
+
+class _Source(NamedTuple):
+    where: str
+    """Path of a file, or name of a module."""
+    origin: str
+    only: EntryPoint | None = None
+
+
+def added_folder() -> Path:
+    """Folder in which functions are that were added from a notebook."""
+    return config.data_folder() / FOLDER
+
+
+def listed(*, wait: bool = True) -> Listed:
+    """Read all of them; without `wait` those only of which is known what is in them."""
+    sources = list(_sources())
+    asked = list(dict.fromkeys(source.where for source in sources))
+    if wait:
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            told = dict(zip(asked, threads.map(own.contents, asked), strict=True))
+    else:
+        told = {where: known for where in asked if (known := own.known(where)) is not None}
+    taken = {each.name for each in templates()}
+    found: list[Own] = []
+    broken: list[Broken] = []
+    for source in sources:
+        if source.where in told:
+            for each in _of(source, told[source.where], taken):
+                if isinstance(each, Broken):
+                    broken.append(each)
+                else:
+                    found.append(each)
+                    taken.add(each.name)
+    return Listed(tuple(found), tuple(broken))
+
+
+def stamp() -> list[tuple[str, int]]:
+    """What changes when a file that is listed comes, goes or is written to."""
+    found = []
+    for folder in (Path(FOLDER).absolute(), added_folder()):
+        with contextlib.suppress(OSError):
+            found += [(str(path), path.stat().st_mtime_ns) for path in sorted(folder.glob("[!_.]*.py"))]
+    return found
+
+
+def _sources() -> Iterator[_Source]:
+    for folder, origin in ((Path(FOLDER).absolute(), "here"), (added_folder(), "added")):
+        # A package of this name is somebody's code, not a folder of workloads.
+        if not (folder / "__init__.py").exists():
+            for path in sorted(folder.glob("[!_.]*.py")):
+                yield _Source(str(path), f"{path.name} {origin}")
+    for point in entry_points(group=GROUP):
+        package = point.dist.name if point.dist else point.module
+        yield _Source(point.module, f"package {package}", point)
+
+
+def _of(source: _Source, told: Contents, taken: set[str]) -> Iterator[Own | Broken]:
+    if told.error is not None:
+        yield Broken(source.where, told.error)
+        return
+    point = source.only
+    wanted = [each for each in told.functions if point is None or each.name == point.attr]
+    if not wanted:
+        yield Broken(source.where, f"It has no function {point.attr!r}." if point else "It has no public function.")
+    for each in wanted:
+        name = point.name if point else each.name
+        if name in taken:
+            name = f"{Path(source.where).stem}:{name}"
+        try:
+            yield own.made(each, source.where, name, told.sha, source.origin)
+        except BadInputError as err:
+            yield Broken(f"{source.where}:{each.name}", str(err))

@@ -1,0 +1,438 @@
+"""Functions of a person's as workloads: `mine.py:total`.
+
+Nothing of theirs is imported here, whoever asks: what is in a file is told by a process of its own (see `importing`),
+which ends after some seconds, and is remembered while the file stands as it is. Only a run's process has the function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from types import FunctionType
+from typing import IO, TYPE_CHECKING, Any
+
+from dask.utils import parse_bytes
+from pydantic import BaseModel, ValidationError
+
+from workbench import config, formats
+from workbench.errors import BadInputError, FailedError, NotFoundError
+from workbench.workloads import forms, importing, returned, signatures
+from workbench.workloads.declaring import declared
+from workbench.workloads.importing import Contents, Described
+from workbench.workloads.registry import Resolution, Template
+from workbench.workloads.values import Check, Function, Labelled, Needs, Parameters, Surroundings
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from workbench.workloads.arriving import Sources
+
+DEADLINE = 10.0
+"""Seconds that a file may take to be imported where only its forms are wanted."""
+
+_PATIENCE = 30.0  # seconds more for the process itself, which on a busy machine takes its time to begin
+_FORGET = 300.0  # seconds after which a file that could not be imported is tried again: a package may be there now
+_MOST_PRINTED = 2**20  # characters of what a run prints that are kept in its log
+_UNKNOWN = Needs(
+    input_bytes=0,
+    output_bytes=0,
+    bytes_processed=0,
+    passes=1,
+    held_per_worker=0,
+    held_total=0,
+    n_tasks=0,
+    known=False,
+    sentence="What it needs shows when its graph is there: no function says it before.",
+)
+_remembered: dict[str, tuple[float, Contents]] = {}
+
+
+def _absent(*_: Any, **__: Any) -> Any:
+    raise FailedError("A function of a person's is called in a run's process only.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(Template):
+    """A function of a person's. `function` is in a run's process; elsewhere, only what was told of it."""
+
+    told: Described
+    where: str
+    """Path of its file, or name of its module."""
+    brought_by: str
+    """A file or a package."""
+    shown: str
+    """What it is called: its name, with the file before it where it stands in no list."""
+    sha: str
+    later: Sources = field(default_factory=dict)
+    """Modules beside it that its tasks import where they run."""
+
+    @property
+    def name(self) -> str:
+        """Name in lists and records."""
+        return self.shown
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, in few words."""
+        return self.brought_by
+
+    @property
+    def reference(self) -> str:
+        """What it is found by from everywhere."""
+        return f"{self.where}:{self.told.name}"
+
+    @property
+    def help(self) -> str:
+        """Its docstring, or where it is."""
+        return self.told.help or f"{self.told.name} of {self.where}."
+
+    @property
+    def source(self) -> str:
+        """Its text, as it stands in the file."""
+        return self.told.source
+
+    @property
+    def pinned(self) -> Function:
+        """What a record keeps of it."""
+        return Function(reference=self.reference, source=self.told.source, sha=self.sha, checked=self.told.checked)
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Parameters that are paths."""
+        return frozenset(name for name, told in self.told.fields.items() if signatures.is_path(told)) | {"save"}
+
+    @property
+    def has_arrays(self) -> bool:
+        """Nobody knows before it has returned."""
+        return True
+
+    @property
+    def _saving(self) -> Mapping[str, tuple[Any, Any]]:
+        """What says where arrays go, unless it has parameters of these names itself."""
+        return {} if super()._saving.keys() & self.told.fields.keys() else super()._saving
+
+    def needs(self, parameters: Parameters) -> Needs:
+        """What the function beside it says, asked of a process of its own; unknown where there is none."""
+        if not self.told.needs:
+            return _UNKNOWN
+        said = _asked(self.where, self.told.name, parameters.resolved)
+        try:
+            n_bytes = int(parse_bytes(said))
+        except (TypeError, ValueError) as err:
+            raise BadInputError(
+                f"What {self.name} needs was told as {said!r:.60}. Let its function return bytes, or a text such as "
+                "'2GiB'."
+            ) from err
+        sentence = f"Needs {formats.size(n_bytes)} of all workers together, as its own function says."
+        changes = {"input_bytes": n_bytes, "held_total": n_bytes, "kept": n_bytes, "known": True, "sentence": sentence}
+        return _UNKNOWN.model_copy(update=changes)
+
+    def build(self, parameters: Parameters) -> dict[str, Any]:
+        """Call it: what it returns, by name."""
+        try:
+            with _briefly():
+                found = self.function(**self._arguments(parameters))
+        except SystemExit as err:
+            raise FailedError(f"{self.told.name} ended Python (sys.exit). Let it return, or raise an error.") from err
+        return returned.named(found, self.told.name, signatures.returned_names(self.function))
+
+    def collections(self, built: Mapping[str, Any]) -> dict[str, Any]:
+        """Those parts of the answer that are Dask's."""
+        return returned.collections(built)
+
+    def gathered(self, collections: Mapping[str, Any]) -> tuple[str, ...]:
+        """Small parts of the answer come back; the others stay on the cluster."""
+        return returned.gathered(collections)
+
+    def measured(self, built: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
+        """What it needs by its graph and the sizes of its blocks."""
+        return returned.needs(self.collections(built), threads_per_worker)
+
+    def remarks(self, results: Mapping[str, Any]) -> tuple[str, ...]:
+        """Sentences on what of the answer isn't kept, and why."""
+        return returned.remarks(results, self.told.name)
+
+    def summarise(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Numbers and other small values."""
+        return returned.values(results)
+
+    def arrays(self, results: Mapping[str, Any], resolved: Mapping[str, Any] | None = None) -> dict[str, Labelled]:
+        """Arrays, columns of tables, and xarray's own with their dimensions."""
+        return returned.arrays(results)
+
+    def check(self, parameters: Parameters, results: Mapping[str, Any], client: Client | None = None) -> Check | None:
+        """What the function that was declared for it says; None where there is none."""
+        judge = declared(self.function).check
+        if judge is None:
+            return None
+        whose = f"{getattr(judge, '__name__', 'its check')} of {Path(self.where).name}"
+        try:
+            said = importing.called(judge, self._arguments(parameters), returned.whole(results))
+        except AssertionError as err:
+            return Check(passed=False, what=f"{whose}: {err or 'its assertion failed'}.".replace("..", "."))
+        if isinstance(said, tuple) and len(said) == 2:
+            return Check(passed=bool(said[0]), what=f"{whose}: {said[1]}.".replace("..", "."))
+        return Check(passed=bool(said), what=f"{whose} says so.")
+
+    def cell(self, parameters: Parameters, cluster: str | None = None, *, on_gpu: bool = False) -> str:
+        """Notebook cell with the text of the file, and the call."""
+        given = "".join(f"    {name}={value!r},\n" for name, value in self._arguments(parameters).items())
+        path = Path(self.where)
+        named = f"from {self.where} import {self.told.name}\n"
+        text = path.read_text(errors="replace").strip() + "\n" if path.suffix == ".py" else named
+        connected = [] if cluster is None else [f'import workbench\n\nclient = workbench.connect("{cluster}")\n']
+        call = f"import dask\n\n(answer,) = dask.compute({self.told.name}(\n{given}))\nanswer\n"
+        # A future import comes first in its cell.
+        return "\n\n".join((text, *connected, call))
+
+    def _arguments(self, parameters: Parameters) -> dict[str, Any]:
+        told = self.told.fields
+        return {name: signatures.argument(told[name], value) for name, value in parameters.resolved.items()}
+
+    @cached_property
+    def _form(self) -> type[BaseModel]:
+        fields = {name: signatures.field(name, told) for name, told in self.told.fields.items()}
+        return forms.model(self.told.name, {**fields, **self._saving})
+
+
+def find(name: str) -> Own | None:
+    """Return the function that `mine.py:total` names; None where the text names no file.
+
+    Raises
+    ------
+    NotFoundError
+        The file, or the function in it, isn't there.
+    BadInputError
+        The file can't be imported, or the function can't have a form.
+    """
+    found = re.fullmatch(r"(?P<where>.+?\.py)(?::(?P<function>.*))?", name, re.DOTALL)
+    if found is None:
+        return None
+    path = Path(found["where"]).expanduser().absolute()
+    if not path.is_file():
+        raise NotFoundError(f"There is no file {path}. Give the path of one, and a function: analysis.py:my_function.")
+    return _one(str(path), found["function"], f"{path.name}:{{}}")
+
+
+def again(reference: str) -> Own:
+    """Return the function of a record's reference. Raises as `find` does."""
+    where, _, name = reference.rpartition(":")
+    return _one(where, name, f"{Path(where).name}:{{}}")
+
+
+def _one(where: str, name: str | None, shown: str) -> Own:
+    told = contents(where)
+    if told.error is not None:
+        raise BadInputError(told.error)
+    there = {each.name: each for each in told.functions}
+    if not name and len(there) == 1:
+        name = next(iter(there))
+    if name not in there:
+        close = difflib.get_close_matches(name or "", there, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        which = f"no function {name!r:.60}" if name else "several functions" if there else "no public function"
+        have = f" It has: {', '.join(there)}." if there else ""
+        raise NotFoundError(f"{Path(where).name} has {which}.{hint}{have}")
+    return made(there[name], where, shown.format(name), told.sha)
+
+
+def made(told: Described, where: str, shown: str, sha: str, origin: str | None = None) -> Own:
+    """Return the workload of what was told of a function. Raises BadInputError where it can be none."""
+    if told.problem is not None:
+        raise BadInputError(told.problem)
+    return Own(
+        _absent,
+        title=told.title,
+        returns=(),
+        small=(),
+        resolver=_Resolver(told),
+        estimate=_absent,
+        checker=_absent,
+        summary_of=_absent,
+        computes=True,
+        told=told,
+        where=where,
+        brought_by=origin or Path(where).name,
+        shown=shown,
+        sha=sha,
+    )
+
+
+@dataclass(frozen=True)
+class _Resolver:
+    told: Described
+
+    def __call__(self, values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+        """Paths that were given are of the folder where they were given; the run works in that of the file."""
+        paths = [name for name in given if signatures.is_path(self.told.fields.get(name, {}))]
+        there = {
+            name: str(Path(value).expanduser().absolute())
+            for name in paths
+            if isinstance(value := values[name], str) and "://" not in value
+        }
+        return values | there, ()
+
+
+def loaded(function: Function, shown: str) -> Own:
+    """Import the function of a record, in the run's process, and work in the folder of its file from here on.
+
+    Raises FailedError where it is no longer what was asked for.
+    """
+    where, _, name = function.reference.rpartition(":")
+    if where.endswith(".py"):
+        os.chdir(Path(where).parent)
+    with _briefly():
+        module = importing.load(where)
+    callable_: Callable[..., Any] | None = importing.functions(module).get(name)
+    if callable_ is None or importing.sha_of(module) != function.sha:
+        raise FailedError(
+            f"{Path(where).name}, or a module beside it, was changed after this was asked for. Run it again."
+        )
+    told = again(function.reference)
+    later = importing.imported_later(module) if where.endswith(".py") else {}
+    with _briefly():
+        importing.load_later(module)
+    travel(told, module)
+    return replace(told, function=callable_, shown=shown, later=later)
+
+
+class _Brief(io.TextIOBase):
+    """Passes on so much of what is printed, and says that there was more."""
+
+    def __init__(self, to: IO[str]) -> None:
+        self._to = to
+        self._left = _MOST_PRINTED
+
+    def write(self, text: str) -> int:
+        """Write what there is room for."""
+        if self._left > 0:
+            self._to.write(text[: self._left])
+            self._left -= len(text)
+            if self._left <= 0:
+                self._to.write("\n… More was printed, and is not kept.\n")
+        return len(text)
+
+    def flush(self) -> None:
+        """Have it written."""
+        self._to.flush()
+
+
+@contextlib.contextmanager
+def _briefly() -> Iterator[None]:
+    """Keep a limited part of what a person's code prints, so that no log fills the disk."""
+    with contextlib.redirect_stdout(_Brief(sys.stdout)), contextlib.redirect_stderr(_Brief(sys.stderr)):
+        yield
+
+
+def travel(own: Own, module: Any) -> None:
+    """Let the person's modules travel to workers whole, who don't have them.
+
+    Dask first tries to pickle by name, which succeeds here and fails there, except for what is of `__main__`: such
+    functions and classes always travel by value.
+    """
+    import cloudpickle
+
+    if not own.where.endswith(".py"):
+        return
+    for each in importing.own_modules(module).values():
+        cloudpickle.register_pickle_by_value(each)
+        for made_here in vars(each).values():
+            if isinstance(made_here, FunctionType | type) and made_here.__module__ == each.__name__:
+                made_here.__module__ = "__main__"
+
+
+# -- what is in a file
+
+
+def contents(where: str) -> Contents:
+    """What is in a file, or a module; asked of a process where that isn't known already."""
+    told = known(where)
+    if told is None:
+        try:
+            told = Contents.model_validate(_asked(where))
+        except BadInputError as err:
+            told = Contents(error=str(err), files=(found,) if (found := importing.stamp(where)) else ())
+        _remembered[where] = time.monotonic(), told
+        if told.error is None and told.files:
+            with contextlib.suppress(OSError, FailedError):
+                _kept(where).parent.mkdir(mode=0o700, exist_ok=True)
+                config.write_atomically(_kept(where), told.model_dump_json())
+    return told
+
+
+def known(where: str) -> Contents | None:
+    """What was told of a file that stands as it did then."""
+    asked, told = _remembered.get(where, (0.0, None))
+    if told is None:
+        try:
+            told = Contents.model_validate_json(_kept(where).read_bytes())
+        except (OSError, ValidationError):
+            return None
+    elif told.error is not None and time.monotonic() - asked > _FORGET:
+        return None
+    same = all(importing.stamp(path) == (path, *rest) for path, *rest in told.files)
+    return told if same and (told.files or told.error) else None
+
+
+def _kept(where: str) -> Path:
+    from workbench import __version__
+
+    whose = f"{where} {sys.executable} {sys.version} {__version__}"
+    return config.data_folder() / "described" / f"{hashlib.sha256(whose.encode()).hexdigest()[:24]}.json"
+
+
+def _asked(where: str, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> Any:
+    """Answer of a process of its own. Raises BadInputError where it has none, with the line where it was."""
+    file = Path(where).name
+    folder = Path(where).parent if where.endswith(".py") else Path()
+    with tempfile.TemporaryDirectory(prefix="workbench-function-") as place:
+        answer, stack = Path(place, "answer"), Path(place, "stack")
+        question = {"where": where, "name": name, "parameters": parameters, "deadline": DEADLINE}
+        question |= {"answer": str(answer), "stack": str(stack)}
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", importing.__name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if name else subprocess.DEVNULL,
+            cwd=folder,
+            start_new_session=True,
+        )
+        said = b""
+        try:
+            _, said = process.communicate(json.dumps(question).encode(), timeout=DEADLINE + _PATIENCE)
+        except subprocess.TimeoutExpired:
+            pass  # killed below, which its return code tells
+        finally:
+            # And what it may have started.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if answer.exists():
+            return json.loads(answer.read_text())
+        line = re.search(rf'File "{re.escape(where)}", line (\d+)', stack.read_text()) if stack.exists() else None
+        if line or process.returncode == -signal.SIGKILL:
+            still = f"line {line[1]}" if line else "something in it"
+            raise BadInputError(
+                f"{file} took longer than {formats.duration(DEADLINE)} to be imported: {still} was still going on. "
+                "Move work into a function."
+            )
+        why = (said or b"").decode(errors="replace").strip().splitlines()[-1:]
+        raise BadInputError(
+            f"What {name} needs can't be told: {why[0] if why else 'its function failed'}."
+            if name
+            else f"{file} can't be imported: it ended the process that imported it."
+        )

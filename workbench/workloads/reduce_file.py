@@ -1,0 +1,395 @@
+"""Sums, means and the like of an array in a file, of all of it or along some of its dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import dask
+import dask.array as da
+import numpy as np
+from pydantic import Field
+
+from workbench import formats
+from workbench.workloads import estimates
+from workbench.workloads.checks import computed
+from workbench.workloads.fields import (
+    ArrayName,
+    Path,
+    Persist,
+    Raw,
+    Resolved,
+    Selection,
+    Text,
+    Words,
+)
+from workbench.workloads.file import READERS, array_of_file, plain, unpacked
+from workbench.workloads.layout import working_type
+from workbench.workloads.opening import Found, find_array, options_of
+from workbench.workloads.registry import Resolution, Template, arguments
+from workbench.workloads.sizes import grown, number_of_blocks, shrunk
+from workbench.workloads.studies import SERVED
+from workbench.workloads.svd import held, made
+from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_BLOCK_BYTES = 32_000_000
+WHOLE_BYTES = 256_000_000
+"""Of numbers in float64 that a percentile is found of in one task."""
+FINE = 1 << 20
+"""Bins between the least and the largest value, by which a percentile of more of them is found."""
+_SHOWN = 20
+
+What = Annotated[
+    Literal["sum", "mean", "std", "min", "max", "percentile", "histogram"],
+    Words(
+        allowed="sum, mean, std, min, max, percentile or histogram",
+        description="What is computed. std divides by the number of values, as NumPy does.",
+        title="What",
+    ),
+]
+Over = Annotated[
+    Text,
+    Words(
+        allowed="dimensions by name or number, such as time, or 0, 1",
+        description="Dimensions that are gone, by name or by number from 0 on; where none is given, all: one number.",
+        examples=("time", "0", "latitude, longitude"),
+    ),
+]
+Percent = Annotated[
+    float,
+    Field(ge=0, le=100, allow_inf_nan=False),
+    Words(
+        allowed="a number from 0 to 100",
+        description="Which percentile: 50 is the median. Of what=percentile only.",
+        unit="%",
+        only="what=percentile",
+    ),
+]
+Bins = Annotated[
+    int,
+    Field(ge=1, le=100_000),
+    Words(
+        allowed="a whole number from 1 to 100000",
+        description="Bins of the histogram, equally wide from the least to the largest value.",
+        only="what=histogram",
+    ),
+]
+Absent = Annotated[
+    Literal["refuse", "leave out"],
+    Words(
+        allowed="refuse or leave out",
+        description="Missing values: refuse them and say where, or leave them out and count them.",
+    ),
+]
+
+
+def reduced(
+    x: da.Array, what: str, over: tuple[int, ...], percent: float, bins: int, missing: str
+) -> tuple[da.Array, Any]:
+    """What is asked for, and the edges of a histogram's bins, or what a percentile may be off by."""
+    skip = "nan" if missing == "leave out" else ""
+    if what in ("sum", "mean", "std"):
+        return getattr(da, f"{skip}{what}")(x, axis=over, dtype="float64"), None
+    if what in ("min", "max"):
+        return getattr(da, f"{skip}{what}")(x, axis=over), None
+    if what == "percentile" and math.prod(x.shape[axis] for axis in over) * 8 <= WHOLE_BYTES:
+        x = x.rechunk({axis: -1 if axis in over else "auto" for axis in range(x.ndim)})
+        found = da.map_blocks(
+            getattr(np, f"{skip}percentile"), x, percent, axis=over, drop_axis=over, dtype=x.dtype, meta=np.empty(0)
+        )
+        return found, None
+    least, largest = map(float, dask.compute(da.nanmin(x), da.nanmax(x)))
+    if math.isnan(least):
+        raise ValueError("All values are missing.")
+    counts, edges = da.histogram(x, bins if what == "histogram" else FINE, range=(least, largest))
+    if what == "histogram":
+        return counts, edges
+
+    def at_rank(counts: Any) -> Any:
+        below = counts.cumsum()
+        return np.asarray(np.interp(percent / 100 * below[-1], below, edges[1:]))
+
+    return counts.map_blocks(at_rank, drop_axis=0, dtype="float64", meta=np.empty(())), edges[1] - edges[0]
+
+
+def reduce_file(
+    path: Path,
+    what: What = "mean",
+    over: Over | None = None,
+    array: ArrayName | None = None,
+    select: Selection | None = None,
+    missing: Absent = "refuse",
+    percent: Percent = 50.0,
+    bins: Bins = 100,
+    persist: Persist = False,
+    format: Annotated[str, Resolved()] = "npy",
+    options: Annotated[dict[str, Any] | None, Resolved()] = None,
+    unpack: Annotated[dict[str, Any] | None, Resolved()] = None,
+    shape: Annotated[tuple[int, ...], Resolved()] = (),
+    blocks: Annotated[tuple[int, ...], Resolved()] = (),
+    stored: Annotated[str, Resolved()] = "float64",
+    dtype: Annotated[str, Resolved()] = "float64",
+    axes: Annotated[tuple[int, ...], Resolved()] = (),
+    dims: Annotated[tuple[str, ...], Resolved()] = (),
+) -> tuple[da.Array, da.Array, da.Array, Any, Any, float | None]:
+    """Sum, mean, standard deviation, extremes, a percentile or a histogram of an array in a file.
+
+    Of all of it, or along some of its dimensions: over=time of a NetCDF variable, over=0 of an array whose dimensions
+    have no names. Each block is read, worked on and forgotten; with persist all are held in memory first, and the
+    seconds that reading took are told apart from those of computing. Whole numbers are added up as float64. A
+    percentile of more than 256 MB at once is found from a fine histogram, and the check says how near that is.
+    """
+    x = array_of_file(path, array, options or {}, format, unpack, shape, blocks, stored, missing, instead="'leave out'")
+    x, seconds_to_make = x.to_backend().astype(dtype), None
+    if persist:
+        x, seconds_to_make = held(x)
+    gaps = da.isnan(x).sum() if missing == "leave out" else da.zeros((), dtype=int)
+    value, edges = reduced(x, what, axes, percent, bins, missing)
+    return value, value.ravel()[:20], gaps, edges, labels_of(path, array, options, format, dims, what), seconds_to_make
+
+
+def labels_of(
+    path: str, array: str | None, options: Mapping[str, Any] | None, format: str, dims: Sequence[str], what: str
+) -> dict[str, Any]:
+    """Names of the answer's dimensions, and their coordinates where the file has some."""
+    if format != "dataset" or not dims or what == "histogram":
+        return {"dims": dims, "coords": {}, "what": what}
+    from workbench.storage.datasets import coords_of
+
+    return {
+        "dims": dims,
+        "coords": coords_of(path, (array or "").rpartition("/")[2], options or {}, dims),
+        "what": what,
+    }
+
+
+# --- parameters
+
+
+def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+    options = options_of("reduce_file", values["path"], **{name: values[name] for name in ("anon", "endpoint_url")})
+    wanted = [each.strip() for each in (values["over"] or "").split(",") if each.strip()]
+    names = [each for each in wanted if not each.lstrip("-").isdigit()]
+    asked = {"raw": values["raw"], "options": options, "select": values["select"], "rows": ",".join(names) or None}
+    try:
+        found = find_array(values["path"], values["array"], **asked, as_matrix=False)
+    except BadParameterError as err:
+        raise BadParameterError(f"{err.parameter} of reduce_file: {err}", err.parameter) from err
+    axes = _axes(found, wanted)
+    if values["what"] == "histogram" and len(axes) < len(found.shape):
+        raise BadParameterError("over of reduce_file is for other things: a histogram is of all values.", "over")
+    n_reduced = math.prod(found.shape[axis] for axis in axes)
+    if values["what"] == "percentile" and n_reduced * 8 > WHOLE_BYTES and len(axes) < len(found.shape):
+        raise BadParameterError(
+            f"what of reduce_file is percentile, and {found} has {n_reduced} values along {values['over']}, more than "
+            f"{formats.size(WHOLE_BYTES)}. Leave over out for the percentile of all, or select less.",
+            "over",
+        )
+    dims = found.dims or tuple(f"axis_{axis}" for axis in range(len(found.shape)))
+    dtype = working_type(found.dtype)
+    left = ["bin"] if values["what"] == "histogram" else [dims[axis] for axis in range(len(dims)) if axis not in axes]
+    facts: dict[str, Any] = {
+        "path": found.path,
+        "array": found.array,
+        "options": options if found.recipe is None else found.recipe,
+        "format": found.format,
+        "unpack": found.unpack,
+        "remarks": found.remarks,
+        "shape": found.shape,
+        "blocks": _blocks(found, np.dtype(dtype).itemsize),
+        "stored": dtype if found.unpack else found.dtype.newbyteorder("=").name,
+        "dtype": dtype,
+        "axes": axes,
+        "dims": tuple(left),
+    }
+    told = f"{values['what']} over {', '.join(dims[axis] for axis in axes)}: {' × '.join(left) or 'one number'}."
+    return values | facts, (*found.remarks, told)
+
+
+def _axes(found: Found, wanted: Sequence[str]) -> tuple[int, ...]:
+    count = len(found.shape)
+    if not wanted:
+        return tuple(range(count))
+    known = {**{str(axis): axis % count for axis in range(-count, count)}}
+    known |= {dim: axis for axis, dim in enumerate(found.dims or ())}
+    axes = [known.get(each) for each in wanted]
+    if None in axes or len(set(axes)) < len(axes):
+        there = ", ".join(found.dims or map(str, range(count)))
+        raise BadParameterError(
+            f"over of reduce_file is {', '.join(wanted)!r}. Name some of the dimensions of {found}: {there}.", "over"
+        )
+    return tuple(sorted(axis for axis in axes if axis is not None))
+
+
+def _blocks(found: Found, item: int) -> tuple[int, ...]:
+    """Several stored blocks that are read as one, about 32 MB; a part of one where it is larger."""
+    if found.whole:
+        return found.shape
+    room = max(1, _BLOCK_BYTES // item)
+    if found.chunks is None:
+        return shrunk(found.shape, room)
+    stored = tuple(map(min, found.chunks, found.shape))
+    return grown(stored, found.shape, room) if math.prod(stored) <= room else stored
+
+
+# --- needs, answers, checks
+
+
+def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+    """One pass, or two where the least and largest value must be known first."""
+    shape, blocks, item = resolved["shape"], resolved["blocks"], np.dtype(resolved["dtype"]).itemsize
+    n_bytes, block = math.prod(shape) * item, math.prod(blocks) * item
+    n_blocks, n_reduced = number_of_blocks(shape, blocks), math.prod(shape[axis] for axis in resolved["axes"])
+    at_once = resolved["what"] == "percentile" and n_reduced * 8 <= WHOLE_BYTES
+    twice = resolved["what"] in ("histogram", "percentile") and not at_once
+    passes = 2 if twice else 1
+    # A block as it is stored, as it is worked on, and which of it is missing; a percentile waits for whole dimensions.
+    held_ = 3 * max(block, n_reduced * item if at_once else 0) * threads_per_worker
+    kept = n_bytes if at_once else n_bytes // max(1, n_reduced) * 2
+    return Needs(
+        input_bytes=n_bytes,
+        output_bytes=n_bytes // max(1, n_reduced),
+        bytes_processed=passes * n_bytes,
+        passes=passes,
+        held_per_worker=held_,
+        held_total=held_ + kept,
+        kept=kept,
+        n_tasks=estimates.several(2.4 * passes, n_blocks),
+        n_blocks=n_blocks,
+        n_rounds=passes,
+        work={"read": 2 * passes * n_bytes, "write": passes * n_bytes},
+        on_host=2 * block * threads_per_worker,
+        sentence=f"Reads {formats.size(n_bytes)} {'twice' if twice else 'once'} and forgets each block: "
+        f"{formats.size(held_)} in a worker at a time"
+        + (f", and {formats.size(kept)} wait for their percentile." if at_once else " is enough."),
+    )
+
+
+def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
+    value, head = results["value"], np.asarray(results["head"], "float64")
+    # JSON has no NaN: None where there was no value.
+    first = [float(each) if np.isfinite(each) else None for each in head]
+    told: dict[str, Any] = {"value": first[0]} if value.ndim == 0 else {"shape": list(value.shape), "first": first}
+    gaps = int(results["gaps"])
+    return told | ({"missing": gaps} if gaps else {}) | made(results)
+
+
+def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
+    labels = results["labels"]
+    coords = dict(labels["coords"])
+    if labels["what"] == "histogram":
+        edges = np.asarray(results["edges"])
+        coords = {"left": ("bin", edges[:-1]), "right": ("bin", edges[1:])}
+    return {labels["what"]: Labelled(results["value"], tuple(labels["dims"]), coords)}
+
+
+def _numbers(resolved: Mapping[str, Any]) -> da.Array:
+    names = ("path", "array", "options", "format", "unpack", "shape", "blocks", "stored", "missing")
+    given = arguments({name: resolved[name] for name in names})
+    return array_of_file(**given | {"options": given["options"] or {}}).to_backend().astype(resolved["dtype"])
+
+
+def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    """By another way: NumPy on a part of the answer; of one number each block's own sums, or counts below it."""
+    what, value, axes, x = resolved["what"], results["value"], resolved["axes"], _numbers(resolved)
+    remarks = " ".join(resolved["remarks"])
+    if what == "histogram" or (what == "percentile" and value.ndim == 0):
+        return _counted(resolved, results, x, client, remarks)
+    if value.ndim:
+        # Both ends and the middle of each dimension that is left.
+        places = [sorted({0, length // 2, length - 1}) for length in value.shape]
+        left = iter(places)
+        part = x
+        for axis in range(x.ndim):
+            part = part if axis in axes else da.take(part, next(left), axis=axis)
+        for axis, place in enumerate(places):
+            value = da.take(value, place, axis=axis)
+        numbers, got = computed(client, part, value)
+        of_what = f"{got.size} of the {math.prod(results['value'].shape)} values"
+    else:
+        sums = [x.size, da.nansum(x, dtype="float64"), da.nanmin(x), da.nanmax(x)]
+        numbers, got, of_what = None, float(computed(client, value)[0]), "The value"
+        n_gone = int(results["gaps"])
+        total, least, largest = (float(each) for each in computed(client, *sums[1:]))
+        mean = total / max(1, x.size - n_gone)
+        if what == "std":
+            (spread,) = computed(client, da.nansum((x.astype("float64") - mean) ** 2))
+        expected: Any = {"sum": total, "mean": mean, "min": least, "max": largest}.get(what)
+        expected = math.sqrt(float(spread) / max(1, x.size - n_gone)) if expected is None else expected
+        size = max(abs(least), abs(largest)) * (x.size if what == "sum" else 1)
+    if numbers is not None:
+        known = ~np.isnan(numbers)
+        with np.errstate(all="ignore"):
+            expected = _by_numpy(numbers, what, tuple(axes), resolved["percent"])
+        size = float(np.abs(numbers[known]).max(initial=0)) * (numbers[..., :1].size if what == "sum" else 1)
+    off = float(np.nanmax(np.abs(np.asarray(got) - expected), initial=0))
+    # Sums are made pairwise: rounding grows with the logarithm of their length, which is below 64.
+    allowed = 64 * float(np.finfo(resolved["dtype"]).eps) * size
+    same_gaps = bool((np.isnan(got) == np.isnan(expected)).all())
+    words = f"{of_what} differ from NumPy's by at most {off:.1e} ({allowed:.1e} allowed)."
+    return Check(passed=off <= allowed and same_gaps, what=f"{words} {remarks}".strip())
+
+
+def _by_numpy(numbers: Any, what: str, axes: tuple[int, ...], percent: float) -> Any:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of dimensions that are missing as a whole
+        numbers = numbers.astype("float64")
+        if what == "percentile":
+            return np.nanpercentile(numbers, percent, axis=axes)
+        return getattr(np, f"nan{what}")(numbers, axis=axes)
+
+
+def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Array, client: Any, remarks: str) -> Check:
+    n_known = math.prod(resolved["shape"]) - int(results["gaps"])
+    if resolved["what"] == "histogram":
+        counts, edges = np.asarray(computed(client, results["value"])[0]), np.asarray(results["edges"])
+        middle = len(counts) // 2
+        (below,) = computed(client, (x < edges[middle]).sum())
+        same = int(below) == int(counts[:middle].sum()) and int(counts.sum()) == n_known
+        words = f"{int(counts.sum())} of {n_known} values are counted, {int(below)} below the middle"
+        return Check(passed=same, what=f"{words}, by another pass. {remarks}".strip())
+    within = float(results["edges"] or 0)
+    (value,) = computed(client, results["value"])
+    low, high = computed(client, (x < value - within).sum(), (x <= value + within).sum())
+    rank = resolved["percent"] / 100 * (n_known - 1)
+    passed = int(low) <= rank + 1 and int(high) >= rank
+    about = f" within {within:.1e}" if within else ""
+    words = f"{int(low)} of {n_known} values are below {float(value):.10g}{about}, and {int(high)} not above"
+    return Check(passed=passed, what=f"{words}: {resolved['percent']:g} % are asked for. {remarks}".strip())
+
+
+def _parts(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
+    reader = READERS[resolved["format"]]
+    return (
+        *((plain,) if resolved["format"].startswith("zarr") else ()),
+        *((unpacked,) if resolved["unpack"] else ()),
+        reader,
+        f'READERS = {{"{resolved["format"]}": {reader.__name__}}}',
+        array_of_file,
+        held,
+        f"WHOLE_BYTES, FINE = {WHOLE_BYTES}, {FINE}",
+        reduced,
+        labels_of,
+    )
+
+
+TEMPLATE = Template(
+    reduce_file,
+    title="Sum, mean or percentile of your own array",
+    returns=("value", "head", "gaps", "edges", "labels", "seconds_to_make"),
+    small=("head", "gaps"),
+    values=("edges", "labels", "seconds_to_make"),
+    resolver=_resolved,
+    estimate=lambda resolved, threads: estimates.with_input(_needs, resolved, threads),
+    checker=_right,
+    summary_of=_summary,
+    arrays_of=_arrays,
+    parts=_parts,
+    extra={"raw": (Raw, False), **SERVED},
+)

@@ -1,0 +1,243 @@
+"""What a person's function returned: which of it is Dask's, what comes back, what are numbers and what are arrays."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from typing import Any
+
+from workbench import formats
+from workbench.errors import FailedError
+from workbench.workloads.values import Labelled, Needs
+
+LARGEST = 2**30
+"""Bytes of one object of a process, beyond which it is not taken as an answer."""
+_SMALL = 2**20  # bytes of a Dask array that comes back
+_SHOWN = 20  # numbers of an array that are told one by one
+_LONGEST = 10_000  # characters of a value as JSON
+_OTHERS = frozenset({"bandwidth", "certificate", "dropped", "scatter"})
+"""Names that mean something in the answers of our own workloads."""
+
+
+def named(found: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Parts of what a function returned by name: of a dict, of a tuple, or one called `value`."""
+    if _is_of("xarray", "Dataset", found):
+        found = {str(name): found[name] for name in found.data_vars}
+    if isinstance(found, tuple):
+        names = getattr(found, "_fields", None) or (variables if len(variables) == len(found) else None)
+        found = dict(zip(names or [f"value_{n}" for n in range(1, len(found) + 1)], found, strict=True))
+    elif found is None:
+        found = {}
+    elif not isinstance(found, dict):
+        found = {"value": found}
+    parts = {f"{name}_" if name in _OTHERS else str(name): each for name, each in found.items()}
+    for name, each in parts.items():
+        if isinstance(each, Iterator | AsyncIterator | Coroutine):
+            raise FailedError(
+                f"{name} of {whose} is a {type(each).__name__}, which holds no values yet. Return a list, an array or "
+                "a Dask collection."
+            )
+    return {name: _lazy(each) for name, each in parts.items()}
+
+
+def _lazy(found: Any) -> Any:
+    """One collection for a list or dict with some in it."""
+    import dask
+
+    if isinstance(found, list | dict | tuple) and dask.base.unpack_collections(found)[0]:
+        return dask.delayed(found)
+    return found
+
+
+def whole(results: Mapping[str, Any]) -> Any:
+    """The parts as a check gets them: the one there is, or all by name."""
+    return results["value"] if results.keys() == {"value"} else dict(results)
+
+
+def collections(built: Mapping[str, Any]) -> dict[str, Any]:
+    """Those parts that are Dask's, those of one kind beside each other: `Client.persist` confuses them else."""
+    import dask
+
+    found = {name: each for name, each in built.items() if dask.is_dask_collection(each)}
+    kinds = list(dict.fromkeys(dask.base.optimization_function(each) for each in found.values()))
+    return dict(sorted(found.items(), key=lambda each: kinds.index(dask.base.optimization_function(each[1]))))
+
+
+def gathered(persisted: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of persisted parts that come back: all but large ones, which stay on the cluster."""
+    return tuple(name for name, each in persisted.items() if _comes_back(each))
+
+
+def _comes_back(persisted: Any) -> bool:
+    n_bytes = _bytes(persisted)
+    if not math.isnan(n_bytes):
+        return n_bytes <= _SMALL
+    from distributed import default_client, futures_of
+
+    held = {future.key for future in futures_of(persisted)}
+    if not held:  # without a cluster
+        return True
+    sizes = default_client().nbytes(list(held), summary=False)
+    most = LARGEST if _is_one_piece(persisted) else _SMALL
+    return sum(sizes.get(key, 0) for key in held) <= most
+
+
+def values(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers, texts and what else is small, as JSON."""
+    return {name: value for name, each in results.items() if (value := _plain(each)) is not _NONE}
+
+
+_NONE = object()
+
+
+def _plain(found: Any) -> Any:
+    """What is told of a value in a line; nothing of an array that is kept as one."""
+    if _is_one_piece(found):
+        return _NONE
+    if hasattr(found, "to_numpy") or hasattr(found, "chunks"):  # tables, xarray and Dask
+        if getattr(found, "ndim", 1) != 0:
+            return _NONE
+        found = found.to_numpy() if hasattr(found, "to_numpy") else found
+    if hasattr(found, "dtype") and hasattr(found, "tolist"):
+        if found.dtype.kind not in "biuf":
+            return found.item() if found.ndim == 0 and found.dtype.kind == "U" else repr(found)[:200]
+        return found.tolist() if found.size <= _SHOWN and found.ndim <= 1 else _NONE
+    try:
+        text = json.dumps(found, default=_number)
+    except (TypeError, ValueError, RecursionError):
+        return repr(found)[:200]
+    return json.loads(text) if len(text) <= _LONGEST else f"{text[:200]}…"
+
+
+def _number(value: Any) -> Any:
+    if hasattr(value, "tolist") and value.ndim <= 1 and value.size <= _SHOWN:
+        return value.tolist()
+    raise TypeError
+
+
+def arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
+    """Arrays with names of their dimensions; columns of tables are arrays too."""
+    found: dict[str, Labelled] = {}
+    for name, each in results.items():
+        found |= {where: array for where, array in _arrays(name, each) if _is_kept(array.data)}
+    return found
+
+
+def _arrays(name: str, found: Any) -> Iterator[tuple[str, Labelled]]:
+    if _is_one_piece(found):
+        return
+    if _is_of("xarray", "DataArray", found):
+        along = {str(each): found.coords[each] for each in found.dims if each in found.coords}
+        coords = {each: coord.to_numpy() for each, coord in along.items() if coord.ndim == 1}
+        attrs = {str(key): value for key, value in found.attrs.items() if isinstance(value, int | float | str)}
+        yield name, Labelled(found.data, tuple(map(str, found.dims)), coords, attrs)
+    elif _is_of("xarray", "Dataset", found):
+        for each in found.data_vars:
+            yield from _arrays(f"{name}.{each}", found[each])
+    elif hasattr(found, "columns") and hasattr(found, "index"):
+        for column in found.columns:
+            yield from _column(f"{name}.{column}", name, found[column])
+    elif hasattr(found, "index") and hasattr(found, "to_frame"):
+        yield from _column(name, name, found)
+    elif hasattr(found, "dtype") and hasattr(found, "shape") and found.ndim > 0:
+        known = found.compute_chunk_sizes() if any(map(_unknown, found.shape)) else found
+        yield name, Labelled(known, tuple(f"{name}_{axis}" for axis in range(found.ndim)))
+
+
+def _column(where: str, table: str, column: Any) -> Iterator[tuple[str, Labelled]]:
+    row = str(getattr(column.index, "name", None) or f"{table}_row")
+    if hasattr(column, "to_dask_array"):
+        yield where, Labelled(column.to_dask_array(lengths=True), (row,))
+    else:
+        index = column.index.to_numpy()
+        yield where, Labelled(column.to_numpy(), (row,), {row: index.astype(str) if index.dtype == object else index})
+
+
+def _unknown(length: float) -> bool:
+    return math.isnan(length)
+
+
+def _is_kept(data: Any) -> bool:
+    return data.ndim > 0 and data.dtype.kind in "biufcMmSU" and (hasattr(data, "chunks") or data.nbytes <= LARGEST)
+
+
+def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
+    """Sentences on parts that are too large to be taken as an answer."""
+    import dask
+
+    said = []
+    for name, each in results.items():
+        n_bytes = getattr(each, "nbytes", 0)
+        if not dask.is_dask_collection(each) and isinstance(n_bytes, int) and n_bytes > LARGEST:
+            said.append(
+                f"{name} of {whose} is one object of {formats.size(n_bytes)} in one process and is not kept: return it "
+                "as a Dask array."
+            )
+        elif _is_one_piece(each):
+            said.append(
+                f"{name} of {whose} is larger than {formats.size(LARGEST)} in one piece and stayed where it was made: "
+                "return it as a Dask array."
+            )
+    return tuple(said)
+
+
+def needs(found: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
+    """Estimate from the graph and the sizes of its blocks; None where no part of it is Dask's."""
+    if not found:
+        return None
+    layers = {name: layer for each in found.values() for name, layer in getattr(_graph(each), "layers", {}).items()}
+    blocks, sizes, first = [], [], []
+    for layer in layers.values():
+        about = getattr(layer, "collection_annotations", None) or {}
+        if {"shape", "chunksize", "dtype"} <= about.keys() and about["dtype"] is not None:
+            lengths = [about["shape"], about["chunksize"]]
+            if not any(map(_unknown, itertools.chain(*lengths))):
+                whole_, block = (math.prod(each) * about["dtype"].itemsize for each in lengths)
+                sizes.append(whole_)
+                blocks.append(block)
+                first.append(whole_)
+    n_tasks = sum(len(_graph(each)) for each in found.values())
+    output = sum(int(n) for each in found.values() if not math.isnan(n := _bytes(each)))
+    largest = max(sizes, default=output)
+    # A task has its input, what it makes, and most often something between in its hands.
+    in_hand = threads_per_worker * 3 * max(blocks, default=0)
+    told = (
+        f"Estimated from its graph: blocks of up to {formats.size(max(blocks))}, three of them in the hands of each "
+        f"thread, and an answer of {formats.size(output)}."
+        if blocks
+        else f"Its graph has {formats.count(n_tasks, 'task')}, whose sizes nobody knows before they run."
+    )
+    return Needs(
+        input_bytes=largest,
+        output_bytes=output,
+        bytes_processed=largest,
+        passes=1,
+        held_per_worker=in_hand,
+        held_total=in_hand + output,
+        n_tasks=n_tasks,
+        sentence=told,
+        known=bool(blocks),
+    )
+
+
+def _bytes(collection: Any) -> float:
+    known = any(
+        _is_of(*each, collection) for each in (("dask", "Array"), ("xarray", "DataArray"), ("xarray", "Dataset"))
+    )
+    return float(collection.nbytes) if known else math.nan
+
+
+def _is_one_piece(collection: Any) -> bool:
+    """Whether a collection is a delayed value, which says yes to every question."""
+    return _is_of("dask", "Delayed", collection)
+
+
+def _graph(collection: Any) -> Any:
+    return collection.__dask_graph__() or {}
+
+
+def _is_of(package: str, name: str, found: Any) -> bool:
+    """Whether a value is of a class of a package, which isn't imported for the question."""
+    return any(each.__name__ == name and each.__module__.split(".")[0] == package for each in type(found).__mro__)

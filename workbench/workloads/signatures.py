@@ -1,0 +1,244 @@
+"""From the signature of a person's function to plain data, and from these to fields of a form.
+
+The first half runs where the function was imported, the second where nothing of a person's is: see `described`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import Field
+
+from workbench.workloads.fields import Words
+
+Told = dict[str, Any]
+"""An annotation as JSON: `type`, `literal`, `items` or `any`, with bounds and words beside it."""
+
+_PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_NAMES: dict[str, Any] = {kind.__name__: kind for kind in _PLAIN} | {"NoneType": None, "path": str}
+_BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
+_WORDS = ("unit", "description", "examples", "allowed", "only", "title")
+_SEQUENCES = (list, tuple, Sequence)
+_USE = "int, float, str, bool, Literal, pathlib.Path, X | None, or a list or tuple of them"
+
+
+class NoFieldError(Exception):
+    """A parameter that no form can ask for; the sentence says why."""
+
+
+def told_parameters(function: Callable[..., Any]) -> dict[str, Told]:
+    """Parameters of a function by name, each with what may be given, and its default where it has one.
+
+    Raises NoFieldError.
+    """
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise NoFieldError(f"{function.__name__} is asynchronous. Give a plain function.")
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except Exception as err:
+        raise NoFieldError(f"The annotations of {function.__name__} can't be read ({err}).") from err
+    helps = _parameter_helps(inspect.getdoc(function) or "")
+    found: dict[str, Told] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise NoFieldError(f"{parameter} of {function.__name__} has no name to be given by. Name each parameter.")
+        if name.startswith("_"):
+            raise NoFieldError(f"{name} of {function.__name__} begins with an underscore. Choose another name.")
+        try:
+            told = told_annotation(hints[name] if name in hints else _kind_of(parameter.default))
+        except NoFieldError as err:
+            raise NoFieldError(f"{name} of {function.__name__} {err}") from None
+        if parameter.default is not parameter.empty:
+            told["default"] = _default(parameter.default, f"{name} of {function.__name__}")
+        if not told.get("description") and name in helps:
+            told["description"] = helps[name]
+        found[name] = told
+    return found
+
+
+def told_annotation(annotation: Any) -> Told:
+    """Return an annotation as JSON. Raises NoFieldError where no form can ask for such a value."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        told = told_annotation(annotation.__origin__)
+        for mark in annotation.__metadata__:
+            _add_mark(told, mark)
+        return told
+    if origin in (Union, types.UnionType):
+        return {"any": [told_annotation(part) for part in get_args(annotation)]}
+    if origin is Literal:
+        return {"literal": list(get_args(annotation))}
+    if annotation in _PLAIN:
+        return {"type": annotation.__name__}
+    if annotation is None or annotation is type(None):
+        return {"type": "NoneType"}
+    if isinstance(annotation, type) and issubclass(annotation, Path):
+        return {"type": "path"}
+    if (origin or annotation) in _SEQUENCES:
+        return _told_sequence(origin or annotation, get_args(annotation))
+    if inspect.isabstract(origin) and issubclass(list, origin):  # Iterable, Collection
+        return _told_sequence(list, get_args(annotation))
+    name = getattr(annotation, "__name__", None) or str(annotation)
+    raise NoFieldError(f"is annotated with {name}, which a form can't ask for. Use {_USE}.")
+
+
+def _told_sequence(kind: Any, args: tuple[Any, ...]) -> Told:
+    fixed = kind is tuple and args and args[-1] is not Ellipsis
+    items = [told_annotation(item) for item in args if item is not Ellipsis] or [{"any": [{"type": "float"}]}]
+    told: Told = {"items": items, "tuple": kind is tuple}
+    return told | ({"bounds": {"min_length": len(items), "max_length": len(items)}} if fixed else {})
+
+
+def _add_mark(told: Told, mark: Any) -> None:
+    """Take in what stands beside a type: pydantic's Field, bounds and units of annotated_types, Doc, or Words."""
+    parts = (*getattr(mark, "metadata", ()), mark)
+    bounds = {name: value for one in parts for name in _BOUNDS if (value := getattr(one, name, None)) is not None}
+    if bounds:
+        told["bounds"] = told.get("bounds", {}) | bounds
+    words = {name: value for name in _WORDS if (value := getattr(mark, name, None))}
+    words |= {"description": mark.documentation} if isinstance(getattr(mark, "documentation", None), str) else {}
+    told |= {name: list(value) if name == "examples" else str(value) for name, value in words.items()}
+
+
+def _kind_of(default: Any) -> Any:
+    """Annotation that a default stands for."""
+    if default is inspect.Parameter.empty or default is None:
+        raise NoFieldError("has neither an annotation nor a default that tells its type. Annotate it, such as n: int.")
+    if isinstance(default, Path):
+        return Path
+    if isinstance(default, list | tuple):
+        kinds = {type(each) for each in default}
+        item = float if kinds == {int, float} else next(iter(kinds)) if len(kinds) == 1 else float
+        return tuple[item, ...] if isinstance(default, tuple) else list[item]  # type: ignore[valid-type]
+    return type(default)
+
+
+def _default(value: Any, whose: str) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [_default(each, whose) for each in value]
+    if value is None or isinstance(value, int | float | str):
+        return value
+    raise NoFieldError(f"The default of {whose} is {value!r:.60}, which isn't plain data. Use {_USE}.")
+
+
+def _parameter_helps(doc: str) -> dict[str, str]:
+    """What the section Parameters of a docstring in NumPy's style says of each."""
+    section = re.search(r"^Parameters\n-{3,}\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", doc, re.MULTILINE | re.DOTALL)
+    found: dict[str, list[str]] = {}
+    names: list[str] = []
+    for line in section[1].splitlines() if section else ():
+        if line and not line[0].isspace():
+            names = [name.strip().lstrip("*") for name in line.partition(":")[0].split(",")]
+        elif line.strip():
+            for name in names:
+                found.setdefault(name, []).append(line.strip())
+    return {name: " ".join(lines) for name, lines in found.items()}
+
+
+def returned_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of the variables of the tuple that a function returns; none where it returns something else."""
+    try:
+        (tree,) = ast.parse(inspect.cleandoc(f"\n{inspect.getsource(function)}")).body
+    except (OSError, SyntaxError, ValueError):
+        return ()
+    tuples = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    named = {
+        tuple(each.id for each in value.elts if isinstance(each, ast.Name))
+        for value in tuples
+        if isinstance(value, ast.Tuple) and all(isinstance(each, ast.Name) for each in value.elts)
+    }
+    return named.pop() if len(named) == len(tuples) == 1 else ()
+
+
+# -- where nothing of a person's is imported
+
+
+def field(name: str, told: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Annotation and default of a form's field."""
+    words = Words(
+        allowed=told.get("allowed") or allowed(told),
+        description=told.get("description") or "",
+        unit=_of_any(told, "unit"),
+        examples=tuple(told.get("examples") or ()),
+        only=told.get("only"),
+        title=told.get("title") or name.replace("_", " ").capitalize(),
+    )
+    return Annotated[_annotation(told), words], told.get("default", ...)
+
+
+def _annotation(told: Mapping[str, Any]) -> Any:
+    if "any" in told:
+        kind: Any = Union[tuple(_annotation(part) for part in told["any"])]  # noqa: UP007  of parts that are found here
+    elif "literal" in told:
+        kind = Literal[tuple(told["literal"])]
+    elif "items" in told:
+        kinds = list(dict.fromkeys(_annotation(item) for item in told["items"]))
+        kind = list[Union[tuple(kinds)]]  # type: ignore[misc]  # noqa: UP007
+    else:
+        kind = _NAMES[told["type"]]
+    bounds = told.get("bounds") or ({"min_length": 1} if told.get("type") == "path" else {})
+    return Annotated[kind, Field(**bounds)] if bounds else kind
+
+
+def allowed(told: Mapping[str, Any]) -> str:
+    """What ends the sentence 'Give …' where a value can't be used."""
+    if "any" in told:
+        parts = ["nothing" if part.get("type") == "NoneType" else allowed(part) for part in told["any"]]
+        words = " or ".join(dict.fromkeys(parts))
+    elif "literal" in told:
+        names = [str(each) for each in told["literal"]]
+        words = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    elif "items" in told:
+        of = allowed(told["items"][0]).removeprefix("a ")
+        least, most = (told.get("bounds") or {}).get("min_length"), (told.get("bounds") or {}).get("max_length")
+        number = f"{least} values" if least and least == most else "values"
+        return f"{number} with commas between, each a {of}"
+    else:
+        words = "a path" if told["type"] == "path" else _PLAIN.get(_NAMES[told["type"]], "nothing")
+    return " ".join(filter(None, (words, _range(told.get("bounds") or {}))))
+
+
+def _range(bounds: Mapping[str, Any]) -> str:
+    if "ge" in bounds and "le" in bounds:
+        return f"from {bounds['ge']} to {bounds['le']}"
+    said = {
+        "ge": "of at least",
+        "gt": "above",
+        "le": "of at most",
+        "lt": "below",
+        "multiple_of": "that is a multiple of",
+    }
+    said |= {"min_length": "of a length of at least", "max_length": "of a length of at most", "pattern": "that matches"}
+    return " and ".join(f"{words} {bounds[name]}" for name, words in said.items() if name in bounds)
+
+
+def _of_any(told: Mapping[str, Any], name: str) -> Any:
+    """Words of a type, or of one of several."""
+    return next(filter(None, (part.get(name) for part in (told, *told.get("any", ())))), None)
+
+
+def is_path(told: Mapping[str, Any]) -> bool:
+    """Whether a parameter is the path of something."""
+    return told.get("type") == "path" or any(map(is_path, told.get("any", ())))
+
+
+def argument(told: Mapping[str, Any], value: Any) -> Any:
+    """Value as the function is to get it: tuples and paths, which JSON doesn't have."""
+    if value is None or not isinstance(value, str | list):
+        return value
+    if isinstance(value, str):
+        return Path(value) if is_path(told) and "://" not in value else value
+    part = next((each for each in (told, *told.get("any", ())) if "items" in each), None)
+    if part is None:
+        return value
+    items = part["items"] if len(part["items"]) == len(value) else part["items"][:1] * len(value)
+    values = [argument(item, each) for item, each in zip(items, value, strict=True)]
+    return tuple(values) if part["tuple"] else values

@@ -1,0 +1,171 @@
+"""Files of genotypes as all workloads on them take them: which samples and variants, and what is there before a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from pydantic import Field
+
+from workbench.errors import BadInputError
+from workbench.storage import places
+from workbench.workloads.fields import Anonymous, Endpoint, Text, Words, switch
+from workbench.workloads.opening import options_of
+from workbench.workloads.registry import Template
+from workbench.workloads.values import BadParameterError
+
+if TYPE_CHECKING:
+    from workbench.genotypes import Genotypes
+
+Rarest = Annotated[
+    float,
+    Field(ge=0, le=0.5, allow_inf_nan=False),
+    Words(
+        allowed="a number from 0 to 0.5, such as 0.01",
+        description="Leave out sites whose rarer allele is less frequent.",
+        examples=(0.01, 0.05),
+    ),
+]
+Unknown = Annotated[
+    float,
+    Field(ge=0, le=1, allow_inf_nan=False),
+    Words(
+        allowed="a number from 0 to 1, such as 0.05",
+        description="Leave out sites that are unknown in a larger part of the samples.",
+        examples=(0.02, 0.05),
+    ),
+]
+Equilibrium = Annotated[
+    float,
+    Field(ge=0, lt=1, allow_inf_nan=False),
+    Words(
+        allowed="a number from 0 to below 1, such as 1e-6",
+        description="Leave out sites whose exact test of Hardy-Weinberg equilibrium has a smaller p.",
+        examples=(1e-6, 1e-10),
+    ),
+]
+Autosomes = Annotated[
+    bool, switch("Leave out X, Y, mitochondria and what isn't placed; PLINK leaves out X, Y and mitochondria, too.")
+]
+
+
+def _names(what: str, example: str) -> Words:
+    each = "a name or a family and a name on each line"
+    return Words(
+        allowed=f"the path of a text file with {each}",
+        description=f"File of the samples to {what}, {each}.",
+        examples=(example,),
+        only="path",
+    )
+
+
+SamplesKept = Annotated[Text, _names("keep", "unrelated.txt")]
+SamplesRemoved = Annotated[Text, _names("leave out", "related.txt")]
+RegionsOut = Annotated[
+    Text,
+    Words(
+        allowed="regions such as 6:25000000-35000000, separated by commas, or the path of a BED file",
+        description="Regions to leave out, such as those of long-range linkage, or a BED file of them.",
+        examples=("6:25000000-35000000", "long-range.bed"),
+        only="path",
+    ),
+]
+
+SERVED: Mapping[str, tuple[Any, Any]] = {"anon": (Anonymous, False), "endpoint_url": (Endpoint | None, None)}
+"""Fields on the server of a URL."""
+OF_FILES = ("keep_samples", "remove", "leave_out", "autosomes_only")
+"""Choices that simulated genotypes have nothing for: neither names that a person knows, nor contigs."""
+
+
+class Study(NamedTuple):
+    """What is there: variants and the samples chosen, bytes, and what was remarked."""
+
+    shape: tuple[int, int]
+    n_bytes: int
+    remarks: tuple[str, ...]
+
+
+def looked_at(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], Study]:
+    """Absolute paths, and what is there. BadParameterError names the parameter that can't be used."""
+    path = places.full(values["path"]).path
+    options = options_of(workload, path, anon=values["anon"], endpoint_url=values["endpoint_url"])
+    where: dict[str, Any] = {"path": path, "options": options}
+    for name in ("labels", "keep_samples", "remove"):
+        if name in values:
+            where[name] = None if values[name] is None else places.full(values[name]).path
+    if "leave_out" in values:
+        where["leave_out"] = values["leave_out"] and _regions(values["leave_out"])
+    told = {name: values[name] for name in ("array", "orientation", "missing")}
+    choices = {name: where.get(name, values.get(name)) for name in ("labels", *OF_FILES)}
+    stamps = [_stamp(place) for place in (path, *choices.values()) if isinstance(place, str)]
+    return where, _opened(workload, path, *(tuple(each.items()) for each in (told, options, choices)), *stamps)
+
+
+def opened(resolved: Mapping[str, Any]) -> Genotypes:
+    """The chosen samples and variants, opened again as a check needs them."""
+    from workbench.genotypes import choosing, open_genotypes
+
+    told = {name: resolved[name] for name in ("array", "orientation", "missing", "keep_samples", "remove")}
+    found = open_genotypes(resolved["path"], **told, storage_options=resolved["options"])
+    barred = {name: resolved[name] for name in ("leave_out", "autosomes_only") if name in resolved}
+    return choosing.of_chosen_variants(found, **barred) if barred else found
+
+
+def template(function: Callable[..., Any], answer: str, **known: Any) -> Template:
+    """A workload that computes one value, its answer, from files of genotypes, on processors."""
+    names = (answer,)
+    return Template(function, returns=names, small=(), values=names, by_processors=True, extra=SERVED, **known)
+
+
+def _regions(given: str) -> str:
+    from workbench.genotypes.choosing import are_regions
+
+    return given if are_regions(given) else places.full(given).path
+
+
+@lru_cache(maxsize=16)
+def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_: Any) -> Study:
+    """What is there. A form asks for it at each key, and a .bim file may have millions of lines."""
+    from workbench.genotypes import choosing, open_genotypes
+    from workbench.genotypes.labels import with_labels
+
+    chosen = {name: value for name, value in choices if value}
+    given: dict[str, Any] = {"storage_options": dict(options)}
+    parameter = "path"
+    try:
+        found = open_genotypes(path, **dict(told), **given)
+        for parameter in ("labels", "keep_samples", "remove"):
+            if parameter not in chosen:
+                continue
+            if parameter == "labels":
+                found = with_labels(found, chosen[parameter], **(given if "://" in chosen[parameter] else {}))
+            else:
+                found = choosing.of_chosen_samples(found, **{parameter: chosen[parameter]}, **given)
+        for parameter in ("leave_out", "autosomes_only"):
+            if parameter in chosen:
+                choosing.barred(found, **{parameter: chosen[parameter]})
+    except BadInputError as err:
+        raise BadParameterError(f"{parameter} of {workload}: {err}", parameter) from err
+    return Study(found.shape, _size(found.source or path, options=dict(options)), found.remarks)
+
+
+def _stamp(path: str) -> Any:
+    """What changes when somebody writes to a file of this machine; something new each time where that can't be told."""
+    stem = path.removesuffix(".bed").removesuffix(".bim").removesuffix(".fam")
+    there = [Path(name) for name in (path, *(f"{stem}{suffix}" for suffix in (".bed", ".bim", ".fam")))]
+    try:
+        stamps = tuple((each.stat().st_mtime_ns, each.stat().st_size) for each in there if each.is_file())
+    except OSError:  # a folder that may not be looked into, or a name too long for a file: who opens it says so
+        return time.monotonic()
+    return stamps or time.monotonic()
+
+
+def _size(path: str, options: Mapping[str, Any]) -> int:
+    """Bytes of a file, or of all files of a folder; of PLINK's three files together."""
+    if path.endswith(".bed"):
+        stem = places.full(path.removesuffix(".bed"), options)
+        return sum((stem + suffix).size() for suffix in (".bed", ".bim", ".fam"))
+    return places.full(path, options).size()
