@@ -13,6 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.simulated import SimulatedNvml, dgx1_sysfs
 from tests.ui.conftest import Lab, running_lab
 from tests.ui.test_main_job import OpenLab, Screenshot, hook, open_sidebar, section, unfold
+from tests.waiting import until
 
 GIB = 2**30
 MINUTE = 60_000  # milliseconds
@@ -124,4 +125,5 @@ def test_a_view_out_of_sight_is_no_longer_asked_for(open_lab: OpenLab, page: Pag
     watch = [message["watch"] for message in sent if message.get("view", "").startswith("gpus:")][-1]
     section(page, "hardware", opened=False)
     expect(bars(page)).to_have_count(0)
-    assert {"type": "unwatch", "watch": watch} in sent
+    # What is out of sight is told of a frame later, and Playwright tells of it while it waits for something.
+    until(lambda: page.wait_for_timeout(20) or {"type": "unwatch", "watch": watch} in sent, about=lambda: sent)
