@@ -109,7 +109,7 @@ def test_a_pod_that_never_will_run_is_told_and_nothing_is_left(kubernetes: Calla
 
 def test_a_pod_that_finds_no_room_is_told_when_the_time_is_over(kubernetes: Callable[[str], list[Any]]) -> None:
     with dask.config.set({"workbench.start-timeout": "8s"}), pytest.raises(FailedError) as caught:
-        workbench.start("kubernetes", cores=100, service="NodePort")  # type: ignore[call-arg]
+        workbench.start("kubernetes", threads_per_worker=100, service="NodePort")  # type: ignore[call-arg]
     assert "waits: Unschedulable. 0/1 nodes are available: 1 Insufficient cpu." in str(caught.value)
     until(lambda: not kubernetes("daskclusters"))
 
@@ -142,7 +142,7 @@ def test_it_says_that_it_never_ran_on_a_real_one() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"cores": "0"}, "cores is '0'. Input should be greater than 0"),
+        ({"threads_per_worker": "0"}, "threads_per_worker is '0'. Input should be greater than or equal to 1"),
         ({"gpus": "-1"}, "gpus is '-1'. Input should be greater than or equal to 0"),
         ({"memory": "much"}, "memory is 'much'. Could not interpret"),
         ({"env": "["}, "env is '['. Give names and values"),

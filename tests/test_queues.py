@@ -14,7 +14,7 @@ from workbench.hardware import inventory
 CHOSEN: dict[str, Any] = {
     "n_workers": 3,
     "threads_per_worker": 4,
-    "memory_per_worker": "16GiB",
+    "memory": "48GiB",
     "queue": "long",
     "account": "genes",
     "walltime": "90m",

@@ -53,13 +53,14 @@ def workbench(*arguments: str, code: int = 0) -> Any:
     return json.loads(done.stdout) if code == 0 else done.stderr
 
 
-def up(*arguments: str, code: int = 0) -> Any:
-    small = ("--interface", "lo", "--set", "memory_per_worker=700MiB", "--name", "night")
+def up(*arguments: str, workers: int = 1, memory: str = "", code: int = 0) -> Any:
+    memory = memory or f"{700 * workers}MiB"
+    small = ("--interface", "lo", "--workers", str(workers), "--memory", memory, "--name", "night")
     return workbench("up", "slurm", *small, *arguments, code=code)
 
 
 def test_a_cluster_of_jobs_computes_scales_and_leaves_nothing(queue: Path) -> None:
-    told = up("--workers", "3", "--set", "queue=main")
+    told = up("--set", "queue=main", workers=3)
     assert (told["status"], told["profile"], told["n_workers"], told["protocol"]) == ("ready", "slurm", 3, "tls")
     assert {job["state"] for job in told["jobs"]} == {"running"}
     assert {job["id"] for job in told["jobs"]} == {line.split()[0] for line in slurm.queued(queue)}
@@ -97,7 +98,7 @@ def test_jobs_that_wait_say_why_beside_the_count_and_dont_fail_a_start(
 
 
 def test_a_cluster_can_be_used_when_some_of_its_jobs_still_wait(queue: Path) -> None:
-    told = up("--workers", "5")
+    told = up(workers=5)
     assert (told["status"], told["n_workers"], told["n_workers_expected"]) == ("ready", 4, 5)
     assert sorted(job["state"] for job in told["jobs"]) == ["pending", *["running"] * 4]
     assert workbench("scale", "night", "4")["n_workers"] == 4
@@ -106,7 +107,7 @@ def test_a_cluster_can_be_used_when_some_of_its_jobs_still_wait(queue: Path) -> 
 
 
 def test_a_comparison_tells_what_was_waited_in_a_queue_apart_from_its_times(queue: Path) -> None:
-    line = "slurm --interface lo --workers 1 --set memory_per_worker=700MiB --set queue=off"
+    line = "slurm --interface lo --workers 1 --memory 700MiB --set queue=off"
     options = ("-p", "size=8MiB", "--repeats", "1", "--warmup", "0", "--yes", "--json")
     command = [sys.executable, "-m", "workbench", "compare", "array_sum", "--on", line, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as compares:
@@ -122,7 +123,7 @@ def test_a_comparison_tells_what_was_waited_in_a_queue_apart_from_its_times(queu
 
 def test_what_slurm_would_refuse_is_told_before_anything_is_started(queue: Path) -> None:
     assert "SLURM would refuse the job: invalid partition specified: nope" in up("--set", "queue=nope", code=2)
-    assert "Requested node configuration is not available" in up("--set", "memory_per_worker=900GiB", code=2)
+    assert "Requested node configuration is not available" in up(memory="900GiB", code=2)
     assert "interface is 'nope0', and this machine has: " in up("--interface", "nope0", code=2)
     assert workbench("ls") == []
 
@@ -162,7 +163,7 @@ def test_a_job_that_somebody_cancels_is_told_and_scaling_submits_another(queue: 
 
 
 def test_the_jobs_of_an_owner_that_was_killed_are_cancelled_by_whoever_looks(queue: Path) -> None:
-    up("--workers", "5")
+    up(workers=5)
     (record,) = records.read_all()
     os.kill(record.pid or 0, signal.SIGKILL)
     until(lambda: records.read_all()[0].status == "lost")
@@ -269,5 +270,5 @@ def test_what_is_said_of_jobs_is_short() -> None:
 
 def test_plan_says_what_a_profile_of_jobs_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/sbatch")
-    with pytest.raises(BadInputError, match=r"the slurm profile takes no memory\. It takes: queue, n_workers"):
-        plan("slurm", inventory(), memory="8GiB")
+    with pytest.raises(BadInputError, match=r"the slurm profile takes no devices\. It takes: queue, n_workers"):
+        plan("slurm", inventory(), devices="0")

@@ -29,7 +29,7 @@ def test_a_job_script_is_seen_and_then_why_the_jobs_wait(open_lab: OpenLab, slur
     unfold(page, "more-choices")
     hook(page, "field-queue").fill("off")
     hook(page, "field-interface").fill("lo")
-    hook(page, "field-memory_per_worker").fill("700MiB")
+    hook(page, "field-memory").fill("700MiB")
     unfold(page, "preview")
     expect(hook(page, "plan-preview")).to_contain_text("#SBATCH -p off")
     hook(page, "field-name").fill("night")

@@ -128,27 +128,30 @@ def without_defaults(schema: dict[str, Any]) -> None:
         properties.pop("default", None)
 
 
+Workers = Annotated[Count, Field(title="Workers")]
+WorkerThreads = Annotated[Threads, Field(title="Threads per worker")]
+Memory = Annotated[Size, Field(title="Memory")]
+Encrypt = Annotated[
+    Switch,
+    Field(
+        title="Encrypt",
+        description="Scheduler, workers and clients speak TLS (not over UCX). Left out: as workbench.encrypt says.",
+    ),
+]
+"""What each profile says of these is what happens where they are left out."""
+
+
 class AnyChoices(BaseModel):
     """What a person may choose about a cluster wherever it is."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=without_defaults)
 
-    n_workers: Count = Field(
-        None, title="Workers", description="Worker processes. Left out: follows from the threads and the cores."
+    n_workers: Workers = Field(None, description="Worker processes. Left out: follows from the threads and the cores.")
+    threads_per_worker: WorkerThreads = Field(None, description="Left out: the cores shared out among the workers.")
+    memory: Memory = Field(
+        None, description="Of all workers together, such as 8GiB. Left out: two thirds of what the budget leaves."
     )
-    threads_per_worker: Threads = Field(
-        None, title="Threads per worker", description="Left out: the cores shared out among the workers."
-    )
-    memory: Size = Field(
-        None,
-        title="Memory",
-        description="Of all workers together, such as 8GiB. Left out: two thirds of what the budget leaves.",
-    )
-    encrypt: Switch = Field(
-        None,
-        title="Encrypt",
-        description="Scheduler, workers and clients speak TLS (not over UCX). Left out: as workbench.encrypt says.",
-    )
+    encrypt: Encrypt = None
     idle_timeout: IdleTimeout = None
 
 

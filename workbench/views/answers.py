@@ -71,7 +71,6 @@ def hints(spec: ClusterSpec) -> dict[str, str]:
         "rmm_pool_size": "no pool",
         "ucx_tls": spec.ucx_tls or "UCX chooses",
         "interface": spec.interface or ("UCX chooses" if not spec.elsewhere else ""),
-        "memory_per_worker": size(spec.memory_limit).replace(" ", ""),
         **{name: _typed(name, value) for name, value in spec.options.items() if not isinstance(value, dict)},
     }
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from workbench.clusters import security as keys
 from workbench.clusters.attached import Started
-from workbench.clusters.choices import IdleTimeout, NamedValues, Text
+from workbench.clusters.choices import IdleTimeout, NamedValues, Text, Workers
 from workbench.clusters.nearby import Nearby
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import idle_timeout
@@ -208,7 +208,7 @@ def _own_fields() -> dict[str, Any]:
             Text,
             Field(None, title="Cluster", description="One that runs there, to attach to. Left out: a new one."),
         ),
-        "n_workers": (Annotated[int, Field(ge=1)], Field(2, title="Workers", description="Of a new cluster.")),
+        "n_workers": (Workers, Field(None, description="Of a new cluster. Left out: 2.")),
         "idle_timeout": (IdleTimeout, None),
     }
 
@@ -293,7 +293,7 @@ class Gateway(Profile):
         told = {"cluster": chosen.cluster, "cluster_options": options if ours else None}
         return ClusterSpec(
             profile=self.name,
-            n_workers=chosen.n_workers if ours else 1,
+            n_workers=(chosen.n_workers or 2) if ours else 1,
             threads_per_worker=1,
             memory_limit=1,
             protocol="tls",

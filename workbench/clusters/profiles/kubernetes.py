@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench import formats
 from workbench.clusters.attached import Started
-from workbench.clusters.choices import IdleTimeout, NamedValues, Size, Text
+from workbench.clusters.choices import IdleTimeout, Memory, NamedValues, Text, Workers, WorkerThreads
 from workbench.clusters.handle import Job
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import idle_timeout
@@ -60,9 +60,9 @@ class KubernetesChoices(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
-    n_workers: int = Field(2, ge=1, title="Workers", description="Pods with a worker each.")
-    cores: float | None = Field(None, gt=0, title="Cores", description="Of each worker. Left out: no limit.")
-    memory: Size = Field(None, title="Memory", description="Of all workers together, such as 8GiB. Left out: no limit.")
+    n_workers: Workers = Field(None, description="Pods with a worker each. Left out: 2.")
+    threads_per_worker: WorkerThreads = Field(None, description="Cores of each pod. Left out: no limit.")
+    memory: Memory = Field(None, description="Of all workers together, such as 8GiB. Left out: no limit.")
     gpus: int = Field(0, ge=0, title="GPUs", description="Of each worker, which then is Dask-CUDA's.")
     image: str = Field(
         "ghcr.io/dask/dask:latest",
@@ -85,7 +85,7 @@ class Kubernetes(Profile):
     name = "kubernetes"
     title = "Kubernetes"
     attaches = True
-    options = ("cores", "gpus", "image", "namespace", "env", "service")
+    options = ("gpus", "image", "namespace", "env", "service")
 
     def summary(self, inventory: Inventory) -> str:
         """Return one line on what it is."""
@@ -104,22 +104,23 @@ class Kubernetes(Profile):
         given = {name: value for name, value in given.items() if value not in ("", None)}
         configured = dask.config.get("kubernetes.image", None)
         chosen = self.checked({**({"image": configured} if configured else {}), **given}, KubernetesChoices)
-        memory = None if chosen.memory is None else chosen.memory // chosen.n_workers
-        told = chosen.model_dump(include={*self.options}, exclude_none=True)
+        n_workers, threads = chosen.n_workers or 2, chosen.threads_per_worker
+        memory = None if chosen.memory is None else max(1, chosen.memory // n_workers)
+        told = chosen.model_dump(include={*self.options, "threads_per_worker"}, exclude_none=True)
         told["env"] = {name: str(value) for name, value in chosen.env.items()}
         return ClusterSpec(
             profile=self.name,
-            n_workers=chosen.n_workers,
-            threads_per_worker=max(1, int(chosen.cores or 1)),
+            n_workers=n_workers,
+            threads_per_worker=threads or 1,
             memory_limit=memory or 1,
             protocol="tcp",
             idle_timeout=idle_timeout(chosen.idle_timeout),
             elsewhere=True,
             options=told,
             why=(
-                f"{formats.count(chosen.n_workers, 'pod')} of {chosen.image}, which Kubernetes starts where there is "
+                f"{formats.count(n_workers, 'pod')} of {chosen.image}, which Kubernetes starts where there is "
                 "room; they take nothing of this machine.",
-                f"Each worker may use {_limits(chosen.cores, memory, chosen.gpus)}.",
+                f"Each worker may use {_limits(threads, memory, chosen.gpus)}.",
                 "Not encrypted between pods: whoever may reach their ports in Kubernetes may use it.",
                 "This profile was tested with Dask's operator and a stand-in for Kubernetes, never on a real cluster.",
             ),
@@ -179,9 +180,9 @@ class Kubernetes(Profile):
         return handle
 
 
-def _limits(cores: float | None, memory: int | None, gpus: int) -> str:
+def _limits(cores: int | None, memory: int | None, gpus: int) -> str:
     told = (
-        f"{cores:g} cores" if cores else None,
+        formats.count(cores, "core") if cores else None,
         formats.size(memory) if memory else None,
         formats.count(gpus, "GPU") if gpus else None,
     )
@@ -192,7 +193,7 @@ def _arguments(spec: ClusterSpec) -> dict[str, Any]:
     """Arguments of `make_cluster_spec` and of KubeCluster alike; None is left out."""
     options = spec.options
     limits = {
-        "cpu": f"{options['cores']:g}" if "cores" in options else None,
+        "cpu": str(spec.threads_per_worker) if "threads_per_worker" in options else None,
         "memory": str(spec.memory_limit) if spec.memory_limit > 1 else None,
         "nvidia.com/gpu": str(options["gpus"]) if options.get("gpus") else None,
     }

@@ -20,7 +20,17 @@ from dask.utils import format_bytes, parse_bytes, parse_timedelta
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from workbench import config, formats
-from workbench.clusters.choices import Count, IdleTimeout, Interpreter, Size, Switch, Text, Threads, without_defaults
+from workbench.clusters.choices import (
+    AllChoices,
+    Encrypt,
+    IdleTimeout,
+    Interpreter,
+    Memory,
+    Text,
+    Workers,
+    WorkerThreads,
+    without_defaults,
+)
 from workbench.clusters.handle import Job
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout
@@ -75,14 +85,14 @@ class QueueChoices(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=without_defaults)
 
     queue: Text = Field(None, title="Queue", description="Queue or partition of the jobs. Left out: the default one.")
-    n_workers: Count = Field(None, title="Workers", description="Jobs, each with one worker. Left out: 1.")
-    threads_per_worker: Threads = Field(
-        None, title="Threads per worker", description="Cores of each job. Left out: as jobqueue.yaml says, or 1."
+    n_workers: Workers = Field(None, description="Jobs, each with one worker. Left out: 1.")
+    threads_per_worker: WorkerThreads = Field(
+        None, description="Cores of each job. Left out: as jobqueue.yaml says, or 1."
     )
-    memory_per_worker: Size = Field(
+    memory: Memory = Field(
         None,
-        title="Memory per worker",
-        description="Memory of each job, such as 8GiB. Left out: as jobqueue.yaml says, or 2GiB for each thread.",
+        description="Of all workers together, such as 8GiB. Left out: as jobqueue.yaml says of a job, or 2GiB for "
+        "each thread.",
     )
     walltime: _Walltime = Field(
         None,
@@ -107,11 +117,7 @@ class QueueChoices(BaseModel):
     prologue: _Lines = Field(
         [], title="Prologue", description="Lines of the job script before the worker, such as: module load cuda"
     )
-    encrypt: Switch = Field(
-        None,
-        title="Encrypt",
-        description="Scheduler, workers and clients speak TLS. Left out: as workbench.encrypt says.",
-    )
+    encrypt: Encrypt = None
     idle_timeout: IdleTimeout = None
 
 
@@ -127,11 +133,7 @@ class Queue(Profile):
     account: ClassVar[str] = "account"
     """What dask-jobqueue's class calls who pays."""
 
-    options = tuple(
-        name
-        for name in QueueChoices.model_fields
-        if name not in ("n_workers", "threads_per_worker", "encrypt", "idle_timeout", "interface", "python")
-    )
+    options = tuple(name for name in QueueChoices.model_fields if name not in AllChoices.model_fields)
 
     def summary(self, inventory: Inventory) -> str:
         """Return one line on what it is."""
@@ -153,8 +155,10 @@ class Queue(Profile):
         """Return a spec of jobs, with what dask-jobqueue's settings say where nothing is chosen."""
         chosen = self.checked(given, QueueChoices)
         threads = chosen.threads_per_worker or self._site("cores") or 1
-        site = self._site("memory")
-        memory = chosen.memory_per_worker or (parse_bytes(site) if site else threads * 2**31)
+        n_workers, site = chosen.n_workers or 1, self._site("memory")
+        memory = parse_bytes(site) if site else threads * 2**31
+        if chosen.memory is not None:
+            memory = max(1, chosen.memory // n_workers)
         walltime = chosen.walltime or _walltime(self._site("walltime")) or 1800
         options = {
             "queue": chosen.queue or self._site("queue"),
@@ -167,7 +171,7 @@ class Queue(Profile):
         }
         spec = ClusterSpec(
             profile=self.name,
-            n_workers=chosen.n_workers or 1,
+            n_workers=n_workers,
             threads_per_worker=threads,
             memory_limit=memory,
             protocol=encrypted(chosen.encrypt),

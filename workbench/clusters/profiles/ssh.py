@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from workbench import formats
-from workbench.clusters.choices import AnyChoices, Count, File, Size, Text, Threads, blank_is_none
+from workbench.clusters.choices import AnyChoices, File, Memory, Text, Workers, WorkerThreads, blank_is_none
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout
 from workbench.clusters.spec import ClusterSpec
@@ -59,16 +59,12 @@ class SshChoices(AnyChoices):
     hosts: Annotated[
         list[str], BeforeValidator(_hosts), WithJsonSchema({"type": "string", "examples": ["node-1,node-2"]})
     ] = Field(title="Hosts", description="Machines with workers, with commas between them, such as node-1,node-2.")
-    n_workers: Count = Field(
-        None, title="Workers", description="Left out: one for each machine, or for each of its GPUs."
+    n_workers: Workers = Field(None, description="Left out: one for each machine, or for each of its GPUs.")
+    threads_per_worker: WorkerThreads = Field(
+        None, description="Left out: a machine's cores, shared out among its workers."
     )
-    threads_per_worker: Threads = Field(
-        None, title="Threads per worker", description="Left out: a machine's cores, shared out among its workers."
-    )
-    memory: Size = Field(
-        None,
-        title="Memory",
-        description="Of all workers together, such as 8GiB. Left out: what each machine has, shared out.",
+    memory: Memory = Field(
+        None, description="Of all workers together, such as 8GiB. Left out: what each machine has, shared out."
     )
     user: Text = Field(None, title="User", description="There. Left out: as ~/.ssh/config says, or as here.")
     port: _Port = Field(None, title="Port", description="Of their SSH servers. Left out: 22, or as ~/.ssh/config says.")
