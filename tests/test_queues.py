@@ -1,13 +1,19 @@
-"""The job scripts of queues that can't be had here."""
+"""Queues that can't be had here: their job scripts, answers as real ones gave them, and stand-ins that run jobs."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.waiting import until
+from workbench.clusters.handle import Job, queued
 from workbench.clusters.profiles import Around, profile
 from workbench.hardware import inventory
 
@@ -58,3 +64,131 @@ def test_its_job_script_says_what_was_chosen(name: str) -> None:
     assert "--nthreads 4 --memory-limit 16.00GiB --nanny --death-timeout 60 --lifetime 4860s" in script
     assert "/clusters/NAME/" in script
     compile(found.code(spec), "code", "exec")
+
+
+PBS = """{"timestamp":1676400000, "pbs_version":"2022.1.1", "pbs_server":"pbs-01", "Jobs":{
+ "7013474.pbs-01":{"Job_Name":"dask-night-1", "job_state":"R", "comment":"Job run at Tue Feb 14 at 02:10"},
+ "7013475.pbs-01":{"Job_Name":"dask-night-1", "job_state":"Q", "Hold_Types":"n",
+   "comment":"Not Running: Insufficient amount of resource: ncpus",
+   "estimated":{"exec_vnode":"(cx3-10-8:ncpus=4:mem=8388608kb)", "start_time":"Tue Feb 14 02:10:01 2023"}},
+ "7013476.pbs-01":{"Job_Name":"dask-night-1", "job_state":"Q"},
+ "7013477.pbs-01":{"Job_Name":"dask-night-1", "job_state":"H"},
+ "7013478.pbs-01":{"Job_Name":"dask-night-1", "job_state":"F", "Exit_status":-29, "comment":"Job run and failed"}}}"""
+
+SGE = """<?xml version='1.0'?>
+<job_info xmlns:xsd="http://www.w3.org/2001/XMLSchema">
+  <queue_info>
+    <job_list state="running"><JB_job_number>555</JB_job_number><JB_name>dask-night</JB_name>
+      <JB_owner>me</JB_owner><state>r</state><slots>8</slots><full_job_name>dask-night-1</full_job_name></job_list>
+    <job_list state="running"><JB_job_number>556</JB_job_number><JB_name>other</JB_name><state>r</state></job_list>
+  </queue_info>
+  <job_info>
+    <job_list state="pending"><JB_job_number>557</JB_job_number><JB_name>dask-night</JB_name><state>qw</state>
+      <full_job_name>dask-night-1</full_job_name></job_list>
+    <job_list state="pending"><JB_job_number>558</JB_job_number><JB_name>dask-night-1</JB_name>
+      <state>hqw</state></job_list>
+    <job_list state="pending"><JB_job_number>559</JB_job_number><JB_name>dask-night-1</JB_name>
+      <state>Eqw</state></job_list>
+  </job_info>
+</job_info>"""
+
+LSF = """LSF is processing your request. Please wait ...
+{"COMMAND":"bjobs", "JOBS":4, "RECORDS":[
+ {"JOBID":"22005", "STAT":"RUN", "EXIT_CODE":"", "EXIT_REASON":"", "PEND_REASON":""},
+ {"JOBID":"22006", "STAT":"PEND", "EXIT_CODE":"", "EXIT_REASON":"", "PEND_REASON":"New job is waiting for scheduling;"},
+ {"JOBID":"22007", "STAT":"EXIT", "EXIT_CODE":"130", "EXIT_REASON":"TERM_OWNER: job killed by owner", "PEND_REASON":""},
+ {"JOBID":"22008", "STAT":"EXIT", "EXIT_CODE":"1", "EXIT_REASON":"", "PEND_REASON":""},
+ {"JOBID":"22009", "ERROR":"Job <22009> is not found"}]}"""
+
+ANSWERS = {
+    "pbs": (
+        PBS,
+        ("7013474", "running", ""),
+        ("7013475", "pending", "Insufficient amount of resource: ncpus"),
+        ("7013476", "pending", ""),
+        ("7013477", "pending", "held"),
+        ("7013478", "ended", "exit status -29"),
+    ),
+    "sge": (
+        SGE,
+        ("555", "running", ""),
+        ("557", "pending", "waiting (qw)"),
+        ("558", "pending", "held (hqw)"),
+        ("559", "pending", "error (Eqw)"),
+    ),
+    "lsf": (
+        LSF,
+        ("22005", "running", ""),
+        ("22006", "pending", "New job is waiting for scheduling"),
+        ("22007", "ended", "TERM_OWNER: job killed by owner"),
+        ("22008", "ended", "EXIT, exit code 1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_a_queue_says_of_its_jobs_is_read_with_states_and_reasons(name: str) -> None:
+    answer, *expected = ANSWERS[name]
+    found: Any = profile(name)
+    jobs = found.jobs(answer, "dask-night-1")
+    assert [(job.id, job.state, job.reason) for job in jobs.values()] == expected
+    assert list(jobs) == [number for number, _, _ in expected]
+
+
+def test_when_pbs_expects_a_job_to_start_is_told() -> None:
+    pbs: Any = profile("pbs")
+    starts = [job.start for job in pbs.jobs(PBS, "dask-night-1").values()]
+    assert starts == [None, time.mktime((2023, 2, 14, 2, 10, 1, 0, 0, -1)), None, None, None]
+    assert pbs.jobs("", "dask-night-1") == {}
+
+
+@pytest.mark.parametrize(("name", "answer"), [("pbs", "{"), ("sge", "<job_info>"), ("lsf", "No LSF here")])
+def test_an_answer_that_cant_be_read_is_told_from_one_without_jobs(name: str, answer: str) -> None:
+    found: Any = profile(name)
+    with pytest.raises(ValueError, match=r"."):
+        found.jobs(answer, "dask-night-1")
+
+
+COMMANDS = {
+    "pbs": ("qsub", "qselect", "qstat", "qdel"),
+    "sge": ("qsub", "qstat", "qdel"),
+    "lsf": ("bsub", "bjobs", "bkill"),
+}
+WAITS = {
+    "pbs": "Insufficient amount of resource: ncpus (R: 1 A: 0 T: 1)",
+    "sge": "waiting (qw)",
+    "lsf": "Job slot limit reached",
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_cluster_runs_in_a_stand_in_and_tells_why_a_job_waits(
+    name: str, data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = Path(__file__).with_name("queue_here.py").read_text().partition("\n")[2]
+    for command in COMMANDS[name]:
+        (tmp_path / command).write_text(f"#!{sys.executable}\n{stand_in}")
+        (tmp_path / command).chmod(0o755)
+    (tmp_path / "jobs").mkdir()
+    monkeypatch.setenv("QUEUE_HERE", str(tmp_path / "jobs"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def workbench(*arguments: str) -> Any:
+        words = [sys.executable, "-m", "workbench", *arguments, "--json"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=90)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    told = workbench("up", name, "--workers", "2", "--memory", "1400MiB", "--interface", "lo", "--name", "night")
+    try:
+        assert (told["status"], told["n_workers"], told["n_workers_expected"]) == ("ready", 1, 2)
+        jobs = [Job(**job) for job in told["jobs"]]
+        assert {job.state for job in jobs} == {"running", "pending"}
+        assert queued(jobs) == f"1 pending: {WAITS[name]}"
+        (waits,) = (job.id for job in jobs if job.state == "pending")
+        subprocess.run([COMMANDS[name][-1], waits], check=True)
+        until(lambda: ("ended", waits) in [(job["state"], job["id"]) for job in workbench("ls")[0]["jobs"]])
+    finally:
+        workbench("down", "night")
+    kept = [json.loads(each.read_text()) for each in (tmp_path / "jobs").glob("*.json")]
+    assert [job["ended"] for job in kept] == [True, True]

@@ -33,6 +33,7 @@ _OFTEN, _SELDOM = 2.0, 15.0
 _PATIENCE = 10.0
 _CANCELLING = 5.0
 _ARRIVING = 0.05
+_LEFT = "it is no longer in the queue"
 
 
 class JobsHandle(LocalHandle):
@@ -93,7 +94,7 @@ class JobsHandle(LocalHandle):
         waiting = [job for job in jobs if job.state == "pending" and job.reason]
         missing = self._spec.n_workers - arrived
         known = len(waiting) + len(ended) >= missing and self._told_at > began
-        return missing <= 0 or (arrived > 0 and (known or not self._queue.asking(self._job_name)))
+        return missing <= 0 or (arrived > 0 and known)
 
     async def state(self) -> State:
         """Return how the cluster is, and its jobs as the queue last told of them."""
@@ -160,20 +161,31 @@ class JobsHandle(LocalHandle):
 
     async def _ask(self) -> None:
         """Ask the queue for the jobs. One that doesn't answer has nothing new."""
-        command = self._queue.asking(self._job_name)
+        submitted = {job.job_id for job in self._cluster.workers.values() if job.job_id}
         began = time.monotonic()
-        answer = await _said(command) if command else None
-        if answer is None:
+        found = await self._listed()
+        if found is None:
             return
         before = dict(self._told)
-        # The queue forgets what has ended; some minutes later nobody would know how.
-        self._told |= self._queue.jobs(answer)
+        # The queue forgets what has ended: some minutes later, or at once, nobody would know how.
+        ended = {id for id, job in before.items() if job.state == "ended"}
+        left = {id: Job(id=id, state="ended", reason=_LEFT) for id in submitted - found.keys() - ended}
+        self._told |= found | left
         self._told_at = began
         if self._adaptive is not None:
             # Another takes the place of a worker that left in time; one that never came would only fail again.
             self._forget(lambda name: name in self._seen)
         if self._told != before:
             self._changed()
+
+    async def _listed(self) -> dict[str, Job] | None:
+        """What the queue lists of the jobs; None where it doesn't answer, or nothing that can be read."""
+        answer = await _said(self._queue.asking(self._job_name))
+        try:
+            return None if answer is None else self._queue.jobs(answer, self._job_name)
+        except (ValueError, LookupError) as err:
+            logger.warning("What %s says of jobs can't be read: %r", self._queue.title, err)
+            return None
 
     def _forget(self, which: Callable[[object], bool]) -> None:
         """Have the cluster count no longer on jobs that have ended."""
@@ -184,15 +196,11 @@ class JobsHandle(LocalHandle):
 
     async def _cancel(self) -> None:
         """Cancel what is left in the queue, and look that nothing is."""
-        cancel, ask = self._queue.cancelling(self._job_name), self._queue.asking(self._job_name)
-        if not cancel:
-            await asyncio.gather(*(job.close() for job in list(self._cluster.workers.values())), return_exceptions=True)
-            return
         deadline = time.monotonic() + _CANCELLING
         while time.monotonic() < deadline:
-            await _said(cancel)
-            answer = await _said(ask)
-            if answer is not None and all(job.state == "ended" for job in self._queue.jobs(answer).values()):
+            await _said(self._queue.cancelling(self._job_name))
+            found = await self._listed()
+            if found is not None and all(job.state == "ended" for job in found.values()):
                 return
             await asyncio.sleep(2 * _ARRIVING)
         logger.warning("Jobs named %s may be left in the queue", self._job_name)

@@ -1,6 +1,15 @@
-"""Jobs of LSF. Their script is checked; nobody has run it here."""
+"""Jobs of LSF. Written by its manual and answers of others' clusters, and never run on a real one."""
 
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from workbench.clusters.handle import Job
 from workbench.clusters.profiles.queues import Queue
+
+_PENDING = ("PEND", "PSUSP", "WAIT")
+_ENDED = ("DONE", "EXIT", "ZOMBI")
 
 
 class Lsf(Queue):
@@ -16,3 +25,27 @@ class Lsf(Queue):
     def clock(self, seconds: int) -> str:
         """Return hours and minutes, which is all that LSF reads."""
         return super().clock(seconds)[:-3]
+
+    def asking(self, job_name: str) -> Sequence[str]:
+        """Return what asks bjobs, also for jobs that have just ended."""
+        return ("bjobs", "-a", "-J", job_name, "-o", "jobid stat exit_code exit_reason pend_reason", "-json")
+
+    def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
+        """Return what bjobs said."""
+        # Where LSF doesn't answer at once it says so before.
+        told = json.loads(answer[answer.index("{") :])["RECORDS"]
+        return {each["JOBID"]: _job(each) for each in told if "STAT" in each}
+
+    def cancelling(self, job_name: str) -> Sequence[str]:
+        """Return what kills them all, also one that is being submitted."""
+        return ("bkill", "-J", job_name, "0")
+
+
+def _job(record: Mapping[str, str]) -> Job:
+    number, word, code = record["JOBID"], record["STAT"], record.get("EXIT_CODE")
+    if word in _PENDING:
+        return Job(id=number, state="pending", reason=record.get("PEND_REASON", "").rstrip("; "))
+    if word in _ENDED:
+        ended = f"{word}, exit code {code}" if code else word
+        return Job(id=number, state="ended", reason=record.get("EXIT_REASON") or ended)
+    return Job(id=number, state="running")

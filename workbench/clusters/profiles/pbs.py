@@ -1,6 +1,19 @@
-"""Jobs of PBS. Their script is checked; nobody has run it here."""
+"""Jobs of PBS. Written by OpenPBS's own manual pages, and never run on a real one."""
 
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.clusters.handle import Job
 from workbench.clusters.profiles.queues import Queue
+
+_PENDING = "QHWTM"
+_ENDED = "FX"
+"""Letters of states; the others run, or are about to end."""
 
 
 class Pbs(Queue):
@@ -11,3 +24,39 @@ class Pbs(Queue):
     kind = "PBSCluster"
     submit = "qsub"
     log = "-j oe -o {folder}/"
+
+    def asking(self, job_name: str) -> Sequence[str]:
+        """Return what asks qstat, also for jobs that have ended where the server keeps a history of them."""
+        # qstat -f takes no name, and of no job at all it would list everybody's.
+        asks = 'ids=$(qselect -x -N "$0") || exit; [ -z "$ids" ] || qstat -x -f -F json $ids'
+        return ("sh", "-c", asks, job_name)
+
+    def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
+        """Return what qstat said."""
+        told = json.loads(answer, strict=False).get("Jobs", {}) if answer.strip() else {}
+        found = (_job(name.partition(".")[0], about) for name, about in told.items())
+        return {each.id: each for each in found}
+
+    def cancelling(self, job_name: str) -> Sequence[str]:
+        """Return what deletes them, also one that is being submitted."""
+        return ("sh", "-c", 'qselect -N "$0" | xargs -r qdel', job_name)
+
+
+def _job(number: str, about: Mapping[str, Any]) -> Job:
+    letter, comment = about["job_state"], about.get("comment", "")
+    if letter in _PENDING:
+        return Job(id=number, state="pending", reason=_why(letter, comment), start=_start(about))
+    if letter in _ENDED:
+        return Job(id=number, state="ended", reason=f"exit status {about.get('Exit_status', 'unknown')}")
+    return Job(id=number, state="running")
+
+
+def _why(letter: str, comment: str) -> str:
+    """Why it waits; nothing as long as PBS's scheduler hasn't looked at it."""
+    return comment.removeprefix("Not Running: ") or ("held" if letter == "H" else "")
+
+
+def _start(about: Mapping[str, Any]) -> float | None:
+    with contextlib.suppress(LookupError, TypeError, ValueError):
+        return time.mktime(time.strptime(about["estimated"]["start_time"]))
+    return None

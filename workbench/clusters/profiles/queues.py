@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -130,6 +131,8 @@ class Queue(Profile):
     """Command that submits a job."""
     log: ClassVar[str]
     """Option of the submission that has a job write what it says into a folder."""
+    tried: ClassVar[bool] = False
+    """Whether it has run on a real one."""
     account: ClassVar[str] = "account"
     """What dask-jobqueue's class calls who pays."""
 
@@ -137,7 +140,8 @@ class Queue(Profile):
 
     def summary(self, inventory: Inventory) -> str:
         """Return one line on what it is."""
-        return f"Workers that are jobs in a queue of {self.title}, and their scheduler here."
+        tried = "" if self.tried else " Tested with a stand-in, never yet on a real one."
+        return f"Workers that are jobs in a queue of {self.title}, and their scheduler here.{tried}"
 
     def unavailable(self, around: Around) -> str | None:
         """Return why it can't be had here: dask-jobqueue or the queue's own commands are missing."""
@@ -274,19 +278,17 @@ class Queue(Profile):
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 subprocess.run(command, capture_output=True, timeout=5)
 
-    # What a queue is asked, where it is known how.
-
+    @abstractmethod
     def asking(self, job_name: str) -> Sequence[str]:
-        """Return the command that lists the jobs of this name; nothing where it isn't known."""
-        return ()
+        """Return the command that lists the jobs of this name, and others perhaps."""
 
-    def jobs(self, answer: str) -> dict[str, Job]:
-        """Return the jobs that such a command listed, by id."""
-        return {}
+    @abstractmethod
+    def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
+        """Return the jobs of this name that it listed, by id. Raises ValueError or LookupError for another answer."""
 
+    @abstractmethod
     def cancelling(self, job_name: str) -> Sequence[str]:
-        """Return the command that cancels all jobs of this name; nothing where there is none."""
-        return ()
+        """Return the command that cancels all jobs of this name."""
 
     def _site(self, setting: str) -> Any:
         """What dask-jobqueue's own settings say, which sites bring as jobqueue.yaml."""

@@ -1,5 +1,12 @@
-"""Jobs of a Grid Engine. Their script is checked; nobody has run it here."""
+"""Jobs of a Grid Engine. Written by its manual pages and answers of others' engines, and never run on a real one."""
 
+from __future__ import annotations
+
+import getpass
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from workbench.clusters.handle import Job
 from workbench.clusters.profiles.queues import Queue
 
 
@@ -12,3 +19,28 @@ class Sge(Queue):
     submit = "qsub"
     account = "project"
     log = "-o {folder}/"
+
+    def asking(self, job_name: str) -> Sequence[str]:
+        """Return what asks qstat for this person's jobs, with their full names. Those that have ended it forgets."""
+        return ("qstat", "-u", getpass.getuser(), "-r", "-xml")
+
+    def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
+        """Return what qstat said of those of this name."""
+        try:
+            listed = ElementTree.fromstring(answer).iter("job_list")
+        except ElementTree.ParseError as err:
+            raise ValueError(str(err)) from err
+        ours = (each for each in listed if job_name in (each.findtext("full_job_name"), each.findtext("JB_name")))
+        return {job.id: job for job in map(_job, ours)}
+
+    def cancelling(self, job_name: str) -> Sequence[str]:
+        """Return what deletes them, also one that is being submitted."""
+        return ("qdel", job_name)
+
+
+def _job(listed: ElementTree.Element) -> Job:
+    number, letters = listed.findtext("JB_job_number", ""), listed.findtext("state", "")
+    if not letters.endswith("w"):
+        return Job(id=number, state="running")
+    reason = "error" if "E" in letters else "held" if "h" in letters else "waiting"
+    return Job(id=number, state="pending", reason=f"{reason} ({letters})")

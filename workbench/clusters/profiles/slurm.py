@@ -23,6 +23,7 @@ class Slurm(Queue):
     title = "SLURM"
     kind = "SLURMCluster"
     submit = "sbatch"
+    tried = True
     log = "-o {folder}/job-%j.log"
 
     def check(self, spec: ClusterSpec) -> None:
@@ -45,7 +46,7 @@ class Slurm(Queue):
         """Return what asks squeue, also for jobs that have just ended."""
         return ("env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-t", "all", "-n", job_name, "-o", "%i|%T|%S|%r")
 
-    def jobs(self, answer: str) -> dict[str, Job]:
+    def jobs(self, answer: str, job_name: str) -> dict[str, Job]:
         """Return what squeue said."""
         found = {}
         lines = [line.split("|", 3) for line in answer.splitlines() if line.count("|") >= 3]
