@@ -14,111 +14,195 @@ from numba.extending import intrinsic
 from workbench.genotypes.fast import COLUMNS, STRIP
 from workbench.genotypes.kernels import ROWS_IN_SINGLE
 
-# Accumulators of sixteen numbers, of the 32 registers that AVX-512 has, or of AVX2's 16 that hold half as much each.
-PIECE = 12 if llvm.get_host_cpu_features().get("avx512f", False) else 6
-HALF = 2 * STRIP
-# Rows of a tile, which 12 and 6 divide. Q and the sums of all samples are gone through once for each; two planes of a
-# strip and the other factor stay in the second cache, which half a million samples gain a quarter by, and few lose by.
-TILE_ROWS = 192
+PLANES, THIRD, ROW_BYTES = 4, STRIP // 3, 4 * COLUMNS
+# Rows of a table: all sums of three rows of lanes, each 0, 1 or 2 times, or of sites also as many times as its mean. So
+# many such tables stay in the first cache while rows, or samples, are looked up in them.
+SUMS, TABLES = 3**3, 16
+SUMS_OF_SITES, TABLES_OF_SITES = 4**3, 7
+TABLE_BYTES, TABLE_OF_SITES_BYTES = SUMS * ROW_BYTES, SUMS_OF_SITES * ROW_BYTES
+SITES = 3 * TABLES_OF_SITES
+# Samples whose sums stay in registers: AVX-512 has 32 of sixteen numbers, AVX2 16 of eight.
+AT_ONCE = 16 if llvm.get_host_cpu_features().get("avx512f", False) else 4
+# Rows that are looked up beside each other: what is added to one sum has to wait for what was added before.
+ROWS = 4
+# Rows for which the tables of samples are made once, a multiple of SITES and ROWS, and strips for which those of sites.
+TILE_ROWS, PANEL = 24 * ROWS * SITES, 8
 
 _FLOAT, _WORD = ir.FloatType(), ir.IntType(64)
-_LANES = ir.VectorType(_FLOAT, COLUMNS)
+_LANES, _OCTETS = ir.VectorType(_FLOAT, COLUMNS), ir.VectorType(ir.IntType(8), THIRD)
+
+
+def _load(builder: Any, kind: Any, address: Any) -> Any:
+    value = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    value.align = 1
+    return value
+
+
+def _store(builder: Any, value: Any, address: Any) -> None:
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
+
+
+def _add_to(builder: Any, address: Any, value: Any) -> None:
+    _store(builder, builder.fadd(_load(builder, value.type, address), value, flags=("contract",)), address)
+
+
+def _on(builder: Any, address: Any, n_bytes: int) -> Any:
+    """The address so many bytes further."""
+    return builder.add(address, ir.Constant(_WORD, n_bytes))
 
 
 def _spread(builder: Any, value: Any) -> Any:
-    """As many of the same value as a register has lanes."""
-    lanes = ir.VectorType(value.type, COLUMNS)
-    first = builder.insert_element(ir.Constant(lanes, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    """The same value in all lanes."""
+    first = builder.insert_element(ir.Constant(_LANES, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
     same = ir.Constant(ir.VectorType(ir.IntType(32), COLUMNS), [0] * COLUMNS)
-    return builder.shuffle_vector(first, ir.Constant(lanes, ir.Undefined), same)
+    return builder.shuffle_vector(first, ir.Constant(_LANES, ir.Undefined), same)
 
 
-def _multiplied(builder: Any, left: Any, step: Any, apart: Any, right: Any, count: Any) -> list[Any]:
-    """Σᵢ left[i · step + p · apart] · right[i] for PIECE values of p, in as many registers; `right` has lanes."""
-    before = builder.block
-    loop, after = builder.append_basic_block("loop"), builder.append_basic_block("after")
-    zero, one = ir.Constant(_WORD, 0), ir.Constant(_WORD, 1)
-    nothing = ir.Constant(_LANES, [0.0] * COLUMNS)
-    offsets = [builder.mul(ir.Constant(_WORD, p), apart) for p in range(PIECE)]
-    builder.cbranch(builder.icmp_signed(">", count, zero), loop, after)
-    builder.position_at_end(loop)
-    i = builder.phi(_WORD)
-    i.add_incoming(zero, before)
-    sums = [builder.phi(_LANES) for _ in range(PIECE)]
-    row = builder.bitcast(builder.gep(right, [builder.mul(i, ir.Constant(_WORD, COLUMNS))]), _LANES.as_pointer())
-    lanes = builder.load(row)
-    lanes.align = 4
-    here = builder.mul(i, step)
-    more = []
-    for total, offset in zip(sums, offsets, strict=True):
-        total.add_incoming(nothing, before)
-        number = builder.load(builder.gep(left, [builder.add(here, offset)]))
-        product = builder.fmul(_spread(builder, number), lanes, flags=("contract",))
-        more.append(builder.fadd(total, product, flags=("contract",)))
-    following = builder.add(i, one)
-    i.add_incoming(following, loop)
-    for total, value in zip(sums, more, strict=True):
-        total.add_incoming(value, loop)
-    builder.cbranch(builder.icmp_signed("<", following, count), loop, after)
-    builder.position_at_end(after)
-    found = []
-    for value in more:
-        end = builder.phi(_LANES)
-        end.add_incoming(nothing, before)
-        end.add_incoming(value, loop)
-        found.append(end)
-    return found
+def _bits(builder: Any, codes: Any, shift: int, mask: int) -> Any:
+    """The codes moved to the left, or to the right, and what is left of them under a mask."""
+    by = ir.Constant(codes.type, [abs(shift)] * THIRD if codes.type == _OCTETS else abs(shift))
+    kept = ir.Constant(codes.type, [mask] * THIRD if codes.type == _OCTETS else mask)
+    return builder.and_(builder.shl(codes, by) if shift > 0 else builder.lshr(codes, by), kept)
+
+
+def _entry(builder: Any, table: Any, word: Any, octet: int, bits: int) -> Any:
+    """The lanes of a table that the upper `bits` of a byte of a word name."""
+    eighths = _bits(builder, word, bits - 5 - 8 * octet, 2**bits - 1 << 3)
+    place = eighths if word.type == _WORD else builder.zext(eighths, _WORD)
+    return _load(builder, _LANES, builder.add(table, builder.mul(place, ir.Constant(_WORD, 8))))
+
+
+def _put_sums(builder: Any, multiples: Any, out: Any) -> None:
+    """Put the sums of a multiple of each of three rows into a table: those of the first row beside each other."""
+    sums = [ir.Constant(_LANES, [0.0] * COLUMNS)]
+    for of_row in reversed(multiples):
+        sums = [each if more is None else builder.fadd(each, more) for each in sums for more in of_row]
+    for i, each in enumerate(sums):
+        _store(builder, each, _on(builder, out, i * ROW_BYTES))
 
 
 @intrinsic
-def _add_products(context, left, step, apart, right, count, out):  # type: ignore[no-untyped-def]
-    """Add PIECE sums of products, as `_multiplied` has them, to the rows of lanes at `out`. Addresses are integers."""
-    signature = types.void(types.intp, types.intp, types.intp, types.intp, types.intp, types.intp)
+def _make_table(context, first, out):  # type: ignore[no-untyped-def]
+    """Put a·x + b·y + c·z of three rows of lanes, THIRD rows apart, into row a + 3b + 9c of a table."""
 
     def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        left, step, apart, right, count, out = arguments
-        floats = _FLOAT.as_pointer()
-        left, right, out = (builder.inttoptr(address, floats) for address in (left, right, out))
-        for p, value in enumerate(_multiplied(builder, left, step, apart, right, count)):
-            place = builder.gep(out, [ir.Constant(_WORD, p * COLUMNS)])
-            place = builder.bitcast(place, _LANES.as_pointer())
-            old = builder.load(place)
-            old.align = 4
-            builder.store(builder.fadd(old, value), place).align = 4
+        first, out = arguments
+        rows = [_load(builder, _LANES, _on(builder, first, i * THIRD * ROW_BYTES)) for i in range(3)]
+        _put_sums(builder, [(None, row, builder.fadd(row, row)) for row in rows], out)
         return context.get_dummy_value()
 
-    return signature, generated
+    return types.void(types.intp, types.intp), generated
 
 
 @intrinsic
-def _decode(context, source, out, mask, fill):  # type: ignore[no-untyped-def]
-    """Put the codes of STRIP bytes under `mask`, and then of the plane above, as floats at `out`; `fill` where it is 3.
+def _make_table_of_sites(context, first, means, out):  # type: ignore[no-untyped-def]
+    """Put a·x + b·y + c·z of three rows of lanes into row a + 4b + 16c of a table, where 3 stands for a row's mean."""
 
-    `mask` and `fill` are those of the lower plane, powers of four among them.
+    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        first, means, out = arguments
+        multiples = []
+        for i in range(3):
+            row = _load(builder, _LANES, _on(builder, first, i * ROW_BYTES))
+            mean = _spread(builder, _load(builder, _FLOAT, _on(builder, means, 4 * i)))
+            multiples.append((None, row, builder.fadd(row, row), builder.fmul(row, mean)))
+        _put_sums(builder, multiples, out)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), generated
+
+
+@intrinsic
+def _name_sums(context, first, out, apart):  # type: ignore[no-untyped-def]
+    """Put 8 (a + 3b + 9c) of the genotypes in a strip's thirds at `out`, of each plane `apart` bytes further.
+
+    One that isn't known counts 0.
     """
-    signature = types.void(types.intp, types.intp, types.int32, types.float32)
 
     def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        source, out, mask, fill = arguments
-        source = builder.inttoptr(source, ir.IntType(8).as_pointer())
-        out = builder.inttoptr(out, _FLOAT.as_pointer())
-        planes = [(_spread(builder, mask), _spread(builder, fill))]
-        mask, fill = builder.shl(mask, ir.Constant(mask.type, 2)), builder.fmul(fill, ir.Constant(_FLOAT, 4.0))
-        planes.append((_spread(builder, mask), _spread(builder, fill)))
-        for start in range(0, STRIP, COLUMNS):
-            place = builder.gep(source, [ir.Constant(_WORD, start)])
-            octets = builder.load(builder.bitcast(place, ir.VectorType(ir.IntType(8), COLUMNS).as_pointer()))
-            octets.align = 1
-            wide = builder.zext(octets, ir.VectorType(ir.IntType(32), COLUMNS))
-            for k, (three, missing) in enumerate(planes):
-                code = builder.and_(wide, three)
-                known = builder.icmp_signed("!=", code, three)
-                number = builder.select(known, builder.sitofp(code, _LANES), missing)
-                place = builder.gep(out, [ir.Constant(_WORD, k * STRIP + start)])
-                builder.store(number, builder.bitcast(place, _LANES.as_pointer())).align = 4
+        first, out, apart = arguments
+        known = []
+        for third in range(3):
+            codes = _load(builder, _OCTETS, _on(builder, first, third * THIRD))
+            upper = builder.and_(codes, _bits(builder, codes, 1, 0xAA))
+            known.append(builder.xor(codes, builder.or_(upper, _bits(builder, upper, -1, 0x55))))
+        for plane in range(PLANES):
+            a, b, c = (_bits(builder, codes, 3 - 2 * plane, 3 << 3) for codes in known)
+            for digit in (b, a):
+                c = builder.add(digit, builder.add(c, builder.add(c, c)))
+            _store(builder, c, builder.add(out, builder.mul(apart, ir.Constant(_WORD, plane))))
         return context.get_dummy_value()
 
-    return signature, generated
+    return types.void(types.intp, types.intp, types.intp), generated
+
+
+@intrinsic
+def _name_sums_of_sites(context, first, second, third, out):  # type: ignore[no-untyped-def]
+    """Put 4 (a + 4b + 16c) of the codes in THIRD bytes of three rows at `out`, of each plane behind all tables."""
+
+    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        *places, out = arguments
+        rows = [_load(builder, _OCTETS, place) for place in places]
+        for plane in range(PLANES):
+            a, b, c = (_bits(builder, codes, 2 * (i - plane), 3 << 2 * i) for i, codes in enumerate(rows, 1))
+            _store(builder, builder.or_(builder.or_(a, b), c), _on(builder, out, plane * TABLES_OF_SITES * STRIP))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp, types.intp), generated
+
+
+@intrinsic
+def _look_up_rows(context, octets, tables, out):  # type: ignore[no-untyped-def]
+    """Add to each of ROWS rows of lanes at `out` what its TABLES bytes, of each THIRD, find in a table each."""
+
+    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        octets, tables, out = arguments
+        sums = [ir.Constant(_LANES, [0.0] * COLUMNS)] * ROWS
+        for start in range(0, TABLES, 8):
+            words = [_load(builder, _WORD, _on(builder, octets, row * THIRD + start)) for row in range(ROWS)]
+            for octet in range(8):
+                table = _on(builder, tables, (start + octet) * TABLE_BYTES)
+                sums = [builder.fadd(sums[row], _entry(builder, table, words[row], octet, 5)) for row in range(ROWS)]
+        for row, value in enumerate(sums):
+            _add_to(builder, _on(builder, out, row * ROW_BYTES), value)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), generated
+
+
+@intrinsic
+def _look_up_samples(context, octets, tables, out):  # type: ignore[no-untyped-def]
+    """Add to each of AT_ONCE rows at `out` what its bytes, one in each STRIP, find in a table of sites each."""
+    of_word = min(AT_ONCE, 8)
+    word_type = ir.IntType(8 * of_word)
+
+    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        octets, tables, out = arguments
+        places = [_on(builder, out, sample * ROW_BYTES) for sample in range(AT_ONCE)]
+        sums = [_load(builder, _LANES, place) for place in places]
+        for i in range(TABLES_OF_SITES):
+            table = _on(builder, tables, i * TABLE_OF_SITES_BYTES)
+            for start in range(0, AT_ONCE, of_word):
+                word = _load(builder, word_type, _on(builder, octets, i * STRIP + start))
+                for octet in range(of_word):
+                    sums[start + octet] = builder.fadd(sums[start + octet], _entry(builder, table, word, octet, 6))
+        for value, place in zip(sums, places, strict=True):
+            _store(builder, value, place)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), generated
+
+
+@intrinsic
+def _add_multiple(context, source, factor, out):  # type: ignore[no-untyped-def]
+    """Add a multiple of the row of lanes at `source` to that at `out`."""
+
+    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        source, factor, out = arguments
+        row = _load(builder, _LANES, source)
+        _add_to(builder, out, builder.fmul(row, _spread(builder, factor), flags=("contract",)))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.float32, types.intp), generated
 
 
 @intrinsic
@@ -126,9 +210,7 @@ def _eight(context, address):  # type: ignore[no-untyped-def]
     """The eight bytes at an address."""
 
     def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        word = builder.load(builder.inttoptr(arguments[0], _WORD.as_pointer()))
-        word.align = 1
-        return word
+        return _load(builder, _WORD, arguments[0])
 
     return types.uint64(types.intp), generated
 
@@ -145,6 +227,96 @@ def _address(array):  # type: ignore[no-untyped-def]
     return np.intp(array.ctypes.data)
 
 
+@intrinsic
+def _put_two(context, word, first, out):  # type: ignore[no-untyped-def]
+    """Put where the lowest two bits of a word are, counted from `first`, at `out`; return the word without them."""
+    signature = types.uint64(types.uint64, types.int64, types.intp)
+
+    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        word, first, out = arguments
+        for i in range(2):
+            bit = builder.add(first, builder.cttz(word, ir.Constant(ir.IntType(1), 0)))
+            _store(builder, bit, _on(builder, out, 8 * i))
+            word = builder.and_(word, builder.sub(word, ir.Constant(_WORD, 1)))
+        return word
+
+    return signature, generated
+
+
+@numba.njit(nogil=True, cache=True)
+def _aligned(n_bytes):  # type: ignore[no-untyped-def]
+    """Room that begins on a line of the cache: lanes that lie across two take twice as long."""
+    room = np.zeros(n_bytes + 64, np.uint8)
+    start = -_address(room) % 64
+    return room[start : start + n_bytes]
+
+
+@numba.njit(nogil=True, cache=True)
+def _unknown(at_strip, at_found):  # type: ignore[no-untyped-def]
+    """Put the bits by which genotypes of a strip aren't known at `at_found`, and return how many there are."""
+    n = 0
+    for octet in range(0, STRIP, 8):
+        word = _eight(at_strip + octet)
+        both = word & word >> np.uint64(1) & np.uint64(0x5555555555555555)
+        end = n + _ones(both)
+        # Two at a time, whether there are so many or not: where a loop ends now and then, its end is guessed wrongly.
+        both = _put_two(both, 8 * octet, at_found + 8 * n)
+        while n + 2 < end:
+            n += 2
+            both = _put_two(both, 8 * octet, at_found + 8 * n)
+        n = end
+    return n
+
+
+@numba.njit(nogil=True, cache=True)
+def _add_rows(places, numbers, strip, q, named, tables, unknown, y):  # type: ignore[no-untyped-def]
+    """Add what the samples of a strip give to X Q of all rows, with a row's mean where a genotype isn't known."""
+    (groups, lanes, _), (_, tile_rows, _), rows = q.shape, y.shape, len(numbers)
+    at_named, at_tables, at_unknown, at_y = _address(named), _address(tables), _address(unknown), _address(y)
+    at_q = _address(q) + strip * PLANES * STRIP * ROW_BYTES
+    for r in range(rows):
+        at_strip = places[r] + strip * STRIP
+        _name_sums(at_strip, at_named + r * THIRD, tile_rows * THIRD)
+        if numbers[r, 2] != 0:
+            for i in range(_unknown(at_strip, at_unknown)):
+                at_lane = at_q + ((unknown[i] >> 1 & 3) * STRIP + (unknown[i] >> 3)) * ROW_BYTES
+                for g in range(groups):
+                    at_row = at_y + (g * tile_rows + r) * ROW_BYTES
+                    _add_multiple(at_lane + g * lanes * ROW_BYTES, numbers[r, 0], at_row)
+    for g in range(groups):
+        for plane in range(PLANES):
+            for part in range(0, THIRD, TABLES):
+                at_lane = at_q + (g * lanes + plane * STRIP + part) * ROW_BYTES
+                for t in range(TABLES):
+                    _make_table(at_lane + t * ROW_BYTES, at_tables + t * TABLE_BYTES)
+                at_part = at_named + plane * tile_rows * THIRD + part
+                for r in range(0, rows, ROWS):
+                    _look_up_rows(at_part + r * THIRD, at_tables, at_y + (g * tile_rows + r) * ROW_BYTES)
+
+
+@numba.njit(nogil=True, cache=True)
+def _add_samples(places, means, panel, end, row, y, named, tables, sums):  # type: ignore[no-untyped-def]
+    """Add what SITES rows give to XᵀY of the samples of a panel, its strips up to `end`."""
+    (groups, tile_rows, _), (_, lanes, _) = y.shape, sums.shape
+    at_named, at_tables, at_y, at_sums = _address(named), _address(tables), _address(y), _address(sums)
+    at_means, plane_bytes = _address(means) + 4 * row, TABLES_OF_SITES * STRIP
+    for strip in range(panel, end):
+        at_of_strip = at_named + (strip - panel) * PLANES * plane_bytes
+        for t in range(TABLES_OF_SITES):
+            first, second, third = places[row + 3 * t], places[row + 3 * t + 1], places[row + 3 * t + 2]
+            for here in range(0, STRIP, THIRD):
+                at = strip * STRIP + here
+                _name_sums_of_sites(first + at, second + at, third + at, at_of_strip + t * STRIP + here)
+    for g in range(groups):
+        at_row = at_y + (g * tile_rows + row) * ROW_BYTES
+        for t in range(TABLES_OF_SITES):
+            _make_table_of_sites(at_row + 3 * t * ROW_BYTES, at_means + 12 * t, at_tables + t * TABLE_OF_SITES_BYTES)
+        for plane in range((end - panel) * PLANES):
+            at_sum = at_sums + (g * lanes + (panel * PLANES + plane) * STRIP) * ROW_BYTES
+            for j in range(0, STRIP, AT_ONCE):
+                _look_up_samples(at_named + plane * plane_bytes + j, at_tables, at_sum + j * ROW_BYTES)
+
+
 # Blocks may be read-only, as those of a mapped file are; with a type that says so all are taken by the same code.
 _BLOCK = types.Array(types.uint8, 2, "C", readonly=True)
 _FACTOR, _TOTAL = types.float32[:, :, ::1], types.float64[:, :, ::1]
@@ -156,66 +328,51 @@ _FACTOR, _TOTAL = types.float32[:, :, ::1], types.float64[:, :, ::1]
 def normal(packed, sites, q, ones, few, total):  # type: ignore[no-untyped-def]
     """Add ÃᵀÃ Q of a block to `few`, or every so many rows to `total` if that isn't empty, but for centring.
 
-    Both hold groups of columns, whose rows are those of `q` and one for what centring takes from every other. All
-    groups are multiplied by a strip once it is decoded. It is decoded for each of the two products anew: that is
-    quicker than to read what the first one left in the second cache.
+    Both hold groups of columns, whose rows are those of `q` and one for what centring takes from every other.
     """
     (height, n_bytes), (groups, lanes, columns) = packed.shape, q.shape
-    x, tail = np.zeros((TILE_ROWS, HALF), np.float32), np.zeros(TILE_ROWS * n_bytes + STRIP, np.uint8)
-    y, shift = np.empty((groups, TILE_ROWS, columns), np.float32), np.zeros((groups, columns))
-    fills = np.where(sites[:, 2] != 0, sites[:, 0], np.float32(3))
-    at_x, at_y, at_q, at_few, at_packed = _address(x), _address(y), _address(q), _address(few), _address(packed)
-    row_bytes, pending = 4 * columns, 0
+    strips = lanes // (PLANES * STRIP)
+    # A strip may end behind its row, where the factors are 0; behind the block it isn't ours to read.
+    first = max(0, height - -(-STRIP // n_bytes))
+    tail = np.zeros((height - first) * n_bytes + STRIP, np.uint8)
+    for r in range(first, height):
+        tail[(r - first) * n_bytes : (r - first + 1) * n_bytes] = packed[r]
+    tile_rows = min(TILE_ROWS, -(-height // SITES) * SITES)
+    y = _aligned(groups * tile_rows * ROW_BYTES).view(np.float32).reshape(groups, tile_rows, columns)
+    tables = _aligned(max(TABLES * TABLE_BYTES, TABLES_OF_SITES * TABLE_OF_SITES_BYTES))
+    named = _aligned(PLANES * max(tile_rows * THIRD, PANEL * TABLES_OF_SITES * STRIP))
+    unknown, places = np.empty(PLANES * STRIP + 2, np.int64), np.empty(tile_rows, np.int64)
+    means = np.zeros(tile_rows, np.float32)
+    shift, pending = np.zeros((groups, columns)), 0
     for start in range(0, height, TILE_ROWS):
         rows = min(TILE_ROWS, height - start)
-        at_rows = at_packed + start * n_bytes
-        if (height - start - rows) * n_bytes < STRIP:
-            # A strip may end behind its row: there the factors are 0, but behind the block it isn't ours to read.
-            for r in range(rows):
-                tail[r * n_bytes : (r + 1) * n_bytes] = packed[start + r]
-            at_rows = _address(tail)
+        for r in range(tile_rows):
+            row = min(start + r, height - 1)
+            places[r] = _address(packed) + row * n_bytes if row < first else _address(tail) + (row - first) * n_bytes
+        numbers = sites[start : start + rows]
+        means[:rows] = numbers[:, 0]
         y[:] = 0
-        for half in range(lanes // HALF):
-            at_strip, lower = at_rows + half // 2 * STRIP, half % 2 * 2
-            mask, scale = np.int32(3 << 2 * lower), np.float32(1 << 2 * lower)
-            for r in range(0, rows, PIECE):
-                for p in range(min(PIECE, rows - r)):
-                    _decode(at_strip + (r + p) * n_bytes, at_x + 4 * p * HALF, mask, fills[start + r + p] * scale)
-                for g in range(groups):
-                    at_right = at_q + (g * lanes + half * HALF) * row_bytes
-                    _add_products(at_x, 1, HALF, at_right, HALF, at_y + (g * TILE_ROWS + r) * row_bytes)
+        for strip in range(strips):
+            _add_rows(places, numbers, strip, q, named, tables, unknown, y)
+        y[:, rows:] = 0
         for g in range(groups):
             for r in range(rows):
-                mean, factor = sites[start + r, 0], sites[start + r, 1]
+                mean, factor = numbers[r, 0], numbers[r, 1]
                 for c in range(columns):
                     y[g, r, c] = (y[g, r, c] - mean * ones[g, c]) * factor * factor
                     shift[g, c] += mean * y[g, r, c]
-        for half in range(lanes // HALF):
-            at_strip, lower = at_rows + half // 2 * STRIP, half % 2 * 2
-            mask, scale = np.int32(3 << 2 * lower), np.float32(1 << 2 * lower)
-            for r in range(rows):
-                _decode(at_strip + r * n_bytes, at_x + 4 * r * HALF, mask, fills[start + r] * scale)
-            for g in range(groups):
-                at_left, at_sums = (
-                    at_y + g * TILE_ROWS * row_bytes,
-                    at_few + (g * (lanes + 1) + half * HALF) * row_bytes,
-                )
-                for j in range(0, HALF, PIECE):
-                    _add_products(at_x + 4 * j, HALF, 1, at_left, rows, at_sums + j * row_bytes)
+        for panel in range(0, strips, PANEL):
+            for r in range(0, rows, SITES):
+                _add_samples(places, means, panel, min(panel + PANEL, strips), r, y, named, tables, few)
         pending += rows
         if total.size and (pending >= ROWS_IN_SINGLE or start + rows >= height):
-            for g in range(groups):
-                for j in range(lanes):
-                    for c in range(columns):
-                        total[g, j, c] += few[g, j, c]
-                        few[g, j, c] = 0
+            total += few
+            few[:] = 0
             pending = 0
-    for g in range(groups):
-        for c in range(columns):
-            if total.size:
-                total[g, lanes, c] = shift[g, c]
-            else:
-                few[g, lanes, c] = shift[g, c]
+    if total.size:
+        total[:, lanes] = shift
+    else:
+        few[:, lanes] = shift
 
 
 @numba.njit(types.void(_BLOCK, types.uint8, types.int64[:, ::1]), nogil=True, cache=True)
