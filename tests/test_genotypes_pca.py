@@ -381,9 +381,10 @@ def fast() -> Any:
     return fast
 
 
-@pytest.mark.parametrize(("samples", "columns"), [(1, 1), (12, 16), (203, 7), (204, 20), (500, 33)])
-def test_compiled_products_are_numpys_to_rounding(fast: Any, samples: int, columns: int) -> None:
-    x = counts(samples=samples, rows=150, missing=0.05)
+@pytest.mark.parametrize("missing", [0.0, 0.05, 0.4])
+@pytest.mark.parametrize(("samples", "columns"), [(1, 1), (12, 16), (203, 7), (385, 20), (3100, 33)])
+def test_compiled_products_are_numpys_to_rounding(fast: Any, samples: int, columns: int, missing: float) -> None:
+    x = counts(samples=samples, rows=150, missing=missing)
     packed = genotypes(x).packed.compute()
     sites = Rule().sites(kernels.counted(packed, samples))
     q = np.random.default_rng(0).standard_normal((samples, columns)).astype("f4")
@@ -395,11 +396,11 @@ def test_compiled_products_are_numpys_to_rounding(fast: Any, samples: int, colum
 
 
 def test_compiled_code_takes_blocks_of_any_height(fast: Any) -> None:
-    x = counts(rows=3000, samples=40)
+    x = counts(rows=4200, samples=40)
     packed = genotypes(x).packed.compute()
     sites = Rule().sites(kernels.counted(packed, 40))
     q = kernels.Narrow.of(np.eye(40, 16), True)
-    for rows in (0, 1, 11, 48, 49, 2100, 3000):
+    for rows in (0, 1, 20, 22, 85, 2016, 2017, 2100, 4200):
         exact = kernels.normal(packed[:rows], sites[:rows], kernels.Narrow.of(np.eye(40, 16), False))
         total = fast.normal(packed[:rows], sites[:rows], fast.arranged(q))
         np.testing.assert_allclose(fast.gathered(total.astype(float), q), exact, atol=1e-2, rtol=1e-4)

@@ -29,6 +29,8 @@ SMALL = 800_000
 TILE_ROWS = 64
 TILE_BYTES = 1_500_000
 DEVICE_TILE_BYTES = 2**28
+# Bytes of some rows with which everything stays in the first cache.
+SMALL_BYTES = 2**15
 # float32 sums are added to a float64 total every so many rows.
 ROWS_IN_SINGLE = 2048
 # What several threads have in hand beside each other in a worker's memory.
@@ -43,10 +45,18 @@ def recoded(packed: Any, coding: Coding) -> Any:
     """The block in our own codes."""
     if coding.copies == (0, 1, 2, None):
         return packed
-    if coding == PLINK:
-        # 00, 01, 10, 11 stand for 2, missing, 1, 0: the upper bit is turned, the lower one is the sum of both.
-        return ~packed & 0xAA | (packed ^ packed >> 1) & 0x55
     xp = namespace(packed)
+    if coding == PLINK:
+        # 00, 01, 10, 11 stand for 2, missing, 1, 0: the upper bit is turned, the lower one is the sum of both. Of some
+        # rows at a time, as new memory for what comes between takes longer than the bits do.
+        height, width = packed.shape
+        found = xp.empty((height, width), np.uint8)
+        for part in _parts(
+            height, max(1, height) if blocks.on_device(packed) else max(1, SMALL_BYTES // max(1, width))
+        ):
+            some = packed[part]
+            found[part] = ~some & 0xAA | (some ^ some >> 1) & 0x55
+        return found
     codes = [3 if count is None else count for count in coding.copies]
     byte = np.arange(256)
     table = sum(np.array(codes)[byte >> 2 * k & 3] << 2 * k for k in range(PER_BYTE))
