@@ -97,6 +97,27 @@ def test_jobs_that_wait_say_why_beside_the_count_and_dont_fail_a_start(
         assert waits.wait(20) == 1
 
 
+def test_jobs_with_several_workers_each_come_and_go_as_a_whole(queue: Path) -> None:
+    told = up("--set", "workers_per_job=2", workers=4)
+    assert (told["status"], told["n_workers"], told["threads_per_worker"]) == ("ready", 4, 1)
+    assert [(job["state"], job["workers"]) for job in told["jobs"]] == [("running", 2)] * 2
+    assert len(slurm.queued(queue)) == 2
+    assert workbench("run", "compressed_svd", "-p", "size=16MiB", "--cluster", "night")["status"] == "done"
+    assert workbench("scale", "night", "1")["n_workers"] == 2
+    until(lambda: len(slurm.queued(queue)) == 1)
+    assert workbench("scale", "night", "3")["n_workers"] == 4
+    workbench("scale", "night", "6")
+    until(lambda: workbench("ls")[0]["jobs"][-1]["reason"] != "")
+    printed = subprocess.run([sys.executable, "-m", "workbench", "ls"], capture_output=True, text=True).stdout
+    assert "night: 4 of 6 workers; 2 pending: " in " ".join(printed.split())
+    assert workbench("scale", "night", "4")["n_workers"] == 4
+    until(lambda: len(slurm.queued(queue)) == 2)
+    workbench("scale", "night", "--adapt", "0", "4")
+    until(lambda: slurm.queued(queue) == [])
+    assert workbench("run", "array_sum", "-p", "size=16MiB", "--cluster", "night")["status"] == "done"
+    workbench("down", "night")
+
+
 def test_a_cluster_can_be_used_when_some_of_its_jobs_still_wait(queue: Path) -> None:
     told = up(workers=5)
     assert (told["status"], told["n_workers"], told["n_workers_expected"]) == ("ready", 4, 5)
@@ -200,6 +221,26 @@ def test_the_code_gets_the_same_workers_with_dask_jobqueue_alone() -> None:
     for line in ('queue="gpu"', 'job_extra_directives=["--gres=gpu:1", "--exclusive"]', "cluster.scale(jobs=3)"):
         assert line in code
     assert 'job_script_prologue=["module load cuda"]' in code
+
+
+def test_several_workers_share_a_job_in_plan_script_code_and_walltime() -> None:
+    spec = given(n_workers=5, workers_per_job=2, threads_per_worker=3, memory="12GiB", walltime="10h")
+    assert (spec.n_workers, spec.threads_per_worker, spec.memory_limit) == (6, 3, 2 * 2**30)
+    assert "3 jobs of 6 cores and 4 GiB, 2 workers each (6 in place of 5: jobs come whole)" in spec.why[0]
+    script = spec.preview()
+    assert {"#SBATCH --cpus-per-task=6", "#SBATCH --mem=4G", "#SBATCH -t 10:00:00"} <= {*script.splitlines()}
+    assert "--nthreads 3 --memory-limit 2.00GiB --nworkers 2" in script
+    assert "--lifetime 35400s" in script
+    assert "processes=2" in spec.code()
+    assert "cluster.scale(jobs=3)" in spec.code()
+
+
+def test_a_site_says_how_many_workers_share_a_job() -> None:
+    import dask
+
+    with dask.config.set({"jobqueue.slurm": {"processes": 4, "cores": 8, "memory": "24GiB"}}):
+        spec = given()
+    assert (spec.n_workers, spec.threads_per_worker, spec.memory_limit) == (4, 2, 6 * 2**30)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def _scale(arguments: argparse.Namespace) -> int:
         raise BadInputError("Give either a number of workers, or --adapt MIN MAX.")
     if arguments.adapt is None:
         asyncio.run(session.scale(arguments.name, arguments.workers, force=arguments.force))
-        record = _until_scaled(session, arguments.name, arguments.workers)
+        record = _until_scaled(session, arguments.name)
     else:
         record = asyncio.run(session.adapt(arguments.name, *arguments.adapt, force=arguments.force))
     if arguments.json:
@@ -221,10 +221,10 @@ def own_cluster(session: Session, spec: ClusterSpec, *, name: str | None, force:
             asyncio.run(session.stop(record.name))
 
 
-def _until_scaled(session: Session, name: str, n_workers: int, patience: float = 30.0) -> ClusterRecord:
+def _until_scaled(session: Session, name: str, patience: float = 30.0) -> ClusterRecord:
     deadline = time.monotonic() + patience
     record = session.cluster(name)
-    while record.n_workers != n_workers and record.status == "ready" and time.monotonic() < deadline:
+    while record.n_workers != record.n_workers_expected and record.status == "ready" and time.monotonic() < deadline:
         time.sleep(0.1)
         record = session.cluster(name)
     return record

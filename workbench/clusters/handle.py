@@ -28,20 +28,22 @@ class Job(BaseModel):
     """Why it waits, in the queue's own word, or how it ended."""
     start: float | None = None
     """When the queue expects it to start, in seconds since the epoch."""
+    workers: int = 1
+    """That it brings."""
 
 
 def queued(jobs: Iterable[Job]) -> str:
-    """Return what is to be said of jobs that give no worker: '6 pending: Priority, start estimated 14:20'."""
+    """Return what is to be said of workers whose jobs give none: '6 pending: Priority, start estimated 14:20'."""
     said = []
     for state in ("pending", "ended"):
         these = [job for job in jobs if job.state == state]
-        reasons = Counter(job.reason for job in these if job.reason).most_common()
+        reasons = Counter(job.reason for job in these if job.reason for _ in range(job.workers)).most_common()
         words = ", ".join(reason if len(reasons) == 1 else f"{reason} ({n})" for reason, n in reasons)
         starts = [job.start for job in these if job.start is not None and state == "pending"]
         if starts:
             words += f"{', ' if words else ''}start estimated {formats.moment(min(starts))}"
         if these:
-            said.append(f"{len(these)} {state}{f': {words}' if words else ''}")
+            said.append(f"{sum(job.workers for job in these)} {state}{f': {words}' if words else ''}")
     return "; ".join(said)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 from distributed.utils import get_ip
@@ -20,11 +21,14 @@ from workbench.clusters import security
 from workbench.clusters.attached import abouts, another_python
 from workbench.clusters.handle import Job, State
 from workbench.clusters.profiles.local import LocalHandle
-from workbench.clusters.profiles.queues import Queue, said
+from workbench.clusters.profiles.queues import Queue, per_job, said
 from workbench.clusters.reaching import ANSWERING, Place
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError, whole
 from workbench.travelling import About, differences, machine_elsewhere
+
+if TYPE_CHECKING:
+    from distributed.scheduler import WorkerState
 
 logger = logging.getLogger("workbench.host")
 
@@ -45,6 +49,8 @@ class JobsHandle(LocalHandle):
         super().__init__(cluster, spec, folder, changed, None)
         self._queue = queue
         self._job_name = job_name
+        self._each = per_job(spec)
+        self.together = _job_of if self._each > 1 else None
         self._folder = folder
         self._changed = changed
         self._told: dict[str, Job] = {}
@@ -93,13 +99,13 @@ class JobsHandle(LocalHandle):
             raise FailedError(f"{self._all_ended(ended)} The logs are in {self._folder}.")
         waiting = [job for job in jobs if job.state == "pending" and job.reason]
         missing = self._spec.n_workers - arrived
-        known = len(waiting) + len(ended) >= missing and self._told_at > began
+        known = self._each * (len(waiting) + len(ended)) >= missing and self._told_at > began
         return missing <= 0 or (arrived > 0 and known)
 
     async def state(self) -> State:
         """Return how the cluster is, and its jobs as the queue last told of them."""
         state, jobs = await super().state(), self._jobs()
-        self._seen |= {worker.name for worker in self._scheduler.workers.values()}
+        self._seen |= self._here().keys()
         all_ended = jobs and not state.arrived and all(job.state == "ended" for job in jobs)
         trouble = f"{self._all_ended(jobs)} Scale it to submit them again, or stop it." if all_ended else None
         other = next(filter(None, (another_python(each.python) for each in self._abouts)), None)
@@ -113,7 +119,13 @@ class JobsHandle(LocalHandle):
     async def scale(self, n: int) -> None:
         """Have `n` workers, in place of those that have ended, too. Raises FailedError where the queue refuses."""
         self._forget(lambda _: True)
-        await super().scale(n)
+        n_jobs = math.ceil(n / self._each)
+        here = self._here()
+        # Dask itself would take any of them for one that still waits.
+        waiting = [name for name in self._cluster.worker_spec if name not in here]
+        for name in waiting[max(0, n_jobs - len(here)) :]:
+            del self._cluster.worker_spec[name]
+        await super().scale(n_jobs * self._each)
         await self._cluster
 
     async def close(self) -> None:
@@ -125,14 +137,27 @@ class JobsHandle(LocalHandle):
         finally:
             await self._cancel()
 
+    def _here(self) -> dict[object, list[WorkerState]]:
+        """Workers that are there, by the names of their jobs."""
+        here: dict[object, list[WorkerState]] = {}
+        for worker in self._scheduler.workers.values():
+            here.setdefault(self.together(worker) if self.together else worker.name, []).append(worker)
+        return here
+
+    def _leaving(self, n: int) -> list[object]:
+        """Names of all workers of the jobs that have least to do: a job goes as a whole."""
+        jobs = sorted(self._here().values(), key=lambda these: sum(len(worker.processing) for worker in these))
+        return [worker.name for these in jobs[: max(0, len(jobs) - n // self._each)] for worker in these]
+
     def _jobs(self) -> tuple[Job, ...]:
-        here = {worker.name for worker in self._scheduler.workers.values()}
+        here = self._here()
         return tuple(self._job(job, name in here) for name, job in self._cluster.workers.items())
 
     def _job(self, job: Any, is_here: bool = False) -> Job:
         if job.status == Status.failed:
-            return Job(id="", state="ended", reason=job.refusal)
-        return self._told.get(job.job_id) or Job(id=str(job.job_id), state="running" if is_here else "pending")
+            return Job(id="", state="ended", reason=job.refusal, workers=self._each)
+        told = self._told.get(job.job_id) or Job(id=str(job.job_id), state="running" if is_here else "pending")
+        return told.model_copy(update={"workers": self._each})
 
     def _all_ended(self, ended: Sequence[Job]) -> str:
         """Return how the first of them ended, with the last line that it said."""
@@ -204,6 +229,11 @@ class JobsHandle(LocalHandle):
                 return
             await asyncio.sleep(2 * _ARRIVING)
         logger.warning("Jobs named %s may be left in the queue", self._job_name)
+
+
+def _job_of(worker: WorkerState) -> str:
+    """Name of the job of a worker, to which Dask adds a number where there are several."""
+    return str(worker.name).rpartition("-")[0]
 
 
 def _submitted(kind: Any) -> Any:

@@ -16,7 +16,7 @@ from distributed.core import Status
 from distributed.deploy.adaptive import Adaptive
 from distributed.deploy.spec import SpecCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
-from distributed.scheduler import Scheduler
+from distributed.scheduler import Scheduler, WorkerState
 
 from workbench import formats
 from workbench.clusters import dashboard
@@ -44,6 +44,8 @@ class LocalHandle:
     can = VERBS
     patience = _CLOSE_PATIENCE
     versions: Mapping[str, str] = {}
+    together: Callable[[WorkerState], str] | None = None
+    """What workers have in common that can only leave together."""
 
     def __init__(
         self, cluster: SpecCluster, spec: ClusterSpec, folder: Path, changed: Callable[[], None], contact: str | None
@@ -99,10 +101,8 @@ class LocalHandle:
         """Have `n` workers; those that leave hand their data to the others first."""
         self._stop_adapting()
         self._requested = n
-        surplus = len(self._scheduler.workers) - n
-        if surplus > 0:
-            workers = sorted(self._scheduler.workers.values(), key=lambda ws: (len(ws.processing), ws.nbytes))
-            leaving = [ws.name for ws in workers[:surplus]]
+        leaving = self._leaving(n)
+        if leaving:
             await self._scheduler.retire_workers(names=leaving, close_workers=True, remove=True)
             await self._cluster.scale_down(leaving)
         self._forget_ended()
@@ -112,7 +112,7 @@ class LocalHandle:
     async def adapt(self, minimum: int, maximum: int) -> None:
         """Follow the load between two numbers of workers."""
         self._stop_adapting()
-        self._adaptive = self._cluster.adapt(minimum=minimum, maximum=maximum)
+        self._adaptive = self._cluster.adapt(minimum=minimum, maximum=maximum, worker_key=self.together)
 
     async def restart(self) -> None:
         """Start all workers anew; what they computed or hold is forgotten."""
@@ -130,6 +130,11 @@ class LocalHandle:
         error = close.exception() if close.done() and not close.cancelled() else None
         if error is not None:
             raise error
+
+    def _leaving(self, n: int) -> list[object]:
+        """Names of the workers that leave where `n` are to stay: those that have least to do."""
+        workers = sorted(self._scheduler.workers.values(), key=lambda ws: (len(ws.processing), ws.nbytes))
+        return [ws.name for ws in workers[: max(0, len(workers) - n)]]
 
     def _nannies(self) -> list[Nanny]:
         return [each for each in self._cluster.workers.values() if isinstance(each, Nanny)]

@@ -86,9 +86,14 @@ class QueueChoices(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=without_defaults)
 
     queue: Text = Field(None, title="Queue", description="Queue or partition of the jobs. Left out: the default one.")
-    n_workers: Workers = Field(None, description="Jobs, each with one worker. Left out: 1.")
+    n_workers: Workers = Field(None, description="Left out: as many as a job has.")
+    workers_per_job: Workers = Field(
+        None,
+        title="Workers per job",
+        description="Worker processes that share the cores and memory of a job. Left out: as jobqueue.yaml says, or 1.",
+    )
     threads_per_worker: WorkerThreads = Field(
-        None, description="Cores of each job. Left out: as jobqueue.yaml says, or 1."
+        None, description="Cores of each worker. Left out: as jobqueue.yaml says of a job, or 1."
     )
     memory: Memory = Field(
         None,
@@ -158,14 +163,17 @@ class Queue(Profile):
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec of jobs, with what dask-jobqueue's settings say where nothing is chosen."""
         chosen = self.checked(given, QueueChoices)
-        threads = chosen.threads_per_worker or self._site("cores") or 1
-        n_workers, site = chosen.n_workers or 1, self._site("memory")
-        memory = parse_bytes(site) if site else threads * 2**31
+        each = chosen.workers_per_job or self._site("processes") or 1
+        n_workers = each * math.ceil((chosen.n_workers or each) / each)
+        threads = chosen.threads_per_worker or max(1, (self._site("cores") or 1) // each)
+        site = self._site("memory")
+        memory = parse_bytes(site) // each if site else threads * 2**31
         if chosen.memory is not None:
             memory = max(1, chosen.memory // n_workers)
         walltime = chosen.walltime or _walltime(self._site("walltime")) or 1800
         options = {
             "queue": chosen.queue or self._site("queue"),
+            "workers_per_job": each if each > 1 else None,
             "account": chosen.account or self._site(self.account),
             "walltime": walltime,
             "interface": chosen.interface or self._site("interface"),
@@ -183,7 +191,7 @@ class Queue(Profile):
             elsewhere=True,
             options={name: value for name, value in options.items() if value},
         )
-        return spec.model_copy(update={"why": _why(spec)})
+        return spec.model_copy(update={"why": _why(spec, chosen.n_workers)})
 
     def consent(self, spec: ClusterSpec) -> str | None:
         """Return what a person has to agree to where the scheduler is reached without keys."""
@@ -228,9 +236,9 @@ class Queue(Profile):
         given: dict[str, Any] = {
             "queue": told.get("queue"),
             self.account: told.get("account"),
-            "cores": spec.threads_per_worker,
-            "processes": 1,
-            "memory": format_bytes(spec.memory_limit),
+            "cores": spec.threads_per_worker * per_job(spec),
+            "processes": per_job(spec),
+            "memory": format_bytes(spec.memory_limit * per_job(spec)),
             "walltime": self.clock(told["walltime"]),
             "interface": told.get("interface"),
             "python": told.get("python"),
@@ -260,7 +268,7 @@ class Queue(Profile):
         return (
             f"from dask.distributed import Client\nfrom dask_jobqueue import {self.kind}\n{imports}\n"
             f"cluster = {self.kind}(\n{''.join(lines)})\n"
-            f"cluster.scale(jobs={spec.n_workers})\nclient = Client(cluster)\nprint(client)\n"
+            f"cluster.scale(jobs={spec.n_workers // per_job(spec)})\nclient = Client(cluster)\nprint(client)\n"
         )
 
     async def launch(
@@ -304,24 +312,32 @@ def said(text: str) -> str:
     return whole("; ".join(dict.fromkeys(filter(None, lines)))) or "it doesn't say why"
 
 
+def per_job(spec: ClusterSpec) -> int:
+    """How many workers each job of a spec has."""
+    return int(spec.options.get("workers_per_job", 1))
+
+
 def _lifetime(walltime: int) -> list[str]:
     before = min(_LONGEST_BEFORE, _BEFORE * walltime)
     return ["--lifetime", f"{math.floor(walltime - before)}s", "--lifetime-stagger", f"{math.floor(before / 2)}s"]
 
 
-def _why(spec: ClusterSpec) -> tuple[str, ...]:
-    told = spec.options
-    jobs = formats.count(spec.n_workers, "job")
-    cores = formats.count(spec.threads_per_worker, "core")
+def _why(spec: ClusterSpec, asked_for: int | None) -> tuple[str, ...]:
+    told, each = spec.options, per_job(spec)
+    jobs = formats.count(spec.n_workers // each, "job")
+    cores = formats.count(each * spec.threads_per_worker, "core")
+    workers = "a worker each" if each == 1 else f"{each} workers each"
+    if asked_for not in (None, spec.n_workers):
+        workers += f" ({spec.n_workers} in place of {asked_for}: jobs come whole)"
     walltime, before = told["walltime"], min(_LONGEST_BEFORE, _BEFORE * told["walltime"])
     place = f"interface {told['interface']}" if "interface" in told else "the outward address of this machine"
     queue = f"queue {told['queue']}" if "queue" in told else "the default queue"
     keys = " Keys and logs" if spec.encrypt else " Logs"
     return (
-        f"{jobs} of {cores} and {formats.size(spec.memory_limit)}, a worker each, in {queue}: the cluster can be used "
-        "when the first is there.",
-        f"Each job may take {formats.duration(walltime)}; its worker hands over what it holds and leaves about "
-        f"{formats.duration(round(before))} before.",
+        f"{jobs} of {cores} and {formats.size(each * spec.memory_limit)}, {workers}, in {queue}: the cluster can be "
+        "used when the first is there.",
+        f"Each job may take {formats.duration(walltime)}; about {formats.duration(round(before))} before, "
+        f"{'its worker hands over what it holds and leaves' if each == 1 else 'its workers hand over what they hold'}.",
         f"The scheduler runs here and listens on {place}, which the nodes must reach.{keys} are in "
         f"{config.data_folder()}, which they must see.",
     )
