@@ -68,3 +68,13 @@ test('what is only named is not taken from another page in this document', () =>
   expect(document.querySelector('aside')!.textContent).toBe('theirs');
   expect(here.textContent).toBe('betweenours');
 });
+
+test('the field that a person is in keeps what it shows and what is selected, until it is left', () => {
+  become('<input value="2">');
+  const field = here.querySelector('input')!;
+  field.focus();
+  field.select();
+  become('<input value="1">');
+  expect([field.value, field.selectionStart, field.selectionEnd]).toEqual(['2', 0, 1]);
+  expect(field.defaultValue).toBe('1');
+});

@@ -141,6 +141,7 @@ def test_a_person_picks_cpu_starts_runs_and_watches(
 ) -> None:
     page = open_lab()
     cluster = start_cluster(page, "picked-otter", n_workers="2", threads_per_worker="1", memory="2GiB")
+    expect(cluster).to_contain_text("2 workers × 1 thread")
     hook(cluster, "watch").click()
     figure = hook(page, "figure")
     expect(figure).to_contain_text("No tasks yet", timeout=MINUTE)

@@ -53,6 +53,10 @@ function become(here: Element, next: Element, view: Element): void {
   }
   for (const { name, value } of next.attributes) {
     if (here.getAttribute(name) !== value && !OURS.has(name)) {
+      if (name === 'value' && here === (here.getRootNode() as Document).activeElement) {
+        // Given what it holds, a field no longer follows its attribute: who is in it types over what is selected there.
+        (here as HTMLInputElement).value = (here as HTMLInputElement).value;
+      }
       here.setAttribute(name, value);
     }
   }

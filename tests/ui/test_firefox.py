@@ -1,0 +1,33 @@
+"""The main job in Firefox, where it is installed: the same stories, told to another browser."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.ui.test_main_job import (
+    _nothing_left,  # noqa: F401
+    digits,  # noqa: F401
+    test_a_notebook_is_connected_by_a_cell_that_one_sees,  # noqa: F401
+    test_a_person_picks_cpu_starts_runs_and_watches,  # noqa: F401
+    test_bad_input_gets_a_sentence_and_starts_nothing,  # noqa: F401
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Firefox as it is installed, by WebDriver BiDi: Playwright's own build of it can't be had everywhere."""
+    found = shutil.which("firefox-esr") or shutil.which("firefox")
+    if found is None:
+        pytest.skip("Firefox isn't installed. Debian: apt install firefox-esr")
+    with sync_playwright() as playwright:
+        started = playwright.firefox.launch(channel="moz-firefox", executable_path=found)
+        yield started
+        started.close()
+
+
+def test_it_is_firefox(page: Page) -> None:
+    assert "Firefox" in page.evaluate("navigator.userAgent")
