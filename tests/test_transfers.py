@@ -6,9 +6,8 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import pytest
 
-from workbench.figures.bandwidth import bandwidth_figure
+from workbench.figures.bandwidth import bandwidth_html, heat_map
 from workbench.runs import transfers
 from workbench.runs.transfers import Transfers
 
@@ -76,7 +75,7 @@ def test_the_table_names_the_transport_and_who_sent_to_whom() -> None:
 def test_one_worker_had_nobody_to_talk_to() -> None:
     alone = told({ONE: Transfers([], 0, False)})
     assert "nobody to talk to" in transfers.text(alone)
-    assert bandwidth_figure(alone) is None
+    assert bandwidth_html(alone) == ""
 
 
 def test_small_messages_are_said_to_be_too_small() -> None:
@@ -100,13 +99,15 @@ def test_many_workers_are_left_to_the_report() -> None:
     assert transfers.labels(workers)[0] == "10.0.0.0:4000"
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_figure_has_a_cell_for_each_pair_that_talked(theme: str) -> None:
-    from bokeh.models import ColumnDataSource
+def test_the_heat_map_has_a_cell_for_each_pair_that_talked() -> None:
+    html = bandwidth_html(both_ways(), " · SIMULATED GPUs")
+    assert 'title=":4002 to :4001: 97 | 99 | 100 MiB/s, 8 messages">97 | 99 | 100</td>' in html
+    assert 'title=":4001 to :4002: 194 | 197 | 201 MiB/s, 8 messages">' in html
+    assert "MiB/s, up to 197 · SIMULATED" in html
 
-    plot = bandwidth_figure(both_ways(), theme)
-    assert plot is not None
-    columns = plot.select_one(ColumnDataSource).data
-    assert columns["receiver"] == [":4001", ":4002"]
-    assert columns["sender"] == [":4002", ":4001"]
-    assert columns["quartiles"][0] == "97 | 99 | 100"
+
+def test_cells_of_many_workers_are_told_to_whoever_points_at_them() -> None:
+    html = heat_map([f"<{n}>" for n in range(20)], {(3, 4): (2**20, "1", "")})
+    assert 'title="&lt;4&gt; to &lt;3&gt;: 1 MiB/s"></td>' in html
+    assert "vertical-rl" in html
+    assert "<3>" not in html

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,9 @@ import pytest
 from tests.server.test_run_pages import html_of
 from tests.server.test_views import text_of
 from workbench.hardware.usage import Meter
+from workbench.monitor.events import Batch, Links, Progress, WorkerSample
+from workbench.views import workers
+from workbench.views.heard import Heard
 
 
 @pytest.fixture
@@ -46,6 +50,33 @@ async def test_tasks_and_frames_of_code_are_told_with_their_shares(api: Any, clu
     html = unescape(await html_of(api, f"profile:{cluster}"))
     assert 'title="<dot>, 75 %, a.py:7"' in html
     assert "width: 75.00%" in html
+
+
+def heard(**names: str) -> Heard:
+    found = Heard()
+    samples = [WorkerSample(address, name, 1.0, 0.0, 0, 0, 0, 0) for address, name in names.items()]
+    links = Links({"svd": ("<load>",), "<load>": ()}, {("b", "a"): 2.0**20, ("a", "b"): 2.0**21})
+    counts = {name: {"total": 4, "done": 3, "erred": 0, "processing": 1} for name in ("<load>", "svd")}
+    found.add([Batch(1.0, samples=tuple(samples), links=links, progress=Progress(1.0, counts))])
+    return found
+
+
+def seen(**names: str) -> Any:
+    async def latest(_: str) -> Heard:
+        return heard(**names)
+
+    return SimpleNamespace(heard=latest, choices={})
+
+
+async def test_bandwidth_is_told_between_workers_by_their_names() -> None:
+    html = await workers.bandwidth(seen(a="<", b="10"), "calm-otter")
+    assert text_of(html).endswith("MiB/s, up to 2: rows receive, columns send &lt; 10 &lt; 2 10 1")
+    assert 'title="10 to &lt;: 2 MiB/s">' in html
+
+
+async def test_a_cluster_that_cannot_be_watched_says_why_in_its_panes(api: Any, session: Any) -> None:
+    session.add("failed", status="failed", message="No port.")
+    assert "No port." in await html_of(api, "bandwidth:failed")
 
 
 async def test_logs_are_searched_and_shown_of_one_writer(api: Any, cluster: str) -> None:

@@ -141,6 +141,11 @@ def contrast(first: str, second: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
+def ink_on(color: str) -> str:
+    """Black or white, whichever is read more easily on it."""
+    return max(("#000000", "#ffffff"), key=lambda ink: contrast(ink, color))
+
+
 @cache
 def _legible(color: str, background: str, least: float = _LEAST_CONTRAST) -> str:
     """`color`, moved away from the background until it can be seen on it."""

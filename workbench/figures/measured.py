@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from workbench.figures.answers import Picture, pictures
-from workbench.figures.bandwidth import bandwidth_figure
+from workbench.figures.bandwidth import bandwidth_html
 from workbench.figures.components import answer_figure
 from workbench.figures.markup import values_html
 from workbench.figures.topology import topology_figure, topology_of
@@ -64,7 +64,7 @@ def sections(run: Mapping[str, Any], arrays: Mapping[str, Labelled] | None = Non
     """Sections for what this run measured and for pictures of its answer's arrays; none for most."""
     result = run.get("result") or {}
     drawn = list(pictures(arrays or {}, result))
-    found = [*_accuracy(result, drawn), *_components(result, drawn), *map(_pictured, drawn), *_bandwidth(result)]
+    found = [*_accuracy(result, drawn), *_components(result, drawn), *map(_pictured, drawn), *_bandwidth(run)]
     if run.get("simulated"):
         found = [each._replace(figure=each.figure and _marked(each.figure)) for each in found]
     return [*found, *_topology(run)]
@@ -126,8 +126,8 @@ def _pictured(picture: Picture) -> Section:
     return Section("", "", lambda theme: answer_figure(picture, theme))
 
 
-def _bandwidth(result: Mapping[str, Any]) -> list[Section]:
-    told = result.get("bandwidth")
+def _bandwidth(run: Mapping[str, Any]) -> list[Section]:
+    told = (run.get("result") or {}).get("bandwidth")
     if not told:
         return []
     all_together = f" All together {transfers.speeds(told['overall'])} MiB/s." if told["overall"] else ""
@@ -135,8 +135,8 @@ def _bandwidth(result: Mapping[str, Any]) -> list[Section]:
         f"Over {told['transport']}. {told['sentence']}{all_together}"
         + (" Quartiles of the messages' bandwidth; colour is the median." if told["n_messages"] else "")
     )
-    figure = (lambda theme: bandwidth_figure(told, theme)) if told["n_messages"] else None
-    return [Section("Bandwidth between workers", body, figure)]
+    heat_map = bandwidth_html(told, ON_SIMULATED if run.get("simulated") else "")
+    return [Section("Bandwidth between workers", body + f'<div style="overflow-x: auto">{heat_map}</div>')]
 
 
 def _topology(run: Mapping[str, Any]) -> list[Section]:

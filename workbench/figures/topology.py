@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from workbench.figures.colors import THEMES, VIRIDIS, Theme, contrast
+from workbench.figures.colors import THEMES, VIRIDIS, Theme, ink_on
 from workbench.hardware.values import RELATIONS, Topology
 from workbench.runs.store import ON_SIMULATED
 
@@ -120,7 +120,7 @@ def _cell(letters: str | None) -> str:
     if letters is None or letters == "X":
         return f"<td>{letters or '?'}</td>"
     color = _shade(letters)
-    return f'<td style="background:{color};color:{_ink(color)}" title="{_meaning(letters)}">{letters}</td>'
+    return f'<td style="background:{color};color:{ink_on(color)}" title="{_meaning(letters)}">{letters}</td>'
 
 
 def _legend(topology: Topology) -> str:
@@ -142,7 +142,7 @@ def _columns(topology: Topology, look: Theme) -> dict[str, list[Any]]:
             columns["letters"].append(letters or "?")
             columns["meaning"].append(_meaning(letters))
             columns["color"].append(color)
-            columns["ink"].append(look.muted if letters in (None, "X") else _ink(color))
+            columns["ink"].append(look.muted if letters in (None, "X") else ink_on(color))
             columns["line"].append(look.grid)
     return columns
 
@@ -157,11 +157,6 @@ def _color(letters: str | None, look: Theme) -> str:
     if letters is None or letters == "X":
         return look.background
     return _shade(letters)
-
-
-def _ink(color: str) -> str:
-    """Black or white, whichever is read more easily on it."""
-    return max(("#000000", "#ffffff"), key=lambda ink: contrast(ink, color))
 
 
 def _meaning(letters: str | None) -> str:

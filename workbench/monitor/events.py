@@ -83,6 +83,16 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Links:
+    """What belongs together: tasks by what they need, workers by what they send to each other."""
+
+    needs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Names of tasks that those of a name need the results of."""
+    speeds: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Bytes per second by receiver and sender: Dask's moving mean of messages above 1 MB."""
+
+
+@dataclass(frozen=True, slots=True)
 class Labels:
     """A column of repeated texts: `values[codes[i]]` is its i-th."""
 
@@ -198,6 +208,8 @@ class Batch:
     tasks: Tasks = field(default=NO_TASKS)
     samples: tuple[WorkerSample, ...] = ()
     progress: Progress | None = None
+    """None where nothing has changed."""
+    links: Links | None = None
     """None where nothing has changed."""
     recorded: bool = False
     """Whether this is all that was recorded of a run, rather than what happens now."""

@@ -36,6 +36,9 @@ GPU_SILENCE = 2.5
 
 NO_PIDS = "NVML names no process of ours here, as inside a container"
 
+# Pairs of workers whose bandwidth is told, the fastest first.
+MOST_PAIRS = 600
+
 _ACTIVE = ("waiting", "queued", "no-worker", "processing")
 
 
@@ -55,6 +58,7 @@ class Monitor(SchedulerPlugin):
         self._groups: dict[Any, int] = {}
         self._owners = Owners(scheduler)
         self._published: dict[str, Any] | None = None
+        self._links: dict[str, Any] | None = None
         self._sampled: dict[str, float] = {}
         self._sample_interval = sample_interval
         self._next_sample = 0.0
@@ -84,7 +88,7 @@ class Monitor(SchedulerPlugin):
         """Send to this client as well, beginning with all that is known now."""
         self.watchers.setdefault(client, set()).add(feed)
         self._scheduler.subscribe_topic(TOPIC, client)
-        self._published = None
+        self._published = self._links = None
         self._sampled = {}
         self._next_sample = 0.0
         self._gpus.repeat()
@@ -165,6 +169,8 @@ class Monitor(SchedulerPlugin):
             self._next_sample = now + self._sample_interval
             if samples := self._samples():
                 message["samples"] = samples
+            if (links := self._find_links()) != self._links:
+                message["links"] = self._links = links
         message |= self._gpus.news()
         if message:
             self._publish(message)
@@ -276,6 +282,14 @@ class Monitor(SchedulerPlugin):
                 "processing": states.get("processing", 0),
             }
         return progress
+
+    def _find_links(self) -> dict[str, Any]:
+        needs: dict[str, set[str]] = {}
+        for group in self._scheduler.task_groups.values():
+            needs.setdefault(group.prefix.name, set()).update(each.prefix.name for each in group.dependencies)
+        speeds = self._scheduler.bandwidth_workers.items()
+        fastest = sorted(((speed, *pair) for pair, speed in speeds), reverse=True)[:MOST_PAIRS]
+        return {"needs": {name: sorted(of - {name}) for name, of in needs.items()}, "speeds": fastest}
 
     def _samples(self) -> list[tuple[Any, ...]]:
         samples = []

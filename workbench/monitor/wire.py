@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from workbench.hardware.gauges import sample_of
-from workbench.monitor.events import NO_TASKS, Batch, Labels, NoGpus, Progress, Tasks, WorkerSample
+from workbench.monitor.events import NO_TASKS, Batch, Labels, Links, NoGpus, Progress, Tasks, WorkerSample
 
 
 def unpack(message: Mapping[str, Any], own: str | None = None) -> Batch:
@@ -23,9 +23,14 @@ def unpack(message: Mapping[str, Any], own: str | None = None) -> Batch:
         tasks=_tasks(message["tasks"], message["byteorder"], own) if "tasks" in message else NO_TASKS,
         samples=tuple(WorkerSample(*row) for row in message.get("samples", ())),
         progress=Progress(time, progress) if progress is not None else None,
+        links=_links(message["links"]) if "links" in message else None,
         gpus=tuple(sample_of(sample) for sample in message.get("gpus", ())),
         no_gpus=tuple(NoGpus(*row) for row in message["no_gpus"]) if "no_gpus" in message else None,
     )
+
+
+def _links(told: Mapping[str, Any]) -> Links:
+    return Links(told["needs"], {(receiver, sender): speed for speed, receiver, sender in told["speeds"]})
 
 
 def _own_progress(message: Mapping[str, Any], own: str) -> Mapping[str, Mapping[str, int]] | None:

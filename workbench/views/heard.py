@@ -1,4 +1,4 @@
-"""What the workers of clusters said last of their GPUs, for views that show it: on whatever machine these are.
+"""What clusters said last of themselves, for views that show it: on whatever machine their workers are.
 
 A cluster is watched for it from the first question until nobody has asked for a while. No tornado here.
 """
@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from workbench.errors import WorkbenchError
+from workbench.monitor.events import Links
 
 if TYPE_CHECKING:
     from workbench.hardware.gauges import GpuSample
-    from workbench.monitor.events import Batch, NoGpus
+    from workbench.monitor.events import Batch, NoGpus, Progress
 
 ASKED_FOR = 5.0
 """Seconds without a question after which a cluster is watched no more; then it is tried again where that failed."""
@@ -34,12 +35,16 @@ class Feed(Protocol):
 
 
 class Heard:
-    """The newest that the workers of one cluster said of their GPUs, as its batches come."""
+    """The newest of one cluster, as its batches come: GPUs, tasks by name, and what links tasks and workers."""
 
     def __init__(self) -> None:
         self.feed: Feed | None = None
         self.refusal: str | None = None
         """Why the cluster can't be watched."""
+        self.progress: Progress | None = None
+        self.links = Links()
+        self.names: dict[str, str] = {}
+        """What each worker is called, by address."""
         self._samples: dict[str, GpuSample] = {}
         self._nothing: tuple[NoGpus, ...] = ()
         self._time = 0.0
@@ -52,6 +57,9 @@ class Heard:
             self._samples |= {sample.uuid: sample for sample in batch.gpus}
             if batch.no_gpus is not None:
                 self._nothing = batch.no_gpus
+            self.progress = batch.progress or self.progress
+            self.links = batch.links or self.links
+            self.names |= {sample.worker: sample.name for sample in batch.samples}
 
     def wake(self) -> None:
         """Do nothing: whoever wants to know asks."""
@@ -65,12 +73,15 @@ class Heard:
         return {uuid: sample for uuid, sample in self._samples.items() if self._time - sample.time < FRESH}
 
     @property
+    def trouble(self) -> str | None:
+        """Why there is nothing new of the cluster."""
+        return self.refusal or (None if self.feed is None else self.feed.ended or self.feed.waiting)
+
+    @property
     def silence(self) -> str:
         """Why there may be a GPU of which no worker tells."""
-        if self.refusal is not None:
-            return self.refusal
-        if self.feed is not None and (said := self.feed.ended or self.feed.waiting):
-            return said
+        if self.trouble:
+            return self.trouble
         if self._nothing:
             return " ".join(f"On {each.host}: {each.reason}" for each in self._nothing)
         if self._samples:
@@ -78,8 +89,8 @@ class Heard:
         return "Its workers have told nothing of it yet. The first readings take a moment."
 
 
-class WorkersGpus:
-    """What the workers of each cluster said last, for as long as somebody asks.
+class Hearing:
+    """What each cluster said last, for as long as somebody asks.
 
     Parameters
     ----------

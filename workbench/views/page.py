@@ -126,7 +126,7 @@ class Sight(NamedTuple):
     """Clusters, runs and budget as the page knows them."""
     machine: Machine
     heard: Callable[[str], Awaitable[Heard]]
-    """What the workers of a cluster said last of their GPUs."""
+    """What a cluster said last of itself."""
     base_url: str
     choices: Choices = MappingProxyType({})
     """What this page has chosen, of that which the view reads."""
@@ -190,6 +190,7 @@ def _known() -> dict[str, View]:
         "logs": View(clusters.logs, every(5.0), ("logs.",)),
         "workers": View(workers.workers, every(1.0), ("workers.",)),
         "groups": View(workers.groups, every(1.0)),
+        "bandwidth": View(workers.bandwidth, every(1.0)),
         "profile": View(workers.profile, every(5.0)),
         "runs": View(runs.runs, runs.pace, ("runs.",)),
         "run": View(runs.run),

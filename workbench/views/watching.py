@@ -19,7 +19,7 @@ from workbench.errors import ConflictError, FailedError, WorkbenchError
 from workbench.figures.samples import Workers
 from workbench.threads import in_thread
 from workbench.views.answers import patch_answer
-from workbench.views.heard import Heard, WorkersGpus
+from workbench.views.heard import Heard, Hearing
 from workbench.views.page import Views
 from workbench.views.recorded import on_simulated
 from workbench.views.state import StateWatcher
@@ -66,8 +66,8 @@ class Watching:
         self.session = session
         self.log = log
         self.state = StateWatcher(session, base_url, log)
-        self._gpus = WorkersGpus(self._hear)
-        self.views = Views(session, self.state, base_url, log, self._gpus.latest)
+        self._hearing = Hearing(self._hear)
+        self.views = Views(session, self.state, base_url, log, self._hearing.latest)
         self._open_feed = open_feed or _open_feed
         self._make_figure = make_figure or _make_figure
         self._linger = linger
@@ -198,7 +198,7 @@ class Watching:
         """End all watching in this server. The clusters go on."""
         # First: a view that is being made may begin to watch.
         await self.views.close()
-        self._gpus.close()
+        self._hearing.close()
         self._polled.clear()
         if self._sweep is not None:
             self._sweep.cancel()

@@ -1,4 +1,4 @@
-"""Inside a cluster: its workers, the tasks by name with what they hold, and where its code spends its time."""
+"""Inside a cluster: its workers and what they send to each other, its tasks by name, and where its code spends time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from workbench.figures.bandwidth import heat_map
 from workbench.figures.markup import icon_button, meter, paragraph, tag
 from workbench.formats import count, duration, size
+from workbench.runs.transfers import speeds as rates
 from workbench.views.clusters import record_of
 from workbench.views.parts import link, notice
 
@@ -16,7 +18,10 @@ if TYPE_CHECKING:
     from workbench.clusters.control import Worker
     from workbench.views.page import Sight
 
-_PANES = {"workers": "Workers", "groups": "Tasks", "profile": "Profile"}
+_PANES = {"workers": "Workers", "groups": "Tasks", "bandwidth": "Bandwidth", "profile": "Profile"}
+
+_MOST_WORKERS = 24
+"""Workers between which bandwidth is drawn, those of the fastest pairs."""
 
 _THINNEST = 0.005
 _DEEPEST = 60
@@ -147,6 +152,25 @@ async def groups(sight: Sight, name: str) -> str:
     table = tag("table", tag("thead", tag("tr", *titles)), tag("tbody", *rows), class_="wb-Table")
     body = tag("div", table, class_="wb-Across") if found else paragraph("The scheduler knows no tasks now.")
     return _panes(name, "groups") + body
+
+
+async def bandwidth(sight: Sight, name: str) -> str:
+    """How fast the workers of a cluster receive from each other, as a heat map."""
+    heard = await sight.heard(name)
+    speeds = heard.links.speeds
+    fastest = sorted(speeds, key=lambda pair: -speeds[pair])
+    drawn = list(dict.fromkeys(worker for pair in fastest for worker in pair))[:_MOST_WORKERS]
+    names = {worker: heard.names.get(worker, worker) for worker in drawn}
+    drawn.sort(key=lambda worker: (len(names[worker]), names[worker]))
+    place = {worker: index for index, worker in enumerate(drawn)}
+    cells = {
+        (place[receiver], place[sender]): (speed, rates([speed]), "")
+        for (receiver, sender), speed in speeds.items()
+        if receiver in place and sender in place
+    }
+    nothing = paragraph(heard.trouble or "No message above 1 MB went between workers yet.")
+    table = tag("div", heat_map([names[worker] for worker in drawn], cells), class_="wb-Across")
+    return _panes(name, "bandwidth") + (table if cells else nothing)
 
 
 async def profile(sight: Sight, name: str) -> str:
