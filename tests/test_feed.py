@@ -296,7 +296,8 @@ def fake_scheduler(**workers):
     yield SimpleNamespace(
         workers={name: SimpleNamespace(time_delay=delay) for name, delay in workers.items()},
         tasks={"x-1": SimpleNamespace(key="x-1", group=None, prefix=SimpleNamespace(name="x"))},
-        task_groups={}, bandwidth_workers={},
+        task_groups={},
+        bandwidth_workers={},
         task_prefixes={},
         plugins={},
         client_comms={},

@@ -14,6 +14,7 @@ from tests.server.test_views import text_of
 from workbench.hardware.usage import Meter
 from workbench.monitor.events import Batch, Links, Progress, WorkerSample
 from workbench.views import workers
+from workbench.views.graph import graph
 from workbench.views.heard import Heard
 
 
@@ -74,9 +75,28 @@ async def test_bandwidth_is_told_between_workers_by_their_names() -> None:
     assert 'title="10 to &lt;: 2 MiB/s">' in html
 
 
+async def test_tasks_are_drawn_below_those_whose_results_they_need() -> None:
+    html = await workers.tasks(seen(), "calm-otter")
+    top = {unescape(name): int(y) for name, y in re.findall(r'id="wb-node-([^"]+)".*?top: (\d+)px', html)}
+    assert top["<load>"] < top["svd"]
+    assert html.count("<path ") == 1
+    assert text_of(html).endswith("&lt;load&gt; 3 of 4 svd 3 of 4")
+
+
+def test_names_that_need_each_other_are_drawn_all_the_same() -> None:
+    names = [f"name-{n}" for n in range(60)]
+    counts = {name: {"total": 60 - n, "done": 0, "erred": n == 0} for n, name in enumerate(names)}
+    html = graph(counts, {name: [names[n - 1]] for n, name in enumerate(names)})
+    assert html.count('role="listitem"') == 48
+    assert "0 of 60, 1 failed" in html
+    both = {names[0]: names[1:2], names[1]: names[:1]}
+    assert graph({name: counts[name] for name in both}, both).count("<path") == 2
+
+
 async def test_a_cluster_that_cannot_be_watched_says_why_in_its_panes(api: Any, session: Any) -> None:
     session.add("failed", status="failed", message="No port.")
     assert "No port." in await html_of(api, "bandwidth:failed")
+    assert "No port." in await html_of(api, "graph:failed")
 
 
 async def test_logs_are_searched_and_shown_of_one_writer(api: Any, cluster: str) -> None:

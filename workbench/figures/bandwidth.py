@@ -15,7 +15,7 @@ _MOST_WITH_QUARTILES = 5
 _MOST_LABELLED = 14
 """Workers up to which a cell holds three quartiles, or a number at all; it is told to whoever points at it."""
 
-_CELL = "padding: 3px 6px; min-width: 8px; height: 20px; text-align: center; white-space: nowrap; border: 1px solid"
+_CELL = "padding: 3px 6px; height: 20px; text-align: center; white-space: nowrap; border: 1px solid"
 
 
 def heat_map(
@@ -39,7 +39,7 @@ def heat_map(
     top = max((speed for speed, *_ in cells.values()), default=0.0) or 1.0
     labelled = len(names) <= _MOST_LABELLED
     heads = heads or [escape(name) for name in names]
-    upright = "" if labelled else "writing-mode: vertical-rl; "
+    upright = "min-width: 44px" if labelled else "writing-mode: vertical-rl"
 
     def cell(receiver: int, sender: int) -> str:
         if (receiver, sender) not in cells:
@@ -58,7 +58,7 @@ def heat_map(
     rows = (tag("tr", head(heads[row], "row"), *(cell(row, column) for column in places)) for row in places)
     return tag(
         "table",
-        tag("caption", title, style="text-align: left; padding: 0 6px"),
+        tag("caption", title, style="text-align: left; padding: 0 6px; white-space: nowrap"),
         tag("thead", tag("tr", tag("td"), *(head(each, "col", upright) for each in heads))),
         tag("tbody", *rows),
         style="border-collapse: collapse; font-variant-numeric: tabular-nums",

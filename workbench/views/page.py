@@ -190,6 +190,7 @@ def _known() -> dict[str, View]:
         "logs": View(clusters.logs, every(5.0), ("logs.",)),
         "workers": View(workers.workers, every(1.0), ("workers.",)),
         "groups": View(workers.groups, every(1.0)),
+        "graph": View(workers.tasks, every(1.0)),
         "bandwidth": View(workers.bandwidth, every(1.0)),
         "profile": View(workers.profile, every(5.0)),
         "runs": View(runs.runs, runs.pace, ("runs.",)),

@@ -11,6 +11,7 @@ from workbench.figures.bandwidth import heat_map
 from workbench.figures.markup import icon_button, meter, paragraph, tag
 from workbench.formats import count, duration, size
 from workbench.runs.transfers import speeds as rates
+from workbench.views import graph
 from workbench.views.clusters import record_of
 from workbench.views.parts import link, notice
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from workbench.clusters.control import Worker
     from workbench.views.page import Sight
 
-_PANES = {"workers": "Workers", "groups": "Tasks", "bandwidth": "Bandwidth", "profile": "Profile"}
+_PANES = {"workers": "Workers", "groups": "Tasks", "graph": "Graph", "bandwidth": "Bandwidth", "profile": "Profile"}
 
 _MOST_WORKERS = 24
 """Workers between which bandwidth is drawn, those of the fastest pairs."""
@@ -152,6 +153,17 @@ async def groups(sight: Sight, name: str) -> str:
     table = tag("table", tag("thead", tag("tr", *titles)), tag("tbody", *rows), class_="wb-Table")
     body = tag("div", table, class_="wb-Across") if found else paragraph("The scheduler knows no tasks now.")
     return _panes(name, "groups") + body
+
+
+async def tasks(sight: Sight, name: str) -> str:
+    """The tasks of a cluster by name as a graph."""
+    heard = await sight.heard(name)
+    counts = heard.progress.counts if heard.progress is not None else {}
+    few = len(counts) <= graph.MOST_NAMES
+    left_out = "" if few else f"The {graph.MOST_NAMES} of {len(counts)} names with the most tasks."
+    drawn = tag("div", graph.graph(counts, heard.links.needs), class_="wb-Across")
+    nothing = paragraph(heard.trouble or "The scheduler knows no tasks now.")
+    return _panes(name, "graph") + (paragraph(left_out) + drawn if counts else nothing)
 
 
 async def bandwidth(sight: Sight, name: str) -> str:
