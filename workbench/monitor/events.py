@@ -209,10 +209,10 @@ class Batch:
     samples: tuple[WorkerSample, ...] = ()
     progress: Progress | None = None
     """None where nothing has changed."""
-    links: Links | None = None
-    """None where nothing has changed."""
     recorded: bool = False
     """Whether this is all that was recorded of a run, rather than what happens now."""
     gpus: tuple[GpuSample, ...] = ()
     no_gpus: tuple[NoGpus, ...] | None = None
     """All hosts whose GPUs can't be read, by now; None where nothing has changed."""
+    links: Links | None = None
+    """None where nothing has changed."""
