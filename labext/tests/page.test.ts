@@ -241,3 +241,18 @@ test('arrows go from one section to the next', () => {
   find('#a').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowDown', bubbles: true }));
   expect(document.activeElement!.id).toBe('b');
 });
+
+test('a fold that is opened has its first field selected, and Enter presses the button of its row', async () => {
+  const row = (n: number) =>
+    `<button data-fold="fold-${n}">Scale</button><div id="fold-${n}" hidden><div class="wb-Row">
+     <input name="scale.${n}" value="2" data-first data-enter="apply">
+     <button data-workbench="apply" data-request="PATCH clusters/${n}" data-take='{"n": "scale.${n}"}'>Apply</button></div></div>`;
+  show('sidebar', row(1) + row(2));
+  find('[data-fold="fold-2"]').click();
+  const field = find<HTMLInputElement>('[name="scale.2"]');
+  expect([document.activeElement, field.selectionEnd]).toEqual([field, 1]);
+  typeInto('[name="scale.2"]', '3');
+  field.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true }));
+  await settled();
+  expect(asked).toEqual([['PATCH', 'clusters/2', { n: '3' }]]);
+});

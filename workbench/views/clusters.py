@@ -305,6 +305,8 @@ def _number(prefix: str, field: str, value: Any, label: str) -> str:
         aria_label=label,
         title=label,
         class_="wb-Count jp-mod-styled",
+        data_enter="apply-scale",
+        data_first=field != "maximum",
         data_workbench=field.replace("_", "-"),
     )
 

@@ -21,7 +21,8 @@
  * data-reveal               id of what a click opens and brings into view
  * data-copy                 copies the text that follows
  * data-show                 name of the view that takes the place of this one
- * data-enter                hook of the button that the Enter key presses
+ * data-enter                hook of the button in the same row that the Enter key presses
+ * data-first                the field that is selected when a fold is opened
  * data-drop                 of an input: a path that is dropped on it, or beside it in its section, becomes its value
  * data-stop                 of a list: the Tab key stops once in its lines (data-line), and arrows go on from there
  */
@@ -279,6 +280,9 @@ export class Page {
     }
     if (fold) {
       this._fold(fold, !this._isOpen(fold));
+      const first = this._find(fold)?.querySelector<HTMLInputElement>('[data-first]');
+      first?.focus();
+      first?.select();
     }
     if (reveal) {
       this.reveal(reveal);
@@ -359,7 +363,7 @@ export class Page {
     const group = target.closest('[role=radiogroup], [role=toolbar]');
     const input = target as HTMLInputElement;
     if (event.key === 'Enter' && target.dataset['enter']) {
-      this.node.querySelector<HTMLElement>(`[data-workbench="${target.dataset['enter']}"]`)?.click();
+      target.closest('.wb-Row')?.querySelector<HTMLElement>(`[data-workbench="${target.dataset['enter']}"]`)?.click();
     } else if (event.key === 'Escape' && target.dataset['asking'] !== undefined) {
       delete target.dataset['asking'];
     } else if (step && group && target.tagName === 'BUTTON') {
