@@ -192,6 +192,7 @@ def test_links_tell_which_tasks_need_which_and_how_fast_workers_send(client, clu
         blocks = client.map(increment, range(3), key=[("block", n) for n in range(3)])
         total = client.submit(sum, blocks, key="total")
         assert total.result() == 6
+        del blocks, total
         batches = collect(feed, lambda batches: any(each.links and "total" in each.links.needs for each in batches))
     links = [batch.links for batch in batches if batch.links][-1]
     assert dict(links.needs) == {"block": [], "total": ["block"]}

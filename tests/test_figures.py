@@ -159,14 +159,28 @@ def test_transfers_are_red_spilling_orange_and_failures_black_on_a_light_page():
     figure.feed([batch(*rows)])
     tasks = next(patch for patch in figure.patches() if patch.source == "tasks")
     assert tasks.columns["color"] == [LIGHT.transfer, LIGHT.disk, LIGHT.other, "#000000"]
-    assert tasks.columns["name"] == ["transfer for add", "disk-write for add", "deserialize for add", "add (failed)"]
+    assert tasks.columns["kind"] == ["transfer for ", "disk-write for ", "deserialize for ", ""]
+    assert tasks.columns["name"] == ["add"] * 4
+    assert tasks.columns["more"] == ["", "", "", " (failed)"]
+
+
+def test_what_is_marked_is_told_by_the_task_and_by_the_worker_as_the_columns_name_it():
+    figure = LiveFigure()
+    figure.feed([batch(task(0), task(100))])
+    assert "mark" not in {patch.source for patch in figure.patches()}
+    figure.mark("add", "")
+    (patch,) = figure.patches()
+    assert (patch.source, patch.columns) == ("mark", {"task": ["add"], "worker": [""], "label": [""]})
+    assert figure.patches() == []
+    figure.mark("", "gone")
+    assert figure.patches()[0].columns == {"task": [""], "worker": ["gone"], "label": ["gone"]}
 
 
 def test_a_task_that_failed_at_once_is_wide_enough_to_be_seen():
     figure = LiveFigure()
     figure.feed([batch(task(0), task(100), task(50, status="erred", length=0.0))])
     tasks = next(patch for patch in figure.patches() if patch.source == "tasks")
-    place = tasks.columns["name"].index("add (failed)")
+    place = tasks.columns["more"].index(" (failed)")
     start, end = figure.window()
     assert tasks.columns["right"][place] - tasks.columns["left"][place] >= 2e-3 * (end - start)
 

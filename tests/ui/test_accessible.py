@@ -74,7 +74,8 @@ def test_axe_finds_nothing_amiss_inside_clusters_comparisons_and_forms_with_erro
     hook(sidebar, "field-k").fill("minus")
     expect(hook(sidebar, "field-k-problem")).to_be_visible(timeout=MINUTE)
     finish(session.wait("calm"))
-    tabs = {f"{view}:calm": f'[id="dask-workbench-tab-{view}:calm"]' for view in ("workers", "groups", "profile")}
+    views = ("workers", "groups", "graph", "bandwidth", "profile")
+    tabs = {f"{view}:calm": f'[id="dask-workbench-tab-{view}:calm"]' for view in views}
     for theme in THEMES:
         page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
         assert_accessible(page, ".wb-Sidebar")

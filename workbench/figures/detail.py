@@ -124,8 +124,8 @@ async function workbenchDetail(document, theme) {
     const order = row => category[row] === erred ? 1 : category[row] > erred ? -1 : 0;
     found.sort((one, other) => order(one[2]) - order(other[2]));
     const pixel = 1000 * seen / window.innerWidth;
-    const data = {left: [], right: [], y: [], height: [], color: [], line: [], alpha: [], name: [], worker: [], key: [],
-      duration: [], nbytes: []};
+    const data = {left: [], right: [], y: [], height: [], color: [], line: [], alpha: [], kind: [], name: [], more: [],
+      worker: [], key: [], duration: [], nbytes: []};
     for (const [left, right, row, count, busy, fill] of found) {
       const kind = category[row], strip = kind >= transfer && kind < erred, several = count > 1;
       data.left.push(zero + left / 1000);
@@ -135,7 +135,9 @@ async function workbenchDetail(document, theme) {
       data.color.push(palette[kind]);
       data.line.push(several ? '#00000000' : right - left > 6 * pixel ? page : palette[kind]);
       data.alpha.push(several ? 0.25 + 0.75 * fill : 1);
-      data.name.push(several ? `${labels[label[row]]} and more` : labels[label[row]]);
+      data.kind.push('');
+      data.name.push(labels[label[row]]);
+      data.more.push(several ? ' and more' : '');
       data.worker.push(lanes[lane[row]]);
       data.key.push(several ? 'zoom in to see each' : keys ? keys[row] : '');
       data.duration.push(several ? `${seconds(Math.round(busy))} together` : seconds(length[row]));

@@ -19,10 +19,13 @@ from bokeh.models import (
     Column,
     ColumnDataSource,
     CustomJS,
+    CustomJSTransform,
     Div,
     Range1d,
+    TapTool,
     WheelZoomTool,
 )
+from bokeh.transform import transform
 
 from workbench.figures import gpu_lines, replay
 from workbench.figures.colors import Theme, swatch
@@ -31,11 +34,27 @@ from workbench.figures.plots import FONT, hover, name_lanes, time_plot, words_st
 from workbench.figures.replay import ReplayBar, replay_bar
 
 COLUMNS = {
-    "tasks": ("left", "right", "y", "height", "color", "line", "alpha", "name", "worker", "key", "duration", "nbytes"),
+    "tasks": (
+        "left",
+        "right",
+        "y",
+        "height",
+        "color",
+        "line",
+        "alpha",
+        "kind",
+        "name",
+        "more",
+        "worker",
+        "key",
+        "duration",
+        "nbytes",
+    ),
     "workers_cpu": ("x0", "x1", "y0", "y1", "color", "worker", "text"),
     "workers_memory": ("x0", "x1", "y0", "y1", "color", "worker", "text"),
-    "progress": ("y", "foot", "done", "erred", "processing", "color", "name", "count"),
-    "lanes": ("label", "height"),
+    "progress": ("y", "foot", "done", "erred", "processing", "color", "name", "task", "count"),
+    "lanes": ("label", "height", "worker"),
+    "mark": ("task", "worker", "label"),
     "limits": ("cpu", "memory", "cpu_top", "memory_top"),
     "words": ("empty", "workers", "titles", "kinds"),
     "window": ("start", "end"),
@@ -80,6 +99,23 @@ _WORDS_CHANGED = """
     kinds.text = words.data.kinds?.[0] ?? kinds.text
     const mark = words.data.titles?.[0] ?? ''
     plots.forEach((plot, index) => { plot.title.text = titles[index] + mark })
+"""
+
+_DIMMED = """
+    const wanted = columns.map(([key]) => mark.data[key]?.[0])
+    const dim = (_, row) => wanted.some((value, i) => value && source.data[columns[i][1]]?.[row] !== value) ? least : 1
+    return Array.from(xs, (alpha, row) => (typeof alpha === 'number' ? alpha : 1) * dim(alpha, row))
+"""
+"""Opacity of each row of a source: of what isn't marked little."""
+
+_TAPPED = """
+    const [row] = source.selected.indices
+    if (row === undefined) return
+    const task = source.data[name][row], label = source.data.worker?.[row] ?? ''
+    const worker = label && (lanes.data.worker?.[Math.round(source.data.y[row])] ?? '')
+    const again = mark.data.task?.[0] === task && mark.data.label?.[0] === label
+    mark.data = {task: [again ? '' : task], worker: [again ? '' : worker], label: [again ? '' : label]}
+    source.selected.indices = []
 """
 
 _TITLES = ("Tasks", "Progress", "CPU, % of a core", "Memory, GiB")
@@ -155,15 +191,15 @@ def build(theme: Theme) -> Layout:
     empty = Div(name="empty", visible=False, styles=words_style(theme), sizing_mode="stretch_width")
     workers = Div(name="worker_names", visible=False, styles=words_style(theme), sizing_mode="stretch_width")
     stream = _stream(theme, time, sources)
-    cpu = _lines(theme, _TITLES[2], time, sources["workers_cpu"], sources["limits"], "cpu", 112)
-    memory = _lines(theme, _TITLES[3], time, sources["workers_memory"], sources["limits"], "memory", 1)
+    cpu = _lines(theme, _TITLES[2], time, sources, "cpu", 112)
+    memory = _lines(theme, _TITLES[3], time, sources, "memory", 1)
     gpus = gpu_section(theme, time, sources)
     layout = Layout(
         root=column(sizing_mode="stretch_width", styles={"background": theme.background}),
         sources=sources,
         time=time,
         stream=stream,
-        progress=_progress(theme, sources["progress"]),
+        progress=_progress(theme, sources),
         cpu=cpu,
         memory=memory,
         empty=empty,
@@ -215,6 +251,18 @@ def _react(layout: Layout) -> None:
     }
     for name, (code, models) in reactions.items():
         sources[name].js_on_change("data", CustomJS(args={name: sources[name], **models}, code=code))
+    mark, lanes = sources["mark"], sources["lanes"]
+    drawn = [sources[name] for name in ("tasks", "progress", "workers_cpu", "workers_memory")]
+    mark.js_on_change("data", CustomJS(args={"drawn": drawn}, code="drawn.forEach(each => each.change.emit())"))
+    for name, column_ in (("tasks", "name"), ("progress", "task")):
+        args = {"source": sources[name], "name": column_, "mark": mark, "lanes": lanes}
+        sources[name].selected.js_on_change("indices", CustomJS(args=args, code=_TAPPED))
+
+
+def _dimmed(sources: dict[str, ColumnDataSource], name: str, field: str, least: float = 0.15, **columns: str) -> Any:
+    """Opacity of what a source draws: less where a task or worker is marked that isn't the one in these columns."""
+    args = {"mark": sources["mark"], "source": sources[name], "columns": list(columns.items()), "least": least}
+    return transform(field, CustomJSTransform(args=args, v_func=_DIMMED))
 
 
 def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> Any:
@@ -225,23 +273,25 @@ def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -
         left="left",
         right="right",
         fill_color="color",
-        fill_alpha="alpha",
+        fill_alpha=_dimmed(sources, "tasks", "alpha", task="name", label="worker"),
         line_color="line",
         line_width=0.5,
         source=sources["tasks"],
     )
-    plot.add_tools(hover(theme, bars, "@name", ("@duration", "worker @worker", "@nbytes", "@key")))
+    bars.nonselection_glyph = None
+    plot.add_tools(hover(theme, bars, "@kind@name@more", ("@duration", "worker @worker", "@nbytes", "@key")))
     wheel = WheelZoomTool(dimensions="width")
-    plot.add_tools(wheel, BoxZoomTool(dimensions="width"))
+    plot.add_tools(wheel, BoxZoomTool(dimensions="width"), TapTool(renderers=[bars]))
     plot.toolbar.active_scroll = wheel
     name_lanes(plot, sources["lanes"])
     return plot
 
 
-def _progress(theme: Theme, source: ColumnDataSource) -> Any:
+def _progress(theme: Theme, sources: dict[str, ColumnDataSource]) -> Any:
+    source, dimmed = sources["progress"], _dimmed(sources, "progress", "name", 0.5, task="task")
     plot = time_plot(theme, _TITLES[1], Range1d(start=0, end=1), Range1d(start=0.5, end=-0.5), 60)
     plot.update(visible=False, toolbar_location=None, name="progress_plot")
-    plot.toolbar.tools = []
+    plot.toolbar.tools = [TapTool()]
     plot.axis.visible = False
     plot.grid.visible = False
     bar: dict[str, Any] = {"y": "y", "height": 0.82, "source": source}
@@ -257,22 +307,28 @@ def _progress(theme: Theme, source: ColumnDataSource) -> Any:
         "source": source,
         "text_baseline": "middle",
         "text_color": theme.text,
+        "text_alpha": dimmed,
         "text_font": value(FONT),
         "text_font_size": "11px",
     }
     # The chip shows the colour as it is in the stream; the bar is paler, so that it can be written on.
-    plot.scatter(x=0, y="y", marker="square", size=12, fill_color="color", line_color=None, source=source)
+    chip = {"marker": "square", "size": 12, "fill_color": "color", "fill_alpha": dimmed, "line_color": None}
+    plot.scatter(x=0, y="y", source=source, **chip)
     plot.text(x=0, x_offset=14, text="name", **words)
     plot.text(x=1, x_offset=-6, text="count", text_align="right", **words)
+    for renderer in plot.renderers:
+        renderer.nonselection_glyph = None
     plot.min_border_bottom = 10
     return plot
 
 
-def _lines(
-    theme: Theme, title: str, time: Range1d, source: ColumnDataSource, limits: ColumnDataSource, name: str, top: float
-) -> Any:
+def _lines(theme: Theme, title: str, time: Range1d, sources: dict[str, ColumnDataSource], name: str, top: float) -> Any:
+    source, limits = sources[f"workers_{name}"], sources["limits"]
+    alpha = _dimmed(sources, f"workers_{name}", "worker", label="worker")
     plot = time_plot(theme, title, time, Range1d(start=0, end=top), 118)
-    lines = plot.segment(x0="x0", y0="y0", x1="x1", y1="y1", color="color", line_width=1.8, source=source)
+    lines = plot.segment(
+        x0="x0", y0="y0", x1="x1", y1="y1", color="color", line_alpha=alpha, line_width=1.8, source=source
+    )
     plot.hspan(y=name, line_color=theme.limit, line_dash="dashed", line_width=1, line_alpha=0.8, source=limits)
     plot.add_tools(hover(theme, lines, "@text", ("worker @worker",)))
     plot.xaxis.visible = False

@@ -83,6 +83,7 @@ class LiveFigure:
         self._others = False
         self._on_gpus = False
         self._records: list[Tasks] = []
+        self._mark: tuple[str, str] | None = None
         self._pinned: tuple[float, float, int, int] | None = None
         self._lanes: list[int] = []
         self._sent = _Sent()
@@ -107,6 +108,10 @@ class LiveFigure:
             if batch.progress is not None:
                 self._counts = dict(batch.progress.counts)
 
+    def mark(self, task: str, worker: str) -> None:
+        """Draw all but these paler: tasks of a name, a worker as Dask calls it; '' where none is marked."""
+        self._mark = task, worker
+
     @property
     def gpus(self) -> GpuLines:
         """What was fed of GPUs."""
@@ -125,6 +130,7 @@ class LiveFigure:
             *self._gpus.patches(self._seconds_in_view(), self._pinned_time()),
             self._limits_patch(),
             self._words_patch(),
+            self._mark_patch(),
             self._window_patch(),
         ]
         return [patch for patch in candidates if patch is not None and self._sent.is_new(patch)]
@@ -272,7 +278,8 @@ class LiveFigure:
     def _lanes_patch(self) -> Patch:
         height, lane_height = stream_height(len(self._lanes))
         labels = _lane_labels([self.timeline.lanes[lane] for lane in self._lanes], self._label, lane_height)
-        return Patch("lanes", "replace", {"label": labels, "height": [height] * len(labels)})
+        workers = [self._name(self.timeline.lanes[lane].worker) for lane in self._lanes]
+        return Patch("lanes", "replace", {"label": labels, "height": [height] * len(labels), "worker": workers})
 
     def _task_columns(self, view: View, seconds: float) -> dict[str, list[Any]]:
         # What failed is drawn last, over what lies beside it, and what others computed first.
@@ -302,18 +309,20 @@ class LiveFigure:
             "line": np.select([merged, separate], ["#00000000", self.theme.background], color).tolist(),
             # Even where there is hardly anything, it is seen that there is something.
             "alpha": np.where(merged, 0.25 + 0.75 * view.fill, 1.0).round(2).tolist(),
-            **{key: [row[key] for row in words] for key in ("name", "worker", "key", "duration", "nbytes")},
+            **{key: [row[key] for row in words] for key in _WORDS},
         }
 
     def _describe(self, task: Task, count: int, busy: float) -> dict[str, str]:
-        name = task.name if task.kind == "compute" else f"{task.kind} for {task.name}"
-        if task.status == "erred":
-            name += " (failed)"
-        if task.source:
-            name += " (of another computation)"
         several = count > 1
+        more = (
+            " (failed)" if task.status == "erred" else "",
+            " (of another computation)" if task.source else "",
+            f" and {count - 1} more" if several else "",
+        )
         return {
-            "name": f"{name} and {count - 1} more" if several else name,
+            "kind": "" if task.kind == "compute" else f"{task.kind} for ",
+            "name": task.name,
+            "more": "".join(more),
             "worker": self._short(task.worker),
             "key": "zoom in to see each" if several else _shortened(task.key),
             "duration": f"{formats.duration(busy)} together" if several else formats.duration(task.stop - task.start),
@@ -323,7 +332,8 @@ class LiveFigure:
     # -- progress
 
     def _progress_patch(self) -> Patch:
-        rows = _progress_rows(self._counts)
+        bars = _progress_bars(self._counts)
+        rows = [(names[0] if len(names) == 1 else f"{len(names)} more names", count) for names, count in bars]
         return Patch(
             "progress",
             "replace",
@@ -338,9 +348,18 @@ class LiveFigure:
                 ],
                 "color": [color_of(name, self.theme) for name, _ in rows],
                 "name": [_shortened(name, 40) for name, _ in rows],
+                "task": [names[0] if len(names) == 1 else "" for names, _ in bars],
                 "count": [count_words(count) for _, count in rows],
             },
         )
+
+    def _mark_patch(self) -> Patch | None:
+        if self._mark is None:
+            return None
+        task, worker = self._mark
+        # As the columns of tasks and of samples have it.
+        labels = [self._short(address) for address in self._series if worker and self._name(address) == worker]
+        return Patch("mark", "replace", {"task": [task], "worker": [worker], "label": [*labels, worker][:1]})
 
     def _replay_patch(self) -> Patch | None:
         if not len(self.timeline) or not self._records or self.timeline.n_rows == self._sent.n_replayed:
@@ -529,6 +548,8 @@ class _Sent:
         return True
 
 
+_WORDS = ("kind", "name", "more", "worker", "key", "duration", "nbytes")
+
 _GROWING = ("tasks", "workers_cpu", "workers_memory", *DRAWN)
 
 _QUANTITIES = (("workers_cpu", "cpu", 1.0), ("workers_memory", "memory", _GIB))
@@ -570,12 +591,6 @@ def _lane_labels(lanes: Sequence[Lane], label_of: Callable[[str], str], lane_hei
             room = 0.0
         labels.append(label)
     return labels
-
-
-def _progress_rows(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[str, Mapping[str, int]]]:
-    return [
-        (names[0] if len(names) == 1 else f"{len(names)} more names", count) for names, count in _progress_bars(counts)
-    ]
 
 
 def _progress_bars(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[Sequence[str], Mapping[str, int]]]:

@@ -55,6 +55,7 @@ class Monitor(SchedulerPlugin):
         self._scheduler = scheduler
         self._finished: list[tuple[Any, str, str, dict[str, Any], str]] = []
         self._counts: dict[str, dict[str, int]] = {}
+        self._needs: dict[str, set[str]] = {}
         self._groups: dict[Any, int] = {}
         self._owners = Owners(scheduler)
         self._published: dict[str, Any] | None = None
@@ -143,7 +144,7 @@ class Monitor(SchedulerPlugin):
     def restart(self, scheduler: Any) -> None:
         """Forget the tasks that the scheduler forgets."""
         self._finished = []
-        self._counts = {}
+        self._counts, self._needs = {}, {}
         self._groups = {}
         self._owners = Owners(self._scheduler)
 
@@ -253,7 +254,7 @@ class Monitor(SchedulerPlugin):
         if alive and not known and self._counts:
             if last := self._changed(self._progress(finished=True)):
                 self._publish(last)
-            self._counts = {}
+            self._counts, self._needs = {}, {}
         self._groups = known
         for group in alive.values():
             added = len(group) - known.get(group, 0)
@@ -263,6 +264,7 @@ class Monitor(SchedulerPlugin):
                 name = group.prefix.name
                 count = self._counts.setdefault(name, {"total": 0, "done": 0, "erred": 0})
                 count["total"] += added
+                self._needs.setdefault(name, set()).update(each.prefix.name for each in group.dependencies)
                 known[group] = len(group)
                 self._owners.add(group, added, client)
         self._owners.keep_only(known)
@@ -284,12 +286,9 @@ class Monitor(SchedulerPlugin):
         return progress
 
     def _find_links(self) -> dict[str, Any]:
-        needs: dict[str, set[str]] = {}
-        for group in self._scheduler.task_groups.values():
-            needs.setdefault(group.prefix.name, set()).update(each.prefix.name for each in group.dependencies)
         speeds = self._scheduler.bandwidth_workers.items()
         fastest = sorted(((speed, *pair) for pair, speed in speeds), reverse=True)[:MOST_PAIRS]
-        return {"needs": {name: sorted(of - {name}) for name, of in needs.items()}, "speeds": fastest}
+        return {"needs": {name: sorted(of - {name}) for name, of in self._needs.items()}, "speeds": fastest}
 
     def _samples(self) -> list[tuple[Any, ...]]:
         samples = []

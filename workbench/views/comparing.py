@@ -33,6 +33,9 @@ class ComparisonWatch:
         self._task = asyncio.create_task(self._follow(comparison))
         wake()
 
+    def choose(self, *_: object) -> None:
+        """Do nothing: what is chosen changes nothing in it."""
+
     def show_range(self, *_: float) -> None:
         """Do nothing: this figure has no time axis to pan."""
 

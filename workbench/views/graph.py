@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 
 from workbench.figures.colors import color_index, neutral_colors
@@ -17,13 +17,17 @@ _ACROSS, _DOWN = 172, 78
 """Pixels of a node, and from one to the next."""
 
 
-def graph(counts: Mapping[str, Mapping[str, int]], needs: Mapping[str, Iterable[str]]) -> str:
+def graph(
+    counts: Mapping[str, Mapping[str, int]], needs: Mapping[str, Iterable[str]], title: Callable[[str], str] = escape
+) -> str:
     """Nodes with how much of each is done, and lines from what is needed to what needs it.
 
     Parameters
     ----------
     counts
         By name of tasks: 'total', 'done', 'erred'.
+    title
+        Makes HTML of a name.
     """
     drawn = sorted(counts, key=lambda name: -counts[name]["total"])[:MOST_NAMES]
     edges = {name: [each for each in needs.get(name, ()) if each in drawn] for name in drawn}
@@ -37,19 +41,18 @@ def graph(counts: Mapping[str, Mapping[str, int]], needs: Mapping[str, Iterable[
     width, height = widest * _ACROSS, (len(rows) - 1) * _DOWN + _HEIGHT
     lines = (_line(place[above], place[below]) for below, of in edges.items() for above in of)
     drawing = tag("svg", *lines, width=width, height=height, aria_hidden="true")
-    nodes = (_node(name, counts[name], *place[name]) for row in rows for name in row)
+    nodes = (_node(name, title(name), counts[name], *place[name]) for row in rows for name in row)
     style = f"width: {width}px; height: {height}px"
     return tag("div", drawing, *nodes, class_="wb-Graph", style=style, role="list", aria_label="Graph of tasks")
 
 
-def _node(name: str, counted: Mapping[str, int], x: int, y: int) -> str:
+def _node(name: str, title: str, counted: Mapping[str, int], x: int, y: int) -> str:
     done, total = counted["done"], counted["total"]
     failed = f", {count(counted['erred'])} failed" if counted["erred"] else ""
-    label = tag("span", escape(name), title=name)
     color = neutral_colors()[color_index(name)]
     return tag(
         "div",
-        label,
+        tag("div", title),
         meter(f"Done of {name}", done, total, f"{count(done)} of {count(total)}{failed}"),
         id=f"wb-node-{name}",
         class_="wb-Node",

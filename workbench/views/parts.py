@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -32,6 +33,13 @@ def text_field(name: str, label: str | None, value: Any = "", **attributes: Any)
 def link(label: str, **attributes: Any) -> str:
     """Button that looks like a link."""
     return tag("button", escape(label), type="button", class_="wb-Link", **attributes)
+
+
+def marking(choices: Mapping[str, Any], what: str, name: str) -> str:
+    """A name that a click marks in all panes, or takes back; `what` is 'task' or 'worker'."""
+    marked = choices.get(f"mark.{what}") == name
+    choose = json.dumps({f"mark.{what}": None if marked else name})
+    return link(name, title=name, data_choose=choose, aria_pressed="true" if marked else "false")
 
 
 def radio(label: str, chosen: bool, choice: dict[str, str], **attributes: Any) -> str:

@@ -167,8 +167,7 @@ class Screen:
             raise BadInputError(f"This page has chosen {MOST_CHOICES} things already. Load it again.")
         self._choices = kept
         for watch in self._watches.values():
-            if isinstance(watch, ViewWatch):
-                watch.choose(kept)
+            watch.choose(kept)
 
     async def _watch(self, watch: str, theme: str = "light", **watched: str) -> None:
         if len(watched) != 1:
@@ -180,6 +179,7 @@ class Screen:
         ((kind, name),) = watched.items()
         try:
             self._watches[watch] = await self._found(kind, name, theme)
+            self._watches[watch].choose(self._choices)
         except WorkbenchError as err:
             self._note({"type": "gone", "watch": watch, "message": str(err)})
         self._something.set()

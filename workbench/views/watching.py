@@ -20,7 +20,7 @@ from workbench.figures.samples import Workers
 from workbench.threads import in_thread
 from workbench.views.answers import patch_answer
 from workbench.views.heard import Heard, Hearing
-from workbench.views.page import Views
+from workbench.views.page import Choices, Views
 from workbench.views.recorded import on_simulated
 from workbench.views.state import StateWatcher
 
@@ -373,6 +373,8 @@ class Watch:
         self._on_change = on_change
         self._batches: list[Batch] = []
         self._range: tuple[float, float, int] | None = None
+        self._marked: tuple[str, str] = ("", "")
+        self._is_marked = True
         self._workers = Workers()
         self._status: dict[str, Any] = {}
         self._is_new = True
@@ -395,6 +397,13 @@ class Watch:
         self._range = (start, end, width)
         self.wake()
 
+    def choose(self, choices: Choices) -> None:
+        """Mark the task and the worker that the page has chosen."""
+        marked = choices.get("mark.task") or "", choices.get("mark.worker") or ""
+        if marked != self._marked:
+            self._marked, self._is_marked = marked, False
+            self.wake()
+
     def wake(self) -> None:
         """Tell the screen's sender that there is something."""
         self._on_change()
@@ -410,9 +419,12 @@ class Watch:
             batches, self._batches = self._batches, []
             shown, self._range = self._range, None
             waiting = self._feed.waiting if self._feed else None
-            if not batches and shown is None and not self._is_new and waiting == self._status["message"]:
+            quiet = not batches and shown is None and not self._is_new and self._is_marked
+            if quiet and waiting == self._status["message"]:
                 return None
-            self._is_new = False
+            if not self._is_marked:
+                self.figure.mark(*self._marked)
+            self._is_new, self._is_marked = False, True
             for batch in batches:
                 self._workers.feed(batch.samples)
             self._status = {**self._workers.status(), "message": waiting}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +14,7 @@ from workbench.formats import count, duration, size
 from workbench.runs.transfers import speeds as rates
 from workbench.views import graph
 from workbench.views.clusters import record_of
-from workbench.views.parts import link, notice
+from workbench.views.parts import link, marking, notice
 
 if TYPE_CHECKING:
     from workbench.clusters.control import Worker
@@ -51,7 +52,7 @@ def _gpu(worker: Worker) -> str:
 
 
 _COLUMNS = {
-    "name": _Column("Worker", lambda each: (len(each.name), each.name), lambda each: escape(each.name)),
+    "name": _Column("Worker", lambda each: (len(each.name), each.name), str),
     "cpu": _Column("CPU", lambda each: each.cpu, lambda each: f"{each.cpu:.0f} %"),
     "memory": _Column("Memory", lambda each: each.memory, _memory),
     "spilled": _Column("Spilled", lambda each: each.spilled, lambda each: size(each.spilled) if each.spilled else ""),
@@ -73,7 +74,8 @@ async def workers(sight: Sight, name: str) -> str:
     rows = (
         tag(
             "tr",
-            *(tag("td", _COLUMNS[each].shown(worker)) for each in columns),
+            tag("td", marking(sight.choices, "worker", worker.name)),
+            *(tag("td", _COLUMNS[each].shown(worker)) for each in columns if each != "name"),
             tag("td", _restart(name, worker) if "restart" in can else ""),
             id=f"wb-worker-{worker.address}",
             title=worker.address,
@@ -138,7 +140,7 @@ async def groups(sight: Sight, name: str) -> str:
     rows = (
         tag(
             "tr",
-            tag("td", escape(each.name)),
+            tag("td", marking(sight.choices, "task", each.name)),
             tag(
                 "td",
                 meter(f"Done of {each.name}", each.done, each.total, f"{count(each.done)} of {count(each.total)}"),
@@ -161,7 +163,8 @@ async def tasks(sight: Sight, name: str) -> str:
     counts = heard.progress.counts if heard.progress is not None else {}
     few = len(counts) <= graph.MOST_NAMES
     left_out = "" if few else f"The {graph.MOST_NAMES} of {len(counts)} names with the most tasks."
-    drawn = tag("div", graph.graph(counts, heard.links.needs), class_="wb-Across")
+    title = partial(marking, sight.choices, "task")
+    drawn = tag("div", graph.graph(counts, heard.links.needs, title), class_="wb-Across")
     nothing = paragraph(heard.trouble or "The scheduler knows no tasks now.")
     return _panes(name, "graph") + (paragraph(left_out) + drawn if counts else nothing)
 
@@ -181,7 +184,8 @@ async def bandwidth(sight: Sight, name: str) -> str:
         if receiver in place and sender in place
     }
     nothing = paragraph(heard.trouble or "No message above 1 MB went between workers yet.")
-    table = tag("div", heat_map([names[worker] for worker in drawn], cells), class_="wb-Across")
+    heads = [marking(sight.choices, "worker", names[worker]) for worker in drawn]
+    table = tag("div", heat_map([names[worker] for worker in drawn], cells, heads), class_="wb-Across")
     return _panes(name, "bandwidth") + (table if cells else nothing)
 
 

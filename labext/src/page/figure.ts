@@ -203,11 +203,13 @@ export class Figure {
     if (!source) {
       return;
     }
+    this._ours = true;
     if (patch.mode === 'stream') {
       source.stream(patch.columns, patch.rollover ?? undefined);
     } else {
       source.data = patch.columns;
     }
+    this._ours = false;
     if (patch.source === WINDOW) {
       this._window = { start: Number(patch.columns['start'][0]), end: Number(patch.columns['end'][0]) };
     }
@@ -231,6 +233,14 @@ export class Figure {
     const moved = () => this._moved();
     range?.properties['start'].change.connect(moved);
     range?.properties['end'].change.connect(moved);
+    const mark = this._embedded?.document.get_model_by_name('mark') as IBokehSource | null | undefined;
+    mark?.properties['data'].change.connect(() => this._ours || this._mark(mark.data as Record<string, string[]>));
+  }
+
+  /** A task was clicked, or once more: it is marked in all panes, or no more. */
+  private _mark({ task, worker }: Record<string, string[]>): void {
+    const choices = { 'mark.task': task[0] || null, 'mark.worker': worker[0] || null };
+    this._channel.send({ type: 'choose', choices });
   }
 
   /** The person has panned or zoomed: stop following, and ask for the detail of what is in view now. */

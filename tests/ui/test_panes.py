@@ -1,0 +1,68 @@
+"""Panes inside a cluster in a real JupyterLab: what is clicked in one is marked in the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.ui.conftest import finish
+from tests.ui.test_main_job import MINUTE, hook
+from workbench.clusters.connect import connect
+from workbench.session import Session
+
+CLUSTER = "calm"
+
+
+def opened(page: Page, view: str) -> Locator:
+    name = f"{view}:{CLUSTER}"
+    page.evaluate("view => { jupyterapp.commands.execute('dask-workbench:view', {view, label: view}) }", name)
+    pane = page.locator(f'[id="dask-workbench-tab-{name}"]')
+    expect(pane.locator(".wb-Panes")).to_be_visible(timeout=MINUTE)
+    return pane
+
+
+def test_a_task_or_worker_that_is_clicked_in_one_pane_is_marked_in_the_others(
+    open_lab: Callable[[], Page], screenshot: Callable[[str], Path]
+) -> None:
+    import dask.array as da
+
+    session = Session()
+    session.start(session.plan("cpu", n_workers=2, threads_per_worker=1), name=CLUSTER)
+    finish(session.wait(CLUSTER))
+    page = open_lab()
+    marks: list[str] = []
+    page.on(
+        "websocket", lambda socket: socket.on("framereceived", lambda frame: marks.append(str(frame).replace(" ", "")))
+    )
+    page.reload()
+    page.wait_for_function("() => window.jupyterapp !== undefined", timeout=MINUTE)
+    page.evaluate("async () => { await window.jupyterapp.restored }")
+    graph = opened(page, "graph")
+    page.evaluate("cluster => { jupyterapp.commands.execute('dask-workbench:watch', {cluster}) }", CLUSTER)
+    figure = hook(page, "figure")
+    with connect(CLUSTER) as client:
+        x = client.persist(da.random.random((3000, 3000), chunks=(750, 750)))
+        client.compute((x + x.T).sum()).result()
+        # In the graph, for the stream.
+        node = graph.get_by_role("button", name="sum-partial", exact=True)
+        node.click(timeout=MINUTE)
+        expect(node).to_have_attribute("aria-pressed", "true")
+        expect(figure.locator(".bk-Figure").first).to_be_visible(timeout=MINUTE)
+        screenshot("panes-graph")
+        assert any('"source":"mark"' in each and '["sum-partial"]' in each for each in marks)
+        # In the stream's progress, for the graph.
+        first = figure.locator(".bk-Figure").first.bounding_box()
+        assert first is not None
+        page.mouse.click(first["x"] + first["width"] / 2, first["y"] + 24 + 11)
+        expect(node).to_have_attribute("aria-pressed", "false")
+        expect(graph.locator("[aria-pressed=true]")).to_have_count(1)
+        screenshot("panes-stream")
+        # A worker, in one table for another.
+        bandwidth = opened(page, "bandwidth")
+        bandwidth.get_by_role("button", name="1", exact=True).first.click(timeout=MINUTE)
+        workers = opened(page, "workers")
+        expect(workers.get_by_role("button", name="1", exact=True)).to_have_attribute("aria-pressed", "true")
+        expect(workers.get_by_role("button", name="0", exact=True)).to_have_attribute("aria-pressed", "false")
+        screenshot("panes-workers")
