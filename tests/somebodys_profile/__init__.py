@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.local import LocalHandle
 from workbench.clusters.spec import ClusterSpec
-from workbench.hardware import Inventory
 
 
 class TeaChoices(BaseModel):
@@ -34,15 +33,9 @@ class Tea(Profile):
 
     name = "tea"
     title = "Tea"
+    line = "Workers by the cup."
+    model = TeaChoices
     options = ("kind",)
-
-    def summary(self, inventory: Inventory) -> str:
-        """Return one line on what it is."""
-        return "Workers by the cup."
-
-    def choices(self, inventory: Inventory) -> type[BaseModel]:
-        """Return what a person may choose."""
-        return TeaChoices
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return the spec of so many cups."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from workbench import remote
-from workbench.clusters.handle import State, Verb
+from workbench.clusters.handle import Handle, State
 from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, refuses
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError
@@ -28,17 +28,12 @@ _UNHEARD = 60.0
 """Seconds between two questions, and seconds without an answer after which the scheduler is taken for gone."""
 
 
-class Attached:
+class Attached(Handle):
     """A scheduler of somebody else's. Nothing is changed there."""
-
-    contact = None
-    dashboard = None
-    can: tuple[Verb, ...] = ()
 
     def __init__(self, spec: ClusterSpec, place: Place) -> None:
         self.place = place
         self.address = self.place.address
-        self.versions: dict[str, str] = {}
         self._spec = spec
         self._identity: dict[str, Any] = {}
         self._machine: Mapping[str, Any] | None = None
@@ -77,15 +72,6 @@ class Attached:
         """Raise FailedError when it has gone."""
         assert self._asking is not None
         return await self._asking
-
-    async def scale(self, n: int) -> None:
-        """Never called."""
-
-    async def adapt(self, minimum: int, maximum: int) -> None:
-        """Never called."""
-
-    async def restart(self) -> None:
-        """Never called."""
 
     async def close(self) -> None:
         """Let go of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -84,46 +84,42 @@ class State(NamedTuple):
     jobs: tuple[Job, ...] = ()
 
 
-class Handle(Protocol):
+class Handle:
     """A cluster that was started, or one that was found. Verbs that aren't in `can` are never called."""
 
-    @property
-    def address(self) -> str:
-        """Address of the scheduler, for clients."""
-
-    @property
-    def contact(self) -> str | None:
-        """Address over TCP of a scheduler that speaks UCX."""
-
-    @property
-    def dashboard(self) -> str | None:
-        """Socket of Dask's own dashboard: 'unix:<path>'."""
-
-    @property
-    def versions(self) -> Mapping[str, str]:
-        """Of 'python' and 'dask' at the scheduler, where another Python than this one may run it."""
-
-    @property
-    def can(self) -> tuple[Verb, ...]:
-        """Verbs that may be called."""
+    address: str
+    """Of the scheduler, for clients."""
+    contact: str | None = None
+    """Address over TCP of a scheduler that speaks UCX."""
+    dashboard: str | None = None
+    """Socket of Dask's own dashboard: 'unix:<path>'."""
+    versions: Mapping[str, str] = {}
+    """Of 'python' and 'dask' at the scheduler, where another Python than this one may run it."""
+    can: tuple[Verb, ...] = ()
+    """Verbs that may be called."""
 
     async def fill(self) -> None:
         """Return when the workers that the spec asks for are there, or some while others wait in a queue."""
 
     async def state(self) -> State:
         """Return how the cluster is."""
+        raise NotImplementedError
 
     async def finished(self) -> str:
         """Return why it ended when somebody else ended it. Raises FailedError when it is lost."""
+        raise NotImplementedError
 
     async def scale(self, n: int) -> None:
         """Have `n` workers; return when those that leave have handed over their data."""
+        raise NotImplementedError
 
     async def adapt(self, minimum: int, maximum: int) -> None:
         """Follow the load between two numbers of workers, until `scale` is called."""
+        raise NotImplementedError
 
     async def restart(self) -> None:
         """Start all workers anew."""
+        raise NotImplementedError
 
     async def close(self) -> None:
         """End it, or let go of what one is only attached to."""

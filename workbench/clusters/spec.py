@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from workbench import formats
-from workbench.errors import BadInputError
 
 if TYPE_CHECKING:
     from workbench.clusters.profiles import Profile
@@ -121,18 +120,6 @@ class ClusterSpec(BaseModel):
     def __hash__(self) -> int:
         return hash(self.model_dump_json(exclude={"why"}))
 
-    def to_json(self) -> str:
-        """JSON text that `from_json` reads back to an equal spec."""
-        return self.model_dump_json()
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> ClusterSpec:
-        """Spec from its JSON. Raises BadInputError with one sentence a field."""
-        try:
-            return cls.model_validate_json(text)
-        except ValidationError as err:
-            raise BadInputError(_sentence(err)) from err
-
     def describe(self) -> str:
         """One line: '2 workers × 1 thread, 10.2 GiB (5.1 GiB each), tls'."""
         workers = formats.count(self.n_workers, "worker")
@@ -152,9 +139,7 @@ class ClusterSpec(BaseModel):
 
     def preview(self) -> str | None:
         """Return what would be submitted elsewhere to get it; None where nothing is."""
-        from workbench.clusters.profiles import profile
-
-        return profile(self.profile).preview(self)
+        return _profile(self.profile).preview(self)
 
     def code(self) -> str:
         """Dask code that gets the same cluster without this package, a script that runs as it is."""
@@ -165,11 +150,3 @@ def _profile(name: str) -> Profile:
     from workbench.clusters.profiles import profile
 
     return profile(name)
-
-
-def _sentence(err: ValidationError) -> str:
-    problems = []
-    for item in err.errors():
-        where = ".".join(str(part) for part in item["loc"]) or "spec"
-        problems.append(f"{where}: {item['msg']} (given {item['input']!r:.80})")
-    return "This is not a cluster spec. " + "; ".join(problems) + "."

@@ -5,16 +5,11 @@ from workbench.hardware.sources import Sources
 from workbench.hardware.ucx import ucx_transports
 from workbench.hardware.values import (
     Cpu,
-    Cuda,
     Gpu,
-    GpuProcess,
     GpuSlice,
     Inventory,
     Memory,
     NetworkCard,
-    NumaNode,
-    NvLinks,
-    Pcie,
     Topology,
     Ucx,
     UcxTransport,
@@ -23,16 +18,11 @@ from workbench.hardware.values import (
 
 __all__ = [
     "Cpu",
-    "Cuda",
     "Gpu",
-    "GpuProcess",
     "GpuSlice",
     "Inventory",
     "Memory",
     "NetworkCard",
-    "NumaNode",
-    "NvLinks",
-    "Pcie",
     "Sources",
     "Topology",
     "Ucx",

@@ -10,7 +10,7 @@ from workbench.hardware.sources import Missing, Sources
 from workbench.hardware.topology import topology
 from workbench.hardware.values import Cpu, Inventory, Memory, NumaNode, Ucx
 
-_UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-ucxx")
+UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-ucxx")
 
 
 def inventory(sources: Sources | None = None) -> Inventory:
@@ -82,7 +82,7 @@ def _numa(sources: Sources, missing: Missing) -> tuple[NumaNode, ...]:
 
 
 def _ucx(sources: Sources, missing: Missing) -> Ucx:
-    for package in _UCX_PACKAGES:
+    for package in UCX_PACKAGES:
         version = sources.version(package)
         if version is not None:
             return Ucx(installed=True, version=version, reason=None)

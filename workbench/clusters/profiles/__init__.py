@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from workbench.errors import BadInputError, MissingError, reason_of
+from workbench.errors import BadInputError, MissingError, install, reason_of
 from workbench.formats import count
 from workbench.hardware.sources import installed_version
 
@@ -79,6 +79,12 @@ class Profile(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    line: ClassVar[str]
+    """What it is, in one line."""
+    model: ClassVar[type[BaseModel]]
+    """What a person may choose; its JSON Schema draws the form."""
+    needs: ClassVar[tuple[str, str] | None] = None
+    """Package without which it can't be had, and the extra that brings it."""
     verb: ClassVar[str] = "Start"
     """What the button says."""
 
@@ -93,17 +99,19 @@ class Profile(ABC):
     options: ClassVar[tuple[str, ...]] = ()
     """Names of choices that are its own; a spec keeps them in `ClusterSpec.options`."""
 
-    @abstractmethod
     def summary(self, inventory: Inventory) -> str:
-        """Return one line on what it is."""
+        """Return one line on what it is on this machine."""
+        return self.line
 
     def unavailable(self, around: Around) -> str | None:
         """Return why it can't be had here, None where it can."""
-        return None
+        if self.needs is None or around.version(self.needs[0]) is not None:
+            return None
+        return f"Needs {self.needs[0]}: {install(self.needs[1])}."
 
-    @abstractmethod
     def choices(self, inventory: Inventory) -> type[BaseModel]:
-        """Return what a person may choose; its JSON Schema draws the form."""
+        """Return what a person may choose on this machine."""
+        return self.model
 
     def form(self, given: Mapping[str, Any], inventory: Inventory) -> type[BaseModel]:
         """Return the choices where these are given: an address may decide what else there is to choose."""
@@ -184,13 +192,11 @@ class Profile(ABC):
 class Broken(Profile):
     """A profile that can't be had, whatever the machine."""
 
+    line = "A profile that can't be read."
+
     def __init__(self, name: str, reason: str) -> None:
         self.name, self.title = name, name  # type: ignore[misc]
         self._reason = reason
-
-    def summary(self, inventory: Inventory) -> str:
-        """Return that it can't be had."""
-        return "A profile that can't be read."
 
     def unavailable(self, around: Around) -> str | None:
         """Return why."""

@@ -21,8 +21,6 @@ from workbench.errors import BadInputError, MissingError, reason_of
 if TYPE_CHECKING:
     from distributed.security import Security
 
-    from workbench.hardware import Inventory
-
 
 def _address(value: Any) -> Any:
     if not isinstance(value, str):
@@ -91,17 +89,11 @@ class Address(Profile):
 
     name = "address"
     title = "Address"
+    line = "A Dask scheduler that runs already, here or elsewhere: paste its address."
+    model = AddressChoices
     verb = "Attach"
     attaches = True
     options = tuple(AddressChoices.model_fields)
-
-    def summary(self, inventory: Inventory) -> str:
-        """Return one line on what it is."""
-        return "A Dask scheduler that runs already, here or elsewhere: paste its address."
-
-    def choices(self, inventory: Inventory) -> type[AddressChoices]:
-        """Return what a person may say of it."""
-        return AddressChoices
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec of which only the address is known before the scheduler was asked."""

@@ -13,7 +13,6 @@ from workbench.clusters.profiles.here import STARTED, Here, arguments, common, e
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError
 from workbench.hardware import Cpu as Cores
-from workbench.hardware import Inventory
 
 if TYPE_CHECKING:
     from distributed.deploy.spec import SpecCluster
@@ -35,14 +34,8 @@ class Cpu(Here):
 
     name = "cpu"
     title = "CPU"
-
-    def summary(self, inventory: Inventory) -> str:
-        """Return one line on what it is."""
-        return "The cores of this machine, as threads, processes or a mix."
-
-    def choices(self, inventory: Inventory) -> type[ClusterChoices]:
-        """Return what a person may choose."""
-        return ClusterChoices
+    line = "The cores of this machine, as threads, processes or a mix."
+    model = ClusterChoices
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec of as few processes as array work likes."""

@@ -24,7 +24,7 @@ from workbench.clusters.profiles.here import idle_timeout
 from workbench.clusters.profiles.started import Started
 from workbench.clusters.reaching import ANSWERING, Place, check_proxy
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, FailedError, MissingError, install, reason_of, whole
+from workbench.errors import BadInputError, FailedError, MissingError, reason_of, whole
 from workbench.formats import count, duration
 from workbench.threads import finish
 
@@ -250,16 +250,10 @@ class Gateway(Profile):
 
     name = "gateway"
     title = "Gateway"
+    line = "A cluster that a Dask-Gateway starts elsewhere, with the options that it offers."
+    needs = ("dask-gateway", "gateway")
     attaches = True
     options = (*_SERVER, "cluster")
-
-    def summary(self, inventory: Inventory) -> str:
-        """Return one line on what it is."""
-        return "A cluster that a Dask-Gateway starts elsewhere, with the options that it offers."
-
-    def unavailable(self, around: Around) -> str | None:
-        """Return that dask-gateway is missing."""
-        return None if around.version("dask-gateway") else f"Needs dask-gateway: {install('gateway')}."
 
     def takes(self, name: str) -> bool:
         """Return True: what it takes, its server knows."""

@@ -28,18 +28,12 @@ class Gpus(Here):
 
     name = "gpus"
     title = "All GPUs"
-
-    def summary(self, inventory: Inventory) -> str:
-        """Return one line on what it is."""
-        return "A worker for each NVIDIA GPU."
+    line = "A worker for each NVIDIA GPU."
+    model = GpuChoices
 
     def unavailable(self, around: Around) -> str | None:
         """Return why there is no GPU to compute on."""
         return _without_gpus(around.inventory, around.version)
-
-    def choices(self, inventory: Inventory) -> type[GpuChoices]:
-        """Return what a person may choose."""
-        return GpuChoices
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec on the GPUs that are idle, or those that were chosen."""
@@ -66,10 +60,7 @@ class Gpu(Gpus):
 
     name = "gpu"
     title = "One GPU"
-
-    def summary(self, inventory: Inventory) -> str:
-        """Return one line on what it is."""
-        return "One NVIDIA GPU with a worker of its own."
+    line = "One NVIDIA GPU with a worker of its own."
 
 
 async def cuda_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:

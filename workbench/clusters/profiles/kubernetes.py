@@ -25,7 +25,7 @@ from workbench.clusters.profiles.here import idle_timeout
 from workbench.clusters.profiles.started import Started
 from workbench.clusters.reaching import Place
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, FailedError, MissingError, install, whole
+from workbench.errors import BadInputError, FailedError, MissingError, whole
 from workbench.formats import duration
 from workbench.threads import finish
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from dask_kubernetes.operator import KubeCluster
     from distributed.security import Security
 
-    from workbench.hardware import Inventory
 
 logger = logging.getLogger("workbench.host")
 
@@ -84,20 +83,11 @@ class Kubernetes(Profile):
 
     name = "kubernetes"
     title = "Kubernetes"
+    line = "Pods of Kubernetes, by Dask's operator. Tested with the operator, never yet on a real cluster."
+    model = KubernetesChoices
+    needs = ("dask-kubernetes", "kubernetes")
     attaches = True
     options = ("gpus", "image", "namespace", "env", "service")
-
-    def summary(self, inventory: Inventory) -> str:
-        """Return one line on what it is."""
-        return "Pods of Kubernetes, by Dask's operator. Tested with the operator, never yet on a real cluster."
-
-    def unavailable(self, around: Around) -> str | None:
-        """Return that dask-kubernetes is missing."""
-        return None if around.version("dask-kubernetes") else f"Needs dask-kubernetes: {install('kubernetes')}."
-
-    def choices(self, inventory: Inventory) -> type[BaseModel]:
-        """Return what a person may choose."""
-        return KubernetesChoices
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec of so many pods."""

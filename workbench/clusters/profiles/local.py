@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from distributed.scheduler import Scheduler, WorkerState
 
 from workbench import formats
 from workbench.clusters import dashboard
-from workbench.clusters.handle import VERBS, State
+from workbench.clusters.handle import VERBS, Handle, State
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError
 from workbench.jobs import processes
@@ -30,7 +30,7 @@ _CLOSE_PATIENCE = 1.5
 _ARRIVING = 0.02  # seconds between two looks at workers that start
 
 
-class LocalHandle:
+class LocalHandle(Handle):
     """A `SpecCluster` whose scheduler lives in this process.
 
     Parameters
@@ -43,7 +43,6 @@ class LocalHandle:
 
     can = VERBS
     patience = _CLOSE_PATIENCE
-    versions: Mapping[str, str] = {}
     together: Callable[[WorkerState], str] | None = None
     """What workers have in common that can only leave together."""
 
@@ -51,7 +50,7 @@ class LocalHandle:
         self, cluster: SpecCluster, spec: ClusterSpec, folder: Path, changed: Callable[[], None], contact: str | None
     ) -> None:
         scheduler: Scheduler = cluster.scheduler
-        self.address: str = scheduler.address
+        self.address = scheduler.address
         self.contact = contact
         self.dashboard = dashboard.hide(scheduler, folder)
         self._cluster = cluster

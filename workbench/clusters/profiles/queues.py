@@ -36,7 +36,7 @@ from workbench.clusters.handle import Job
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, install, whole
+from workbench.errors import BadInputError, whole
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -130,6 +130,8 @@ class QueueChoices(BaseModel):
 class Queue(Profile):
     """Jobs of one kind of queue, each of which is a worker."""
 
+    model = QueueChoices
+    needs = ("dask-jobqueue", "slurm")
     kind: ClassVar[str]
     """Name of dask-jobqueue's class."""
     submit: ClassVar[str]
@@ -152,13 +154,7 @@ class Queue(Profile):
         """Return why it can't be had here: dask-jobqueue or the queue's own commands are missing."""
         if shutil.which(self.submit) is None:
             return f"There is no {self.submit} here: work on a machine from which jobs are submitted."
-        if around.version("dask-jobqueue") is None:
-            return f"Needs dask-jobqueue: {install('slurm')}."
-        return None
-
-    def choices(self, inventory: Inventory) -> type[QueueChoices]:
-        """Return what a person may choose."""
-        return QueueChoices
+        return super().unavailable(around)
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec of jobs, with what dask-jobqueue's settings say where nothing is chosen."""

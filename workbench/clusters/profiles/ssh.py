@@ -18,14 +18,13 @@ from workbench.clusters.choices import AnyChoices, File, Memory, Text, Workers, 
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import encrypted, idle_timeout
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, install
+from workbench.errors import BadInputError
 from workbench.threads import finish
 
 if TYPE_CHECKING:
     from distributed.security import Security
 
     from workbench.clusters.profiles.hosts import HostsHandle
-    from workbench.hardware import Inventory
 
 
 def _hosts(value: Any) -> Any:
@@ -93,19 +92,10 @@ class Ssh(Profile):
 
     name = "ssh"
     title = "SSH"
+    line = "Workers on other machines, reached by SSH, with the scheduler here."
+    model = SshChoices
+    needs = ("asyncssh", "ssh")
     options = ("hosts", "user", "port", "key", "known_hosts", "remote_python", "gpus", "listen")
-
-    def summary(self, inventory: Inventory) -> str:
-        """Return one line on what it is."""
-        return "Workers on other machines, reached by SSH, with the scheduler here."
-
-    def unavailable(self, around: Around) -> str | None:
-        """Return that asyncssh is missing."""
-        return None if around.version("asyncssh") else f"Needs asyncssh: {install('ssh')}."
-
-    def choices(self, inventory: Inventory) -> type[SshChoices]:
-        """Return what a person may choose."""
-        return SshChoices
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec with a worker for each machine, or for each of their GPUs."""

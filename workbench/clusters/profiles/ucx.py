@@ -16,13 +16,12 @@ from workbench.clusters.profiles.here import Here, check_package, extra_for
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, install
 from workbench.hardware import Inventory
+from workbench.hardware.reading import UCX_PACKAGES
 from workbench.hardware.sources import installed_version
 
 if TYPE_CHECKING:
     from distributed.deploy.spec import SpecCluster
     from distributed.security import Security
-
-UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-ucxx")
 
 UCX_MEASURED = (
     "UCX is slower than TCP between workers without GPUs: Dask's connections over UCX handle errors, which rules out "
@@ -84,13 +83,12 @@ class Ucx(Here):
         """Raise a WorkbenchError where a package is missing, or a GPU can't serve it at this moment."""
         super().check(spec)
         if spec.devices:
+            check_package(spec, ("dask-cuda",), "cuda")
+        check_package(spec, UCX_PACKAGES, "ucx")
+        if spec.devices:
             from workbench.hardware import inventory
 
-            check_package(spec, ("dask-cuda",), "cuda")
-            check_package(spec, UCX_PACKAGES, "ucx")
             check_devices(spec, inventory())
-        else:
-            check_package(spec, UCX_PACKAGES, "ucx")
 
     def consent(self, spec: ClusterSpec) -> str | None:
         """Return that anybody who reaches this machine may use it."""
