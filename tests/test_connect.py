@@ -18,9 +18,9 @@ import pytest
 import workbench
 from tests.conftest import using_data_folder
 from workbench.cli import main
-from workbench.clusters import control, records
+from workbench.clusters import control, records, security
 from workbench.clusters.asking import answering, short
-from workbench.clusters.connect import _compare_versions, connect, security
+from workbench.clusters.connect import _compare_versions, connect
 from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
@@ -136,7 +136,7 @@ def test_only_its_person_may_ask_an_owner(running: ClusterRecord) -> None:
 def test_a_cluster_whose_keys_are_gone_says_so(data_folder: Path, spec: ClusterSpec, asleep: dict[str, Any]) -> None:
     records.create(ClusterRecord(name="bold-heron", spec=spec, status="ready", **asleep))
     with pytest.raises(MissingError, match="keys of bold-heron are gone"):
-        security(records.read("bold-heron"))
+        security.load(records.read("bold-heron"))
 
 
 def test_a_cluster_without_encryption_needs_no_keys(spec: ClusterSpec) -> None:

@@ -142,7 +142,7 @@ def test_the_form_has_fields_for_gpus_only_where_they_mean_something() -> None:
         ("gpu", (gpu(0, free=GIB // 2),), {}, r"GPU 0 .*has too little free memory: a worker needs 1 GiB"),
         ("gpu", (gpu(0, free=20 * GIB),), {"rmm_pool_size": "30GiB"}, r"too little free .* needs 30 GiB"),
         ("gpu", (gpu(0, free=0), gpu(1)), {"devices": "0"}, r"or choose 1 \(SIMULATED"),
-        ("cpu", (gpu(0),), {"devices": "0"}, "devices is '0', and the cpu profile has no GPUs here"),
+        ("cpu", (gpu(0),), {"devices": "0"}, "devices is '0', and the cpu profile takes no devices"),
     ],
 )
 def test_what_cannot_be_had_is_refused_in_one_sentence(

@@ -144,5 +144,5 @@ def test_start_says_of_each_parameter_what_it_is() -> None:
 
 
 def test_start_takes_all_choices(data_folder: Path) -> None:
-    with pytest.raises(BadInputError, match="the cpu profile speaks no UCX"):
+    with pytest.raises(BadInputError, match="the cpu profile takes no"):
         workbench.start("cpu", interface="lo")

@@ -25,7 +25,7 @@ from workbench.cli import _parse, main
 from workbench.cli.clusters import up_options
 from workbench.cli.runs import workload_parameters
 from workbench.clusters import records
-from workbench.clusters.choices import checked
+from workbench.clusters.choices import AllChoices
 from workbench.clusters.lines import OPTIONS
 from workbench.clusters.profiles import registered
 from workbench.hardware import inventory
@@ -181,7 +181,9 @@ def test_readmes_commands_run_in_their_order(
 
 def check_cluster(options: argparse.Namespace) -> None:
     assert options.profile in registered()
-    checked({choice: getattr(options, option[2:].replace("-", "_")) for option, choice in OPTIONS.items()})
+    AllChoices.model_validate(
+        {choice: getattr(options, option[2:].replace("-", "_")) for option, choice in OPTIONS.items()}
+    )
 
 
 @pytest.mark.parametrize("command", [*commands(), *commands_in_sentences()])

@@ -138,8 +138,8 @@ def test_what_ucx_speaks_over_is_chosen_seen_and_in_the_code(monkeypatch: pytest
     [
         ("ucx", {"ucx_tls": "tcp; rm"}, "ucx_tls is 'tcp; rm'. Give names of UCX transports"),
         ("ucx", {"interface": "two words"}, "interface is 'two words'. Give names of network interfaces"),
-        ("cpu", {"ucx_tls": "tcp"}, "ucx_tls is 'tcp', and the cpu profile speaks no UCX"),
-        ("cpu", {"interface": "lo"}, "interface is 'lo', and the cpu profile speaks no UCX"),
+        ("cpu", {"ucx_tls": "tcp"}, "ucx_tls is 'tcp', and the cpu profile takes no ucx_tls"),
+        ("cpu", {"interface": "lo"}, "interface is 'lo', and the cpu profile takes no interface"),
     ],
 )
 def test_what_ucx_cannot_be_told_is_refused(profile: str, choice: dict[str, str], sentence: str) -> None:

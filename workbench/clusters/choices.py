@@ -8,13 +8,13 @@ import inspect
 import os
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
 
 import yaml
 from dask.utils import parse_bytes, parse_timedelta
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from workbench.errors import BadInputError
 
@@ -232,7 +232,7 @@ class AllChoices(GpuChoices, UcxChoices):
     """What a person may choose of any cluster."""
 
 
-_ALLOWED = {
+ALLOWED = {
     "n_workers": "a whole number of worker processes, 1 or more",
     "threads_per_worker": f"a whole number of threads for each worker, from 1 to {_MOST_AT_ALL}",
     "memory": "the memory of all workers together, in bytes or as a size such as '8GiB'",
@@ -245,6 +245,7 @@ _ALLOWED = {
     "ucx_tls": "names of UCX transports with commas between them, such as 'tcp,cuda_copy,cuda_ipc' (see: ucx_info -d)",
     "interface": "names of network interfaces or ports of cards with commas between them, such as 'ib0' or 'mlx5_0:1'",
 }
+"""What may be given for these choices, for a sentence that begins with 'Give'."""
 
 
 OTHER_WORDS = {
@@ -256,15 +257,6 @@ OTHER_WORDS = {
     "CUDA_VISIBLE_DEVICES": "devices",
 }
 """What Dask, Dask-CUDA and the terminal call what is chosen here."""
-
-
-def checked(given: Mapping[str, Any]) -> AllChoices:
-    """Return the choices, validated. Raises BadInputError naming the first that can't be used."""
-    try:
-        return AllChoices.model_validate(given)
-    except ValidationError as err:
-        name = str(err.errors()[0]["loc"][0])
-        raise BadInputError(f"{name} is {given.get(name)!r:.80}. Give {_ALLOWED[name]}.") from err
 
 
 def choosing(function: Callable[P, T]) -> Callable[P, T]:

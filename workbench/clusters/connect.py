@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 
 import dask
 
-from workbench.clusters import cuda, records
-from workbench.clusters import security as keys
+from workbench.clusters import cuda, records, security
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import ConflictError, FailedError, MissingError, install
 from workbench.travelling import minor
 
 if TYPE_CHECKING:
     from distributed import Client
-    from distributed.security import Security
 
 _PATIENCE = 10.0
 
@@ -54,7 +52,7 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
     try:
         return Client(
             record.scheduler_address,
-            security=security(record),
+            security=security.load(record),
             name=client_name or _kernel(),
             asynchronous=asynchronous,
             timeout=_PATIENCE,
@@ -64,11 +62,6 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
             f"Cluster {name} does not answer at {record.scheduler_address} ({err}). "
             f"{'Stop' if 'stop' in record.can else 'Detach from'} it: workbench down {name}"
         ) from err
-
-
-def security(record: ClusterRecord) -> Security | None:
-    """Keys with which to talk to the cluster, None when it isn't encrypted."""
-    return keys.load(record)
 
 
 def _prepare_ucx(record: ClusterRecord) -> None:

@@ -8,6 +8,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple
 
+import psutil
+
 from workbench import formats
 from workbench.clusters import records, security
 from workbench.clusters.asking import ask
@@ -170,7 +172,7 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
             await _ended(record, timeout)
     host = records.host_process(record)
     if host is not None:
-        with contextlib.suppress(ProcessLookupError, _no_such_process()):
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
             host.terminate()
         await _ended(record, timeout)
     await in_thread(_clear, record)
@@ -307,9 +309,3 @@ async def _ended(record: ClusterRecord, timeout: float) -> bool:
 def _clear(record: ClusterRecord) -> None:
     records.end_processes(record)
     records.remove(record.name)
-
-
-def _no_such_process() -> type[Exception]:
-    import psutil
-
-    return psutil.NoSuchProcess

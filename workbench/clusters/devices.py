@@ -32,8 +32,9 @@ class Device(NamedTuple):
     is_slice: bool = False
 
     def __str__(self) -> str:
-        room = "" if self.free is None or self.total is None else f", {_of(self.free, self.total)} free"
-        return f"{self.label} ({self.name}{room})"
+        if self.free is None or self.total is None:
+            return f"{self.label} ({self.name})"
+        return f"{self.label} ({self.name}, {formats.size(self.free)} of {formats.size(self.total)} free)"
 
 
 def devices_of(inventory: Inventory) -> tuple[Device, ...]:
@@ -80,8 +81,9 @@ def pick(
     if profile == "gpu" and number > 1:
         raise BadInputError(f"n_workers is {number}, and the gpu profile has one GPU and one worker. Choose gpus.")
     if number > len(chosen):
+        there_are = "there is" if len(chosen) == 1 else "there are"
         raise BadInputError(
-            f"n_workers is {number}, and a worker has a GPU of its own: there {_are(len(chosen))} {_listed(chosen)}. "
+            f"n_workers is {number}, and a worker has a GPU of its own: {there_are} {_listed(chosen)}. "
             f"Give at most {len(chosen)}."
         )
     picked = chosen if number == len(chosen) else _idlest(chosen, number)
@@ -212,13 +214,5 @@ def _choose(there: tuple[Device, ...]) -> str:
     return f"Choose among {_listed(there)}, by index or UUID." if there else "No GPU is left to choose from."
 
 
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
-
-
 def _listed(devices: Sequence[Device]) -> str:
     return ", ".join(map(str, devices))
-
-
-def _of(free: int, total: int) -> str:
-    return f"{formats.size(free)} of {formats.size(total)}"

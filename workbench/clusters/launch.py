@@ -6,7 +6,6 @@ import os
 import platform
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,17 +98,12 @@ def _check_budget(spec: ClusterSpec) -> None:
 def _start_host(record: ClusterRecord) -> ClusterRecord:
     python = record.spec.python or sys.executable
     try:
-        with open(records.folder(record.name) / "host.log", "wb", opener=_private) as log:
-            # -P: a file of the user's called, say, random.py must not stand in for Python's own.
-            host = subprocess.Popen(
-                [python, "-P", "-m", "workbench.clusters.host", record.name],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=_environment(record),
-                cwd=_working_folder(),
-                start_new_session=True,
-            )
+        host = processes.begin(
+            [python, "workbench.clusters.host", record.name],
+            log=records.folder(record.name) / "host.log",
+            environment=_marked_environment(record.marker, record.spec),
+            cwd=_working_folder(),
+        )
     except OSError as err:
         records.remove(record.name)
         raise BadInputError(
@@ -121,13 +115,8 @@ def _start_host(record: ClusterRecord) -> ClusterRecord:
 def _noted(record: ClusterRecord, host: subprocess.Popen[bytes]) -> ClusterRecord:
     """Put the process into the record, here and on disk."""
     records.note_process(record.name, host.pid)
-    # Somebody has to ask for its exit status when it ends, or its entry in the process table stays.
-    threading.Thread(target=host.wait, name=f"wait for {record.name}", daemon=True).start()
+    processes.reap(host)
     return record.model_copy(update={"pid": host.pid, "pid_created": processes.created(host.pid)})
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _working_folder() -> str:
@@ -136,10 +125,6 @@ def _working_folder() -> str:
         return str(Path.cwd())
     except FileNotFoundError:
         return str(Path.home())
-
-
-def _environment(record: ClusterRecord) -> dict[str, str]:
-    return _marked_environment(record.marker, record.spec)
 
 
 def _marked_environment(mark: str, spec: ClusterSpec | None = None) -> dict[str, str]:

@@ -80,7 +80,7 @@ def keep(environment: Callable[[str], dict[str, str]], preload: Sequence[str] = 
         return
     with _lock:
         _start = lambda: _spawn(environment, preload)  # noqa: E731
-        _refill()
+    _refill()
 
 
 def take(environment: Callable[[str], dict[str, str]]) -> Spare | None:
@@ -89,7 +89,7 @@ def take(environment: Callable[[str], dict[str, str]]) -> Spare | None:
     with _lock:
         spare, _waiting = _waiting, None
         if _start is not None:
-            timer = threading.Timer(_NEXT, _refill_soon)
+            timer = threading.Timer(_NEXT, _refill)
             timer.daemon = True
             timer.start()
     if spare is None:
@@ -109,20 +109,15 @@ def dismiss() -> None:
         spare.end()
 
 
-def _refill_soon() -> None:
-    with _lock:
-        _refill()
-
-
 def _refill() -> None:
     global _waiting
-    if _waiting is not None and _waiting.process.poll() is None:
-        return
-    if _start is None or psutil.virtual_memory().available < _ROOM:
-        return
-    # Without one a cluster starts as it always does.
-    with contextlib.suppress(OSError):
-        _waiting = _start()
+    with _lock:
+        there = _waiting is not None and _waiting.process.poll() is None
+        if there or _start is None or psutil.virtual_memory().available < _ROOM:
+            return
+        # Without one a cluster starts as it always does.
+        with contextlib.suppress(OSError):
+            _waiting = _start()
 
 
 def _spawn(environment: Callable[[str], dict[str, str]], preload: Sequence[str]) -> Spare:
@@ -130,15 +125,8 @@ def _spawn(environment: Callable[[str], dict[str, str]], preload: Sequence[str])
     log = records.clusters_folder() / f".spare-{uuid.uuid4().hex}.log"
     _forget_old_logs(log.parent)
     chosen = environment(mark)
-    with open(log, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "workbench.clusters.host", "--wait", str(PATIENCE), str(log), *preload],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=chosen,
-            start_new_session=True,
-        )
+    command = [sys.executable, "workbench.clusters.host", "--wait", str(PATIENCE), str(log), *preload]
+    process = processes.begin(command, log=log, environment=chosen, stdin=subprocess.PIPE)
     return Spare(process, mark, chosen, log)
 
 

@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -27,23 +27,41 @@ def marker(folder: Path, created: float) -> str:
     return f"{folder.resolve()}#{created!r}"
 
 
-def start_apart(python: str, module: str, argument: str, *, log: Path, environment: Mapping[str, str]) -> int:
-    """Start a module with one argument in a session of its own, where it outlives who starts it; its pid.
+def begin(
+    command: Sequence[str],
+    *,
+    log: Path,
+    environment: Mapping[str, str],
+    cwd: str | None = None,
+    stdin: int = subprocess.DEVNULL,
+) -> subprocess.Popen[bytes]:
+    """Start a module of Python's in a session of its own, where it outlives who starts it.
 
-    Raises OSError where `python` can't be started.
+    Raises OSError where the interpreter, which is the first word of `command`, can't be started.
     """
-    with log.open("ab") as output:
-        # -P: a file of the user's called, say, random.py must not stand in for Python's own.
-        process = subprocess.Popen(
-            [python, "-P", "-m", module, argument],
-            stdin=subprocess.DEVNULL,
+    python, *words = command
+    with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as output:
+        return subprocess.Popen(
+            # -P: a file of the user's called, say, random.py must not stand in for Python's own.
+            [python, "-P", "-m", *words],
+            stdin=stdin,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
+            env=environment,
+            cwd=cwd,
             start_new_session=True,
         )
-    # Waiting for it in a thread takes the ended process out of the process table at once.
-    threading.Thread(target=process.wait, name=f"reap {argument}", daemon=True).start()
+
+
+def reap(process: subprocess.Popen[bytes]) -> None:
+    """Wait for it in a thread, which takes the ended process out of the process table at once."""
+    threading.Thread(target=process.wait, name=f"reap {process.pid}", daemon=True).start()
+
+
+def start_apart(python: str, module: str, argument: str, *, log: Path, environment: Mapping[str, str]) -> int:
+    """Start a module with one argument, and these variables besides; its pid. Raises OSError as `begin` does."""
+    process = begin([python, module, argument], log=log, environment={**os.environ, **environment})
+    reap(process)
     return process.pid
 
 

@@ -478,7 +478,7 @@ async def _open_feed(name: str, on_batch: Callable[[Batch], None]) -> AsyncItera
     await in_thread(_import_distributed)
     from distributed import Client
 
-    from workbench.clusters.connect import security
+    from workbench.clusters import security
     from workbench.clusters.records import read
     from workbench.monitor.feed import Feed
 
@@ -486,7 +486,7 @@ async def _open_feed(name: str, on_batch: Callable[[Batch], None]) -> AsyncItera
     # Not connect(): that would make this client the default of the whole Jupyter server.
     client = Client(
         record.contact,
-        security=security(record),
+        security=security.load(record),
         name="workbench-watch",
         asynchronous=True,
         set_as_default=False,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from workbench.clusters.choices import ALLOWED, AnyChoices
 from workbench.errors import BadInputError, MissingError, install, reason_of
 from workbench.formats import count
 from workbench.hardware.sources import installed_version
@@ -132,7 +133,7 @@ class Profile(ABC):
     def checked(self, given: Mapping[str, Any], model: type[M]) -> M:
         """Return what was given as a value of the model. Raises BadInputError naming the first that can't be used."""
         try:
-            return model.model_validate(dict(given))
+            return model.model_validate({name: value for name, value in given.items() if value is not None})
         except ValidationError as err:
             first = err.errors()[0]
             name = str(first["loc"][0])
@@ -143,9 +144,9 @@ class Profile(ABC):
                     f"{name} is {given[name]!r:.80}, and the {self.name} profile takes no {name}. It takes: "
                     f"{', '.join(model.model_fields)}."
                 ) from err
-            raise BadInputError(
-                f"{name} is {given[name]!r:.80}. {first['msg'].removeprefix('Value error, ')}."
-            ) from err
+            meant = first["msg"].removeprefix("Value error, ")
+            remedy = f"Give {ALLOWED[name]}" if name in ALLOWED and issubclass(model, AnyChoices) else meant
+            raise BadInputError(f"{name} is {given[name]!r:.80}. {remedy}.") from err
 
     @abstractmethod
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:

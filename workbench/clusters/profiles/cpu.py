@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench import formats
-from workbench.clusters.choices import AllChoices, ClusterChoices, checked
+from workbench.clusters.choices import ClusterChoices
 from workbench.clusters.profiles import Around
 from workbench.clusters.profiles.here import STARTED, Here, arguments, common, encrypted
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError
 from workbench.hardware import Cpu as Cores
 
 if TYPE_CHECKING:
@@ -39,10 +38,7 @@ class Cpu(Here):
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec of as few processes as array work likes."""
-        chosen = checked(given)
-        check_without_gpus(self.name, chosen)
-        for name in ("ucx_tls", "interface"):
-            refuse_ucx(self.name, name, chosen)
+        chosen = self.checked(given, self.model)
         return on_cores(chosen, around, profile=self.name, protocol=encrypted(chosen.encrypt))
 
     async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
@@ -60,32 +56,13 @@ async def local_cluster(spec: ClusterSpec, security: Security | None) -> SpecClu
     return await LocalCluster(**{**arguments(spec), "n_workers": 0}, security=security, **STARTED)
 
 
-def on_cores(chosen: AllChoices, around: Around, why: tuple[str, ...] = (), **fields: Any) -> ClusterSpec:
+def on_cores(chosen: ClusterChoices, around: Around, why: tuple[str, ...] = (), **fields: Any) -> ClusterSpec:
     """Return the spec of workers on cores, with these fields and these reasons after the others."""
     cpu = around.inventory.cpu
     split = _split(cpu, chosen.n_workers, chosen.threads_per_worker)
     shared = common(chosen, around, split.n_workers)
     reasons = (_cores(cpu), split.why, *_balance(cpu.usable, split), *shared.pop("why"), *why)
     return ClusterSpec(threads_per_worker=split.threads, **shared, **fields, why=reasons)
-
-
-def check_without_gpus(profile: str, chosen: AllChoices) -> None:
-    """Raise BadInputError where something is chosen about GPUs that the profile doesn't have."""
-    for name in ("devices", "device_memory_limit", "rmm_pool_size"):
-        if getattr(chosen, name) is not None:
-            raise BadInputError(
-                f"{name} is {getattr(chosen, name)!r:.80}, and the {profile} profile has no GPUs here. Leave it out, "
-                "or choose gpu or gpus."
-            )
-
-
-def refuse_ucx(profile: str, name: str, chosen: AllChoices) -> None:
-    """Raise BadInputError where something is chosen about UCX, which the profile doesn't speak."""
-    if getattr(chosen, name) is not None:
-        raise BadInputError(
-            f"{name} is {getattr(chosen, name)!r:.80}, and the {profile} profile speaks no UCX. Leave it out, or "
-            "choose ucx."
-        )
 
 
 class _Split(NamedTuple):

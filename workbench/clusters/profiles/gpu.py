@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench import formats
-from workbench.clusters.choices import AllChoices, GpuChoices, checked
+from workbench.clusters.choices import GpuChoices
 from workbench.clusters.devices import Device, pick
 from workbench.clusters.devices import check as check_devices
 from workbench.clusters.profiles import Around
-from workbench.clusters.profiles.cpu import refuse_ucx
 from workbench.clusters.profiles.here import STARTED, Here, arguments, check_package, common, encrypted, extra_for
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import install
@@ -37,9 +36,7 @@ class Gpus(Here):
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec on the GPUs that are idle, or those that were chosen."""
-        chosen = checked(given)
-        for name in ("ucx_tls", "interface"):
-            refuse_ucx(self.name, name, chosen)
+        chosen = self.checked(given, self.model)
         return on_devices(chosen, around, profile=self.name, protocol=encrypted(chosen.encrypt))
 
     def check(self, spec: ClusterSpec) -> None:
@@ -101,7 +98,7 @@ def net_devices(card: str | None) -> dict[str, str]:
 
 
 def on_devices(
-    chosen: AllChoices,
+    chosen: GpuChoices,
     around: Around,
     more: Callable[[tuple[Device, ...]], tuple[dict[str, Any], tuple[str, ...]]] = lambda _: ({}, ()),
     why: tuple[str, ...] = (),
@@ -153,7 +150,7 @@ def _gpu_threads(threads: int) -> str:
     return f"{threads} threads for each GPU, as chosen: they share its memory, so blocks must be smaller."
 
 
-def _device_memory(chosen: AllChoices) -> str:
+def _device_memory(chosen: GpuChoices) -> str:
     limit = chosen.device_memory_limit
     what = "0.8 of the card" if limit is None else f"{formats.size(limit)}, as chosen"
     pool = ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from workbench import config, formats
 from workbench.clusters.budget import MINIMUM_PER_WORKER, Budget, budget_after, most_workers
-from workbench.clusters.choices import AllChoices
+from workbench.clusters.choices import ClusterChoices
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.spec import ClusterSpec, Protocol
 from workbench.errors import BadInputError, ConflictError, MissingError, install
@@ -56,7 +56,7 @@ class Here(Profile):
             check_environment(spec.python)
 
 
-def common(chosen: AllChoices, around: Around, n_workers: int) -> dict[str, Any]:
+def common(chosen: ClusterChoices, around: Around, n_workers: int) -> dict[str, Any]:
     """Return what such specs have in common, and under `why` the sentences on their memory."""
     left = budget_after(around.inventory, around.promised)
     limit, why = _memory(n_workers, chosen.memory, left, most_workers(around.inventory))

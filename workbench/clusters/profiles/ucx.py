@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.clusters.choices import AllChoices, ClusterChoices, UcxChoices, checked
+from workbench.clusters.choices import AllChoices, ClusterChoices, UcxChoices
 from workbench.clusters.devices import Device, near_cards
 from workbench.clusters.devices import check as check_devices
 from workbench.clusters.profiles import Around
-from workbench.clusters.profiles.cpu import check_without_gpus, local_cluster, on_cores
+from workbench.clusters.profiles.cpu import local_cluster, on_cores
 from workbench.clusters.profiles.gpu import cuda_cluster, on_devices
 from workbench.clusters.profiles.here import Here, check_package, extra_for
 from workbench.clusters.spec import ClusterSpec
@@ -61,20 +61,20 @@ class Ucx(Here):
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec on GPUs where there are some, else on cores."""
-        chosen = checked(given)
+        inventory = around.inventory
+        chosen = self.checked(given, AllChoices if has_devices(inventory, around.version) else UcxChoices)
         if chosen.encrypt:
             raise BadInputError(
                 "encrypt is True, and there is no TLS over UCX. Leave it out, or choose another profile than ucx."
             )
-        over, inventory = _over(chosen), around.inventory
-        if has_devices(inventory, around.version):
+        over = _over(chosen)
+        if isinstance(chosen, AllChoices):
 
             def cards(picked: tuple[Device, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
                 found, reasons = _cards(picked, inventory, over, around.infiniband)
                 return {"network_cards": found}, reasons
 
             return on_devices(chosen, around, cards, (_told(over), UCX_OPEN), **_speaking(over))
-        check_without_gpus(self.name, chosen)
         over = over._replace(interface=over.interface or "lo")
         why = (_told(over), around.ucx_measured or UCX_MEASURED, UCX_OPEN)
         return on_cores(chosen, around, why, **_speaking(over))
@@ -96,19 +96,14 @@ class Ucx(Here):
 
     async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
         """Start LocalCUDACluster or LocalCluster over UCX."""
-        return await ucx_cluster(spec, security)
+        cluster = await (cuda_cluster if spec.devices else local_cluster)(spec, security)
+        cluster.new_spec = {**cluster.new_spec, "cls": _tcp_nanny_class()}
+        return cluster
 
 
 def has_devices(inventory: Inventory, version: Callable[[str], str | None] = installed_version) -> bool:
     """Whether its workers have a GPU each: without Dask-CUDA they speak UCX on the cores alone."""
     return bool(inventory.visible_gpus()) and version("dask-cuda") is not None
-
-
-async def ucx_cluster(spec: ClusterSpec, security: Security | None) -> SpecCluster:
-    """One of the two over UCX: with GPUs where the spec names some."""
-    cluster = await (cuda_cluster if spec.devices else local_cluster)(spec, security)
-    cluster.new_spec = {**cluster.new_spec, "cls": _tcp_nanny_class()}
-    return cluster
 
 
 def _tcp_nanny_class() -> Any:
@@ -134,7 +129,7 @@ class _Over(NamedTuple):
     interface: str | None = None
 
 
-def _over(chosen: AllChoices) -> _Over:
+def _over(chosen: UcxChoices) -> _Over:
     """What was chosen for UCX, or what the environment tells it."""
     environ = os.environ
     return _Over(chosen.ucx_tls or environ.get("UCX_TLS"), chosen.interface or environ.get("UCX_NET_DEVICES"))
