@@ -140,7 +140,7 @@ def test_a_cluster_whose_keys_are_gone_says_so(data_folder: Path, spec: ClusterS
 
 
 def test_a_cluster_without_encryption_needs_no_keys(spec: ClusterSpec) -> None:
-    assert security(ClusterRecord(name="calm-otter", spec=spec.model_copy(update={"protocol": "tcp"}))) is None
+    assert security.load(ClusterRecord(name="calm-otter", spec=spec.model_copy(update={"protocol": "tcp"}))) is None
 
 
 def test_another_dask_is_warned_of(running: ClusterRecord, monkeypatch: pytest.MonkeyPatch) -> None:

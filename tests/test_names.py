@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.clusters.names import check_name, is_name, new_name
+from workbench.clusters.names import new_name
 from workbench.errors import BadInputError
+from workbench.kept import check_name, is_name
 
 
 def test_a_new_name_is_two_readable_words() -> None:
@@ -26,10 +27,10 @@ def test_a_new_name_is_none_of_those_taken() -> None:
 
 @pytest.mark.parametrize("name", ["calm-otter", "a", "run2", "my_cluster", "x" * 40])
 def test_a_users_own_name_is_kept(name: str) -> None:
-    assert check_name(name) == name
+    assert check_name(name, "cluster", "calm-otter") == name
 
 
 @pytest.mark.parametrize("name", ["", "Calm", "2x", "a b", "../x", "a/b", "x" * 41, "calm\n", ".lock", "ä"])
 def test_a_name_that_can_not_be_a_folder_is_refused_with_what_is_allowed(name: str) -> None:
     with pytest.raises(BadInputError, match="Use a lower-case letter"):
-        check_name(name)
+        check_name(name, "cluster", "calm-otter")

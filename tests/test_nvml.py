@@ -214,8 +214,8 @@ def test_a_lost_device_stays_in_the_list_with_its_reason(simulated_nvml: Simulat
     assert (lost.index, lost.name, lost.memory_total, lost.nvlinks, lost.processes) == (2, None, None, None, None)
     assert found.missing["gpus.2.name"] == "nvmlDeviceGetHandleByIndex failed (NVML: GPU is lost)."
     assert found.gpus[3].name == "SIMULATED GPU 3"
-    assert found.topology.between(0, 2) is None
-    assert found.topology.between(0, 3) == "NV2"
+    assert found.topology.rows[0][2] is None
+    assert found.topology.rows[0][3] == "NV2"
     assert "GPU is lost" in found.missing["topology.0.2"]
 
 

@@ -43,6 +43,16 @@ def is_name(name: object) -> bool:
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
+def check_name(name: str, what: str, example: str) -> str:
+    """Return `name`. Raises BadInputError where it can't be the name of such a thing."""
+    if not is_name(name):
+        raise BadInputError(
+            f"A {what} can't be called {name!r:.60}. Use a lower-case letter, then up to 39 lower-case letters, "
+            f"digits, hyphens or underscores, such as {example!r}."
+        )
+    return name
+
+
 def places(section: str) -> Iterator[Place]:
     """What is kept in each place; of two things with one name the first counts."""
     sources = ((FILE, f"{FILE} here"), (_kept_file(section).name, "what you kept"), ("configuration", _CONFIGURATION))

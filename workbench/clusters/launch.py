@@ -20,6 +20,7 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError
 from workbench.jobs import processes
+from workbench.kept import check_name
 
 
 def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, agreed: bool = False) -> ClusterRecord:
@@ -49,7 +50,7 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, a
 
     check_agreed(consent(spec), agreed)
     if name is not None:
-        names.check_name(name)
+        check_name(name, "cluster", "calm-otter")
     # The host reads it too, but what is refused there comes back as a cluster that failed.
     config.seconds("start-timeout")
     profile(spec.profile).check(spec)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Container
 
-from workbench.errors import BadInputError
-from workbench.kept import is_name
-
 _ADJECTIVES = (
     "able agile amber bold brave bright brisk calm candid clear clever cosy crisp eager early fair fleet fond gentle "
     "glad golden grand green happy hardy honest keen kind light lively lucid lucky mellow merry mild modest neat "
@@ -21,16 +18,6 @@ _ANIMALS = (
     "owl panda perch pike plover pony puffin quail rabbit raven robin salmon seal shrew skunk sloth snail sparrow "
     "stork swan swift tapir tern toad trout turtle viper vole walrus whale wolf wombat wren yak zebra"
 )
-
-
-def check_name(name: str) -> str:
-    """`name` itself. Raises BadInputError when it can't be a cluster's name."""
-    if not is_name(name):
-        raise BadInputError(
-            f"A cluster can't be called {name!r:.60}. Use a lower-case letter, then up to 39 lower-case letters, "
-            "digits, hyphens or underscores, such as 'calm-otter'."
-        )
-    return name
 
 
 def new_name(taken: Container[str] = ()) -> str:

@@ -38,7 +38,8 @@ def keep(folder: Path, texts: Mapping[str, str]) -> list[str]:
     (folder / "tls").mkdir(mode=0o700, exist_ok=True)
     paths = {field: folder / "tls" / file for field, file in _FILES.items()}
     for field, path in paths.items():
-        _write_secret(path, texts[field])
+        with open(path, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(texts[field])
     return [str(path) for path in paths.values()]
 
 
@@ -50,7 +51,7 @@ def load(record: ClusterRecord) -> Security | None:
     if not record.spec.encrypt:
         return None
     know(record.contact or "")
-    if profile(record.spec.profile).attaches and not _folder(record.name).exists():
+    if profile(record.spec.profile).attaches and not (records.folder(record.name) / "tls").exists():
         return Place.of(record.spec.options).security
     keys = kept(records.folder(record.name))
     if keys is None:
@@ -75,13 +76,3 @@ def paths(folder: Path) -> Security:
     roles = ("scheduler", "worker", "client")
     each = {f"tls_{role}_{kind}": path for role in roles for kind, path in (("cert", cert), ("key", key))}
     return Security(require_encryption=True, tls_ca_file=ca, **each)
-
-
-def _folder(name: str) -> Path:
-    return records.folder(name) / "tls"
-
-
-def _write_secret(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)

@@ -176,10 +176,6 @@ class Topology(_Value):
         padded = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
         return "\n".join(line.rstrip() for line in padded)
 
-    def between(self, one: int, other: int) -> str | None:
-        """What lies between two GPUs, given by their place in `gpus`."""
-        return self.rows[one][other]
-
     def nearest_cards(self, gpu: int) -> tuple[str, ...]:
         """Labels of the network cards with the shortest way to a GPU, given by its place in `gpus`."""
         ways = dict(zip(self.cards, self.rows[gpu][len(self.gpus) :], strict=True))

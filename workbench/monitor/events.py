@@ -160,17 +160,13 @@ class Tasks:
 
     def take(self, rows: npt.NDArray[np.intp]) -> Tasks:
         """These rows of all columns."""
+        numbers = {name: getattr(self, name)[rows] for name in ("thread", "kind", "start", "stop", "nbytes", "erred")}
         return Tasks(
             key=[self.key[row] for row in rows.tolist()],
             name=self.name.take(rows),
             worker=self.worker.take(rows),
-            thread=self.thread[rows],
-            kind=self.kind[rows],
-            start=self.start[rows],
-            stop=self.stop[rows],
-            nbytes=self.nbytes[rows],
-            erred=self.erred[rows],
             source=None if self.source is None else self.source.take(rows),
+            **numbers,
         )
 
     @property

@@ -18,21 +18,11 @@ import pyarrow as pa
 from workbench.hardware.gauges import GpuSample
 from workbench.monitor.events import Batch, NoGpus
 
+_OTHERS = ("uuid", "name", "index", "host", "time", "processes", "throttle", "absent")
 _NUMBERS = {
-    "utilisation": pa.float64(),
-    "memory_used": pa.int64(),
-    "memory_ours": pa.int64(),
-    "memory_total": pa.int64(),
-    "power": pa.float64(),
-    "power_limit": pa.float64(),
-    "energy": pa.float64(),
-    "temperature": pa.float64(),
-    "clock": pa.float64(),
-    "clock_max": pa.float64(),
-    "pcie_rx": pa.float64(),
-    "pcie_tx": pa.float64(),
-    "nvlink_rx": pa.float64(),
-    "nvlink_tx": pa.float64(),
+    name: pa.int64() if name.startswith("memory") else pa.float64()
+    for name in GpuSample.__slots__
+    if name not in _OTHERS
 }
 
 SCHEMA = pa.schema(

@@ -11,7 +11,7 @@ from dask.utils import parse_bytes
 from pydantic import BaseModel, ConfigDict
 
 from workbench import kept
-from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.errors import ConflictError, NotFoundError
 from workbench.workloads.fields import Scale, Words
 from workbench.workloads.values import BadParameterError
 
@@ -76,11 +76,7 @@ def keep(workload: str, taken: tuple[Preset, ...], name: str, parameters: Mappin
 
     Raises BadInputError or ConflictError where the name can't be used. Whether the parameters can, `validate` says.
     """
-    if not kept.is_name(name):
-        raise BadInputError(
-            f"A preset can't be called {name!r:.60}. Use a lower-case letter, then up to 39 lower-case letters, "
-            "digits, hyphens or underscores, such as 'winds'."
-        )
+    kept.check_name(name, "preset", "winds")
     if name in (preset.name for preset in taken):
         raise ConflictError(f"{workload} has a preset {name!r} already, which isn't yours. Choose another name.")
     there = kept.read("presets")

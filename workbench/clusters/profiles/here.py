@@ -34,7 +34,29 @@ class Here(Profile):
 
     def code(self, spec: ClusterSpec) -> str:
         """Return a script that starts the same cluster without this package."""
-        return code(spec)
+        lines = [_line(name, value) for name, value in arguments(spec).items()]
+        imports = ["from dask.distributed import Client, LocalCluster"]
+        if spec.devices:
+            imports = ["from dask.distributed import Client", "from dask_cuda import LocalCUDACluster"]
+        if spec.encrypt:
+            imports.append("from distributed.security import Security")
+            lines.append("security=Security.temporary(),")
+        if spec.network_cards:
+            lines.append("# It takes no variables for each worker, so UCX chooses the cards. Near the devices are:")
+            lines.append(f"# UCX_NET_DEVICES={' '.join(spec.network_cards)}")
+        told = "".join(
+            f"os.environ[{json.dumps(name)}] = {json.dumps(value)}\n" for name, value in spec.ucx_variables().items()
+        )
+        if told:
+            # UCX reads them once in a process, when it begins; workers inherit them.
+            imports, told = ["import os", "", *imports], f"\n{told}"
+        body = "\n".join(f"        {line}" for line in lines)
+        kind = "LocalCUDACluster" if spec.devices else "LocalCluster"
+        shebang = f"# Run with: {Path(spec.python)}\n" if spec.python else ""
+        return (
+            shebang + "\n".join(imports) + f'\n{told}\nif __name__ == "__main__":\n'
+            f"    cluster = {kind}(\n{body}\n    )\n    client = Client(cluster)\n    print(client)\n"
+        )
 
     @abstractmethod
     async def start(self, spec: ClusterSpec, security: Security | None) -> SpecCluster:
@@ -131,33 +153,6 @@ def _device_arguments(spec: ClusterSpec) -> dict[str, Any]:
     if spec.cupy:
         given["pre_import"] = "cupy"
     return given
-
-
-def code(spec: ClusterSpec) -> str:
-    """Dask code that starts the same cluster without this package, a script that runs as it is."""
-    lines = [_line(name, value) for name, value in arguments(spec).items()]
-    imports = ["from dask.distributed import Client, LocalCluster"]
-    if spec.devices:
-        imports = ["from dask.distributed import Client", "from dask_cuda import LocalCUDACluster"]
-    if spec.encrypt:
-        imports.append("from distributed.security import Security")
-        lines.append("security=Security.temporary(),")
-    if spec.network_cards:
-        lines.append("# It takes no variables for each worker, so UCX chooses the cards. Near the devices are:")
-        lines.append(f"# UCX_NET_DEVICES={' '.join(spec.network_cards)}")
-    told = "".join(
-        f"os.environ[{json.dumps(name)}] = {json.dumps(value)}\n" for name, value in spec.ucx_variables().items()
-    )
-    if told:
-        # UCX reads them once in a process, when it begins; workers inherit them.
-        imports, told = ["import os", "", *imports], f"\n{told}"
-    body = "\n".join(f"        {line}" for line in lines)
-    kind = "LocalCUDACluster" if spec.devices else "LocalCluster"
-    shebang = f"# Run with: {Path(spec.python)}\n" if spec.python else ""
-    return (
-        shebang + "\n".join(imports) + f'\n{told}\nif __name__ == "__main__":\n'
-        f"    cluster = {kind}(\n{body}\n    )\n    client = Client(cluster)\n    print(client)\n"
-    )
 
 
 _BYTES = {"memory_limit": "bytes per worker", "device_memory_limit": "bytes per GPU", "rmm_pool_size": "bytes per GPU"}

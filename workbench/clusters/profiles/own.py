@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import kept
 from workbench.clusters.profiles import Around, Broken, Profile, registered
-from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.errors import ConflictError, NotFoundError
 from workbench.kept import FILE, is_name
 
 if TYPE_CHECKING:
@@ -60,10 +60,6 @@ class Own(Profile):
         """Return the other's spec, with what is kept where nothing else is given."""
         return self._other.plan({**self.kept, **given}, around)
 
-    def preview(self, spec: ClusterSpec) -> str | None:
-        """Return what the other would submit."""
-        return self._other.preview(spec)
-
     def code(self, spec: ClusterSpec) -> str:
         """Return the other's code."""
         return self._other.code(spec)
@@ -95,11 +91,7 @@ def keep(name: str, profile: str, choices: Mapping[str, Any]) -> Profile:
     ConflictError
         It is the name of a profile that is not one's own.
     """
-    if not is_name(name):
-        raise BadInputError(
-            f"A profile can't be called {name!r:.60}. Use a lower-case letter, then up to 39 lower-case letters, "
-            "digits, hyphens or underscores, such as 'night'."
-        )
+    kept.check_name(name, "profile", "night")
     if name in registered():
         raise ConflictError(f"There is a profile {name!r} already, which isn't one of yours. Choose another name.")
     other = own().get(profile)
