@@ -20,8 +20,8 @@ from workbench.clusters import control, cuda, records
 from workbench.clusters.budget import check_budget
 from workbench.clusters.choices import ClusterChoices, GpuChoices
 from workbench.clusters.devices import check, devices_of
-from workbench.clusters.plan import choices_of, plan
-from workbench.clusters.profiles import profiles
+from workbench.clusters.plan import plan
+from workbench.clusters.profiles import profile, profiles
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, MissingError, install
@@ -119,9 +119,10 @@ def test_ucx_takes_the_gpus_where_there_are_some_and_dask_cuda_is_installed() ->
 def test_the_form_has_fields_for_gpus_only_where_they_mean_something() -> None:
     more = set(GpuChoices.model_fields) - set(ClusterChoices.model_fields)
     assert more == {"devices", "device_memory_limit", "rmm_pool_size"}
-    assert choices_of("gpus", machine()) is GpuChoices
-    assert choices_of("cpu", with_gpus(gpu(0))) is ClusterChoices
-    assert set(choices_of("ucx", machine()).model_fields) - set(ClusterChoices.model_fields) == {"ucx_tls", "interface"}
+    assert profile("gpus").choices(machine()) is GpuChoices
+    assert profile("cpu").choices(with_gpus(gpu(0))) is ClusterChoices
+    on_cores = profile("ucx").choices(machine()).model_fields
+    assert set(on_cores) - set(ClusterChoices.model_fields) == {"ucx_tls", "interface"}
 
 
 # What is refused

@@ -159,18 +159,10 @@ def spec_of(session: Session, arguments: argparse.Namespace) -> ClusterSpec:
 
 def choices_in(arguments: argparse.Namespace) -> Any:
     """What the options of `up` choose, by its name."""
-    choices = {
-        "n_workers": arguments.workers,
-        "threads_per_worker": arguments.threads,
-        "memory": arguments.memory,
-        "devices": arguments.devices,
-        "device_memory_limit": arguments.device_memory,
-        "rmm_pool_size": arguments.rmm_pool,
-        "encrypt": False if arguments.no_encrypt else None,
-        "ucx_tls": arguments.ucx_tls,
-        "interface": arguments.interface,
-        "python": arguments.python,
-    }
+    from workbench.clusters.lines import OPTIONS
+
+    choices = {name: getattr(arguments, option[2:].replace("-", "_")) for option, name in OPTIONS.items()}
+    choices["encrypt"] = False if arguments.no_encrypt else None
     return {name: value for name, value in choices.items() if value is not None} | pairs(arguments.set)
 
 

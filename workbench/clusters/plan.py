@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from workbench.clusters.choices import Choices, choosing
 from workbench.clusters.profiles import Around
@@ -12,9 +12,6 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, MissingError
 from workbench.hardware import Inventory, ucx_transports
 from workbench.hardware.sources import installed_version
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 
 def consent(spec: ClusterSpec) -> str | None:
@@ -32,14 +29,9 @@ def check_agreed(told: str | None, agreed: bool | Callable[[str], bool]) -> None
         raise BadInputError(f"{told} Nothing was started. Choose otherwise, or agree (--yes, agreed=True).")
 
 
-def choices_of(profile: str, inventory: Inventory) -> type[BaseModel]:
-    """Return the choices that a profile has on this machine; their JSON Schema draws the form."""
-    return find(profile).choices(inventory)
-
-
 def has_gpus(profile: str, inventory: Inventory) -> bool:
     """Whether the workers of a profile have a GPU each on this machine."""
-    return "devices" in choices_of(profile, inventory).model_fields
+    return "devices" in find(profile).choices(inventory).model_fields
 
 
 def _speaks_infiniband() -> bool:

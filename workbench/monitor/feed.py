@@ -8,7 +8,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -47,8 +46,8 @@ class Feed:
     Parameters
     ----------
     client
-        Any Dask client. With a synchronous one use `start`, `close` or `with`; with an asynchronous one `astart`,
-        `aclose` or `async with`.
+        Any Dask client. With a synchronous one use `start`, `close` or `with`; with an asynchronous one `astart`
+        and `aclose`.
     on_batch
         Called with each batch in the client's event loop, so it must be quick. Without it batches wait for `take`.
     apart
@@ -122,14 +121,6 @@ class Feed:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    async def __aenter__(self) -> Self:
-        return await self.astart()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def _receive(self, batch: Batch) -> None:
         if self.apart and batch.progress is not None:

@@ -203,21 +203,11 @@ class Broken(Profile):
         """Return why."""
         return self._reason
 
-    def choices(self, inventory: Inventory) -> type[BaseModel]:
+    def plan(self, *_: Any) -> Any:
         """Raise MissingError."""
         raise MissingError(self._reason)
 
-    def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
-        """Raise MissingError."""
-        raise MissingError(self._reason)
-
-    def code(self, spec: ClusterSpec) -> str:
-        """Return a comment that says why."""
-        return f"# {self._reason}"
-
-    async def launch(self, *_: Any) -> Handle:
-        """Raise MissingError."""
-        raise MissingError(self._reason)
+    choices = code = launch = plan  # type: ignore[assignment]
 
 
 @cache

@@ -173,60 +173,46 @@ def _configured(name: str) -> Any:
     return found
 
 
-def _own_fields() -> dict[str, Any]:
-    return {
-        "address": (
-            Annotated[
-                str,
-                BeforeValidator(_address),
-                WithJsonSchema({"type": "string", "examples": ["https://hub.example.org/services/dask-gateway"]}),
-            ],
-            Field(
-                _configured("address") or ...,
-                title="Gateway",
-                description="Address of its server, as whoever runs it tells it.",
-            ),
-        ),
-        "proxy_address": (
-            Annotated[Text, BeforeValidator(_proxy)],
-            Field(
-                None,
-                title="Its schedulers",
-                description="Host and port of its proxy for schedulers. Left out: those of the gateway itself.",
-            ),
-        ),
-        "auth": (
-            Literal["basic", "jupyterhub", "kerberos"] | None,
-            Field(
-                None,
-                title="Who you are",
-                description="How you prove it. Passwords stand in Dask's configuration (gateway.auth.kwargs), a "
-                "token in JUPYTERHUB_API_TOKEN. Left out: as gateway.auth.type says.",
-            ),
-        ),
-        "cluster": (
-            Text,
-            Field(None, title="Cluster", description="One that runs there, to attach to. Left out: a new one."),
-        ),
-        "n_workers": (Workers, Field(None, description="Of a new cluster. Left out: 2.")),
-        "idle_timeout": (IdleTimeout, None),
-    }
+_Address = Annotated[
+    str,
+    BeforeValidator(_address),
+    WithJsonSchema({"type": "string", "examples": ["https://hub.example.org/services/dask-gateway"]}),
+    Field(title="Gateway", description="Address of its server, as whoever runs it tells it."),
+]
 
 
-def _model(about: About | None) -> type[BaseModel]:
+class GatewayChoices(BaseModel):
+    """What a person may choose at any gateway; its server declares the rest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    address: _Address
+    proxy_address: Annotated[Text, BeforeValidator(_proxy)] = Field(
+        None,
+        title="Its schedulers",
+        description="Host and port of its proxy for schedulers. Left out: those of the gateway itself.",
+    )
+    auth: Literal["basic", "jupyterhub", "kerberos"] | None = Field(
+        None,
+        title="Who you are",
+        description="How you prove it. Passwords stand in Dask's configuration (gateway.auth.kwargs), a token in "
+        "JUPYTERHUB_API_TOKEN. Left out: as gateway.auth.type says.",
+    )
+    cluster: Text = Field(None, title="Cluster", description="One that runs there, to attach to. Left out: a new one.")
+    n_workers: Workers = Field(None, description="Of a new cluster. Left out: 2.")
+    idle_timeout: IdleTimeout = None
+
+
+def _model(about: About | None) -> type[GatewayChoices]:
     """What may be chosen, with the options that a server declares where it was asked."""
-    fields = _own_fields()
+    known = GatewayChoices.model_fields
+    fields: dict[str, Any] = {"address": (_Address, _configured("address") or ...)}
     if about is not None:
         if about.clusters:
             schema = WithJsonSchema({"type": "string", "enum": list(about.clusters)})
-            fields["cluster"] = (Annotated[str | None, schema], fields["cluster"][1])
-        fields |= {each["field"]: _field(each) for each in about.options if each["field"] not in fields}
-    made: type[BaseModel] = create_model(
-        "GatewayChoices",
-        __config__=ConfigDict(frozen=True, extra="forbid", protected_namespaces=()),
-        **fields,
-    )
-    return made
+            fields["cluster"] = (Annotated[str | None, schema], known["cluster"])
+        fields |= {each["field"]: _field(each) for each in about.options if each["field"] not in known}
+    return create_model("GatewayChoices", __base__=GatewayChoices, **fields)
 
 
 def _field(told: Mapping[str, Any]) -> tuple[Any, Any]:
