@@ -89,15 +89,15 @@ def test_a_context_on_a_gpu_is_not_asked_for_where_there_is_none(
 ) -> None:
     monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
     spec = plan("ucx", with_ucx())
-    environment = launch._environment(ClusterRecord(name="calm-otter", spec=spec))
+    environment = launch._marked_environment("", spec)
     assert environment["DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT"] == "False"
     assert environment["UCX_NET_DEVICES"] == "lo"
     monkeypatch.setenv("UCX_NET_DEVICES", "eth0")
     eth0 = plan("ucx", with_ucx())
-    assert launch._environment(ClusterRecord(name="calm-otter", spec=eth0))["UCX_NET_DEVICES"] == "eth0"
+    assert launch._marked_environment("", eth0)["UCX_NET_DEVICES"] == "eth0"
     # What was planned holds, whatever the environment says when it is started.
-    assert launch._environment(ClusterRecord(name="calm-otter", spec=spec))["UCX_NET_DEVICES"] == "lo"
-    plain = launch._environment(ClusterRecord(name="calm-otter", spec=plan("cpu", machine())))
+    assert launch._marked_environment("", spec)["UCX_NET_DEVICES"] == "lo"
+    plain = launch._marked_environment("", plan("cpu", machine()))
     assert "DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT" not in plain
 
 
