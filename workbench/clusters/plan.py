@@ -34,10 +34,6 @@ def has_gpus(profile: str, inventory: Inventory) -> bool:
     return "devices" in find(profile).choices(inventory).model_fields
 
 
-def _speaks_infiniband() -> bool:
-    return ucx_transports().infiniband
-
-
 @choosing
 def plan(
     profile: str,
@@ -46,7 +42,7 @@ def plan(
     promised: int = 0,
     ucx_measured: str | None = None,
     version: Callable[[str], str | None] = installed_version,
-    infiniband: Callable[[], bool] = _speaks_infiniband,
+    infiniband: Callable[[], bool] = lambda: ucx_transports().infiniband,
     **choices: Unpack[Choices],
 ) -> ClusterSpec:
     """Return the spec of the cluster that matches profile, hardware and choices; `spec.why` explains it.

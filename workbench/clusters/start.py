@@ -172,11 +172,7 @@ def start_spec(
     try:
         finish(control.wait(record.name, on_change, timeout))
     except BaseException:
-        if not _is_over(record.name):
+        if any(each.name == record.name and not each.is_over for each in records.read_all()):
             finish(control.stop(record))
         raise
     return Cluster(record.name)
-
-
-def _is_over(name: str) -> bool:
-    return all(record.is_over for record in records.read_all() if record.name == name)

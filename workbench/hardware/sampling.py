@@ -105,13 +105,10 @@ class Devices:
         except BaseException:
             self.close()
             raise
+        self.uuids = tuple(self._handles)
+        """What CUDA_VISIBLE_DEVICES leaves in sight, in its order."""
         self.own_first = bool(environ.get("CUDA_VISIBLE_DEVICES"))
         """Whether the first of them was given to this process, as to a worker of dask-cuda, rather than all."""
-
-    @property
-    def uuids(self) -> tuple[str, ...]:
-        """What CUDA_VISIBLE_DEVICES leaves in sight, in its order."""
-        return tuple(self._handles)
 
     def device(self, uuid: str) -> Device:
         """One of them, to be read."""
@@ -231,14 +228,11 @@ class Device:
         try:
             return reader()
         except (self._library.NVMLError, AttributeError, OSError, UnicodeError) as err:
-            self._refused[name] = self._reason(name, err)
+            self._refused[name] = refusal(err, memory=name == "memory_used", sliced=self._sliced)
             return None
 
     def _call(self, function: str, *arguments: Any) -> Any:
         return getattr(self._library, function)(self._handle, *arguments)
-
-    def _reason(self, name: str, error: Exception) -> str:
-        return refusal(error, memory=name == "memory_used", sliced=self._sliced)
 
 
 def refusal(error: Exception, *, memory: bool = False, sliced: bool = False) -> str:

@@ -210,13 +210,14 @@ class Monitor(SchedulerPlugin):
             worker = reported.get("worker") or ""
             if worker not in workers:
                 workers[worker] = len(workers)
-                delays[worker] = self._clock_delay(worker)
+                state = self._scheduler.workers.get(worker)
+                delays[worker] = 0.0 if state is None else state.time_delay
             keys.append(key)
             task_name.append(names.setdefault(name, len(names)))
             task_worker.append(workers[worker])
             erred.append(finish == "erred")
             task_owner.append(owners.setdefault(owner, len(owners)))
-            thread.append(_thread(reported))
+            thread.append(reported.get("thread") or 0)
             nbytes.append(reported.get("nbytes") or 0)
             for span in reported.get("startstops") or ():
                 action = span["action"]
@@ -243,10 +244,6 @@ class Monitor(SchedulerPlugin):
             "start": start.tobytes(),
             "stop": stop.tobytes(),
         }
-
-    def _clock_delay(self, worker: str) -> float:
-        state = self._scheduler.workers.get(worker)
-        return state.time_delay if state is not None else 0.0
 
     def _count_new_tasks(self, client: str = "") -> None:
         alive = self._scheduler.task_groups
@@ -514,10 +511,6 @@ def _is_data(group: Any) -> bool:
     """Whether nothing was ever computed in a group whose tasks are in memory: what a client has scattered."""
     states = group.states
     return bool(not group.start and states["memory"] and states["memory"] + states["forgotten"] == len(group))
-
-
-def _thread(reported: dict[str, Any]) -> int:
-    return reported.get("thread") or 0
 
 
 def watch(

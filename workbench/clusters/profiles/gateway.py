@@ -221,14 +221,9 @@ def _field(told: Mapping[str, Any]) -> tuple[Any, Any]:
     kind = _KINDS.get(about["type"], Any)
     if about["type"] == "select":
         kind = Literal[tuple(about["options"])]
-    default = (_configured_options() or {}).get(told["field"], told["default"])
+    default = (dask.config.get("gateway.cluster.options", None) or {}).get(told["field"], told["default"])
     bounds = {ours: about[theirs] for ours, theirs in (("ge", "min"), ("le", "max")) if about.get(theirs) is not None}
     return kind, Field(default, title=told["label"], description="An option of this gateway.", **bounds)
-
-
-def _configured_options() -> Mapping[str, Any] | None:
-    found: Mapping[str, Any] | None = dask.config.get("gateway.cluster.options", None)
-    return found
 
 
 class Gateway(Profile):
