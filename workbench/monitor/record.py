@@ -427,13 +427,8 @@ _COLUMNS_OF = {
     "progress": ("name", "time", "total", "done", "erred", "processing"),
 }
 
-
-_NEEDED = {
-    "task": ("name", "worker", "thread", "kind", "start", "stop", "duration", "nbytes", "status"),
-    "worker": WorkerSample.__slots__,
-    "progress": _COLUMNS_OF["progress"],
-}
-"""What every row of an event has; one that lacks it is damaged and left out."""
+_MAY_LACK = ("source", *(field.name for field in KEY_FIELDS))
+"""Columns that a row may leave empty; one that lacks another of its event is damaged and left out."""
 
 
 def _tables(batch: Batch) -> Iterable[pa.Table]:
@@ -503,8 +498,8 @@ def _batch(names: Sequence[str], read: Callable[[list[str]], pa.Table]) -> Batch
         """Rows of one event, in its own columns: each that isn't looked at costs what memory costs at its first use."""
         table = read([name for name in _COLUMNS_OF[event] if name in names])
         table = table.filter(pc.equal(told["event"], event))
-        for name in _NEEDED[event]:
-            if name in table.column_names and table[name].null_count:
+        for name in table.column_names:
+            if name not in _MAY_LACK and table[name].null_count:
                 table = table.filter(pc.is_valid(table[name]))
         return table
 
