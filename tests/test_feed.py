@@ -260,10 +260,10 @@ def test_an_asynchronous_client_can_watch():
         async with (
             LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0", asynchronous=True) as cluster,
             Client(cluster, asynchronous=True) as client,
-            Feed(client) as feed,
         ):
+            feed = await Feed(client).astart()
             await client.gather(client.map(increment, range(10), key="asynchronous"))
-            await asyncio.sleep(0.3)
+            await feed.aclose()
             return feed.take()
 
     assert n_tasks(asyncio.run(watch())) >= 10
