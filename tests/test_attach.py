@@ -6,6 +6,7 @@ import contextlib
 import json
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -157,6 +158,7 @@ def listening(answer: bytes | None, *, first: bool = False) -> Iterator[str]:
         (None, False, "said nothing within"),
         (b"HTTP/1.0 404 Not Found\r\n\r\n", False, "is a web server"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", True, "is an SSH server"),
+        (struct.pack("<Q", 100) + b"\xff" * 100, True, "is no message of Dask's"),
     ],
 )
 def test_what_listens_and_is_no_scheduler_is_told(

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import struct
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -102,9 +103,13 @@ def reach(place: Place) -> About:
 
 
 async def ask(place: Place) -> About:
-    """Ask the scheduler what it is, and give up in time."""
-    async with asyncio.timeout(ANSWERING):
-        return await _identity(place)
+    """Ask the scheduler what it is, and give up in time. Raises OSError where what answers speaks otherwise."""
+    try:
+        async with asyncio.timeout(ANSWERING):
+            return await _identity(place)
+    except (struct.error, MemoryError) as err:
+        # It greeted as Dask does, by chance.
+        raise OSError("what it says is no message of Dask's") from err
 
 
 async def _identity(place: Place) -> About:
