@@ -18,7 +18,7 @@ from workbench.figures.live import Patch
 from workbench.figures.markup import unbroken
 from workbench.figures.plots import FONT, dress
 from workbench.figures.report import figure_page
-from workbench.figures.topology import topology_figure, topology_of
+from workbench.figures.topology import topology_html, topology_of
 from workbench.formats import duration
 from workbench.runs.comparing.comparisons import Comparison
 from workbench.runs.comparing.table import (
@@ -174,7 +174,9 @@ class ComparisonFigure:
         if found is None or not any(each.spec is not None and each.spec.devices for each in found.rows):
             return []
         topology = topology_of(found.inventory)
-        return [] if topology is None else [topology_figure(topology, self.theme.name, simulated=found.simulated)]
+        if topology is None:
+            return []
+        return [Div(text=topology_html(topology, simulated=found.simulated), styles=_styles(self.theme))]
 
     def _arrange(self, words: Mapping[str, Any]) -> None:
         """Do in Python what the browser does when the words change, for the document as it is sent."""

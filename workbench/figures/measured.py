@@ -11,7 +11,7 @@ from workbench.figures.answers import Picture, pictures
 from workbench.figures.bandwidth import bandwidth_html
 from workbench.figures.components import answer_figure
 from workbench.figures.markup import values_html
-from workbench.figures.topology import topology_figure, topology_of
+from workbench.figures.topology import topology_html, topology_of
 from workbench.runs import singular, transfers
 from workbench.runs.store import ON_SIMULATED
 from workbench.workloads.values import Labelled
@@ -143,8 +143,7 @@ def _topology(run: Mapping[str, Any]) -> list[Section]:
     topology = topology_of(run.get("inventory"))
     if topology is None or not (run.get("spec") or {}).get("devices"):
         return []
-    simulated = bool(run.get("simulated"))
-    return [Section("Between the GPUs", "", lambda theme: topology_figure(topology, theme, simulated=simulated))]
+    return [Section("Between the GPUs", topology_html(topology, simulated=bool(run.get("simulated"))))]
 
 
 def _paragraph(text: str) -> str:

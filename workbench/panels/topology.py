@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import panel as pn
 
 from workbench.errors import MissingError
-from workbench.figures.topology import topology_figure
+from workbench.figures.topology import topology_html
 from workbench.panels.loading import load_once
 from workbench.session import Session
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from workbench.hardware import Inventory
 
 
-def topology(inventory: Inventory | None = None, *, theme: str = "light", inline: bool = True) -> pn.pane.Bokeh:
-    """Figure of what lies between the GPUs and network cards of this machine, or of `inventory`.
+def topology(inventory: Inventory | None = None, *, inline: bool = True) -> pn.pane.HTML:
+    """Table of what lies between the GPUs and network cards of this machine, or of `inventory`.
 
     Raises MissingError where there is no GPU.
     """
@@ -24,4 +24,4 @@ def topology(inventory: Inventory | None = None, *, theme: str = "light", inline
     if found.topology is None:
         raise MissingError(f"There is no topology to show. {found.missing.get('topology', '')}".strip())
     load_once(inline)
-    return pn.pane.Bokeh(topology_figure(found.topology, theme, simulated=found.simulated))
+    return pn.pane.HTML(topology_html(found.topology, simulated=found.simulated))
