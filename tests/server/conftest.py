@@ -157,14 +157,14 @@ class FakeSession:
             raise NotFoundError(f"There is no cluster {name!r}. There are: {', '.join(self.records) or 'none'}.")
         return self.records[name]
 
-    async def scale(self, name: str, n_workers: int) -> ClusterRecord:
+    async def scale(self, name: str, n_workers: int, *, force: bool = False) -> ClusterRecord:
         if n_workers < 0:
             raise BadInputError(f"n_workers is {n_workers}. Give a whole number, 0 or more.")
         await asyncio.sleep(self.delay)
         self.change(name, n_workers_expected=n_workers)
         return self.records[name]
 
-    async def adapt(self, name: str, minimum: int, maximum: int) -> ClusterRecord:
+    async def adapt(self, name: str, minimum: int, maximum: int, *, force: bool = False) -> ClusterRecord:
         self.change(name, adaptive=(minimum, maximum))
         return self.records[name]
 

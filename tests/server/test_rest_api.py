@@ -42,6 +42,7 @@ GOOD = [
     ("POST", "/clusters", {**CPU, "name": "bold-heron", "force": True}, 202),
     ("GET", "/clusters/calm-otter", None, 200),
     ("PATCH", "/clusters/calm-otter", {"n_workers": 3}, 202),
+    ("PATCH", "/clusters/calm-otter", {"n_workers": 3, "force": True}, 202),
     ("PATCH", "/clusters/calm-otter", {"minimum": 1, "maximum": 2}, 202),
     ("POST", "/clusters/calm-otter/restart", {}, 202),
     ("POST", "/clusters/calm-otter/restart", {"worker": "tcp://0"}, 202),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
+from html import escape
 from types import SimpleNamespace
 from typing import Any
 
@@ -128,6 +130,18 @@ async def test_a_view_that_there_is_not_names_those_that_there_are(open_page: An
     async with open_page() as page:
         await page.send(type="watch", watch="w1", view="secrets")
         assert (await page.next("gone"))["message"] == answer.content["message"]
+
+
+async def test_more_workers_than_there_is_memory_for_are_asked_for_with_a_warning(api: Any, session: Any) -> None:
+    session.add("calm-otter")
+    field = "scale.calm-otter.n_workers"
+    few, many = [
+        (await api("GET", "views/clusters", params={"choices": json.dumps({field: n})})).content["html"]
+        for n in ("1", "9000")
+    ]
+    assert ("Apply anyway" in few, "or force it" in few) == (False, False)
+    assert ("Apply anyway" in many, "is left" in text_of(many)) == (True, True)
+    assert escape(json.dumps({"n_workers": 2, "force": True})) in many
 
 
 async def test_the_logs_of_a_cluster_stand_below_the_names_of_who_wrote_them(api: Any, session: Any) -> None:

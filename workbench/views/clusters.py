@@ -272,6 +272,8 @@ def _scale(sight: Sight, cluster: dict[str, Any]) -> str:
             + _number(prefix, "n_workers", n, "workers")
             + _step("+", "One worker more", {f"{prefix}n_workers": n + 1}, False)
         )
+    most = int(chosen.get("maximum") or high) if adaptive else n
+    past = _past_budget(sight, name, most) if most > max(here, high if cluster["adaptive"] else 0) else None
     take = {field: f"{prefix}{field}" for field in body}
     check = tag("input", type="checkbox", name=f"{prefix}adaptive", checked=bool(adaptive), data_workbench="adaptive")
     words = "The number of workers follows the load between two bounds"
@@ -280,9 +282,10 @@ def _scale(sight: Sight, cluster: dict[str, Any]) -> str:
         fields,
         tag("label", check, "adaptive", class_="wb-Check", title=words),
         button(
-            "Apply",
+            "Apply anyway" if past else "Apply",
+            kind="warn" if past else None,
             data_request=f"PATCH clusters/{name}",
-            data_body=json.dumps(body),
+            data_body=json.dumps(body | ({"force": True} if past else {})),
             data_take=json.dumps(take),
             data_then=json.dumps(
                 {f"{prefix}{field}": None for field in ("n_workers", "minimum", "maximum", "adaptive")}
@@ -292,7 +295,19 @@ def _scale(sight: Sight, cluster: dict[str, Any]) -> str:
         class_="wb-Row",
         role="group",
         aria_label=f"Workers of {name}",
-    )
+    ) + paragraph(past or "", "wb-Problem")
+
+
+def _past_budget(sight: Sight, name: str, n_workers: int) -> str | None:
+    """Why so many workers would be refused, None where they wouldn't."""
+    from workbench.clusters.budget import refusal
+
+    records = sight.session.clusters()
+    spec = next((each.spec for each in records if each.name == name), None)
+    if spec is None:
+        return None
+    others = [each for each in records if each.name != name]
+    return refusal(spec.model_copy(update={"n_workers": n_workers}), sight.machine.inventory(), others)
 
 
 def _number(prefix: str, field: str, value: Any, label: str) -> str:

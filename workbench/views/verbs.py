@@ -155,10 +155,11 @@ def _start(session: Session, asked: Asked) -> dict[str, Any]:
 
 
 async def _scale(desk: Desk, asked: Asked) -> Answer:
-    body, session = asked.body({}, {"n_workers": int, "minimum": int, "maximum": int}), await desk.session()
-    if body.keys() == {"n_workers"}:
+    fields = {"n_workers": int, "minimum": int, "maximum": int, "force": bool}
+    body, session = asked.body({}, fields), await desk.session()
+    if body.keys() - {"force"} == {"n_workers"}:
         await desk.begin(session.scale(asked["cluster"], **body))
-    elif body.keys() == {"minimum", "maximum"}:
+    elif body.keys() - {"force"} == {"minimum", "maximum"}:
         await desk.begin(session.adapt(asked["cluster"], **body))
     else:
         raise BadInputError("Give either n_workers, or minimum and maximum.")
