@@ -31,9 +31,6 @@ NOT_RUN = {
 """Docstrings whose examples are only compiled, by a word in them, and why."""
 
 
-CODE_THAT_NOTHING_RUNS = re.compile(r"::\n\n +\S|```|\.\. code|\+SKIP")
-
-
 NEVER_RUN = re.compile(r"::\n\n +\S|```|\.\. code|\+SKIP")
 """Other ways to write code in a docstring."""
 

@@ -21,6 +21,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from tests.conftest import using_data_folder
 from tests.test_eofs import winds_of
+from tests.waiting import until
 from workbench.cli import _parse, main
 from workbench.cli.clusters import up_options
 from workbench.cli.runs import workload_parameters
@@ -123,6 +124,8 @@ def cell_of(snippet: str) -> str:
 def ran_before(run_id: str) -> None:
     """Keep the latest run under this id as well."""
     latest = store.find("last")
+    # A run is done before its record is packed.
+    until(lambda: not list(store.folder(latest.id).glob("*.arrows")))
     shutil.copytree(store.folder(latest.id), store.folder(run_id))
     store.create(latest.model_copy(update={"id": run_id, "created": 1.0}))
 

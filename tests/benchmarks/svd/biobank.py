@@ -70,7 +70,11 @@ def a_pass(samples: int, variants: int, columns: int, threads: int) -> tuple[flo
     from workbench.genotypes.scaling import Rule
 
     rng = np.random.default_rng(0)
-    bits = da.from_array(rng.integers(0, 256, (variants, -(-samples // 4)), np.uint8), chunks=-1)
+    # Of 256 variants, again and again: what they are changes no time but how many are unknown, here 1 in 128.
+    bits, *more = rng.integers(0, 256, (6, 256, -(-samples // 4)), np.uint8)
+    unknown = bits & bits >> 1 & 0x55
+    bits &= ~(3 * (unknown & ~np.bitwise_and.reduce(more)))
+    bits = da.from_array(np.resize(bits, (variants, bits.shape[1])), chunks=-1)
     genotypes = Genotypes(bits, COUNTS, np.arange(samples).astype(str))
     q, taken = rng.standard_normal((samples, columns)), []
     with dask.config.set(scheduler="threads", num_workers=threads):
