@@ -133,5 +133,6 @@ def test_what_others_computed_is_grey_and_called_so() -> None:
     figure = LiveFigure()
     figure.feed([Batch(12.0, events.tasks([OWN, THEIRS]), recorded=True)])
     columns = next(patch.columns for patch in figure.patches() if patch.source == "tasks")
-    grey = {name: color == LIGHT.theirs for name, color in zip(columns["name"], columns["color"], strict=True)}
+    words = map("".join, zip(columns["name"], columns["more"], strict=True))
+    grey = {name: color == LIGHT.theirs for name, color in zip(words, columns["color"], strict=True)}
     assert grey == {"add": False, "add (of another computation)": True}

@@ -406,7 +406,7 @@ def test_a_folded_section_is_drawn_folded_from_the_first_moment_on(lab: Lab, ope
     opened = open_lab()
     open_sidebar(opened)
     kept = re.compile(r"dask-workbench:folded[^\]]*hardware")
-    with opened.expect_request_finished(lambda request: bool(kept.search(request.post_data or ""))):
+    with opened.expect_response(lambda response: bool(kept.search(response.request.post_data or ""))):
         section(opened, "hardware", opened=False)
     opened.add_init_script(
         """window.drawn = []

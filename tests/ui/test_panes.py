@@ -42,6 +42,8 @@ def test_a_task_or_worker_that_is_clicked_in_one_pane_is_marked_in_the_others(
     graph = opened(page, "graph")
     page.evaluate("cluster => { jupyterapp.commands.execute('dask-workbench:watch', {cluster}) }", CLUSTER)
     figure = hook(page, "figure")
+    # What is over before somebody watches is not seen.
+    expect(figure).to_contain_text("No tasks yet", timeout=MINUTE)
     with connect(CLUSTER) as client:
         x = client.persist(da.random.random((3000, 3000), chunks=(750, 750)))
         client.compute((x + x.T).sum()).result()

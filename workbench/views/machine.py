@@ -238,7 +238,12 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
         (form.html(needed) if needed else "")
         + (live("nearby") if "address" in needed else "")
         + tag("p", escape(described), class_="wb-Plan", aria_live="polite", data_workbench="plan")
-        + "".join(paragraph(each, "wb-Problem", data_workbench="plan-problem") for each in sentences)
+        # In one place, whether there are some or none: what follows is not made anew while somebody types in it.
+        + tag(
+            "div",
+            *(paragraph(each, "wb-Problem", data_workbench="plan-problem") for each in sentences),
+            style="display: contents",
+        )
         + tag("div", name, begin, class_="wb-Row wb-Start")
         + notice("POST clusters", "start-problem")
         + folds(
