@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,9 +14,12 @@ import tifffile
 import zarr
 from pyarrow import parquet
 
+from tests.test_svd_of_file import served
 from workbench.errors import BadInputError, MissingError
 from workbench.workloads import file, opening, template
 from workbench.workloads.contents import look
+
+__all__ = ["served"]
 
 SVD, REDUCE = template("svd_of_file"), template("reduce_file")
 TABLE = np.random.default_rng(0).normal(size=(200, 4)) * (4, 3, 2, 1)
@@ -28,9 +32,26 @@ def _parquet(path: Path, **more: Any) -> str:
     return str(path)
 
 
+def _parts(folder: Path) -> str:
+    """As Dask names them; the last but one has no rows."""
+    folder.mkdir()
+    for number, (start, stop) in enumerate(
+        [(0, 30), *((at, at + 15) for at in range(30, 180, 15)), (180, 180), (180, 200)]
+    ):
+        columns = {name: TABLE[start:stop, index] for index, name in enumerate("abcd")}
+        parquet.write_table(pa.table(columns), folder / f"part.{number}.parquet", row_group_size=7)
+    (folder / "_metadata").write_text("of no part")
+    return str(folder)
+
+
 def _csv(path: Path, head: str = "a,b,c,d\n") -> str:
     path.write_text(head + "".join(",".join(map(repr, row)) + "\n" for row in TABLE.tolist()))
     return str(path)
+
+
+def _in_memory(path: str) -> str:
+    fsspec.filesystem("memory").put(path, "memory://table/t", recursive=True)
+    return "memory://table/t"
 
 
 def _ome(path: Path, said: dict[str, Any]) -> str:
@@ -46,13 +67,15 @@ OME = {
 }
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "bare csv"])
+@pytest.mark.parametrize("kind", ["parquet", "folder", "folder at a URL", "csv", "bare csv"])
 def test_a_table_of_numbers_is_decomposed_and_reduced(
     tmp_path: Path, quick_client: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opening, "_PIECE_BYTES", 3000)  # several pieces of one small table
     path = {
         "parquet": lambda: _parquet(tmp_path / "t.parquet"),
+        "folder": lambda: _parts(tmp_path / "t"),
+        "folder at a URL": lambda: _in_memory(_parts(tmp_path / "t")),
         "csv": lambda: _csv(tmp_path / "t.csv"),
         "bare csv": lambda: _csv(tmp_path / "t.csv", ""),
     }[kind]()
@@ -68,14 +91,18 @@ def test_a_table_of_numbers_is_decomposed_and_reduced(
     np.testing.assert_array_equal(part, TABLE[65:150, 1:3])
 
 
-@pytest.mark.parametrize("kind", ["tiff", "ome zarr", "ome zarr in a zip"])
-def test_a_stack_of_images_is_decomposed_by_page_and_reduced(tmp_path: Path, quick_client: Any, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["tiff", "ome zarr", "ome zarr in a zip", "ome zarr over http"])
+def test_a_stack_of_images_is_decomposed_by_page_and_reduced(
+    tmp_path: Path, quick_client: Any, kind: str, served: str
+) -> None:
     if kind == "tiff":
         tifffile.imwrite(path := str(tmp_path / "s.tif"), STACK, metadata={"axes": "ZYX"})
     else:
         path = _ome(tmp_path / "s.ome.zarr", {"ome": OME})
     if kind == "ome zarr in a zip":
         path = shutil.make_archive(path, "zip", path)
+    if kind == "ome zarr over http":
+        path = f"{served}/s.ome.zarr"
 
     answer, check = SVD.compute(checked := SVD.validate({"path": path}), quick_client)
     most, _ = REDUCE.compute(REDUCE.validate({"path": path, "what": "max", "over": "y, x"}), quick_client)
@@ -92,6 +119,8 @@ def test_look_lists_columns_pages_and_scales(tmp_path: Path) -> None:
 
     assert [each.name for each in held.arrays] == ["a", "b", "c", "d", "name"]
     assert look(_csv(tmp_path / "t.csv")).arrays[0].shape == (200, 4)
+    parts = look(_parts(tmp_path / "parts"))
+    assert ([each.shape for each in parts.arrays], parts.remarks) == ([(200,)] * 4, ("39 groups of rows in 13 files.",))
     (stack,) = look(str(tmp_path / "s.tif")).arrays
     assert (stack.dims, stack.compression, stack.dtype) == (("z", "y", "x"), "adobe_deflate", "uint16")
 
@@ -111,6 +140,15 @@ def test_what_is_no_table_or_image_is_said_in_one_sentence(tmp_path: Path, monke
     assert "'b' of" in sentence(str(tmp_path / "w.csv"))
     (tmp_path / "e.csv").write_text("a,b\n")
     assert "has no rows" in sentence(str(tmp_path / "e.csv"))
+
+    folder = Path(_parts(tmp_path / "parts"))
+    (folder / "part.3.parquet").write_text("not a table")
+    assert f"{folder}/part.3.parquet" in sentence(str(folder))
+    _parquet(folder / "part.3.parquet", e=TABLE[:, 0])
+    other = f"The columns of {folder}/part.3.parquet aren't those of part.0.parquet: a, b, c, d, e."
+    assert sentence(str(folder)).endswith(other)
+    (tmp_path / "hive" / "year=2020").mkdir(parents=True)
+    assert "is a table in folders, such as year=2020. Give one of them" in sentence(str(tmp_path / "hive"))
 
     tifffile.imwrite(tmp_path / "s.tif", STACK)
     (tmp_path / "cut.tif").write_bytes((tmp_path / "s.tif").read_bytes()[:-500])

@@ -63,7 +63,7 @@ def browse(path: str, options: Options | None = None) -> Folder:
         above.path if above else None,
         tuple(shown[:MOST]),
         max(0, len(shown) - MOST),
-        bool(names & STORE_MARKS),
+        bool(names & STORE_MARKS) or any(name.endswith(".parquet") for name in names),
     )
 
 

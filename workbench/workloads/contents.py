@@ -227,12 +227,10 @@ def _zarr(place: Place) -> Listed:
 
 
 def _zarr_zip(place: Place) -> Listed:
-    import fsspec
     import zarr
 
     with zarr.storage.ZipStore(place.path, mode="r") as store:
-        fs = fsspec.filesystem("zip", fo=place.path)
-        return _zarrs(fs, "", lambda name: zarr.open_array(store, path=name, mode="r"))
+        return _zarrs(*opening.group_of(place, "zarr-zip"), lambda name: zarr.open_array(store, path=name, mode="r"))
 
 
 def _zarrs(fs: Any, root: str, opened: Any) -> Listed:
@@ -262,10 +260,15 @@ def _tiff(place: Place) -> Listed:
 def _parquet(place: Place) -> Listed:
     from pyarrow.parquet import ParquetFile
 
-    with place.open() as file, ParquetFile(file) as table:
-        told = f"{formats.count(table.num_row_groups, 'group')} of rows."
-        n_rows, schema = table.metadata.num_rows, table.schema_arrow
-        return tuple(_column(each.name, n_rows, each.type) for each in schema), (told,)
+    parts = opening.parquet_parts(place)
+    n_rows = n_groups = 0
+    for part in parts:
+        with places.sentences_about(part, "a Parquet file"), part.open() as file, ParquetFile(file) as table:
+            n_rows, n_groups = n_rows + table.metadata.num_rows, n_groups + table.num_row_groups
+            columns = table.schema_arrow
+    told = f" in {formats.count(len(parts), 'file')}" if len(parts) > 1 else ""
+    found = tuple(_column(each.name, n_rows, each.type) for each in columns)
+    return found, (f"{formats.count(n_groups, 'group')} of rows{told}.",)
 
 
 def _csv(place: Place) -> Listed:

@@ -91,18 +91,26 @@ def read_tiff(path: str, array: str | None, options: dict[str, Any], *where: sli
 
 
 def read_parquet(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of the columns of a Parquet file, of which only the groups of rows are read that it is in."""
+    """Block of the columns of a Parquet table: only the groups of rows are read that it is in.
+
+    `options` say which files it is made of, and how many rows there are up to the end of each.
+    """
     import fsspec
     from pyarrow.parquet import ParquetFile
 
-    with fsspec.open(path, "rb", **options) as file, ParquetFile(file) as table:
-        names = (array.split(",") if array else table.schema_arrow.names)[where[1]]
-        ends = np.cumsum([table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)])
-        first, last = np.searchsorted(ends, (where[0].start, where[0].stop - 1), "right")
-        found = table.read_row_groups(list(range(first, last + 1)), columns=names)
-    top = where[0].start - (ends[first - 1] if first else 0)
-    rows = found.slice(top, where[0].stop - where[0].start)
-    return np.column_stack([rows[name].to_numpy().astype("float64") for name in names])
+    ends, blocks = options["ends"], []
+    begin, end = np.searchsorted(ends, (where[0].start, where[0].stop - 1), "right")
+    for number in range(begin, end + 1):
+        above = ends[number - 1] if number else 0
+        start, stop = max(where[0].start - above, 0), min(where[0].stop, ends[number]) - above
+        with fsspec.open(options["files"][number], "rb", **options["options"]) as file, ParquetFile(file) as table:
+            names = (array.split(",") if array else table.schema_arrow.names)[where[1]]
+            groups = np.cumsum([table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)])
+            first, last = np.searchsorted(groups, (start, stop - 1), "right")
+            found = table.read_row_groups(list(range(first, last + 1)), columns=names)
+        rows = found.slice(start - (groups[first - 1] if first else 0), stop - start)
+        blocks.append(np.column_stack([rows[name].to_numpy().astype("float64") for name in names]))
+    return np.concatenate(blocks)
 
 
 def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:

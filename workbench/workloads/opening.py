@@ -7,6 +7,7 @@ import json
 import logging.handlers
 import math
 import os
+import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,7 @@ _KINDS = {
     "m": "durations",
     "V": "records",
 }
-FORMATS = ".npy, .npz, HDF5, NetCDF, Zarr (a folder or a .zip), TIFF, Parquet or CSV"
+FORMATS = ".npy, .npz, HDF5, NetCDF, Zarr (a folder or a .zip), TIFF, Parquet (a file or a folder of them) or CSV"
 _BY_NAME = ("hdf5", "zarr", "zarr-zip")
 """Formats of which xarray tells names of dimensions."""
 _MARKERS = (".zarray", ".zgroup", "zarr.json")
@@ -124,10 +125,7 @@ def find_array(
         place = places.full(path, options)
         with places.sentences_about(place, FORMATS):
             kind = format_of(place)
-            images = array is None and (
-                (kind == "zarr" and finest_of(*place.storage()) is not None)
-                or (kind == "zarr-zip" and finest_of(_members(place), "") is not None)
-            )
+            images = array is None and kind in ("zarr", "zarr-zip") and finest_of(*group_of(place, kind)) is not None
             if kind in _DATASETS or ((rows or select) and kind in _BY_NAME and not images):
                 found = _dataset(place, array, select)
                 return _folded(found, rows) if as_matrix else found
@@ -193,21 +191,47 @@ def _bad(sentence: str, parameter: str = "path") -> BadParameterError:
 
 def format_of(place: Place) -> str:
     """In which format it is: npy, npz, hdf5, zarr, zarr-zip, netcdf3, grib, tiff, parquet or csv."""
-    if place.is_url:
-        return _format_of_url(place)
-    return "zarr" if Path(place.path).is_dir() else _format_of_file(place)
-
-
-def _format_of_url(place: Place) -> str:
+    if not place.is_url:
+        return _format_of_folder(place) if Path(place.path).is_dir() else _format_of_file(place)
     fs, root = place.storage()
-    if any(fs.exists(f"{root}/{name}") for name in _MARKERS) or (not fs.isfile(root) and fs.isdir(root)):
+    # A server that can't list its files may know one all the same.
+    if any(fs.exists(f"{root}/{name}") for name in _MARKERS):
         return "zarr"
+    if not fs.isfile(root) and fs.isdir(root):
+        return _format_of_folder(place)
     if not fs.exists(root):
         raise FileNotFoundError(place)
     found = _format_of_file(place)
     if found == "zarr-zip":
         raise _bad(f"{place} is a .zip file at a URL. Copy it to this machine, or unpack it there.")
     return found
+
+
+def _format_of_folder(place: Place) -> str:
+    entries = _entries(*place.storage())
+    if any(map(_is_part, entries)):
+        return "parquet"
+    parts = sorted(name for name, kind in entries.items() if kind == "directory" and "=" in name)
+    if parts:
+        raise _bad(f"{place} is a table in folders, such as {parts[0]}. Give one of them, or write it into one folder.")
+    return "zarr"
+
+
+def _is_part(name: str) -> bool:
+    """Whether a file in a folder is a part of a Parquet table, as pandas, Dask and Spark write them."""
+    return name.endswith((".parquet", ".parq")) and not name.startswith(("_", "."))
+
+
+def parquet_parts(place: Place) -> list[Place]:
+    """Files of a Parquet table, those of a folder by the numbers in their names."""
+    fs, root = place.storage()
+    if fs.isfile(root):
+        return [place]
+    names = sorted(
+        filter(_is_part, _entries(fs, root)),
+        key=lambda name: [int(each) if each.isdigit() else each for each in re.split(r"(\d+)", name)],
+    )
+    return [Place(f"{place.path.rstrip('/')}/{name}", place.options) for name in names]
 
 
 def _format_of_file(place: Place) -> str:
@@ -353,43 +377,37 @@ def _hdf5(place: Place, array: str | None) -> Found:
 def _zarr(place: Place, array: str | None) -> Found:
     import zarr
 
-    fs, root = place.storage()
-    if array is None and (finest := finest_of(fs, root)):
-        found = _described(
-            zarr.open_array(place.path, path=finest[0], mode="r", **place.zarr_options), place, finest[0], "zarr"
-        )
-        return replace(found, dims=finest[1] if len(finest[1]) == len(found.shape) else None)
-    names = zarr_arrays(fs, root)
-    if names == [""]:
-        name = None
-    elif names or array is None:
-        name = _choose(place, array, names, lambda name: _is_coordinate(fs, root, name))
-    else:
-        name = array  # A server that can't list its files: the name decides.
+    name, dims = _in_group(place, array, "zarr")
     opened = zarr.open_array(place.path, path=name or "", mode="r", **place.zarr_options)
-    return _described(opened, place, name, "zarr")
-
-
-def _members(place: Place) -> Any:
-    import fsspec
-
-    return fsspec.filesystem("zip", fo=place.path)
+    return _described(opened, place, name, "zarr", dims)
 
 
 def _zarr_zip(place: Place, array: str | None) -> Found:
     import zarr
 
-    fs = _members(place)
-    name: str | None
-    dims: tuple[str, ...] = ()
-    names = zarr_arrays(fs, "")
-    if array is None and (finest := finest_of(fs, "")):
-        name, dims = finest
-    else:
-        name = None if names == [""] else _choose(place, array, names, lambda name: _is_coordinate(fs, "", name))
+    name, dims = _in_group(place, array, "zarr-zip")
     with zarr.storage.ZipStore(place.path, mode="r") as store:
-        found = _described(zarr.open_array(store, path=name or "", mode="r"), place, name, "zarr-zip")
-    return replace(found, dims=dims if dims and len(dims) == len(found.shape) else None)
+        return _described(zarr.open_array(store, path=name or "", mode="r"), place, name, "zarr-zip", dims)
+
+
+def group_of(place: Place, kind: str) -> tuple[Any, str]:
+    """The file system that a Zarr group is in, which a .zip file is one of, and where in it."""
+    import fsspec
+
+    return (fsspec.filesystem("zip", fo=place.path), "") if kind == "zarr-zip" else place.storage()
+
+
+def _in_group(place: Place, array: str | None, kind: str) -> tuple[str | None, tuple[str, ...]]:
+    """Name of the array that is meant, None where there is but one without a name, and of an image its dimensions."""
+    fs, root = group_of(place, kind)
+    if array is None and (finest := finest_of(fs, root)):
+        return finest
+    names = zarr_arrays(fs, root)
+    if names == [""]:
+        return None, ()
+    if not names and array is not None and place.is_url:
+        return array, ()  # A server that can't list its files: the name decides.
+    return _choose(place, array, names, lambda name: _is_coordinate(fs, root, name)), ()
 
 
 def finest_of(fs: Any, root: str) -> tuple[str, tuple[str, ...]] | None:
@@ -447,11 +465,19 @@ def _tiff(place: Place, array: str | None) -> Found:
 def _parquet(place: Place, array: str | None) -> Found:
     from pyarrow.parquet import ParquetFile
 
-    with place.open() as file, ParquetFile(file) as table:
-        names = _columns(place, array, table.schema_arrow)
-        groups = table.metadata.num_row_groups
-        n_rows, first = table.metadata.num_rows, table.metadata.row_group(0).num_rows if groups else 0
-    return _table(place, array, "parquet", (n_rows, len(names)), first)
+    parts = parquet_parts(place)
+    names: list[str] = []
+    ends, rows = [0], 0
+    for part in parts:
+        with places.sentences_about(part, "a Parquet file"), part.open() as file, ParquetFile(file) as table:
+            there = _columns(part, array, table.schema_arrow)
+            if names and there != names:
+                raise _bad(f"The columns of {part} aren't those of {parts[0].name}: {', '.join(there[:20])}.")
+            names = there
+            ends.append(ends[-1] + table.metadata.num_rows)
+            rows = rows or (table.metadata.row_group(0).num_rows if table.metadata.num_row_groups else 0)
+    recipe = {"options": dict(place.options), "files": [part.path for part in parts], "ends": ends[1:]}
+    return replace(_table(place, array, "parquet", (ends[-1], len(names)), rows), recipe=recipe)
 
 
 def _csv(place: Place, array: str | None) -> Found:
@@ -532,14 +558,15 @@ def _table(place: Place, array: str | None, format: str, shape: tuple[int, int],
     return Found(place.path, array, format, shape, np.dtype("float64"), (max(1, rows), shape[1]))
 
 
-def _described(array: Any, place: Place, name: str | None, format: str) -> Found:
+def _described(array: Any, place: Place, name: str | None, format: str, dims: tuple[str, ...]) -> Found:
     dtype = numpy_type(safe(array, place))
     _check(place, name, array.shape, dtype)
     chunks, attributes = _lengths(array.shards or array.chunks), array.attrs.asdict()
     # To xarray, whose mark the names of dimensions are, the fill value of format 2 means "missing".
     fills = array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes
     fill = array.fill_value if fills else None
-    return Found(place.path, name, format, _lengths(array.shape), dtype, chunks, attributes=attributes, fill=fill)
+    shape, named = _lengths(array.shape), dims if len(dims) == len(array.shape) else None
+    return Found(place.path, name, format, shape, dtype, chunks, attributes=attributes, fill=fill, dims=named)
 
 
 _READERS = {
