@@ -210,12 +210,16 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
 
 @pytest.fixture
 def open_lab(lab: Lab, page: Page) -> Callable[[], Page]:
-    """Opens JupyterLab in the page, or again, and waits until its layout is restored."""
+    """Opens JupyterLab in the page, or again, and waits until its layout is restored and its first tab has the focus.
+
+    Lab gives it the focus up to a second later, wherever a person types by then.
+    """
 
     def opened() -> Page:
         page.goto(lab.url)
         page.wait_for_function("() => window.jupyterapp !== undefined", timeout=PATIENCE * 1000)
         page.evaluate("async () => { await window.jupyterapp.restored }")
+        page.wait_for_function("() => document.activeElement?.closest('#jp-main-dock-panel')")
         return page
 
     return opened
