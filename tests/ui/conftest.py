@@ -210,16 +210,19 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
 
 @pytest.fixture
 def open_lab(lab: Lab, page: Page) -> Callable[[], Page]:
-    """Opens JupyterLab in the page, or again, and waits until its layout is restored and its first tab has the focus.
+    """Opens JupyterLab in the page, or again, and waits until its layout is restored.
 
-    Lab gives it the focus up to a second later, wherever a person types by then.
+    Where no tab was open, Lab gives its Launcher the focus up to a second later, wherever a person types by then.
     """
 
     def opened() -> Page:
         page.goto(lab.url)
         page.wait_for_function("() => window.jupyterapp !== undefined", timeout=PATIENCE * 1000)
         page.evaluate("async () => { await window.jupyterapp.restored }")
-        page.wait_for_function("() => document.activeElement?.closest('#jp-main-dock-panel')")
+        page.wait_for_function(
+            """() => [...window.jupyterapp.shell.widgets('main')].some(each => !each.id.startsWith('launcher'))
+                || document.activeElement?.closest('.jp-Launcher')"""
+        )
         return page
 
     return opened
