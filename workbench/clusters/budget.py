@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from workbench import config, formats
 from workbench.clusters.records import ClusterRecord
@@ -20,10 +20,8 @@ _PROCESSES_PER_CORE = 2
 _ALWAYS_ALLOWED = 4
 
 
-class Budget(BaseModel):
+class Budget(BaseModel, frozen=True):
     """Memory in bytes: `left` is `limit` less `reserve` less `promised`, and never below 0."""
-
-    model_config = ConfigDict(frozen=True)
 
     limit: int
     reserve: int

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, ParamSpec, TypedDict, TypeVar
 
 import yaml
 from dask.utils import parse_bytes, parse_timedelta
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from workbench.errors import BadInputError
 
@@ -141,10 +141,8 @@ Encrypt = Annotated[
 """What each profile says of these is what happens where they are left out."""
 
 
-class AnyChoices(BaseModel):
+class AnyChoices(BaseModel, frozen=True, extra="forbid", json_schema_extra=without_defaults):
     """What a person may choose about a cluster wherever it is."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=without_defaults)
 
     n_workers: Workers = Field(None, description="Worker processes. Left out: follows from the threads and the cores.")
     threads_per_worker: WorkerThreads = Field(None, description="Left out: the cores shared out among the workers.")

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 import workbench
 from workbench.errors import BadInputError, MissingError
@@ -39,10 +39,8 @@ print(json.dumps({"prefix": sys.prefix, "versions": dict(found, python=".".join(
 """
 
 
-class Environment(BaseModel):
+class Environment(BaseModel, frozen=True):
     """One Python environment. `problems` keep a cluster from running there, `warnings` don't."""
-
-    model_config = ConfigDict(frozen=True)
 
     python: str
     """Path of the interpreter."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from workbench import formats
 from workbench.clusters.spec import ClusterSpec
@@ -17,10 +17,8 @@ VERBS: tuple[Verb, ...] = ("scale", "adapt", "restart", "stop")
 """What a handle may be able to do. A cluster that can't be stopped is left alone: one detaches from it."""
 
 
-class Job(BaseModel):
+class Job(BaseModel, frozen=True):
     """What a queue knows of one job."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     state: Literal["pending", "running", "ended"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from workbench import formats
 
@@ -22,14 +22,12 @@ SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
 """Fields of a spec that are bytes."""
 
 
-class ClusterSpec(BaseModel):
+class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     """A cluster before it exists: profile, workers, threads, memory, protocol. Frozen, JSON both ways.
 
     `memory_limit` is bytes for each worker. `why` holds the sentences with which the plan explains itself; it takes
     no part in comparison. `devices` names GPUs by UUID, one for each worker, and is empty where workers have none.
     """
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     profile: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")] = "cpu"
     """"numpy" and "cupy" are no cluster: one process computes, without Dask."""

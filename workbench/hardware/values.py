@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _Value(BaseModel, frozen=True, extra="forbid"):
+    """What is said of a machine, and nothing that isn't known here."""
 
 
 class Cpu(_Value):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from workbench.errors import BadInputError
 from workbench.jobs import processes
@@ -26,11 +26,11 @@ _SILENCE = 6 * HEARTBEAT
 State = Literal["starting", "here", "elsewhere", "gone"]
 
 
-class Record(BaseModel):
-    """What is known of a process, as it last described itself. Frozen, JSON both ways."""
+class Record(BaseModel, frozen=True):
+    """What is known of a process, as it last described itself. Frozen, JSON both ways.
 
-    # Fields of a later version are ignored: two environments may share one data folder.
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    Fields of a later version are ignored: two environments may share one data folder.
+    """
 
     created: float = 0.0
     """When it was asked for (seconds since the epoch)."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, Field, computed_field
 
 from workbench import formats
 from workbench.errors import MissingError, NotFoundError, install
@@ -23,10 +23,8 @@ FILE = "answer.zarr"
 Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
-class Array(BaseModel):
+class Array(BaseModel, frozen=True):
     """One array of an answer."""
-
-    model_config = ConfigDict(frozen=True)
 
     shape: tuple[int, ...]
     dtype: str
@@ -39,10 +37,8 @@ class Array(BaseModel):
         return f"{' × '.join(map(str, self.shape)) or 'one'} {self.dtype}"
 
 
-class Answers(BaseModel):
+class Answers(BaseModel, frozen=True):
     """The arrays of an answer by name, and where they lie."""
-
-    model_config = ConfigDict(frozen=True)
 
     arrays: dict[str, Array]
     kept: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypedDict, Union, Unpack, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
+from pydantic import BaseModel, Field, ValidationError, computed_field
 
 from workbench import config, formats
 from workbench.clusters.spec import ClusterSpec
@@ -51,10 +51,8 @@ Moment = Annotated[float, Field(ge=0, le=2e11)]
 """Seconds since the epoch, in years that a calendar knows."""
 
 
-class Count(BaseModel):
+class Count(BaseModel, frozen=True):
     """Tasks done of all."""
-
-    model_config = ConfigDict(frozen=True)
 
     done: Number = 0
     total: Number = 0
@@ -85,19 +83,15 @@ class Progress(Count):
         return f"{begun}{formats.count(self.done, 'task')} done, more come"
 
 
-class Check(BaseModel):
+class Check(BaseModel, frozen=True):
     """Whether the answer was found right, and how that was tested."""
-
-    model_config = ConfigDict(frozen=True)
 
     passed: bool
     what: str
 
 
-class Step(BaseModel):
+class Step(BaseModel, frozen=True):
     """Blocks that the tasks of one name made, and those of them that lay on a GPU."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     blocks: int
@@ -106,10 +100,8 @@ class Step(BaseModel):
     bytes_on_gpu: int
 
 
-class OnGpu(BaseModel):
+class OnGpu(BaseModel, frozen=True):
     """Where the blocks of a run lay, found from their types on the workers."""
-
-    model_config = ConfigDict(frozen=True)
 
     blocks: int
     on_gpu: int
@@ -127,10 +119,8 @@ class OnGpu(BaseModel):
     """The first step in which data fell back to NumPy."""
 
 
-class Energy(BaseModel):
+class Energy(BaseModel, frozen=True):
     """Electricity of GPUs, as `monitor.energy` adds it up."""
-
-    model_config = ConfigDict(frozen=True)
 
     joules: float
     seconds: float
@@ -148,10 +138,8 @@ class Energy(BaseModel):
         return f"{size} by {gpus} in {took}, by their {how}{unknown}"
 
 
-class Suggestion(BaseModel):
+class Suggestion(BaseModel, frozen=True):
     """One cause of a run's slowness, and one change to try."""
-
-    model_config = ConfigDict(frozen=True)
 
     rule: str
     share: float
@@ -161,10 +149,8 @@ class Suggestion(BaseModel):
     change: str
 
 
-class Peak(BaseModel):
+class Peak(BaseModel, frozen=True):
     """The most that a worker held of its memory while a run went on."""
-
-    model_config = ConfigDict(frozen=True)
 
     worker: str
     """Its name."""
@@ -185,10 +171,8 @@ class Peak(BaseModel):
         return f"{formats.size(self.bytes)}{of} by worker {self.worker}, in '{self.task}'"
 
 
-class Diagnosis(BaseModel):
+class Diagnosis(BaseModel, frozen=True):
     """Where the time of a run's workers went, as `runs.explaining.diagnosis` finds it."""
-
-    model_config = ConfigDict(frozen=True)
 
     seconds: float
     threads: int
@@ -204,10 +188,8 @@ class Diagnosis(BaseModel):
     """None where no worker said what it held, as in records of older versions."""
 
 
-class Figure(BaseModel):
+class Figure(BaseModel, frozen=True):
     """Seconds, from low to high, that a text gives for its experiment on one machine."""
-
-    model_config = ConfigDict(frozen=True)
 
     machine: str
     seconds: tuple[float, float]
@@ -217,10 +199,8 @@ class Figure(BaseModel):
         return f"{' to '.join(dict.fromkeys(map(formats.duration, self.seconds)))} on {self.machine}"
 
 
-class Text(BaseModel):
+class Text(BaseModel, frozen=True):
     """What the text says of whose experiment a run is a repetition, and in what the run differs."""
-
-    model_config = ConfigDict(frozen=True)
 
     source: str
     figures: tuple[Figure, ...] = ()
@@ -234,10 +214,8 @@ class Text(BaseModel):
         return f"{self.source}: {told}{here}.{differs}"
 
 
-class Imported(BaseModel):
+class Imported(BaseModel, frozen=True):
     """Where a run came from that was taken in with `workbench import`."""
-
-    model_config = ConfigDict(frozen=True)
 
     machine: str
     """Name of the host it ran on."""
@@ -245,10 +223,8 @@ class Imported(BaseModel):
     """When it was taken in (seconds since the epoch)."""
 
 
-class Marks(BaseModel):
+class Marks(BaseModel, frozen=True):
     """What a person wrote on a run."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: Annotated[str, Field(max_length=200)] = ""
     note: Annotated[str, Field(max_length=10_000)] = ""

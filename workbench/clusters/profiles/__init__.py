@@ -14,7 +14,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from workbench.clusters.choices import ALLOWED, AnyChoices
 from workbench.errors import BadInputError, MissingError, install, reason_of
@@ -63,10 +63,8 @@ class Around(NamedTuple):
     infiniband: Callable[[], bool] = lambda: False
 
 
-class Offered(BaseModel):
+class Offered(BaseModel, frozen=True):
     """A profile as it is offered: one that can't be had says why, and what would help."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     title: str

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from workbench.clusters.attached import Attached
 from workbench.clusters.choices import File
@@ -66,10 +66,8 @@ def _of_file(path: str) -> str:
         ) from err
 
 
-class AddressChoices(BaseModel):
+class AddressChoices(BaseModel, frozen=True, extra="forbid"):
     """What a person says of a scheduler that runs already."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     address: Annotated[
         str,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import dask.config
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, create_model
 
 from workbench.clusters import security as keys
 from workbench.clusters.choices import IdleTimeout, NamedValues, Text, Workers
@@ -181,10 +181,8 @@ _Address = Annotated[
 ]
 
 
-class GatewayChoices(BaseModel):
+class GatewayChoices(BaseModel, frozen=True, extra="forbid", protected_namespaces=()):
     """What a person may choose at any gateway; its server declares the rest."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     address: _Address
     proxy_address: Annotated[Text, BeforeValidator(_proxy)] = Field(

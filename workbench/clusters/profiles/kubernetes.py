@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import dask.config
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from workbench import formats
 from workbench.clusters.choices import IdleTimeout, Memory, NamedValues, Text, Workers, WorkerThreads
@@ -54,10 +54,8 @@ _SCHEDULER = ["dask", "scheduler"]
 """Where dask-kubernetes says dask-scheduler, which newer Dasks no longer have."""
 
 
-class KubernetesChoices(BaseModel):
+class KubernetesChoices(BaseModel, frozen=True, extra="forbid", coerce_numbers_to_str=True):
     """What a person may choose about workers in pods."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
     n_workers: Workers = Field(None, description="Pods with a worker each. Left out: 2.")
     threads_per_worker: WorkerThreads = Field(None, description="Cores of each pod. Left out: no limit.")

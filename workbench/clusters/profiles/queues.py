@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import dask.config
 import psutil
 from dask.utils import format_bytes, parse_bytes, parse_timedelta
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from workbench import config, formats
 from workbench.clusters.choices import (
@@ -80,10 +80,8 @@ _Walltime = Annotated[
 _Lines = Annotated[list[str], BeforeValidator(_lines), WithJsonSchema({"type": "string"})]
 
 
-class QueueChoices(BaseModel):
+class QueueChoices(BaseModel, frozen=True, extra="forbid", json_schema_extra=without_defaults):
     """What a person may choose about a cluster of jobs; what is left out is as dask-jobqueue's own settings say."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=without_defaults)
 
     queue: Text = Field(None, title="Queue", description="Queue or partition of the jobs. Left out: the default one.")
     n_workers: Workers = Field(None, description="Left out: as many as a job has.")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import psutil
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from workbench import config
 from workbench.clusters import records
@@ -36,10 +36,8 @@ MOST_ROWS = 64
 _FILE = "comparison.json"
 
 
-class Request(BaseModel):
+class Request(BaseModel, frozen=True, extra="forbid"):
     """What is to be compared. Frozen, JSON both ways."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     workload: str
     parameters: dict[str, Any] = {}
@@ -55,10 +53,8 @@ class Request(BaseModel):
     warmup: Annotated[int, Field(ge=0, le=MOST_REPEATS)] = 1
 
 
-class Sample(BaseModel):
+class Sample(BaseModel, frozen=True):
     """One measured run."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     run: str
     round: int = 0
@@ -74,10 +70,8 @@ class Sample(BaseModel):
     error: str | None = None
 
 
-class Row(BaseModel):
+class Row(BaseModel, frozen=True):
     """One architecture with one set of parameters, and what was measured of it."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     on: str
     """The line that names the cluster."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from workbench import formats
 from workbench.clusters.spec import SIZES
@@ -25,13 +25,9 @@ from workbench.runs.transfers import speeds
 
 Format = Literal["markdown", "csv", "json"]
 
-_FROZEN = ConfigDict(frozen=True)
 
-
-class Times(BaseModel):
+class Times(BaseModel, frozen=True):
     """Times of a row in seconds."""
-
-    model_config = _FROZEN
 
     median: float
     min: float
@@ -42,10 +38,8 @@ class Times(BaseModel):
     """In the order in which they were measured."""
 
 
-class Strayed(BaseModel):
+class Strayed(BaseModel, frozen=True):
     """A run that took much longer or shorter than the others of its row."""
-
-    model_config = _FROZEN
 
     run: str
     round: int
@@ -54,10 +48,8 @@ class Strayed(BaseModel):
     """Times the median."""
 
 
-class RowSummary(BaseModel):
+class RowSummary(BaseModel, frozen=True):
     """One line of the table."""
-
-    model_config = _FROZEN
 
     on: str
     """The architecture, with the values of swept parameters."""
@@ -88,10 +80,8 @@ class RowSummary(BaseModel):
     """Why it can't be had, or what ended its measuring early."""
 
 
-class Point(BaseModel):
+class Point(BaseModel, frozen=True):
     """One number of cores on a scaling curve."""
-
-    model_config = _FROZEN
 
     cores: int
     seconds: float
@@ -104,10 +94,8 @@ class Point(BaseModel):
     """Interval of the efficiency, from the same interval as the ratio of the rows."""
 
 
-class Scaling(BaseModel):
+class Scaling(BaseModel, frozen=True):
     """How the time falls with the cores."""
-
-    model_config = _FROZEN
 
     what: str
     weak: bool
@@ -116,10 +104,8 @@ class Scaling(BaseModel):
     """Part of the time on one core that more cores don't shorten, by Amdahl's law; None for weak scaling."""
 
 
-class CoresEqual(BaseModel):
+class CoresEqual(BaseModel, frozen=True):
     """How many CPU cores take as long as a GPU."""
-
-    model_config = _FROZEN
 
     on: str
     cores: float | None
@@ -130,10 +116,8 @@ class CoresEqual(BaseModel):
     sentence: str
 
 
-class Differing(BaseModel):
+class Differing(BaseModel, frozen=True):
     """Something in which runs of the past differ, with its value for each row."""
-
-    model_config = _FROZEN
 
     kind: Literal["parameters", "spec", "versions", "machine"]
     name: str
@@ -148,10 +132,8 @@ class Differing(BaseModel):
 _SIZES = (*SIZES, "memory")
 
 
-class Summary(BaseModel):
+class Summary(BaseModel, frozen=True):
     """All that a comparison says."""
-
-    model_config = _FROZEN
 
     id: str
     workload: str

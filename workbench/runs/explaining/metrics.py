@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from workbench import config, remote
 from workbench.runs import transfers
@@ -27,10 +27,8 @@ FILE = "metrics.json"
 _SPANLESS = ("gather-dep", "get-data", "memory-monitor")
 
 
-class Metric(BaseModel):
+class Metric(BaseModel, frozen=True):
     """One sum over all workers, as Dask names it."""
-
-    model_config = ConfigDict(frozen=True)
 
     context: str
     """'execute' for tasks, 'gather-dep' for fetching, 'get-data' for sending, 'memory-monitor' for spilling."""
@@ -42,10 +40,8 @@ class Metric(BaseModel):
     value: Annotated[float, Field(ge=0, le=1e18)]
 
 
-class WorkerSettings(BaseModel):
+class WorkerSettings(BaseModel, frozen=True):
     """What one worker was set to."""
-
-    model_config = ConfigDict(frozen=True)
 
     host: str
     threads: Annotated[int, Field(ge=0, le=10_000)]
@@ -55,10 +51,8 @@ class WorkerSettings(BaseModel):
     """Threads that BLAS or OpenMP takes for one call in a task; None where that isn't known."""
 
 
-class Measured(BaseModel):
+class Measured(BaseModel, frozen=True):
     """All of it, kept as metrics.json beside the run's events."""
-
-    model_config = ConfigDict(frozen=True)
 
     began: Annotated[float, Field(ge=0, le=2e11)]
     """Seconds since the epoch by the scheduler's clock, when the run began."""

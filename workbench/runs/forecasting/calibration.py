@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from workbench import config, remote
 from workbench.clusters.records import ClusterRecord
@@ -42,10 +42,8 @@ _BUSY = 0.25  # part of the cores from which a machine is called busy
 _OLD = 90 * 24 * 3600  # seconds
 
 
-class Calibration(BaseModel):
+class Calibration(BaseModel, frozen=True):
     """Rates of one cluster's shape on one machine. Frozen, JSON both ways."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     format: int = FORMAT
     machine: str

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from workbench.clusters.spec import ClusterSpec
 from workbench.formats import count
@@ -40,10 +40,8 @@ _ALONE = 0.1
 _UNKNOWN_NETWORK = 3e8  # bytes a second, where one worker was calibrated and several are asked for
 
 
-class Duration(BaseModel):
+class Duration(BaseModel, frozen=True):
     """Seconds as a range, and what they rest on."""
-
-    model_config = ConfigDict(frozen=True)
 
     low: float
     high: float

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import dask.config
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from workbench import formats
 from workbench.clusters.records import ClusterRecord
@@ -45,10 +45,8 @@ _CONTEXT = 512 * 2**20
 """Bytes of a card that a CUDA context and the libraries' kernels take before there is any data."""
 
 
-class Elsewhere(BaseModel):
+class Elsewhere(BaseModel, frozen=True):
     """What it would take on hardware that isn't here, and where that is known from."""
-
-    model_config = ConfigDict(frozen=True)
 
     machine: str
     seconds: dict[str, float]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from workbench import config
 from workbench.clusters.spec import ClusterSpec
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 _FILE = Path(__file__).with_name("machines.json")
 
 
-class Published(BaseModel):
+class Published(BaseModel, frozen=True):
     """Time that somebody published for one workload of one size on one machine."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     workload: str
