@@ -24,7 +24,7 @@ TRAVELS = {
     "watching": (plugin.watch, None),
     "sampler": (sampler.GpuSampler, (Travelling(sampling), "watch", 1.0)),
     "rates": (rates, None),
-    "counting": (remote.group_counts, None),
+    "asking": (remote.report, None),
     "places": (placed.Places, ("name",)),
 }
 
@@ -77,8 +77,6 @@ def test_a_cell_with_watch_leaves_workers_of_another_python_alive(client: Client
 def test_what_runs_ask_of_scheduler_and_workers_is_answered_under_another_python(client: Client) -> None:
     future = client.compute(da.ones(20, chunks=5).sum())
     assert future.result() == 20
-    counted = client.run_on_scheduler(Travelling(remote.group_counts), client.id)
-    assert sum(total for *_, total in counted) > 4
     workers = client.run_on_scheduler(Travelling(remote.worker_addresses))
     assert client.run(Travelling(remote.executing_keys)) == {worker: [] for worker in workers}
     assert client.run_on_scheduler(Travelling(remote.unwanted), {key: [] for key in workers}, "nobody") == []

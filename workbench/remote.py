@@ -111,24 +111,6 @@ def _text(path: str) -> str:
         return ""
 
 
-_DONE = ("memory", "released", "forgotten", "erred")
-
-
-def group_counts(client_id: str, dask_scheduler: Any = None) -> list[tuple[str, str, int, int]]:
-    """Count the tasks that this client wants and all that they depend on."""
-    client = dask_scheduler.clients.get(client_id)
-    if client is None:
-        return []
-    groups, tasks = wanted(client, dask_scheduler)
-    own: dict[Any, list[bool]] = {}
-    for task in tasks:
-        own.setdefault(task.group, []).append(task.state in _DONE)
-    return [
-        (group.name, group.prefix.name, sum(group.states[state] for state in _DONE), sum(group.states.values()))
-        for group in groups
-    ] + [(group.name, group.prefix.name, sum(done), len(done)) for group, done in own.items()]
-
-
 def wanted(client: Any, scheduler: Any) -> tuple[set[Any], set[Any]]:
     """The groups that hold what a client wants, and what that depends on; and its tasks in groups of all clients."""
     look, tasks, groups = list(client.wants_what), set(client.wants_what), set()

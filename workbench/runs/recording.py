@@ -1,4 +1,4 @@
-"""What a process that computes a run does beside it: records the cluster's events, and gives signs of life."""
+"""What a process that computes a run does beside it: records the cluster's events, and tells how far it is."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import contextlib
 import dataclasses
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from workbench.errors import NotFoundError, StorageError
+from workbench.linalg.keys import pass_in
 from workbench.monitor.energy import Meter
 from workbench.runs import store
+from workbench.runs.store import Count, Progress, Run
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from workbench.monitor.feed import Feed
 
 _INTERVAL = 0.1  # seconds
+_PROGRESS_INTERVAL = 0.5  # seconds
 
 _BEFORE_WRITING = 2.0
 _BEFORE_WRITING_ALONE = 20.0
@@ -48,6 +51,11 @@ class Recording:
         self._on_batch = on_batch
         self._feed: Feed | None = None
         self._meter = Meter()
+        self._counts: Mapping[str, Mapping[str, int]] = {}
+        self._passes = 0
+        self._told = Progress()
+        self.stage: Any = None
+        """Of `Progress`: what this process is doing."""
         self.problem: str | None = None
         """What the record lacks, and why, in a sentence; None where it is whole, at the end of the block."""
         self._waiting: deque[Batch] = deque()
@@ -72,8 +80,45 @@ class Recording:
         found = self._meter.energy()
         return None if found is None else store.Energy(**dataclasses.asdict(found))
 
+    def progress(self) -> Progress:
+        """How far is what this client computes, as the scheduler told last."""
+        by_name = {
+            name: Count(done=count["done"] + count["erred"], total=count["total"])
+            for name, count in sorted(self._counts.items())
+        }
+        done, total = (sum(getattr(count, of) for count in by_name.values()) for of in ("done", "total"))
+        now = Progress(done=done, total=total, by_name=by_name, passes=self._passes, stage=self.stage)
+        self._told = now.after(self._told)
+        return self._told
+
+    @contextlib.contextmanager
+    def telling(self, run: Run) -> Iterator[None]:
+        """Write how far a run is, a few times a second until the block ends."""
+        # A workload of several passes makes the graph of each when the one before has ended.
+        self._told = Progress(more=((run.needs or {}).get("n_rounds") or 1) > 1)
+        over = threading.Event()
+
+        def tell() -> None:
+            before = self._told
+            while not over.wait(_PROGRESS_INTERVAL):
+                if (now := self.progress()) != before:
+                    before = now
+                    store.write_progress(run, now)
+
+        thread = threading.Thread(target=tell, name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(timeout=1)
+
     def _receive(self, batch: Batch) -> None:
         self._meter.feed(batch.gpus)
+        if batch.progress is not None:
+            self._counts = batch.progress.counts
+        own = {_group(key) for key, is_own in zip(batch.tasks.key, batch.tasks.own, strict=True) if is_own}
+        self._passes = max([self._passes, *map(pass_in, own)])
         self._waiting.append(batch)
         if self._on_batch is not None:
             self._on_batch(batch)
@@ -100,6 +145,10 @@ class Recording:
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
+
+
+def _group(key: Any) -> str:
+    return str(key[0] if isinstance(key, tuple) else key)
 
 
 def diagnose(run_id: str, problem: str | None = None) -> None:

@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import dask
 import psutil
@@ -24,7 +24,6 @@ from workbench import config, remote
 from workbench.errors import FailedError, NotFoundError, StorageError, WorkbenchError
 from workbench.jobs import folders
 from workbench.runs import keeping, places, store, transfers
-from workbench.runs.counting import GroupCount, finished, progress_of
 from workbench.runs.explaining import metrics
 from workbench.runs.forecasting.forecast import size_of
 from workbench.runs.recording import Recording, diagnose, versions
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from workbench.workloads.registry import Template
     from workbench.workloads.values import Check as Verdict
 
-_PROGRESS_INTERVAL = 0.5  # seconds; each look takes the runner and the scheduler some milliseconds of a processor
 _PATIENCE = 3600.0  # seconds for which a run waits for room on the disk, or for the database
 _DEVICES_INTERVAL = 1.0  # seconds between two looks at what the cluster's host says of its GPUs
 _CANCEL_GRACE = 3.0  # seconds that a worker gets to finish the task it is in
@@ -148,19 +146,19 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             to = keeping.chosen_target(parameters.save, replace=parameters.replace)
             recording.start(client)
             rooms.enter_context(_importable(run, chosen, client))
-            with _Counter(client, run) as counter, metrics.measuring(client, run.id) as measuring:
+            with recording.telling(run), metrics.measuring(client, run.id) as measuring:
                 store.keep(run.id, status="running", started=time.time(), versions=versions())
                 since = transfers.clock(client) if chosen.reports_bandwidth else None
                 began = time.perf_counter()
                 # What a function computes itself has no graph to wait for.
-                counter.stage = "computing" if chosen.values or chosen.computes else "building"
+                recording.stage = "computing" if chosen.values or chosen.computes else "building"
                 needs = None if run.needs is None else Needs.model_validate(run.needs)
                 built = chosen.build(parameters)
                 collections = chosen.collections(built)
                 needs = chosen.measured(built, parameters.threads_per_worker) or needs
                 # Where the array is held before anything is done with it, making it isn't part of the time.
                 made = began + (built.get("seconds_to_make") or 0.0)
-                counter.stage = "computing"
+                recording.stage = "computing"
                 persisted = _persist(client, collections)
                 if _has_gpus(run):
                     wait_for_gpus(client)
@@ -168,12 +166,11 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 futures = client.compute([on_host(persisted[name]) for name in gathered])
                 results = built | persisted | dict(zip(gathered, client.gather(futures), strict=True))
                 seconds = time.perf_counter() - made
-                counter.count()
             recording.stop()
             on_gpu = places.collected(client, run.id) if _has_gpus(run) else None
             if on_gpu is not None and chosen.by_processors:
                 on_gpu |= {"warning": None}
-            progress = finished(counter.progress)
+            progress = recording.progress().finished()
             result = chosen.summarise(results)
             if since is not None:
                 result |= {"bandwidth": transfers.bandwidth(client, since, gpus=_has_gpus(run))}
@@ -321,51 +318,6 @@ def _persist(client: Client, collections: dict[str, Any]) -> dict[str, Any]:
     persisted = dict(zip(collections, client.persist(list(collections.values())), strict=True))
     keeping.wait_for(futures_of(list(persisted.values())))
     return persisted
-
-
-class _Counter:
-    """Writes a run's progress a few times a second, from `with` until the end of the block."""
-
-    def __init__(self, client: Client, run: Run) -> None:
-        self.stage: Any = None
-        self._client = client
-        self._run = run
-        # A group whose tasks are all forgotten is no longer told of by the scheduler, but it was done.
-        self._seen: dict[str, GroupCount] = {}
-        # A workload of several passes makes the graph of each when the one before has ended.
-        self._counted = Progress(more=((run.needs or {}).get("n_rounds") or 1) > 1)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
-
-    @property
-    def progress(self) -> Progress:
-        """What was counted last."""
-        return self._counted.model_copy(update={"stage": self.stage})
-
-    def count(self) -> None:
-        """Ask the scheduler."""
-        counts = self._client.run_on_scheduler(Travelling(remote.group_counts), self._client.id)
-        self._seen.update({group[0]: group for group in counts})
-        self._counted = progress_of(list(self._seen.values())).after(self._counted)
-
-    def _watch(self) -> None:
-        before = None
-        while not self._ended.wait(_PROGRESS_INTERVAL):
-            try:
-                self.count()
-            except Exception:  # noqa: BLE001  without a connection the main thread says so; here counting just ends
-                return
-            if self.progress != before and not self._ended.is_set():
-                store.write_progress(self._run, self.progress)
-            before = self.progress
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join(timeout=1)
 
 
 def _free_workers(client: Client) -> None:

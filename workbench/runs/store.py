@@ -75,6 +75,11 @@ class Progress(Count):
         fell = any(now.done * then.total < then.done * now.total for now, then in ((self, before), *kinds))
         return self.model_copy(update={"more": before.more or fell})
 
+    def finished(self) -> Progress:
+        """The same of a computation that is known to have ended well, whenever it was last counted."""
+        by_name = {name: Count(done=count.total, total=count.total) for name, count in self.by_name.items()}
+        return self.model_copy(update={"done": self.total, "by_name": by_name, "more": False})
+
     def words(self) -> str:
         """How far it is: '303 of 312 tasks', or where more tasks come, 'pass 4: 572 tasks done, more come'."""
         if not self.more:
@@ -645,7 +650,7 @@ def alive(run: Run) -> bool:
 
 def write_progress(run: Run, progress: Progress) -> None:
     """Write how far a run is that goes on, for whoever watches."""
-    _announce(run.model_copy(update={"progress": progress}))
+    _announce(run.model_copy(update={"status": "running", "progress": progress}))
 
 
 def told(run: Run) -> Run | None:

@@ -28,7 +28,7 @@ from workbench.runs import store
 from workbench.runs.explaining import metrics
 from workbench.runs.failures import lost_devices
 from workbench.runs.recording import Recording, diagnose, versions
-from workbench.runs.store import WATCHED, Count, Progress, Run, Status
+from workbench.runs.store import WATCHED, Run, Status
 from workbench.travelling import ask, machine_elsewhere
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from workbench.monitor.events import Batch
 
 _COMPUTE = KINDS.index("compute")
-_PROGRESS_INTERVAL = 0.25  # seconds
 _PATIENCE = 3600.0  # seconds for which a run waits for room on the disk, or for the database
 _LONGEST_SOURCE = 2_000  # characters
 _LONGEST_NAME = 80  # characters
@@ -100,13 +99,11 @@ class Watching:
         self._given = _parameters(name, source) | ({"tags": _read_tags(tags)} if tags else {})
         self._answer: dict[str, Any] = {}
         self._on_batch = on_batch
-        self._progress = Progress()
         self._n_tasks = 0
         self._n_of_others = 0
         self._began = 0.0
         self._seconds: float | None = None
-        self._ended = threading.Event()
-        self._blocks = contextlib.ExitStack()
+        self._blocks, self._telling = contextlib.ExitStack(), contextlib.ExitStack()
 
     @property
     def run(self) -> Run:
@@ -148,22 +145,24 @@ class Watching:
         # A cluster that is gone by now has said all that it will.
         with contextlib.suppress(OSError, TimeoutError):
             self._recording.stop()
+        self._telling.close()
 
     def __enter__(self) -> Self:
         run = self._create()
+        self._recording = recording = Recording(store.folder(run.id) / "events.parquet", self._receive)
         try:
-            recording = Recording(store.folder(run.id) / "events.parquet", self._receive)
             self._blocks.callback(lambda: diagnose(run.id, recording.problem))
-            self._recording = self._blocks.enter_context(recording)
+            self._blocks.enter_context(recording)
             self._blocks.enter_context(folders.signs_of_life(store.folder(run.id)))
-            self._recording.start(self.client)
+            recording.start(self.client)
             # Not in a span of ours: what is built in one isn't fused with what was built before, so that the person's
             # code would compute other tasks, and a span of the person's own would hide its tasks from ours.
             self._measuring = metrics.Measuring(self.client)
         except BaseException as err:
             self._end("failed", _sentence(err))
             raise
-        threading.Thread(target=self._tell, args=(run,), name="progress", daemon=True).start()
+        recording.stage = "computing"
+        self._telling.enter_context(recording.telling(run))
         self._began = time.perf_counter()
         return self
 
@@ -206,9 +205,9 @@ class Watching:
         )
 
     def _end(self, status: Status, error: str | None, **changes: Any) -> None:
-        self._ended.set()
         result = {"tasks": self._n_tasks, "tasks_of_others": self._n_of_others, **self._answer}
-        changes |= {"status": status, "error": error, "stopped": time.time(), "progress": self._progress}
+        self._recording.stage = None
+        changes |= {"status": status, "error": error, "stopped": time.time(), "progress": self._recording.progress()}
         # Somebody may have deleted it meanwhile.
         with self._blocks, contextlib.suppress(NotFoundError):
             if not store.keep(self.id, result=result, **changes):
@@ -232,18 +231,8 @@ class Watching:
             computed = tasks.kind == _COMPUTE
             self._n_tasks += int((computed & tasks.own).sum())
             self._n_of_others += int((computed & ~tasks.own).sum())
-        if batch.progress is not None:
-            self._progress = _progress(batch.progress.counts).after(self._progress)
         if self._on_batch is not None:
             self._on_batch(batch)
-
-    def _tell(self, run: Run) -> None:
-        """Write how far it is, until it ends."""
-        before = None
-        while not self._ended.wait(_PROGRESS_INTERVAL):
-            if self._progress != before:
-                before = self._progress
-                store.write_progress(run, before.model_copy(update={"stage": "computing"}))
 
 
 def _keep_late(run_id: str) -> None:
@@ -320,15 +309,6 @@ def _outcome(error: BaseException | None) -> tuple[Status, str | None]:
 def _sentence(error: BaseException) -> str:
     text = whole(str(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _progress(counts: Any) -> Progress:
-    by_name = {name: Count(done=count["done"] + count["erred"], total=count["total"]) for name, count in counts.items()}
-    return Progress(
-        done=sum(count.done for count in by_name.values()),
-        total=sum(count.total for count in by_name.values()),
-        by_name=by_name,
-    )
 
 
 def _source_of(frame: FrameType) -> str | None:
