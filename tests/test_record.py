@@ -119,16 +119,6 @@ def test_a_writer_killed_in_the_middle_of_writing_leaves_what_it_wrote(tmp_path)
     assert set(batch.tasks) == {ADD}
 
 
-def test_a_record_of_the_first_version_is_read(tmp_path):
-    Recorder(tmp_path / "other.parquet").write(FIRST)
-    with pa.ipc.open_stream(tmp_path / "other.arrows") as stream:
-        pyarrow.parquet.write_table(stream.read_all(), tmp_path / "events.parquet")
-    batch = read_events(tmp_path / "events.parquet")
-    assert list(batch.tasks) == [ADD]
-    assert batch.samples == (SAMPLE,)
-    assert batch.progress == FIRST.progress
-
-
 TOKEN = "0123456789abcdef0123456789abcdef"
 
 

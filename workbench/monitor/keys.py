@@ -91,17 +91,13 @@ def split_keys(texts: pa.Array) -> dict[str, pa.Array]:
 
 
 def read_keys(table: pa.Table) -> Keys:
-    """Keys in the columns of a table; of an older record, which has only the column `key`, as they are."""
-    n_rows = table.num_rows
+    """Keys in the columns of a table."""
     encoded = _combined(table["key"])
     if not pa.types.is_dictionary(encoded.type):
         encoded = encoded.dictionary_encode()
     codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int32)
-    texts = encoded.dictionary.to_pylist() or [""]
-    if "token" not in table.column_names:
-        return Keys(texts, codes, None, np.zeros(n_rows, bool), ())
     return Keys(
-        texts,
+        encoded.dictionary.to_pylist() or [""],
         codes,
         _token_bytes(_combined(table["token"])),
         _combined(table["is_tuple"]).fill_null(False).to_numpy(zero_copy_only=False),

@@ -27,14 +27,14 @@ done             p       of these, finished
 erred            p       of these, failed
 processing       p       of these, on a worker now
 source           t       client of another computation on the same cluster that it was done for; null for the run's own
-                         tasks, and in records of before there was this column
+                         tasks
 key, token,      t       the task's key: its text is put together of them as `workbench.monitor.keys` says, such as
 is_tuple, i-l            key 'sum', token d3…07 (16 bytes), i 4, j 0 for `('sum-d3…07', 4, 0)`
 ===============  ======  ==================================================================================
 
 `time` and `start` are timestamps in µs since the epoch (UTC) by the scheduler's clock. A million tasks take some ten to
-thirty bytes each: what is repeated is held once, and what grows as differences. In version 1, which is read as well,
-`time`, `start` and `stop` are seconds since the epoch, and `key` is the whole text. The stream has that form too.
+thirty bytes each: what is repeated is held once, and what grows as differences. In the stream `time`, `start` and
+`stop` are seconds since the epoch, and `key` is the whole text.
 Samples of GPUs are in a file of their own: `gpu_record`. `workbench.runs.exchange` says what else is kept of a run.
 """
 
@@ -100,9 +100,6 @@ STREAM_SCHEMA = pa.schema(
         ("source", pa.string()),
     ]
 )
-
-_LATER_COLUMNS = ("source",)
-"""Columns that a record may lack."""
 
 _TIME = pa.timestamp("us", tz="UTC")
 _CHANGED_FIELDS = {
@@ -324,11 +321,9 @@ def read_events(path: Path) -> Batch:
     """
     with contextlib.ExitStack() as opened, _readable(path):
         if path.exists():
-            file = opened.enter_context(_parquet(path, STREAM_SCHEMA))
-            found = _batch(file.schema_arrow.names, file.read)
+            found = _batch(opened.enter_context(_parquet(path, SCHEMA)).read)
         elif (stream := _stream_path(path)).exists():
-            table = pa.Table.from_batches(_read_stream(stream), STREAM_SCHEMA)
-            found = _batch(table.column_names, table.select)
+            found = _batch(_packed(pa.Table.from_batches(_read_stream(stream), STREAM_SCHEMA)).select)
         else:
             raise NotFoundError(f"No events were recorded at {path}.")
     try:
@@ -368,11 +363,11 @@ def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
         n_bytes = sum(groups.row_group(index).total_byte_size for index in range(groups.num_row_groups))
         if groups.num_rows > most_rows or n_bytes > most_bytes:
             raise BadInputError(f"has {groups.num_rows} rows of {n_bytes} bytes. No run's record is so large.")
-        version = (found.metadata or {}).get(b"dask-workbench", b"1")
+        version = (found.metadata or {}).get(b"dask-workbench", b"0")
         if not version.isdigit() or int(version) > VERSION:
             raise BadInputError("was written by a later dask-workbench. Update dask-workbench.")
-        expected = GPU_SCHEMA if path.name == gpu_path(path).name else SCHEMA if int(version) > 1 else STREAM_SCHEMA
-        lacking = [name for name in expected.names if name not in (*found.names, *_LATER_COLUMNS)]
+        expected = GPU_SCHEMA if path.name == gpu_path(path).name else SCHEMA
+        lacking = [name for name in expected.names if name not in found.names]
         wrong = [
             name
             for name in expected.names
@@ -404,23 +399,14 @@ def _read_stream(path: Path) -> Iterator[pa.RecordBatch]:
     with path.open("rb") as file:
         try:
             # A stream that was cut off ends in the middle of a message, perhaps of its very first.
-            for batch in pa.ipc.open_stream(file):
-                yield _completed(batch)
+            yield from pa.ipc.open_stream(file)
         except (pa.ArrowInvalid, OSError):
             return
 
 
-def _completed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of a stream that was begun before a column was added."""
-    for name in _LATER_COLUMNS:
-        if "event" in batch.schema.names and name not in batch.schema.names:
-            batch = batch.append_column(name, pa.nulls(len(batch), STREAM_SCHEMA.field(name).type))
-    return batch
-
-
 _COLUMNS_OF = {
     "task": (
-        *("name", "worker", "thread", "kind", "start", "stop", "duration", "nbytes", "status", "source"),
+        *("name", "worker", "thread", "kind", "start", "duration", "nbytes", "status", "source"),
         *(field.name for field in KEY_FIELDS),
     ),
     "worker": WorkerSample.__slots__,
@@ -487,8 +473,8 @@ def _texts_or_null(column: Labels) -> pa.Array:
     return values.take(pa.array(column.codes))
 
 
-def _batch(names: Sequence[str], read: Callable[[list[str]], pa.Table]) -> Batch:
-    """All events, of columns of these names that `read` gives some of."""
+def _batch(read: Callable[[Sequence[str]], pa.Table]) -> Batch:
+    """All events, of columns that `read` gives some of."""
     import pyarrow.compute as pc
 
     told = read(["event", "time"])
@@ -496,7 +482,7 @@ def _batch(names: Sequence[str], read: Callable[[list[str]], pa.Table]) -> Batch
 
     def rows(event: str) -> pa.Table:
         """Rows of one event, in its own columns: each that isn't looked at costs what memory costs at its first use."""
-        table = read([name for name in _COLUMNS_OF[event] if name in names])
+        table = read(_COLUMNS_OF[event])
         table = table.filter(pc.equal(told["event"], event))
         for name in table.column_names:
             if name not in _MAY_LACK and table[name].null_count:
@@ -518,16 +504,14 @@ def _tasks(table: pa.Table) -> Tasks:
     kind, status = _labels(table["kind"]), _labels(table["status"])
     kinds = np.array([KINDS.index(value if value in KINDS else "other") for value in kind.values], np.int8)
     erred = np.array([value == "erred" for value in status.values])
-    start = _seconds(table["start"])
-    packed = "duration" in table.column_names
     return Tasks(
         key=read_keys(table),
         name=_labels(table["name"]),
         worker=_labels(table["worker"]),
         thread=table["thread"].to_numpy(),
         kind=kinds[kind.codes],
-        start=start,
-        stop=_stop(table) if packed else table["stop"].to_numpy(),
+        start=_seconds(table["start"]),
+        stop=(table["start"].cast(pa.int64()).to_numpy() + table["duration"].to_numpy()) / 1e6,
         nbytes=table["nbytes"].to_numpy(),
         erred=erred[status.codes],
         source=_source(table),
@@ -535,19 +519,13 @@ def _tasks(table: pa.Table) -> Tasks:
 
 
 def _source(table: pa.Table) -> Labels | None:
-    if "source" not in table.column_names or table["source"].null_count == len(table):
+    if table["source"].null_count == len(table):
         return None
     return _labels(table["source"].cast(pa.string()).fill_null(""))
 
 
 def _seconds(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.int64()).to_numpy() / 1e6
-    return np.asarray(column.to_numpy())
-
-
-def _stop(table: pa.Table) -> npt.NDArray[np.float64]:
-    return (table["start"].cast(pa.int64()).to_numpy() + table["duration"].to_numpy()) / 1e6
+    return np.asarray(column.cast(pa.int64()).to_numpy() / 1e6)
 
 
 def _labels(column: pa.ChunkedArray) -> Labels:

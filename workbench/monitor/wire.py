@@ -34,9 +34,8 @@ def _links(told: Mapping[str, Any]) -> Links:
 
 
 def _own_progress(message: Mapping[str, Any], own: str) -> Mapping[str, Mapping[str, int]] | None:
-    # A scheduler that was first watched by an earlier version doesn't tell whose tasks they are.
     if "owners" not in message:
-        return message.get("progress")
+        return None
     names = ("total", "done", "erred", "processing")
     counts = message["owners"].get(own, {})
     return {name: dict(zip(names, count, strict=True)) for name, count in counts.items()}
