@@ -15,7 +15,8 @@ from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.profiles import registered
 from workbench.runs import store
-from workbench.runs.store import Check, Run
+from workbench.runs.store import Run
+from workbench.workloads.values import Check
 
 ROOT = Path(__file__).parent.parent
 

@@ -31,10 +31,11 @@ from workbench.runs.comparing.comparisons import Comparison, Request, Row, Sampl
 from workbench.runs.comparing.past import compare_runs
 from workbench.runs.comparing.table import as_markdown, export, remarks, summarise
 from workbench.runs.statistics import amdahl, cores_for, outliers, ratio, spread
-from workbench.runs.store import Check, Run
+from workbench.runs.store import Run
 from workbench.session import Session
 from workbench.views.answers import read_state
 from workbench.views.comparisons import _bars
+from workbench.workloads.values import Check
 
 GIB = 2**30
 

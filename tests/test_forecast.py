@@ -528,17 +528,6 @@ def test_the_cost_of_a_run_stands_in_the_terminals_tables_and_no_column_without_
     assert "Cost" in capsys.readouterr().out
 
 
-def test_a_file_of_runs_from_before_forecasts_gets_the_new_column(data_folder):
-    import sqlite3
-
-    past_run(1, 2.0)
-    with sqlite3.connect(data_folder / "runs.db") as database:
-        database.execute("ALTER TABLE run DROP COLUMN forecast")
-    assert store.get("array_sum-1").forecast is None
-    store.update("array_sum-1", forecast={"verdict": "fits"})
-    assert store.get("array_sum-1").forecast == {"verdict": "fits"}
-
-
 def test_a_forecast_is_quick_enough_to_follow_the_typing(data_folder):
     for number in range(40):
         past_run(number, 2.0)

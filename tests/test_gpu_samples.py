@@ -14,7 +14,7 @@ from tests.simulated import SimulatedNvml
 from workbench.hardware.gauges import GpuSample
 from workbench.hardware.sources import installed_version
 from workbench.monitor import plugin
-from workbench.monitor.energy import energy
+from workbench.monitor.energy import Energy, Meter
 from workbench.monitor.events import Batch, NoGpus
 from workbench.monitor.record import Recorder, finish_recording, read_events
 from workbench.monitor.wire import unpack
@@ -343,6 +343,12 @@ def test_samples_of_a_killed_recorder_are_finished(tmp_path: Path) -> None:
 
 
 # Energy
+
+
+def energy(samples: list[GpuSample]) -> Energy | None:
+    meter = Meter()
+    meter.feed(samples)
+    return meter.energy()
 
 
 def test_energy_comes_from_the_counters() -> None:

@@ -15,20 +15,17 @@ import workbench
 from tests.test_budget import machine
 from tests.test_measured import dgx1
 from tests.test_ucx import needs_ucx, with_ucx
-from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import NotFoundError
 from workbench.figures.colors import LIGHT
 from workbench.figures.comparison import ComparisonFigure, columns_of
-from workbench.figures.report import report_html
 from workbench.jobs import folders
 from workbench.runs import store
 from workbench.runs.comparing import comparisons, transports
 from workbench.runs.comparing.compare import usual_lines
 from workbench.runs.comparing.comparisons import Comparison, Row, Sample
 from workbench.runs.comparing.table import as_markdown, export, summarise
-from workbench.runs.store import Run
 from workbench.session import Session
 
 _SPEED = {"tcp": 1.0, "tls": 1.005, "ucx": 2.5}
@@ -153,22 +150,6 @@ def test_what_was_compared_on_this_machine_says_how_ucx_did(data_folder: Path) -
     assert told.startswith("UCX was slower than TCP between workers without GPUs, measured here on 2001-09-0")
     assert "transpose_sum took 2.5" in told
     assert "over ucx (tcp on lo)." in told
-
-
-def test_a_run_of_a_workload_that_is_no_more_is_shown_with_its_sentence(
-    data_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [{"protocol": "tcp", "seconds": 1.0, "chunks": [9, 9]}]
-    result = {"sentence": "tcp is the fastest here.", "summary": rows, "left_out": {}, "rows": rows}
-    about = {"workload": "protocol_sweep", "cluster": "calm-otter", "created": 1e9, "status": "done"}
-    run = store.create(Run(id="protocol_sweep-aaaaaa", **about))
-    store.update(run.id, result=result, seconds=2.0)
-    for words in (["runs"], ["show", "last"], ["show", "last", "--json"]):
-        assert main(words) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "tcp is the fastest here. This workload is no more: compare transpose_sum" in said
-    assert "repetition" not in said
-    assert "This workload is no more" in report_html(store.get(run.id), None)
 
 
 @needs_ucx

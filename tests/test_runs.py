@@ -295,7 +295,7 @@ def test_who_waits_for_a_run_reads_what_is_written_beside_its_row(data_folder):
     assert read().status == "starting"
     # Written past everybody, so that only who opens the row would see it.
     with contextlib.closing(sqlite3.connect(data_folder / "runs.db")) as database, database:
-        database.execute("UPDATE run SET status = 'failed'")
+        database.execute("UPDATE run SET record = json_set(record, '$.status', 'failed')")
     assert [read().status for _ in range(3)] == ["starting"] * 3
     store.write_progress(run.model_copy(update={"status": "running"}), Progress(done=3, total=9))
     assert (read().status, read().progress.done) == ("running", 3)

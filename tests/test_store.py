@@ -16,7 +16,8 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError
 from workbench.jobs import folders, processes
 from workbench.runs import store
-from workbench.runs.store import Check, Count, Progress, Run
+from workbench.runs.store import Count, Progress, Run
+from workbench.workloads.values import Check
 
 SPEC = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30, why=("two cores",))
 

@@ -229,13 +229,12 @@ def write_history(n_runs: int) -> None:
     machine = inventory().model_dump(mode="json")
     first = store.create(Run(id="run-0", workload="array_sum", cluster="a", status="done", inventory=machine))
     with contextlib.closing(sqlite3.connect(config.data_folder() / "runs.db")) as database, database:
-        columns = [row[1] for row in database.execute("PRAGMA table_info(run)")]
         chosen = {"id": "'run-' || n", "created": "n", "workload": "'workload_' || (n % 20)"}
         chosen |= {"cluster": "'cluster-' || (n % 300)", "status": "iif(n % 50, 'done', 'failed')"}
-        values = ", ".join(chosen.get(name, f'"{name}"') for name in columns)
+        fields = ", ".join(f"'$.{name}', {value}" for name, value in chosen.items())
         database.execute(
             f"WITH RECURSIVE k(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < {n_runs - 1}) "
-            f"INSERT INTO run SELECT {values} FROM run, k WHERE id = '{first.id}'"
+            f"INSERT INTO run (record) SELECT json_set(record, {fields}) FROM run, k WHERE id = '{first.id}'"
         )
 
 

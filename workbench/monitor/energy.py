@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from workbench.hardware.gauges import GpuSample
+from pydantic import BaseModel
+
+from workbench import formats
+
+if TYPE_CHECKING:
+    from workbench.hardware.gauges import GpuSample
 
 
-@dataclass(frozen=True, slots=True)
-class Energy:
-    """Energy of GPUs over a stretch of time."""
+class Energy(BaseModel, frozen=True):
+    """Electricity of GPUs over a stretch of time."""
 
     joules: float
     seconds: float
     """Time between the first and the last sample."""
     n_gpus: int
     """GPUs that are in it."""
-    n_unknown: int
+    n_unknown: int = 0
     """GPUs that tell neither energy nor power, and so aren't."""
     source: Literal["counters", "power", "counters and power"]
     """The GPUs' own counters, or power summed over time where there is no counter."""
+
+    def text(self) -> str:
+        """Such as '12.3 kJ by 8 GPUs in 9.8 s, by their own counters'."""
+        size = f"{self.joules / 1000:.3g} kJ" if self.joules >= 1000 else f"{self.joules:.3g} J"
+        how = {"counters": "own counters", "power": "power over time"}.get(self.source, "own counters or power")
+        unknown = f"; {self.n_unknown} more tell nothing" if self.n_unknown else ""
+        gpus, took = formats.count(self.n_gpus, "GPU"), formats.duration(self.seconds)
+        return f"{size} by {gpus} in {took}, by their {how}{unknown}"
 
 
 class Meter:
@@ -53,13 +64,6 @@ class Meter:
             n_unknown=len(self._gpus) - len(known),
             source="counters" if n_counted == len(known) else "counters and power" if n_counted else "power",
         )
-
-
-def energy(samples: Iterable[GpuSample]) -> Energy | None:
-    """Energy of all GPUs between their first and their last sample; None where no GPU tells of it."""
-    meter = Meter()
-    meter.feed(samples)
-    return meter.energy()
 
 
 class _Gpu:

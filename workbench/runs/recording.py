@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from workbench.errors import NotFoundError, StorageError
 from workbench.linalg.keys import pass_in
-from workbench.monitor.energy import Meter
+from workbench.monitor.energy import Energy, Meter
 from workbench.runs import store
 from workbench.runs.store import Count, Progress, Run
 
@@ -75,10 +74,9 @@ class Recording:
             self._feed.close()
         self._ended.set()
 
-    def energy(self) -> store.Energy | None:
+    def energy(self) -> Energy | None:
         """What the GPUs took until `stop`; None without any."""
-        found = self._meter.energy()
-        return None if found is None else store.Energy(**dataclasses.asdict(found))
+        return self._meter.energy()
 
     def progress(self) -> Progress:
         """How far is what this client computes, as the scheduler told last."""

@@ -27,7 +27,7 @@ from workbench.runs import keeping, places, store, transfers
 from workbench.runs.explaining import metrics
 from workbench.runs.forecasting.forecast import size_of
 from workbench.runs.recording import Recording, diagnose, versions
-from workbench.runs.store import Check, Diagnosis, Peak, Progress, Run
+from workbench.runs.store import Diagnosis, Peak, Progress, Run
 from workbench.travelling import Travelling, check_readable, machine_elsewhere, make_ready
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from workbench.clusters.spec import ClusterSpec
     from workbench.workloads.registry import Template
-    from workbench.workloads.values import Check as Verdict
+    from workbench.workloads.values import Check
 
 _PATIENCE = 3600.0  # seconds for which a run waits for room on the disk, or for the database
 _DEVICES_INTERVAL = 1.0  # seconds between two looks at what the cluster's host says of its GPUs
@@ -213,9 +213,9 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
     return _computed(unsaved, checked)
 
 
-def _computed(unsaved: WorkbenchError | None, checked: Verdict | None) -> dict[str, Any]:
+def _computed(unsaved: WorkbenchError | None, checked: Check | None) -> dict[str, Any]:
     outcome = {"status": "done"} if unsaved is None else {"status": "failed", "error": f"Computed, but: {unsaved}"}
-    return {**outcome, "check": checked and Check(passed=bool(checked.passed), what=checked.what)}
+    return {**outcome, "check": checked}
 
 
 def _chosen(run: Run) -> Template:

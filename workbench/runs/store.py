@@ -14,8 +14,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, TypedDict, Union, Unpack, get_args, get_origin
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 from pydantic import BaseModel, Field, ValidationError, computed_field
 
@@ -24,13 +23,14 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, WorkbenchError, reason_of
 from workbench.jobs import folders
 from workbench.jobs.folders import Record
+from workbench.monitor.energy import Energy
 from workbench.runs.answers import Answers, Arrays, arrays, dataset
-from workbench.workloads.values import Function
+from workbench.workloads.values import Check, Function
 
 Status = Literal["starting", "running", "done", "failed", "cancelled", "lost"]
 
 ACTIVE: tuple[Status, ...] = ("starting", "running")
-FORMAT = 1
+FORMAT = 2
 """`PRAGMA user_version` of the files that this module writes."""
 
 SIMULATED = "SIMULATED · "
@@ -88,13 +88,6 @@ class Progress(Count):
         return f"{begun}{formats.count(self.done, 'task')} done, more come"
 
 
-class Check(BaseModel, frozen=True):
-    """Whether the answer was found right, and how that was tested."""
-
-    passed: bool
-    what: str
-
-
 class Step(BaseModel, frozen=True):
     """Blocks that the tasks of one name made, and those of them that lay on a GPU."""
 
@@ -122,25 +115,6 @@ class OnGpu(BaseModel, frozen=True):
     sentence: str
     warning: str | None = None
     """The first step in which data fell back to NumPy."""
-
-
-class Energy(BaseModel, frozen=True):
-    """Electricity of GPUs, as `monitor.energy` adds it up."""
-
-    joules: float
-    seconds: float
-    n_gpus: int
-    n_unknown: int = 0
-    source: Literal["counters", "power", "counters and power"]
-    """The GPUs' own counters, or their power over time where there is no counter."""
-
-    def text(self) -> str:
-        """Such as '12.3 kJ by 8 GPUs in 9.8 s, by their own counters'."""
-        size = f"{self.joules / 1000:.3g} kJ" if self.joules >= 1000 else f"{self.joules:.3g} J"
-        how = {"counters": "own counters", "power": "power over time"}.get(self.source, "own counters or power")
-        unknown = f"; {self.n_unknown} more tell nothing" if self.n_unknown else ""
-        gpus, took = formats.count(self.n_gpus, "GPU"), formats.duration(self.seconds)
-        return f"{size} by {gpus} in {took}, by their {how}{unknown}"
 
 
 class Suggestion(BaseModel, frozen=True):
@@ -347,39 +321,26 @@ def on_simulated(spec: ClusterSpec | None, inventory: Mapping[str, Any] | None) 
     return spec is not None and bool(spec.devices) and any("SIMULATED" in name for name in names)
 
 
-_COLUMNS = tuple(Run.model_fields)
-_TYPES = {str: "TEXT", float: "REAL", int: "INTEGER"}
-
-
-def _type(annotation: Any) -> str | None:
-    """SQLite's type of a column; None of one that is kept as JSON."""
-    for outer in (UnionType, Union, Annotated):
-        if get_origin(annotation) is outer:
-            annotation = get_args(annotation)[0]
-    return _TYPES.get(str if get_origin(annotation) is Literal else annotation)
-
-
-_KINDS = {name: _type(field.annotation) for name, field in Run.model_fields.items()}
-_JSON_COLUMNS = {name for name, kind in _KINDS.items() if kind is None}
-
-
-def _schema() -> str:
-    columns = [
-        f'"{name}" {kind or "TEXT"}{"" if Run.model_fields[name].default is None else " NOT NULL"}'
-        for name, kind in _KINDS.items()
-    ]
-    return f"""
-CREATE TABLE run ({", ".join(columns)}, PRIMARY KEY ("id")) STRICT;
+_SCHEMA = """
+CREATE TABLE run (
+    record TEXT NOT NULL,
+    id TEXT NOT NULL UNIQUE AS (json_extract(record, '$.id')) STORED,
+    workload TEXT NOT NULL AS (json_extract(record, '$.workload')) STORED,
+    cluster TEXT NOT NULL AS (json_extract(record, '$.cluster')) STORED,
+    status TEXT NOT NULL AS (json_extract(record, '$.status')) STORED,
+    created REAL NOT NULL AS (json_extract(record, '$.created')) STORED,
+    kept INTEGER AS (json_extract(record, '$.answers.kept_bytes')) STORED,
+    star INTEGER AS (json_extract(record, '$.marks.star')) STORED,
+    text TEXT AS (lower(
+        id || ' ' || workload || ' ' || cluster || ' ' || json_extract(record, '$.parameters') || ' '
+        || coalesce(json_extract(record, '$.marks'), '')
+    )) STORED
+) STRICT;
 CREATE INDEX run_created ON run (created);
 CREATE INDEX run_workload ON run (workload, created);
-CREATE INDEX run_status ON run (status, created);
+CREATE INDEX run_status ON run (status, created)
 """
-
-
-_LATER_COLUMNS = {
-    name for name in _COLUMNS if Run.model_fields[name].default is None and _KINDS[name] in ("TEXT", None)
-}
-"""Columns that files of this format may lack, of what came later: an older version passes over them."""
+"""A run is a JSON object; what is looked for stands in columns of its own."""
 
 
 def folder(run_id: str) -> Path:
@@ -396,15 +357,12 @@ def name_of(workload: str) -> str:
 
 def create(run: Run) -> Run:
     """Keep a new run. Raises ConflictError when the id is taken."""
-    names = ", ".join(f'"{name}"' for name in _COLUMNS)
     with config.writing(folder(run.id)):
         folder(run.id).mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         with _database() as database:
-            database.execute(
-                f"INSERT INTO run ({names}) VALUES ({', '.join('?' * len(_COLUMNS))})",
-                _values(run, _COLUMNS),
-            )
+            told = run.model_dump_json(include=set(Run.model_fields))
+            database.execute("INSERT INTO run (record) VALUES (?)", (told,))
     except sqlite3.IntegrityError as err:
         raise ConflictError(f"There is a run {run.id} already.") from err
     _announce(run)
@@ -484,14 +442,14 @@ def update(run_id: str, *, only_if: Sequence[Status] | None = None, **changes: A
     only_if
         Change it only while its status is one of these: how two processes agree on who ends a run.
     """
-    changed = _changed(run_id, changes)
-    columns = tuple(changes)
-    assignments = ", ".join(f'"{name}" = ?' for name in columns)
+    told = _told(changes)
+    fields = "".join(f", '$.{name}', json(?)" for name in told)
     allowed = tuple(only_if) if only_if is not None else ("starting", "running", "done", "failed", "cancelled", "lost")
     with _database() as database:
         database.execute(
-            f"UPDATE run SET {assignments} WHERE id = ? AND status IN ({', '.join('?' * len(allowed))})",
-            (*_values(changed, columns), run_id, *allowed),
+            f"UPDATE run SET record = json_set(record{fields}) "
+            f"WHERE id = ? AND status IN ({', '.join('?' * len(allowed))})",
+            (*map(json.dumps, told.values()), run_id, *allowed),
         )
         run = _one(database, run_id)
     _announce(run)
@@ -502,8 +460,9 @@ def claim(run_id: str, pid: int, created: float) -> Run | None:
     """Make a process the runner of a run that is starting; None where another one is, or it was called off."""
     with _database() as database:
         taken = database.execute(
-            "UPDATE run SET pid = ?, pid_created = ? WHERE id = ? AND status = 'starting' AND (pid IS NULL OR pid = ?)",
-            (pid, created, run_id, pid),
+            "UPDATE run SET record = json_set(record, '$.pid', ?, '$.pid_created', ?) WHERE id = ? "
+            "AND status = 'starting' AND coalesce(json_extract(record, '$.pid'), ?) = ?",
+            (pid, created, run_id, pid, pid),
         )
         return _one(database, run_id) if taken.rowcount == 1 else None
 
@@ -560,23 +519,21 @@ def kept_answers() -> tuple[tuple[str, int, bool], ...]:
 
     Runs that go on are left out.
     """
-    size, star = "json_extract(answers, '$.kept_bytes')", "coalesce(json_extract(marks, '$.star'), 0)"
     ended = f"status NOT IN ({', '.join('?' * len(ACTIVE))})"
     with _database(reading=True) as database:
         rows = database.execute(
-            f"SELECT id, {size} AS size, {star} AS star FROM run WHERE size > 0 AND {ended} ORDER BY created", ACTIVE
+            f"SELECT id, kept, star FROM run WHERE kept > 0 AND {ended} ORDER BY created", ACTIVE
         ).fetchall()
-    return tuple((row["id"], row["size"], bool(row["star"])) for row in rows)
+    return tuple((row["id"], row["kept"], bool(row["star"])) for row in rows)
 
 
-_TEXT = "id || ' ' || workload || ' ' || cluster || ' ' || parameters || ' ' || coalesce(marks, '')"
 _CONDITIONS = {
     "workload": "workload = ?",
     "status": "status = ?",
     "cluster": "cluster = ?",
     "since": "created >= ?",
     "until": "created < ?",
-    "text": f"instr(lower({_TEXT}), lower(?)) > 0",
+    "text": "instr(text, lower(?)) > 0",
 }
 
 
@@ -778,38 +735,23 @@ def _changed(run_id: str, changes: Mapping[str, Any]) -> Run:
 
 def _prepare(database: sqlite3.Connection, path: Path) -> None:
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version > FORMAT:
-        raise ConflictError(
-            f"The record of runs {path} was written by a newer dask-workbench (format {version}, this one reads up to "
-            f"{FORMAT}). Update dask-workbench, or set workbench.data-folder to another folder."
-        )
     if version == FORMAT:
-        _complete(database)
         return
+    if version:
+        which, remedy = ("a newer", "Update dask-workbench") if version > FORMAT else ("an older", "Move it away")
+        raise ConflictError(
+            f"The record of runs {path} was written by {which} dask-workbench (format {version}, this one reads "
+            f"{FORMAT}). {remedy}, or set workbench.data-folder to another folder."
+        )
     path.chmod(0o600)
     database.execute("PRAGMA journal_mode=WAL")
     with database:
         database.execute("BEGIN IMMEDIATE")
         # Another process may have been here between the question and the lock.
         if database.execute("PRAGMA user_version").fetchone()[0] == 0:
-            for statement in _schema().split(";"):
+            for statement in _SCHEMA.split(";"):
                 database.execute(statement)
             database.execute(f"PRAGMA user_version = {FORMAT}")
-
-
-def _complete(database: sqlite3.Connection) -> None:
-    """Add the columns that came later."""
-    if not _missing(database):
-        return
-    with database:
-        database.execute("BEGIN IMMEDIATE")
-        # Another process may have been here between the question and the lock.
-        for name in _missing(database):
-            database.execute(f'ALTER TABLE run ADD COLUMN "{name}" TEXT')
-
-
-def _missing(database: sqlite3.Connection) -> set[str]:
-    return _LATER_COLUMNS - {row["name"] for row in database.execute("PRAGMA table_info(run)")}
 
 
 def _one(database: sqlite3.Connection, run_id: str) -> Run:
@@ -823,21 +765,11 @@ def _one(database: sqlite3.Connection, run_id: str) -> Run:
 
 def _run(row: sqlite3.Row) -> Run:
     """The run in a row; where it can't be read, one that says so, so that the others are shown."""
-    told = {name: row[name] for name in _COLUMNS if name in row.keys() and row[name] is not None}  # noqa: SIM118
-    parts = (f'"{name}": {value if name in _JSON_COLUMNS else json.dumps(value)}' for name, value in told.items())
     try:
         folder(row["id"])
-        run = Run.model_validate_json("{" + ", ".join(parts) + "}")
+        return Run.model_validate_json(row["record"])
     except (ValidationError, BadInputError) as err:
         return _damaged(row, err)
-    if run.workload not in _NO_MORE:
-        return run
-    answer = f"{(run.result or {}).get('sentence', '')} {_NO_MORE[run.workload]}".strip()
-    return run.model_copy(update={"result": {"answer": answer}})
-
-
-_NO_MORE = {"protocol_sweep": "This workload is no more: compare transpose_sum on a cluster for each protocol instead."}
-"""Workloads of older versions, whose runs show this and the sentence of their answer."""
 
 
 def _damaged(row: sqlite3.Row, error: ValidationError | BadInputError) -> Run:
@@ -853,11 +785,6 @@ def _damaged(row: sqlite3.Row, error: ValidationError | BadInputError) -> Run:
 
 
 def _told(changes: Mapping[str, Any]) -> dict[str, Any]:
-    return _changed("", changes).model_dump(mode="json", include=set(changes))
-
-
-def _values(run: Run, columns: Sequence[str]) -> tuple[Any, ...]:
-    told = run.model_dump(mode="json", include=set(columns))
-    return tuple(
-        json.dumps(told[name]) if name in _JSON_COLUMNS and told[name] is not None else told[name] for name in columns
-    )
+    """The same as JSON has it."""
+    told: dict[str, Any] = json.loads(_changed("", changes).model_dump_json(include=set(changes)))
+    return told

@@ -26,10 +26,11 @@ from workbench.figures.markup import (
     values_html,
 )
 from workbench.formats import ago, count, duration, rate, span
+from workbench.monitor.energy import Energy
 from workbench.runs.comparing.comparisons import clusters_of
 from workbench.runs.forecasting.machines import cost_text
 from workbench.runs.singular import in_words
-from workbench.runs.store import SIMULATED, Energy, Progress
+from workbench.runs.store import SIMULATED, Progress
 from workbench.views.answers import API, LATEST_RUNS, run_answer, run_in_list
 from workbench.views.forms import as_text, select
 from workbench.views.parts import button, confirmed, fold, folds, link, live, notice, text_field

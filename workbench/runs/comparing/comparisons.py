@@ -23,7 +23,7 @@ from workbench.errors import BadInputError, ConflictError, NotFoundError, Storag
 from workbench.jobs import folders
 from workbench.jobs.folders import Record
 from workbench.runs import store
-from workbench.runs.store import Check
+from workbench.workloads.values import Check
 
 Status = Literal["starting", "running", "done", "failed", "cancelled", "lost"]
 Stage = Literal["starting clusters", "warming up", "measuring", "stopping clusters"]

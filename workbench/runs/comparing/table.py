@@ -20,8 +20,9 @@ from workbench.runs.comparing.compare import SWEPT_OPTIONS
 from workbench.runs.comparing.comparisons import Comparison, Row
 from workbench.runs.forecasting import calibration, machines
 from workbench.runs.statistics import FEWEST_REPEATS, Ratio, compared, cores_for, outliers, spread
-from workbench.runs.store import WATCHED, Check
+from workbench.runs.store import WATCHED
 from workbench.runs.transfers import speeds
+from workbench.workloads.values import Check
 
 Format = Literal["markdown", "csv", "json"]
 
