@@ -43,7 +43,11 @@ def python_or_skip() -> str:
 
 @contextlib.contextmanager
 def cluster(
-    python: str, *options: str, n_workers: int = 2, environment: Mapping[str, str] | None = None
+    python: str,
+    *options: str,
+    n_workers: int = 2,
+    environment: Mapping[str, str] | None = None,
+    host: str = "127.0.0.1",
 ) -> Iterator[str]:
     """Address of the scheduler of a cluster whose processes another interpreter runs, all with these options."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
@@ -66,9 +70,9 @@ def cluster(
             running.callback(process.terminate)
             return process
 
-        scheduler = start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+        scheduler = start("scheduler", "--host", host, "--port", "0", "--no-dashboard")
         for _ in range(n_workers):
-            start("worker", "--no-nanny", "--nthreads", "1", "--host", "127.0.0.1", "--local-directory", folder)
+            start("worker", "--no-nanny", "--nthreads", "1", "--host", host, "--local-directory", folder)
         yield _address(Path(folder), scheduler)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -318,3 +319,25 @@ def test_a_cut_link_is_told_and_the_worker_beyond_it_comes_back_when_it_is_mende
         until(lambda: not any(each.is_running() for each in beyond))
         client.close()
         assert main(["down", "far"]) == 0
+
+
+def test_machines_that_cant_reach_each_other_are_told_before_a_run_waits_for_ever(
+    hosts: Hosts, data_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    worker = [sys.executable, "-m", "dask", "worker", "--no-nanny", "--nthreads", "1", "--no-dashboard"]
+    with (
+        contextlib.ExitStack() as workers,
+        ssh_hosts.linked(hosts) as machine,
+        other_python.cluster(sys.executable, n_workers=0, host=machine.ours) as address,
+    ):
+        beyond = ["nsenter", f"--net=/proc/{machine.pid}/ns/net"]
+        # From beyond the link 127.0.0.2 is another place.
+        for command in ([*worker, "--host", "127.0.0.2"], [*beyond, *worker, "--host", machine.address]):
+            started = subprocess.Popen([*command, address], cwd=tmp_path, stderr=subprocess.DEVNULL)
+            workers.callback(started.wait)
+            workers.callback(started.terminate)
+        there = workbench.attach(address, name="split")
+        until(lambda: there.record.n_workers == 2)
+        assert main(["run", "transpose_sum", "--cluster", "split", "-p", "size=1MiB"]) == 1
+        assert "can't reach the worker at tcp://127.0.0.2:" in capfd.readouterr().err
+        there.stop()

@@ -84,6 +84,24 @@ def unwritable(path: str) -> tuple[str, str] | None:
     return platform.node(), "it doesn't have that folder"
 
 
+async def unreachable(addresses: Sequence[str], seconds: float) -> list[tuple[str, str, str]]:
+    """Name of this machine, address and reason of each worker among these that can't be connected to from here."""
+
+    async def why(address: str) -> str:
+        host, _, port = address.partition("://")[2].rpartition(":")
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), seconds)
+        except TimeoutError:
+            return f"nothing answered within {seconds:g} s"
+        except OSError as err:
+            return err.strerror or str(err)
+        writer.close()
+        return ""
+
+    reasons = await asyncio.gather(*map(why, addresses))
+    return [(platform.node(), address, reason) for address, reason in zip(addresses, reasons, strict=True) if reason]
+
+
 def place() -> str:
     """Where a pid means something: this boot of this machine and its pid namespace.
 

@@ -30,6 +30,8 @@ from workbench.errors import ConflictError, FailedError
 if TYPE_CHECKING:
     from distributed import Client
 
+_CONNECTING = 3.0
+"""Seconds for a worker to connect to another."""
 _SENT = (".py", ".json", ".yaml", ".cu", ".cuh")
 _reached: WeakSet[Any] = WeakSet()
 """Clients whose clusters can run functions of ours."""
@@ -159,10 +161,31 @@ def differences(found: Sequence[About], own: Mapping[str, str]) -> str | None:
     return f"Versions differ, so that results may fail to travel or differ: {'; '.join(said)}." if said else None
 
 
+def _one_of_each(client: Client) -> list[str]:
+    """Address of one worker on each machine."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    return list({each["host"]: address for address, each in workers.items()}.values())
+
+
+def check_connected(client: Client) -> None:
+    """Raise FailedError where machines with workers can't reach each other; one worker of each is asked.
+
+    Dask would try again for ever: each worker reaches the scheduler, so that none counts as lost.
+    """
+    there = [each for each in _one_of_each(client) if not each.startswith("ucx")]
+    if len(there) < 2:
+        return
+    told = client.run(Travelling(remote.unreachable), there, _CONNECTING, workers=there, on_error="ignore")
+    for host, address, reason in (each for found in told.values() if isinstance(found, list) for each in found):
+        raise FailedError(
+            f"{host} can't reach the worker at {address} ({reason}), so no block could travel between them. Let the "
+            "machines connect to each other (a firewall between them? the right interface?), or take one of them."
+        )
+
+
 def check_readable(client: Client, path: str) -> None:
     """Raise FailedError where a machine with workers can't read a path; one worker of each is asked."""
-    there = {each["host"]: address for address, each in client.scheduler_info(n_workers=-1)["workers"].items()}
-    told = client.run(Travelling(remote.unreadable), path, workers=list(there.values()), on_error="ignore")
+    told = client.run(Travelling(remote.unreadable), path, workers=_one_of_each(client), on_error="ignore")
     for host, reason in filter(None, told.values()):
         raise FailedError(
             f"{host} can't read {path} ({reason}). Its workers read it themselves: have it on a disk that all machines "

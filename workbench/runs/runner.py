@@ -28,7 +28,7 @@ from workbench.runs.explaining import metrics
 from workbench.runs.forecasting.forecast import size_of
 from workbench.runs.recording import Recording, diagnose, versions
 from workbench.runs.store import Diagnosis, Peak, Progress, Run
-from workbench.travelling import Travelling, check_readable, machine_elsewhere, make_ready
+from workbench.travelling import Travelling, check_connected, check_readable, machine_elsewhere, make_ready
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -243,6 +243,7 @@ def _connected(run: Run) -> Iterator[Client]:
 
     with connect(run.cluster, client_name=f"run-{run.id}") as client:
         elsewhere = machine_elsewhere(make_ready(client))
+        check_connected(client)
         if elsewhere is not None:
             store.update(run.id, inventory=elsewhere)
             path = run.resolved.get("path")
