@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import importlib
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
@@ -24,7 +26,25 @@ MOST = 64
 PATIENCE = 60.0
 """Seconds after which nobody waits for an answer any more."""
 
+_importing = threading.RLock()
 _room = threading.BoundedSemaphore(MOST)
+
+
+def load(*modules: str) -> None:
+    """Import modules that import parts of Dask, in one thread at a time.
+
+    RAPIDS' finder (rapids-dask-dependency, which dask-cuda brings) waits for a package while it holds the lock of all
+    imports: where two threads import parts of Dask at once, the whole process would stand still for ever.
+    """
+    with _importing:
+        for module in modules:
+            importlib.import_module(module)
+
+
+def load_before_threads(*modules: str) -> None:
+    """Import them now where a later import in a thread could meet one of a notebook's cell: see `load`."""
+    if "rapids_dask_dependency" in sys.modules:
+        load(*modules)
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -2,6 +2,7 @@
 import { ILabShell, ILayoutRestorer } from '@jupyterlab/application';
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Dialog, ICommandPalette, showDialog, WidgetTracker } from '@jupyterlab/apputils';
+import type { DocumentRegistry } from '@jupyterlab/docregistry';
 import { ILauncher } from '@jupyterlab/launcher';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStateDB } from '@jupyterlab/statedb';
@@ -78,12 +79,13 @@ function addTabs(
   make: (view: string, label: string) => Workbench
 ): void {
   const tracker = new WidgetTracker<Workbench>({ namespace: 'dask-workbench-tab' });
-  const open = (view: string, label: string) => {
+  const open = (view: string, label: string, options?: DocumentRegistry.IOpenOptions) => {
     const there = tracker.find(each => each.view === view) ?? make(view, label);
     if (!there.isAttached) {
       void tracker.add(there);
     }
-    show(app, lab, there);
+    show(app, lab, there, options);
+    return there.id;
   };
   app.commands.addCommand(Commands.tab, {
     label: args => (args['isPalette'] ? trans.__('Open the Workbench in a Tab') : trans.__('Workbench')),
@@ -96,6 +98,17 @@ function addTabs(
     caption: args => String(args['caption'] ?? ''),
     icon: args => (args['isPalette'] ? undefined : workbenchIcon),
     execute: args => open(String(args['view']), String(args['label']))
+  });
+  app.commands.addCommand(Commands.panes, {
+    label: trans.__('Watch a Cluster in Panes'),
+    execute: async args => {
+      const { cluster, panes } = args as unknown as { cluster: string; panes: { view: string; label: string }[] };
+      let ref = (await app.commands.execute(Commands.watch, { cluster })) as string;
+      panes.forEach(({ view, label }, i) => {
+        ref = open(view, label, { mode: i ? 'tab-after' : 'split-bottom', ref });
+      });
+      open(panes[0].view, panes[0].label);
+    }
   });
   void restorer?.restore(tracker, {
     command: Commands.view,

@@ -164,7 +164,7 @@ function activateFigures(
     execute: args => {
       const watched = toWatched(args) ?? (model.target && { cluster: model.target.name });
       if (!watched) {
-        return;
+        return null;
       }
       const open = tracker.find(tab => tab.id === tabId(watched));
       const tab = open ?? figureTab(new FigureContent(watched, model, theme), model, trans);
@@ -172,6 +172,7 @@ function activateFigures(
         void tracker.add(tab);
       }
       show(app, lab, tab, { mode: tracker.size > 1 ? 'tab-after' : 'split-right' });
+      return tab.id;
     }
   });
   themes?.themeChanged.connect(() => tracker.forEach(tab => void tab.content.figure.load()));

@@ -104,6 +104,7 @@ export const Commands = {
   open: 'dask-workbench:open',
   tab: 'dask-workbench:open-tab',
   view: 'dask-workbench:view',
+  panes: 'dask-workbench:panes',
   runs: 'dask-workbench:open-runs',
   start: 'dask-workbench:start-default',
   stopAll: 'dask-workbench:stop-all',

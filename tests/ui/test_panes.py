@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.conftest import finish
-from tests.ui.test_main_job import MINUTE, hook
+from tests.ui.test_main_job import MINUTE, _nothing_left, hook, open_sidebar  # noqa: F401
 from workbench.clusters.connect import connect
 from workbench.session import Session
 
@@ -21,6 +21,35 @@ def opened(page: Page, view: str) -> Locator:
     pane = page.locator(f'[id="dask-workbench-tab-{name}"]')
     expect(pane.locator(".wb-Panes")).to_be_visible(timeout=MINUTE)
     return pane
+
+
+def test_a_click_arranges_the_panes_below_the_stream_and_a_reload_leaves_them_there(
+    open_lab: Callable[[], Page], screenshot: Callable[[str], Path]
+) -> None:
+    session = Session()
+    session.start(session.plan("cpu", n_workers=2, threads_per_worker=1), name="arranged")
+    finish(session.wait("arranged"))
+    page = open_lab()
+    open_sidebar(page)
+    hook(hook(page, "cluster-arranged"), "panes").click()
+    tabs = page.locator("#jp-main-dock-panel .lm-TabBar-tab")
+    expect(tabs.filter(has_text="of arranged")).to_have_count(5)
+    workers = page.locator('[id="dask-workbench-tab-workers:arranged"]')
+    expect(workers.get_by_role("row")).to_have_count(3, timeout=MINUTE)
+    stream = hook(page, "figure")
+    expect(stream).to_contain_text("No tasks yet", timeout=MINUTE)
+    screenshot("panes-arranged")
+    # Lab saves its layout a moment later.
+    tabs.filter(has_text="Profile of arranged").click()
+    page.wait_for_timeout(2000)
+    page = open_lab()
+    expect(tabs.filter(has_text="of arranged")).to_have_count(5)
+    expect(page.locator('[id="dask-workbench-tab-profile:arranged"]')).to_be_visible(timeout=MINUTE)
+    expect(stream).to_be_visible()
+    above, below = stream.bounding_box(), page.locator('[id="dask-workbench-tab-profile:arranged"]').bounding_box()
+    assert above is not None
+    assert below is not None
+    assert above["y"] + above["height"] <= below["y"]
 
 
 def test_a_task_or_worker_that_is_clicked_in_one_pane_is_marked_in_the_others(

@@ -16,6 +16,7 @@ import dask
 from workbench.clusters import cuda, records, security
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import ConflictError, FailedError, MissingError, install
+from workbench.threads import load
 from workbench.travelling import minor
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
         _prepare_ucx(record)
     if record.spec.devices and not asynchronous:
         _prepare_backend()
+    load("distributed")
     from distributed import Client
 
     try:

@@ -16,7 +16,7 @@ from workbench.clusters.asking import ask
 from workbench.clusters.handle import Verb
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
-from workbench.threads import in_thread
+from workbench.threads import in_thread, load
 
 _RPC_PATIENCE = 5.0
 _POLL = 0.03
@@ -274,6 +274,7 @@ def _check_ready(record: ClusterRecord) -> None:
 @contextlib.asynccontextmanager
 async def _scheduler(record: ClusterRecord) -> AsyncIterator[Any]:
     """Dask's RPC to the cluster's scheduler. Raises FailedError when it doesn't answer."""
+    await in_thread(load, "distributed")
     from distributed.core import rpc
 
     keys = security.load(record)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from workbench.errors import BadInputError, MissingError, install, whole
 from workbench.formats import duration
-from workbench.threads import finish
+from workbench.threads import finish, load
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -64,6 +64,7 @@ class Place(NamedTuple):
     @property
     def security(self) -> Security | None:
         """What Dask's clients take, None without encryption."""
+        load("distributed")
         from distributed.security import Security
 
         return Security(require_encryption=True, **self.files) if self.files else None
@@ -104,6 +105,7 @@ def reach(place: Place) -> About:
 
 async def ask(place: Place) -> About:
     """Ask the scheduler what it is, and give up in time. Raises OSError where what answers speaks otherwise."""
+    load("distributed")
     try:
         async with asyncio.timeout(ANSWERING):
             return await _identity(place)

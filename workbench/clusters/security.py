@@ -12,6 +12,7 @@ from workbench.clusters.profiles import profile
 from workbench.clusters.reaching import Place, know
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import MissingError
+from workbench.threads import load as load_modules
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -70,6 +71,7 @@ def kept(folder: Path) -> Security | None:
 
 def paths(folder: Path) -> Security:
     """Paths at which the keys of the cluster in `folder` are, or will be."""
+    load_modules("distributed")
     from distributed.security import Security
 
     ca, cert, key = (str(folder / "tls" / file) for file in _FILES.values())

@@ -28,7 +28,7 @@ from panel.custom import JSComponent
 from workbench.errors import WorkbenchError
 from workbench.figures import gpus
 from workbench.panels.thread import do
-from workbench.threads import in_thread
+from workbench.threads import in_thread, load_before_threads
 from workbench.views.answers import to_json
 from workbench.views.bodies import parse_object
 from workbench.views.screen import Screen
@@ -74,6 +74,7 @@ class Page(JSComponent):  # type: ignore[misc,unused-ignore]
         answer: Answer,
         options: dict[str, Any] | None = None,
     ) -> None:
+        load_before_threads("distributed", "workbench.workloads.catalogue")
         sheets = [_CELL] if view == "figure" else [_VIEWS, _CELL]
         super().__init__(
             view=view, options=to_json(options or {}), sizing_mode="stretch_width", margin=0, stylesheets=sheets

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, computed_field
 
 from workbench import formats
 from workbench.errors import MissingError, NotFoundError, install
+from workbench.threads import load
 
 if TYPE_CHECKING:
     from workbench.runs.store import Run
@@ -188,6 +189,7 @@ def _members(path: str) -> dict[str, Any]:
 
 
 def _from_zarr(path: str, answers: Answers) -> dict[str, Labelled]:
+    load("dask.array")
     import dask.array as da
 
     from workbench.storage.writing import dates
@@ -219,6 +221,7 @@ def _along(dims: tuple[str, ...], coordinates: Mapping[str, tuple[str, Any]]) ->
 
 
 def _from_numpy(path: str, answers: Answers) -> dict[str, Labelled]:
+    load("dask.array")
     import dask.array as da
     import numpy as np
     from dask import delayed

@@ -31,6 +31,9 @@ _NEAR = 600
 
 _FAILED = ("failed", "lost")
 
+PANES = {"workers": "Workers", "groups": "Tasks", "graph": "Graph", "bandwidth": "Bandwidth", "profile": "Profile"}
+"""Views of one cluster, each in a tab of its own."""
+
 _SHOWN = 8
 _MORE = 20
 """Clusters that are shown at first, and how many more at each click."""
@@ -242,10 +245,10 @@ def _buttons(cluster: Mapping[str, Any]) -> Iterator[str]:
         else "",
         icon_button(
             "table",
-            "Workers, tasks and profile, in a tab",
-            data_command="dask-workbench:view",
-            data_args=json.dumps({"view": f"workers:{name}", "label": f"Workers of {name}"}),
-            data_workbench="open-workers",
+            "Watch in panes: the stream, workers, tasks, graph, bandwidth, profile",
+            data_command="dask-workbench:panes",
+            data_args=json.dumps(panes(name)),
+            data_workbench="panes",
         ),
         icon_button("list", "Logs", data_fold=f"wb-logs-{name}", aria_expanded="false", data_workbench="logs"),
         icon_button("code", "Code", data_fold=f"wb-code-{name}", aria_expanded="false", data_workbench="code"),
@@ -409,3 +412,13 @@ async def logs(sight: Sight, name: str) -> str:
         )
         or paragraph("No line has this.")
     )
+
+
+def panes(name: str) -> dict[str, Any]:
+    """A cluster and all that opens below its stream."""
+    return {"cluster": name, "panes": [pane(name, kind) for kind in PANES]}
+
+
+def pane(name: str, kind: str) -> dict[str, str]:
+    """Which view of a cluster opens in a tab of its own, and what the tab is called."""
+    return {"view": f"{kind}:{name}", "label": f"{PANES[kind]} of {name}"}

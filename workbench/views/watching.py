@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.errors import ConflictError, FailedError, WorkbenchError
 from workbench.figures.samples import Workers
-from workbench.threads import in_thread
+from workbench.threads import in_thread, load
 from workbench.views.answers import patch_answer
 from workbench.views.heard import Heard, Hearing
 from workbench.views.page import Choices, Views
@@ -475,7 +475,7 @@ def _make_figure(theme: str, name: str, simulated: bool) -> LiveFigure:
 @asynccontextmanager
 async def _open_feed(name: str, on_batch: Callable[[Batch], None]) -> AsyncIterator[Any]:
     """Connect to a cluster and have its batches handed to `on_batch`."""
-    await in_thread(_import_distributed)
+    await in_thread(load, "distributed", "workbench.monitor.feed")
     from distributed import Client
 
     from workbench.clusters import security
@@ -506,10 +506,3 @@ async def _within(seconds: float, parting: Awaitable[Any]) -> None:
     """Say goodbye, but not for ever: a scheduler that is no more doesn't answer."""
     with contextlib.suppress(TimeoutError, OSError):
         await asyncio.wait_for(parting, seconds)
-
-
-def _import_distributed() -> None:
-    """Import what takes half a second, for which the server's loop must not stand still."""
-    import distributed  # noqa: F401
-
-    import workbench.monitor.feed  # noqa: F401

@@ -13,14 +13,12 @@ from workbench.figures.markup import icon_button, meter, paragraph, tag
 from workbench.formats import count, duration, size
 from workbench.runs.transfers import speeds as rates
 from workbench.views import graph
-from workbench.views.clusters import record_of
+from workbench.views.clusters import PANES, pane, record_of
 from workbench.views.parts import link, marking, notice
 
 if TYPE_CHECKING:
     from workbench.clusters.control import Worker
     from workbench.views.page import Sight
-
-_PANES = {"workers": "Workers", "groups": "Tasks", "graph": "Graph", "bandwidth": "Bandwidth", "profile": "Profile"}
 
 _MOST_WORKERS = 24
 """Workers between which bandwidth is drawn, those of the fastest pairs."""
@@ -122,15 +120,10 @@ def _panes(name: str, here: str) -> str:
     """The cluster, and links to the other views of it."""
     links = (
         link(label, data_command="dask-workbench:view", data_args=json.dumps(pane(name, kind)))
-        for kind, label in _PANES.items()
+        for kind, label in PANES.items()
         if kind != here
     )
     return tag("div", tag("strong", escape(name)), *links, class_="wb-Row wb-Panes")
-
-
-def pane(name: str, kind: str) -> dict[str, str]:
-    """Which view of a cluster opens in a tab of its own, and what the tab is called."""
-    return {"view": f"{kind}:{name}", "label": f"{_PANES[kind]} of {name}"}
 
 
 async def groups(sight: Sight, name: str) -> str:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import NotFoundError, WorkbenchError, install
+from workbench.threads import load
 from workbench.workloads import forms, presets
 from workbench.workloads.fields import Replace, Save
 from workbench.workloads.presets import Preset
@@ -367,6 +368,7 @@ def on_host(collection: Any) -> Any:
 
 def templates() -> tuple[Template, ...]:
     """All workloads of ours, in the order in which they are shown."""
+    load("workbench.workloads.catalogue")
     from workbench.workloads.catalogue import TEMPLATES
 
     return TEMPLATES
