@@ -50,6 +50,7 @@ check: install .venv/.labext-tools
 
 pictures: install .venv/.browser
 	python -m tests.ui.pictures $(ARGS)
+	KEEP_LOOKS=1 python -m pytest -q tests/ui/test_looks.py
 
 check-extras: install
 	python -m tests.extras $(ARGS)

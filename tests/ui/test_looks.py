@@ -1,0 +1,93 @@
+"""What we show looks as it did: coarse pictures beside those in `looks/`, which `make pictures` takes anew.
+
+Only what is as large as a button is compared: its place and its colour. Another font passes; a section without its
+margins, or a Start that lost its colour, doesn't.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFilter
+from playwright.sync_api import Locator, Page, expect
+
+from tests.ui.conftest import SCREENSHOTS
+from tests.ui.pictures import theme, widen
+from tests.ui.test_main_job import MINUTE, _nothing_left, hook  # noqa: F401
+from workbench.hardware import inventory
+from workbench.runs import store
+from workbench.runs.store import Run
+
+LOOKS = Path(__file__).with_name("looks")
+COARSE = 8
+"""Pixels of the screen, across and down, that make one here."""
+DIFFERENT = 28
+"""Shades of 256 from which on one counts as different."""
+MOST = 0.015
+"""Share of all that may be different: a monospaced font makes 0.012 so, a Start without its blue 0.017."""
+
+# What a machine says of itself is as long as it is.
+STEADY = """
+[data-workbench=inventory], [data-workbench=budget], [data-workbench=plan], [data-workbench=needs] {
+    visibility: hidden; height: 20px; overflow: hidden; white-space: nowrap;
+}
+"""
+
+
+@pytest.mark.skipif(bool(inventory().gpus), reason="The pictures were taken where there is no GPU.")
+def test_sidebar_and_tab_look_as_they_did(open_lab: Callable[[], Page]) -> None:
+    for number, status in enumerate(("done", "failed", "cancelled")):
+        ended = {"status": status, "seconds": 1.0, "result": {"value": 12.0}, "created": 1e9 + number}
+        store.create(Run(id=f"sum-{number}", workload="array_sum", cluster="calm-otter", **ended))
+    page = open_lab()
+    page.add_style_tag(content=STEADY)
+    page.evaluate("() => { window.jupyterapp.commands.execute('dask-workbench:open') }")
+    sidebar = page.locator(".wb-Sidebar")
+    expect(hook(sidebar, "needs")).to_be_attached(timeout=MINUTE)
+    different = []
+    page.set_viewport_size({"width": 1280, "height": 800})
+    for pixels in (250, 350, 500):
+        widen(page, pixels)
+        different += compared(page, sidebar, f"sidebar-{pixels}")
+    widen(page, 250)
+    page.evaluate("() => { window.jupyterapp.commands.execute('dask-workbench:open-tab') }")
+    tab = page.locator('[id="dask-workbench-tab-wide"]')
+    expect(hook(tab, "needs")).to_be_attached(timeout=MINUTE)
+    for width in (1280, 1920):
+        page.set_viewport_size({"width": width, "height": 900})
+        different += compared(page, tab, f"tab-{width}")
+    assert not different, f"Look at tests/ui/screenshots, and take them anew if that is better: {different}"
+
+
+def compared(page: Page, place: Locator, name: str) -> list[str]:
+    """Names of those pictures that differ from what is kept, in both themes."""
+    return [f"{name}-{each}" for each in ("light", "dark") if _differs(page, place, f"{name}-{each}", each)]
+
+
+def _differs(page: Page, place: Locator, name: str, colors: str) -> bool:
+    theme(page, colors)
+    SCREENSHOTS.mkdir(exist_ok=True)
+    taken = place.screenshot(path=SCREENSHOTS / f"look-{name}.png", animations="disabled")
+    now = coarse(Image.open(io.BytesIO(taken)))
+    kept = LOOKS / f"{name}.png"
+    if os.environ.get("KEEP_LOOKS"):
+        now.save(kept, optimize=True)
+    with Image.open(kept) as before:
+        return now.size != before.size or share(now, before) > MOST
+
+
+def coarse(picture: Image.Image) -> Image.Image:
+    """Shades of gray of what is as large as a button."""
+    small = picture.convert("L").resize((picture.width // COARSE, picture.height // COARSE), Image.Resampling.BOX)
+    return small.filter(ImageFilter.BoxBlur(1))
+
+
+def share(one: Image.Image, other: Image.Image) -> float:
+    """How much of two pictures of one size is different."""
+    shades = [np.asarray(each, dtype=float) for each in (one, other)]
+    return float((abs(shades[0] - shades[1]) > DIFFERENT).mean())
