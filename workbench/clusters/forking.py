@@ -19,24 +19,23 @@ from typing import Any
 
 from workbench.clusters.asking import ask
 from workbench.errors import FailedError
+from workbench.jobs import processes
 from workbench.threads import finish
 
 _PATIENCE = 2.0  # seconds that a host gets to answer
 
 
-def start_warm(
-    folder: Path, module: str, arguments: Sequence[str], *, log: Path, environment: dict[str, str] | None = None
-) -> int | None:
+def start_warm(folder: Path, module: str, arguments: Sequence[str], *, log: Path) -> int | None:
     """Start `python -m module arguments` in the environment of the cluster in `folder`; its pid, None without a host.
 
-    Its output is appended to `log`, and it works in the folder that this process works in.
+    Its output is appended to `log`, and it works in the folders that this process works in.
     """
     request = {
         "module": module,
         "arguments": list(arguments),
         "log": str(log),
         "cwd": os.getcwd(),  # noqa: PTH109
-        "environment": environment or {},
+        "environment": processes.same_folder(),
     }
     try:
         pid: int = finish(asyncio.wait_for(ask(folder, "fork", request=request), _PATIENCE))

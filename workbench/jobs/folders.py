@@ -8,9 +8,9 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel
 
@@ -24,6 +24,9 @@ START_GRACE = 60.0
 _SILENCE = 6 * HEARTBEAT
 
 State = Literal["starting", "here", "elsewhere", "gone"]
+Status = Literal["starting", "running", "done", "failed", "cancelled", "lost"]
+
+ACTIVE: tuple[Status, ...] = ("starting", "running")
 
 
 class Record(BaseModel, frozen=True):
@@ -39,6 +42,22 @@ class Record(BaseModel, frozen=True):
     """Start of the process by the system's clock: a pid alone may have been given to another one."""
     place: str = ""
     """Boot and pid namespace in which the pid counts, see `processes.place`."""
+
+
+class Lasting(Record, frozen=True):
+    """What goes on until it has ended."""
+
+    status: Status = "starting"
+    error: str | None = None
+    """How it failed or was lost, in a sentence."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it is still going on."""
+        return self.status in ACTIVE
+
+
+L = TypeVar("L", bound=Lasting)
 
 
 def state(record: Record, folder: Path, *, mark: str = "", grace: float = START_GRACE) -> State:
@@ -57,6 +76,16 @@ def state(record: Record, folder: Path, *, mark: str = "", grace: float = START_
     if record.pid is None:
         return "starting" if time.time() - record.created < grace else "gone"
     return "here" if processes.find(record.pid, record.pid_created, mark) else "gone"
+
+
+def settled(read: Callable[[], L], folder: Path, bury: Callable[[L], L]) -> L:
+    """What `read` gives, told truthfully: what `bury` makes of it where its process ended without saying so."""
+    found = read()
+    if found.active and state(found, folder) == "gone":
+        # It may have written its last word between the reading and the looking.
+        found = read()
+        return bury(found) if found.active else found
+    return found
 
 
 def _last_sign(record: Record, folder: Path) -> float:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from workbench import config
 from workbench.remote import place as place
 
 MARKER = "WORKBENCH_CLUSTER"
@@ -58,11 +59,16 @@ def reap(process: subprocess.Popen[bytes]) -> None:
     threading.Thread(target=process.wait, name=f"reap {process.pid}", daemon=True).start()
 
 
-def start_apart(python: str, module: str, argument: str, *, log: Path, environment: Mapping[str, str]) -> int:
-    """Start a module with one argument, and these variables besides; its pid. Raises OSError as `begin` does."""
-    process = begin([python, module, argument], log=log, environment={**os.environ, **environment})
+def start_apart(python: str, module: str, argument: str, *, log: Path) -> int:
+    """Start a module with one argument on the same data folder; its pid. Raises OSError as `begin` does."""
+    process = begin([python, module, argument], log=log, environment={**os.environ, **same_folder()})
     reap(process)
     return process.pid
+
+
+def same_folder() -> dict[str, str]:
+    """Environment in which a process has the data folder of this one."""
+    return {"DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())}
 
 
 def created(pid: int) -> float | None:

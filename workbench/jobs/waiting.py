@@ -6,34 +6,23 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
 
-
-class Lasting(Protocol):
-    """What goes on until it has ended."""
-
-    @property
-    def active(self) -> bool:
-        """Whether it is still going on."""
-        ...
-
-
-_Lasting = TypeVar("_Lasting", bound=Lasting)
+from workbench.jobs.folders import L
 
 
 async def wait(
-    read: Callable[[], _Lasting],
-    on_change: Callable[[_Lasting], Awaitable[None] | None] | None = None,
+    read: Callable[[], L],
+    on_change: Callable[[L], Awaitable[None] | None] | None = None,
     *,
     timeout: float | None,
     poll: float,
-) -> _Lasting:
+) -> L:
     """What `read` gives when it has ended, or as it is after `timeout` seconds, looked at every `poll` seconds.
 
     `on_change` hears of it at the beginning, and each time that it is another.
     """
     deadline = _deadline(timeout)
-    seen: _Lasting | None = None
+    seen: L | None = None
     while True:
         found = await asyncio.to_thread(read)
         if found != seen and on_change is not None:
@@ -46,7 +35,7 @@ async def wait(
         await asyncio.sleep(poll)
 
 
-def finish(read: Callable[[], _Lasting], *, timeout: float | None, poll: float) -> _Lasting:
+def finish(read: Callable[[], L], *, timeout: float | None, poll: float) -> L:
     """Wait as `wait` does, where there is no event loop or another one is running, as in a notebook."""
     deadline = _deadline(timeout)
     while (found := read()).active and time.monotonic() < deadline:

@@ -12,20 +12,20 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError, computed_field
 
 from workbench import config, formats
 from workbench.errors import ConflictError, NotFoundError, StorageError
 from workbench.jobs import folders, processes
-from workbench.jobs.folders import Record
+from workbench.jobs.folders import Lasting
 from workbench.runs import keeping, store
 
 _SAVER = "workbench.views.saving"
 
 
-class Saving(Record):
+class Saving(Lasting, frozen=True):
     """An answer on its way to a path or URL."""
 
     run: str
@@ -33,16 +33,9 @@ class Saving(Record):
     kind: str
     only: tuple[str, ...] = ()
     replace: bool = False
-    status: Literal["starting", "running", "done", "failed", "cancelled", "lost"] = "starting"
     done: int = 0
     total: int = 0
     """Blocks; 0 where they are not known."""
-    error: str | None = None
-
-    @property
-    def active(self) -> bool:
-        """Whether it is still going on."""
-        return self.status in ("starting", "running")
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -75,14 +68,12 @@ def write(saving: Saving) -> Saving:
 def read(run_id: str) -> Saving | None:
     """What is being saved of a run or was saved last, told truthfully; None where nothing was."""
     found = _read(run_id)
-    if found is None or not found.active or folders.state(found, folder(run_id)) != "gone":
-        return found
-    # It may have written its last word between the reading and the looking.
-    found = _read(run_id)
-    if found is None or not found.active:
-        return found
-    ended: Any = "cancelled" if folders.asked_to_end(folder(run_id)) else "lost"
-    lost = found.model_copy(update={"status": ended})
+    return None if found is None else folders.settled(lambda: _read(run_id) or found, folder(run_id), _bury)
+
+
+def _bury(saving: Saving) -> Saving:
+    ended = "cancelled" if folders.asked_to_end(folder(saving.run)) else "lost"
+    lost = saving.model_copy(update={"status": ended})
     with contextlib.suppress(StorageError):
         write(lost)
     return lost
@@ -119,8 +110,7 @@ def start(
         folder(run.id).mkdir(parents=True, mode=0o700)
     asked = {"path": str(to), "kind": to.kind, "only": tuple(only), "replace": replace}
     saving = write(Saving(run=run.id, created=time.time(), place=processes.place(), **asked))
-    environment = {"DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())}
-    processes.start_apart(sys.executable, _SAVER, run.id, log=folder(run.id) / "log.txt", environment=environment)
+    processes.start_apart(sys.executable, _SAVER, run.id, log=folder(run.id) / "log.txt")
     return saving
 
 

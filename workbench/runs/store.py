@@ -14,7 +14,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict, Unpack
+from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args
 
 from pydantic import BaseModel, Field, ValidationError, computed_field
 
@@ -22,14 +22,11 @@ from workbench import config, formats
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, WorkbenchError, reason_of
 from workbench.jobs import folders
-from workbench.jobs.folders import Record
+from workbench.jobs.folders import ACTIVE, Lasting, Status
 from workbench.monitor.energy import Energy
 from workbench.runs.answers import Answers, Arrays, arrays, dataset
 from workbench.workloads.values import Check, Function
 
-Status = Literal["starting", "running", "done", "failed", "cancelled", "lost"]
-
-ACTIVE: tuple[Status, ...] = ("starting", "running")
 FORMAT = 2
 """`PRAGMA user_version` of the files that this module writes."""
 
@@ -210,7 +207,7 @@ class Marks(BaseModel, frozen=True):
     star: bool = False
 
 
-class Run(Record):
+class Run(Lasting, frozen=True):
     """One workload on one cluster, from the request to the answer."""
 
     id: str
@@ -220,7 +217,6 @@ class Run(Record):
     resolved: dict[str, Any] = Field(default_factory=dict)
     """As the workload's function got them."""
     notes: tuple[str, ...] = ()
-    status: Status = "starting"
     cluster: str
     spec: ClusterSpec | None = None
     inventory: dict[str, Any] | None = None
@@ -235,7 +231,6 @@ class Run(Record):
     bytes_per_second: Annotated[float, Field(ge=0, le=_MOST)] | None = None
     result: dict[str, Any] | None = None
     check: Check | None = None
-    error: str | None = None
     progress: Progress = Progress()
     needs: dict[str, Any] | None = None
     energy: Energy | None = None
@@ -298,11 +293,6 @@ class Run(Record):
     def simulated(self) -> bool:
         """Whether its GPUs were simulated, as its machine told: then neither time nor answer is one of a GPU."""
         return on_simulated(self.spec, self.inventory)
-
-    @property
-    def active(self) -> bool:
-        """Whether it is still going on."""
-        return self.status in ACTIVE
 
     @property
     def arrays(self) -> Arrays:
@@ -444,7 +434,7 @@ def update(run_id: str, *, only_if: Sequence[Status] | None = None, **changes: A
     """
     told = _told(changes)
     fields = "".join(f", '$.{name}', json(?)" for name in told)
-    allowed = tuple(only_if) if only_if is not None else ("starting", "running", "done", "failed", "cancelled", "lost")
+    allowed = get_args(Status) if only_if is None else tuple(only_if)
     with _database() as database:
         database.execute(
             f"UPDATE run SET record = json_set(record{fields}) "
@@ -538,10 +528,8 @@ _CONDITIONS = {
 
 
 def _condition(wanted: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
-    if wanted.get("status") not in (None, *ACTIVE, "done", "failed", "cancelled", "lost"):
-        raise BadInputError(
-            f"status: given '{wanted['status']}', allowed are starting, running, done, failed, cancelled and lost."
-        )
+    if wanted.get("status") not in (None, *get_args(Status)):
+        raise BadInputError(f"status: given '{wanted['status']}', allowed are {', '.join(get_args(Status))}.")
     given = {_CONDITIONS[name]: value for name, value in wanted.items() if value is not None}
     return f"WHERE {' AND '.join(given)}" if given else "", tuple(given.values())
 

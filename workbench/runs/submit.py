@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from workbench import config
 from workbench.clusters import records
 from workbench.clusters.forking import start_warm
 from workbench.clusters.records import ClusterRecord
@@ -168,12 +167,11 @@ class _Reader:
 def _start_runner(run: Run, python: str) -> Run:
     """Start the runner: forked by the cluster's host, where it needs no time to import Dask, else by hand."""
     log = store.folder(run.id) / "log.txt"
-    environment = {"DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())}
     pid = None
     if run.spec is None or not run.spec.alone:
-        pid = start_warm(records.folder(run.cluster), _RUNNER, [run.id], log=log, environment=environment)
+        pid = start_warm(records.folder(run.cluster), _RUNNER, [run.id], log=log)
     try:
-        pid = pid or processes.start_apart(python, _RUNNER, run.id, log=log, environment=environment)
+        pid = pid or processes.start_apart(python, _RUNNER, run.id, log=log)
     except OSError as err:
         return store.update(
             run.id,

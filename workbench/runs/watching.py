@@ -23,12 +23,13 @@ import psutil
 from workbench.clusters import records
 from workbench.errors import BadInputError, NotFoundError, StorageError, whole
 from workbench.jobs import folders, processes
+from workbench.jobs.folders import Status
 from workbench.monitor.events import KINDS
 from workbench.runs import store
 from workbench.runs.explaining import metrics
 from workbench.runs.failures import lost_devices
 from workbench.runs.recording import Recording, diagnose, versions
-from workbench.runs.store import WATCHED, Run, Status
+from workbench.runs.store import WATCHED, Run
 from workbench.travelling import ask, machine_elsewhere
 
 if TYPE_CHECKING:

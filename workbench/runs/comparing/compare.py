@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dask.utils import parse_bytes
 from pydantic import ValidationError
 
-from workbench import config, formats
+from workbench import formats
 from workbench.clusters import records
 from workbench.clusters.budget import MINIMUM_PER_WORKER, budget, most_workers, running, workers
 from workbench.clusters.lines import Line, read_line
@@ -556,13 +556,8 @@ def with_lease(spec: ClusterSpec) -> ClusterSpec:
 
 
 def _start_conductor(comparison: Comparison) -> Comparison:
-    pid = processes.start_apart(
-        sys.executable,
-        _CONDUCTOR,
-        comparison.id,
-        log=comparisons.folder(comparison.id) / "log.txt",
-        environment={"DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())},
-    )
+    log = comparisons.folder(comparison.id) / "log.txt"
+    pid = processes.start_apart(sys.executable, _CONDUCTOR, comparison.id, log=log)
     # Written by it as well when it begins: it is the writer from here on, unless it was too quick for us.
     known = comparisons.get(comparison.id)
     if known.pid is None and (created := processes.created(pid)) is not None:

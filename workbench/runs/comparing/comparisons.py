@@ -21,15 +21,13 @@ from workbench.clusters import records
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, reason_of
 from workbench.jobs import folders
-from workbench.jobs.folders import Record
+from workbench.jobs.folders import Lasting
 from workbench.runs import store
 from workbench.workloads.values import Check
 
-Status = Literal["starting", "running", "done", "failed", "cancelled", "lost"]
 Stage = Literal["starting clusters", "warming up", "measuring", "stopping clusters"]
 Mode = Literal["side by side", "one after another", "past"]
 
-ACTIVE: tuple[Status, ...] = ("starting", "running")
 MOST_REPEATS = 1000
 MOST_ROWS = 64
 
@@ -105,7 +103,7 @@ class Row(BaseModel, frozen=True):
         return tuple(sample.seconds for sample in self.samples if sample.seconds is not None)
 
 
-class Comparison(Record):
+class Comparison(Lasting, frozen=True):
     """Several architectures or sets of parameters, measured in turn."""
 
     id: str
@@ -113,7 +111,6 @@ class Comparison(Record):
     request: Request | None = None
     """None for runs of the past."""
     mode: Mode = "side by side"
-    status: Status = "starting"
     stage: Stage | None = None
     now: str | None = None
     """What is being measured, in words; None before and after."""
@@ -122,7 +119,6 @@ class Comparison(Record):
     """Runs, those that warm up included."""
     rows: tuple[Row, ...] = ()
     notes: tuple[str, ...] = ()
-    error: str | None = None
     inventory: dict[str, Any] | None = None
     started: float | None = None
     stopped: float | None = None
@@ -136,11 +132,6 @@ class Comparison(Record):
     def simulated(self) -> bool:
         """Whether GPUs of one of its rows were."""
         return any(store.on_simulated(row.spec, row.inventory or self.inventory) for row in self.rows)
-
-    @property
-    def active(self) -> bool:
-        """Whether it is still going on."""
-        return self.status in ACTIVE
 
 
 def folder(comparison_id: str) -> Path:
@@ -234,20 +225,18 @@ def _read(path: Path) -> Comparison | None:
         known = _ended.get(path)
         if known is not None and known[0] == changed:
             return known[1]
-        found = Comparison.model_validate_json((path / _FILE).read_bytes()).model_copy(update={"id": path.name})
+        found = folders.settled(lambda: _parsed(path), path, _bury)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValidationError) as err:
         return _damaged(path, err)
     if not found.active:
         _ended[path] = changed, found
-        return found
-    if folders.state(found, path) != "gone":
-        return found
-    # It may have written its last word between the reading and the looking.
-    with contextlib.suppress(OSError, ValidationError):
-        found = Comparison.model_validate_json((path / _FILE).read_bytes())
-    return _bury(found) if found.active else found
+    return found
+
+
+def _parsed(path: Path) -> Comparison:
+    return Comparison.model_validate_json((path / _FILE).read_bytes()).model_copy(update={"id": path.name})
 
 
 def _damaged(path: Path, error: OSError | ValidationError) -> Comparison:
