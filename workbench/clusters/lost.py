@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from workbench.hardware import nvml, sampling
+from workbench.hardware import inventory, sampling
 from workbench.hardware.gauges import Gauges, GpuSample
-from workbench.hardware.sources import Sources, UnreadableError
 from workbench.hardware.values import Gpu
 
 _REMEDY = "can't compute. Start a cluster on other devices."
@@ -22,7 +21,7 @@ def names(devices: Sequence[str], numbers: Mapping[str, int] | None = None) -> d
 
     Given NVML's `numbers` by UUID, as they were known before: one that was lost may not tell its own.
     """
-    numbers = numbers or _numbers()
+    numbers = numbers or {str(gpu.uuid): gpu.index for gpu in inventory().gpus}
     return {uuid: f"GPU {numbers[uuid]} ({uuid})" if uuid in numbers else f"GPU {uuid}" for uuid in devices}
 
 
@@ -38,17 +37,3 @@ def warning(found: Mapping[str, GpuSample], called: Mapping[str, str]) -> str | 
 def tells_of_loss(warning: str) -> bool:
     """Whether the warning of a cluster is one of these, rather than one that it had from its start."""
     return warning.endswith(_REMEDY)
-
-
-def _numbers() -> dict[str, int]:
-    """NVML's number of each GPU, by UUID; empty where NVML can't be asked."""
-    try:
-        with nvml.opened(Sources()) as library:
-            handles = [
-                nvml.call(library, "nvmlDeviceGetHandleByIndex", index, fallback=None)
-                for index in range(nvml.call(library, "nvmlDeviceGetCount", fallback=0))
-            ]
-            uuids = [handle and nvml.call(library, "nvmlDeviceGetUUID", handle, fallback=None) for handle in handles]
-            return {sampling.text_of(uuid): index for index, uuid in enumerate(uuids) if uuid}
-    except UnreadableError:
-        return {}

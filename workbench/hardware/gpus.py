@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from workbench.hardware import cpulist, nvml
-from workbench.hardware.sampling import text_of
+from workbench.hardware.sampling import NoGpusError, text_of, visible
 from workbench.hardware.sources import Missing, Sources, UnreadableError, text
 from workbench.hardware.values import Cuda, Gpu, GpuProcess, GpuSlice, NvLinks, Pcie
 
@@ -41,44 +41,27 @@ def read(sources: Sources, missing: Missing) -> Found:
             except UnreadableError as err:
                 missing["gpus"] = str(err)
                 return Found(cuda=cuda)
-            return Found(in_sight(_gpus(devices), shown), cuda, _ancestors(devices, missing))
+            return Found(_in_sight(library, _gpus(devices), shown), cuda, _ancestors(devices, missing))
     except UnreadableError as err:
         missing.update({name: str(err) for name in ("gpus", "cuda.driver_version", "cuda.version")})
         return Found(cuda=Cuda(visible_devices=shown))
 
 
-def in_sight(gpus: tuple[Gpu, ...], shown: str | None) -> tuple[Gpu, ...]:
-    """The same GPUs, told which of them CUDA_VISIBLE_DEVICES hides.
-
-    As CUDA reads it: indices, UUIDs or their beginnings, MIG slices by UUID, and nothing after the first entry that
-    names no device.
-    """
+def _in_sight(library: Any, gpus: tuple[Gpu, ...], shown: str | None) -> tuple[Gpu, ...]:
+    """The same GPUs, told which of them CUDA_VISIBLE_DEVICES hides."""
     if shown is None:
         return gpus
-    named = set(_named(gpus, shown))
-    return tuple(_in_sight(gpu, named) for gpu in gpus)
+    try:
+        named = {uuid for uuid, _ in visible(library, shown)}
+    except NoGpusError:
+        named = set()
+    return tuple(_told_of(gpu, named) for gpu in gpus)
 
 
-def _in_sight(gpu: Gpu, named: set[str]) -> Gpu:
-    whole = str(gpu.index) in named
+def _told_of(gpu: Gpu, named: set[str]) -> Gpu:
+    whole = gpu.uuid in named
     slices = tuple(each.model_copy(update={"visible": whole or each.uuid in named}) for each in gpu.slices)
     return gpu.model_copy(update={"visible": whole or any(each.visible for each in slices), "slices": slices})
-
-
-def _named(gpus: tuple[Gpu, ...], shown: str) -> Iterator[str]:
-    """Index of each GPU, and UUID of each slice, that a list names."""
-    names = {gpu.uuid: str(gpu.index) for gpu in gpus if gpu.uuid}
-    names |= {each.uuid: each.uuid for gpu in gpus for each in gpu.slices if each.uuid}
-    indices = {str(gpu.index) for gpu in gpus}
-    for entry in map(str.strip, shown.split(",")):
-        found = [entry] if entry in indices else [name for uuid, name in names.items() if _begins(uuid, entry)]
-        if len(found) != 1:
-            return
-        yield found[0]
-
-
-def _begins(uuid: str, entry: str) -> bool:
-    return entry.startswith(("GPU-", "MIG-")) and uuid.startswith(entry)
 
 
 def _cuda(library: Any, shown: str | None, missing: Missing) -> Cuda:

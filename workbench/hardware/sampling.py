@@ -101,7 +101,7 @@ class Devices:
         self._library = library or _binding()
         initialise(self._library)
         try:
-            self._handles = dict(_visible(self._library, environ.get("CUDA_VISIBLE_DEVICES")))
+            self._handles = dict(visible(self._library, environ.get("CUDA_VISIBLE_DEVICES")))
         except BaseException:
             self.close()
             raise
@@ -276,8 +276,11 @@ def initialise(library: Any) -> None:
         raise NoGpusError(f"{cause} (NVML: {str(err).rstrip('.')}).", expected=True) from err
 
 
-def _visible(library: Any, shown: str | None) -> Iterator[tuple[str, tuple[int, Any, bool]]]:
-    """UUID of each device in sight, with its index, its handle and whether it is a slice."""
+def visible(library: Any, shown: str | None) -> Iterator[tuple[str, tuple[int, Any, bool]]]:
+    """UUID of each device that CUDA_VISIBLE_DEVICES shows, with its index, its handle and whether it is a slice.
+
+    As CUDA reads it: indices, UUIDs or their beginnings, MIG slices by UUID.
+    """
     there = dict(_all(library))
     entries = list(there) if shown is None else [entry.strip() for entry in shown.split(",")]
     n_found = 0
