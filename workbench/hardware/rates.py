@@ -11,63 +11,17 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
-Kind = Literal[
-    "normal",
-    "uniform",
-    "integers",
-    "write",
-    "read",
-    "gemm_f64",
-    "gemm_f32",
-    "thin_f64",
-    "thin_f32",
-    "thin_u8",
-    "qr_20",
-    "qr_100",
-    "qr_400",
-    "svd",
-    "disk_write",
-    "disk_read",
-    "tiles",
-    "fused_f64",
-    "fused_f32",
-    "fused_u8",
-]
-"""Kinds of work: random numbers drawn, bytes written to fresh memory or read, operations of square matrix products, of
-products with 20 columns on one side, of QR decompositions of so many columns and of small SVDs, bytes to and from the
-disk of spilled blocks. Tiles are numbers drawn and added up in the processor's cache; fused are operations of a product
-with 20 columns and the transposed one, in float32, of tiles that are converted from what is stored."""
-
-KINDS: tuple[Kind, ...] = get_args(Kind)
-ESSENTIAL: tuple[Kind, ...] = KINDS[: KINDS.index("disk_read") + 1]
-"""Kinds that every calibration has; the others came later, and one of them stands in for each (see `STAND_INS`)."""
-STAND_INS: Mapping[str, tuple[Kind, float]] = {
-    "tiles": ("normal", 2.0),
-    "fast": ("normal", 10.0),
-    "fused_f64": ("thin_f32", 0.5),
-    "fused_f32": ("thin_f32", 1.0),
-    "fused_u8": ("thin_f32", 0.6),
-}
-"""Kind that was measured instead of one that was not, and how many times as fast that one is, on two cores of a Xeon in
-November 2026. "fast" are tiles of numbers compiled by numba, which not every worker has."""
-SERIAL: tuple[Kind, ...] = ("qr_20", "qr_100", "qr_400", "svd")
+SERIAL = ("qr_20", "qr_100", "qr_400", "svd")
 """Kinds that also occur in one thread while the others wait."""
-DISK: tuple[Kind, ...] = ("disk_write", "disk_read")
+DISK = ("disk_write", "disk_read")
 """Kinds that one thread of a worker measures for all of them."""
-
-_DRAWN, _BYTES, _OPERATIONS = "numbers", "bytes", "operations"
-UNITS: Mapping[str, str] = {
-    kind: _DRAWN
-    if kind in ("normal", "uniform", "integers", "tiles")
-    else _BYTES
-    if kind in ("write", "read", *DISK)
-    else _OPERATIONS
-    for kind in KINDS
-}
+FAST = 10.0
+"""How many times as fast as "normal" is "fast", tiles of numbers compiled by numba, which not every worker has; on two
+cores of a Xeon in November 2026."""
 
 _ELEMENTS = 2_000_000
 _SIDE = 768
@@ -78,7 +32,7 @@ Piece = Callable[[], tuple[float, float]]
 """Does one piece of work; the amount of it, and the seconds that it took."""
 
 
-def measure(kind: Kind, seconds: float, folder: str | Path = ".", *, on_gpu: bool = False) -> float:
+def measure(kind: str, seconds: float, folder: str | Path = ".", *, on_gpu: bool = False) -> float:
     """Amount of this kind done in a second, over about `seconds` and at least one piece.
 
     Parameters
@@ -88,7 +42,8 @@ def measure(kind: Kind, seconds: float, folder: str | Path = ".", *, on_gpu: boo
     on_gpu
         With CuPy, on this process's GPU. Disks and tiles, which stay in a processor's cache, are measured as ever.
     """
-    return repeated(_pieces(Path(folder), _gpu() if on_gpu else _cpu())[kind](), seconds)
+    _, prepare = _PIECES[kind]
+    return repeated(prepare(_gpu() if on_gpu else _cpu(), Path(folder)), seconds)
 
 
 def repeated(piece: Piece, seconds: float) -> float:
@@ -133,32 +88,6 @@ def _gpu() -> _Library:
 
     # A GPU is handed work without waiting for it, and is idle in between where blocks are small.
     return _Library(cupy, cupy.random.RandomState, 8 * _ELEMENTS, cupy.cuda.get_current_stream().synchronize)
-
-
-def _pieces(folder: Path, on: _Library) -> Mapping[Kind, Callable[[], Piece]]:
-    """What prepares a piece of each kind."""
-    return {
-        "normal": lambda: _drawing(on, lambda rs, count: rs.normal(10, 1, size=count)),
-        "uniform": lambda: _drawing(on, lambda rs, count: rs.random_sample(count)),
-        "integers": lambda: _integers(on),
-        "write": lambda: _write(on),
-        "read": lambda: _read(on),
-        "gemm_f64": lambda: _gemm(on, "float64"),
-        "gemm_f32": lambda: _gemm(on, "float32"),
-        "thin_f64": lambda: _thin(on, "float64"),
-        "thin_f32": lambda: _thin(on, "float32"),
-        "thin_u8": lambda: _thin(on, "uint8"),
-        "qr_20": lambda: _qr(on, 20),
-        "qr_100": lambda: _qr(on, 100),
-        "qr_400": lambda: _qr(on, 400),
-        "svd": lambda: _svd(on),
-        "disk_write": lambda: _disk(folder, reading=False),
-        "disk_read": lambda: _disk(folder, reading=True),
-        "tiles": _tiles,
-        "fused_f64": lambda: _fused(on, "float64"),
-        "fused_f32": lambda: _fused(on, "float32"),
-        "fused_u8": lambda: _fused(on, "uint8"),
-    }
 
 
 def _timed(amount: float, work: Callable[[], Any], finish: Callable[[], Any] = lambda: None) -> Piece:
@@ -284,3 +213,36 @@ def _write_through(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+_DRAWN, _BYTES, _OPERATIONS = "numbers", "bytes", "operations"
+_PIECES: Mapping[str, tuple[str, Callable[[_Library, Path], Piece]]] = {
+    "normal": (_DRAWN, lambda on, _: _drawing(on, lambda rs, count: rs.normal(10, 1, size=count))),
+    "uniform": (_DRAWN, lambda on, _: _drawing(on, lambda rs, count: rs.random_sample(count))),
+    "integers": (_DRAWN, lambda on, _: _integers(on)),
+    "write": (_BYTES, lambda on, _: _write(on)),
+    "read": (_BYTES, lambda on, _: _read(on)),
+    "gemm_f64": (_OPERATIONS, lambda on, _: _gemm(on, "float64")),
+    "gemm_f32": (_OPERATIONS, lambda on, _: _gemm(on, "float32")),
+    "thin_f64": (_OPERATIONS, lambda on, _: _thin(on, "float64")),
+    "thin_f32": (_OPERATIONS, lambda on, _: _thin(on, "float32")),
+    "thin_u8": (_OPERATIONS, lambda on, _: _thin(on, "uint8")),
+    "qr_20": (_OPERATIONS, lambda on, _: _qr(on, 20)),
+    "qr_100": (_OPERATIONS, lambda on, _: _qr(on, 100)),
+    "qr_400": (_OPERATIONS, lambda on, _: _qr(on, 400)),
+    "svd": (_OPERATIONS, lambda on, _: _svd(on)),
+    "disk_write": (_BYTES, lambda _, folder: _disk(folder, reading=False)),
+    "disk_read": (_BYTES, lambda _, folder: _disk(folder, reading=True)),
+    "tiles": (_DRAWN, lambda *_: _tiles()),
+    "fused_f64": (_OPERATIONS, lambda on, _: _fused(on, "float64")),
+    "fused_f32": (_OPERATIONS, lambda on, _: _fused(on, "float32")),
+    "fused_u8": (_OPERATIONS, lambda on, _: _fused(on, "uint8")),
+}
+"""What is counted of each kind, and what prepares a piece of it."""
+
+KINDS = tuple(_PIECES)
+"""Kinds of work: random numbers drawn, bytes written to fresh memory or read, operations of square matrix products, of
+products with 20 columns on one side, of QR decompositions of so many columns and of small SVDs, bytes to and from the
+disk of spilled blocks. Tiles are numbers drawn and added up in the processor's cache; fused are operations of a product
+with 20 columns and the transposed one, in float32, of tiles that are converted from what is stored."""
+UNITS = {kind: unit for kind, (unit, _) in _PIECES.items()}

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from workbench.hardware import Cpu
 
 FORMAT = 2
-"""1 had fewer kinds of work, and didn't know what goes on beside a run."""
 
 _ROUNDS = 3
 _SECONDS_OF_A_KIND = 0.06
@@ -88,11 +87,9 @@ class Calibration(BaseModel, frozen=True):
         return self.n_workers * self.threads_per_worker
 
     def rate(self, kind: str) -> float:
-        """Amount of a kind in a second; of one that was not measured, told by the one that stands in for it."""
-        if kind in self.rates or kind not in rates.STAND_INS:
-            return self.rates[kind]
-        other, factor = rates.STAND_INS[kind]
-        return factor * self.rates[other]
+        """Amount of a kind in a second; where the workers that were measured have no numba, what "fast" would be."""
+        lacks = kind == "fast" and kind not in self.rates
+        return rates.FAST * self.rates["normal"] if lacks else self.rates[kind]
 
     def describe(self) -> str:
         """One line on what was measured, when, and what speaks against it."""
@@ -314,32 +311,20 @@ def keep(found: Calibration) -> Path:
 def load(path: Path) -> Calibration:
     """Keep a colleague's calibration file as a reference machine. Raises BadInputError where it isn't one."""
     check_openable(path)
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as err:
-        why = err.strerror if isinstance(err, OSError) else "it is no text"
+    found = _read(path)
+    if isinstance(found, str):
         raise BadInputError(
-            f"{path} can't be read ({why}). Give a file that `workbench calibrate --save` wrote."
-        ) from err
-    try:
-        found = Calibration.model_validate_json(text).model_copy(update={"measured": "elsewhere"})
-    except ValidationError as err:
-        raise BadInputError(
-            f"{path} is not a calibration. Give a file that `workbench calibrate --save` wrote."
-        ) from err
-    if found.format > FORMAT or not _usable(found):
-        raise BadInputError(
-            f"{path} is a calibration that this version can't use (format {found.format}). Let your colleague "
-            "calibrate again with the same version of dask-workbench."
+            f"{path} can't be used as a calibration ({found}). Give a file that `workbench calibrate --save` wrote "
+            "with the same version of dask-workbench."
         )
+    found = found.model_copy(update={"measured": "elsewhere"})
     keep(found)
     return found
 
 
 def _usable(found: Calibration) -> bool:
     """Whether all that a forecast divides by is a positive number."""
-    numbers = [found.rates.get(kind, 0.0) for kind in rates.ESSENTIAL]
-    numbers += [rate for kind, rate in found.rates.items() if kind not in rates.ESSENTIAL]
+    numbers = [found.rates.get(kind, 0.0) for kind in {*rates.KINDS, *found.rates}]
     numbers += [found.one_thread.get(kind, 0.0) for kind in rates.SERIAL]
     numbers += [found.task_seconds, found.start_seconds, 1.0 if found.moved is None else found.moved]
     return all(math.isfinite(number) and number > 0 for number in numbers)
@@ -367,8 +352,8 @@ def _read(path: Path) -> Calibration | str:
         found = Calibration.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as err:
         return reason_of(err)
-    if found.format > FORMAT:
-        return f"a later version of dask-workbench wrote it, in format {found.format}"
+    if found.format != FORMAT:
+        return f"another version of dask-workbench wrote it, in format {found.format}"
     return found if _usable(found) else "a rate or time in it is no positive number"
 
 
@@ -385,12 +370,7 @@ def for_spec(spec: ClusterSpec, machine: Mapping[str, Any] | None = None) -> Cal
         for one in kept("here" if machine is None else "elsewhere")
         if (one.processor, one.cores, bool(one.device)) == there and _alike(one, spec)
     ]
-    return min(alike, key=lambda one: _distance(one, spec), default=None)
-
-
-def is_exact(found: Calibration, spec: ClusterSpec) -> bool:
-    """Whether it was measured on clusters of just this shape."""
-    return _distance(found, spec) == 0
+    return min(alike, key=lambda one: distance(one, spec), default=None)
 
 
 def _alike(one: Calibration, spec: ClusterSpec) -> bool:
@@ -398,7 +378,8 @@ def _alike(one: Calibration, spec: ClusterSpec) -> bool:
     return one.device in (devices.names(spec) or {"GPU"}) if spec.devices else one.profile == spec.profile
 
 
-def _distance(one: Calibration, spec: ClusterSpec) -> float:
+def distance(one: Calibration | ClusterSpec, spec: ClusterSpec) -> float:
+    """How far the shape of one cluster is from that of another; 0 where it is the same."""
     return (
         abs(math.log(one.threads / spec.threads))
         + abs(math.log(one.n_workers / spec.n_workers)) / 2

@@ -136,7 +136,7 @@ def _from_calibration(
     seconds = model_seconds(needs, found, spec.n_workers, spec.threads, spilled)
     if seconds is None:
         return None
-    doubt = _SPREAD_UNKNOWN + (0 if calibration.is_exact(found, spec) else _SPREAD_SCALED)
+    doubt = _SPREAD_UNKNOWN + (0 if calibration.distance(found, spec) == 0 else _SPREAD_SCALED)
     logs, weights = [], []
     for one in past:
         told = model_seconds(one.needs, found, one.spec.n_workers, one.spec.threads)
@@ -209,8 +209,4 @@ def ran_on(run: Run, machine: Mapping[str, Any] | None) -> bool:
 
 def likeness(one: ClusterSpec, other: ClusterSpec) -> float:
     """1 for the same shape, less the more it differs."""
-    return math.exp(
-        -abs(math.log(one.threads / other.threads))
-        - abs(math.log(one.n_workers / other.n_workers)) / 2
-        - (one.protocol != other.protocol) / 4
-    )
+    return math.exp(-calibration.distance(one, other))
