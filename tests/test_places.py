@@ -23,6 +23,7 @@ from workbench.clusters import records
 from workbench.jobs import folders, processes
 from workbench.monitor.record import read_events
 from workbench.runs import placed, places, store
+from workbench.runs.recording import Recording
 from workbench.runs.store import OnGpu, Run
 from workbench.session import Session
 
@@ -126,14 +127,20 @@ def test_the_arrays_in_a_pair_are_one_block(quick_client: Any) -> None:
     assert "step 'mixed'" in found.warning
 
 
-def test_what_others_compute_meanwhile_is_not_counted(quick_client: Any, quick_cluster: Any) -> None:
+def test_what_others_compute_meanwhile_is_not_counted(quick_client: Any, quick_cluster: Any, tmp_path: Path) -> None:
     from distributed import Client
 
-    with places.counted(quick_client, "test", is_device), Client(quick_cluster, set_as_default=False) as other:
+    with (
+        places.counted(quick_client, "test", is_device),
+        Client(quick_cluster, set_as_default=False) as other,
+        Recording(tmp_path / "events.parquet") as recording,
+    ):
+        recording.start(quick_client)
         theirs = other.compute((da.ones(100, chunks=10) * 3).sum())
         assert theirs.result() == 300
         quick_client.submit(to_device, np.ones(10)).result()
-        found = places.collected(quick_client, "test")
+        recording.stop()
+        found = places.collected(quick_client, "test", recording.groups)
     assert [step["name"] for step in found["steps"]] == ["to_device"]
 
 

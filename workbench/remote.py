@@ -129,35 +129,6 @@ def _text(path: str) -> str:
         return ""
 
 
-def wanted(client: Any, scheduler: Any) -> tuple[set[Any], set[Any]]:
-    """The groups that hold what a client wants, and what that depends on; and its tasks in groups of all clients."""
-    look, tasks, groups = list(client.wants_what), set(client.wants_what), set()
-    while look:
-        task = look.pop()
-        if _has_tasks_of_all(task.group):
-            new = task.dependencies - tasks
-            tasks |= new
-            look.extend(new)
-        else:
-            groups.add(task.group)
-    # Which tasks of all clients' groups a collection needs isn't known by group: all of them, or none beside others.
-    alone = not any(other.wants_what for other in scheduler.clients.values() if other is not client)
-    waiting = list(groups)
-    while waiting:
-        for group in waiting.pop().dependencies - groups:
-            # A group of all clients goes on depending on those of clients that left, which the scheduler has forgotten.
-            live = scheduler.task_groups.get(group.name) is group
-            if live and (alone or not _has_tasks_of_all(group)):
-                groups.add(group)
-                waiting.append(group)
-    return groups, {task for task in tasks if task.group not in groups}
-
-
-def _has_tasks_of_all(group: Any) -> bool:
-    """Whether a group holds tasks of all clients: those with keys that are strings, by what these begin with."""
-    return bool(group.name == group.prefix.name)
-
-
 def worker_addresses(dask_scheduler: Any = None) -> list[str]:
     """Addresses of all workers."""
     return list(dask_scheduler.workers)
@@ -267,15 +238,6 @@ def blas_threads() -> int | None:
         told = [os.environ.get(f"{name}_NUM_THREADS", "") for name in ("OPENBLAS", "MKL", "OMP")]
         return next((int(value) for value in told if value.isdigit()), None)
     return max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=None)
-
-
-def groups_of_others(client_id: str, dask_scheduler: Any = None) -> list[str]:
-    """Names of the groups of tasks that other clients want and this one doesn't."""
-    of: dict[bool, set[str]] = {True: set(), False: set()}
-    for name, client in dask_scheduler.clients.items():
-        groups, tasks = wanted(client, dask_scheduler)
-        of[name == client_id] |= {group.name for group in groups} | {task.group.name for task in tasks}
-    return list(of[False] - of[True])
 
 
 async def rates_of(

@@ -7,14 +7,13 @@ What it counts belongs to a task's name, its step. What Dask made one task of se
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
 from distributed.protocol.pickle import dumps
 from distributed.utils import key_split
 
-from workbench import remote
 from workbench.errors import FailedError
 from workbench.runs import placed
 from workbench.travelling import Travelling
@@ -51,27 +50,19 @@ def plugged(client: Client, plugin: Callable[..., Any], name: str, *arguments: A
             client.unregister_worker_plugin(name)
 
 
-def collected(client: Client, name: str) -> dict[str, Any]:
-    """Fields of `store.OnGpu` for what this client had computed since it began to count under this name."""
-    answers = client.run(Travelling(placed.told), name).values()
-    return summary(answers, without=client.run_on_scheduler(Travelling(remote.groups_of_others), client.id))
+def collected(client: Client, name: str, own: Container[str] | None = None) -> dict[str, Any]:
+    """Fields of `store.OnGpu` for what was computed since counting began under this name, in `own` groups of tasks."""
+    return summary(client.run(Travelling(placed.told), name).values(), own)
 
 
-def summary(answers: Iterable[Mapping[str, Any] | None], without: Iterable[str] = ()) -> dict[str, Any]:
-    """Fields of `store.OnGpu`, from what the workers told.
-
-    Parameters
-    ----------
-    without
-        Groups of tasks that belong to somebody else.
-    """
-    left_out = set(without)
+def summary(answers: Iterable[Mapping[str, Any] | None], own: Container[str] | None = None) -> dict[str, Any]:
+    """Fields of `store.OnGpu`, from what the workers told of `own` groups of tasks, or of all."""
     steps: dict[str, Tally] = {}
     devices: dict[str, int] = {}
     for answer in filter(None, answers):
         for group, tally in answer["tallies"].items():
             step = key_split(group)
-            if group in left_out or step.startswith(_READING) or step.endswith(_READING):
+            if (own is not None and group not in own) or step.startswith(_READING) or step.endswith(_READING):
                 continue
             steps[step] = _added(steps.get(step), tally)
             if tally["on_gpu"]:

@@ -51,7 +51,8 @@ class Recording:
         self._feed: Feed | None = None
         self._meter = Meter()
         self._counts: Mapping[str, Mapping[str, int]] = {}
-        self._passes = 0
+        self.groups: set[str] = set()
+        """Groups of tasks that were computed for this client."""
         self._told = Progress()
         self.stage: Any = None
         """Of `Progress`: what this process is doing."""
@@ -85,7 +86,8 @@ class Recording:
             for name, count in sorted(self._counts.items())
         }
         done, total = (sum(getattr(count, of) for count in by_name.values()) for of in ("done", "total"))
-        now = Progress(done=done, total=total, by_name=by_name, passes=self._passes, stage=self.stage)
+        passes = max(map(pass_in, list(self.groups)), default=0)
+        now = Progress(done=done, total=total, by_name=by_name, passes=passes, stage=self.stage)
         self._told = now.after(self._told)
         return self._told
 
@@ -115,8 +117,7 @@ class Recording:
         self._meter.feed(batch.gpus)
         if batch.progress is not None:
             self._counts = batch.progress.counts
-        own = {_group(key) for key, is_own in zip(batch.tasks.key, batch.tasks.own, strict=True) if is_own}
-        self._passes = max([self._passes, *map(pass_in, own)])
+        self.groups |= {_group(key) for key, is_own in zip(batch.tasks.key, batch.tasks.own, strict=True) if is_own}
         self._waiting.append(batch)
         if self._on_batch is not None:
             self._on_batch(batch)
@@ -146,7 +147,9 @@ class Recording:
 
 
 def _group(key: Any) -> str:
-    return str(key[0] if isinstance(key, tuple) else key)
+    from distributed.utils import key_split_group
+
+    return str(key[0]) if isinstance(key, tuple) else key_split_group(key)
 
 
 def diagnose(run_id: str, problem: str | None = None) -> None:

@@ -167,7 +167,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 results = built | persisted | dict(zip(gathered, client.gather(futures), strict=True))
                 seconds = time.perf_counter() - made
             recording.stop()
-            on_gpu = places.collected(client, run.id) if _has_gpus(run) else None
+            on_gpu = places.collected(client, run.id, recording.groups) if _has_gpus(run) else None
             if on_gpu is not None and chosen.by_processors:
                 on_gpu |= {"warning": None}
             progress = recording.progress().finished()
