@@ -115,24 +115,12 @@ def dataset(run: Run) -> Any:
         import xarray
     except ImportError as err:
         raise MissingError(f"A dataset takes xarray, which isn't installed: {install('files')}") from err
-    place = _place(run)
-    if place is None:
+    found = labelled(run)
+    if not found:
         raise NotFoundError(lacking(run))
-    path, kind = place
-    if kind in ("zarr", "nc"):
-        with_dask: Any = {"engine": {"zarr": "zarr", "nc": "h5netcdf"}[kind], "chunks": {}}
-        try:
-            if kind == "zarr":
-                _members(path)
-            found = xarray.open_dataset(path, **with_dask)
-        except FileNotFoundError as err:
-            raise NotFoundError(f"The arrays of the run {run.id} are no longer at {path}.") from err
-    else:
-        found = xarray.Dataset(
-            {name: (each.dims, each.data, dict(each.attrs)) for name, each in labelled(run).items()},
-            coords={name: value for each in labelled(run).values() for name, value in each.coords.items()},
-        )
-    return found.assign_attrs(provenance(run))
+    arrays = {name: (each.dims, each.data, dict(each.attrs)) for name, each in found.items()}
+    along = {name: value for each in found.values() for name, value in each.coords.items() if name not in found}
+    return xarray.Dataset(arrays, coords=along, attrs=provenance(run))
 
 
 def provenance(run: Run) -> dict[str, Any]:
