@@ -33,7 +33,6 @@ class Stream(Refusing, WebSocketMixin, WebSocketHandler, JupyterHandler):
         """Open the connection."""
         desk: Desk = self.settings["workbench_desk"]
         self._watching = await desk.watching()
-        await desk.keep_warm()
         desk.warm_up()
         await super().get(*args, **kwargs)
 

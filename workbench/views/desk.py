@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.errors import FailedError, WorkbenchError
-from workbench.threads import in_thread
+from workbench.threads import in_thread, load
 
 if TYPE_CHECKING:
     from workbench.session import Session
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WARM_AFTER = 3.0
-"""Seconds after the first page came before what opening a record needs is loaded: Lab itself is being opened then."""
+"""Seconds after that before what opening a record needs is loaded: the first page is being drawn then."""
 
 QUICK = 0.5
 """Seconds that an action may take before it is answered with 202 and goes on by itself: most failures show sooner."""
@@ -25,7 +25,10 @@ QUICK = 0.5
 
 def _make_session() -> Session:
     from workbench.session import Session
+    from workbench.views.page import known
 
+    # Here and not in the loop, which all of Jupyter waits for.
+    known()
     return Session()
 
 
@@ -102,10 +105,17 @@ class Desk:
         self._go(in_thread((await self.session()).keep_warm))
 
     def warm_up(self) -> None:
-        """Have the first record open as quickly as the others: load what that needs, once Lab is there."""
-        if not self._warm:
-            self._warm = True
-            self._go(_warm_up())
+        """Load what the first page needs, then have the next cluster start sooner, then what a record needs."""
+        self._go(self._warm_up(first=not self._warm))
+        self._warm = True
+
+    async def _warm_up(self, *, first: bool) -> None:
+        if first:
+            await in_thread(load, "workbench.workloads.catalogue")
+        await self.keep_warm()
+        if first:
+            await asyncio.sleep(WARM_AFTER)
+            await in_thread(_load)
 
     async def begin(self, action: Coroutine[Any, Any, Any]) -> None:
         """Start an action and return: its error when it fails quickly, else it goes on and tells the watchers."""
@@ -153,11 +163,6 @@ class Desk:
             self._watching = None
         if self._session is not None:
             await in_thread(self._session.let_go)
-
-
-async def _warm_up() -> None:
-    await asyncio.sleep(WARM_AFTER)
-    await in_thread(_load)
 
 
 def _load() -> None:

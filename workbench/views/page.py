@@ -171,7 +171,8 @@ def every(seconds: float) -> Callable[[Sight], float]:
 
 
 @cache
-def _known() -> dict[str, View]:
+def known() -> dict[str, View]:
+    """Return all views by name."""
     from workbench.views import clusters, compare, comparisons, machine, runs, sidebar, work, workers
 
     return {
@@ -283,10 +284,10 @@ class Views:
 
     def _find(self, name: str) -> tuple[View, str]:
         kind, _, argument = name.partition(":")
-        known = _known()
-        if kind not in known:
-            raise NotFoundError(f"There is no view {name!r:.80}. There are: {', '.join(known)}.")
-        return known[kind], argument
+        views = known()
+        if kind not in views:
+            raise NotFoundError(f"There is no view {name!r:.80}. There are: {', '.join(views)}.")
+        return views[kind], argument
 
 
 class Shown:
