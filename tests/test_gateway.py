@@ -35,11 +35,20 @@ from workbench.views.requests import answer
 
 SERVER = """
 import sys
+from pathlib import Path
+from dask_gateway_server.auth import SimpleAuthenticator, unauthorized
 from dask_gateway_server.options import Bool, Float, Integer, Mapping, Options, Select, String
 
 c.DaskGateway.backend_class = "dask_gateway_server.backends.local.UnsafeLocalBackend"
-c.DaskGateway.authenticator_class = "dask_gateway_server.auth.SimpleAuthenticator"
+class Expiring(SimpleAuthenticator):
+    async def authenticate(self, request):
+        if Path("{folder}/expired").exists():
+            raise unauthorized("Basic")
+        return await super().authenticate(request)
+
+c.DaskGateway.authenticator_class = Expiring
 c.SimpleAuthenticator.password = "sesame"
+c.Authenticator.cache_max_age = 0
 c.DaskGateway.address = "127.0.0.1:{api}"
 c.Proxy.address = "127.0.0.1:{http}"
 c.Proxy.tcp_address = "127.0.0.1:{tcp}"
@@ -63,9 +72,14 @@ PASSWORD = {"gateway.auth.kwargs": {"password": "sesame"}}
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the gateway has its files."""
+    return tmp_path_factory.mktemp("gateway")
+
+
+@pytest.fixture(scope="session")
+def server(folder: Path) -> Iterator[dict[str, str]]:
     """Addresses of a gateway and of its proxy for schedulers."""
-    folder = tmp_path_factory.mktemp("gateway")
     with contextlib.ExitStack() as free:
         ports = [free.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(3)]
     named = dict(zip(("api", "http", "tcp"), ports, strict=True))
@@ -302,3 +316,22 @@ def test_a_killed_owner_leaves_its_cluster_and_says_so(gateway: Gateway) -> None
     until(lambda: far.record.status == "lost")
     assert "What it started elsewhere may still run" in (far.record.message or "")
     assert len(gateway.list_clusters()) == 1
+
+
+def test_an_expired_login_is_told_and_what_goes_on_there_is_not_said_to_be_stopped(
+    gateway: Gateway, server: dict[str, str], folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    workbench.start("gateway", n_workers=1, name="far")
+    expired = folder / "expired"
+    expired.touch()
+    try:
+        assert main(["scale", "far", "2"]) == 1
+        assert "no longer lets you in (401): your login has expired" in capfd.readouterr().err
+        assert Session().cluster("far").status == "ready"
+        assert main(["down", "far"]) == 1
+        assert f'dask_gateway.Gateway("{server["address"]}").stop_cluster("' in capfd.readouterr().err
+        assert Session().cluster("far").status == "lost"
+    finally:
+        expired.unlink()
+    assert len(gateway.list_clusters()) == 1
+    assert main(["down", "far"]) == 0

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
 from workbench import config
 from workbench.clusters.choices import Choices, choosing
+from workbench.errors import FailedError, WorkbenchError
 from workbench.threads import in_thread
 
 if TYPE_CHECKING:
@@ -263,9 +264,18 @@ class Session:
         await stop(self.cluster(name))
 
     async def stop_all(self) -> tuple[str, ...]:
-        """Stop every cluster that is known here; their names."""
+        """Stop every cluster that is known here; their names.
+
+        Raises FailedError, when all others are stopped, where some go on elsewhere.
+        """
         names = tuple(record.name for record in self.clusters() if record.status != "unknown")
-        await asyncio.gather(*(self.stop(name) for name in names))
+        ended = await asyncio.gather(*(self.stop(name) for name in names), return_exceptions=True)
+        errors = [each for each in ended if isinstance(each, BaseException)]
+        for error in errors:
+            if not isinstance(error, WorkbenchError):
+                raise error
+        if errors:
+            raise FailedError(" ".join(map(str, errors)))
         return names
 
     def workloads(self, *, wait: bool = True) -> tuple[Template, ...]:
@@ -343,7 +353,6 @@ class Session:
 
     async def calibrate_apart(self, cluster: str) -> Calibration:
         """Do the same in a process of its own, for a face in whose process other clients of Dask live."""
-        from workbench.errors import FailedError
         from workbench.runs.forecasting.calibration import Calibration
 
         command = ("-P", "-m", "workbench", "calibrate", "--cluster", self.cluster(cluster).name, "--json")

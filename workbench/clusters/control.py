@@ -162,6 +162,8 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
     """Stop the cluster, detach from one that somebody else started, call off a start, or dismiss what failed.
 
     Asks the host, then sends it SIGTERM, then SIGKILL; returns when no process and no record is left.
+
+    Raises FailedError where it goes on elsewhere, since what started it there doesn't end it.
     """
     record = await in_thread(_reread, record)
     if record.status == "unknown":
@@ -170,6 +172,9 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
         with contextlib.suppress(WorkbenchError, TimeoutError):
             await asyncio.wait_for(_ask(record, "stop"), timeout)
             await _ended(record, timeout)
+        left = await in_thread(_reread, record)
+        if left.status == "lost" and left.message:
+            raise FailedError(left.message)
     host = records.host_process(record)
     if host is not None:
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):

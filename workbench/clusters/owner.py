@@ -24,7 +24,7 @@ from workbench.clusters.handle import Handle, State
 from workbench.clusters.profiles import profile
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import StorageError, WorkbenchError, whole
+from workbench.errors import FailedError, StorageError, WorkbenchError, whole
 from workbench.jobs import folders, processes
 
 logger = logging.getLogger("workbench.host")
@@ -88,9 +88,12 @@ class _Owner:
             await self._over("lost", self.lost)
         elif problem is None or self.ended.is_set():
             self.update(status="stopping", expires_at=None)
-            await self._close()
-            records.remove(self.record.name)
-            logger.info("Ended: %s", self.why_ended)
+            left = await self._close()
+            if left is None:
+                records.remove(self.record.name)
+                logger.info("Ended: %s", self.why_ended)
+            else:
+                self._leave("lost", left)
         else:
             await self._over("failed", problem)
         return 0
@@ -283,19 +286,26 @@ class _Owner:
         self.update(status="stopping")
         self.end("asked to")
 
-    async def _close(self) -> None:
-        """Close it in order as far as that is quick, then end what is left."""
+    async def _close(self) -> str | None:
+        """Close it in order as far as that is quick, then end what is left; what goes on elsewhere, in a sentence."""
+        left = None
         if self.handle is not None:
             try:
                 await self.handle.close()
+            except FailedError as err:
+                left = str(err)
             except Exception as err:  # noqa: BLE001  It is to end, whatever ails it.
                 logger.warning("Closing the cluster: %s", _innermost(err))
         processes.end(processes.children())
+        return left
 
     async def _over(self, status: Literal["failed", "lost"], sentence: str) -> None:
         """End what is left of it, and leave the record to say why."""
         tail = records.log_tail(self.record.name)
-        await self._close()
+        left = await self._close()
+        self._leave(status, " ".join(filter(None, (sentence, left))), tail)
+
+    def _leave(self, status: Literal["failed", "lost"], sentence: str, tail: tuple[str, ...] = ()) -> None:
         records.remove_keys(self.record.name)
         self.update(status=status, message=sentence, log_tail=tail, **records.GONE)
 

@@ -406,29 +406,46 @@ class GatewayHandle(Started):
 
     async def _changed(self, asking: Any) -> None:
         """Raise FailedError with what the gateway says where it does less than it was asked for."""
-        from dask_gateway import GatewayClusterError
+        from aiohttp import ClientError
+        from dask_gateway import GatewayClusterError, GatewayServerError
 
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", UserWarning)
                 await asking
-        except (UserWarning, ValueError, GatewayClusterError) as err:
+        except (UserWarning, ValueError, GatewayClusterError, GatewayServerError) as err:
             raise FailedError(f"The gateway says: {_short(err)}.") from err
+        except (ClientError, OSError, TimeoutError) as err:
+            raise FailedError(self._shut_out(err)) from err
+
+    def _shut_out(self, err: BaseException) -> str:
+        """What it means that the gateway doesn't answer us any more."""
+        status = getattr(err, "status", None)
+        address = self._gateway.address
+        if status in (401, 403):
+            return (
+                f"The gateway at {address} no longer lets you in ({status}): your login has expired or was withdrawn. "
+                f"{self._name} goes on there; with a new login Python ends it: "
+                f'dask_gateway.Gateway("{address}").stop_cluster("{self._name}")'
+            )
+        return f"The gateway at {address} doesn't answer ({_short(err)}), and {self._name} may go on there."
 
     async def close(self) -> None:
         """End it where we started it, else let go of it."""
         await super().close()
         try:
             if "stop" in self.can:
-                await self._gateway.stop_cluster(self._name)
+                await self._changed(self._gateway.stop_cluster(self._name))
         finally:
             await self._gateway.close()
 
     async def _gone(self) -> str | None:
+        from aiohttp import ClientError
+
         try:
             status = (await self._gateway.get_cluster(self._name)).status.name
         except ValueError:
             status = "UNKNOWN"
-        except (OSError, TimeoutError):
+        except (ClientError, OSError, TimeoutError):
             return None
         return None if status == "RUNNING" else f"The gateway ended {self._name}, which is {status.lower()} now."

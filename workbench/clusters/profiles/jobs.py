@@ -8,6 +8,7 @@ import logging
 import math
 import re
 import secrets
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -228,7 +229,8 @@ class JobsHandle(LocalHandle):
             if found is not None and all(job.state == "ended" for job in found.values()):
                 return
             await asyncio.sleep(2 * _ARRIVING)
-        logger.warning("Jobs named %s may be left in the queue", self._job_name)
+        command = shlex.join(self._queue.cancelling(self._job_name))
+        raise FailedError(f"Jobs named {self._job_name} may be left in the queue. Cancel them: {command}")
 
 
 def _job_of(worker: WorkerState) -> str:

@@ -340,5 +340,14 @@ class KubernetesHandle(Started):
 
     async def close(self) -> None:
         """Delete it."""
+        import kr8s
+
         await super().close()
-        await self._cluster.close(timeout=_CHECKING)
+        try:
+            await self._cluster.close(timeout=_CHECKING)
+        except (kr8s.ServerError, kr8s.APITimeoutError, OSError, TimeoutError) as err:
+            where = f"{self._cluster.name} --namespace {self._cluster.namespace}"
+            raise FailedError(
+                f"Kubernetes didn't delete it ({whole(str(err) or type(err).__name__).rstrip('.')}), so that it may go "
+                f"on there. Delete it: kubectl delete daskcluster {where}"
+            ) from err
