@@ -26,16 +26,7 @@ from workbench.kept import check_name
 def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, agreed: bool = False) -> ClusterRecord:
     """Start the host process of a cluster and return at once, with a record whose status is 'starting'.
 
-    Parameters
-    ----------
-    spec
-        What to start.
-    name
-        The cluster's name, a readable one by default.
-    force
-        Start it even though it promises more memory than is left.
-    agreed
-        A person agreed to what `workbench.clusters.plan.consent` says of it.
+    `name`, `force` and `agreed` are as of `start`.
 
     Raises
     ------

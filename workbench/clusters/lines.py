@@ -52,10 +52,7 @@ class Line(NamedTuple):
 def read_line(text: str) -> Line:
     """Return what a line says: a profile with options of `workbench up`, or '--cluster NAME'.
 
-    Raises
-    ------
-    BadInputError
-        An option that there isn't, or one without its value. Whether profile and values can be used, the plan says.
+    Raises BadInputError naming an option that there isn't, or one without its value; the rest is for the plan to judge.
     """
     try:
         words = shlex.split(text)

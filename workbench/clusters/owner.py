@@ -52,11 +52,7 @@ def own(name: str, *, worker_start: str = "spawn") -> int:
         settings["distributed.diagnostics.nvml"] = False
     with dask.config.set(settings):
         # Not asyncio.run: at its end it waits for all that was left undone, and this process ends with it anyway.
-        return asyncio.new_event_loop().run_until_complete(_own(name))
-
-
-async def _own(name: str) -> int:
-    return await _Owner(records.read(name)).run()
+        return asyncio.new_event_loop().run_until_complete(_Owner(records.read(name)).run())
 
 
 class _Owner:

@@ -53,15 +53,8 @@ def plan(
         Name of one of `workbench.clusters.profiles`: cpu, gpu, gpus, ucx, address.
     **choices
         As in `AllChoices`.
-    promised
-        Bytes that running clusters were promised.
-    ucx_measured
-        Sentence on how UCX between workers without GPUs compared with TCP on this machine; None where it wasn't
-        measured, and what was measured elsewhere must do.
-    version
-        Version of an installed package by its name, None where it is missing.
-    infiniband
-        Whether UCX has a transport for InfiniBand; asked only where there are GPUs and cards.
+    promised, ucx_measured, version, infiniband
+        As of `Around`.
 
     Raises
     ------

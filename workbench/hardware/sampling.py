@@ -89,13 +89,7 @@ class NoGpusError(Exception):
 
 
 class Devices:
-    """GPUs that this process may see, with NVML open until `close`.
-
-    Raises
-    ------
-    NoGpusError
-        Where there is no GPU, or none that can be read.
-    """
+    """GPUs that this process may see, with NVML open until `close`. Raises NoGpusError where none can be read."""
 
     def __init__(self, library: Any = None, environ: Mapping[str, str] = os.environ) -> None:
         self._library = library or _binding()

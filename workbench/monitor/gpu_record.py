@@ -7,6 +7,7 @@ A run on a cluster without GPUs has no such file. Any reader of Parquet can use 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -54,7 +55,7 @@ def gpu_table(batch: Batch) -> pa.Table | None:
     That a host without a GPU has none isn't worth a file.
     """
     reasons = [each for each in batch.no_gpus or () if each.expected]
-    rows = [*map(_sample_row, batch.gpus), *(_reason_row(each, batch.time) for each in reasons)]
+    rows = [*map(_sample_row, batch.gpus), *(dataclasses.asdict(each) | {"time": batch.time} for each in reasons)]
     return pa.Table.from_pylist(rows, SCHEMA) if rows else None
 
 
@@ -75,10 +76,6 @@ def _sample_row(sample: GpuSample) -> dict[str, Any]:
     row["throttle"] = None if sample.throttle is None else ", ".join(sample.throttle)
     row["absent"] = json.dumps(dict(sample.absent), sort_keys=True)
     return row
-
-
-def _reason_row(each: NoGpus, time: float) -> dict[str, Any]:
-    return {"host": each.host, "reason": each.reason, "expected": each.expected, "time": time}
 
 
 def _samples(rows: Iterable[dict[str, Any]]) -> Iterable[GpuSample]:

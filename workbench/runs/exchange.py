@@ -61,12 +61,8 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 def export_run(run: Run, path: Path, *, replace: bool = False, with_answers: bool = False) -> Path:
     """Write a run that has ended to `path`, or into it where it is a folder, and return where.
 
-    `with_answers` says whether the arrays that are kept with it go along.
-
-    Raises
-    ------
-    ConflictError
-        While the run goes on, or where the file is there and isn't to be replaced.
+    `with_answers` says whether the arrays that are kept with it go along. Raises ConflictError while the run goes on,
+    and where the file is there and isn't to be replaced.
     """
     if run.active:
         raise ConflictError(f"The run {run.id} is still {run.status}. It can be exported when it has ended.")

@@ -277,10 +277,7 @@ def wanted(
 ) -> tuple[Target, dict[str, Labelled]]:
     """Where a run's answer is to be written, when it may, and which arrays: none for a picture.
 
-    Raises
-    ------
-    NotFoundError
-        Some of them are not kept.
+    Raises NotFoundError where some of them are not kept.
     """
     to = target(path, kind, replace=replace, kinds=SAVED)
     if to.kind in PICTURES:

@@ -252,7 +252,7 @@ _NO_OPERATOR = (
 
 async def _started(cluster: KubeCluster) -> None:
     """Wait for its scheduler, and fail where a pod never will run."""
-    start = asyncio.ensure_future(_awaited(cluster))
+    start = asyncio.ensure_future(cluster)
     looks = asyncio.ensure_future(_hopeless(cluster))
     try:
         await asyncio.wait({start, looks}, return_when=asyncio.FIRST_COMPLETED)
@@ -263,10 +263,6 @@ async def _started(cluster: KubeCluster) -> None:
         for task in (start, looks):
             task.cancel()
         await asyncio.wait({start, looks}, timeout=1)
-
-
-async def _awaited(cluster: KubeCluster) -> None:
-    await cluster
 
 
 async def _hopeless(cluster: KubeCluster) -> str:

@@ -142,17 +142,9 @@ def consent(rows: Sequence[Row]) -> str | None:
 
 
 def submit(request: Request, inventory: Inventory, *, agreed: bool | Callable[[str], bool] = False) -> Comparison:
-    """Start a comparison and return at once.
+    """Start a comparison and return at once. Raises FailedError where none of its architectures can be had.
 
-    Parameters
-    ----------
-    agreed
-        Whether a person agrees to what starts, where there is such a thing to agree to, or a function that asks.
-
-    Raises
-    ------
-    FailedError
-        None of its architectures can be had.
+    `agreed` is whether a person agrees to what starts, where that takes an agreement, or a function that asks.
     """
     from workbench.workloads.registry import template
 

@@ -67,7 +67,12 @@ async def _main(comparison_id: str) -> int:
     except Exception as err:  # noqa: BLE001  the one place where a conductor turns what went wrong into a sentence
         with contextlib.suppress(OSError):  # of a log on a full disk
             traceback.print_exc()
-        outcome = {"status": "failed", "error": str(err) if isinstance(err, WorkbenchError) else _unforeseen(err)}
+        outcome = {
+            "status": "failed",
+            "error": str(err)
+            if isinstance(err, WorkbenchError)
+            else f"Something went wrong ({err!r}). The comparison's log.txt says more.",
+        }
     book.note(stage=None, now=None, stopped=time.time(), **outcome)
     return 0 if outcome["status"] == "done" else 1
 
@@ -274,10 +279,6 @@ def _outcome(comparison: Comparison) -> dict[str, Any]:
         return {"status": "done"}
     reasons = dict.fromkeys(f"{row.label}: {row.reason}" for row in comparison.rows if row.reason)
     return {"status": "failed", "error": "\n".join(["Nothing could be measured.", *reasons])}
-
-
-def _unforeseen(error: Exception) -> str:
-    return f"Something went wrong ({type(error).__name__}: {error}). The comparison's log.txt says more."
 
 
 if __name__ == "__main__":

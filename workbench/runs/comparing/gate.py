@@ -40,10 +40,7 @@ def read_limit(text: str) -> float:
 def judge(comparison: Comparison, *, slower: float | None = None, memory: float | None = None) -> tuple[Judged, ...]:
     """Judge each row against the first. It fails where the median ratio is over the limit and surely not by chance.
 
-    Raises
-    ------
-    BadInputError
-        There are too few runs to tell.
+    Raises BadInputError where there are too few runs to tell.
     """
     first, *others = comparison.rows
     limits: list[tuple[What, float]] = []

@@ -127,7 +127,10 @@ class Differing(BaseModel, frozen=True):
     @property
     def texts(self) -> tuple[str, ...]:
         """The values as they are shown: sizes of memory in a unit that suits them, what isn't there as a dash."""
-        return tuple(formats.size(each) if self.name in _SIZES and each else _value_text(each) for each in self.values)
+        return tuple(
+            formats.size(each) if self.name in _SIZES and each else "–" if each is None else str(each)
+            for each in self.values
+        )
 
 
 _SIZES = (*SIZES, "memory")
@@ -709,10 +712,6 @@ def _markdown_table(header: Sequence[str], body: Sequence[Sequence[str]]) -> lis
 
 def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _value_text(value: Any) -> str:
-    return "–" if value is None else str(value)
 
 
 def _range(low: float, high: float) -> str:

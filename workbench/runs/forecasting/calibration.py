@@ -111,13 +111,7 @@ class Calibration(BaseModel, frozen=True):
 
 
 def calibrate(record: ClusterRecord) -> Calibration:
-    """Measure a cluster that is ready, and keep what was found.
-
-    Raises
-    ------
-    ConflictError
-        It isn't ready, or its workers have GPUs and no CuPy.
-    """
+    """Measure a cluster that is ready, and keep what was found. Raises ConflictError where its GPUs have no CuPy."""
     from workbench.clusters.connect import connect
 
     if record.spec.devices and not record.spec.cupy:
@@ -164,7 +158,7 @@ def measure(client: Client, spec: ClusterSpec) -> Calibration:
         start_seconds=max(1e-3, small - _tasks(_SMALL_GRAPH) * per_task),
         spread=statistics.median(_apart([each[kind] for each in rounds]) for kind in together),
         load=machine["load"],
-        device=_device(spec),
+        device=min(devices.names(spec), default="GPU") if spec.devices else "",
         measured="elsewhere" if elsewhere else "here",
     )
 
@@ -225,6 +219,7 @@ def _travelling(client: Client, spec: ClusterSpec) -> float:
     from distributed import futures_of
 
     from workbench.linalg.backend import wait_for_gpus
+    from workbench.runs.keeping import wait_for
 
     addresses = _addresses(client)
     neighbours = [*addresses[1:], addresses[0]]
@@ -234,11 +229,11 @@ def _travelling(client: Client, spec: ClusterSpec) -> float:
             # Numbers that no encoding makes shorter.
             blocks = [da.random.RandomState().random_sample(_TRAVELLING, chunks=_TRAVELLING) for _ in addresses]
             held = [futures_of(client.persist(x, workers=[at]))[0] for x, at in zip(blocks, addresses, strict=True)]
-        _wait(held)
+        wait_for(held)
         if spec.devices:
             wait_for_gpus(client)
         began = time.perf_counter()
-        _wait(
+        wait_for(
             [
                 client.submit(len, block, workers=[neighbour], allow_other_workers=False, pure=False)
                 for block, neighbour in zip(held, neighbours, strict=True)
@@ -253,11 +248,6 @@ def _on_workers(spec: ClusterSpec) -> contextlib.AbstractContextManager[None]:
     from workbench.linalg import backend
 
     return backend.on_workers() if spec.devices else contextlib.nullcontext()
-
-
-def _device(spec: ClusterSpec) -> str:
-    """Name of the GPUs of a cluster; empty where it has none, 'GPU' where nobody can tell."""
-    return min(devices.names(spec), default="GPU") if spec.devices else ""
 
 
 def _graph_seconds(client: Client, spec: ClusterSpec) -> tuple[float, float]:
@@ -283,15 +273,6 @@ def _tasks(side: int) -> float:
 
 def _addresses(client: Client) -> list[str]:
     return list(client.scheduler_info(n_workers=-1)["workers"])
-
-
-def _wait(futures: Sequence[Any]) -> None:
-    from distributed import wait
-
-    wait(futures)
-    for future in futures:
-        if future.status != "finished":
-            future.result()
 
 
 def _apart(values: Sequence[float]) -> float:

@@ -93,7 +93,9 @@ def forecast(
         "needs": needs.model_dump(mode="json"),
         "fits": None if judged is None else judged.name == "fits",
         "sentence": _sentence(needs, judged, lasting, spec, price),
-        "cell": _cell(template, checked, cluster) if isinstance(cluster, ClusterRecord) else None,
+        "cell": template.cell(checked, cluster.name, on_gpu=bool(cluster.spec.devices))
+        if isinstance(cluster, ClusterRecord)
+        else None,
         "verdict": None if judged is None else judged.name,
         "seconds": None if lasting is None else _range(lasting.low, lasting.high),
         "memory_per_worker": None if judged is None else judged.memory_per_worker,
@@ -220,10 +222,6 @@ def size_of(spec: ClusterSpec | None) -> dict[str, Any]:
         "on_gpu": bool(spec.devices),
         "device_memory": None if (card := _card(spec)) is None else spec.n_workers * _room(spec, card),
     }
-
-
-def _cell(template: Template, checked: Parameters, cluster: ClusterRecord) -> str:
-    return template.cell(checked, cluster.name, on_gpu=bool(cluster.spec.devices))
 
 
 def _duration(
