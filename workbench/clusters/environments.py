@@ -65,22 +65,15 @@ def own_versions() -> dict[str, str]:
     return {"python": ".".join(map(str, sys.version_info[:3])), **versions}
 
 
-def environments(
-    kernelspecs: Mapping[str, Mapping[str, Any]] | None = None, *, timeout: float = _TIMEOUT
-) -> tuple[Environment, ...]:
+def environments(kernelspecs: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[Environment, ...]:
     """Environments to choose from, this interpreter's first; those with problems are listed with them.
 
-    Parameters
-    ----------
-    kernelspecs
-        By name, as `KernelSpecManager.get_all_specs` gives them; the installed ones where None.
-    timeout
-        Seconds that each interpreter has to answer.
+    `kernelspecs` are by name, as `KernelSpecManager.get_all_specs` gives them; the installed ones where None.
     """
     specs = _installed_kernelspecs() if kernelspecs is None else kernelspecs
     others = [spec for spec in _python_kernels(specs) if spec[0] != sys.executable]
     with ThreadPoolExecutor(max_workers=4) as pool:
-        found = list(pool.map(lambda spec: _environment(spec[0], spec[1], spec[2], timeout), others))
+        found = list(pool.map(lambda spec: _environment(*spec), others))
     return (_current(), *_distinct(found))
 
 
@@ -154,10 +147,10 @@ def _named_by(argument: str) -> str:
     return shutil.which(argument) or argument
 
 
-def _environment(python: str, name: str, title: str, timeout: float) -> tuple[str, Environment]:
+def _environment(python: str, name: str, title: str) -> tuple[str, Environment]:
     """Return an environment, and what tells it from others: two paths may lead to the same one."""
     try:
-        probe = _probe(_interpreter(python), timeout)
+        probe = _probe(_interpreter(python), _TIMEOUT)
     except BadInputError as err:
         return python, Environment(python=python, name=name, title=title, problems=(str(err),))
     return _identity(probe.prefix, probe.versions["python"]), _described(python, name, title, probe.versions)

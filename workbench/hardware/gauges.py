@@ -71,21 +71,12 @@ def silent(uuid: str, reason: str) -> GpuSample:
 
 
 class Gauges:
-    """Readings of some GPUs. NVML is opened by the first and closed at the end.
+    """Readings of GPUs, of which the inventory tells. NVML is opened by the first and closed at the end."""
 
-    Parameters
-    ----------
-    gpus
-        What the inventory knows of them.
-    sources
-        Where to read; this machine where None.
-    """
-
-    def __init__(self, gpus: tuple[Gpu, ...], sources: Sources | None = None) -> None:
+    def __init__(self, gpus: tuple[Gpu, ...]) -> None:
         self._wholes = {
             uuid: gpu for gpu in gpus for uuid in (gpu.uuid, *(each.uuid for each in gpu.slices)) if uuid is not None
         }
-        self._sources = sources or Sources()
         self._stack = ExitStack()
         self._library: Any = None
         self._devices: dict[str, Device] = {}
@@ -102,7 +93,7 @@ class Gauges:
         """Return a sample of each GPU and each slice, by UUID."""
         try:
             if self._library is None:
-                self._library = self._stack.enter_context(nvml.opened(self._sources))
+                self._library = self._stack.enter_context(nvml.opened(Sources()))
         except UnreadableError as err:
             return {uuid: silent(uuid, str(err)) for uuid in self._wholes}
         return {uuid: self._read(uuid, gpu) for uuid, gpu in self._wholes.items()}

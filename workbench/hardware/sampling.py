@@ -91,17 +91,17 @@ class NoGpusError(Exception):
 class Devices:
     """GPUs that this process may see, with NVML open until `close`. Raises NoGpusError where none can be read."""
 
-    def __init__(self, library: Any = None, environ: Mapping[str, str] = os.environ) -> None:
-        self._library = library or _binding()
+    def __init__(self) -> None:
+        self._library, shown = _binding(), os.environ.get("CUDA_VISIBLE_DEVICES")
         initialise(self._library)
         try:
-            self._handles = dict(visible(self._library, environ.get("CUDA_VISIBLE_DEVICES")))
+            self._handles = dict(visible(self._library, shown))
         except BaseException:
             self.close()
             raise
         self.uuids = tuple(self._handles)
         """What CUDA_VISIBLE_DEVICES leaves in sight, in its order."""
-        self.own_first = bool(environ.get("CUDA_VISIBLE_DEVICES"))
+        self.own_first = bool(shown)
         """Whether the first of them was given to this process, as to a worker of dask-cuda, rather than all."""
 
     def device(self, uuid: str) -> Device:

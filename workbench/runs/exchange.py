@@ -99,17 +99,8 @@ def write_run(run: Run, file: IO[bytes], *, with_answers: bool = False) -> None:
                 archive.write(path, f"{FILE}/{path.relative_to(folder / FILE)}", zipfile.ZIP_STORED)
 
 
-def import_run(path: Path | IO[bytes], *, new_id: bool = False, name: str | None = None) -> Run:
-    """Take in a run that `export_run` wrote, and return it.
-
-    Parameters
-    ----------
-    path
-        The file, or one that is open.
-    new_id
-        Give it another id, where its own is taken.
-    name
-        What to call the file in a complaint.
+def import_run(path: Path | IO[bytes], *, new_id: bool = False) -> Run:
+    """Take in a run that `export_run` wrote, and return it; `new_id` gives it another id, where its own is taken.
 
     Raises
     ------
@@ -118,7 +109,7 @@ def import_run(path: Path | IO[bytes], *, new_id: bool = False, name: str | None
     ConflictError
         Where a run of its id is there already.
     """
-    name = name or (str(path) if isinstance(path, Path) else "The file")
+    name = str(path) if isinstance(path, Path) else "The file"
     if isinstance(path, Path) and not _is_file(path):
         raise NotFoundError(f"There is no file '{path}'. Give one that workbench export wrote.")
     parent = config.data_folder()

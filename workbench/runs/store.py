@@ -600,7 +600,7 @@ def write_progress(run: Run, progress: Progress) -> None:
 
 def told(run: Run) -> Run | None:
     """`run` as its announcement beside the row has it; None where it has ended, or there is none."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         written = json.loads((folder(run.id) / "progress.json").read_text())
         if written["status"] in ACTIVE:
             found = Progress.model_validate(written["progress"])
@@ -644,13 +644,9 @@ def _epitaph(run: Run) -> tuple[Status, str]:
 
 def overlaid(run: Run, left: Mapping[str, Any] | None = None) -> Run:
     """`run` with what its runner wrote beside the row; `left` is what was in the folder before the row was read."""
-    changes: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        told = json.loads((folder(run.id) / "progress.json").read_text())
-        changes["progress"] = Progress.model_validate(told["progress"])
     found = left or _answer(run.id)
-    changes |= {name: getattr(_changed(run.id, found), name) for name in found}
-    return run.model_copy(update=changes)
+    changes = {name: getattr(_changed(run.id, found), name) for name in found}
+    return (told(run) or run).model_copy(update=changes)
 
 
 def _announce(run: Run) -> None:
