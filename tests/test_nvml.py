@@ -312,5 +312,5 @@ def test_without_a_compiler_there_is_a_sentence(tmp_path: Path, monkeypatch: pyt
 def test_dask_asks_nothing_of_a_driver_that_refuses_an_account(
     simulated_nvml: SimulatedNvml, errors: dict[str, int], answered: bool
 ) -> None:
-    told = simulated_nvml.python("from workbench.clusters import metrics; print(metrics.answered())", errors=errors)
+    told = simulated_nvml.python("from workbench.clusters import cuda; print(cuda.answered())", errors=errors)
     assert told.strip() == str(answered)

@@ -1,4 +1,4 @@
-"""The handle of a scheduler that somebody else started. Nothing is changed there."""
+"""The handles of schedulers elsewhere: of somebody else's, and of one that an engine started for us."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from workbench import remote
-from workbench.clusters.handle import Handle, State
+from workbench.clusters.handle import Handle, Job, State, Verb
 from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, refuses
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 _INTERVAL = 2.0
 _UNHEARD = 60.0
 """Seconds between two questions, and seconds without an answer after which the scheduler is taken for gone."""
+
+
+_ARRIVING = 0.3  # seconds between two looks at workers that start
+_BUSY = {"executing", "long-running", "ready", "constrained", "waiting", "fetch", "flight", "resumed"}
+"""States of tasks on a worker that has something to do."""
 
 
 class Attached(Handle):
@@ -106,6 +111,64 @@ class Attached(Handle):
                 told = await asyncio.wait_for(asyncio.to_thread(abouts, self.place), ANSWERING)
                 self._machine, self._differ = machine_elsewhere(told), differences(told, remote.packages())
         self._known = workers
+
+
+class Started(Attached):
+    """A scheduler elsewhere that was started from here: asked as any, and changed through what started it."""
+
+    can: tuple[Verb, ...] = ("scale", "adapt", "stop")
+
+    def __init__(self, spec: ClusterSpec, place: Place) -> None:
+        super().__init__(spec, place)
+        self._requested: int | None = None
+        self._busy = time.time()
+
+    async def fill(self) -> None:
+        """Return when the workers that were asked for are there, or some while it is known that others wait."""
+        if "stop" in self.can:
+            self._requested = self._spec.n_workers
+            await self.ask_for(self._requested)
+            while (there := len(self._identity["workers"])) < self._requested:
+                if there and any(job.reason for job in await self.jobs()):
+                    break
+                await asyncio.sleep(_ARRIVING)
+                await self._ask()
+        await super().fill()
+
+    async def state(self) -> State:
+        """Return what its scheduler said last."""
+        state = await super().state()
+        workers = self._identity.get("workers", {}).values()
+        if any(_BUSY.intersection(each.get("metrics", {}).get("task_counts", ())) for each in workers):
+            self._busy = time.time()
+        requested = self._requested or state.arrived
+        return state._replace(requested=requested, idle_since=self._busy, jobs=await self.jobs())
+
+    async def jobs(self) -> tuple[Job, ...]:
+        """Return what waits to become a worker, where that can be asked."""
+        return ()
+
+    async def scale(self, n: int) -> None:
+        """Have `n` workers, as far as what started it gives them."""
+        before, self._requested, self._adapts = (self._requested, self._adapts), n, False
+        try:
+            await self.ask_for(n)
+        except FailedError:
+            self._requested, self._adapts = before
+            raise
+
+    async def adapt(self, minimum: int, maximum: int) -> None:
+        """Have what started it follow the load."""
+        await self.ask_to_follow(minimum, maximum)
+        self._requested, self._adapts = None, True
+
+    async def ask_for(self, n: int) -> None:
+        """Ask what started it for `n` workers. Raises FailedError with what that says."""
+        raise NotImplementedError
+
+    async def ask_to_follow(self, minimum: int, maximum: int) -> None:
+        """Ask it to follow the load. Raises FailedError with what it says."""
+        raise NotImplementedError
 
 
 def another_python(theirs: str) -> str | None:

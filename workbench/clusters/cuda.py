@@ -1,8 +1,18 @@
-"""Whether CUDA can compute here, asked of the driver itself: NVML may list what nothing can run on."""
+"""Whether CUDA can compute here, asked of the driver itself, and whether Dask may ask NVML for its own metrics of GPUs.
+
+NVML may list what nothing can run on. Dask fails at its start where NVML refuses it an answer.
+"""
 
 from __future__ import annotations
 
 import ctypes
+from typing import Any
+
+from workbench.hardware import nvml
+from workbench.hardware.sources import Sources, UnreadableError
+
+_ASKED = ("nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUtilizationRates")
+"""What `distributed.diagnostics.nvml` asks of each device; it copes with nothing but "not supported"."""
 
 
 def problem(library: str = "libcuda.so.1") -> str | None:
@@ -20,3 +30,24 @@ def problem(library: str = "libcuda.so.1") -> str | None:
     count = ctypes.c_int()
     code = driver.cuDeviceGetCount(ctypes.byref(count))
     return None if not code and count.value else "the CUDA driver finds no GPU"
+
+
+def answered() -> bool:
+    """Whether NVML answers all that Dask asks when a scheduler, a nanny or a worker starts."""
+    try:
+        with nvml.opened(Sources()) as library:
+            for index in range(nvml.call(library, "nvmlDeviceGetCount")):
+                handle = nvml.call(library, "nvmlDeviceGetHandleByIndex", index)
+                for name in _ASKED:
+                    _ask(library, name, handle)
+    except UnreadableError:
+        return False
+    return True
+
+
+def _ask(library: Any, name: str, handle: Any) -> None:
+    try:
+        nvml.call(library, name, handle)
+    except UnreadableError as err:
+        if not isinstance(err.__cause__, library.NVMLError_NotSupported):
+            raise

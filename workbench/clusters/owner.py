@@ -17,7 +17,7 @@ import distributed
 import distributed.utils
 
 from workbench import __version__, config, formats
-from workbench.clusters import cuda, lost, metrics, records, security
+from workbench.clusters import cuda, lost, records, security
 from workbench.clusters.asking import Verbs, answering
 from workbench.clusters.forking import fork
 from workbench.clusters.handle import Handle, State
@@ -48,7 +48,7 @@ def own(name: str, *, worker_start: str = "spawn") -> int:
         # Each worker has a port for its pages too, which any user of this machine can ask: without any page.
         "distributed.worker.http.routes": [],
     }
-    if not metrics.answered():
+    if not cuda.answered():
         settings["distributed.diagnostics.nvml"] = False
     with dask.config.set(settings):
         # Not asyncio.run: at its end it waits for all that was left undone, and this process ends with it anyway.

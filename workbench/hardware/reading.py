@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import psutil
 
+from workbench import remote
 from workbench.errors import MissingError
-from workbench.hardware import cgroups, gpus, network, numa, processor
-from workbench.hardware.sources import Missing, Sources
+from workbench.hardware import cgroups, gpus, network
+from workbench.hardware.sources import Missing, Sources, UnreadableError, text
 from workbench.hardware.topology import topology
 from workbench.hardware.values import Cpu, Inventory, Memory, NumaNode, Ucx
 
@@ -39,17 +43,56 @@ def inventory(sources: Sources | None = None) -> Inventory:
 
 
 def _cpu(sources: Sources, missing: Missing) -> Cpu:
-    threads = missing.ask("cpu.threads", processor.threads, sources)
+    threads = missing.ask("cpu.threads", _threads, sources)
     affinity = missing.ask("cpu.affinity", sources.affinity)
     quota = missing.ask("cpu.quota", cgroups.cpu_quota, sources)
     return Cpu(
-        model=missing.ask("cpu.model", processor.model, sources),
-        physical_cores=missing.ask("cpu.physical_cores", processor.physical_cores, sources),
+        model=missing.ask("cpu.model", _model, sources),
+        physical_cores=missing.ask("cpu.physical_cores", _physical_cores, sources),
         threads=threads,
-        usable=processor.usable(affinity, quota, threads),
+        usable=_usable(affinity, quota, threads),
         affinity=affinity,
         quota=quota,
     )
+
+
+def _model(sources: Sources) -> str:
+    """Name of the processor, such as 'AMD EPYC 9654 96-Core Processor'."""
+    if sources.system == "Darwin":
+        return sources.sysctl("machdep.cpu.brand_string")
+    path = sources.proc / "cpuinfo"
+    named = remote.processor_in(text(path))
+    if named is None:
+        raise UnreadableError(f"{path} names no model.")
+    return named
+
+
+def _threads(sources: Sources) -> int:
+    """Hardware threads that are online."""
+    return _counted(sources.cpu_count(logical=True), "threads")
+
+
+def _physical_cores(sources: Sources) -> int:
+    """Physical cores: threads that share no core with another one counted."""
+    siblings = set()
+    for cpu in sorted(sources.sys.glob("devices/system/cpu/cpu[0-9]*/topology")):
+        for name in ("core_cpus_list", "thread_siblings_list"):
+            if (cpu / name).exists():
+                siblings.add(text(cpu / name))
+                break
+    return len(siblings) or _counted(sources.cpu_count(logical=False), "physical cores")
+
+
+def _usable(affinity: int | None, quota: float | None, threads: int | None) -> int:
+    """Threads a cluster may count on: half a CPU of quota is no thread, but one is always there."""
+    allowed = affinity or threads or 1
+    return max(1, allowed if quota is None else min(allowed, math.floor(quota)))
+
+
+def _counted(count: int | None, what: str) -> int:
+    if not count:
+        raise UnreadableError(f"The system doesn't tell how many {what} there are.")
+    return count
 
 
 def _memory(sources: Sources, missing: Missing) -> Memory:
@@ -70,15 +113,38 @@ def _memory(sources: Sources, missing: Missing) -> Memory:
 
 
 def _numa(sources: Sources, missing: Missing) -> tuple[NumaNode, ...]:
-    folders = missing.ask("numa", numa.folders, sources) or {}
+    folders = missing.ask("numa", _numa_folders, sources) or {}
     return tuple(
         NumaNode(
             id=number,
-            cpus=missing.ask(f"numa.{number}.cpus", numa.cpus, folder) or "",
-            memory=missing.ask(f"numa.{number}.memory", numa.memory, folder),
+            cpus=missing.ask(f"numa.{number}.cpus", _numa_cpus, folder) or "",
+            memory=missing.ask(f"numa.{number}.memory", _numa_memory, folder),
         )
         for number, folder in folders.items()
     )
+
+
+def _numa_folders(sources: Sources) -> dict[int, Path]:
+    """Folder of each NUMA node by its number, in order."""
+    found = {int(path.name.removeprefix("node")): path for path in sources.sys.glob("devices/system/node/node[0-9]*")}
+    if not found:
+        raise UnreadableError(f"{sources.sys / 'devices/system/node'} lists no NUMA nodes.")
+    return dict(sorted(found.items()))
+
+
+def _numa_cpus(folder: Path) -> str:
+    """CPUs of a node as Linux lists them; empty for a node of memory alone."""
+    return text(folder / "cpulist")
+
+
+def _numa_memory(folder: Path) -> int:
+    """Bytes of memory of a node."""
+    path = folder / "meminfo"
+    for line in text(path).splitlines():
+        words = line.split()  # "Node 0 MemTotal: 6514900 kB"
+        if len(words) == 5 and words[2] == "MemTotal:":
+            return int(words[3]) * 1024
+    raise UnreadableError(f"{path} has no MemTotal.")
 
 
 def _ucx(sources: Sources, missing: Missing) -> Ucx:

@@ -17,11 +17,11 @@ import dask.config
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, create_model
 
 from workbench.clusters import security as keys
+from workbench.clusters.attached import Started
 from workbench.clusters.choices import IdleTimeout, NamedValues, Text, Workers
 from workbench.clusters.nearby import Nearby
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import idle_timeout
-from workbench.clusters.profiles.started import Started
 from workbench.clusters.reaching import ANSWERING, Place, check_proxy
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, MissingError, reason_of, whole

@@ -18,11 +18,11 @@ import yaml
 from pydantic import BaseModel, Field
 
 from workbench import formats
+from workbench.clusters.attached import Started
 from workbench.clusters.choices import IdleTimeout, Memory, NamedValues, Text, Workers, WorkerThreads
 from workbench.clusters.handle import Job
 from workbench.clusters.profiles import Around, Profile
 from workbench.clusters.profiles.here import idle_timeout
-from workbench.clusters.profiles.started import Started
 from workbench.clusters.reaching import Place
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, MissingError, whole
