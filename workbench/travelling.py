@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import platform
 import sys
 import tempfile
 import zipfile
@@ -24,7 +25,7 @@ from weakref import WeakSet
 import dask
 import dask.threaded
 
-from workbench import formats, remote
+from workbench import __version__, formats, remote
 from workbench.errors import ConflictError, FailedError
 
 if TYPE_CHECKING:
@@ -104,6 +105,11 @@ class About(NamedTuple):
     """Bytes that it may use."""
     load: float
     """Cores of its host that were busy within the last minute."""
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes here."""
+    return {"python": platform.python_version(), "workbench": __version__, **remote.packages()}
 
 
 def ask(client: Client) -> list[About]:

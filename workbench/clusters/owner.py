@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import platform
 import signal
 import time
 from typing import Any, Literal
@@ -16,7 +15,7 @@ import dask.config
 import distributed
 import distributed.utils
 
-from workbench import __version__, config, formats
+from workbench import config, formats
 from workbench.clusters import cuda, lost, records, security
 from workbench.clusters.asking import Verbs, answering
 from workbench.clusters.forking import fork
@@ -26,6 +25,7 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError, StorageError, WorkbenchError, whole
 from workbench.jobs import folders, processes
+from workbench.travelling import versions
 
 logger = logging.getLogger("workbench.host")
 
@@ -71,7 +71,7 @@ class _Owner:
 
     async def run(self) -> int:
         pid = os.getpid()
-        self.update(pid=pid, pid_created=processes.created(pid), versions=_versions())
+        self.update(pid=pid, pid_created=processes.created(pid), versions=versions())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.end, "asked to by a signal")
         heartbeat = asyncio.create_task(self._beat())
@@ -315,12 +315,3 @@ def _innermost(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}".rstrip(". ")
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "python": platform.python_version(),
-        "workbench": __version__,
-        "dask": dask.__version__,
-        "distributed": distributed.__version__,
-    }

@@ -164,21 +164,3 @@ def diagnose(run_id: str, problem: str | None = None) -> None:
         run = store.get(run_id)
         notes = (*run.notes, problem) if problem else run.notes
         store.update(run_id, diagnosis=diagnosis(run), notes=notes)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what computes here."""
-    import platform
-
-    import dask
-    import distributed
-    import numpy
-
-    from workbench import __version__
-
-    packages = {"dask": dask, "distributed": distributed, "numpy": numpy}
-    return {
-        "python": platform.python_version(),
-        "workbench": __version__,
-        **{name: package.__version__ for name, package in packages.items()},
-    }

@@ -25,10 +25,18 @@ from workbench.errors import FailedError, NotFoundError, StorageError, Workbench
 from workbench.jobs import folders
 from workbench.runs import keeping, places, store, transfers
 from workbench.runs.explaining import metrics
+from workbench.runs.forecasting import devices
 from workbench.runs.forecasting.forecast import size_of
-from workbench.runs.recording import Recording, diagnose, versions
+from workbench.runs.recording import Recording, diagnose
 from workbench.runs.store import Diagnosis, Peak, Progress, Run
-from workbench.travelling import Travelling, check_connected, check_readable, machine_elsewhere, make_ready
+from workbench.travelling import (
+    Travelling,
+    check_connected,
+    check_readable,
+    machine_elsewhere,
+    make_ready,
+    versions,
+)
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -136,7 +144,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
     with (
         dask.config.set(run.settings or {}),
         _connected(run) as client,
-        _arrays(run),
+        devices.arrays(run.spec),
         _counted(run, client),
         contextlib.ExitStack() as rooms,
     ):
@@ -254,15 +262,6 @@ def _connected(run: Run) -> Iterator[Client]:
 
 def _dtypes(collections: dict[str, Any]) -> dict[str, str]:
     return {name: str(found.dtype) for name, found in collections.items() if hasattr(found, "dtype")}
-
-
-def _arrays(run: Run) -> contextlib.AbstractContextManager[None]:
-    """Make arrays on the GPUs of the workers that have some, which this process needs none for."""
-    if not _has_gpus(run):
-        return contextlib.nullcontext()
-    from workbench.linalg import backend
-
-    return backend.on_workers()
 
 
 def _counted(run: Run, client: Client) -> contextlib.AbstractContextManager[None]:

@@ -28,9 +28,9 @@ from workbench.monitor.events import KINDS
 from workbench.runs import store
 from workbench.runs.explaining import metrics
 from workbench.runs.failures import lost_devices
-from workbench.runs.recording import Recording, diagnose, versions
+from workbench.runs.recording import Recording, diagnose
 from workbench.runs.store import WATCHED, Run
-from workbench.travelling import ask, machine_elsewhere
+from workbench.travelling import ask, machine_elsewhere, versions
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -64,23 +64,15 @@ class Measured(BaseModel, frozen=True):
 
     def seconds(self, context: str, *activities: str) -> float:
         """Seconds that all workers spent on these activities in this context; on all of them for none."""
-        return sum(
-            metric.value
-            for metric in self.metrics
-            if metric.context == context
-            and metric.unit == "seconds"
-            and (not activities or metric.activity in activities)
-        )
+        return self._sum("seconds", context, activities)
 
     def bytes(self, context: str, *activities: str) -> int:
         """Bytes that all workers handled in these activities."""
-        return int(
-            sum(
-                metric.value
-                for metric in self.metrics
-                if metric.context == context and metric.unit == "bytes" and metric.activity in activities
-            )
-        )
+        return int(self._sum("bytes", context, activities))
+
+    def _sum(self, unit: str, context: str, activities: Sequence[str]) -> float:
+        of_context = (each for each in self.metrics if (each.unit, each.context) == (unit, context))
+        return sum(each.value for each in of_context if not activities or each.activity in activities)
 
 
 class Measuring:

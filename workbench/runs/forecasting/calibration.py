@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import platform
 import statistics
@@ -225,7 +224,7 @@ def _travelling(client: Client, spec: ClusterSpec) -> float:
     neighbours = [*addresses[1:], addresses[0]]
     found = []
     for _ in range(_ROUNDS):
-        with _on_workers(spec):
+        with devices.arrays(spec):
             # Numbers that no encoding makes shorter.
             blocks = [da.random.RandomState().random_sample(_TRAVELLING, chunks=_TRAVELLING) for _ in addresses]
             held = [futures_of(client.persist(x, workers=[at]))[0] for x, at in zip(blocks, addresses, strict=True)]
@@ -243,19 +242,12 @@ def _travelling(client: Client, spec: ClusterSpec) -> float:
     return statistics.median(found)
 
 
-def _on_workers(spec: ClusterSpec) -> contextlib.AbstractContextManager[None]:
-    """Make arrays on the workers' GPUs, where they have some."""
-    from workbench.linalg import backend
-
-    return backend.on_workers() if spec.devices else contextlib.nullcontext()
-
-
 def _graph_seconds(client: Client, spec: ClusterSpec) -> tuple[float, float]:
     """Seconds of a computation of few tasks and of one of many, which do nothing to speak of."""
     import dask.array as da
 
     found = []
-    with _on_workers(spec):
+    with devices.arrays(spec):
         for side in (_SMALL_GRAPH, _LARGE_GRAPH):
             began = time.perf_counter()
             rs = da.random.RandomState(0) if spec.devices else da.random.default_rng()

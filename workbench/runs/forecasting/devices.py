@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import cache
 
 from workbench.clusters.devices import Device, devices_of
@@ -16,6 +17,15 @@ def names(spec: ClusterSpec) -> frozenset[str]:
 def memory(spec: ClusterSpec) -> int | None:
     """Bytes of the smallest of a spec's GPUs; None where nobody can tell."""
     return min((device.total for device in _of(spec) if device.total is not None), default=None)
+
+
+def arrays(spec: ClusterSpec | None) -> contextlib.AbstractContextManager[None]:
+    """Make arrays on the GPUs of the workers, where they have some; this process needs none for that."""
+    if spec is None or not spec.devices:
+        return contextlib.nullcontext()
+    from workbench.linalg import backend
+
+    return backend.on_workers()
 
 
 def _of(spec: ClusterSpec) -> tuple[Device, ...]:

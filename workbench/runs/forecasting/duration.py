@@ -29,11 +29,11 @@ _WEIGHT_OF_MODEL = 0.3
 _RANGE = 1.28
 """Standard deviations on each side, between which four in five lie."""
 _LARGEST_STEP = 2.0
-_LARGEST_STRETCH = 8.0
-"""Times the bytes of a run, or as small a part of them, beyond which its time alone tells nothing: what is the same for
-all sizes can't be told from what grows."""
+LARGEST_STRETCH = 8.0
+"""Times the bytes or a parameter of a run, or as small a part of them, beyond which its time alone tells nothing: what
+is the same for all sizes can't be told from what grows."""
 
-_RUNS = 30
+RUNS = 30
 """How many of the latest runs of a workload are looked at."""
 _ALONE = 0.1
 """Seconds before what goes on beside a run slows it down, which is when the shortest are over."""
@@ -167,7 +167,7 @@ def _from_history(needs: Needs, spec: ClusterSpec, past: Sequence[_Past]) -> Dur
     middle = statistics.median(logs)
     # Times don't quite grow with the size, so a size that never ran is less sure.
     stretch = min(abs(math.log(one.needs.bytes_processed / needs.bytes_processed)) for one in alike)
-    if stretch > math.log(_LARGEST_STRETCH):
+    if stretch > math.log(LARGEST_STRETCH):
         return None
     spread = statistics.median([abs(log - middle) for log in logs]) * 1.48 + 0.1 + 0.1 * stretch
     return around(
@@ -192,7 +192,7 @@ def around(
 
 def _past(workload: str, spec: ClusterSpec, machine: Mapping[str, Any] | None) -> Iterator[_Past]:
     """Latest runs of a workload that came to an end on this kind of machine, with what they needed."""
-    for run in store.select(workload=workload, status="done", limit=_RUNS):
+    for run in store.select(workload=workload, status="done", limit=RUNS):
         if run.spec is None or run.spec.profile != spec.profile or not run.seconds or not ran_on(run, machine):
             continue
         try:

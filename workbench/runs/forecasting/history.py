@@ -12,16 +12,13 @@ from pydantic import ValidationError
 from workbench.clusters.spec import ClusterSpec
 from workbench.formats import count
 from workbench.runs import store
-from workbench.runs.forecasting.duration import Duration, around, likeness, off_by, ran_on
+from workbench.runs.forecasting.duration import LARGEST_STRETCH, RUNS, Duration, around, likeness, off_by, ran_on
 from workbench.runs.store import Run
 from workbench.workloads.values import Needs
 
 if TYPE_CHECKING:
     from workbench.workloads.registry import Template
 
-_RUNS = 30
-_STRETCH = 8.0
-"""Times a parameter of all runs, or as small a part of it, beyond which they tell nothing."""
 _LEAST_SPREAD = 0.1
 
 
@@ -33,7 +30,7 @@ def runs_of(template: Template, resolved: Mapping[str, Any]) -> tuple[Run, ...]:
     others = _others(resolved)
     return tuple(
         run
-        for run in store.select(workload=template.name, status="done", limit=_RUNS)
+        for run in store.select(workload=template.name, status="done", limit=RUNS)
         if run.function is not None and run.function.sha == pinned.sha and _others(run.resolved) == others
     )
 
@@ -94,7 +91,7 @@ def _along(here: Sequence[tuple[Run, float]], resolved: Mapping[str, Any]) -> tu
     if np.linalg.matrix_rank(design) < design.shape[1]:
         return None
     stretch = float(np.abs(x - at).min(axis=0).max())
-    if stretch > math.log(_STRETCH):
+    if stretch > math.log(LARGEST_STRETCH):
         return None
     seconds = np.array([log for _, log in here])
     powers = np.linalg.lstsq(design, seconds, rcond=None)[0]
