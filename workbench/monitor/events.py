@@ -125,7 +125,7 @@ class Tasks:
     """Columns of `Task`, one row for each interval."""
 
     key: Sequence[Any]
-    """Keys as Dask has them, strings or tuples; `str` makes the text."""
+    """Keys as Dask or Arrow have them: strings, tuples, scalars. `str` makes the text."""
     name: Labels
     worker: Labels
     thread: npt.NDArray[np.int64]

@@ -2,7 +2,7 @@
 
 The file is one table, one row for each event, in the order in which they came. Each kind of event fills its own
 columns and leaves the others null. Any reader of Parquet can use it: `pandas.read_parquet("events.parquet")`. This is
-version 2, as the key `dask-workbench` of the file's metadata says:
+version 3, as the key `dask-workbench` of the file's metadata says:
 
 ===============  ======  ==================================================================================
 column           event   meaning
@@ -11,6 +11,7 @@ event            all     'task', 'worker' or 'progress'
 time             all     when the scheduler sent the event; for a worker, when the worker was measured
 name             all     task name (the key's prefix), or the worker's name
 worker           t, w    address of the worker
+key              t       the task's key as text
 thread           t       identifier of the thread in that worker
 kind             t       'compute', 'transfer', 'disk-read', 'disk-write', 'deserialize' or 'other'
 start, duration  t       the interval that was spent; the duration in µs
@@ -28,13 +29,11 @@ erred            p       of these, failed
 processing       p       of these, on a worker now
 source           t       client of another computation on the same cluster that it was done for; null for the run's own
                          tasks
-key, token,      t       the task's key: its text is put together of them as `workbench.monitor.keys` says, such as
-is_tuple, i-l            key 'sum', token d3…07 (16 bytes), i 4, j 0 for `('sum-d3…07', 4, 0)`
 ===============  ======  ==================================================================================
 
 `time` and `start` are timestamps in µs since the epoch (UTC) by the scheduler's clock. A million tasks take some ten to
 thirty bytes each: what is repeated is held once, and what grows as differences. In the stream `time`, `start` and
-`stop` are seconds since the epoch, and `key` is the whole text.
+`stop` are seconds since the epoch.
 Samples of GPUs are in a file of their own: `gpu_record`. `workbench.runs.exchange` says what else is kept of a run.
 """
 
@@ -68,10 +67,8 @@ from workbench.monitor.events import (
 )
 from workbench.monitor.gpu_record import SCHEMA as GPU_SCHEMA
 from workbench.monitor.gpu_record import gpu_path, gpu_table, with_gpus
-from workbench.monitor.keys import FIELDS as KEY_FIELDS
-from workbench.monitor.keys import NUMBERS, read_keys, split_keys
 
-VERSION = 2
+VERSION = 3
 """Version of the files that this module writes."""
 
 STREAM_SCHEMA = pa.schema(
@@ -106,18 +103,14 @@ _CHANGED_FIELDS = {
     "time": [pa.field("time", _TIME)],
     "start": [pa.field("start", _TIME)],
     "stop": [pa.field("duration", pa.int64())],
-    "key": [],
 }
 SCHEMA = pa.schema(
-    [
-        *(each for field in STREAM_SCHEMA for each in _CHANGED_FIELDS.get(field.name, [field])),
-        *KEY_FIELDS,
-    ],
+    [each for field in STREAM_SCHEMA for each in _CHANGED_FIELDS.get(field.name, [field])],
     metadata={"dask-workbench": str(VERSION)},
 )
 
-_REPEATED = ["event", "time", "name", "worker", "thread", "kind", "status", "nbytes", "source", "key", "token"]
-_GROWING = ["start", "duration", *NUMBERS]
+_REPEATED = ["event", "time", "name", "worker", "thread", "kind", "status", "nbytes", "source"]
+_GROWING = ["start", "duration"]
 _ROWS = 250_000
 """Rows that are packed at a time: more would take memory, fewer would hold what is repeated more often."""
 
@@ -270,7 +263,6 @@ def _packed(table: pa.Table) -> pa.Table:
         "time": _microseconds(table["time"]).cast(_TIME),
         "start": start.cast(_TIME),
         "duration": pc.subtract(stop, start),
-        **split_keys(table["key"].combine_chunks()),
     }
     return pa.table(
         [changed.get(name, table[name] if name in table.column_names else None) for name in SCHEMA.names], SCHEMA
@@ -367,6 +359,8 @@ def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
         if not version.isdigit() or int(version) > VERSION:
             raise BadInputError("was written by a later dask-workbench. Update dask-workbench.")
         expected = GPU_SCHEMA if path.name == gpu_path(path).name else SCHEMA
+        if expected is SCHEMA and 0 < int(version) < VERSION:
+            raise BadInputError("was written by an older dask-workbench, which was never released.")
         lacking = [name for name in expected.names if name not in found.names]
         wrong = [
             name
@@ -386,7 +380,7 @@ def _read(path: Path, schema: pa.Schema) -> pa.Table | None:
 
 
 def _parquet(path: Path, schema: pa.Schema) -> pyarrow.parquet.ParquetFile:
-    repeated = [field.name for field in schema if pa.types.is_string(field.type)]
+    repeated = [field.name for field in schema if pa.types.is_string(field.type) and field.name != "key"]
     # Not read_table: that imports pyarrow's datasets and pandas with them, for half a second.
     return pyarrow.parquet.ParquetFile(path, read_dictionary=repeated)
 
@@ -405,16 +399,10 @@ def _read_stream(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 _COLUMNS_OF = {
-    "task": (
-        *("name", "worker", "thread", "kind", "start", "duration", "nbytes", "status", "source"),
-        *(field.name for field in KEY_FIELDS),
-    ),
+    "task": ("name", "worker", "key", "thread", "kind", "start", "duration", "nbytes", "status", "source"),
     "worker": WorkerSample.__slots__,
     "progress": ("name", "time", "total", "done", "erred", "processing"),
 }
-
-_MAY_LACK = ("source", *(field.name for field in KEY_FIELDS))
-"""Columns that a row may leave empty; one that lacks another of its event is damaged and left out."""
 
 
 def _tables(batch: Batch) -> Iterable[pa.Table]:
@@ -485,7 +473,8 @@ def _batch(read: Callable[[Sequence[str]], pa.Table]) -> Batch:
         table = read(_COLUMNS_OF[event])
         table = table.filter(pc.equal(told["event"], event))
         for name in table.column_names:
-            if name not in _MAY_LACK and table[name].null_count:
+            # One that lacks what its event has is damaged and left out.
+            if name != "source" and table[name].null_count:
                 table = table.filter(pc.is_valid(table[name]))
         return table
 
@@ -505,7 +494,7 @@ def _tasks(table: pa.Table) -> Tasks:
     kinds = np.array([KINDS.index(value if value in KINDS else "other") for value in kind.values], np.int8)
     erred = np.array([value == "erred" for value in status.values])
     return Tasks(
-        key=read_keys(table),
+        key=table["key"].combine_chunks(),
         name=_labels(table["name"]),
         worker=_labels(table["worker"]),
         thread=table["thread"].to_numpy(),
