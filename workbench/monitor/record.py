@@ -32,8 +32,7 @@ source           t       client of another computation on the same cluster that 
 ===============  ======  ==================================================================================
 
 `time` and `start` are timestamps in µs since the epoch (UTC) by the scheduler's clock. A million tasks take some ten to
-thirty bytes each: what is repeated is held once, and what grows as differences. In the stream `time`, `start` and
-`stop` are seconds since the epoch.
+thirty bytes each: what is repeated is held once, and what grows as differences.
 Samples of GPUs are in a file of their own: `gpu_record`. `workbench.runs.exchange` says what else is kept of a run.
 """
 
@@ -71,17 +70,18 @@ from workbench.monitor.gpu_record import gpu_path, gpu_table, with_gpus
 VERSION = 3
 """Version of the files that this module writes."""
 
-STREAM_SCHEMA = pa.schema(
+_TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
     [
         ("event", pa.string()),
-        ("time", pa.float64()),
+        ("time", _TIME),
         ("name", pa.string()),
         ("worker", pa.string()),
         ("key", pa.string()),
         ("thread", pa.int64()),
         ("kind", pa.string()),
-        ("start", pa.float64()),
-        ("stop", pa.float64()),
+        ("start", _TIME),
+        ("duration", pa.int64()),
         ("nbytes", pa.int64()),
         ("status", pa.string()),
         ("cpu", pa.float64()),
@@ -95,17 +95,7 @@ STREAM_SCHEMA = pa.schema(
         ("erred", pa.int64()),
         ("processing", pa.int64()),
         ("source", pa.string()),
-    ]
-)
-
-_TIME = pa.timestamp("us", tz="UTC")
-_CHANGED_FIELDS = {
-    "time": [pa.field("time", _TIME)],
-    "start": [pa.field("start", _TIME)],
-    "stop": [pa.field("duration", pa.int64())],
-}
-SCHEMA = pa.schema(
-    [each for field in STREAM_SCHEMA for each in _CHANGED_FIELDS.get(field.name, [field])],
+    ],
     metadata={"dask-workbench": str(VERSION)},
 )
 
@@ -130,7 +120,7 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._events = _Stream(path, STREAM_SCHEMA)
+        self._events = _Stream(path, SCHEMA)
         self._gpus: _Stream | None = None
         self._closed = False
         self.problem: str | None = None
@@ -213,12 +203,10 @@ class _Stream:
 
 def finish_recording(path: Path) -> None:
     """Make the Parquet file `path` of the stream beside it, also of one whose writer was killed."""
-    _finish(gpu_path(path), GPU_SCHEMA, GPU_SCHEMA, lambda table: table, compression="zstd")
+    _finish(gpu_path(path), GPU_SCHEMA, compression="zstd")
     _finish(
         path,
-        STREAM_SCHEMA,
         SCHEMA,
-        _packed,
         compression="zstd",
         compression_level=6,
         use_dictionary=_REPEATED,
@@ -226,17 +214,15 @@ def finish_recording(path: Path) -> None:
     )
 
 
-def _finish(
-    path: Path, schema: pa.Schema, final: pa.Schema, change: Callable[[pa.Table], pa.Table], **options: Any
-) -> None:
+def _finish(path: Path, schema: pa.Schema, **options: Any) -> None:
     stream = _stream_path(path)
     if not stream.exists():
         return
     temporary = path.with_name(f".{path.name}")
     try:
-        with pyarrow.parquet.ParquetWriter(temporary, final, **options) as writer:
+        with pyarrow.parquet.ParquetWriter(temporary, schema, **options) as writer:
             for batches in _gathered(_read_stream(stream)):
-                writer.write_table(change(pa.Table.from_batches(batches, schema)))
+                writer.write_table(pa.Table.from_batches(batches, schema))
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -252,27 +238,6 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch
             yield held
             held = []
     yield held
-
-
-def _packed(table: pa.Table) -> pa.Table:
-    """A table of the stream in the form of the file."""
-    import pyarrow.compute as pc
-
-    start, stop = _microseconds(table["start"]), _microseconds(table["stop"])
-    changed = {
-        "time": _microseconds(table["time"]).cast(_TIME),
-        "start": start.cast(_TIME),
-        "duration": pc.subtract(stop, start),
-    }
-    return pa.table(
-        [changed.get(name, table[name] if name in table.column_names else None) for name in SCHEMA.names], SCHEMA
-    )
-
-
-def _microseconds(seconds: pa.ChunkedArray) -> pa.ChunkedArray:
-    import pyarrow.compute as pc
-
-    return pc.round(pc.multiply(seconds, 1e6)).cast(pa.int64())
 
 
 def leave_pandas_out() -> None:
@@ -315,7 +280,7 @@ def read_events(path: Path) -> Batch:
         if path.exists():
             found = _batch(opened.enter_context(_parquet(path, SCHEMA)).read)
         elif (stream := _stream_path(path)).exists():
-            found = _batch(_packed(pa.Table.from_batches(_read_stream(stream), STREAM_SCHEMA)).select)
+            found = _batch(pa.Table.from_batches(_read_stream(stream), SCHEMA).select)
         else:
             raise NotFoundError(f"No events were recorded at {path}.")
     try:
@@ -416,25 +381,31 @@ def _tables(batch: Batch) -> Iterable[pa.Table]:
 
 
 def _table(event: str, time: float | list[float], n_rows: int, columns: dict[str, Any]) -> pa.Table:
-    columns = {"event": [event] * n_rows, "time": time if isinstance(time, list) else [time] * n_rows, **columns}
+    times = _microseconds(time if isinstance(time, list) else [time] * n_rows)
+    columns = {"event": [event] * n_rows, "time": times, **columns}
     return pa.table(
         [
             pa.array(columns[field.name], field.type) if field.name in columns else pa.nulls(n_rows, field.type)
-            for field in STREAM_SCHEMA
+            for field in SCHEMA
         ],
-        schema=STREAM_SCHEMA,
+        schema=SCHEMA,
     )
 
 
+def _microseconds(seconds: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    return np.round(np.asarray(seconds, float) * 1e6).astype(np.int64)
+
+
 def _task_columns(tasks: Tasks) -> dict[str, Any]:
+    start, stop = _microseconds(tasks.start), _microseconds(tasks.stop)
     return {
         "name": _texts(tasks.name.values, tasks.name.codes),
         "worker": _texts(tasks.worker.values, tasks.worker.codes),
         "key": [str(key) for key in tasks.key],
         "thread": tasks.thread,
         "kind": _texts(KINDS, tasks.kind),
-        "start": tasks.start,
-        "stop": tasks.stop,
+        "start": start,
+        "duration": stop - start,
         "nbytes": tasks.nbytes,
         "status": _texts(_STATUS, tasks.erred.astype(np.int8)),
         **({} if tasks.source is None else {"source": _texts_or_null(tasks.source)}),
