@@ -166,7 +166,7 @@ def _page(comparison: Comparison) -> str:
 
 
 def _sweep(given: list[str]) -> dict[str, tuple[str, ...]]:
-    from workbench.runs.comparing.compare import read_values
+    from workbench.runs.comparing.comparisons import read_values
 
     return {name: read_values(text) for name, text in parameters_of(given, "--sweep", "workers=1,2,4").items()}
 

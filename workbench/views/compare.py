@@ -18,7 +18,8 @@ from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.figures.markup import faint, paragraph, tag
 from workbench.formats import size
-from workbench.runs.comparing.compare import SWEPT_OPTIONS, read_request, read_values, usual_lines
+from workbench.runs.comparing.compare import SWEPT_OPTIONS, read_request, usual_lines
+from workbench.runs.comparing.comparisons import read_values
 from workbench.views.forms import FIRST, as_text, given, select
 from workbench.views.parts import button, folds, live, notice, text_field
 from workbench.views.work import chosen_preset, chosen_workload, shown_fields

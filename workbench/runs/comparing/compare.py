@@ -74,9 +74,8 @@ def read_request(given: Mapping[str, Any]) -> Request:
     What a plain form sends will do: `on` as lines of one text, `parameters` and `sweep` as KEY=VALUE with spaces
     between them, numbers as text.
     """
-    known = {key: _READERS.get(key, _as_given)(value) for key, value in given.items() if value is not None}
     try:
-        request = Request.model_validate(known)
+        request = Request.model_validate({key: value for key, value in given.items() if value is not None})
     except ValidationError as err:
         problem = err.errors()[0]
         name = str(problem["loc"][0])
@@ -195,38 +194,6 @@ async def wait(
 def finish(comparison_id: str, *, timeout: float | None = None) -> Comparison:
     """Wait as `wait` does, where there is no event loop or another one is running, as in a notebook."""
     return waiting.finish(lambda: comparisons.get(comparison_id), timeout=timeout, poll=_POLL)
-
-
-# -- from text
-
-
-def _as_given(value: Any) -> Any:
-    return value.strip() if isinstance(value, str) else value
-
-
-def _read_lines(value: Any) -> Any:
-    return tuple(line.strip() for line in value.splitlines() if line.strip()) if isinstance(value, str) else value
-
-
-def _read_sweep(value: Any) -> Any:
-    pairs = read_pairs(value)
-    if not isinstance(pairs, Mapping):
-        return pairs
-    return {name: read_values(each) if isinstance(each, str) else each for name, each in pairs.items()}
-
-
-def read_values(text: str) -> tuple[str, ...]:
-    """Return the values of a text such as '1,2,4'; a semicolon between them lets each hold commas."""
-    values = text.split(";") if ";" in text else text.split(",")
-    return tuple(value.strip() for value in values if value.strip())
-
-
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "on": _read_lines,
-    "parameters": read_pairs,
-    "settings": read_pairs,
-    "sweep": _read_sweep,
-}
 
 
 # -- from lines and sweeps to wishes
