@@ -139,7 +139,7 @@ def test_what_is_no_random_array_has_no_preset_and_no_scale() -> None:
 def test_each_time_that_a_title_promises_is_in_the_forecast_and_beside_the_run(workload: str, name: str) -> None:
     chosen = template(workload)
     checked = chosen.validate({"preset": name})
-    listed = {one.machine: one.seconds for one in elsewhere(chosen, checked, chosen.needs(checked))}
+    listed = {one["machine"]: one["seconds"] for one in elsewhere(chosen, checked, chosen.needs(checked))}
     told = {figure.machine: figure.seconds for figure in machines.text(chosen, checked, {}).figures}
     for machine, seconds in told.items():
         assert tuple(listed[machine].values()) == pytest.approx(seconds)

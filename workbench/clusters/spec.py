@@ -57,13 +57,9 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     why: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _protocol_fits_profile(self) -> ClusterSpec:
+    def _fits_profile(self) -> ClusterSpec:
         if (self.protocol == "ucx") != (self.profile == "ucx") and not self.elsewhere:
             raise ValueError("protocol 'ucx' belongs to the profile 'ucx', and the other way round")
-        return self
-
-    @model_validator(mode="after")
-    def _devices_fit_profile(self) -> ClusterSpec:
         if self.profile in ("gpu", "gpus") and not self.devices:
             raise ValueError(f"devices are missing, and the profile {self.profile!r} has a GPU for each worker")
         if self.profile == "cpu" and self.devices:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel
@@ -43,51 +43,40 @@ class Meter:
     """
 
     def __init__(self) -> None:
-        self._gpus: dict[str, _Gpu] = {}
+        self._seen: set[str] = set()
+        self._last: dict[tuple[str, str], tuple[float, float]] = {}
+        # Joules and seconds, by UUID and by what tells of them.
+        self._sums: dict[tuple[str, str], tuple[float, float]] = {}
 
     def feed(self, samples: Iterable[GpuSample]) -> None:
         """Take in samples; those of one GPU in their order."""
-        for sample in samples:
-            self._gpus.setdefault(sample.uuid, _Gpu()).feed(sample)
+        for each in samples:
+            self._seen.add(each.uuid)
+            for what, value in (("counters", each.energy), ("power", each.power)):
+                if value is not None:
+                    self._add((each.uuid, what), each.time, value)
+
+    def _add(self, of: tuple[str, str], time: float, value: float) -> None:
+        then, before = self._last.get(of, (time, value))
+        if time > then:
+            # A driver that is loaded again counts from nought.
+            joules = max(0.0, value - before) if of[1] == "counters" else (before + value) / 2 * (time - then)
+            total, seconds = self._sums.get(of, (0.0, 0.0))
+            self._sums[of] = (total + joules, seconds + time - then)
+        self._last[of] = (time, value)
 
     def energy(self) -> Energy | None:
         """All so far; None where no GPU tells of it."""
-        known = [gpu for gpu in self._gpus.values() if gpu.counted.seconds or gpu.powered.seconds]
+        powered, counted = (
+            {uuid: sums for (uuid, told), sums in self._sums.items() if told == what} for what in ("power", "counters")
+        )
+        known = powered | counted
         if not known:
             return None
-        parts = [gpu.counted if gpu.counted.seconds else gpu.powered for gpu in known]
-        n_counted = sum(bool(gpu.counted.seconds) for gpu in known)
         return Energy(
-            joules=sum(part.joules for part in parts),
-            seconds=max(part.seconds for part in parts),
+            joules=sum(joules for joules, _ in known.values()),
+            seconds=max(seconds for _, seconds in known.values()),
             n_gpus=len(known),
-            n_unknown=len(self._gpus) - len(known),
-            source="counters" if n_counted == len(known) else "counters and power" if n_counted else "power",
+            n_unknown=len(self._seen) - len(known),
+            source="counters" if len(counted) == len(known) else "counters and power" if counted else "power",
         )
-
-
-class _Gpu:
-    """One GPU, by its counter and by its power."""
-
-    def __init__(self) -> None:
-        self.counted, self.powered = _Sum(), _Sum()
-
-    def feed(self, sample: GpuSample) -> None:
-        if sample.energy is not None:
-            # A driver that is loaded again counts from nought.
-            self.counted.add(sample.time, sample.energy, lambda before, now, seconds: max(0.0, now - before))
-        if sample.power is not None:
-            self.powered.add(sample.time, sample.power, lambda before, now, seconds: (before + now) / 2 * seconds)
-
-
-class _Sum:
-    def __init__(self) -> None:
-        self.joules = self.seconds = 0.0
-        self._last: tuple[float, float] | None = None
-
-    def add(self, time: float, value: float, joules: Callable[[float, float, float], float]) -> None:
-        if self._last is not None and time > self._last[0]:
-            seconds = time - self._last[0]
-            self.joules += joules(self._last[1], value, seconds)
-            self.seconds += seconds
-        self._last = (time, value)

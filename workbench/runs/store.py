@@ -85,23 +85,24 @@ class Progress(Count):
         return f"{begun}{formats.count(self.done, 'task')} done, more come"
 
 
-class Step(BaseModel, frozen=True):
-    """Blocks that the tasks of one name made, and those of them that lay on a GPU."""
+class Blocks(BaseModel, frozen=True):
+    """Blocks, and those of them that lay on a GPU."""
+
+    blocks: int
+    on_gpu: int
+    bytes: int
+    bytes_on_gpu: int
+
+
+class Step(Blocks, frozen=True):
+    """Those that the tasks of one name made."""
 
     name: str
-    blocks: int
-    on_gpu: int
-    bytes: int
-    bytes_on_gpu: int
 
 
-class OnGpu(BaseModel, frozen=True):
+class OnGpu(Blocks, frozen=True):
     """Where the blocks of a run lay, found from their types on the workers."""
 
-    blocks: int
-    on_gpu: int
-    bytes: int
-    bytes_on_gpu: int
     share: float | None
     """Of the blocks; None where there were none."""
     share_of_bytes: float | None

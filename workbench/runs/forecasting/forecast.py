@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import dask.config
-from pydantic import BaseModel
 
 from workbench import formats
 from workbench.clusters.records import ClusterRecord
@@ -43,16 +42,6 @@ _SMALLEST_CHUNK = 2**20
 _MOVES_TO_HOST = 0.8  # of a card, where no device_memory_limit is given: dask_cuda.LocalCUDACluster
 _CONTEXT = 512 * 2**20
 """Bytes of a card that a CUDA context and the libraries' kernels take before there is any data."""
-
-
-class Elsewhere(BaseModel, frozen=True):
-    """What it would take on hardware that isn't here, and where that is known from."""
-
-    machine: str
-    seconds: dict[str, float]
-    basis: str
-    source: str
-    cost: float | None = None
 
 
 class Verdict(NamedTuple):
@@ -106,7 +95,7 @@ def forecast(
         "off_by": None if lasting is None else lasting.off_by,
         "cost": None if lasting is None else machines.cost(lasting.middle, price),
         "calibrate": isinstance(cluster, ClusterRecord) and refused is None and _unmeasured(needs, lasting),
-        "elsewhere": tuple(one.model_dump(mode="json") for one in elsewhere(template, checked, needs)),
+        "elsewhere": tuple(elsewhere(template, checked, needs)),
     }
 
 
@@ -182,28 +171,20 @@ def verdict(template: Template, parameters: Mapping[str, Any], needs: Needs, spe
     return judged._replace(sentence=" ".join((judged.sentence, *remedies)), chunks=chunks)
 
 
-def elsewhere(template: Template, checked: Parameters, needs: Needs) -> Iterator[Elsewhere]:
+def elsewhere(template: Template, checked: Parameters, needs: Needs) -> Iterator[dict[str, Any]]:
     """Machines that others measured, then those of which a time for the same workload was published."""
     for found in calibration.kept("elsewhere"):
         lasting = duration_elsewhere(needs, found)
         if lasting is not None:
-            price = machines.price_per_hour(None, found.machine)
-            yield Elsewhere(
-                machine=found.machine,
-                seconds=_range(lasting.low, lasting.high),
-                basis=lasting.basis,
-                source=lasting.source,
-                cost=machines.cost(lasting.middle, price),
-            )
-    for one, (low, high) in machines.comparable(template.name, checked.resolved, needs.bytes_processed):
-        price = machines.price_per_hour(None, one.name)
-        yield Elsewhere(
-            machine=one.name,
-            seconds=_range(low, high),
-            basis="published",
-            source=f"scaled from {one.source}",
-            cost=machines.cost((low + high) / 2, price),
-        )
+            yield _there(found.machine, (lasting.low, lasting.high), lasting.middle, lasting.basis, lasting.source)
+    for one, ends in machines.comparable(template.name, checked.resolved, needs.bytes_processed):
+        yield _there(one.name, ends, sum(ends) / 2, "published", f"scaled from {one.source}")
+
+
+def _there(machine: str, ends: tuple[float, float], middle: float, basis: str, source: str) -> dict[str, Any]:
+    """What it would take on hardware that isn't here, and where that is known from."""
+    cost = machines.cost(middle, machines.price_per_hour(None, machine))
+    return {"machine": machine, "seconds": _range(*ends), "basis": basis, "source": source, "cost": cost}
 
 
 def actual_spec(record: ClusterRecord) -> ClusterSpec:
