@@ -43,8 +43,6 @@ class Outlier(NamedTuple):
     """Among the times, from 0."""
     factor: float
     """Times the median."""
-    score: float
-    """Modified z-score: 0.6745 times the distance to the median, over the median of those distances."""
 
 
 class Ratio(NamedTuple):
@@ -67,10 +65,6 @@ class Amdahl(NamedTuple):
     serial: float
     parallel: float
 
-    def seconds(self, cores: float) -> float:
-        """Time on so many cores."""
-        return self.serial + self.parallel / cores
-
 
 class CoresFor(NamedTuple):
     """How many cores would take as long as something else."""
@@ -92,8 +86,9 @@ def spread(seconds: Sequence[float]) -> Spread:
 def outliers(seconds: Sequence[float]) -> tuple[Outlier, ...]:
     """Times whose modified z-score is above 3.5 and that are off by 5 % at least; none among fewer than four.
 
-    The score is that of Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993). Of times that lie within a
-    thousandth of one another, one that is two thousandths off scores high and matters to nobody: hence the 5 %.
+    The score is that of Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993): 0.6745 times the distance to
+    the median, over the median of those distances. Of times that lie within a thousandth of one another, one that is
+    two thousandths off scores high and matters to nobody: hence the 5 %.
     """
     if len(seconds) < _FEWEST_FOR_OUTLIERS:
         return ()
@@ -104,7 +99,7 @@ def outliers(seconds: Sequence[float]) -> tuple[Outlier, ...]:
         off = abs(each - middle)
         score = _SCALE_OF_MAD * off / deviation if deviation else math.inf if off else 0.0
         if score > _OUTLIER_SCORE and off > _LEAST_OUTLIER * middle:
-            found.append(Outlier(index, each / middle, score))
+            found.append(Outlier(index, each / middle))
     return tuple(found)
 
 

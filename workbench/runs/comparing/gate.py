@@ -50,7 +50,7 @@ def judge(comparison: Comparison, *, slower: float | None = None, memory: float 
 
 
 def _judged(first: Row, other: Row, what: What, limit: float) -> Judged:
-    one, two = (_seconds(row) if what == "time" else _peaks(row) for row in (first, other))
+    one, two = (row.seconds if what == "time" else _peaks(row) for row in (first, other))
     for row, values in ((first, one), (other, two)):
         if len(values) < _FEWEST:
             raise BadInputError(
@@ -71,10 +71,6 @@ def _judged(first: Row, other: Row, what: What, limit: float) -> Judged:
         f"{other.label}: {what} {found.ratio:.3g} times that of {first.label} ({found.low:.3g} to {found.high:.3g} at "
         f"{100 * CONFIDENCE:.0f} %; {middle[0]} and {middle[1]}), {verdict} of {1 + limit:.3g} times.",
     )
-
-
-def _seconds(row: Row) -> tuple[float, ...]:
-    return row.seconds
 
 
 def _peaks(row: Row) -> tuple[float, ...]:

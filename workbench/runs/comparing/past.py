@@ -39,7 +39,8 @@ def compare_runs(names: Sequence[str]) -> Comparison:
     if going:
         raise BadInputError(f"The run {going[0]} is still going on. Compare it when it has ended.")
     workloads = list(dict.fromkeys(run.workload for run in runs))
-    return _kept(tuple(_row(run, runs) for run in runs), workloads, _notes(runs, workloads))
+    note = "Runs of the past, one each: they were not measured in turn, and one time says nothing of its spread."
+    return _kept(tuple(_row(run, runs) for run in runs), workloads, (note,))
 
 
 def _kept(rows: tuple[Row, ...], workloads: Sequence[str], notes: tuple[str, ...]) -> Comparison:
@@ -52,7 +53,7 @@ def _kept(rows: tuple[Row, ...], workloads: Sequence[str], notes: tuple[str, ...
             mode="past",
             status="done",
             rows=rows,
-            notes=notes,
+            notes=(*notes, *(["They are of different workloads."] if len(workloads) > 1 else [])),
             done=n_runs,
             total=n_runs,
             created=now,
@@ -84,7 +85,6 @@ def compare_groups(names: Sequence[str]) -> Comparison:
     workloads = list(dict.fromkeys(run.workload for runs in groups.values() for run in runs))
     codes = {run.function.sha for runs in groups.values() for run in runs if run.function is not None}
     notes = ["Runs of the past, pooled by name: they were not measured in turn."]
-    notes += ["They are of different workloads."] if len(workloads) > 1 else []
     notes += ["They are of different code."] if len(codes) > 1 else []
     rows = tuple(_pooled(name, runs) for name, runs in groups.items())
     return _kept(rows, workloads, tuple(notes))
@@ -121,10 +121,3 @@ def _row(run: Run, beside: Sequence[Run]) -> Row:
         versions=run.versions,
         inventory=run.inventory,
     )
-
-
-def _notes(runs: Sequence[Run], workloads: Sequence[str]) -> tuple[str, ...]:
-    notes = ["Runs of the past, one each: they were not measured in turn, and one time says nothing of its spread."]
-    if len(workloads) > 1:
-        notes.append("They are of different workloads.")
-    return tuple(notes)
