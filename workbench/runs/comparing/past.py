@@ -18,19 +18,9 @@ _FEWEST = 2
 
 
 def compare_runs(names: Sequence[str]) -> Comparison:
-    """Put runs beside one another, each a row, and keep that as a comparison.
+    """Put runs that have ended beside one another, each a row, and keep that as a comparison.
 
-    Parameters
-    ----------
-    names
-        Ids of runs that have ended, their beginnings or ends, or "last".
-
-    Raises
-    ------
-    BadInputError
-        Fewer than two runs, or one that goes on.
-    NotFoundError
-        There is no such run.
+    Raises BadInputError for fewer than two, or one that goes on, and NotFoundError for a name as of no run, see `find`.
     """
     runs = list({run.id: run for run in map(store.find, names)}.values())
     if not _FEWEST <= len(runs) <= MOST_ROWS:
@@ -66,12 +56,7 @@ def _kept(rows: tuple[Row, ...], workloads: Sequence[str], notes: tuple[str, ...
 def compare_groups(names: Sequence[str]) -> Comparison:
     """Put groups of runs beside one another, each a row of all runs of one name, and keep that as a comparison.
 
-    Raises
-    ------
-    BadInputError
-        Fewer than two names.
-    NotFoundError
-        No run that is done has such a name.
+    Raises BadInputError for fewer than two names, and NotFoundError for one that no run that is done has.
     """
     names = list(dict.fromkeys(names))
     if not _FEWEST <= len(names) <= MOST_ROWS:
