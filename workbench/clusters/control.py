@@ -108,7 +108,6 @@ class Worker(NamedTuple):
 
 async def workers(record: ClusterRecord) -> list[Worker]:
     """What each worker does, as its scheduler heard last."""
-    _check_ready(record)
     async with _scheduler(record) as scheduler:
         told = (await scheduler.identity())["workers"]
     return [Worker.of(address, each, time.time()) for address, each in told.items()]
@@ -140,7 +139,6 @@ class Group(NamedTuple):
 
 async def groups(record: ClusterRecord) -> list[Group]:
     """The tasks that the scheduler knows, by what their keys begin with."""
-    _check_ready(record)
     async with _scheduler(record) as scheduler:
         states = await scheduler.get_task_prefix_states()
         held = await scheduler.nbytes(summary=True)
@@ -152,7 +150,6 @@ async def groups(record: ClusterRecord) -> list[Group]:
 
 async def profile(record: ClusterRecord) -> dict[str, Any]:
     """What the code of all workers was seen doing: Dask's tree of frames, each with how often it was seen."""
-    _check_ready(record)
     async with _scheduler(record) as scheduler:
         tree: dict[str, Any] = await scheduler.profile()
     return tree

@@ -20,7 +20,7 @@ _FEWEST = 2
 def compare_runs(names: Sequence[str]) -> Comparison:
     """Put runs that have ended beside one another, each a row, and keep that as a comparison.
 
-    Raises BadInputError for fewer than two, or one that goes on, and NotFoundError for a name as of no run, see `find`.
+    Raises BadInputError for fewer than two, or one that goes on, and NotFoundError where there is no such run.
     """
     runs = list({run.id: run for run in map(store.find, names)}.values())
     if not _FEWEST <= len(runs) <= MOST_ROWS:

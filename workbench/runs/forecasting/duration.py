@@ -169,15 +169,15 @@ def _from_history(needs: Needs, spec: ClusterSpec, past: Sequence[_Past]) -> Dur
     stretch = min(abs(math.log(one.needs.bytes_processed / needs.bytes_processed)) for one in alike)
     if stretch > math.log(LARGEST_STRETCH):
         return None
-    spread = statistics.median([abs(log - middle) for log in logs]) * 1.48 + 0.1 + 0.1 * stretch
-    return around(
-        needs.bytes_processed * math.exp(middle),
-        spread,
-        "history",
-        f"{count(len(alike), 'run')} on such a cluster; not calibrated",
-        n_runs=len(alike),
-        off_by=off_by([one.run for one in past]),
-    )
+    source = f"{count(len(alike), 'run')} on such a cluster; not calibrated"
+    seconds, misses = needs.bytes_processed * math.exp(middle), [log - middle for log in logs]
+    return learned(seconds, misses, stretch, source, [one.run for one in past])
+
+
+def learned(seconds: float, misses: Sequence[float], stretch: float, source: str, runs: Sequence[Run]) -> Duration:
+    """The range by what runs took: `misses` are logarithms of how far each was off, `stretch` how far they are away."""
+    spread = 1.48 * statistics.median(map(abs, misses)) + 0.1 + 0.1 * stretch
+    return around(seconds, spread, "history", source, n_runs=len(misses), off_by=off_by(runs))
 
 
 def around(

@@ -12,14 +12,12 @@ from pydantic import ValidationError
 from workbench.clusters.spec import ClusterSpec
 from workbench.formats import count
 from workbench.runs import store
-from workbench.runs.forecasting.duration import LARGEST_STRETCH, RUNS, Duration, around, likeness, off_by, ran_on
+from workbench.runs.forecasting.duration import LARGEST_STRETCH, RUNS, Duration, learned, likeness, ran_on
 from workbench.runs.store import Run
 from workbench.workloads.values import Needs
 
 if TYPE_CHECKING:
     from workbench.workloads.registry import Template
-
-_LEAST_SPREAD = 0.1
 
 
 def runs_of(template: Template, resolved: Mapping[str, Any]) -> tuple[Run, ...]:
@@ -65,16 +63,8 @@ def duration(
         if fitted is None:
             return None
         middle, stretch, logs = fitted
-    spread = 1.48 * float(np.median(np.abs(logs))) + _LEAST_SPREAD + 0.1 * stretch
-    n_runs = len(logs)
-    return around(
-        math.exp(middle),
-        spread,
-        "history",
-        f"{count(n_runs, 'run')} of it on such a cluster",
-        n_runs=n_runs,
-        off_by=off_by([run for run, _ in here]),
-    )
+    source = f"{count(len(logs), 'run')} of it on such a cluster"
+    return learned(math.exp(middle), logs.tolist(), stretch, source, [run for run, _ in here])
 
 
 def _along(here: Sequence[tuple[Run, float]], resolved: Mapping[str, Any]) -> tuple[float, float, Any] | None:
