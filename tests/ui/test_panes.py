@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.conftest import finish
@@ -21,6 +25,16 @@ def opened(page: Page, view: str) -> Locator:
     pane = page.locator(f'[id="dask-workbench-tab-{name}"]')
     expect(pane.locator(".wb-Panes")).to_be_visible(timeout=MINUTE)
     return pane
+
+
+def darkest(figure: Locator) -> Any:
+    """Middle of the widest dark violet run of pixels."""
+    pixels = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("RGB"), dtype=int)
+    violet = (pixels[..., 0] < 100) & (pixels[..., 1] < 40) & (pixels[..., 2] > 60)
+    y = int(violet.sum(axis=1).argmax())
+    runs = "".join(map(str, violet[y].astype(int))).split("0")
+    widest = max(runs, key=len)
+    return {"x": sum(len(each) + 1 for each in runs[: runs.index(widest)]) + len(widest) // 2, "y": y}
 
 
 def test_a_click_arranges_the_panes_below_the_stream_and_a_reload_leaves_them_there(
@@ -90,6 +104,15 @@ def test_a_task_or_worker_that_is_clicked_in_one_pane_is_marked_in_the_others(
         expect(node).to_have_attribute("aria-pressed", "false")
         expect(graph.locator("[aria-pressed=true]")).to_have_count(1)
         screenshot("panes-stream")
+        # A rectangle of the stream, of the tasks that are marked, since all others are pale: for its worker as well.
+        page.get_by_role("button", name="Pause").click()
+        tasks = figure.locator(".bk-Figure").nth(1)
+        tasks.click(position=darkest(tasks))
+        workers = opened(page, "workers")
+        marked = workers.locator("[aria-pressed=true]")
+        expect(marked).to_have_count(1, timeout=MINUTE)
+        marked.click()
+        expect(marked).to_have_count(0)
         # A worker, in one table for another.
         bandwidth = opened(page, "bandwidth")
         bandwidth.get_by_role("button", name="1", exact=True).first.click(timeout=MINUTE)
