@@ -31,7 +31,7 @@ from workbench.genotypes.vcfzarr import Multiallelic, read_vcf_zarr
 from workbench.linalg import asked
 from workbench.storage import conventions, places
 from workbench.storage.places import Place
-from workbench.storage.zarrs import safe
+from workbench.storage.zarrs import MARKS, safe
 
 _EXPECTED = (
     "a PLINK .bed file with its .bim and .fam, VCF Zarr, a store that pack_to_zarr wrote, "
@@ -39,7 +39,6 @@ _EXPECTED = (
 )
 _NPY = b"\x93NUMPY"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-_ZARR = (".zgroup", ".zarray", "zarr.json")
 # What else people have, and how to make something of it that can be read here.
 _REMEDIES = (
     ((".vcf", ".vcf.gz", ".vcf.bgz", ".bcf"), "a VCF", "plink2 --vcf NAME --make-bed, or bio2zarr's vcf2zarr convert"),
@@ -169,7 +168,7 @@ def _at(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, rows:
 
 def _zarr_at_url(place: Place) -> bool:
     """Whether a server that can't list its folders has a Zarr group or array there."""
-    return place.is_url and any((place / name).kind() == "file" for name in _ZARR)
+    return place.is_url and any((place / name).kind() == "file" for name in MARKS)
 
 
 def _file(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
@@ -183,7 +182,7 @@ def _file(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, row
         return _hdf5(place, told, rows)
     if start.startswith(b"PK") and not place.is_url:
         return _zarr(place, told, multiallelic, rows)
-    if place.name in _ZARR:
+    if place.name in MARKS:
         raise BadInputError(f"{place} belongs to a Zarr array. Give the folder that it is in.")
     what = f"starts with {start.hex(' ')}" if start else "is empty"
     raise BadInputError(f"{place} {what}, which is no format that is read here. Expected {_EXPECTED}.")

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from workbench.storage.places import Options, Place, full, sentences_about
+from workbench.storage.zarrs import MARKS
 
 MOST = 200
 """Entries that are listed; who has more types the path."""
 
 _STORES = (".zarr", ".vcz")
 """Endings of folders that hold one dataset, and are chosen like files."""
-
-STORE_MARKS = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
-"""Files of which a folder of any name has one that is a Zarr store."""
 
 
 class Entry(NamedTuple):
@@ -63,7 +61,7 @@ def browse(path: str, options: Options | None = None) -> Folder:
         above.path if above else None,
         tuple(shown[:MOST]),
         max(0, len(shown) - MOST),
-        bool(names & STORE_MARKS) or any(name.endswith(".parquet") for name in names),
+        not names.isdisjoint(MARKS) or any(name.endswith(".parquet") for name in names),
     )
 
 

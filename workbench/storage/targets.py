@@ -10,8 +10,8 @@ from typing import Any
 
 from workbench.errors import BadInputError, ConflictError, MissingError, NotFoundError, install
 from workbench.storage import places
-from workbench.storage.browsing import STORE_MARKS
 from workbench.storage.places import Place
+from workbench.storage.zarrs import MARKS
 
 KINDS = {
     "zarr": ".zarr, or a folder",
@@ -117,5 +117,5 @@ def _check_replaced(place: Place, kind: str, there: str, *, replace: bool) -> No
     if there == "folder":
         # A path that was mistyped may be somebody's home.
         names = set(place.names())
-        if names and not names & STORE_MARKS:
+        if names and names.isdisjoint(MARKS):
             raise ConflictError(f"{place} is a folder, and no Zarr store: it isn't replaced. Give another path.")

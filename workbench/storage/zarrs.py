@@ -7,6 +7,8 @@ from typing import Any
 
 from workbench.errors import BadInputError
 
+MARKS = (".zarray", ".zgroup", "zarr.json")
+"""Files of which a folder of any name has one that is a Zarr array or group."""
 HALF = ".partial"
 """What Zarr calls a file before it is whole."""
 

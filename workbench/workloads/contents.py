@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -108,7 +109,8 @@ def look(path: str, options: Options | None = None) -> Contents:
     place = places.full(path, options)
     with places.sentences_about(place, opening.FORMATS):
         kind = "bed" if place.name.endswith(".bed") else opening.format_of(place)
-        held, remarks = _LISTED[kind](place)
+        title, listed = _FORMATS[kind]
+        held, remarks = listed(place)
     dimensions: tuple[Dimension, ...] = ()
     if kind in ("hdf5", "zarr", "zarr-zip", *_BY_XARRAY) and any(each.dims for each in held):
         try:
@@ -119,7 +121,7 @@ def look(path: str, options: Options | None = None) -> Contents:
         remarks = (*remarks, f"It holds {len(held)} arrays, of which the first {_MOST} are listed.")
     return Contents(
         path=place.path,
-        format=_TITLES[kind],
+        format=title,
         n_bytes=_size(place),
         arrays=held[:_MOST],
         dimensions=dimensions,
@@ -219,32 +221,20 @@ def _scales(name: str, item: Any) -> tuple[str, ...] | None:
     return names if names and all(names) else None
 
 
-def _zarr(place: Place) -> Listed:
-    import zarr
-
-    fs, root = place.storage()
-    return _zarrs(fs, root, lambda name: zarr.open_array(place.path, path=name, mode="r", **place.zarr_options))
-
-
-def _zarr_zip(place: Place) -> Listed:
-    import zarr
-
-    with zarr.storage.ZipStore(place.path, mode="r") as store:
-        return _zarrs(*opening.group_of(place, "zarr-zip"), lambda name: zarr.open_array(store, path=name, mode="r"))
+def _zarr(place: Place, kind: str = "zarr") -> Listed:
+    names = opening.zarr_arrays(*opening.group_of(place, kind))
+    with opening.zarr_opener(place, kind) as opened:
+        return tuple(_of_zarr(name, opened(path=name)) for name in names), ()
 
 
-def _zarrs(fs: Any, root: str, opened: Any) -> Listed:
-    found = []
-    for name in opening.zarr_arrays(fs, root):
-        array = opened(name)
-        said = array.attrs.asdict()
-        dims = getattr(array.metadata, "dimension_names", None) or said.get("_ARRAY_DIMENSIONS")
-        packed = ", ".join(_codec(each) for each in array.compressors) or None
-        named = tuple(dims) if dims and all(isinstance(each, str) for each in dims) else None
-        chunks = array.shards or array.chunks
-        dtype = opening.numpy_type(array)
-        found.append(_held(name, array.shape, dtype, dims=named, chunks=chunks, compression=packed, title=_title(said)))
-    return tuple(found), ()
+def _of_zarr(name: str, array: Any) -> Held:
+    said = array.attrs.asdict()
+    dims = getattr(array.metadata, "dimension_names", None) or said.get("_ARRAY_DIMENSIONS")
+    packed = ", ".join(_codec(each) for each in array.compressors) or None
+    named = tuple(dims) if dims and all(isinstance(each, str) for each in dims) else None
+    chunks = array.shards or array.chunks
+    dtype = opening.numpy_type(array)
+    return _held(name, array.shape, dtype, dims=named, chunks=chunks, compression=packed, title=_title(said))
 
 
 def _tiff(place: Place) -> Listed:
@@ -347,29 +337,17 @@ def _of_dataset(dataset: Any) -> Iterator[Dimension]:
 
 
 _BY_XARRAY = ("netcdf3", "grib")
-_LISTED = {
-    "npy": _npy,
-    "npz": _npz,
-    "hdf5": _hdf5,
-    "zarr": _zarr,
-    "zarr-zip": _zarr_zip,
-    **dict.fromkeys(_BY_XARRAY, _by_xarray),
-    "tiff": _tiff,
-    "parquet": _parquet,
-    "csv": _csv,
-    "bed": _bed,
-}
 _NO_PICTURE = ("csv", "parquet", "bed")
-_TITLES = {
-    "bed": "PLINK .bed, .bim and .fam",
-    "npy": "NumPy array",
-    "npz": "NumPy arrays",
-    "hdf5": "HDF5",
-    "zarr": "Zarr",
-    "zarr-zip": "Zarr in a .zip file",
-    "netcdf3": "NetCDF 3",
-    "grib": "GRIB",
-    "tiff": "TIFF",
-    "parquet": "Parquet",
-    "csv": "Table of text",
+_FORMATS: Mapping[str, tuple[str, Callable[[Place], Listed]]] = {
+    "npy": ("NumPy array", _npy),
+    "npz": ("NumPy arrays", _npz),
+    "hdf5": ("HDF5", _hdf5),
+    "zarr": ("Zarr", _zarr),
+    "zarr-zip": ("Zarr in a .zip file", partial(_zarr, kind="zarr-zip")),
+    "netcdf3": ("NetCDF 3", _by_xarray),
+    "grib": ("GRIB", _by_xarray),
+    "tiff": ("TIFF", _tiff),
+    "parquet": ("Parquet", _parquet),
+    "csv": ("Table of text", _csv),
+    "bed": ("PLINK .bed, .bim and .fam", _bed),
 }

@@ -9,8 +9,9 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +23,7 @@ from workbench.errors import MissingError, WorkbenchError, install
 from workbench.storage import conventions, datasets, places
 from workbench.storage.datasets import PickError
 from workbench.storage.places import Options, Place
-from workbench.storage.zarrs import safe
+from workbench.storage.zarrs import MARKS, safe
 from workbench.workloads.values import BadParameterError
 
 _KINDS = {
@@ -38,7 +39,6 @@ _KINDS = {
 FORMATS = ".npy, .npz, HDF5, NetCDF, Zarr (a folder or a .zip), TIFF, Parquet (a file or a folder of them) or CSV"
 _BY_NAME = ("hdf5", "zarr", "zarr-zip")
 """Formats of which xarray tells names of dimensions."""
-_MARKERS = (".zarray", ".zgroup", "zarr.json")
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _SAMPLE_BYTES = 1_000_000
@@ -195,7 +195,7 @@ def format_of(place: Place) -> str:
         return _format_of_folder(place) if Path(place.path).is_dir() else _format_of_file(place)
     fs, root = place.storage()
     # A server that can't list its files may know one all the same.
-    if any(fs.exists(f"{root}/{name}") for name in _MARKERS):
+    if any(fs.exists(f"{root}/{name}") for name in MARKS):
         return "zarr"
     if not fs.isfile(root) and fs.isdir(root):
         return _format_of_folder(place)
@@ -245,7 +245,7 @@ def _format_of_file(place: Place) -> str:
             with zipfile.ZipFile(file) as members:
                 names = members.namelist()
             return "npz" if names and all(name.endswith(".npy") for name in names) else "zarr-zip"
-    if place.name in _MARKERS:
+    if place.name in MARKS:
         raise _bad(f"{place} belongs to a Zarr array. Give the folder that it is in.")
     if start[:3] == b"CDF":
         return "netcdf3"
@@ -374,20 +374,22 @@ def _hdf5(place: Place, array: str | None) -> Found:
         return Found(place.path, name, "hdf5", _lengths(shape), dtype, chunks, attributes=attributes, fill=fill)
 
 
-def _zarr(place: Place, array: str | None) -> Found:
+def _zarr(place: Place, array: str | None, kind: str = "zarr") -> Found:
+    name, dims = _in_group(place, array, kind)
+    with zarr_opener(place, kind) as opened:
+        return _described(opened(path=name or ""), place, name, kind, dims)
+
+
+@contextlib.contextmanager
+def zarr_opener(place: Place, kind: str) -> Iterator[Callable[..., Any]]:
+    """What opens an array of a Zarr group, in a folder or a .zip file, by its path in it."""
     import zarr
 
-    name, dims = _in_group(place, array, "zarr")
-    opened = zarr.open_array(place.path, path=name or "", mode="r", **place.zarr_options)
-    return _described(opened, place, name, "zarr", dims)
-
-
-def _zarr_zip(place: Place, array: str | None) -> Found:
-    import zarr
-
-    name, dims = _in_group(place, array, "zarr-zip")
+    if kind == "zarr":
+        yield partial(zarr.open_array, place.path, mode="r", **place.zarr_options)
+        return
     with zarr.storage.ZipStore(place.path, mode="r") as store:
-        return _described(zarr.open_array(store, path=name or "", mode="r"), place, name, "zarr-zip", dims)
+        yield partial(zarr.open_array, store, mode="r")
 
 
 def group_of(place: Place, kind: str) -> tuple[Any, str]:
@@ -569,12 +571,12 @@ def _described(array: Any, place: Place, name: str | None, format: str, dims: tu
     return Found(place.path, name, format, shape, dtype, chunks, attributes=attributes, fill=fill, dims=named)
 
 
-_READERS = {
+_READERS: Mapping[str, Callable[[Place, str | None], Found]] = {
     "npy": _npy,
     "npz": _npz,
     "hdf5": _hdf5,
     "zarr": _zarr,
-    "zarr-zip": _zarr_zip,
+    "zarr-zip": partial(_zarr, kind="zarr-zip"),
     "tiff": _tiff,
     "parquet": _parquet,
     "csv": _csv,

@@ -156,15 +156,12 @@ def labels_of(
     path: str, array: str | None, options: Mapping[str, Any] | None, format: str, dims: Sequence[str], what: str
 ) -> dict[str, Any]:
     """Names of the answer's dimensions, and their coordinates where the file has some."""
-    if format != "dataset" or not dims or what == "histogram":
-        return {"dims": dims, "coords": {}, "what": what}
-    from workbench.storage.datasets import coords_of
+    coords: dict[str, Any] = {}
+    if format == "dataset" and dims and what != "histogram":
+        from workbench.storage.datasets import coords_of
 
-    return {
-        "dims": dims,
-        "coords": coords_of(path, (array or "").rpartition("/")[2], options or {}, dims),
-        "what": what,
-    }
+        coords = coords_of(path, (array or "").rpartition("/")[2], options or {}, dims)
+    return {"dims": dims, "coords": coords, "what": what}
 
 
 # --- parameters
