@@ -20,6 +20,8 @@ from tests.standin import on_host
 from workbench.clusters import cuda
 
 SCRIPT = Path(__file__).parent / "gpu" / "first-hour.sh"
+AGAIN = ("sum", "tall", "compressed")
+"""Steps that do what `small` does, at the posts' size."""
 TOLD = re.findall(r"^#   (\w+) +\d+  ", SCRIPT.read_text(), re.MULTILINE)
 
 
@@ -107,7 +109,8 @@ def test_it_runs_to_its_end_on_a_simulated_gpu_and_each_report_says_so(
     env = computing(simulated_nvml.environment(memory=16 * GIB), tmp_path / "cuda")
     env |= {"PART": "0.01", "PYTHON": sys.executable}
     # Two at once, each with clusters of its own: one computes while the other waits for a process to start.
-    halves = {tmp_path / "first": TOLD[:4], tmp_path / "second": TOLD[4:]}
+    steps = [each for each in TOLD if each not in AGAIN]
+    halves = {tmp_path / "first": steps[:3], tmp_path / "second": steps[3:]}
     begun = [
         subprocess.Popen(["sh", str(SCRIPT), str(into), *steps], env=env, stdout=subprocess.PIPE, text=True)
         for into, steps in halves.items()
@@ -115,9 +118,9 @@ def test_it_runs_to_its_end_on_a_simulated_gpu_and_each_report_says_so(
     said = "".join(each.communicate()[0] for each in begun)
     logs = [path for into in halves for path in into.glob("*.log")]
     assert [each.returncode for each in begun] == [0, 0], said + "".join(path.read_text()[-3000:] for path in logs)
-    assert [line.partition(",")[0] for line in said.splitlines()] == [f"{name}: done" for name in TOLD]
+    assert [line.partition(",")[0] for line in said.splitlines()] == [f"{name}: done" for name in steps]
     reports = {path.stem: json.loads(path.read_text()) for into in halves for path in into.glob("*.json")}
-    assert {*reports, "tests"} == {*TOLD, "genotypes-tenth"}
+    assert {*reports, "tests"} == {*steps, "genotypes-tenth"}
     for told in reports.values():
         assert told["devices"] == ["SIMULATED GPU 0"]
         assert "no time here is a GPU's" in told["simulated"]

@@ -101,17 +101,12 @@ def test_jobs_with_several_workers_each_come_and_go_as_a_whole(queue: Path) -> N
     told = up("--set", "workers_per_job=2", workers=4)
     assert (told["status"], told["n_workers"], told["threads_per_worker"]) == ("ready", 4, 1)
     assert [(job["state"], job["workers"]) for job in told["jobs"]] == [("running", 2)] * 2
-    assert len(slurm.queued(queue)) == 2
-    assert workbench("run", "compressed_svd", "-p", "size=16MiB", "--cluster", "night")["status"] == "done"
-    assert workbench("scale", "night", "1")["n_workers"] == 2
-    until(lambda: len(slurm.queued(queue)) == 1)
-    assert workbench("scale", "night", "3")["n_workers"] == 4
-    workbench("scale", "night", "6")
+    workbench("scale", "night", "5")
     until(lambda: workbench("ls")[0]["jobs"][-1]["reason"] != "")
     printed = subprocess.run([sys.executable, "-m", "workbench", "ls"], capture_output=True, text=True).stdout
     assert "night: 4 of 6 workers; 2 pending: " in " ".join(printed.split())
-    assert workbench("scale", "night", "4")["n_workers"] == 4
-    until(lambda: len(slurm.queued(queue)) == 2)
+    assert workbench("scale", "night", "1")["n_workers"] == 2
+    until(lambda: len(slurm.queued(queue)) == 1)
     workbench("scale", "night", "--adapt", "0", "4")
     until(lambda: slurm.queued(queue) == [])
     assert workbench("run", "array_sum", "-p", "size=16MiB", "--cluster", "night")["status"] == "done"

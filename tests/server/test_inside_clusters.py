@@ -95,14 +95,17 @@ def test_names_that_need_each_other_are_drawn_all_the_same() -> None:
 
 async def test_what_is_marked_is_marked_in_all_panes_and_a_click_takes_it_back(api: Any, cluster: str) -> None:
     sight = seen(a="<", b="10")
-    sight.choices = {"mark.task": "<load>", "mark.worker": "10"}
-    pressed = r'data-choose="{"mark.(\w+)": null}" aria-pressed="true"'
+    task, worker = (f"marked.{cluster}.{what}" for what in ("task", "worker"))
+    sight.choices = {task: "<load>", worker: "10"}
+    pressed = r'data-choose="{"marked.[\w-]+.(\w+)": null}" aria-pressed="true"'
     for view, what in ((workers.tasks, "task"), (workers.bandwidth, "worker")):
         assert set(re.findall(pressed, unescape(await view(sight, cluster)))) == {what}
-    table = unescape(await html_of(api, f"workers:{cluster}", {"mark.worker": "1"}))
+    table = unescape(await html_of(api, f"workers:{cluster}", {worker: "1"}))
     assert re.findall(pressed, table) == ["worker"]
-    assert re.findall(pressed, unescape(await html_of(api, f"groups:{cluster}", {"mark.task": "<sum>"}))) == ["task"]
+    assert re.findall(pressed, unescape(await html_of(api, f"groups:{cluster}", {task: "<sum>"}))) == ["task"]
     assert re.findall(pressed, unescape(await html_of(api, f"groups:{cluster}"))) == []
+    other = {task.replace(cluster, "other"): "<sum>"}
+    assert re.findall(pressed, unescape(await html_of(api, f"groups:{cluster}", other))) == []
 
 
 async def test_a_cluster_that_cannot_be_watched_says_why_in_its_panes(api: Any, session: Any) -> None:

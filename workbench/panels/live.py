@@ -227,7 +227,7 @@ class Watch(Figure):
         figure = await in_thread(_live_figure, theme, self._name, self._simulated)
         from workbench.figures.parts import sources_of
 
-        watch = self._watch(figure, on_change, self._past, sources_of(self.parts))
+        watch = self._watch(figure, on_change, self._past, sources_of(self.parts), self._name)
         self._past.join(watch)
         return watch
 
@@ -299,7 +299,7 @@ class Replay(Figure):
 
     async def _begin(self, theme: str, on_change: Callable[[], None]) -> watching.Watch:
         figure = await in_thread(_live_figure, theme, self._run.cluster, self._run.simulated)
-        watch = watching.Watch(figure, on_change)
+        watch = watching.Watch(figure, on_change, name=self._run.id)
         watch.add(self._batches)
         return watch
 

@@ -35,10 +35,11 @@ def link(label: str, **attributes: Any) -> str:
     return tag("button", escape(label), type="button", class_="wb-Link", **attributes)
 
 
-def marking(choices: Mapping[str, Any], what: str, name: str) -> str:
-    """A name that a click marks in all panes, or takes back; `what` is 'task' or 'worker'."""
-    marked = choices.get(f"mark.{what}") == name
-    choose = json.dumps({f"mark.{what}": None if marked else name})
+def marking(choices: Mapping[str, Any], cluster: str, what: str, name: str) -> str:
+    """A name that a click marks in all panes of a cluster, or takes back; `what` is 'task' or 'worker'."""
+    choice = f"marked.{cluster}.{what}"
+    marked = choices.get(choice) == name
+    choose = json.dumps({choice: None if marked else name})
     return link(name, title=name, data_choose=choose, aria_pressed="true" if marked else "false")
 
 

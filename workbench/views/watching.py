@@ -88,7 +88,7 @@ class Watching:
         simulated = await in_thread(on_simulated, self.session, record)
         figure = await in_thread(self._make_figure, theme, name, simulated)
         feed = self._feed_of(record)
-        watch = Watch(figure, on_change, feed)
+        watch = Watch(figure, on_change, feed, name=name)
         feed.join(watch)
         feed.notice(record.model_dump(mode="json"))
         return watch
@@ -119,7 +119,7 @@ class Watching:
         run = await in_thread(self.session.show, run_id)
         batches = await in_thread(read_batches, run)
         figure = await in_thread(self._make_figure, theme, run.cluster, run.simulated)
-        watch = Watch(figure, on_change)
+        watch = Watch(figure, on_change, name=run_id)
         watch.add(batches)
         return watch
 
@@ -358,6 +358,8 @@ class Watch:
     ----------
     sources
         Names of the sources that the figure on the screen draws; all by default.
+    name
+        Cluster or run, for which the page chooses what is marked.
     """
 
     def __init__(
@@ -366,8 +368,10 @@ class Watch:
         on_change: Callable[[], None],
         feed: Past | None = None,
         sources: frozenset[str] | None = None,
+        name: str = "",
     ) -> None:
         self.figure = figure
+        self._name = name
         self._sources = sources
         self._feed = feed
         self._on_change = on_change
@@ -399,7 +403,8 @@ class Watch:
 
     def choose(self, choices: Choices) -> None:
         """Mark the task and the worker that the page has chosen."""
-        marked = choices.get("mark.task") or "", choices.get("mark.worker") or ""
+        task, worker = (choices.get(f"marked.{self._name}.{what}") or "" for what in ("task", "worker"))
+        marked = task, worker
         if marked != self._marked:
             self._marked, self._is_marked = marked, False
             self.wake()

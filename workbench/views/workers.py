@@ -72,7 +72,7 @@ async def workers(sight: Sight, name: str) -> str:
     rows = (
         tag(
             "tr",
-            tag("td", marking(sight.choices, "worker", worker.name)),
+            tag("td", marking(sight.choices, name, "worker", worker.name)),
             *(tag("td", _COLUMNS[each].shown(worker)) for each in columns if each != "name"),
             tag("td", _restart(name, worker) if "restart" in can else ""),
             id=f"wb-worker-{worker.address}",
@@ -133,7 +133,7 @@ async def groups(sight: Sight, name: str) -> str:
     rows = (
         tag(
             "tr",
-            tag("td", marking(sight.choices, "task", each.name)),
+            tag("td", marking(sight.choices, name, "task", each.name)),
             tag(
                 "td",
                 meter(f"Done of {each.name}", each.done, each.total, f"{count(each.done)} of {count(each.total)}"),
@@ -156,7 +156,7 @@ async def tasks(sight: Sight, name: str) -> str:
     counts = heard.progress.counts if heard.progress is not None else {}
     few = len(counts) <= graph.MOST_NAMES
     left_out = "" if few else f"The {graph.MOST_NAMES} of {len(counts)} names with the most tasks."
-    title = partial(marking, sight.choices, "task")
+    title = partial(marking, sight.choices, name, "task")
     drawn = tag("div", graph.graph(counts, heard.links.needs, title), class_="wb-Across")
     nothing = paragraph(heard.trouble or "The scheduler knows no tasks now.")
     return _panes(name, "graph") + (paragraph(left_out) + drawn if counts else nothing)
@@ -177,7 +177,7 @@ async def bandwidth(sight: Sight, name: str) -> str:
         if receiver in place and sender in place
     }
     nothing = paragraph(heard.trouble or "No message above 1 MB went between workers yet.")
-    heads = [marking(sight.choices, "worker", names[worker]) for worker in drawn]
+    heads = [marking(sight.choices, name, "worker", names[worker]) for worker in drawn]
     table = tag("div", heat_map([names[worker] for worker in drawn], cells, heads), class_="wb-Across")
     return _panes(name, "bandwidth") + (table if cells else nothing)
 

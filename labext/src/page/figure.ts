@@ -237,9 +237,10 @@ export class Figure {
     mark?.properties['data'].change.connect(() => this._ours || this._mark(mark.data as Record<string, string[]>));
   }
 
-  /** A task was clicked, or once more: it is marked in all panes, or no more. */
+  /** A task was clicked, or once more: it is marked in all panes of its cluster, or no more. */
   private _mark({ task, worker }: Record<string, string[]>): void {
-    const choices = { 'mark.task': task[0] || null, 'mark.worker': worker[0] || null };
+    const [name] = Object.values(this.watched);
+    const choices = { [`marked.${name}.task`]: task[0] || null, [`marked.${name}.worker`]: worker[0] || null };
     this._channel.send({ type: 'choose', choices });
   }
 
