@@ -27,7 +27,6 @@ _INTERVAL = 2.0
 _UNHEARD = 60.0
 """Seconds between two questions, and seconds without an answer after which the scheduler is taken for gone."""
 
-
 _ARRIVING = 0.3  # seconds between two looks at workers that start
 _BUSY = {"executing", "long-running", "ready", "constrained", "waiting", "fetch", "flight", "resumed"}
 """States of tasks on a worker that has something to do."""

@@ -435,9 +435,14 @@ class GatewayHandle(Started):
         await super().close()
         try:
             if "stop" in self.can:
-                await self._changed(self._gateway.stop_cluster(self._name))
+                await self._changed(self._end())
         finally:
             await self._gateway.close()
+
+    async def _end(self) -> None:
+        # It knows none of that name where it was ended before.
+        with contextlib.suppress(ValueError):
+            await self._gateway.stop_cluster(self._name)
 
     async def _gone(self) -> str | None:
         from aiohttp import ClientError
