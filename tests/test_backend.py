@@ -128,7 +128,7 @@ def test_packed_genotypes_are_multiplied_on_devices(device_client: Any, tmp_path
         assert device_client.submit(kind_of, device_client.compute(operator.packed.blocks[0])).result() == "cupy"
         packed = operator.packed.to_backend("numpy").compute()
     samples = np.arange(203)
-    source = genotypes.Genotypes(da.from_array(packed, chunks=(500, -1)), genotypes.COUNTS, samples)
+    source = genotypes.Genotypes(da.from_array(packed, chunks=(500, -1)), samples)
     if from_file:
         source = genotypes.open_genotypes(tmp_path / "study.zarr")
     with dask.config.set(scheduler="synchronous"):

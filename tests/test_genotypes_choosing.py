@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInputError
-from workbench.genotypes import COUNTS, PLINK, Genotypes, Variants, open_genotypes, pca
+from workbench.genotypes import Genotypes, Variants, open_genotypes, pca
 from workbench.genotypes.choosing import in_regions, of_chosen_samples
 from workbench.genotypes.hardy import exact_p
 from workbench.genotypes.packing import pack
@@ -34,13 +33,12 @@ def study(**variants: Any) -> Genotypes:
     names = np.array([f"s{i}" for i in range(N)])
     table = {"family": np.array([f"f{i // 2}" for i in range(N)]), "age": np.arange(N)}
     packed = da.from_array(pack(counts()), chunks=(40, -1))
-    return Genotypes(packed, COUNTS, names, Variants(**variants), table)
+    return Genotypes(packed, names, Variants(**variants), table)
 
 
 @pytest.mark.parametrize("chosen", [[5], [0, 1, 2, 3], [36, 4, 9, 9, 0], list(range(1, 36))])
-@pytest.mark.parametrize("coding", [COUNTS, PLINK])
-def test_some_samples_are_taken_of_packed_bits_in_the_order_asked_for(chosen: list[int], coding: Any) -> None:
-    whole = replace(study(), coding=coding)
+def test_some_samples_are_taken_of_packed_bits_in_the_order_asked_for(chosen: list[int]) -> None:
+    whole = study()
     found = whole.of_samples(chosen)
     assert (found.counts().compute() == whole.counts().compute()[:, chosen]).all()
     assert list(found.samples) == [f"s{i}" for i in chosen]
@@ -115,7 +113,7 @@ def test_the_exact_test_counts_all_that_is_no_likelier(mid: bool) -> None:
 def test_sites_out_of_equilibrium_are_left_out_and_counted() -> None:
     x = np.random.default_rng(0).binomial(2, 0.5, (60, 200)).astype(np.uint8)
     x[:3] = np.where(np.arange(200) % 2, 2, 0)
-    found = pca(Genotypes(da.from_array(pack(x)), COUNTS, np.arange(200)), 2, hwe=1e-6)
+    found = pca(Genotypes(da.from_array(pack(x)), np.arange(200)), 2, hwe=1e-6)
     assert found.dropped == {"out of equilibrium": 3}
     assert not found.kept[:3].any()
 

@@ -11,7 +11,7 @@ import pytest
 
 import workbench.genotypes.packing
 from workbench.errors import BadInputError
-from workbench.genotypes import COUNTS, MISSING_CODES, PLINK, Coding, Genotypes, fast, pack, unpack
+from workbench.genotypes import MISSING_CODES, Genotypes, fast, pack, unpack
 
 
 def _counts(rows: int, columns: int, dtype: str, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -75,12 +75,11 @@ def test_counts_are_packed_wherever_they_lie() -> None:
             np.testing.assert_array_equal(unpack(pack(part), part.shape[1]), part)
 
 
-@pytest.mark.parametrize("coding", [COUNTS, PLINK, Coding((1, 0, None, 2)), Coding((0, None, 1, 2))])
 @pytest.mark.parametrize("missing", [255, 3, 0, 9])
-def test_every_coding_and_number_for_missing_is_looked_up_as_a_table_would(coding: Coding, missing: int) -> None:
+def test_every_number_for_missing_is_looked_up_as_a_table_would(missing: int) -> None:
     packed = np.random.default_rng(0).integers(0, 256, (300, 75)).astype(np.uint8)
     codes = np.stack([packed >> shift & 3 for shift in (0, 2, 4, 6)], axis=2).reshape(300, 300)[:, :298]
-    np.testing.assert_array_equal(unpack(packed, 298, coding, missing=missing), coding.table(missing)[codes])
+    np.testing.assert_array_equal(unpack(packed, 298, missing=missing), np.array([0, 1, 2, missing], np.uint8)[codes])
 
 
 @pytest.mark.usefixtures("packing")
@@ -133,7 +132,7 @@ def test_text_and_cubes_are_refused() -> None:
 def test_genotypes_are_sliced_by_slices_masks_and_indices() -> None:
     counts = _counts(50, 7, "u1")
     packed = da.from_array(pack(counts), chunks=(8, -1))
-    genotypes = Genotypes(packed, COUNTS, np.array([f"s{i}" for i in range(7)]))
+    genotypes = Genotypes(packed, np.array([f"s{i}" for i in range(7)]))
     mask = np.random.default_rng(0).random(50) < 0.4
     for rows in (slice(3, 40, 7), slice(40, 3, -1), slice(5, 5), mask, [3, 1, 49], np.array([], int)):
         np.testing.assert_array_equal(genotypes[rows].counts().compute(), counts[rows])
@@ -147,7 +146,7 @@ def test_genotypes_are_sliced_by_slices_masks_and_indices() -> None:
 
 def test_variants_that_stay_in_their_order_are_taken_from_their_own_blocks() -> None:
     counts = _counts(50, 7, "u1")
-    genotypes = Genotypes(da.from_array(pack(counts), chunks=(8, -1)), COUNTS, np.arange(7).astype(str))
+    genotypes = Genotypes(da.from_array(pack(counts), chunks=(8, -1)), np.arange(7).astype(str))
     chosen = genotypes[[9, 11, 30, 31]].packed
     assert chosen.chunks[0] == (2, 2)
     assert not any("shuffle" in name or "take" in name for name in chosen.dask.layers)
@@ -157,8 +156,8 @@ def test_variants_that_stay_in_their_order_are_taken_from_their_own_blocks() -> 
 def test_genotypes_whose_parts_do_not_fit_are_refused() -> None:
     packed = da.zeros((5, 3), dtype="u1")
     with pytest.raises(BadInputError, match="13 samples take 4 bytes a row, and the packed genotypes have 3"):
-        Genotypes(packed, COUNTS, np.arange(13).astype(str))
+        Genotypes(packed, np.arange(13).astype(str))
     with pytest.raises(BadInputError, match="matrix of uint8"):
-        Genotypes(packed.astype("i4"), COUNTS, np.arange(12).astype(str))
+        Genotypes(packed.astype("i4"), np.arange(12).astype(str))
     with pytest.raises(BadInputError, match="'sex' has 2 values for 12"):
-        Genotypes(packed, COUNTS, np.arange(12).astype(str), sample_table={"sex": np.zeros(2)})
+        Genotypes(packed, np.arange(12).astype(str), sample_table={"sex": np.zeros(2)})

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInputError
-from workbench.genotypes import PLINK, open_genotypes, pack_to_zarr, plink, read_plink
+from workbench.genotypes import open_genotypes, pack_to_zarr, plink, read_plink
 
 _NEEDS = "needs Debian's {0}: sh tests/apt-install.sh {0}"
 
@@ -58,7 +58,6 @@ def test_a_file_written_by_hand_from_the_specification_is_read(tmp_path: Path) -
     genotypes = open_genotypes(_tiny(tmp_path))
     assert genotypes.counts().compute().tolist() == _TINY
     assert genotypes.counts(missing=3).compute()[2].tolist() == [3] * 5
-    assert genotypes.coding == PLINK
     assert genotypes.samples.tolist() == ["a", "b", "c", "d", "e"]
     assert genotypes.variants.id is not None
     assert genotypes.variants.contig is not None

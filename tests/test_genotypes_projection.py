@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInputError
-from workbench.genotypes import COUNTS, Genotypes, Variants, pca, simulate
+from workbench.genotypes import Genotypes, Variants, pca, simulate
 from workbench.genotypes.packing import pack
 from workbench.runs import keeping, store
 from workbench.workloads import template
@@ -66,7 +66,7 @@ def test_variants_are_found_by_place_and_alleles_in_any_order_and_with_either_co
     alleles = there.alleles.copy()
     alleles[swapped] = alleles[swapped][:, ::-1]
     alleles[5] = ["A", "T"]
-    moved = Genotypes(da.from_array(pack(counts)), COUNTS, NEW.samples, replace(there, alleles=alleles, id=None))
+    moved = Genotypes(da.from_array(pack(counts)), NEW.samples, replace(there, alleles=alleles, id=None))
     again = found.project(moved)
     assert (again.matched, again.lacking, again.swapped) == (M - 1, 1, int(swapped.sum()))
     np.testing.assert_allclose(again.scores, expected.scores, atol=0.01 * np.abs(expected.scores).max())

@@ -15,7 +15,7 @@ from tests.peers import found_by_peers
 from tests.test_genotypes_pca import bed_file
 from tests.test_genotypes_qc import plink2
 from workbench.errors import BadInputError
-from workbench.genotypes import COUNTS, MISSING, Genotypes, Variants, fast, open_genotypes
+from workbench.genotypes import MISSING, Genotypes, Variants, fast, open_genotypes
 from workbench.genotypes import prune as prune_module
 from workbench.genotypes.packing import pack
 from workbench.genotypes.pca import pca
@@ -40,7 +40,7 @@ def linked_counts(missing: float = 0.05) -> Matrix:
 
 def genotypes(x: Matrix, rows: int = 64, **variants: Any) -> Genotypes:
     packed = da.from_array(pack(x), chunks=(rows, -1))
-    return Genotypes(packed, COUNTS, np.arange(x.shape[1]), Variants(**variants))
+    return Genotypes(packed, np.arange(x.shape[1]), Variants(**variants))
 
 
 def one_by_one(x: Matrix, windows: list[tuple[int, int]], r2: float) -> Matrix:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInputError
-from workbench.genotypes import COUNTS, Genotypes, qc
+from workbench.genotypes import Genotypes, qc
 from workbench.genotypes.packing import pack
 from workbench.genotypes.qc import by_sample
 from workbench.workloads import template
@@ -64,7 +64,7 @@ def test_samples_are_counted_down_the_rows_whatever_their_number(rows: int) -> N
 def test_a_share_of_nothing_is_none_and_thresholds_count_what_would_go() -> None:
     x = np.random.default_rng(0).binomial(2, 0.5, (40, 50)).astype(np.uint8)
     x[0], x[1], x[2, :5], x[:, 7] = 255, 2, 255, 255
-    found = qc(Genotypes(da.from_array(pack(x), chunks=(9, -1)), COUNTS, np.arange(50)))
+    found = qc(Genotypes(da.from_array(pack(x), chunks=(9, -1)), np.arange(50)))
     assert np.isnan(found.frequency[0])
     assert found.sample_missing[7] == 1
     assert np.isnan(found.sample_het[7])

@@ -12,7 +12,7 @@ import pytest
 
 from tests.test_genotypes_qc import column, numbers, plink2
 from workbench.errors import BadInputError
-from workbench.genotypes import COUNTS, Genotypes, bits, fast, kinship, relatives
+from workbench.genotypes import Genotypes, bits, fast, kinship, relatives
 from workbench.genotypes.packing import pack
 from workbench.workloads import template
 
@@ -39,7 +39,7 @@ def family(variants: int = 3000) -> Any:
 
 def study(x: Any, rows: int = 700) -> Genotypes:
     packed = da.from_array(pack(x), chunks=(rows, -1))
-    return Genotypes(packed, COUNTS, np.array([f"s{i}" for i in range(x.shape[1])]))
+    return Genotypes(packed, np.array([f"s{i}" for i in range(x.shape[1])]))
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -388,19 +388,19 @@ def packed_genotypes(module: str, n_variants: int, n_samples: int, *, n_populati
     import dask.array as da
     import numpy as np
 
-    from workbench.genotypes import COUNTS, Genotypes, device
+    from workbench.genotypes import Genotypes, device
     from workbench.genotypes.operator import blocked
     from workbench.genotypes.packing import packed_width
 
     samples, width = np.arange(n_samples).astype(str), packed_width(n_samples)
     # In the blocks that the operator wants, or it would copy them all into others on the card.
-    empty = Genotypes(da.empty((n_variants, width), dtype=np.uint8, chunks=-1), COUNTS, samples)
+    empty = Genotypes(da.empty((n_variants, width), dtype=np.uint8, chunks=-1), samples)
     heights = blocked(empty, largest=device.LARGEST_BLOCK).chunks[0]
     meta = importlib.import_module(module).asarray(np.empty((0, 0), np.uint8))
     packed = da.map_blocks(
         _drawn, module, heights, n_samples, n_populations, seed, dtype=np.uint8, chunks=(heights, (width,)), meta=meta
     )
-    return Genotypes(packed, COUNTS, samples)
+    return Genotypes(packed, samples)
 
 
 def _drawn(

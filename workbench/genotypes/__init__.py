@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.genotypes.coding import COUNTS, MISSING, PLINK, Coding
-from workbench.genotypes.packing import MISSING_CODES, pack, unpack
+from workbench.genotypes.packing import MISSING, MISSING_CODES, pack, unpack
 from workbench.genotypes.pca import GenotypePCA, pca
 from workbench.genotypes.plink import read_plink
 from workbench.genotypes.projection import Projection, Reference, project
@@ -25,11 +24,8 @@ from workbench.genotypes.values import Genotypes, Variants
 from workbench.genotypes.vcfzarr import read_vcf_zarr
 
 __all__ = [
-    "COUNTS",
     "MISSING",
     "MISSING_CODES",
-    "PLINK",
-    "Coding",
     "GenotypePCA",
     "Genotypes",
     "OneBloscThread",

@@ -12,7 +12,6 @@ import numpy as np
 from dask.utils import SerializableLock
 
 from workbench.errors import BadInputError
-from workbench.genotypes.coding import COUNTS
 from workbench.genotypes.packing import PER_BYTE, missing_codes, pack, packed_width
 from workbench.genotypes.rows import block_rows, packed_array
 from workbench.genotypes.values import Genotypes, Variants, as_text
@@ -162,7 +161,7 @@ def genotypes_of_counts(
     step *= max(1, min(n_samples, _READ_BYTES // (height * counts.itemsize)) // step)
     read = _ReadCounts(counts, n_samples, step, transposed, missing_codes(missing))
     packed = packed_array(read, n_variants, n_samples, height)
-    return Genotypes(packed, COUNTS, _names(samples, n_samples), variants or Variants(), source=source)
+    return Genotypes(packed, _names(samples, n_samples), variants or Variants(), source=source)
 
 
 def genotypes_of_array(
@@ -196,7 +195,7 @@ def genotypes_of_array(
     name = lasting("genotypes", x.name, codes)
     meta = x._meta.astype(np.uint8)
     packed = x.map_blocks(_PackBlock(codes), dtype=np.uint8, chunks=chunks, meta=meta, name=name)
-    return Genotypes(packed, COUNTS, _names(samples, x.shape[1]), variants or Variants())
+    return Genotypes(packed, _names(samples, x.shape[1]), variants or Variants())
 
 
 def refuse_words(dtype: Any, what: str) -> None:

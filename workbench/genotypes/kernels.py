@@ -1,6 +1,6 @@
 """Products with packed genotypes, decoded tile by tile, on NumPy and CuPy alike.
 
-Blocks hold our own codes (`COUNTS`: 0, 1, 2 copies, 3 missing), four samples in a byte. A plane is every fourth sample:
+Blocks hold our own codes (0, 1, 2 copies, 3 missing), four samples in a byte. A plane is every fourth sample:
 `p & (3 << 2k)` is its code times 4ᵏ, so that decoding needs neither shift nor table. The powers of four and the planes'
 order go into the narrow factors, where they are exact. What is centred and scaled are the narrow factors, too:
 
@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from workbench.genotypes.coding import PLINK, Coding
 from workbench.genotypes.packing import PER_BYTE, packed_width
 from workbench.linalg import blocks
 from workbench.linalg.blocks import beside, host, namespace, single_is_single
@@ -39,28 +38,6 @@ LARGEST_BLOCK = 2**24
 MANY_ROWS = 1024
 # Rows that are counted at a time: what comes between stays in the second cache.
 COUNTED_ROWS = 128
-
-
-def recoded(packed: Any, coding: Coding) -> Any:
-    """The block in our own codes."""
-    if coding.copies == (0, 1, 2, None):
-        return packed
-    xp = namespace(packed)
-    if coding == PLINK:
-        # 00, 01, 10, 11 stand for 2, missing, 1, 0: the upper bit is turned, the lower one is the sum of both. Of some
-        # rows at a time, as new memory for what comes between takes longer than the bits do.
-        height, width = packed.shape
-        found = xp.empty((height, width), np.uint8)
-        for part in _parts(
-            height, max(1, height) if blocks.on_device(packed) else max(1, SMALL_BYTES // max(1, width))
-        ):
-            some = packed[part]
-            found[part] = ~some & 0xAA | (some ^ some >> 1) & 0x55
-        return found
-    codes = [3 if count is None else count for count in coding.copies]
-    byte = np.arange(256)
-    table = sum(np.array(codes)[byte >> 2 * k & 3] << 2 * k for k in range(PER_BYTE))
-    return xp.asarray(table.astype(np.uint8))[packed]
 
 
 def counted(packed: Any, n_samples: int) -> Matrix:

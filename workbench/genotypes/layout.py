@@ -1,6 +1,6 @@
-"""The store that `pack_to_zarr` writes: a Zarr group, format 3, of genotypes, their coding and their labels.
+"""The store that `pack_to_zarr` writes: a Zarr group, format 3, of genotypes and their labels.
 
-zarr.json          attributes["dask_workbench"]: version, codec, coding, where it came from, whether it is complete
+zarr.json          attributes["dask_workbench"]: version, codec, where it came from, whether it is complete
 packed/c.I.0       codec "2-bit": bytes of four samples as `Genotypes` has them, one file for each block of variants
 counts/c.I.0       codec "blosc": a byte for each count, 255 for missing; lz4 level 3 after a bit shuffle
 samples/NAME       "name", and the columns of the sample table
@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.genotypes.arrays import ZarrCounts, genotypes_of_counts
-from workbench.genotypes.coding import MISSING, Coding
+from workbench.genotypes.packing import MISSING
 from workbench.genotypes.rows import packed_array
 from workbench.genotypes.values import Genotypes, Variants, as_text
 from workbench.storage import places
@@ -26,7 +26,7 @@ from workbench.storage.zarrs import safe
 Codec = Literal["2-bit", "blosc"]
 ARRAY_OF = {"2-bit": "packed", "blosc": "counts"}
 SAMPLE_NAMES = "samples/name"
-VERSION = 1
+VERSION = 2
 _KEY = "dask_workbench"
 
 
@@ -38,14 +38,13 @@ class Description:
     n_variants: int
     n_samples: int
     rows: int
-    coding: tuple[int | None, ...]
     source: str | None
     content: str
     version: int = VERSION
 
     def attributes(self, *, complete: bool) -> dict[str, Any]:
         """Attributes of the group."""
-        return {_KEY: {**asdict(self), "coding": list(self.coding), "complete": complete}}
+        return {_KEY: {**asdict(self), "complete": complete}}
 
     @property
     def shown(self) -> str:
@@ -73,7 +72,7 @@ def description(group: Any, place: Place) -> tuple[Description, bool]:
             "update dask-workbench, or pack again."
         )
     complete = bool(said.pop("complete"))
-    return Description(**{**said, "coding": tuple(said["coding"])}), complete
+    return Description(**said), complete
 
 
 def finished(place: Place, said: Description) -> set[int]:
@@ -128,10 +127,10 @@ def read_store(group: Any, place: Place) -> Genotypes:
             rows=said.rows,
             source=place.path,
         )
-        return Genotypes(found.packed, found.coding, samples, variants, table, source=place.path)
+        return Genotypes(found.packed, samples, variants, table, source=place.path)
     read = _ReadPacked(safe(group[name], place), place.path)
     packed = packed_array(read, said.n_variants, said.n_samples, said.rows)
-    return Genotypes(packed, Coding(cast("Any", said.coding)), samples, variants, table, source=place.path)
+    return Genotypes(packed, samples, variants, table, source=place.path)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.genotypes import kernels
-from workbench.genotypes.coding import COUNTS
 from workbench.genotypes.kernels import Narrow
 from workbench.genotypes.rows import at_most, cut
 from workbench.genotypes.scaling import Rule, squares
@@ -208,14 +207,12 @@ class GenotypeOperator:
 
 
 def blocked(genotypes: Genotypes, kept: bool = False, largest: int = kernels.LARGEST_BLOCK) -> Any:
-    """The packed blocks in our own codes, of sizes that keep several threads busy and fit beside each other.
+    """The packed blocks, of sizes that keep several threads busy and fit beside each other.
 
     Those to be `kept` are views of what is read or lies there at once; of others only the rows needed are read. Where
     the `largest` are larger than what is read at once, blocks are joined.
     """
     packed = genotypes.packed
-    if genotypes.coding != COUNTS:
-        packed = packed.map_blocks(kernels.recoded, genotypes.coding, dtype=np.uint8, meta=packed._meta)
     row = max(1, packed.shape[1])
     rows = min(max(SMALLEST_BLOCK // row, -(-packed.shape[0] // BLOCKS)), at_most(largest, row) // row)
     rows = max(kernels.TILE_ROWS, -(-rows // kernels.TILE_ROWS) * kernels.TILE_ROWS)

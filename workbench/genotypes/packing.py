@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.coding import COUNTS, MISSING, Coding
 from workbench.linalg.blocks import TILE_BYTES, namespace, refuse_masked, tiles
+
+MISSING = 255
+"""How a missing value is written in an array of counts that this package makes."""
 
 MISSING_CODES = (-127, -9, -2, -1, 3, MISSING, math.nan)
 """What real files write for a missing value: bed-reader, text files, VCF Zarr (two), the raw code, uint8, floats."""
@@ -38,7 +40,9 @@ def pack(
     first_row: int = 0,
     first_column: int = 0,
 ) -> Any:
-    """Counts 0, 1 and 2 of variants × samples in two bits each, `workbench.genotypes.COUNTS` being their coding.
+    """Counts 0, 1 and 2 of variants × samples in two bits each, which are the count, or 3 where it is missing.
+
+    That of sample j is in byte j // 4 of its row, from bit 2 · (j mod 4) upwards.
 
     Parameters
     ----------
@@ -96,7 +100,7 @@ def _packed_by_compiled(counts: Any, packed: Any, three_is_missing: bool) -> boo
     return not seen & ~_CODES and (three_is_missing or not both & _LOW)
 
 
-def unpack(packed: Any, n_samples: int, coding: Coding = COUNTS, *, missing: int = MISSING) -> Any:
+def unpack(packed: Any, n_samples: int, *, missing: int = MISSING) -> Any:
     """Counts of variants × samples, uint8, of a packed block of NumPy or CuPy.
 
     `missing` is written where none is known. Bits past the last sample may be anything.
@@ -107,11 +111,10 @@ def unpack(packed: Any, n_samples: int, coding: Coding = COUNTS, *, missing: int
             f"{' × '.join(map(str, packed.shape))}."
         )
     xp = namespace(packed)
-    table = [int(count) for count in coding.table(missing)]
     counts = xp.empty((packed.shape[0], PER_BYTE * packed.shape[1]), np.uint8)
     step = max(1, TILE_BYTES // max(1, 8 * PER_BYTE * packed.shape[1]))
     for part in tiles(packed, step):
-        counts[part] = _decoded(packed[part], table).view(np.uint8)
+        counts[part] = _decoded(packed[part], missing).view(np.uint8)
     return counts if n_samples == counts.shape[1] else xp.ascontiguousarray(counts[:, :n_samples])
 
 
@@ -153,27 +156,15 @@ def missing_codes(missing: float | Iterable[float] | None) -> tuple[float, ...]:
     return codes
 
 
-def _decoded(packed: Any, table: Sequence[int]) -> Any:
-    """Four bytes for each byte of a tile, as one integer: first the codes, then by their two bits what they mean."""
+def _decoded(packed: Any, missing: int) -> Any:
+    """Four bytes for each byte of a tile, as one integer: first the codes, then `missing` where they are 3."""
     four = packed.astype(_FOUR)
     four |= four << 12
     four |= four << 6
     four &= _CODES
-    if table[:3] == [0, 1, 2]:
-        return four + (four & four >> 1 & _LOW) * (table[3] - 3) if table[3] >= 3 else _looked_up(four, table)
-    return _looked_up(four, table)
-
-
-def _looked_up(four: Any, table: Sequence[int]) -> Any:
-    low, high = four & _LOW, four >> 1 & _LOW
-    both = low & high
-    # No byte has two codes, so no sum leaves its byte.
-    where = ((low | high) ^ _LOW, low ^ both, high ^ both, both)
-    total = four & 0
-    for count, code in zip(table, where, strict=True):
-        if count:
-            total += code * count if count > 1 else code
-    return total
+    unknown = four & four >> 1 & _LOW
+    # No byte carries into the next: 3 is taken off 3, or what is left to `missing` added to it.
+    return four + unknown * (missing - 3) if missing >= 3 else four - unknown * (3 - missing)
 
 
 def _codes(counts: Any, missing: Sequence[float], first_row: int, first_column: int) -> Any:

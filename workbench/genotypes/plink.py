@@ -14,11 +14,11 @@ from typing import Any, Literal
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.coding import PLINK
 from workbench.genotypes.kernels import last_byte
 from workbench.genotypes.packing import PER_BYTE, packed_width
 from workbench.genotypes.rows import block_rows, packed_array
 from workbench.genotypes.values import TEXT, Genotypes, Variants, as_text
+from workbench.linalg.blocks import tiles
 from workbench.storage import places
 from workbench.storage.places import Place
 
@@ -29,6 +29,8 @@ _START = 3
 _FIRST_BYTES = 2**16
 # Variants whose last samples are looked at; of fewer than the least, somebody may well be homozygous in all.
 _LOOKED_AT, _LOOKED_AT_LEAST = 512, 64
+# Bytes whose codes are changed at a time: what comes between stays in the first cache.
+_RECODED = 2**14
 # Bytes of a table that are words of Python's at a time.
 _PIECE = 2**22
 _THREE = "a PLINK .bed file with a .bim and a .fam of the same name beside it"
@@ -37,7 +39,7 @@ _SEX = {"1": "male", "2": "female"}
 
 @dataclass(frozen=True)
 class _ReadBed:
-    """Reads rows of a .bed file as they lie there, and checks that they are of so many samples."""
+    """Reads rows of a .bed file in our own codes, and checks that they are of so many samples."""
 
     place: Place
     n_samples: int
@@ -48,10 +50,18 @@ class _ReadBed:
         return packed_width(self.n_samples)
 
     def __call__(self, start: int, stop: int) -> np.ndarray[Any, Any]:
+        found = self._as_written(start, stop)
+        for part in tiles(found, _RECODED // self.width + 1):
+            some = found[part]
+            # 00, 01, 10, 11 stand for 2, missing, 1, 0: the upper bit is turned, the lower one is the sum of both.
+            some[:] = ~some & 0xAA | (some ^ some >> 1) & 0x55
+        return found
+
+    def _as_written(self, start: int, stop: int) -> np.ndarray[Any, Any]:
         first, count = _START + start * self.width, (stop - start) * self.width
         with places.sentences_about(self.place, _THREE):
             if self.place.is_url:
-                found = np.frombuffer(self.place.read(first, first + count), np.uint8)
+                found = np.array(np.frombuffer(self.place.read(first, first + count), np.uint8))
             else:
                 found = np.fromfile(self.place.path, np.uint8, count, offset=first)
         if found.size != count:
@@ -63,7 +73,7 @@ class _ReadBed:
     def last_bytes(self, n_variants: int, most: int) -> np.ndarray[Any, Any]:
         """The last byte of rows all over the file, or of the first ones where each reading is a request."""
         if self.place.is_url:
-            return self(0, min(n_variants, max(1, _FIRST_BYTES // self.width)))[:, -1]
+            return self._as_written(0, min(n_variants, max(1, _FIRST_BYTES // self.width)))[:, -1]
         rows = np.unique(np.linspace(0, n_variants - 1, min(n_variants, most)).astype(np.int64))
         file = np.memmap(self.place.path, np.uint8, "r", _START, (n_variants, self.width))
         return np.array(file[rows, -1])
@@ -130,7 +140,7 @@ def read_plink(
         for remark in remarks:
             warnings.warn(remark, stacklevel=2)
     packed = packed_array(read, n_variants, n_samples, block_rows(n_variants, n_samples, rows))
-    return Genotypes(packed, PLINK, samples, variants, table, source=bed.path, remarks=remarks)
+    return Genotypes(packed, samples, variants, table, source=bed.path, remarks=remarks)
 
 
 def _on_padding(read: _ReadBed, n_variants: int, fam: Place) -> tuple[str, ...]:

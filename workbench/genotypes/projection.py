@@ -18,9 +18,8 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.genotypes import choosing, kernels
-from workbench.genotypes.coding import COUNTS, MISSING
 from workbench.genotypes.operator import blocked
-from workbench.genotypes.packing import unpack
+from workbench.genotypes.packing import MISSING, unpack
 from workbench.genotypes.scaling import CONVENTIONS, Scaler, factor_of
 from workbench.genotypes.values import Genotypes, Variants, as_text
 from workbench.linalg.blas import one_thread
@@ -253,7 +252,7 @@ def _projected(packed: Any, n_samples: int, means: Matrix, weighted: Matrix) -> 
     packed, found = host(packed), np.zeros((n_samples, weighted.shape[1]))
     for start in range(0, len(packed), _ROWS):
         part = slice(start, start + _ROWS)
-        counts = unpack(packed[part], n_samples, COUNTS)
+        counts = unpack(packed[part], n_samples)
         x = np.where(counts == MISSING, 0.0, counts - means[part, None])
         with kernels.quiet():
             found += x.T @ weighted[part]

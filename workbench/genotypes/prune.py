@@ -13,9 +13,8 @@ import numpy as np
 from workbench.errors import BadInputError
 from workbench.genotypes import bits, fast, kernels
 from workbench.genotypes.choosing import as_mask
-from workbench.genotypes.coding import COUNTS, MISSING
 from workbench.genotypes.operator import blocked
-from workbench.genotypes.packing import unpack
+from workbench.genotypes.packing import MISSING, unpack
 from workbench.genotypes.scaling import Rule
 from workbench.genotypes.values import Genotypes
 from workbench.linalg import asked
@@ -272,7 +271,7 @@ class _Comparing:
     def _linked(self, packed: Any, rows: int) -> Matrix:
         """Whether r² of each of the first rows with every row reaches the threshold."""
         xp = namespace(packed)
-        counts = unpack(packed, self.n_samples, COUNTS)
+        counts = unpack(packed, self.n_samples)
         unknown = counts == MISSING
         dtype = np.float32 if self.n_samples <= EXACT_SAMPLES else np.float64
         x = xp.where(unknown, 0, counts).astype(dtype)

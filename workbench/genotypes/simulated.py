@@ -11,7 +11,6 @@ import dask.array as da
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.coding import COUNTS
 from workbench.genotypes.packing import pack, packed_width
 from workbench.genotypes.rows import block_rows, packed_array
 from workbench.genotypes.values import Genotypes
@@ -80,7 +79,7 @@ def simulate(
     packed = _on_devices(draw, n_variants) if on_device else packed_array(draw, n_variants, n_samples, height)
     samples = np.char.add("sample ", np.arange(n_samples).astype(str))
     population = np.char.add("population ", (_population(n_samples, n_populations) + 1).astype(str))
-    return Genotypes(packed, COUNTS, samples, sample_table={"population": population})
+    return Genotypes(packed, samples, sample_table={"population": population})
 
 
 def _on_devices(draw: _Draw, n_variants: int) -> da.Array:

@@ -14,7 +14,6 @@ import dask
 import numpy as np
 
 from workbench.errors import BadInputError, ConflictError
-from workbench.genotypes.coding import Coding
 from workbench.genotypes.layout import (
     ARRAY_OF,
     SAMPLE_NAMES,
@@ -112,7 +111,6 @@ def _described(genotypes: Genotypes, codec: Codec, rows: int | Literal["auto"]) 
         n_variants=genotypes.n_variants,
         n_samples=genotypes.n_samples,
         rows=height,
-        coding=genotypes.coding.copies if codec == "2-bit" else Coding((0, 1, 2, None)).copies,
         source=genotypes.source,
         content=_content(genotypes),
     )
@@ -200,14 +198,13 @@ class _WriteBlock:
     place: Place
     codec: Codec
     n_samples: int
-    coding: Coding
 
     def __call__(self, block: Any, block_info: Any = None) -> np.ndarray[Any, Any]:
         import zarr
 
         (start, stop), _ = block_info[0]["array-location"]
         if self.codec == "blosc":
-            block = unpack(block, self.n_samples, self.coding)
+            block = unpack(block, self.n_samples)
         where = {"path": ARRAY_OF[self.codec], "mode": "r+", "zarr_format": 3}
         array = zarr.open_array(self.place.path, **where, **self.place.zarr_options)
         # Also a block of zeros gets its file: that it is there says that it's done.
@@ -218,7 +215,7 @@ class _WriteBlock:
 
 def _write_blocks(genotypes: Genotypes, place: Place, wanted: Description, progress: Progress | None) -> None:
     packed = genotypes.packed.rechunk({0: wanted.rows})
-    write = _WriteBlock(place, wanted.codec, wanted.n_samples, genotypes.coding)
+    write = _WriteBlock(place, wanted.codec, wanted.n_samples)
     ones = ((1,) * packed.numblocks[0], (1,))
     # A name of its own: two calls that write the same must both write.
     name = fresh("pack-genotypes")

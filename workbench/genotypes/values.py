@@ -10,8 +10,7 @@ import dask.array as da
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.coding import MISSING, Coding
-from workbench.genotypes.packing import PER_BYTE, chosen, packed_width, unpack
+from workbench.genotypes.packing import MISSING, PER_BYTE, chosen, packed_width, unpack
 from workbench.genotypes.rows import taken
 from workbench.travelling import reach_cluster
 
@@ -61,8 +60,7 @@ class Genotypes:
     """
 
     packed: da.Array
-    """uint8 of shape (variants, ⌈samples / 4⌉), in blocks of whole rows."""
-    coding: Coding
+    """uint8 of shape (variants, ⌈samples / 4⌉), in blocks of whole rows, as `pack` makes them."""
     samples: np.ndarray[Any, Any]
     """Name of each sample."""
     variants: Variants = field(default_factory=Variants)
@@ -119,7 +117,6 @@ class Genotypes:
         return self.packed.map_blocks(
             unpack,
             self.n_samples,
-            self.coding,
             missing=missing,
             dtype=np.uint8,
             chunks=(self.packed.chunks[0], (self.n_samples,)),

@@ -64,7 +64,7 @@ def a_pass(samples: int, variants: int, columns: int, threads: int) -> tuple[flo
     import dask
     import dask.array as da
 
-    from workbench.genotypes import COUNTS, Genotypes, fast
+    from workbench.genotypes import Genotypes, fast
     from workbench.genotypes.kernels import Narrow
     from workbench.genotypes.operator import GenotypeOperator
     from workbench.genotypes.scaling import Rule
@@ -75,7 +75,7 @@ def a_pass(samples: int, variants: int, columns: int, threads: int) -> tuple[flo
     unknown = bits & bits >> 1 & 0x55
     bits &= ~(3 * (unknown & ~np.bitwise_and.reduce(more)))
     bits = da.from_array(np.resize(bits, (variants, bits.shape[1])), chunks=-1)
-    genotypes = Genotypes(bits, COUNTS, np.arange(samples).astype(str))
+    genotypes = Genotypes(bits, np.arange(samples).astype(str))
     q, taken = rng.standard_normal((samples, columns)), []
     with dask.config.set(scheduler="threads", num_workers=threads):
         fast.warm_up()

@@ -83,13 +83,13 @@ def packed(folder: Path, small: bool) -> Any:
     """Two bits each, in memory."""
     import dask.array as da
 
-    from workbench.genotypes import COUNTS, Genotypes, pack
+    from workbench.genotypes import Genotypes, pack
 
     x = counts(folder, small)
     rows = max(1, 2**22 // x.shape[1])
     bits = np.concatenate([pack(x[i : i + rows]) for i in range(0, len(x), rows)])
     # Of one block: from_array copies what it cuts.
-    return Genotypes(da.from_array(bits, chunks=-1), COUNTS, np.arange(x.shape[1]))
+    return Genotypes(da.from_array(bits, chunks=-1), np.arange(x.shape[1]))
 
 
 def opened(name: str, rows: int | None = None) -> Callable[[Path, bool], Any]:
