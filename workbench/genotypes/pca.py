@@ -284,7 +284,7 @@ def _result(
         dropped=_dropped(operator, kept, barred),
         samples=genotypes.samples,
         sample_table=genotypes.sample_table,
-        variants=genotypes.variants[kept],
+        variants=genotypes.variants if kept.all() else genotypes.variants[kept],
         scaler=operator.rule.scaler,
         certificate=found.certificate,
         _operator=operator,

@@ -6,7 +6,7 @@ Source of the format: "PLINK binary biallelic genotype table", PLINK 1.9's file 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,8 +29,9 @@ _START = 3
 _FIRST_BYTES = 2**16
 # Variants whose last samples are looked at; of fewer than the least, somebody may well be homozygous in all.
 _LOOKED_AT, _LOOKED_AT_LEAST = 512, 64
-# Bytes whose codes are changed at a time: what comes between stays in the first cache.
-_RECODED = 2**14
+# Bytes whose codes are changed at a time: what comes between stays in the second cache, and of fewer two threads would
+# wait for each other's interpreter.
+_RECODED = 2**17
 # Bytes of a table that are words of Python's at a time.
 _PIECE = 2**22
 _THREE = "a PLINK .bed file with a .bim and a .fam of the same name beside it"
@@ -199,18 +200,18 @@ def _check_size(bed: Place, size: int, n_variants: int, n_samples: int) -> None:
 
 
 def _variants(bim: Place) -> Variants:
-    contig, id, *_, position, a1, a2 = _columns(bim, (6, 5), "contig, id, centimorgans, position, A1 and A2")
-    try:
-        positions = position.astype(np.int64)
-    except ValueError as err:
-        raise BadInputError(f"{bim} has a position that is no whole number ({err}).") from err
-    alleles = np.empty((len(a1), 2), TEXT)
-    alleles[:, 0], alleles[:, 1] = a2, a1
-    return Variants(contig, positions, id, alleles)
+    whole = np.dtype(np.int64)
+    found = _columns(
+        bim,
+        {6: (TEXT, TEXT, None, whole, TEXT, TEXT), 5: (TEXT, TEXT, whole, TEXT, TEXT)},
+        "contig, id, centimorgans, position, A1 and A2",
+    )
+    contig, id, position, a1, a2 = found
+    return Variants(contig, position, id, np.stack([a2, a1], axis=1))
 
 
 def _samples(fam: Place) -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any, Any]]]:
-    columns = _columns(fam, (6, 5), "family, sample, father, mother, sex and phenotype")
+    columns = _columns(fam, {6: [TEXT] * 6, 5: [TEXT] * 5}, "family, sample, father, mother, sex and phenotype")
     family, name, father, mother, sex = columns[:5]
     # A sample is named by family and name together; most files repeat no name, and people know it by that.
     names = name if len(set(columns[1])) == len(columns[1]) else family + "_" + name
@@ -229,30 +230,57 @@ def _phenotype(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return column
 
 
-def _columns(place: Place, widths: Sequence[int], what: str) -> list[np.ndarray[Any, Any]]:
-    """Columns of a text file without a header, separated by spaces or tabs; few words at a time are Python's."""
+def _columns(
+    place: Place, kinds: Mapping[int, Sequence[np.dtype[Any] | None]], what: str
+) -> list[np.ndarray[Any, Any]]:
+    """Columns of a text file without a header, separated by spaces or tabs; few words at a time are Python's.
+
+    `kinds` are the types of the columns of a file that has so many; None is not wanted.
+    """
     found: list[list[np.ndarray[Any, Any]]] = []
     with places.sentences_about(place, f"{_THREE}; this one has the columns {what}"):
         content, width, before, start = place.read(), 0, 0, 0
         while start < len(content):
             end = content.find(b"\n", start + _PIECE) + 1 or len(content)
-            piece, start = content[start:end].decode("utf-8" if start else "utf-8-sig"), end
-            words, lines = piece.split(), [line for line in piece.splitlines() if line.strip()]
-            if lines and not width:
-                width = len(lines[0].split())
-                if lines[0].startswith("#") or lines[0].upper().split()[:2] == ["FID", "IID"]:
-                    head = lines[0][:40]
+            raw, start = content[start:end], end
+            piece = raw.decode("utf-8" if before else "utf-8-sig")
+            words = piece.split()
+            if words and not width:
+                first = piece.lstrip().partition("\n")[0]
+                width = len(first.split())
+                if first.startswith("#") or first.upper().split()[:2] == ["FID", "IID"]:
                     raise BadInputError(
-                        f"{place} starts with a header, {head!r}, expected none: {what}. Remove that line."
+                        f"{place} starts with a header, {first[:40]!r}, expected none: {what}. Remove that line."
                     )
-            if lines and (width not in widths or len(words) != width * len(lines)):
-                wrong = next(i for i, line in enumerate(lines) if len(line.split()) != width or width not in widths)
-                here = len(lines[wrong].split())
-                raise BadInputError(
-                    f"{place}, line {before + wrong + 1} has {here} columns, expected {widths[0]}: {what}."
-                )
-            found.append([np.array(words[i::width], TEXT) for i in range(width)])
-            before += len(lines)
+            if words and (width not in kinds or not _regular(raw, width)):
+                lines = [line.split() for line in piece.splitlines() if line.strip()]
+                for number, line in enumerate(lines, before + 1):
+                    if len(line) != width or width not in kinds:
+                        raise BadInputError(
+                            f"{place}, line {number} has {len(line)} columns, expected {max(kinds)}: {what}."
+                        )
+            if words:
+                wanted = [(words[i::width], kind) for i, kind in enumerate(kinds[width]) if kind]
+                found.append([_of_kind(column, kind, place) for column, kind in wanted])
+                before += len(words) // width
     if not before:
-        return [np.empty(0, TEXT) for _ in range(widths[0])]
+        return [np.empty(0, kind) for kind in kinds[max(kinds)] if kind]
     return [np.concatenate(column) for column in zip(*filter(None, found), strict=True)]
+
+
+def _regular(text: bytes, width: int) -> bool:
+    """Whether each line has so many words, or none."""
+    characters = np.frombuffer(b"\n" + text + b"\n", np.uint8)
+    space = characters <= ord(" ")
+    begins = np.flatnonzero(space[:-1] & ~space[1:])
+    numbers = np.diff(np.searchsorted(begins, np.flatnonzero(characters == ord("\n"))))
+    return bool(((numbers == width) | (numbers == 0)).all())
+
+
+def _of_kind(words: Sequence[str], kind: np.dtype[Any], place: Place) -> np.ndarray[Any, Any]:
+    if kind == TEXT:
+        return np.array(words, TEXT)
+    try:
+        return np.array(list(map(int, words)), kind)
+    except (ValueError, OverflowError) as err:
+        raise BadInputError(f"{place} has a position that is no whole number ({err}).") from err
