@@ -288,7 +288,7 @@ def test_a_tolerance_below_rounding_ends_soon_and_says_that_passes_do_not_help()
 class Diagonal:
     """An operator with these singular values, as large as one likes."""
 
-    is_complex = single = start_only = False
+    is_complex = single = False
     passes = bytes_read = 0
 
     def __init__(self, values: Matrix) -> None:
@@ -297,6 +297,9 @@ class Diagonal:
 
     def input_error(self, s: Matrix, single: bool) -> Matrix:
         return np.zeros_like(s)
+
+    def started(self, q: Matrix, single: bool) -> Matrix:
+        return q
 
     def normal(self, q: Matrix, single: bool) -> Matrix:
         self.passes += 1

@@ -154,6 +154,11 @@ def _rewrite(path: Path, change: Any) -> None:
         ("bim", lambda b: b.replace(b" 100 ", b" x "), "has a position that is no whole number"),
         ("bim", lambda b: b.replace(b" 100 ", b" "), "columns, expected 6: contig, id"),
         (
+            "bim",
+            lambda b: b.replace(b"\t200\t", b"\t").replace(b" 300 ", b" 300 0 "),
+            "line 2 has 5 columns, expected 6",
+        ),
+        (
             "fam",
             lambda b: b"#FID IID PAT MAT SEX PHENO\n" + b,
             "tiny.fam starts with a header, '#FID IID .*expected none",

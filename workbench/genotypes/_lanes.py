@@ -337,7 +337,8 @@ def normal(packed, sites, q, ones, few, total):  # type: ignore[no-untyped-def]
     tail = np.zeros((height - first) * n_bytes + STRIP, np.uint8)
     for r in range(first, height):
         tail[(r - first) * n_bytes : (r - first + 1) * n_bytes] = packed[r]
-    tile_rows = min(TILE_ROWS, -(-height // SITES) * SITES)
+    # Rows are looked up so many at a time, and then so many are put into tables: both need room to the end.
+    tile_rows = min(TILE_ROWS, -(-height // (ROWS * SITES)) * ROWS * SITES)
     y = _aligned(groups * tile_rows * ROW_BYTES).view(np.float32).reshape(groups, tile_rows, columns)
     tables = _aligned(max(TABLES * TABLE_BYTES, TABLES_OF_SITES * TABLE_OF_SITES_BYTES))
     named = _aligned(PLANES * max(tile_rows * THIRD, PANEL * TABLES_OF_SITES * STRIP))

@@ -80,6 +80,8 @@ def at_most(nbytes: int, width: int) -> int:
 
 def cut(x: da.Array, heights: Sequence[Sequence[int]]) -> da.Array:
     """Each block of rows cut into views of so many: Dask's own slices would be copies."""
+    if all(len(each) == 1 for each in heights):
+        return x
     name = lasting("cut", x.name, heights)
     graph: dict[Any, Any] = {}
     for block, each in enumerate(heights):

@@ -65,12 +65,11 @@ class Operator(Protocol):
     def bytes_read(self) -> int:
         """Bytes made or read where the array comes from."""
 
-    @property
-    def start_only(self) -> bool:
-        """Whether the first pass is still to come and must learn columns' means: its product is only a good start."""
-
     def input_error(self, s: Matrix, single: bool) -> Matrix:
         """How far values near `s` can be off because A is rounded when it is read, which its products can't show."""
+
+    def started(self, q: Matrix, single: bool) -> Matrix:
+        """A start as good as the random `q` or better: itself, or the product of a pass that has to learn the means."""
 
     def normal(self, q: Matrix, single: bool) -> Matrix:
         """AᴴA q."""
@@ -116,17 +115,14 @@ class _Search:
     def run(self) -> Leading:
         if self.n <= max(EXACT, self.width):
             return self._exact()
-        block = _orthonormal(self._random(self.width))
-        if self.operator.start_only:
-            block = _orthonormal(self.operator.normal(block, self.operator.single))
-        found = self._gram(block, self.tol >= SINGLE)
+        start = self.operator.started(orthonormal(self._random(self.width)), self.operator.single)
+        found = self._gram(orthonormal(start), self.tol >= SINGLE)
         if not isinstance(found, Leading) and self._rough:
             found = self._gram(found, False)
         return found if isinstance(found, Leading) else self._orthogonal(found)
 
     def _exact(self) -> Leading:
-        if self.operator.start_only:
-            self.operator.normal(np.eye(self.n, 1), False)
+        self.operator.started(np.eye(self.n, 1), False)
         r, _ = self.operator.triangle(np.eye(self.n))
         _, s, vh = np.linalg.svd(r, full_matrices=False)
         s, v = np.concatenate([s, np.zeros(self.n - len(s))]), vh.conj().T
@@ -165,7 +161,7 @@ class _Search:
             if self._accepted(bounds):
                 return self._ended(bounds, ritz, v)
             if self._too_coarse(ritz, bounds):
-                return _orthonormal(v[:, : self.width if self._rough else 2 * self.width])
+                return orthonormal(v[:, : self.width if self._rough else 2 * self.width])
             if self._over(bounds, ritz, self.max_passes):
                 return self._ended(bounds, ritz, v)
             self.before = bounds
@@ -216,7 +212,7 @@ class _Search:
         if u.shape[1] < columns:
             u = np.concatenate([u, self._random(columns - u.shape[1])], axis=1)
         # Each time K is taken off, what rounding leaves of it shrinks by how much the columns before were orthonormal.
-        u = _orthonormal(basis.apart(u[:, :columns]))
+        u = orthonormal(basis.apart(u[:, :columns]))
         return np.linalg.qr(basis.apart(u))[0]
 
     # --- with A V itself -----------------------------------------------------------------------------------------
@@ -253,7 +249,7 @@ class _Search:
         useful = scale > 100 * _EPS64 * np.maximum(s[: len(scale)], np.finfo(float).tiny) * s[0]
         new = np.concatenate([apart[:, useful] / scale[useful], self._random(self.width)], axis=1)
         columns = min(self.width, self.n - kept.shape[1])
-        new = _orthonormal(new[:, :columns] - kept @ (kept.conj().T @ new[:, :columns]))
+        new = orthonormal(new[:, :columns] - kept @ (kept.conj().T @ new[:, :columns]))
         new = np.linalg.qr(new - kept @ (kept.conj().T @ new))[0]
         return np.concatenate([kept, new], axis=1)
 
@@ -407,7 +403,7 @@ def _nearest_orthonormal(x: Matrix) -> Matrix:
     return mended
 
 
-def _orthonormal(x: Matrix) -> Matrix:
+def orthonormal(x: Matrix) -> Matrix:
     """An orthonormal basis, columns of any scale."""
     norms = np.linalg.norm(x, axis=0)
     q: Matrix = np.linalg.qr(x / np.where(norms > 0, norms, 1))[0]

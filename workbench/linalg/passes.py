@@ -97,11 +97,6 @@ class DaskOperator:
         self.squares, self.squares_error = np.inf, 0.0
         self._uncentred = 0.0
 
-    @property
-    def start_only(self) -> bool:
-        """Whether the first pass still has to find the columns' means."""
-        return not self.view.known
-
     def input_error(self, s: Matrix, single: bool) -> Matrix:
         """How far singular values can be off because the numbers, or their means, were rounded when they were read.
 
@@ -120,6 +115,10 @@ class DaskOperator:
     def bytes_read(self) -> int:
         """Bytes made or read where the blocks come from."""
         return int(self.a.nbytes * (min(self.passes, 1) if self.kept else self.passes))
+
+    def started(self, q: Matrix, single: bool) -> Matrix:
+        """`q`, or where the columns' means aren't known yet, ÃᴴÃ q of a first pass that finds them."""
+        return q if self.view.known else self.normal(q, single)
 
     def normal(self, q: Matrix, single: bool) -> Matrix:
         """ÃᴴÃ q; on the first pass over columns to be centred, a start that is as good."""
