@@ -95,7 +95,8 @@ class Certificate:
     residuals
         ‖AᴴA v − σ² v‖ / σ₁² of each.
     passes, bytes_read
-        How often the array was gone through, a sample that the start was taken from aside, and how many of its bytes were made or read to that end.
+        How often the array was gone through, and how many of its bytes were made or read to that end. A sample that
+        the start was taken from isn't counted.
     dtype
         The arithmetic that the result rests on.
     seed
