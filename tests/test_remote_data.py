@@ -279,6 +279,15 @@ def test_an_answer_is_saved_to_s3_whole_or_not_at_all(
     np.testing.assert_array_equal(run.arrays["x"].compute(), TALL)
     with pytest.raises(ConflictError, match="is there already"):
         target(f"s3://data/{name}")
+    fs, twice = s3fs.S3FileSystem(), {"x": Labelled(2 * x, ("row", "column"))}
+    with dask.config.set({"workbench.answers.each": "0B"}):
+        again = target(f"s3://data/{name}", replace=True)
+        with pytest.raises(ValueError, match="matmul"):
+            keeping.leave("mine-1", broken, again, quick_client)
+        np.testing.assert_array_equal(run.arrays["x"].compute(), TALL)  # what was there stays until then
+        assert keeping.leave("mine-1", twice, again, quick_client).error is None
+    np.testing.assert_array_equal(run.arrays["x"].compute(), 2 * TALL)
+    assert [each for each in fs.ls("data") if name in each] == [f"data/{name}"]
     if name == "out.zarr":
         with xarray.open_zarr(f"s3://data/{name}") as found:
             assert found["x"].dims == ("row", "column")

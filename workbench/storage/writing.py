@@ -7,7 +7,7 @@ which blocks pass one by one.
 A Zarr store on a disk whose process was killed is gone on with: a block that is there already, bit for bit, is not
 written again. All are computed again and compared, since nothing else makes sure that a store is of one computation:
 sums may come in another order on other workers, and the factors were in memory, which is lost with the process. Stores
-behind URLs, which are written in their place, and files are begun anew.
+behind URLs, where to compare takes as long as to write, and files are begun anew.
 """
 
 from __future__ import annotations
@@ -269,21 +269,37 @@ def _whole(to: Target, mark: str, begun: Path | None = None) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _sent(to: Target) -> Iterator[str]:
-    """The URL itself for a store of many files, whose list comes last; else a file here, which is sent when whole."""
+    """The URL itself for a store of many files, whose list comes last; else a file here, which is sent when whole.
+
+    What is there already stays until what replaces it lies whole beside it.
+    """
     fs, root = to.place.storage()
-    if to.replace and fs.exists(root):
-        fs.rm(root, recursive=True)
+    before = to.replace and fs.exists(root)
+    place = to.place + ".part" if before else to.place
+    there = place.storage()[1]
     try:
+        # Left by a process that was killed.
+        if before and fs.exists(there):
+            fs.rm(there, recursive=True)
         if to.kind == "zarr":
-            yield to.place.path
-            return
-        with tempfile.TemporaryDirectory(prefix="workbench-save-") as folder:
-            yield f"{folder}/{to.place.name}"
-            fs.put_file(f"{folder}/{to.place.name}", root)
+            yield place.path
+        else:
+            with tempfile.TemporaryDirectory(prefix="workbench-save-") as folder:
+                yield f"{folder}/{to.place.name}"
+                fs.put_file(f"{folder}/{to.place.name}", there)
     except BaseException:
         with contextlib.suppress(OSError):
-            fs.rm(root, recursive=True)
+            fs.rm(there, recursive=True)
         raise
+    if before:
+        fs.rm(root, recursive=True)
+        # One by one: moving a folder takes the folders of a bucket, which are only names, for files.
+        for each in fs.find(there):
+            moved = root + each.removeprefix(there)
+            fs.makedirs(moved.rpartition("/")[0], exist_ok=True)
+            fs.mv(each, moved)
+        with contextlib.suppress(OSError):
+            fs.rm(there, recursive=True)
 
 
 def variables(arrays: Mapping[str, Labelled]) -> tuple[dict[str, Variable], tuple[str, ...]]:
