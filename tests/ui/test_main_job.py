@@ -340,16 +340,36 @@ def test_what_wont_fit_asks_first_and_a_preset_fills_the_form(lab: Lab, open_lab
     page.screenshot(path="tests/ui/screenshots/preset.png")
     hook(page, "field-chunks").fill("400")
     expect(hook(page, "field-chunks-problem")).to_have_count(0)
+    # Dask's settings of this run.
+    hook(page, "field-settings").fill("optimization.fuse.ave-width=many")
+    expect(hook(page, "run-button")).to_be_disabled()
+    hook(page, "field-settings").fill("optimization.fuse.ave-width=5")
+    expect(hook(page, "run-button")).to_be_enabled()
     before = {run["id"] for run in lab.get("workbench/api/runs")["runs"]}
     hook(page, "run-button").click()
     (new,) = wait_for_new(lab, before)
     run = lab.get(f"workbench/api/runs/{new}")
     assert run["preset"] == "post"
+    assert run["settings"] == {"optimization.fuse.ave-width": 5}
     assert run["beside_text"].startswith("GPU Dask Arrays, first steps (2019): 2 h 39 min on one CPU core")
     hook(page, "preset").select_option("")
     expect(hook(page, "field-scale")).to_have_count(0)
     expect(hook(page, "field-shape")).to_have_value("")
     expect(hook(page, "run-button")).to_have_text("Run")
+    # A preset of one's own: kept under a name, chosen, and forgotten.
+    hook(page, "field-shape").fill("300, 200")
+    hook(page, "preset-keep-name").fill("mine")
+    hook(page, "preset-keep").click()
+    expect(hook(page, "preset")).to_have_value("mine")
+    expect(hook(page, "field-shape")).to_have_value("300, 200")
+    page.screenshot(path="tests/ui/screenshots/preset_kept.png")
+    hook(page, "preset").select_option("")
+    expect(hook(page, "field-shape")).to_have_value("")
+    hook(page, "preset").select_option("mine")
+    expect(hook(page, "field-shape")).to_have_value("300, 200")
+    hook(page, "preset-forget").click()
+    hook(page, "preset-forget").click()
+    expect(hook(page, "preset").locator("option[value=mine]")).to_have_count(0)
 
 
 def test_profiles_that_cannot_be_had_say_why(lab: Lab, open_lab: OpenLab) -> None:
