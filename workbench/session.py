@@ -14,10 +14,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
-from workbench import config
+from workbench import config, hardware
+from workbench.clusters import budget, control, environments, launch, nearby, plan, profiles, records, spare
 from workbench.clusters.choices import Choices, choosing
+from workbench.clusters.profiles import own
 from workbench.errors import FailedError, WorkbenchError
+from workbench.runs import exchange, store
+from workbench.runs.comparing import comparisons
 from workbench.threads import in_thread
+from workbench.workloads import presets, registry
 
 if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
@@ -102,28 +107,19 @@ class Session:
 
     def hardware(self) -> Inventory:
         """Read what this machine has."""
-        from workbench.hardware import inventory
-
-        return inventory()
+        return hardware.inventory()
 
     def profiles(self, inventory: Inventory | None = None, /) -> tuple[Offered, ...]:
         """All profiles; those that can't be had say why."""
-        from workbench.clusters.profiles import profiles
-
-        return profiles(inventory or self.hardware())
+        return profiles.profiles(inventory or self.hardware())
 
     def environments(self) -> tuple[Environment, ...]:
         """Pythons that a cluster can run in."""
-        from workbench.clusters.environments import environments
-
-        return environments()
+        return environments.environments()
 
     def budget(self, inventory: Inventory | None = None, /) -> Budget:
         """Memory that is left to promise."""
-        from workbench.clusters.budget import budget
-        from workbench.clusters.records import read_all
-
-        return budget(inventory or self.hardware(), read_all())
+        return budget.budget(inventory or self.hardware(), records.read_all())
 
     @choosing
     def plan(self, profile: str, inventory: Inventory | None = None, /, **choices: Unpack[Choices]) -> ClusterSpec:
@@ -136,132 +132,94 @@ class Session:
         **choices
             As in `AllChoices`.
         """
-        from workbench.clusters.plan import plan
-
         inventory = inventory or self.hardware()
         measured = self._ucx_measured(inventory) if profile == "ucx" else None
-        return plan(profile, inventory, promised=self.budget(inventory).promised, ucx_measured=measured, **choices)
+        return plan.plan(profile, inventory, promised=self.budget(inventory).promised, ucx_measured=measured, **choices)
 
     def start(
         self, spec: ClusterSpec, *, name: str | None = None, force: bool = False, agreed: bool = False
     ) -> ClusterRecord:
         """Start a cluster and return at once, with its status "starting"."""
-        from workbench.clusters.launch import launch
-
-        return launch(spec, name=name, force=force, agreed=agreed)
+        return launch.launch(spec, name=name, force=force, agreed=agreed)
 
     def keep_profile(self, name: str, profile: str, **choices: Any) -> ClusterSpec:
         """Keep choices of a profile under a name, which then is a profile of this person's; what it comes to now.
 
         Raises BadInputError where name or choices can't be used; nothing is kept then.
         """
-        from workbench.clusters.profiles.own import keep
-
         self.plan(profile, **choices)
-        keep(name, profile, choices)
+        own.keep(name, profile, choices)
         return self.plan(name)
 
     def forget_profile(self, name: str) -> None:
         """Forget a profile that was kept."""
-        from workbench.clusters.profiles.own import forget
-
-        forget(name)
+        own.forget(name)
 
     def nearby(self) -> tuple[Nearby, ...]:
         """Dask schedulers of this person on this machine that were started elsewhere; it takes a second or two."""
-        from workbench.clusters.nearby import schedulers
-
-        return schedulers()
+        return nearby.schedulers()
 
     def keep_warm(self) -> None:
         """Have a process ready for the next cluster, for a face that lives long and has somebody looking at it."""
-        from workbench.clusters.launch import keep_warm
-
-        keep_warm(_RUNS_IMPORT)
+        launch.keep_warm(_RUNS_IMPORT)
 
     def let_go(self) -> None:
         """End the process that `keep_warm` keeps."""
-        from workbench.clusters import spare
-
         spare.dismiss()
 
     def clusters(self) -> tuple[ClusterRecord, ...]:
         """All clusters, as they truly are."""
-        from workbench.clusters.records import read_all
-
-        return read_all()
+        return records.read_all()
 
     def cluster(self, name: str) -> ClusterRecord:
         """One cluster. NotFoundError lists which exist."""
-        from workbench.clusters.records import read
-
-        return read(name)
+        return records.read(name)
 
     async def wait(
         self, name: str, on_change: Callable[[ClusterRecord], None] | None = None, *, timeout: float | None = None
     ) -> ClusterRecord:
         """Cluster when it is ready. FailedError tells why it failed, with the last lines of its log."""
-        from workbench.clusters.control import wait
-
-        return await wait(name, on_change, timeout)
+        return await control.wait(name, on_change, timeout)
 
     async def scale(self, name: str, n_workers: int, *, force: bool = False) -> ClusterRecord:
         """Ask for another number of workers."""
-        from workbench.clusters.control import scale
-
-        await scale(self.cluster(name), n_workers, force=force)
+        await control.scale(self.cluster(name), n_workers, force=force)
         return self.cluster(name)
 
     async def adapt(self, name: str, minimum: int, maximum: int, *, force: bool = False) -> ClusterRecord:
         """Let the number of workers follow the load between two bounds."""
-        from workbench.clusters.control import adapt
-
-        await adapt(self.cluster(name), minimum, maximum, force=force)
+        await control.adapt(self.cluster(name), minimum, maximum, force=force)
         return self.cluster(name)
 
     async def restart_workers(self, name: str) -> ClusterRecord:
         """Restart all workers of a cluster; what they hold and compute is lost."""
-        from workbench.clusters.control import restart_workers
-
-        await restart_workers(self.cluster(name))
+        await control.restart_workers(self.cluster(name))
         return self.cluster(name)
 
     async def restart_worker(self, name: str, worker: str) -> ClusterRecord:
         """Restart one worker of a cluster, by its address."""
-        from workbench.clusters.control import restart_worker
-
-        await restart_worker(self.cluster(name), worker)
+        await control.restart_worker(self.cluster(name), worker)
         return self.cluster(name)
 
     async def workers(self, name: str) -> list[Worker]:
         """What each worker of a cluster does."""
-        from workbench.clusters.control import workers
-
-        return await workers(self.cluster(name))
+        return await control.workers(self.cluster(name))
 
     async def groups(self, name: str) -> list[Group]:
         """Tasks of a cluster by what their keys begin with, with what is done of them and what they hold."""
-        from workbench.clusters.control import groups
-
-        return await groups(self.cluster(name))
+        return await control.groups(self.cluster(name))
 
     async def profile(self, name: str) -> dict[str, Any]:
         """What the code of a cluster's workers was seen doing: Dask's tree of frames."""
-        from workbench.clusters.control import profile
-
-        return await profile(self.cluster(name))
+        return await control.profile(self.cluster(name))
 
     async def logs(self, name: str) -> dict[str, str]:
         """Read the logs, by who wrote them: host, scheduler, each worker."""
-        from workbench.clusters.control import logs
-
-        return await logs(self.cluster(name))
+        return await control.logs(self.cluster(name))
 
     async def stop(self, name: str) -> None:
         """Stop a cluster, cancel its start, or dismiss one that failed or was lost."""
-        from workbench.clusters.control import stop
-
-        await stop(self.cluster(name))
+        await control.stop(self.cluster(name))
 
     async def stop_all(self) -> tuple[str, ...]:
         """Stop every cluster that is known here; their names.
@@ -281,9 +239,8 @@ class Session:
     def workloads(self, *, wait: bool = True) -> tuple[Template, ...]:
         """All workloads: ours, those of packages, and a person's; without `wait` those only that are known by now."""
         from workbench.workloads.listing import listed
-        from workbench.workloads.registry import templates
 
-        return (*templates(), *listed(wait=wait).workloads)
+        return (*registry.templates(), *listed(wait=wait).workloads)
 
     def broken_workloads(self, *, wait: bool = True) -> tuple[Broken, ...]:
         """Files and packages whose workloads can't be had, and why."""
@@ -293,17 +250,13 @@ class Session:
 
     def workload(self, name: str) -> Template:
         """One workload. NotFoundError lists which exist."""
-        from workbench.workloads.registry import template
-
-        return template(name)
+        return registry.template(name)
 
     def keep_preset(self, workload: str, name: str, parameters: Mapping[str, Any]) -> None:
         """Keep parameters of a workload under a name, which then is a preset of this person's.
 
         Raises BadInputError where name or parameters can't be used; nothing is kept then.
         """
-        from workbench.workloads import presets
-
         chosen = self.workload(workload)
         given = {key: value for key, value in parameters.items() if value not in (None, "")}
         # Some memory, for sizes that are fractions of it.
@@ -312,8 +265,6 @@ class Session:
 
     def forget_preset(self, workload: str, name: str) -> None:
         """Forget a preset that was kept."""
-        from workbench.workloads import presets
-
         presets.forget(self.workload(workload).reference, name)
 
     def look(self, path: str, *, anon: bool = False, endpoint_url: str | None = None) -> Contents:
@@ -404,26 +355,18 @@ class Session:
 
     def runs(self, *, limit: int | None = 50, offset: int = 0, **wanted: Unpack[Wanted]) -> tuple[Run, ...]:
         """Return the runs that match, the newest first, from that on which comes after `offset` others."""
-        from workbench.runs import store
-
         return store.select(limit=limit, offset=offset, **wanted)
 
     def count_runs(self, **wanted: Unpack[Wanted]) -> int:
         """How many runs match."""
-        from workbench.runs import store
-
         return store.count(**wanted)
 
     def mark_run(self, run: str, *, name: str | None = None, note: str | None = None, star: bool | None = None) -> Run:
         """Write a name, a note or a star on a run; what is left out stays as it is, and '' takes it off."""
-        from workbench.runs import store
-
         return store.mark(run, {"name": name, "note": note, "star": star})
 
     def show(self, run: str) -> Run:
         """One run by its id, by the only beginning or end of one, or "last"."""
-        from workbench.runs import store
-
         return store.find(run)
 
     def diagnosed(self, run: Run) -> Run:
@@ -434,8 +377,6 @@ class Session:
 
     def log(self, run: str) -> str:
         """Read what the run's process printed, tracebacks included."""
-        from workbench.runs import store
-
         path = store.folder(self.show(run).id) / "log.txt"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -462,9 +403,7 @@ class Session:
 
         `with_answers` says whether the arrays that are kept with it go along.
         """
-        from workbench.runs.exchange import export_run
-
-        return export_run(self.show(run), path, replace=replace, with_answers=with_answers)
+        return exchange.export_run(self.show(run), path, replace=replace, with_answers=with_answers)
 
     def save_run(
         self, run: str, path: str | Path, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False
@@ -491,9 +430,7 @@ class Session:
 
     def import_run(self, file: Path | IO[bytes], *, new_id: bool = False) -> Run:
         """Take in a run that `export_run` wrote; `new_id` gives it another id where its own is taken."""
-        from workbench.runs.exchange import import_run
-
-        return import_run(file, new_id=new_id)
+        return exchange.import_run(file, new_id=new_id)
 
     def room(self) -> Room:
         """What the arrays that are kept with runs take, of how much, and which would be dropped next."""
@@ -503,8 +440,6 @@ class Session:
 
     def delete_run(self, run: str) -> None:
         """Forget a run that has ended, its events and its log."""
-        from workbench.runs import store
-
         store.delete(run)
 
     def compare(
@@ -553,14 +488,10 @@ class Session:
 
     def comparisons(self, *, limit: int | None = 50) -> tuple[Comparison, ...]:
         """Return the comparisons, the newest first."""
-        from workbench.runs.comparing import comparisons
-
         return comparisons.select(limit=limit)
 
     def comparison(self, name: str) -> Comparison:
         """One comparison by its id, by the only beginning or end of one, or "last"."""
-        from workbench.runs.comparing import comparisons
-
         return comparisons.find(name)
 
     def summary(self, comparison: str | Comparison) -> Summary:
@@ -590,8 +521,6 @@ class Session:
 
     def delete_comparison(self, name: str) -> None:
         """Forget a comparison that has ended; its runs stay."""
-        from workbench.runs.comparing import comparisons
-
         comparisons.delete(name)
 
     async def changes(self) -> AsyncIterator[set[Change]]:
@@ -697,8 +626,5 @@ async def _keep_true() -> None:
 
 
 def _settle() -> None:
-    from workbench.clusters.records import read_all
-    from workbench.runs import store
-
-    read_all()
+    records.read_all()
     store.settle()
