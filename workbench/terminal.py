@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.columns import Columns
 from rich.console import Console
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
     from workbench.clusters.profiles import Offered
     from workbench.clusters.records import ClusterRecord
-    from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Gpu, Inventory, NetworkCard, UcxTransports
     from workbench.runs.comparing.comparisons import Comparison
+    from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.calibration import Calibration
     from workbench.runs.singular import Values
     from workbench.runs.store import Diagnosis, Run
@@ -44,10 +44,9 @@ _STATUS_STYLES = {
 _STAGES = {
     "preparing": "preparing",
     "scheduler": "scheduler is up",
-    "workers": "waiting for workers",
     "ready": "ready",
 }
-_BAR_WIDTH = 50  # characters
+_BAR_WIDTH, _CHART_WIDTH = 50, 40  # characters
 _LEAST_SHARE = 0.005
 _SHARE_STYLES = {
     "computing": "blue",
@@ -95,7 +94,7 @@ def show_hardware(
     console.print(table)
 
 
-def show_cluster(record: ClusterRecord, spec: ClusterSpec) -> None:
+def show_cluster(record: ClusterRecord) -> None:
     """Print a cluster that has just become ready, and why it is as it is."""
     from workbench.travelling import machine_words
 
@@ -106,9 +105,9 @@ def show_cluster(record: ClusterRecord, spec: ClusterSpec) -> None:
                 record.name: Text("ready", "green") + f" at {record.scheduler_address}",
                 "": record.spec.describe(),
                 **({"On": machine_words(record.machine)} if record.machine else {}),
-                **({"Workers": waiting(record)} if record.queued else {}),
+                **({"Workers": record.waiting} if record.queued else {}),
                 **({"Warning": Text(record.warning, "red")} if record.warning else {}),
-                "Why": Text("\n".join(spec.why), "dim"),
+                "Why": Text("\n".join(record.spec.why), "dim"),
                 "In Python": f'client = workbench.connect("{record.name}")',
                 "Run": f"workbench run array_sum --cluster {record.name} -p size=1GiB",
                 "Stop": f"workbench down {record.name}",
@@ -148,7 +147,7 @@ def show_clusters(records: Sequence[ClusterRecord]) -> None:
     console.print(table)
     for record in records:
         if record.queued:
-            console.print(f"{record.name}: {waiting(record)}")
+            console.print(f"{record.name}: {record.waiting}")
         if record.message:
             console.print(f"{record.name}: {record.message}", style="dim" if record.status == "unknown" else "red")
         elif record.warning:
@@ -157,11 +156,6 @@ def show_clusters(records: Sequence[ClusterRecord]) -> None:
             console.print(
                 f"{record.name} ends in {formats.duration(round(record.expires_at - time.time()))} unless it is used."
             )
-
-
-def waiting(record: ClusterRecord) -> str:
-    """How many workers are there, and why the others aren't: '2 of 8 workers; 6 pending: Priority'."""
-    return f"{record.n_workers} of {record.n_workers_expected} workers{record.queued and '; '}{record.queued}"
 
 
 def show_workloads(templates: Sequence[Template], broken: Sequence[Broken] = ()) -> None:
@@ -373,6 +367,53 @@ def show_calibration(calibration: Calibration) -> None:
     console.print(_pairs(about))
 
 
+def show_comparison(comparison: Comparison, summary: Summary) -> None:
+    """Print what a comparison says: a row for each cluster, bars, scaling, and what is to be said of them."""
+    from workbench.runs.comparing.table import cells, efficiency_text, remarks
+
+    console = _console()
+    console.print(Text(f"{comparison.title}, {comparison.id}: ", "bold") + Text(summary.verdict))
+    console.print()
+    (first, *others, last), body = cells(summary)
+    table = _table(first.upper(), *(f">{name.upper()}" for name in others), last.upper(), wraps=True)
+    for row in body:
+        table.add_row(*row)
+    console.print(table)
+    console.print()
+    measured = [(row.on, row.seconds.median) for row in summary.rows if row.seconds is not None]
+    widest = max((len(on) for on, _ in measured), default=0)
+    for on, seconds in measured:
+        bar = "█" * max(1, round(_CHART_WIDTH * seconds / max(each for _, each in measured)))
+        console.print(f"{on:<{widest}}  {bar} {formats.duration(seconds)}")
+    console.print()
+    for curve in summary.scaling:
+        console.print(f"\n{'Weak' if curve.weak else 'Strong'} scaling over cores, {curve.what}:")
+        for point in curve.points:
+            console.print(
+                f"  on {point.cores:>3}  {formats.duration(point.seconds):>10}  {point.speedup:.2f} times, "
+                f"efficiency {efficiency_text(point)}"
+            )
+    for each in summary.differences:
+        console.print(f"differs, {each.kind}: {each.name}: {' | '.join(each.texts)}")
+    for sentence in remarks(summary):
+        console.print(sentence, style="dim")
+
+
+def show_comparisons(found: Sequence[tuple[Comparison, str]]) -> None:
+    """Print a table of comparisons and their verdicts."""
+    console = _console()
+    if not found:
+        console.print(
+            "There is no comparison yet. Make one: workbench compare array_sum --on cpu --on ucx", soft_wrap=True
+        )
+        return
+    table = _table("COMPARISON", "STATUS", "RUNS", "VERDICT")
+    for each, verdict in found:
+        said = verdict if each.rows or each.error is None else each.error
+        table.add_row(each.id, each.status, f"{each.done} of {each.total}", said)
+    console.print(table)
+
+
 @contextlib.contextmanager
 def stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None]]:
     """Show the stages of a start on stderr until the block ends; call what is given with each new record."""
@@ -380,10 +421,7 @@ def stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None]]:
     with console.status(f"{record.name}: starting") as line:
 
         def on_change(changed: ClusterRecord) -> None:
-            text = _STAGES.get(changed.stage, changed.stage)
-            if changed.stage == "workers":
-                text = waiting(changed)
-            line.update(f"{changed.name}: {text}")
+            line.update(f"{changed.name}: {changed.waiting if changed.stage == 'workers' else _STAGES[changed.stage]}")
 
         yield on_change
 
@@ -391,13 +429,12 @@ def stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None]]:
 @contextlib.contextmanager
 def progress(run: Run, on: Progress | None = None) -> Iterator[Callable[[Run], None]]:
     """Show the progress of a run on stderr until the block ends; call what is given with the run when it changes."""
-    with on or _bar() as bar:
-        shown = bar.add_task(f"{run.workload} on {run.cluster}", total=None, words="")
+    with _bar(f"{run.workload} on {run.cluster}", on) as bar:
 
         def on_change(changed: Run) -> None:
             told = changed.progress
             known = bool(told.total) and not told.more
-            bar.update(shown, completed=told.done if known else 0, words=told.words() if told.total else "")
+            bar.update(TaskID(0), completed=told.done if known else 0, words=told.words() if told.total else "")
             bar.tasks[0].total = told.total if known else None  # `update` takes None for: as before
 
         yield on_change
@@ -406,27 +443,25 @@ def progress(run: Run, on: Progress | None = None) -> Iterator[Callable[[Run], N
 @contextlib.contextmanager
 def blocks(run: Run) -> Iterator[Callable[[int, int], None]]:
     """Show how many blocks of a run's answer are saved, as `progress` does for its tasks."""
-    with _bar() as bar:
-        shown = bar.add_task(f"saving {run.id}", total=None, words="")
-        yield lambda done, total: bar.update(shown, completed=done, total=total, words=f"{done} of {total} blocks")
+    with _bar(f"saving {run.id}") as bar:
+        yield lambda done, total: bar.update(TaskID(0), completed=done, total=total, words=f"{done} of {total} blocks")
 
 
 @contextlib.contextmanager
 def comparison_progress(comparison: Comparison) -> Iterator[Callable[[Comparison], None]]:
     """Show how far a comparison is, as `progress` does for a run."""
-    with _bar() as bar:
-        shown = bar.add_task(comparison.workload, total=comparison.total, words="")
+    with _bar(comparison.workload) as bar:
 
         def on_change(changed: Comparison) -> None:
             words = changed.now or changed.stage or changed.workload
             done = f"{changed.done} of {changed.total} runs"
-            bar.update(shown, description=words, completed=changed.done, total=changed.total, words=done)
+            bar.update(TaskID(0), description=words, completed=changed.done, total=changed.total, words=done)
 
         yield on_change
 
 
-def _bar() -> Progress:
-    return Progress(
+def _bar(title: str, on: Progress | None = None) -> Progress:
+    bar = on or Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -436,6 +471,8 @@ def _bar() -> Progress:
         transient=True,
         expand=True,
     )
+    bar.add_task(title, total=None, words="")
+    return bar
 
 
 def allowed(about: dict[str, Any]) -> str:
@@ -479,11 +516,14 @@ def _pairs(pairs: dict[str, Any]) -> Table:
     return table
 
 
-def _table(*columns: str) -> Table:
+def _table(*columns: str, wraps: bool = False) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for index, name in enumerate(columns):
         table.add_column(
-            name.lstrip(">"), justify="right" if name.startswith(">") else "left", no_wrap=index == 0, overflow="fold"
+            name.lstrip(">"),
+            justify="right" if name.startswith(">") else "left",
+            no_wrap=index == 0 and not wraps,
+            overflow="fold",
         )
     return table
 

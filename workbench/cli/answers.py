@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -15,9 +16,18 @@ def tell(text: str) -> int:
     return 0
 
 
-def tell_json(value: Any) -> int:
-    """Print a value as JSON; exit code 0."""
-    print(json.dumps(value, indent=2))
+def answer(arguments: argparse.Namespace, value: Any, said: str | Callable[[Any], object]) -> int:
+    """Print `value` as JSON where --json asks for it, else `said`; exit code 0.
+
+    `said` is a text, or what shows the answer with `workbench.terminal`, which is imported only then.
+    """
+    if arguments.json:
+        return tell(json.dumps(value, indent=2))
+    if isinstance(said, str):
+        return tell(said)
+    from workbench import terminal
+
+    said(terminal)
     return 0
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.answers import agreed, shown, tell, tell_json
+from workbench.cli.answers import agreed, answer, shown
 from workbench.cli.signals import ending_on, holding_back_signals
 from workbench.cli.words import FORCE, Parser, add_command, whole_number
 from workbench.errors import BadInputError
@@ -21,25 +21,32 @@ if TYPE_CHECKING:
     from workbench.clusters.spec import ClusterSpec
     from workbench.session import Session
 
+_TOLD = (
+    *("name", "status", "profile", "scheduler_address", "n_workers", "threads_per_worker", "memory_limit", "protocol"),
+    *("memory_used", "stage", "n_workers_expected", "adaptive", "jobs", "python", "dashboard_address", "created"),
+    *("expires_at", "clients", "message", "warning", "devices", "why"),
+)
+
 
 def _up(arguments: argparse.Namespace) -> int:
     session = new_session()
     spec = spec_of(session, arguments)
-    if arguments.code:
-        return tell_json({"code": spec.code()}) if arguments.json else tell(spec.code().rstrip("\n"))
-    if arguments.preview:
+    if arguments.preview and not arguments.code:
         text = spec.preview()
         if text is None:
             raise BadInputError(f"--preview: {spec.profile} submits nothing elsewhere. See what it starts with --code.")
-        return tell_json({"preview": text}) if arguments.json else tell(text.rstrip("\n"))
-    check_consent(spec, arguments)
-    record = start(session, spec, name=arguments.name, force=arguments.force)
-    if arguments.json:
-        return tell_json(cluster_json(record))
-    from workbench import terminal
+        return answer(arguments, {"preview": text}, text.rstrip("\n"))
+    if not arguments.code:
+        check_consent(spec, arguments)
+    return _begin(session, spec, arguments, force=arguments.force)
 
-    terminal.show_cluster(record, spec)
-    return 0
+
+def _begin(session: Session, spec: ClusterSpec, arguments: argparse.Namespace, *, force: bool = False) -> int:
+    """Start a cluster, or only print its code."""
+    if arguments.code:
+        return answer(arguments, {"code": spec.code()}, spec.code().rstrip("\n"))
+    record = start(session, spec, name=arguments.name, force=force)
+    return answer(arguments, cluster_json(record), lambda terminal: terminal.show_cluster(record))
 
 
 def _attach(arguments: argparse.Namespace) -> int:
@@ -49,47 +56,31 @@ def _attach(arguments: argparse.Namespace) -> int:
     if arguments.address is None:
         return _nearby(session, arguments)
     spec = spec_of(arguments.address, ca=arguments.ca, cert=arguments.cert, key=arguments.key)
-    if arguments.code:
-        return tell_json({"code": spec.code()}) if arguments.json else tell(spec.code().rstrip("\n"))
-    record = start(session, spec, name=arguments.name, force=False)
-    if arguments.json:
-        return tell_json(cluster_json(record))
-    from workbench import terminal
-
-    terminal.show_cluster(record, record.spec)
-    return 0
+    return _begin(session, spec, arguments)
 
 
 def _keep(arguments: argparse.Namespace) -> int:
     session = new_session()
     spec = session.keep_profile(arguments.called, arguments.profile, **choices_in(arguments))
     told = {"name": arguments.called, "profile": spec.profile, "why": spec.why}
-    return tell_json(told) if arguments.json else tell(f"Kept: {arguments.called}, which comes to {spec.describe()}")
+    return answer(arguments, told, f"Kept: {arguments.called}, which comes to {spec.describe()}")
 
 
 def _forget(arguments: argparse.Namespace) -> int:
     new_session().forget_profile(arguments.called)
-    return tell_json({"forgotten": arguments.called}) if arguments.json else tell(f"Forgotten: {arguments.called}")
+    return answer(arguments, {"forgotten": arguments.called}, f"Forgotten: {arguments.called}")
 
 
 def _nearby(session: Session, arguments: argparse.Namespace) -> int:
     """List what one may attach to."""
     found = session.nearby()
-    if arguments.json:
-        return tell_json([each._asdict() for each in found])
-    lines = [str(each) for each in found]
     none = "No scheduler of yours was found on this machine. Give the address of one: workbench attach tcp://host:8786"
-    return tell("\n".join(lines or [none]))
+    return answer(arguments, [each._asdict() for each in found], "\n".join(map(str, found)) or none)
 
 
 def _ls(arguments: argparse.Namespace) -> int:
     records = new_session().clusters()
-    if arguments.json:
-        return tell_json([cluster_json(record) for record in records])
-    from workbench import terminal
-
-    terminal.show_clusters(records)
-    return 0
+    return answer(arguments, [*map(cluster_json, records)], lambda terminal: terminal.show_clusters(records))
 
 
 def _scale(arguments: argparse.Namespace) -> int:
@@ -101,26 +92,19 @@ def _scale(arguments: argparse.Namespace) -> int:
         record = _until_scaled(session, arguments.name)
     else:
         record = asyncio.run(session.adapt(arguments.name, *arguments.adapt, force=arguments.force))
-    if arguments.json:
-        return tell_json(cluster_json(record))
-    from workbench import terminal
-
     bounds = f", adapting between {record.adaptive[0]} and {record.adaptive[1]}" if record.adaptive else ""
-    return tell(f"{record.name}: {terminal.waiting(record)}{bounds}")
+    return answer(arguments, cluster_json(record), f"{record.name}: {record.waiting}{bounds}")
 
 
 def _restart(arguments: argparse.Namespace) -> int:
     record = asyncio.run(new_session().restart_workers(arguments.name))
-    if arguments.json:
-        return tell_json(cluster_json(record))
-    return tell(f"{record.name}: workers restarted")
+    return answer(arguments, cluster_json(record), f"{record.name}: workers restarted")
 
 
 def _logs(arguments: argparse.Namespace) -> int:
     logs = asyncio.run(new_session().logs(arguments.name))
-    if arguments.json:
-        return tell_json({"logs": logs})
-    return tell("\n\n".join(f"==> {who} <==\n{text.rstrip()}" for who, text in logs.items()))
+    text = "\n\n".join(f"==> {who} <==\n{text.rstrip()}" for who, text in logs.items())
+    return answer(arguments, {"logs": logs}, text)
 
 
 def _down(arguments: argparse.Namespace) -> int:
@@ -134,15 +118,14 @@ def _down(arguments: argparse.Namespace) -> int:
         asyncio.run(session.stop(arguments.name))
         ended = (arguments.name,)
     stopped, detached = [[one for one in ended if (one in attached) is which] for which in (False, True)]
-    if arguments.json:
-        return tell_json({"stopped": stopped, "detached": detached})
     left = [f"Left as it is: {one.name}. {one.message}" for one in session.clusters() if one.status == "unknown"]
     done = [
         f"{what}: {', '.join(names)}{more}"
         for what, names, more in (("Stopped", stopped, ""), ("Detached", detached, ", which goes on without us"))
         if names
     ]
-    return tell("\n".join([*(done or ["No cluster is running."]), *(left if arguments.all else ())]))
+    text = "\n".join([*(done or ["No cluster is running."]), *(left if arguments.all else ())])
+    return answer(arguments, {"stopped": stopped, "detached": detached}, text)
 
 
 def new_session() -> Session:
@@ -226,31 +209,8 @@ def cluster_json(record: ClusterRecord) -> dict[str, Any]:
     """Cluster as `up --json` and `ls --json` print it; bytes: `memory_limit` of each worker, `memory_used` by all."""
     from workbench.clusters.records import memory_used
 
-    spec = record.spec
-    return {
-        "name": record.name,
-        "status": record.status,
-        "profile": spec.profile,
-        "scheduler_address": record.scheduler_address,
-        "n_workers": record.n_workers,
-        "threads_per_worker": spec.threads_per_worker,
-        "memory_limit": spec.memory_limit,
-        "protocol": spec.protocol,
-        "memory_used": memory_used(record),
-        "stage": record.stage,
-        "n_workers_expected": record.n_workers_expected,
-        "adaptive": record.adaptive,
-        "jobs": [job.model_dump() for job in record.jobs],
-        "python": spec.python,
-        "dashboard_address": record.dashboard_address,
-        "created": record.created,
-        "expires_at": record.expires_at,
-        "clients": record.clients,
-        "message": record.message,
-        "warning": record.warning,
-        "devices": spec.devices,
-        "why": spec.why,
-    }
+    told = {**record.spec.model_dump(), **record.model_dump(), "memory_used": memory_used(record)}
+    return {name: told[name] for name in _TOLD}
 
 
 def up_options(text: str) -> argparse.Namespace:

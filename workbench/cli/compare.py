@@ -7,12 +7,11 @@ import asyncio
 import contextlib
 import shlex
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import config
-from workbench.cli.answers import agreed, complain, shown, tell
+from workbench.cli.answers import agreed, answer, complain, shown, tell
 from workbench.cli.clusters import add_yes, new_session
 from workbench.cli.runs import add_parameters, add_settings, parameters_of, workload_parameters
 from workbench.cli.signals import ending_on, holding_back_signals
@@ -113,11 +112,12 @@ def _comparisons(arguments: argparse.Namespace) -> int:
     if _form(arguments) in ("markdown", "csv") or arguments.save is not None:
         raise BadInputError("A list has no table: name the comparison to print or save, such as: last.")
     found = session.comparisons(limit=arguments.limit)
-    if arguments.json:
-        from workbench.cli.answers import tell_json
-
-        return tell_json([each.model_dump(mode="json", exclude={"inventory"}) for each in found])
-    return _show_list(session, found)
+    value = [each.model_dump(mode="json", exclude={"inventory"}) for each in found]
+    return answer(
+        arguments,
+        value,
+        lambda terminal: terminal.show_comparisons([(each, session.summary(each).verdict) for each in found]),
+    )
 
 
 def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
@@ -130,11 +130,13 @@ def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
         with config.writing(path):
             path.write_text(text)
         complain(f"wrote {path}")
+    summary = summarise(comparison)
     if form is None:
-        _show(comparison)
+        from workbench import terminal
+
+        terminal.show_comparison(comparison, summary)
     else:
         tell(export(comparison, form).rstrip("\n"))  # type: ignore[arg-type]
-    summary = summarise(comparison)
     if summary.agree is False:
         complain(f"The answers do not agree. {summary.agreement}")
         return 1
@@ -169,70 +171,6 @@ def _sweep(given: list[str]) -> dict[str, tuple[str, ...]]:
     from workbench.runs.comparing.comparisons import read_values
 
     return {name: read_values(text) for name, text in parameters_of(given, "--sweep", "workers=1,2,4").items()}
-
-
-def _show(comparison: Comparison) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from workbench.formats import duration
-    from workbench.runs.comparing.table import cells, efficiency_text, remarks, summarise
-
-    console = Console(highlight=False, markup=False, emoji=False)
-    summary = summarise(comparison)
-    console.print(Text(f"{comparison.title}, {comparison.id}: ", "bold") + Text(summary.verdict))
-    console.print()
-    header, body = cells(summary)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for index, name in enumerate(header):
-        table.add_column(name.upper(), justify="right" if 0 < index < len(header) - 1 else "left", overflow="fold")
-    for row in body:
-        table.add_row(*row)
-    console.print(table)
-    console.print()
-    for line in _bars(summary):
-        console.print(line)
-    for curve in summary.scaling:
-        console.print(f"\n{'Weak' if curve.weak else 'Strong'} scaling over cores, {curve.what}:")
-        for point in curve.points:
-            console.print(
-                f"  on {point.cores:>3}  {duration(point.seconds):>10}  {point.speedup:.2f} times, "
-                f"efficiency {efficiency_text(point)}"
-            )
-    for each in summary.differences:
-        console.print(f"differs, {each.kind}: {each.name}: {' | '.join(each.texts)}")
-    for sentence in remarks(summary):
-        console.print(sentence, style="dim")
-
-
-def _bars(summary: Any, width: int = 40) -> Iterator[str]:
-    """The bar chart, in characters."""
-    from workbench.formats import duration
-
-    measured = [row for row in summary.rows if row.seconds is not None]
-    longest = max((row.seconds.median for row in measured), default=1.0)
-    name = max((len(row.on) for row in measured), default=0)
-    for row in measured:
-        bar = "█" * max(1, round(width * row.seconds.median / longest))
-        yield f"{row.on:<{name}}  {bar} {duration(row.seconds.median)}"
-    yield ""
-
-
-def _show_list(session: Session, found: tuple[Comparison, ...]) -> int:
-    if not found:
-        return tell("There is no comparison yet. Make one: workbench compare array_sum --on cpu --on ucx")
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("COMPARISON", "STATUS", "RUNS", "VERDICT"):
-        table.add_column(name, no_wrap=name == "COMPARISON", overflow="fold")
-    for each in found:
-        said = session.summary(each).verdict if each.rows or each.error is None else each.error
-        table.add_row(each.id, each.status, f"{each.done} of {each.total}", said)
-    Console(highlight=False, markup=False, emoji=False).print(table)
-    return 0
 
 
 def add_compare_commands(commands: Any) -> None:

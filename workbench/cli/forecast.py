@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import config
-from workbench.cli.answers import complain, tell, tell_json
+from workbench.cli.answers import answer, complain, tell
 from workbench.cli.clusters import check_consent, new_session, own_cluster, spec_of, up_options
 from workbench.cli.runs import add_parameters, add_where, where, workload_parameters
 from workbench.cli.words import add_command, check_writable
@@ -32,12 +32,7 @@ def _look(arguments: argparse.Namespace) -> int:
             return await looking.ask("look", arguments.path, anon=arguments.anon, endpoint_url=arguments.endpoint_url)
 
     found = asyncio.run(asked())
-    if arguments.json:
-        return tell_json(found.model_dump(mode="json"))
-    from workbench import terminal
-
-    terminal.show_contents(found)
-    return 0
+    return answer(arguments, found.model_dump(mode="json"), lambda terminal: terminal.show_contents(found))
 
 
 def _forecast(arguments: argparse.Namespace) -> int:
@@ -49,12 +44,8 @@ def _forecast(arguments: argparse.Namespace) -> int:
         complain("This hardware was never measured: that is done now, once, and takes some seconds.")
         _measured(session, arguments)
         found = session.forecast(arguments.workload, parameters, cluster)
-    if arguments.json:
-        return tell_json(found._asdict() | {"workload": arguments.workload})
-    from workbench import terminal
-
-    terminal.show_forecast(found, spec.describe())
-    return 0
+    value = found._asdict() | {"workload": arguments.workload}
+    return answer(arguments, value, lambda terminal: terminal.show_forecast(found, spec.describe()))
 
 
 def _would_help(found: Forecast) -> bool:
@@ -86,12 +77,8 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     if arguments.save is not None:
         with config.writing(arguments.save):
             arguments.save.write_text(found.model_dump_json(indent=2) + "\n")
-    if arguments.json:
-        return tell_json(found.model_dump(mode="json"))
-    from workbench import terminal
-
-    terminal.show_calibration(found)
-    return tell(f"Written to {arguments.save}.") if arguments.save is not None else 0
+    answer(arguments, found.model_dump(mode="json"), lambda terminal: terminal.show_calibration(found))
+    return tell(f"Written to {arguments.save}.") if arguments.save is not None and not arguments.json else 0
 
 
 def _measured(session: Session, arguments: argparse.Namespace) -> Calibration:

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any, NoReturn
 
-from workbench.cli.answers import tell_json
+from workbench.cli.answers import answer
 from workbench.cli.clusters import new_session
 from workbench.cli.words import add_command, whole_number
 
@@ -20,22 +20,19 @@ def _hardware(arguments: argparse.Namespace) -> int:
     inventory = session.hardware()
     offered = session.profiles(inventory)
     transports = ucx_transports() if arguments.transports else None
-    if arguments.json:
-        told = inventory.model_dump(mode="json", include={"cpu", "memory", "gpus", "ucx"})
-        told |= {"profiles": [profile.model_dump(mode="json") for profile in offered]}
-        told |= inventory.model_dump(mode="json", include={"network", "topology", "cuda"})
-        return tell_json(told | ({"transports": transports.model_dump(mode="json")} if transports else {}))
-    from workbench import terminal
-
-    terminal.show_hardware(inventory, offered, session.budget(inventory), transports)
-    return 0
+    told = inventory.model_dump(mode="json", include={"cpu", "memory", "gpus", "ucx"})
+    told |= {"profiles": [profile.model_dump(mode="json") for profile in offered]}
+    told |= inventory.model_dump(mode="json", include={"network", "topology", "cuda"})
+    told |= {"transports": transports.model_dump(mode="json")} if transports else {}
+    budget = session.budget(inventory)
+    return answer(arguments, told, lambda terminal: terminal.show_hardware(inventory, offered, budget, transports))
 
 
 def lab(arguments: argparse.Namespace) -> int:
     """Become JupyterLab."""
     command = [sys.executable, "-m", "jupyterlab", *arguments.passed_on]
     if arguments.json:
-        tell_json({"command": command, "pid": os.getpid()})
+        answer(arguments, {"command": command, "pid": os.getpid()}, "")
     _become(command)
 
 

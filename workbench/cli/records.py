@@ -1,24 +1,21 @@
-"""Commands for the records of runs: export, save, import, replay."""
+"""Commands for the records of runs: open, export, save, import, replay."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from workbench.cli.answers import shown, tell, tell_json
+from workbench.cli.answers import answer, shown
 from workbench.cli.clusters import new_session
 from workbench.cli.words import add_command, add_run_name
 from workbench.errors import BadInputError
-
-if TYPE_CHECKING:
-    from workbench.runs.store import Run
 
 
 def _export(arguments: argparse.Namespace) -> int:
     given = {"replace": arguments.force, "with_answers": arguments.with_answers}
     path = new_session().export_run(arguments.run, arguments.file or Path.cwd(), **given)
-    return tell_json({"path": str(path)}) if arguments.json else tell(str(path))
+    return answer(arguments, {"path": str(path)}, str(path))
 
 
 def _save(arguments: argparse.Namespace) -> int:
@@ -27,43 +24,43 @@ def _save(arguments: argparse.Namespace) -> int:
     run = new_session().show(arguments.run)
     with shown("blocks", run) as told:
         to = save(run, arguments.file, arguments.kind, only=arguments.only, replace=arguments.replace, told=told)
-    return tell_json({"path": to}) if arguments.json else tell(to)
+    return answer(arguments, {"path": to}, to)
 
 
 def _import(arguments: argparse.Namespace) -> int:
     run = new_session().import_run(arguments.file, new_id=arguments.new_id)
-    if arguments.json:
-        return tell_json(run.model_dump(mode="json"))
     machine = run.imported.machine if run.imported else "another machine"
-    return tell(f"{run.id}: a run of {run.workload} on {machine}. See it with: workbench replay {run.id}")
+    text = f"{run.id}: a run of {run.workload} on {machine}. See it with: workbench replay {run.id}"
+    return answer(arguments, run.model_dump(mode="json"), text)
 
 
-def _replay(arguments: argparse.Namespace) -> int:
-    run = new_session().show(arguments.run)
-    path = report_of(run)
-    if arguments.json:
-        return tell_json({"path": str(path)})
-    if not arguments.no_browser:
-        import webbrowser
-
-        # The page begins to play by itself where its address ends like this.
-        webbrowser.open(f"{path.as_uri()}#replay")
-    return tell(str(path))
-
-
-def report_of(run: Run) -> Path:
-    """Write the report of a run that has ended, and return its path."""
+def _open(arguments: argparse.Namespace) -> int:
+    """Write the report of a run that has ended, or the records of two, and open it."""
     from workbench.runs import store
 
-    if run.active:
-        raise BadInputError(f"The run {run.id} is still {run.status}. Its report is there when it has ended.")
-    from workbench.figures.report import write_report
+    session = new_session()
+    runs = [session.show(name) for name in (arguments.run, arguments.beside) if name is not None]
+    for run in runs:
+        if run.active:
+            raise BadInputError(f"The run {run.id} is still {run.status}. Its report is there when it has ended.")
+    from workbench.figures.report import write_beside, write_report
 
-    return write_report(run, store.folder(run.id))
+    folders = [store.folder(run.id) for run in runs]
+    path = write_report(runs[0], folders[0]) if len(runs) == 1 else write_beside(runs, folders)
+    if not (arguments.json or arguments.no_browser):
+        import webbrowser
+
+        webbrowser.open(f"{path.as_uri()}{arguments.part}")
+    return answer(arguments, {"path": str(path)}, str(path))
 
 
 def add_record_commands(commands: Any) -> None:
     """Add the commands for the records of runs."""
+    opened = _add_open(commands, "open", "write the report of a run as one HTML file, and open it in the browser")
+    opened.add_argument(
+        "--beside", metavar="RUN", help="show its record and that of this run one above the other, on one time scale"
+    )
+
     export = add_command(
         commands, "export", _export, "write a run with its events and its log to a file that others can import"
     )
@@ -86,8 +83,14 @@ def add_record_commands(commands: Any) -> None:
     taken.add_argument("file", metavar="FILE.zip", type=Path)
     taken.add_argument("--new-id", action="store_true", help="give it another id, where its own is taken")
 
-    replay = add_command(
-        commands, "replay", _replay, "play what a run's cluster did as it happened, in the browser, without a cluster"
-    )
-    add_run_name(replay)
-    replay.add_argument("--no-browser", action="store_true", help="only write the page and print its path")
+    text = "play what a run's cluster did as it happened, in the browser, without a cluster"
+    # The page begins to play by itself where its address ends like this.
+    _add_open(commands, "replay", text).set_defaults(beside=None, part="#replay")
+
+
+def _add_open(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
+    parser = add_command(commands, name, _open, text)
+    add_run_name(parser)
+    parser.add_argument("--no-browser", action="store_true", help="only write the page and print its path")
+    parser.set_defaults(part="")
+    return parser

@@ -1,4 +1,4 @@
-"""Commands for workloads and runs: workloads, run, runs, show, cancel, open."""
+"""Commands for workloads and runs: workloads, run, runs, show, cancel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.cli.answers import complain, shown, tell, tell_json
+from workbench.cli.answers import answer, complain, shown, tell
 from workbench.cli.clusters import (
     add_yes,
     check_consent,
@@ -33,20 +33,15 @@ _CANCEL_PATIENCE = 20.0  # seconds
 def _workloads(arguments: argparse.Namespace) -> int:
     session = new_session()
     chosen = session.workloads() if arguments.name is None else (session.workload(arguments.name),)
-    if arguments.json:
-        from workbench.workloads.registry import described
-
-        told = [described(template) for template in chosen]
-        return tell_json(told if arguments.name is None else told[0])
-    from workbench import terminal
-
-    if arguments.source:
+    if arguments.source and not arguments.json:
         return tell("\n\n".join(template.source.rstrip() for template in chosen))
-    if arguments.name is None:
-        terminal.show_workloads(chosen, session.broken_workloads(wait=False))
-    else:
-        terminal.show_workload(chosen[0])
-    return 0
+    from workbench.workloads.registry import described
+
+    told = [described(template) for template in chosen]
+    if arguments.name is not None:
+        return answer(arguments, told[0], lambda terminal: terminal.show_workload(chosen[0]))
+    broken = session.broken_workloads(wait=False)
+    return answer(arguments, told, lambda terminal: terminal.show_workloads(chosen, broken))
 
 
 def _presets(arguments: argparse.Namespace) -> int:
@@ -56,14 +51,13 @@ def _presets(arguments: argparse.Namespace) -> int:
         session.keep_preset(chosen.reference, arguments.keep, workload_parameters(arguments))
     if arguments.forget:
         session.forget_preset(chosen.reference, arguments.forget)
-    if arguments.json:
-        return tell_json([preset.model_dump() for preset in chosen.offered])
-    for wrong in chosen.wrong_presets:
+    for wrong in () if arguments.json else chosen.wrong_presets:
         complain(wrong)
     told = (
         f"{preset.name} ({preset.source}): {preset.title.removeprefix(f'{preset.name}: ')}" for preset in chosen.offered
     )
-    return tell("\n".join(told) or f"{chosen.name} has no presets. Keep one: --keep NAME -p KEY=VALUE")
+    text = "\n".join(told) or f"{chosen.name} has no presets. Keep one: --keep NAME -p KEY=VALUE"
+    return answer(arguments, [preset.model_dump() for preset in chosen.offered], text)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -84,21 +78,21 @@ def _run(arguments: argparse.Namespace) -> int:
         check_consent(spec, on)
         with own_cluster(session, spec, name=on.name, force=on.force) as record:
             run = run_on(session, arguments.workload, parameters, record, force=arguments.force, settings=settings)
-    return tell_run(session.diagnosed(run), as_json=arguments.json)
+    return _tell_run(session.diagnosed(run), arguments)
 
 
 def _runs(arguments: argparse.Namespace) -> int:
     session = new_session()
     filters = {"workload": arguments.workload, "status": arguments.status}
     runs = session.runs(limit=arguments.limit, offset=arguments.offset, **filters)
-    if arguments.json:
-        return tell_json([run.model_dump(mode="json") for run in runs])
-    from workbench import terminal
-
     filtered = any(value is not None for value in filters.values())
     kept = session.room().words() if any(run.answers for run in runs) else ""
-    terminal.show_runs(runs, session.count_runs(**filters), arguments.offset, filtered=filtered, kept=kept)
-    return 0
+    total = session.count_runs(**filters)
+    return answer(
+        arguments,
+        [run.model_dump(mode="json") for run in runs],
+        lambda terminal: terminal.show_runs(runs, total, arguments.offset, filtered=filtered, kept=kept),
+    )
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -106,14 +100,12 @@ def _show(arguments: argparse.Namespace) -> int:
     run = session.show(arguments.run)
     if arguments.log:
         log = session.log(run.id)
-        return tell_json({"log": log}) if arguments.json else tell(log.rstrip("\n"))
-    run = session.diagnosed(run)
-    if arguments.json:
-        return tell_json(run.model_dump(mode="json"))
-    from workbench import terminal
+        return answer(arguments, {"log": log}, log.rstrip("\n"))
+    return _show_run(session.diagnosed(run), arguments)
 
-    terminal.show_run(run)
-    return 0
+
+def _show_run(run: Run, arguments: argparse.Namespace) -> int:
+    return answer(arguments, run.model_dump(mode="json"), lambda terminal: terminal.show_run(run))
 
 
 def _cancel(arguments: argparse.Namespace) -> int:
@@ -121,30 +113,7 @@ def _cancel(arguments: argparse.Namespace) -> int:
     run = session.show(arguments.run)
     asyncio.run(session.cancel(run.id))
     run = asyncio.run(session.wait_run(run.id))
-    if arguments.json:
-        return tell_json(run.model_dump(mode="json"))
-    return tell(f"{run.id}: {run.status}")
-
-
-def _open(arguments: argparse.Namespace) -> int:
-    from workbench.runs import store
-
-    session = new_session()
-    runs = [session.show(name) for name in (arguments.run, arguments.beside) if name is not None]
-    going = next((run for run in runs if run.active), None)
-    if going is not None:
-        raise BadInputError(f"The run {going.id} is still {going.status}. Its report is there when it has ended.")
-    from workbench.figures.report import write_beside, write_report
-
-    folders = [store.folder(run.id) for run in runs]
-    path = write_report(runs[0], folders[0]) if len(runs) == 1 else write_beside(runs, folders)
-    if arguments.json:
-        return tell_json({"path": str(path)})
-    if not arguments.no_browser:
-        import webbrowser
-
-        webbrowser.open(path.as_uri())
-    return tell(str(path))
+    return answer(arguments, run.model_dump(mode="json"), f"{run.id}: {run.status}")
 
 
 def refuse_what_wont_fit(forecast: Forecast, *, force: bool) -> None:
@@ -180,14 +149,9 @@ def run_on(
         raise
 
 
-def tell_run(run: Run, *, as_json: bool) -> int:
+def _tell_run(run: Run, arguments: argparse.Namespace) -> int:
     """Print a run that has ended; exit code 1 where it failed or its answer did not pass its check."""
-    if as_json:
-        tell_json(run.model_dump(mode="json"))
-    else:
-        from workbench import terminal
-
-        terminal.show_run(run)
+    _show_run(run, arguments)
     if run.status != "done":
         complain(f"The run {run.id} {_ending(run)}")
         return 1
@@ -313,12 +277,3 @@ def add_run_commands(commands: Any) -> None:
     show.add_argument("--log", action="store_true", help="print what its process printed, tracebacks included")
 
     add_run_name(add_command(commands, "cancel", _cancel, "cancel a run and free its workers"))
-
-    opened = add_command(
-        commands, "open", _open, "write the report of a run as one HTML file, and open it in the browser"
-    )
-    add_run_name(opened)
-    opened.add_argument(
-        "--beside", metavar="RUN", help="show its record and that of this run one above the other, on one time scale"
-    )
-    opened.add_argument("--no-browser", action="store_true", help="only write it and print its path")

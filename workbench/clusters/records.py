@@ -105,6 +105,11 @@ class ClusterRecord(Record):
         return queued(self.jobs)
 
     @property
+    def waiting(self) -> str:
+        """How many workers are there, and why the others aren't: '2 of 8 workers; 6 pending: Priority'."""
+        return f"{self.n_workers} of {self.n_workers_expected} workers{self.queued and '; '}{self.queued}"
+
+    @property
     def contact(self) -> str | None:
         """Address for those who only talk to the scheduler; none of them needs UCX for that."""
         return self.contact_address or self.scheduler_address
