@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -19,8 +20,8 @@ _FULL = 0.85
 def tag(name: str, /, *children: str, **attributes: Any) -> str:
     """Element with attributes, and children that are HTML already.
 
-    An attribute that is None or False is left out, True stands without a value; `class_` and `data_x` are written
-    as `class` and `data-x`.
+    An attribute that is None or False is left out, True stands without a value, a mapping or a list is JSON; `class_`
+    and `data_x` are written as `class` and `data-x`.
     """
     given = "".join(_attribute(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
     return f"<{name}{given}>" + ("" if name in ("input", "img") else "".join(children) + f"</{name}>")
@@ -29,7 +30,8 @@ def tag(name: str, /, *children: str, **attributes: Any) -> str:
 def _attribute(name: str, value: Any) -> str:
     if value is None or value is False:
         return ""
-    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'
+    text = json.dumps(value) if isinstance(value, dict | list) else str(value)
+    return f" {name}" if value is True else f' {name}="{escape(text)}"'
 
 
 def paragraph(text: str, class_: str = "wb-Muted", **attributes: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +16,7 @@ from workbench.threads import in_thread
 from workbench.travelling import machine_words
 from workbench.views.answers import API
 from workbench.views.forms import given, select
-from workbench.views.parts import button, confirmed, fold, link, live, notice, section, text_field
+from workbench.views.parts import button, command, confirmed, fold, link, live, more, notice, section, text_field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +50,8 @@ def clusters(sight: Sight, _: str) -> str:
     failed = [each["name"] for each in found if each["status"] in _FAILED]
     actions = ""
     if len(failed) > 1:
-        actions += link("Dismiss failed", data_requests=_dismissals(failed), data_workbench="dismiss-failed")
+        dismissals = [f"DELETE clusters/{name}" for name in failed]
+        actions += link("Dismiss failed", data_requests=dismissals, data_workbench="dismiss-failed")
     if len(found) > 1:
         question = f"Stop all {len(found)}?"
         actions += confirmed(
@@ -60,15 +60,8 @@ def clusters(sight: Sight, _: str) -> str:
     note = tag("span", str(len(found)), class_="wb-Section-note") if found else ""
     shown = int(sight.choices.get("clusters.shown") or _SHOWN)
     body = "".join(_cluster(sight, each) for each in found[:shown]) or paragraph("None is running.")
-    if len(found) > shown:
-        further = json.dumps({"clusters.shown": shown + _MORE})
-        words = f"Show more ({len(found) - shown} older)"
-        body += link(words, data_choose=further, data_workbench="older-clusters")
+    body += more("clusters", shown, _MORE, len(found) - shown)
     return section("clusters", "Clusters", notice("DELETE clusters") + body, note=note, actions=actions)
-
-
-def _dismissals(names: list[str]) -> str:
-    return json.dumps([f"DELETE clusters/{name}" for name in names])
 
 
 def _cluster(sight: Sight, cluster: dict[str, Any]) -> str:
@@ -196,8 +189,7 @@ def _notebooks(sight: Sight, cluster: dict[str, Any]) -> str:
         link(
             title,
             title=f"{title} is on {cluster['name']}",
-            data_command="dask-workbench:notebook",
-            data_args=json.dumps({"kernel": kernel}),
+            **command("notebook", kernel=kernel),
         )
         for kernel, title in sight.choices.get("notebooks", {}).items()
         if any(f"kernel-{kernel}" in client for client in cluster["clients"])
@@ -212,19 +204,16 @@ def _warning(cluster: Mapping[str, Any]) -> str:
 
 def _buttons(cluster: Mapping[str, Any]) -> Iterator[str]:
     name = cluster["name"]
-    args = json.dumps({"cluster": name})
     yield button(
         "Connect",
         title="Add a cell to the notebook that connects it, and run the cell",
-        data_command="dask-workbench:connect",
-        data_args=args,
+        **command("connect", cluster=name),
         data_workbench="connect",
     )
     yield button(
         "Watch",
         title="Tasks, CPU and memory as they go",
-        data_command="dask-workbench:watch",
-        data_args=args,
+        **command("watch", cluster=name),
         data_workbench="watch",
     )
     dashboard = icon_button(
@@ -246,8 +235,7 @@ def _buttons(cluster: Mapping[str, Any]) -> Iterator[str]:
         icon_button(
             "table",
             "Watch in panes: the stream, workers, tasks, graph, bandwidth, profile",
-            data_command="dask-workbench:panes",
-            data_args=json.dumps(panes(name)),
+            **command("panes", cluster=name, panes=[pane(name, kind) for kind in PANES]),
             data_workbench="panes",
         ),
         icon_button("list", "Logs", data_fold=f"wb-logs-{name}", aria_expanded="false", data_workbench="logs"),
@@ -288,11 +276,9 @@ def _scale(sight: Sight, cluster: dict[str, Any]) -> str:
             "Apply anyway" if past else "Apply",
             kind="warn" if past else None,
             data_request=f"PATCH clusters/{name}",
-            data_body=json.dumps(body | ({"force": True} if past else {})),
-            data_take=json.dumps(take),
-            data_then=json.dumps(
-                {f"{prefix}{field}": None for field in ("n_workers", "minimum", "maximum", "adaptive")}
-            ),
+            data_body=body | ({"force": True} if past else {}),
+            data_take=take,
+            data_then={f"{prefix}{field}": None for field in ("n_workers", "minimum", "maximum", "adaptive")},
             data_workbench="apply-scale",
         ),
         class_="wb-Row",
@@ -339,7 +325,7 @@ def _step(sign: str, label: str, choices: dict[str, Any], disabled: bool) -> str
         title=label,
         aria_label=label,
         disabled=disabled,
-        data_choose=json.dumps(choices),
+        data_choose=choices,
     )
 
 
@@ -412,11 +398,6 @@ async def logs(sight: Sight, name: str) -> str:
         )
         or paragraph("No line has this.")
     )
-
-
-def panes(name: str) -> dict[str, Any]:
-    """A cluster and all that opens below its stream."""
-    return {"cluster": name, "panes": [pane(name, kind) for kind in PANES]}
 
 
 def pane(name: str, kind: str) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -82,15 +81,13 @@ def compare(sight: Sight, _: str) -> str:
         title=wish.problem or "Measure them in turn, round after round",
         disabled=bool(wish.problem) or wish.body.get("agreed") is False,
         data_request="POST comparisons",
-        data_body=json.dumps(wish.body),
+        data_body=wish.body,
         # What was typed a moment ago.
-        data_take=json.dumps(
-            {
-                "parameters": f"run.{wish.template.name}.",
-                "settings": f"settings.{wish.template.name}",
-                "repeats": "compare.repeats",
-            }
-        ),
+        data_take={
+            "parameters": f"run.{wish.template.name}.",
+            "settings": f"settings.{wish.template.name}",
+            "repeats": "compare.repeats",
+        },
         data_workbench="compare",
     )
     repeats = _input(wish, "repeats", 5, type="number", min=1, id="wb-compare-repeats", class_="wb-Count jp-mod-styled")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from html import escape
@@ -13,7 +12,7 @@ from workbench.formats import ago, duration
 from workbench.runs.comparing.table import as_markdown, judged_text
 from workbench.views.answers import API
 from workbench.views.forms import as_text
-from workbench.views.parts import confirmed, link
+from workbench.views.parts import command, confirmed, foot, line, more
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
@@ -34,13 +33,8 @@ def comparisons(sight: Sight, _: str) -> str:
     """The latest ones, and more for each click."""
     shown = int(sight.choices.get("comparisons.shown") or SHOWN)
     found = sight.session.comparisons(limit=None)
-    more = link(
-        f"Show more ({len(found) - shown} older)",
-        data_choose=json.dumps({"comparisons.shown": shown + _MORE}),
-        data_workbench="older-comparisons",
-    )
     listed = tag("ul", *(_one(sight, each, time.time()) for each in found[:shown]), class_="wb-Runs", data_stop=True)
-    return listed + (more if len(found) > shown else "")
+    return listed + more("comparisons", shown, _MORE, len(found) - shown)
 
 
 def _one(sight: Sight, comparison: Comparison, now: float) -> str:
@@ -53,31 +47,18 @@ def _one(sight: Sight, comparison: Comparison, now: float) -> str:
     words = ", ".join(f"{name}={as_text(value)}" for name, value in given.items())
     state = None if comparison.status in ("done", "running") else comparison.status
     when = None if comparison.active else ago(comparison.stopped or comparison.created, now)
-    return tag(
-        "li",
-        tag(
-            "div",
-            tag("span", class_="wb-Dot", title=comparison.status),
-            tag("span", escape(title), " ", faint(words), class_="wb-Run-title", title=words or None),
-            class_="wb-Run-line",
-        ),
+    return line(
+        f"comparison-{comparison.id}",
+        f"Comparison of {comparison.workload}",
+        comparison.status,
+        [tag("span", escape(title), " ", faint(words), class_="wb-Run-title", title=words or None)],
         _progress(comparison),
         "" if comparison.active else paragraph(summary.verdict, "wb-Verdict", data_workbench="verdict"),
         _bars(summary),
         paragraph(comparison.error or "", "wb-Problem"),
         _notes(summary),
-        tag(
-            "div",
-            tag("span", escape(joined((state, when))), class_="wb-Muted"),
-            tag("span", *_buttons(comparison, summary), class_="wb-Icons"),
-            class_="wb-Run-foot",
-        ),
+        foot(joined((state, when)), _buttons(comparison, summary)),
         id=f"wb-comparison-{comparison.id}",
-        data_line=True,
-        class_=f"wb-Run wb-mod-{comparison.status}",
-        aria_label=f"Comparison of {comparison.workload}, {comparison.status}",
-        data_workbench=f"comparison-{comparison.id}",
-        data_status=comparison.status,
     )
 
 
@@ -123,8 +104,7 @@ def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
     yield icon_button(
         "watch",
         "Chart and table in a tab of Lab",
-        data_command="dask-workbench:watch",
-        data_args=json.dumps({"comparison": comparison.id}),
+        **command("watch", comparison=comparison.id),
         data_workbench="watch-comparison",
     )
     yield icon_button(
@@ -137,8 +117,7 @@ def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
         yield icon_button(
             "copy",
             "Put the table into a cell",
-            data_command="dask-workbench:cell",
-            data_args=json.dumps({"text": as_markdown(summary)}),
+            **command("cell", text=as_markdown(summary)),
             data_workbench="comparison-cell",
         )
     if not comparison.active:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -226,9 +225,9 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
         title=f"{verb} it although: {past}" if past else f"{verb} this cluster",
         disabled=spec is None,
         data_request="POST clusters",
-        data_body=json.dumps(body),
-        data_take=json.dumps({"choices": f"plan.{profile}.", "name": "name"}),
-        data_then=json.dumps({"name": None}),
+        data_body=body,
+        data_take={"choices": f"plan.{profile}.", "name": "name"},
+        data_then={"name": None},
         data_meanwhile=f"Asking {spec.options['address']} …" if spec and "address" in spec.options else None,
         data_workbench="start",
     )
@@ -264,7 +263,7 @@ def nearby(sight: Sight, _: str) -> str:
             link(
                 each.address,
                 title=each.command,
-                data_choose=json.dumps({"plan.address.address": each.address}),
+                data_choose={"plan.address.address": each.address},
                 data_workbench="nearby",
             ),
             markup.faint(f" {each.command if each.n_workers is None else count(each.n_workers, 'worker')}"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
 from workbench.figures.markup import icon_button, tag
+from workbench.formats import count
 
 
 def live(name: str, **attributes: Any) -> str:
@@ -35,11 +35,43 @@ def link(label: str, **attributes: Any) -> str:
     return tag("button", escape(label), type="button", class_="wb-Link", **attributes)
 
 
+def command(name: str, /, **args: Any) -> dict[str, Any]:
+    """Attributes of what has the place of the page do something when it is clicked, such as open a tab of Lab."""
+    return {"data_command": f"dask-workbench:{name}", "data_args": args}
+
+
+def more(what: str, shown: int, further: int, left: int) -> str:
+    """Link to `further` ones of a list that shows `shown`, where some are `left`."""
+    if left <= 0:
+        return ""
+    choose = {f"{what}.shown": shown + further}
+    return link(f"Show more ({count(left)} older)", data_choose=choose, data_workbench=f"older-{what}")
+
+
+def line(
+    hook: str, title: str, status: str, beside: Iterable[str], *below: str, tick: str = "", id: str | None = None
+) -> str:
+    """Line of a list that one can work with: what stands beside the dot that shows its state, and below.
+
+    With an id, a page that has the line is sent only that.
+    """
+    dot = tag("span", class_="wb-Dot", title=status)
+    shared = {"data_line": True, "data_workbench": hook, "data_status": status, "class_": f"wb-Run wb-mod-{status}"}
+    head = tag("div", tick, dot, *beside, class_="wb-Run-line")
+    return tag("li", head, *below, id=id, aria_label=f"{title}, {status}", **shared)
+
+
+def foot(words: str, icons: Iterable[str], outcome: str = "") -> str:
+    """What is said below a line of a list, and what can be done with it."""
+    muted = tag("span", escape(words), class_="wb-Muted")
+    return tag("div", outcome, muted, tag("span", *icons, class_="wb-Icons"), class_="wb-Run-foot")
+
+
 def marking(choices: Mapping[str, Any], cluster: str, what: str, name: str) -> str:
     """A name that a click marks in all panes of a cluster, or takes back; `what` is 'task' or 'worker'."""
     choice = f"marked.{cluster}.{what}"
     marked = choices.get(choice) == name
-    choose = json.dumps({choice: None if marked else name})
+    choose = {choice: None if marked else name}
     return link(name, title=name, data_choose=choose, aria_pressed="true" if marked else "false")
 
 
@@ -52,7 +84,7 @@ def radio(label: str, chosen: bool, choice: dict[str, str], **attributes: Any) -
         role="radio",
         aria_checked="true" if chosen else "false",
         tabindex=0 if chosen else -1,
-        data_choose=json.dumps(choice),
+        data_choose=choice,
         **attributes,
     )
 
@@ -72,7 +104,7 @@ def keeping(
 ) -> str:
     """A field for a name, a button that keeps something under it, and where there is `forget`, what forgets it."""
     field = text_field(name, label, typed, placeholder="Keep as …", title=title, data_workbench=f"{hook}-name")
-    attributes = {f"data_{key}": json.dumps(value) for key, value in asked.items()}
+    attributes = {f"data_{key}": value for key, value in asked.items()}
     keep = button("Keep", disabled=not typed, data_request=request, data_workbench=hook, **attributes)
     return tag("div", field, keep, forget, class_="wb-Row wb-Start") + notice(request, f"{hook}-problem")
 

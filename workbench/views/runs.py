@@ -33,7 +33,20 @@ from workbench.runs.singular import in_words
 from workbench.runs.store import SIMULATED, Progress
 from workbench.views.answers import API, LATEST_RUNS, run_answer, run_in_list
 from workbench.views.forms import as_text, select
-from workbench.views.parts import button, confirmed, fold, folds, link, live, notice, text_field
+from workbench.views.parts import (
+    button,
+    command,
+    confirmed,
+    fold,
+    folds,
+    foot,
+    line,
+    link,
+    live,
+    more,
+    notice,
+    text_field,
+)
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
@@ -80,11 +93,6 @@ def runs(sight: Sight, _: str) -> str:
         for each, listed in lines
     )
     older = total - sum(len(listed) for _, listed in lines)
-    more = link(
-        f"Show more ({count(older)} older)",
-        data_choose=json.dumps({"runs.shown": shown + _MORE}),
-        data_workbench="older-runs",
-    )
     room = sight.session.room() if any(run["answers"] for run in found) else None
     return (
         _search(sight, titles, {*there, *(run["cluster"] for run in found)})
@@ -92,7 +100,7 @@ def runs(sight: Sight, _: str) -> str:
         + _ticked(sight)
         + _ended(sight, titles)
         + tag("ul", *rows, id="wb-list-of-runs", class_="wb-Runs", aria_label="Runs", data_stop=True)
-        + (more if older else "")
+        + more("runs", shown, _MORE, older)
         + (paragraph(room.words()) if room and room.next else "")
     )
 
@@ -155,13 +163,13 @@ def _ticked(sight: Sight) -> str:
     ids = [each for each in str(sight.choices.get("runs.ticked") or "").split(",") if each]
     if not ids:
         return ""
-    then = json.dumps({"runs.ticked": None})
+    then = {"runs.ticked": None}
     compare = button(
         "Compare",
         disabled=len(ids) < 2,
         title="Put them beside one another" if len(ids) > 1 else "Tick one more",
         data_request="POST comparisons",
-        data_body=json.dumps({"runs": ids}),
+        data_body={"runs": ids},
         data_then=then,
         data_reveal="wb-section-compare",
         data_workbench="compare-ticked",
@@ -175,7 +183,7 @@ def _ticked(sight: Sight) -> str:
     delete = button(
         "Delete",
         data_confirm=f"Delete {len(ids)}?",
-        data_requests=json.dumps([f"DELETE runs/{each}" for each in ids]),
+        data_requests=[f"DELETE runs/{each}" for each in ids],
         data_then=then,
         data_workbench="delete-ticked",
     )
@@ -216,27 +224,14 @@ def _line(comparison: Comparison | None, rows: list[str], runs: list[dict[str, A
     )
     when = status if comparison.active else ago(comparison.stopped or comparison.created, time.time())
     # Its items have ids of their own, so it has none that a page would be sent only the name of.
-    return tag(
-        "li",
-        tag(
-            "div",
-            _tick(title, ",".join(done)),
-            tag("span", class_="wb-Dot", title=status),
-            head,
-            tag("span", escape(when), class_="wb-Muted"),
-            icon_button(
-                "watch",
-                "Chart and table",
-                data_command="dask-workbench:watch",
-                data_args=json.dumps({"comparison": comparison.id}),
-            ),
-            class_="wb-Run-line",
-        ),
+    chart = icon_button("watch", "Chart and table", **command("watch", comparison=comparison.id))
+    return line(
+        f"compared-{comparison.id}",
+        title,
+        status,
+        [head, tag("span", escape(when), class_="wb-Muted"), chart],
         tag("ul", *rows, id=id_, hidden=True, class_="wb-Compared-runs"),
-        class_=f"wb-Run wb-mod-{status}",
-        data_line=True,
-        aria_label=f"{title}, {status}",
-        data_workbench=f"compared-{comparison.id}",
+        tick=_tick(title, ",".join(done)),
     )
 
 
@@ -276,25 +271,16 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         title=given or None,
         data_workbench="run-more",
     )
-    return tag(
-        "li",
-        tag(
-            "div",
-            _tick(title, "" if active else id_),
-            tag("span", class_="wb-Dot", title=run["status"]),
-            head,
-            tag("span", escape(took), class_="wb-Muted", title=speed, data_workbench="run-status"),
-            class_="wb-Run-line",
-        ),
+    icons = _icons(run, going=active and run["cluster"] in there)
+    warning = (run.get("on_gpu") or {}).get("warning") or ""
+    return line(
+        f"run-{id_}",
+        f"Run of {title}",
+        run["status"],
+        [head, tag("span", escape(took), class_="wb-Muted", title=speed, data_workbench="run-status")],
         _progress(run) if active else "",
-        tag(
-            "div",
-            _outcome(run) if run["result"] else "",
-            tag("span", escape(_where_and_when(run)), class_="wb-Muted"),
-            tag("span", *_icons(run, going=active and run["cluster"] in there), class_="wb-Icons"),
-            class_="wb-Run-foot",
-        ),
-        _warning(run),
+        foot(_where_and_when(run), icons, _outcome(run) if run["result"] else ""),
+        paragraph(warning, "wb-Problem", data_workbench="gpu-warning"),
         paragraph(run["error"] or "", "wb-Problem", data_workbench="run-error"),
         tag(
             "div",
@@ -304,12 +290,8 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
             hidden=True,
         ),
         notice(f" runs/{id_}"),
+        tick=_tick(title, "" if active else id_),
         id=f"wb-run-{id_}",
-        data_line=True,
-        class_=f"wb-Run wb-mod-{run['status']}",
-        aria_label=f"Run of {title}, {run['status']}",
-        data_workbench=f"run-{id_}",
-        data_status=run["status"],
     )
 
 
@@ -364,12 +346,6 @@ def _cut(value: object) -> object:
     return f"… ({len(value)} {'values' if isinstance(value, list) else 'parts'})"
 
 
-def _warning(run: dict[str, Any]) -> str:
-    """That it did not compute where it should have."""
-    found = run.get("on_gpu") or {}
-    return paragraph(found.get("warning") or "", "wb-Problem", data_workbench="gpu-warning")
-
-
 def run(sight: Sight, argument: str) -> str:
     """All that is known of a run, with the one before it, if any: 'id:before'."""
     run_id, _, before = argument.partition(":")
@@ -399,13 +375,13 @@ def _again(sight: Sight, run: dict[str, Any]) -> str:
             disabled=not there,
             title=f"On {run['cluster']}" if there else f"{run['cluster']} is no longer there",
             data_request="POST runs",
-            data_body=json.dumps(body),
+            data_body=body,
             data_workbench="run-again",
         ),
         button(
             "Change",
             title="Fill the form with its parameters",
-            data_choose=json.dumps({"workload": run["workload"], **form}),
+            data_choose={"workload": run["workload"], **form},
             data_workbench="run-change",
         ),
     ]
@@ -448,13 +424,13 @@ def _marks(run: dict[str, Any]) -> str:
             button(
                 "Keep",
                 data_request=f"PATCH {path}",
-                data_take=json.dumps({"name": f"{prefix}name", "note": f"{prefix}note"}),
+                data_take={"name": f"{prefix}name", "note": f"{prefix}note"},
                 data_workbench="keep-marks",
             ),
             button(
                 "Star" if star else "Unstar",
                 data_request=f"PATCH {path}",
-                data_body=json.dumps({"star": star}),
+                data_body={"star": star},
                 data_workbench="star-run",
             ),
             class_="wb-Row",
@@ -531,8 +507,7 @@ def _icons(run: dict[str, Any], *, going: bool) -> Iterator[str]:
     yield icon_button(
         "watch",
         f"Watch {run['cluster']}" if going else "Watch what was recorded",
-        data_command="dask-workbench:watch",
-        data_args=json.dumps(watched),
+        **command("watch", **watched),
         data_workbench="watch-run",
     )
     if run["status"] not in _ACTIVE:
@@ -559,8 +534,7 @@ def run_answer_view(sight: Sight, run_id: str) -> str:
     opened = button(
         "Open in notebook",
         title="Add a cell that reads these arrays to the notebook",
-        data_command="dask-workbench:cell",
-        data_args=json.dumps({"text": cell, "type": "code"}),
+        **command("cell", text=cell, type="code"),
         data_workbench="open-run",
     )
     return (
@@ -593,7 +567,7 @@ def saving(sight: Sight, run_id: str) -> str:
         "Save as…",
         disabled=not sight.choices.get(field),
         data_request=f"POST {path}",
-        data_take=json.dumps({"path": field}),
+        data_take={"path": field},
         data_workbench="save-run",
     )
     looks = "wb-Problem" if found and found.status in ("failed", "lost") else "wb-Muted"

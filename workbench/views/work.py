@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from workbench.formats import size, span
 from workbench.runs.settings import read_settings
 from workbench.threads import in_thread
 from workbench.views.forms import Form, Problem, as_text, given, select
-from workbench.views.parts import button, confirmed, folds, keeping, link, notice, radio, text_field
+from workbench.views.parts import button, command, confirmed, folds, keeping, link, notice, radio, text_field
 from workbench.workloads.registry import PATHS
 
 if TYPE_CHECKING:
@@ -123,8 +122,8 @@ async def _chosen(sight: Sight, template: Template) -> str:
         title=past or (f"Run on {cluster['name']}" if cluster else "Start a cluster first"),
         disabled=stopped,
         data_request="POST runs",
-        data_body=json.dumps(body),
-        data_take=json.dumps(choices),
+        data_body=body,
+        data_take=choices,
         data_workbench="run-button",
     )
     beside = button(
@@ -139,8 +138,7 @@ async def _chosen(sight: Sight, template: Template) -> str:
         "Insert into notebook",
         title="Add a cell with this workload’s Dask code to the notebook",
         disabled=cell is None,
-        data_command="dask-workbench:cell",
-        data_args=json.dumps({"text": cell or "", "type": "code"}),
+        **command("cell", text=cell or "", type="code"),
         data_workbench="insert-workload",
     )
     return (
@@ -200,7 +198,7 @@ async def _browsing(sight: Sight, template: Template, typed: Mapping[str, Any], 
         choice = {f"browse.{name}": None if at else str(typed.get(name) or ".")}
         found += link(
             "Close" if at else f"Browse for {schema[name].get('title', name).lower()}",
-            data_choose=json.dumps(choice),
+            data_choose=choice,
             aria_expanded="true" if at else "false",
             data_workbench=f"browse-{name}",
         )
@@ -212,8 +210,8 @@ async def _folder(sight: Sight, template: Template, typed: Mapping[str, Any], na
     """A folder to choose a file from: each entry is a click."""
     field, browsed = f"run.{template.name}.{name}", f"browse.{name}"
 
-    def choose(path: str) -> str:
-        return json.dumps({field: path, browsed: None})
+    def choose(path: str) -> dict[str, str | None]:
+        return {field: path, browsed: None}
 
     late = _late_paths(sight, name)
     recent = "".join(_pick(each, choose(each)) for each in late)
@@ -222,14 +220,14 @@ async def _folder(sight: Sight, template: Template, typed: Mapping[str, Any], na
         url = typed.get("endpoint_url") or None
         folder: Folder = await sight.ask("browse", at, anon=str(typed.get("anon")) in _TRUE, endpoint_url=url)
     except WorkbenchError as err:
-        home = link("Back to where Jupyter runs", data_choose=json.dumps({browsed: "."}))
+        home = link("Back to where Jupyter runs", data_choose={browsed: "."})
         return head + paragraph(str(err), "wb-Problem") + home
-    up = _pick("↑ the folder above", json.dumps({browsed: folder.above})) if folder.above else ""
+    up = _pick("↑ the folder above", {browsed: folder.above}) if folder.above else ""
     whole = link("Choose this folder, a Zarr store", data_choose=choose(folder.path)) if folder.is_store else ""
     entries = "".join(
         _pick(
             f"{each.name}/" if each.is_folder else joined((each.name, size(each.n_bytes) if each.n_bytes else None)),
-            json.dumps({browsed: each.path}) if each.is_folder else choose(each.path),
+            {browsed: each.path} if each.is_folder else choose(each.path),
         )
         for each in folder.entries
     )
@@ -238,7 +236,7 @@ async def _folder(sight: Sight, template: Template, typed: Mapping[str, Any], na
     return head + paragraph(folder.path) + whole + listed + paragraph(more)
 
 
-def _pick(label: str, choice: str) -> str:
+def _pick(label: str, choice: Mapping[str, str | None]) -> str:
     return tag("button", escape(label), type="button", class_="wb-Entry", data_choose=choice, title=label)
 
 
@@ -323,11 +321,9 @@ def _presets(template: Template, prefix: str, preset: Preset | None, cluster: di
         title=preset.source if preset else "Parameters of an experiment, or such as you kept",
         data_workbench="preset",
     )
-    label = tag("label", "Preset", for_="wb-preset")
-    field = tag("div", label, tag("span", control, class_="wb-Field-control"), class_="wb-Field wb-mod-wide")
     other = preset and preset.profile and cluster and cluster["spec"].get("profile") != preset.profile
     return (
-        tag("div", field, class_="wb-Form")
+        _wide("Preset", control, "wb-preset")
         + (paragraph(f"From: {preset.source}", data_workbench="preset-source") if preset else "")
         + (paragraph(f"The text used a cluster of the kind {preset.profile}.") if preset and other else "")
     )
@@ -343,8 +339,13 @@ def _settings(template: Template, wanted: str) -> str:
         id="wb-settings",
         data_workbench="field-settings",
     )
-    label = tag("label", "Dask settings", for_="wb-settings", title="For a run or comparison; spaces between them")
-    field = tag("div", label, tag("span", control, class_="wb-Field-control"), class_="wb-Field wb-mod-wide")
+    return _wide("Dask settings", control, "wb-settings", title="For a run or comparison; spaces between them")
+
+
+def _wide(label: str, control: str, id_: str | None, **attributes: Any) -> str:
+    """A field that takes the whole width."""
+    words = tag("label", label, for_=id_, **attributes)
+    field = tag("div", words, tag("span", control, class_="wb-Field-control"), class_="wb-Field wb-mod-wide")
     return tag("div", field, class_="wb-Form")
 
 
@@ -358,7 +359,7 @@ def _keep(sight: Sight, template: Template, prefix: str, typed: Mapping[str, Any
             f"Forget {preset.name}",
             "Forget?",
             data_request=f"DELETE {path}",
-            data_then=json.dumps({f"{prefix}preset": None}),
+            data_then={f"{prefix}preset": None},
             data_workbench="preset-forget",
         )
     name = sight.choices.get("preset.name", "")
@@ -384,9 +385,7 @@ def _target(sight: Sight, cluster: dict[str, Any] | None) -> str:
     else:
         options = [(each["name"], f"{each['name']} ({each['description']})") for each in ready]
         control = select(options, cluster["name"], id="wb-target", name="cluster", data_workbench="field-cluster")
-    label = tag("label", "Cluster", for_="wb-target" if ready else None)
-    inside = tag("div", label, tag("span", control, class_="wb-Field-control"), class_="wb-Field wb-mod-wide")
-    return tag("div", inside, class_="wb-Form")
+    return _wide("Cluster", control, "wb-target" if ready else None)
 
 
 def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any] | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from html import escape
@@ -14,7 +13,7 @@ from workbench.formats import count, duration, size
 from workbench.runs.transfers import speeds as rates
 from workbench.views import graph
 from workbench.views.clusters import PANES, pane, record_of
-from workbench.views.parts import link, marking, notice
+from workbench.views.parts import command, link, marking, notice
 
 if TYPE_CHECKING:
     from workbench.clusters.control import Worker
@@ -96,7 +95,7 @@ def _heading(column: str, by: str, *, falls: bool) -> str:
     # Of most one looks for the largest first.
     further = column if (column == by and falls) or (column == "name" != by) else f"-{column}"
     mark = {"descending": " ▾", "ascending": " ▴", "none": ""}[sorts]
-    choose = json.dumps({"workers.by": further})
+    choose = {"workers.by": further}
     return tag(
         "th",
         link(_COLUMNS[column].title + mark, data_choose=choose, data_workbench=f"by-{column}"),
@@ -111,18 +110,14 @@ def _restart(name: str, worker: Worker) -> str:
         f"Restart worker {worker.name}: its data are lost",
         data_confirm="Restart?",
         data_request=f"POST clusters/{name}/restart",
-        data_body=json.dumps({"worker": worker.address}),
+        data_body={"worker": worker.address},
         data_workbench="restart-worker",
     )
 
 
 def _panes(name: str, here: str) -> str:
     """The cluster, and links to the other views of it."""
-    links = (
-        link(label, data_command="dask-workbench:view", data_args=json.dumps(pane(name, kind)))
-        for kind, label in PANES.items()
-        if kind != here
-    )
+    links = (link(label, **command("view", **pane(name, kind))) for kind, label in PANES.items() if kind != here)
     return tag("div", tag("strong", escape(name)), *links, class_="wb-Row wb-Panes")
 
 
