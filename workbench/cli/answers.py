@@ -22,7 +22,9 @@ def answer(arguments: argparse.Namespace, value: Any, said: str | Callable[[Any]
     `said` is a text, or what shows the answer with `workbench.terminal`, which is imported only then.
     """
     if arguments.json:
-        return tell(json.dumps(value, indent=2))
+        from pydantic_core import to_jsonable_python
+
+        return tell(json.dumps(to_jsonable_python(value), indent=2))
     if isinstance(said, str):
         return tell(said)
     from workbench import terminal

@@ -112,7 +112,7 @@ def _comparisons(arguments: argparse.Namespace) -> int:
     if _form(arguments) in ("markdown", "csv") or arguments.save is not None:
         raise BadInputError("A list has no table: name the comparison to print or save, such as: last.")
     found = session.comparisons(limit=arguments.limit)
-    value = [each.model_dump(mode="json", exclude={"inventory"}) for each in found]
+    value = [each.model_dump(exclude={"inventory"}) for each in found]
     return answer(
         arguments,
         value,

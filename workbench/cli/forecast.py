@@ -32,7 +32,7 @@ def _look(arguments: argparse.Namespace) -> int:
             return await looking.ask("look", arguments.path, anon=arguments.anon, endpoint_url=arguments.endpoint_url)
 
     found = asyncio.run(asked())
-    return answer(arguments, found.model_dump(mode="json"), lambda terminal: terminal.show_contents(found))
+    return answer(arguments, found, lambda terminal: terminal.show_contents(found))
 
 
 def _forecast(arguments: argparse.Namespace) -> int:
@@ -77,7 +77,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     if arguments.save is not None:
         with config.writing(arguments.save):
             arguments.save.write_text(found.model_dump_json(indent=2) + "\n")
-    answer(arguments, found.model_dump(mode="json"), lambda terminal: terminal.show_calibration(found))
+    answer(arguments, found, lambda terminal: terminal.show_calibration(found))
     return tell(f"Written to {arguments.save}.") if arguments.save is not None and not arguments.json else 0
 
 

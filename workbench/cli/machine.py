@@ -20,10 +20,9 @@ def _hardware(arguments: argparse.Namespace) -> int:
     inventory = session.hardware()
     offered = session.profiles(inventory)
     transports = ucx_transports() if arguments.transports else None
-    told = inventory.model_dump(mode="json", include={"cpu", "memory", "gpus", "ucx"})
-    told |= {"profiles": [profile.model_dump(mode="json") for profile in offered]}
-    told |= inventory.model_dump(mode="json", include={"network", "topology", "cuda"})
-    told |= {"transports": transports.model_dump(mode="json")} if transports else {}
+    told = inventory.model_dump(include={"cpu", "memory", "gpus", "ucx"}) | {"profiles": offered}
+    told |= inventory.model_dump(include={"network", "topology", "cuda"})
+    told |= {"transports": transports} if transports else {}
     budget = session.budget(inventory)
     return answer(arguments, told, lambda terminal: terminal.show_hardware(inventory, offered, budget, transports))
 

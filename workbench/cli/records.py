@@ -31,7 +31,7 @@ def _import(arguments: argparse.Namespace) -> int:
     run = new_session().import_run(arguments.file, new_id=arguments.new_id)
     machine = run.imported.machine if run.imported else "another machine"
     text = f"{run.id}: a run of {run.workload} on {machine}. See it with: workbench replay {run.id}"
-    return answer(arguments, run.model_dump(mode="json"), text)
+    return answer(arguments, run, text)
 
 
 def _open(arguments: argparse.Namespace) -> int:

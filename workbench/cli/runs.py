@@ -57,7 +57,7 @@ def _presets(arguments: argparse.Namespace) -> int:
         f"{preset.name} ({preset.source}): {preset.title.removeprefix(f'{preset.name}: ')}" for preset in chosen.offered
     )
     text = "\n".join(told) or f"{chosen.name} has no presets. Keep one: --keep NAME -p KEY=VALUE"
-    return answer(arguments, [preset.model_dump() for preset in chosen.offered], text)
+    return answer(arguments, chosen.offered, text)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -90,7 +90,7 @@ def _runs(arguments: argparse.Namespace) -> int:
     total = session.count_runs(**filters)
     return answer(
         arguments,
-        [run.model_dump(mode="json") for run in runs],
+        runs,
         lambda terminal: terminal.show_runs(runs, total, arguments.offset, filtered=filtered, kept=kept),
     )
 
@@ -105,7 +105,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _show_run(run: Run, arguments: argparse.Namespace) -> int:
-    return answer(arguments, run.model_dump(mode="json"), lambda terminal: terminal.show_run(run))
+    return answer(arguments, run, lambda terminal: terminal.show_run(run))
 
 
 def _cancel(arguments: argparse.Namespace) -> int:
@@ -113,7 +113,7 @@ def _cancel(arguments: argparse.Namespace) -> int:
     run = session.show(arguments.run)
     asyncio.run(session.cancel(run.id))
     run = asyncio.run(session.wait_run(run.id))
-    return answer(arguments, run.model_dump(mode="json"), f"{run.id}: {run.status}")
+    return answer(arguments, run, f"{run.id}: {run.status}")
 
 
 def refuse_what_wont_fit(forecast: Forecast, *, force: bool) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from workbench.session import Session
 
 API = "workbench/api"
+JSON = "application/json"
 
 LATEST_RUNS = 50
 """Runs in the pushed state; older ones are asked for."""
@@ -28,11 +29,11 @@ _RUN_IN_BRIEF = ("id", "title", "workload", "status", "cluster", "started")
 
 
 class Answer(NamedTuple):
-    """What is answered: a JSON-able object or, of another `kind`, the text of a page or the bytes of a file."""
+    """What is answered: an object that pydantic makes JSON of or, of another `kind`, the text or bytes of a file."""
 
     value: Any
     status: int = 200
-    kind: str = "application/json"
+    kind: str = JSON
     """The content type."""
     file: str | None = None
     """Name under which it is to be saved."""
@@ -85,11 +86,6 @@ def _typed(name: str, value: Any) -> str:
 def connecting_cell(name: str) -> str:
     """Code that connects a notebook to a cluster."""
     return f'import workbench\n\nclient = workbench.connect("{name}")\nclient'
-
-
-def run_answer(run: Run) -> dict[str, Any]:
-    """Return a run with all that is known of it."""
-    return run.model_dump(mode="json")
 
 
 def run_in_list(run: Run) -> dict[str, Any]:

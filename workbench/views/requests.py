@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
+from pydantic_core import to_jsonable_python
+
 from workbench.errors import NotFoundError, WorkbenchError
-from workbench.views.answers import API, Answer
+from workbench.views.answers import API, JSON, Answer
 from workbench.views.bodies import Asked
 from workbench.views.desk import Desk
 from workbench.views.verbs import LOOKING, TABLE, Verb
@@ -53,7 +55,8 @@ async def answer(
     content = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
     asked = Asked(names, {**dict(parse_qsl(text)), **(query or {})}, content, desk.base_url)
     answering = verbs[verb](desk, asked)
-    return await (answering if verb == "GET" or verbs[verb] in LOOKING else desk.finish(answering))
+    found = await (answering if verb == "GET" or verbs[verb] in LOOKING else desk.finish(answering))
+    return found._replace(value=to_jsonable_python(found.value)) if found.kind == JSON else found
 
 
 def possible(path: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from workbench.runs.comparing.comparisons import clusters_of
 from workbench.runs.forecasting.machines import cost_text
 from workbench.runs.singular import in_words
 from workbench.runs.store import SIMULATED, Progress
-from workbench.views.answers import API, LATEST_RUNS, run_answer, run_in_list
+from workbench.views.answers import API, LATEST_RUNS, run_in_list
 from workbench.views.forms import as_text, select
 from workbench.views.parts import (
     button,
@@ -349,7 +349,7 @@ def _cut(value: object) -> object:
 def run(sight: Sight, argument: str) -> str:
     """All that is known of a run, with the one before it, if any: 'id:before'."""
     run_id, _, before = argument.partition(":")
-    found = run_answer(sight.session.show(run_id))
+    found = sight.session.show(run_id).model_dump(mode="json")
     error = markup.code(found["error"], "run-error-copy") if found["error"] else ""
     parts = {"run_log": ("Log", live(f"run-log:{run_id}")), "marks": ("Name and note", _marks(found))}
     if found.get("answers") or (found["result"] or {}).get("singular_values"):

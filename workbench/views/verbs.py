@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import tempfile
 import zipfile
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +20,7 @@ from workbench.views.desk import Desk
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
-    from workbench.runs.store import Wanted
+    from workbench.runs.store import Run, Wanted
     from workbench.session import Session
 
 HTML, ZIP = "text/html; charset=UTF-8", "application/zip"
@@ -49,15 +49,11 @@ def _read(function: Callable[[Session, Asked], Any], status: int = 200) -> Verb:
 def _hardware(session: Session, _: Asked) -> dict[str, Any]:
     inventory = session.hardware()
     return {
-        "inventory": inventory.model_dump(mode="json"),
-        "profiles": _json(session.profiles(inventory)),
-        "budget": session.budget(inventory).model_dump(mode="json"),
+        "inventory": inventory,
+        "profiles": session.profiles(inventory),
+        "budget": session.budget(inventory),
         "simulated": inventory.simulated,
     }
-
-
-def _json(values: Iterable[Any]) -> list[dict[str, Any]]:
-    return [each.model_dump(mode="json") for each in values]
 
 
 def _profile_schema(session: Session, asked: Asked) -> dict[str, Any]:
@@ -75,12 +71,12 @@ def _keep_profile(session: Session, asked: Asked) -> dict[str, Any]:
     body = asked.body({"name": str, "profile": str}, {"choices": dict})
     profile = body["profile"]
     session.keep_profile(body["name"], profile, **_known(profile, body.get("choices", {})))
-    return {"profiles": _json(session.profiles())}
+    return {"profiles": session.profiles()}
 
 
 def _forget_profile(session: Session, asked: Asked) -> dict[str, Any]:
     session.forget_profile(asked["profile"])
-    return {"profiles": _json(session.profiles())}
+    return {"profiles": session.profiles()}
 
 
 async def _keep_preset(desk: Desk, asked: Asked) -> Answer:
@@ -95,7 +91,7 @@ def _forget_preset(session: Session, asked: Asked) -> Answer:
 
 
 def _presets(session: Session, workload: str, status: int = 201) -> Answer:
-    return Answer({"presets": _json(session.workload(workload).offered)}, status)
+    return Answer({"presets": session.workload(workload).offered}, status)
 
 
 async def _plan(desk: Desk, asked: Asked) -> Answer:
@@ -112,12 +108,12 @@ def _planned(session: Session, profile: str, choices: dict[str, Any] | None = No
     inventory = session.hardware()
     spec = session.plan(profile, inventory, **_known(profile, choices or {}))
     return {
-        "spec": spec.model_dump(mode="json"),
+        "spec": spec,
         "hints": answers.hints(spec),
         "description": spec.describe(),
         "code": spec.code(),
         "preview": spec.preview(),
-        "budget": session.budget(inventory).model_dump(mode="json"),
+        "budget": session.budget(inventory),
         "problem": refusal(spec, inventory, session.clusters()),
         "consent": consent(spec),
     }
@@ -205,7 +201,7 @@ def _workloads(session: Session, _: Asked) -> dict[str, Any]:
 
 async def _held(desk: Desk, asked: Asked) -> Answer:
     body = asked.body({"path": str}, {"anon": bool, "endpoint_url": str})
-    return Answer((await desk.look("look", **body)).model_dump(mode="json"))
+    return Answer(await desk.look("look", **body))
 
 
 async def _needs(desk: Desk, asked: Asked) -> Answer:
@@ -224,29 +220,23 @@ def _runs(session: Session, asked: Asked) -> dict[str, Any]:
 
 async def _run(desk: Desk, asked: Asked) -> Answer:
     body = asked.body({"workload": str, "cluster": str}, {"parameters": dict, "force": bool, "settings": object})
-    return Answer(answers.run_answer(await desk.look("run", **{"parameters": {}, **body})), 202)
+    return Answer(await desk.look("run", **{"parameters": {}, **body}), 202)
 
 
-def _show(session: Session, asked: Asked) -> dict[str, Any]:
-    return answers.run_answer(session.show(asked["run"]))
+def _mark(session: Session, asked: Asked) -> Run:
+    return session.mark_run(asked["run"], **asked.body({}, {"name": str, "note": str, "star": bool}))
 
 
-def _mark(session: Session, asked: Asked) -> dict[str, Any]:
-    return answers.run_answer(
-        session.mark_run(asked["run"], **asked.body({}, {"name": str, "note": str, "star": bool}))
-    )
-
-
-def _delete_run(session: Session, asked: Asked) -> dict[str, Any]:
+def _delete_run(session: Session, asked: Asked) -> Run:
     run = session.show(asked["run"])
     session.delete_run(run.id)
-    return answers.run_answer(run)
+    return run
 
 
 async def _cancel(desk: Desk, asked: Asked) -> Answer:
     asked.body({})
     run = await desk.ask(lambda session: session.show(asked["run"]))
-    return Answer(answers.run_answer(await (await desk.session()).cancel(run.id)), 202)
+    return Answer(await (await desk.session()).cancel(run.id), 202)
 
 
 def _report(session: Session, asked: Asked) -> Answer:
@@ -288,22 +278,14 @@ def _export(session: Session, asked: Asked) -> Answer:
 
 async def _save(desk: Desk, asked: Asked) -> Answer:
     body = asked.body({"path": str}, {"kind": str, "only": list, "replace": bool})
-    return Answer((await desk.look("save_run", asked["run"], **body)).model_dump(mode="json"), 202)
+    return Answer(await desk.look("save_run", asked["run"], **body), 202)
 
 
-def _saving(session: Session, asked: Asked) -> dict[str, Any]:
-    return session.saving(asked["run"]).model_dump(mode="json")
-
-
-def _cancel_saving(session: Session, asked: Asked) -> dict[str, Any]:
-    return session.cancel_saving(asked["run"]).model_dump(mode="json")
-
-
-def _import(session: Session, asked: Asked) -> dict[str, Any]:
+def _import(session: Session, asked: Asked) -> Run:
     new_id = asked.query.get("new_id", "false")
     if new_id not in ("true", "false"):
         raise BadInputError(f"new_id is {new_id!r:.40}. Give true or false.")
-    return answers.run_answer(session.import_run(io.BytesIO(asked.content), new_id=new_id == "true"))
+    return session.import_run(io.BytesIO(asked.content), new_id=new_id == "true")
 
 
 # -- comparisons
@@ -313,8 +295,8 @@ def _compared(session: Session, comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as the faces show it: what it says by now, and how far it is."""
     progress = ("mode", "stage", "now", "done", "total", "created", "started", "stopped")
     return {
-        **session.summary(comparison).model_dump(mode="json"),
-        **comparison.model_dump(mode="json", include={"request", *progress}),
+        **session.summary(comparison).model_dump(),
+        **comparison.model_dump(include={"request", *progress}),
     }
 
 
@@ -421,7 +403,7 @@ _FIGURE = "figures/(?P<kind>cluster|run|comparison)/{name}"
 
 TABLE: dict[str, dict[str, Verb]] = {
     "hardware": {"GET": _read(_hardware)},
-    "environments": {"GET": _read(lambda session, _: {"environments": _json(session.environments())})},
+    "environments": {"GET": _read(lambda session, _: {"environments": session.environments()})},
     "plan": {"POST": _plan},
     "profiles": {"POST": _read(_keep_profile, 201)},
     "profiles/{profile}": {"DELETE": _read(_forget_profile)},
@@ -437,14 +419,22 @@ TABLE: dict[str, dict[str, Verb]] = {
     "workloads": {"GET": _read(_workloads)},
     "workloads/{workload}/needs": {"POST": _needs},
     "runs": {"GET": _read(_runs), "POST": _run},
-    "runs/{run}": {"GET": _read(_show), "PATCH": _read(_mark), "DELETE": _read(_delete_run)},
+    "runs/{run}": {
+        "GET": _read(lambda session, asked: session.show(asked["run"])),
+        "PATCH": _read(_mark),
+        "DELETE": _read(_delete_run),
+    },
     "runs/{run}/cancel": {"POST": _cancel},
     "runs/{run}/log": {"GET": _read(lambda session, asked: {"log": session.log(asked["run"])})},
     "runs/{run}/report": {"GET": _read(_report)},
     "runs/{run}/pictures": {"GET": _read(_pictures)},
     "runs/{run}/pictures/{picture}": {"GET": _read(_picture)},
     "runs/{run}/export": {"GET": _read(_export)},
-    "runs/{run}/save": {"GET": _read(_saving), "POST": _save, "DELETE": _read(_cancel_saving, 202)},
+    "runs/{run}/save": {
+        "GET": _read(lambda session, asked: session.saving(asked["run"])),
+        "POST": _save,
+        "DELETE": _read(lambda session, asked: session.cancel_saving(asked["run"]), 202),
+    },
     "imports": {"POST": _read(_import, 201)},
     "comparisons": {"GET": _read(_comparisons), "POST": _compare},
     "comparisons/{comparison}": {"GET": _read(_comparison), "DELETE": _read(_delete_comparison)},
