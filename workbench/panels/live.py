@@ -19,12 +19,12 @@ from workbench.panels.thread import do, loop, soon
 from workbench.threads import in_thread
 from workbench.views import comparing, watching
 from workbench.views.bodies import THEMES, check_theme
+from workbench.views.page import OnScreen
 from workbench.views.recorded import read_batches
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workbench.figures.live import LiveFigure
     from workbench.figures.parts import Part
     from workbench.monitor.events import Batch
     from workbench.monitor.feed import Feed
@@ -114,7 +114,7 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
             raise NotFoundError(f"There is nothing at {path:.80}.")
         return await in_thread(self._document, check_theme(dict(parse_qsl(urlsplit(path).query)).get("theme")))
 
-    async def _begin(self, theme: str, on_change: Callable[[], None]) -> Any:
+    async def _begin(self, theme: str, on_change: Callable[[], None]) -> OnScreen:
         """Return what a page is shown in a theme, as `Watching` does."""
         raise NotImplementedError
 
@@ -224,7 +224,7 @@ class Watch(Figure):
             await asyncio.sleep(_LOOK)
 
     async def _begin(self, theme: str, on_change: Callable[[], None]) -> watching.Watch:
-        figure = await in_thread(_live_figure, theme, self._name, self._simulated)
+        figure = await in_thread(watching.live_figure, theme, self._name, self._simulated)
         from workbench.figures.parts import sources_of
 
         watch = self._watch(figure, on_change, self._past, sources_of(self.parts), self._name)
@@ -298,10 +298,7 @@ class Replay(Figure):
         super().__init__("run", self._run.id, **options)
 
     async def _begin(self, theme: str, on_change: Callable[[], None]) -> watching.Watch:
-        figure = await in_thread(_live_figure, theme, self._run.cluster, self._run.simulated)
-        watch = watching.Watch(figure, on_change, name=self._run.id)
-        watch.add(self._batches)
-        return watch
+        return await watching.watch_record(self._run, self._batches, theme, on_change)
 
     def _document(self, theme: str) -> dict[str, Any]:
         from workbench.views.drawing import document
@@ -331,8 +328,9 @@ class Beside(Figure):
         ]
         super().__init__("run", " ".join(each.id for each in runs), **options)
 
-    async def _begin(self, theme: str, on_change: Callable[[], None]) -> _Still:
-        return _Still()
+    async def _begin(self, theme: str, on_change: Callable[[], None]) -> OnScreen:
+        # All is there, and nothing changes.
+        return OnScreen()
 
     def _document(self, theme: str) -> dict[str, Any]:
         from workbench.figures.beside import BesideFigure
@@ -368,26 +366,11 @@ class Compared(Figure):
         """The comparison as it is now."""
         return self._session.comparison(self._id)
 
-    async def _begin(self, theme: str, on_change: Callable[[], None]) -> Any:
+    async def _begin(self, theme: str, on_change: Callable[[], None]) -> OnScreen:
         return await comparing.watch_comparison(self._session, self._id, theme, on_change)
 
     def _document(self, theme: str) -> dict[str, Any]:
         return comparing.document(self._session, self._id, theme, "")
-
-
-class _Still:
-    """What a page is shown that has all there is."""
-
-    gone = None
-
-    def show_range(self, *_: float) -> None:
-        """Do nothing: there is no finer detail."""
-
-    async def take(self) -> None:
-        """Return nothing: nothing changes."""
-
-    def leave(self) -> None:
-        """Show it no more."""
 
 
 class _Alone:
@@ -398,12 +381,11 @@ class _Alone:
     problem = None
     cursor = 0
 
-    def __init__(self, begin: Callable[[str, Callable[[], None]], Awaitable[Any]]) -> None:
+    def __init__(self, begin: Callable[[str, Callable[[], None]], Awaitable[OnScreen]]) -> None:
         self._begin = begin
         self.state = self
-        self.watch_run = self.watch_comparison = self.watch_cluster
 
-    async def watch_cluster(self, name: str, theme: str, on_change: Callable[[], None]) -> Any:
+    async def watch(self, kind: str, name: str, theme: str, on_change: Callable[[], None]) -> OnScreen:
         """Begin to watch."""
         return await self._begin(theme, on_change)
 
@@ -427,12 +409,6 @@ def _run(run: Run | str) -> Run:
     from workbench.runs import store
 
     return store.find(run) if isinstance(run, str) else run
-
-
-def _live_figure(theme: str, name: str, simulated: bool) -> LiveFigure:
-    from workbench.figures.live import LiveFigure
-
-    return LiveFigure(theme, name, simulated=simulated)
 
 
 def _simulated(client: Client) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import WorkbenchError
 from workbench.threads import in_thread
 from workbench.views.answers import patch_answer
+from workbench.views.page import OnScreen
 
 if TYPE_CHECKING:
     from workbench.figures.comparison import ComparisonFigure
@@ -20,10 +21,8 @@ _PERIOD = 0.5
 """Seconds between two looks at a comparison that a page shows."""
 
 
-class ComparisonWatch:
+class ComparisonWatch(OnScreen):
     """The figure of a comparison on one screen, as it grows."""
-
-    gone = None
 
     def __init__(self, session: Session, comparison: Comparison, figure: ComparisonFigure, wake: Callable[[], None]):
         self.wake = wake
@@ -32,12 +31,6 @@ class ComparisonWatch:
         self._comparison: Comparison | None = comparison
         self._task = asyncio.create_task(self._follow(comparison))
         wake()
-
-    def choose(self, *_: object) -> None:
-        """Do nothing: what is chosen changes nothing in it."""
-
-    def show_range(self, *_: float) -> None:
-        """Do nothing: this figure has no time axis to pan."""
 
     def leave(self) -> None:
         """Show it no more."""

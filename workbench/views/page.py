@@ -349,10 +349,29 @@ _ITEM = re.compile(r'<li id="([^"]+)"(?:(?!<li).)*?</li>', re.DOTALL)
 """Item of a list, of which a page that has it needs only the place. One that holds items is sent whole."""
 
 
-class ViewWatch:
-    """One view on one page."""
+class OnScreen:
+    """A view or a figure on one screen; what does nothing here has no meaning for most of them."""
 
-    gone = None
+    @property
+    def gone(self) -> str | None:
+        """Why there is nothing more to come, None while there is."""
+        return None
+
+    def choose(self, choices: Choices) -> None:
+        """Show it as it is with these choices."""
+
+    def show_range(self, start: float, end: float, width: int) -> None:
+        """Show another stretch of time, in ms since the epoch, on so many pixels."""
+
+    async def take(self) -> dict[str, Any] | None:
+        """Return what the screen has to change; None when there is nothing."""
+
+    def leave(self) -> None:
+        """Show it no more."""
+
+
+class ViewWatch(OnScreen):
+    """One view on one page: `take` returns its HTML."""
 
     def __init__(self, views: Views, name: str, on_change: Callable[[], None], choices: Choices) -> None:
         self.wake = on_change
@@ -373,7 +392,7 @@ class ViewWatch:
             self.wake()
 
     async def take(self) -> dict[str, Any] | None:
-        """Return the HTML where it is not what was last taken."""
+        """Return what the screen has to change; None when there is nothing."""
         if self._shown.html is None or self._shown.html == self._sent:
             return None
         self._sent = self._shown.html
@@ -384,9 +403,6 @@ class ViewWatch:
             return f'<li id="{name}" data-same></li>' if before.get(name) == part[0] else part[0]
 
         return {"html": _ITEM.sub(as_sent, self._sent)}
-
-    def show_range(self, *_: float) -> None:
-        """Do nothing: a view has no time axis."""
 
     def leave(self) -> None:
         """Show it no more."""

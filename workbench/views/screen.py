@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import BadInputError, WorkbenchError
 from workbench.views.answers import in_brief
 from workbench.views.bodies import check_range, check_theme, pick
-from workbench.views.page import ViewWatch
+from workbench.views.page import OnScreen, ViewWatch
 
 if TYPE_CHECKING:
-    from workbench.views.comparing import ComparisonWatch
-    from workbench.views.watching import Watch, Watching
-
-    AnyWatch: TypeAlias = Watch | ViewWatch | ComparisonWatch
+    from workbench.views.watching import Watching
 
 GAP = 0.015
 """Seconds between two rounds of sending what a person waits for: what happens meanwhile travels together."""
@@ -48,7 +45,7 @@ class Screen:
     def __init__(self, watching: Watching, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
         self._watching = watching
         self._send = send
-        self._watches: dict[str, AnyWatch] = {}
+        self._watches: dict[str, OnScreen] = {}
         self._choices: dict[str, Any] = {}
         self._notes: list[dict[str, Any]] = []
         self._wishes: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MOST_WISHES)
@@ -115,7 +112,7 @@ class Screen:
     async def _send_figures(self) -> None:
         await self._send_watched(lambda watch: not isinstance(watch, ViewWatch))
 
-    async def _send_watched(self, is_meant: Callable[[AnyWatch], bool]) -> None:
+    async def _send_watched(self, is_meant: Callable[[OnScreen], bool]) -> None:
         for name, watch in tuple(self._watches.items()):
             if not is_meant(watch):
                 continue
@@ -185,22 +182,18 @@ class Screen:
         self._something.set()
         self._figures.set()
 
-    async def _found(self, kind: str, name: str, theme: str) -> AnyWatch:
+    async def _found(self, kind: str, name: str, theme: str) -> OnScreen:
         watching = self._watching
         if kind == "view":
             return watching.views.watch(name, self._something.set, self._choices)
-        if kind == "cluster":
-            return await watching.watch_cluster(name, theme, self._figures.set)
-        if kind == "run":
-            return await watching.watch_run(name, theme, self._figures.set)
-        return await watching.watch_comparison(name, theme, self._figures.set)
+        return await watching.watch(kind, name, theme, self._figures.set)
 
     def _unwatch(self, watch: str) -> None:
         left = self._watches.pop(watch, None)
         if left is not None:
             left.leave()
 
-    def _known(self, watch: object) -> AnyWatch:
+    def _known(self, watch: object) -> OnScreen:
         found = self._watches.get(watch) if isinstance(watch, str) else None
         if found is None:
             raise BadInputError(f"Nothing is watched as {watch!r:.40}. Send a message of the type watch first.")

@@ -20,16 +20,16 @@ from workbench.figures.samples import Workers
 from workbench.threads import in_thread, load
 from workbench.views.answers import patch_answer
 from workbench.views.heard import Heard, Hearing
-from workbench.views.page import Choices, Views
-from workbench.views.recorded import on_simulated
+from workbench.views.page import Choices, OnScreen, Views
+from workbench.views.recorded import on_simulated, read_batches
 from workbench.views.state import StateWatcher
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.figures.live import LiveFigure
     from workbench.monitor.events import Batch
+    from workbench.runs.store import Run
     from workbench.session import Session
-    from workbench.views.comparing import ComparisonWatch
 
 LINGER = 5.0
 """Seconds for which a cluster is still watched after the last page left: a page that is reloaded finds its past."""
@@ -69,7 +69,7 @@ class Watching:
         self._hearing = Hearing(self._hear)
         self.views = Views(session, self.state, base_url, log, self._hearing.latest)
         self._open_feed = open_feed or _open_feed
-        self._make_figure = make_figure or _make_figure
+        self._make_figure = make_figure or live_figure
         self._linger = linger
         self._feeds: dict[str, ClusterFeed] = {}
         self._ending: set[ClusterFeed] = set()
@@ -112,18 +112,17 @@ class Watching:
             feed = self._new_feed(record.name, record.created)
         return feed
 
+    async def watch(self, kind: str, name: str, theme: str, on_change: Callable[[], None]) -> OnScreen:
+        """Begin to show a 'cluster', a 'run' or a 'comparison'. Raises a WorkbenchError where that can't be."""
+        begins = {"cluster": self.watch_cluster, "run": self.watch_run, "comparison": self.watch_comparison}
+        return await begins[kind](name, theme, on_change)
+
     async def watch_run(self, run_id: str, theme: str, on_change: Callable[[], None]) -> Watch:
         """Show what was recorded of a run, as one set of patches."""
-        from workbench.views.recorded import read_batches
-
         run = await in_thread(self.session.show, run_id)
-        batches = await in_thread(read_batches, run)
-        figure = await in_thread(self._make_figure, theme, run.cluster, run.simulated)
-        watch = Watch(figure, on_change, name=run_id)
-        watch.add(batches)
-        return watch
+        return await watch_record(run, await in_thread(read_batches, run), theme, on_change, self._make_figure)
 
-    async def watch_comparison(self, name: str, theme: str, on_change: Callable[[], None]) -> ComparisonWatch:
+    async def watch_comparison(self, name: str, theme: str, on_change: Callable[[], None]) -> OnScreen:
         """Show a comparison as it grows. Raises NotFoundError when there is none of this name."""
         from workbench.views.comparing import watch_comparison
 
@@ -133,13 +132,8 @@ class Watching:
         """Return the figure of a page whose WebSocket is blocked; without a known cursor, a new one."""
         polled = self._polled.get(cursor or "")
         if polled is None or polled.shows != (kind, name, theme):
-            begins: dict[str, Callable[..., Awaitable[Watch | ComparisonWatch]]] = {
-                "cluster": self.watch_cluster,
-                "run": self.watch_run,
-                "comparison": self.watch_comparison,
-            }
-            begin = begins[kind]
-            polled = PolledFigure(token_hex(8), (kind, name, theme), await begin(name, theme, _nothing))
+            begun = await self.watch(kind, name, theme, lambda: None)
+            polled = PolledFigure(token_hex(8), (kind, name, theme), begun)
             self._polled[polled.cursor] = polled
         polled.seen = time.monotonic()
         if self._sweep is None:
@@ -351,7 +345,7 @@ class ClusterFeed(Past):
             self.end(f"Watching {self.name} failed: {err}")
 
 
-class Watch:
+class Watch(OnScreen):
     """One figure on one screen: what came since it was last drawn, kept together until the screen takes more.
 
     Parameters
@@ -414,7 +408,7 @@ class Watch:
         self._on_change()
 
     def leave(self) -> None:
-        """Watch no more."""
+        """Show it no more."""
         if self._feed is not None:
             self._feed.leave(self)
 
@@ -445,13 +439,33 @@ class Watch:
         return [patch_answer(patch) for patch in patches if self._sources is None or patch.source in self._sources]
 
 
+def live_figure(theme: str, name: str, simulated: bool) -> LiveFigure:
+    """Make a figure of a cluster of this name."""
+    from workbench.figures.live import LiveFigure
+
+    return LiveFigure(theme, name, simulated=simulated)
+
+
+async def watch_record(
+    run: Run,
+    batches: list[Batch],
+    theme: str,
+    on_change: Callable[[], None],
+    make_figure: FigureMaker = live_figure,
+) -> Watch:
+    """Show what was recorded of a run."""
+    watch = Watch(await in_thread(make_figure, theme, run.cluster, run.simulated), on_change, name=run.id)
+    watch.add(batches)
+    return watch
+
+
 @dataclasses.dataclass
 class PolledFigure:
     """A figure that a page without a WebSocket asks for again and again."""
 
     cursor: str
     shows: tuple[str, str, str]
-    watch: Watch | ComparisonWatch
+    watch: OnScreen
     seen: float = 0.0
 
 
@@ -465,16 +479,6 @@ def _check_alive(name: str, status: str, message: str | None) -> None:
 def _end_of(name: str, status: str, message: str | None) -> str:
     what = "failed to start" if status == "failed" else "was lost"
     return f"{name} {what}. {message or ''}".strip()
-
-
-def _nothing() -> None:
-    pass
-
-
-def _make_figure(theme: str, name: str, simulated: bool) -> LiveFigure:
-    from workbench.figures.live import LiveFigure
-
-    return LiveFigure(theme, name, simulated=simulated)
 
 
 @asynccontextmanager
