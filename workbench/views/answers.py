@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -145,17 +144,6 @@ def _as_list(column: Any) -> list[Any]:
 
 def to_json(message: dict[str, Any]) -> str:
     """Return JSON that a browser can read: a number that isn't one becomes null."""
-    try:
-        return json.dumps(message, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    except ValueError:
-        return json.dumps(_without_nan(message), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    import pydantic_core
 
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return value
+    return pydantic_core.to_json(message, inf_nan_mode="null").decode()

@@ -32,18 +32,6 @@ def _make_session() -> Session:
     return Session()
 
 
-def _make_watching(session: Session, base_url: str, log: Any) -> Watching:
-    from workbench.views.watching import Watching
-
-    return Watching(session, base_url, log)
-
-
-def _make_looking(_: Session) -> Looking:
-    from workbench.views.looking import Looking
-
-    return Looking()
-
-
 class Desk:
     """What all requests of one process share. Each part is made when it is first asked for, in the loop that asks."""
 
@@ -52,8 +40,8 @@ class Desk:
         base_url: str,
         log: Any,
         make_session: Callable[[], Session] = _make_session,
-        make_watching: Callable[[Session, str, Any], Watching] = _make_watching,
-        make_looking: Callable[[Session], Looking] = _make_looking,
+        make_watching: Callable[[Session, str, Any], Watching] | None = None,
+        make_looking: Callable[[Session], Looking] | None = None,
     ) -> None:
         self.base_url = base_url
         self.log = log
@@ -83,7 +71,9 @@ class Desk:
         """Return what a method of the session says that opens paths of a person's; cancelled, its process ends."""
         session = await self.session()
         if self._looking is None:
-            self._looking = self._make_looking(session)
+            from workbench.views.looking import Looking
+
+            self._looking = self._make_looking(session) if self._make_looking else Looking()
         return await self._looking.ask(method, *args, **kwargs)
 
     async def watching(self) -> Watching:
@@ -96,7 +86,9 @@ class Desk:
         if self._closed:
             raise FailedError("The Jupyter server is stopping.")
         if self._watching is None:
-            self._watching = self._make_watching(session, self.base_url, self.log)
+            from workbench.views.watching import Watching
+
+            self._watching = (self._make_watching or Watching)(session, self.base_url, self.log)
             self._watching.views.look = self.look
         return self._watching
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from workbench.errors import NotFoundError, WorkbenchError
 from workbench.threads import in_thread
@@ -25,12 +25,14 @@ from workbench.views.state import StateWatcher
 
 if TYPE_CHECKING:
     from workbench.clusters.environments import Environment
-    from workbench.hardware import Inventory
+    from workbench.hardware import Gpu, Inventory
     from workbench.hardware.gauges import Gauges, GpuSample
     from workbench.hardware.usage import Meter, Usage
     from workbench.hardware.values import Memory
     from workbench.session import Session
     from workbench.views.heard import Heard
+
+T = TypeVar("T")
 
 HARDWARE_FOR = 5.0
 """Seconds for which a reading of the whole machine is good enough for what moves on a screen."""
@@ -48,18 +50,16 @@ class Machine:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = threading.Lock()
-        self._inventory: tuple[float, Inventory] | None = None
+        self._kept: dict[str, tuple[float, Any]] = {}
         self._gauges: Gauges | None = None
+        self._gauged: tuple[Gpu, ...] = ()
+        self._meter: Meter | None = None
         self._finding: threading.Thread | None = None
         self._pythons: tuple[Environment, ...] = ()
-        self._read: tuple[float, dict[str, GpuSample]] = (-GAUGES_FOR, {})
-        self._meter: Meter | None = None
-        self._usage: tuple[float, Usage, Memory] | None = None
 
     def inventory(self) -> Inventory:
         """What this machine has."""
-        with self._lock:
-            return self._current()
+        return self._lately("inventory", HARDWARE_FOR, self._session.hardware)
 
     def pythons(self) -> tuple[Environment, ...]:
         """Pythons that a cluster can run in, none until they are found: each is started once to see what it has."""
@@ -74,45 +74,46 @@ class Machine:
 
     def gauges(self) -> dict[str, GpuSample]:
         """What its GPUs do, by UUID."""
+        gpus = self.inventory().gpus
+        return self._lately("gauges", GAUGES_FOR, lambda: self._read_gauges(gpus))
+
+    def _read_gauges(self, gpus: tuple[Gpu, ...]) -> dict[str, GpuSample]:
         from workbench.hardware.gauges import Gauges
 
-        with self._lock:
-            if time.monotonic() - self._read[0] < GAUGES_FOR:
-                return self._read[1]
-            if self._gauges is None:
-                self._gauges = Gauges(self._current().gpus)
-            found = self._gauges.read()
-            self._read = time.monotonic(), found
-            return found
+        if self._gauges is None or self._gauged != gpus:
+            self._close()
+            self._gauges, self._gauged = Gauges(gpus), gpus
+        return self._gauges.read()
 
     def usage(self) -> tuple[Usage, Memory]:
         """What its cores, disks and network did since the last look, and its memory now."""
+        return self._lately("usage", GAUGES_FOR, self._measure)
+
+    def _measure(self) -> tuple[Usage, Memory]:
         from workbench.hardware.usage import Meter
 
-        with self._lock:
-            if self._meter is None:
-                self._meter = Meter()
-                time.sleep(_FIRST_LOOK)
-            if self._usage is None or time.monotonic() - self._usage[0] > GAUGES_FOR:
-                self._usage = time.monotonic(), self._meter.read(), self._session.hardware().memory
-            return self._usage[1:]
+        if self._meter is None:
+            self._meter = Meter()
+            time.sleep(_FIRST_LOOK)
+        return self._meter.read(), self._session.hardware().memory
 
     def rest(self) -> None:
         """Close NVML, for nobody looks any more."""
         with self._lock:
+            self._meter = None
+            self._kept.pop("usage", None)
             self._close()
 
-    def _current(self) -> Inventory:
-        now = time.monotonic()
-        if self._inventory is None or now - self._inventory[0] > HARDWARE_FOR:
-            before = self._inventory
-            self._inventory = now, self._session.hardware()
-            if before is not None and before[1].gpus != self._inventory[1].gpus:
-                self._close()
-        return self._inventory[1]
+    def _lately(self, what: str, seconds: float, read: Callable[[], T]) -> T:
+        """Return what was read in the last seconds, or read it now."""
+        with self._lock:
+            when, found = self._kept.get(what, (-seconds, None))
+            if time.monotonic() - when >= seconds:
+                found = read()
+                self._kept[what] = time.monotonic(), found
+            return cast("T", found)
 
     def _close(self) -> None:
-        self._meter = self._usage = None
         if self._gauges is not None:
             self._gauges.__exit__(None, None, None)
             self._gauges = None
