@@ -10,9 +10,7 @@ const ROOT = 'workbench/api';
 export class ApiError extends Error {
   constructor(
     message: string,
-    readonly status: number,
-    /** The parameter at fault, where there is one. */
-    readonly parameter: string | null = null
+    readonly status: number
   ) {
     super(message);
   }
@@ -105,24 +103,8 @@ export class Api {
     return token ? `${url}${url.includes('?') ? '&' : '?'}token=${encodeURIComponent(token)}` : url;
   }
 
-  private async _json<T>(
-    method: string,
-    path: string[],
-    body?: unknown,
-    query?: Record<string, string>,
-    signal?: AbortSignal
-  ): Promise<T> {
-    return (await (await this._request(method, path, body, query, signal)).json()) as T;
-  }
-
-  private async _request(
-    method: string,
-    path: string[],
-    body?: unknown,
-    query?: Record<string, string>,
-    signal?: AbortSignal
-  ): Promise<Response> {
-    const init: RequestInit = { method, signal, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
+  private async _json<T>(method: string, path: string[], body?: unknown, query?: Record<string, string>): Promise<T> {
+    const init: RequestInit = { method, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
     let response: Response;
     try {
       response = await ServerConnection.makeRequest(this._url(path, query), init, this.settings);
@@ -132,7 +114,7 @@ export class Api {
     if (!response.ok) {
       throw await errorOf(response);
     }
-    return response;
+    return (await response.json()) as T;
   }
 }
 
@@ -144,9 +126,9 @@ export function kindAndName(watched: Watched): string[] {
 async function errorOf(response: Response): Promise<ApiError> {
   const text = await response.text();
   try {
-    const answer = JSON.parse(text) as { message?: string; parameter?: string };
+    const answer = JSON.parse(text) as { message?: string };
     if (answer.message && answer.message !== response.statusText) {
-      return new ApiError(answer.message, response.status, answer.parameter ?? null);
+      return new ApiError(answer.message, response.status);
     }
   } catch {
     // Not our JSON: a proxy or Jupyter itself answered.

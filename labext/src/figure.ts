@@ -10,9 +10,9 @@ import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
 import { kindAndName } from './api';
-import { load } from './bokeh';
 import { watchIcon } from './icons';
 import type { Model } from './model';
+import { load } from './page/bokeh';
 import { Figure } from './page/figure';
 import type { Theme } from './page/figure';
 import { show } from './shell';
@@ -35,7 +35,7 @@ class FigureContent extends Widget {
       {
         send: message => stream.send(message),
         figure: (watched, theme) => api.figure(watched, theme),
-        bokeh: ({ scripts }) => load(api, scripts)
+        bokeh: ({ scripts }) => load(scripts, url => api.script(url))
       },
       theme
     );

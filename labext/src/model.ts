@@ -36,10 +36,6 @@ export class Model {
     );
   }
 
-  cluster(name: string): ICluster | null {
-    return this.clusters.find(each => each.name === name) ?? null;
-  }
-
   /** Take a problem off the screen. */
   dismiss(): void {
     this.problem = null;

@@ -35,10 +35,8 @@ export class Notebooks implements INotebooks {
     const found: IOpenNotebook[] = [];
     this._tracker.forEach(panel => {
       found.push({
-        id: panel.id,
         name: panel.title.label,
         kernel: kernelOf(panel),
-        active: panel === this._tracker.currentWidget,
         activate: () => this._app.shell.activateById(panel.id)
       });
     });

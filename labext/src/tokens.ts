@@ -68,10 +68,8 @@ export type Connection = 'connecting' | 'pushed' | 'polling' | 'down' | 'missing
 
 /** A notebook that is open in this Lab. */
 export interface IOpenNotebook {
-  id: string;
   name: string;
   kernel: string | null;
-  active: boolean;
   /** Show this notebook. */
   activate(): void;
 }

@@ -58,6 +58,20 @@ export async function embed(bokeh: IBokeh, item: object, host: HTMLElement): Pro
   };
 }
 
+const loaded = new Map<string, Promise<IBokeh>>();
+
+/** BokehJS of these scripts, run once for all figures of a page; `text` returns a script at its address. */
+export function load(scripts: string[], text: (address: string) => Promise<string>): Promise<IBokeh> {
+  const key = scripts.join();
+  let promise = loaded.get(key);
+  if (!promise) {
+    promise = Promise.all(scripts.map(text)).then(run);
+    promise.catch(() => loaded.delete(key));
+    loaded.set(key, promise);
+  }
+  return promise;
+}
+
 /**
  * Run BokehJS's files with an object of ours in the place of `window`: a Bokeh that Panel or a notebook loaded stays
  * what it is, and theirs never sees ours. A script tag with text runs at once, so nothing can come in between.

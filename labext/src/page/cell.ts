@@ -1,6 +1,6 @@
 /** A figure below a cell of a notebook: a line with a button and what the cluster does, and the figure. */
 import type { IFigure, StreamMessage, Watched } from '../tokens';
-import { run } from './bokeh';
+import { load } from './bokeh';
 import type { IBokeh } from './bokeh';
 import { Figure } from './figure';
 import type { Theme } from './figure';
@@ -119,19 +119,10 @@ function pageTheme(): Theme {
   return isDark || follows ? 'dark' : 'light';
 }
 
-let own: Promise<IBokeh> | null = null;
-
 /** Panel's BokehJS where it fits, else one of our own from the kernel. */
 function bokeh(messages: Messages, { version, scripts }: IFigure['bokeh']): Promise<IBokeh> {
   const theirs = (window as unknown as { Bokeh?: IBokeh }).Bokeh;
-  if (theirs?.version === version) {
-    return Promise.resolve(theirs);
-  }
-  if (!own) {
-    own = Promise.all(scripts.map(each => script(messages, each))).then(run);
-    own.catch(() => (own = null));
-  }
-  return own;
+  return theirs?.version === version ? Promise.resolve(theirs) : load(scripts, each => script(messages, each));
 }
 
 /** Text of a script, by the last part of its address. */

@@ -20,7 +20,6 @@
  * data-fold                 id of what a click opens and closes
  * data-reveal               id of what a click opens and brings into view
  * data-copy                 copies the text that follows
- * data-show                 name of the view that takes the place of this one
  * data-enter                hook of the button in the same row that the Enter key presses
  * data-first                the field that is selected when a fold is opened
  * data-drop                 of an input: a path that is dropped on it, or beside it in its section, becomes its value
@@ -259,7 +258,7 @@ export class Page {
     if (!button || button.getAttribute('aria-busy') === 'true' || button.getAttribute('aria-disabled') === 'true') {
       return;
     }
-    const { confirm, choose, request, requests, command, args, page, fold, reveal, copy, show } = button.dataset;
+    const { confirm, choose, request, requests, command, args, page, fold, reveal, copy } = button.dataset;
     if (confirm && button.dataset['asking'] === undefined) {
       button.dataset['asking'] = '';
       return;
@@ -268,10 +267,7 @@ export class Page {
     if (choose) {
       this.choose(JSON.parse(choose) as Choices);
     }
-    if (request) {
-      void this._ask(button, request);
-    }
-    (JSON.parse(requests ?? '[]') as string[]).forEach(each => void this._ask(button, each));
+    [request ?? [], JSON.parse(requests ?? '[]') as string[]].flat().forEach(each => void this._ask(button, each));
     if (command) {
       this._channel.command(command, JSON.parse(args ?? '{}') as object);
     }
@@ -286,10 +282,6 @@ export class Page {
     }
     if (reveal) {
       this.reveal(reveal);
-    }
-    if (show) {
-      button.closest<HTMLElement>('[data-live]')!.dataset['live'] = show;
-      this._settle();
     }
     if (copy !== undefined) {
       this._channel.copy(button.nextElementSibling?.textContent ?? '');
