@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
     from workbench.clusters.profiles import Offered
     from workbench.clusters.records import ClusterRecord
-    from workbench.hardware import Gpu, Inventory, NetworkCard, UcxTransports
+    from workbench.hardware import Gpu, Inventory, UcxTransports
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.calibration import Calibration
@@ -65,10 +65,11 @@ def show_hardware(
     inventory: Inventory, profiles: Sequence[Offered], budget: Budget, transports: UcxTransports | None = None
 ) -> None:
     """Print what there is, and the profiles with their reasons; what UCX offers where it was asked."""
+    from workbench.views.machine import about
+
     console = _console()
-    machine = {"CPU": _cpu(inventory), "Memory": _memory(inventory, budget), "GPUs": _gpus(inventory)}
-    if inventory.network:
-        machine["Network"] = "\n".join(_card(card) for card in inventory.network)
+    machine = about(inventory)
+    machine["Memory"] += f" · {formats.size(budget.left)} left to promise to clusters"
     machine["UCX"] = inventory.ucx.version or inventory.ucx.reason or "not installed"
     if transports is not None:
         machine["Transports"] = _transports(transports)
@@ -89,8 +90,8 @@ def show_hardware(
     table.add_column()
     for profile in profiles:
         mark = Text("✓", "green") if profile.available else Text("✗", "red")
-        about = Text(profile.summary if profile.available else profile.reason or "", "" if profile.available else "dim")
-        table.add_row(mark, profile.name, about)
+        said = Text(profile.summary if profile.available else profile.reason or "", "" if profile.available else "dim")
+        table.add_row(mark, profile.name, said)
     console.print(table)
 
 
@@ -528,39 +529,6 @@ def _table(*columns: str, wraps: bool = False) -> Table:
     return table
 
 
-def _cpu(inventory: Inventory) -> str:
-    cpu = inventory.cpu
-    cores = [f"{cpu.physical_cores} cores"] if cpu.physical_cores else []
-    cores += [f"{cpu.threads} threads"] if cpu.threads else []
-    cores.append(f"{cpu.usable} usable here")
-    return f"{cpu.model or 'unknown model'}: {', '.join(cores)}"
-
-
-def _memory(inventory: Inventory, budget: Budget) -> str:
-    memory = inventory.memory
-    words = [formats.size(memory.total)]
-    if memory.cgroup_limit is not None and memory.cgroup_limit < memory.total:
-        words.append(f"{formats.size(memory.cgroup_limit)} allowed here")
-    if memory.available is not None:
-        words.append(f"{formats.size(memory.available)} available")
-    words.append(f"{formats.size(budget.left)} left to promise to clusters")
-    return ", ".join(words)
-
-
-def _gpus(inventory: Inventory) -> str:
-    if not inventory.gpus:
-        return inventory.missing.get("gpus", "none")
-    words = [f"{len(inventory.gpus)}"]
-    if inventory.cuda.driver_version:
-        words.append(f"driver {inventory.cuda.driver_version}")
-    if inventory.cuda.version:
-        words.append(f"CUDA up to {inventory.cuda.version}")
-    if inventory.cuda.visible_devices is not None:
-        seen = len(inventory.visible_gpus())
-        words.append(f"{seen} of them visible (CUDA_VISIBLE_DEVICES={inventory.cuda.visible_devices})")
-    return ", ".join(words)
-
-
 def _transports(offered: UcxTransports) -> str:
     if offered.reason:
         return offered.reason
@@ -609,12 +577,6 @@ def _pcie(gpu: Gpu) -> str:
     pcie = gpu.pcie
     generation, width = pcie.max_generation or pcie.generation, pcie.max_width or pcie.width
     return f"{generation or '?'} ×{width or '?'}" if generation or width else "–"
-
-
-def _card(card: NetworkCard) -> str:
-    words = [f"{card.rate:g} Gbit/s" if card.rate else "", card.link_layer or "", (card.state or "").lower()]
-    name = card.label if card.label == card.name else f"{card.label} ({card.name})"
-    return f"{name}: {', '.join(filter(None, words))}"
 
 
 def _bytes(size: int | None) -> str:

@@ -64,40 +64,48 @@ def _both(into: str, one: float | None, out: str, other: float | None) -> str:
     return "" if one is None or other is None else f"{rate(one)} {into} · {rate(other)} {out}"
 
 
-def _details(inventory: Inventory) -> str:
+def about(inventory: Inventory) -> dict[str, str]:
+    """What this machine has, a line each; what matters less follows after a dot. The terminal prints the same."""
     cpu, memory, cuda = inventory.cpu, inventory.memory, inventory.cuda
     of = f" of {cpu.threads}" if cpu.threads not in (None, cpu.usable) else ""
-    limit = memory.cgroup_limit is not None and memory.cgroup_limit < memory.total
-    pairs = {
-        "Cores": escape(f"{cpu.usable}{of}") + (faint(f" · {cpu.model}") if cpu.model else ""),
-        "Memory": size(memory.limit)
-        + (faint(" (limit of this container)") if limit else "")
-        + (faint(f" · {size(memory.available)} unused") if memory.available is not None else ""),
+    physical = f"{cpu.physical_cores} physical" if cpu.physical_cores else None
+    limited = memory.cgroup_limit is not None and memory.cgroup_limit < memory.total
+    limit = f"limit of this container, of {size(memory.total)}" if limited else None
+    unused = f"{size(memory.available)} unused" if memory.available is not None else None
+    found = {
+        "Cores": joined((f"{cpu.usable}{of}", physical, cpu.model)),
+        "Memory": joined((size(memory.limit), limit, unused)),
+        "GPUs": inventory.missing.get("gpus", ""),
+        "Network": "\n".join(map(_card, inventory.network)),
     }
     if inventory.gpus:
-        about = joined(
-            (cuda.driver_version and f"driver {cuda.driver_version}", cuda.version and f"CUDA {cuda.version}")
-        )
-        pairs["GPUs"] = escape(gpu_names(inventory)) + (faint(f" · {about}") if about else "")
-    elif inventory.missing.get("gpus"):
-        pairs["GPUs"] = escape(inventory.missing["gpus"])
-    if inventory.gpus and cuda.visible_devices is not None:
-        pairs["Visible"] = escape(f"CUDA_VISIBLE_DEVICES={cuda.visible_devices}")
-    if inventory.network:
-        pairs["Network"] = "<br>".join(_card(card) for card in inventory.network)
-    from workbench.figures.topology import has_ways, topology_html
-
-    if inventory.topology is None or not has_ways(inventory.topology):
-        return facts(pairs)
-    between = topology_html(inventory.topology)
-    return facts(pairs) + folded("What lies between the GPUs", between, data_workbench="topology")
+        driver, version = cuda.driver_version, cuda.version
+        devices = cuda.visible_devices
+        visible = None if devices is None else f"{len(inventory.visible_gpus())} by CUDA_VISIBLE_DEVICES={devices}"
+        words = (gpu_names(inventory), driver and f"driver {driver}", version and f"CUDA {version}", visible)
+        found["GPUs"] = joined(words)
+    return {name: text for name, text in found.items() if text}
 
 
 def _card(card: NetworkCard) -> str:
     names = card.name if card.label == card.name else f"{card.label} ({card.name})"
     speed = None if card.rate is None else f"{card.rate:g} Gbit/s"
-    about = joined((speed, card.link_layer, card.state))
-    return escape(names) + (faint(f" · {about}") if about else "")
+    return joined((names, speed, card.link_layer, card.state))
+
+
+def _details(inventory: Inventory) -> str:
+    found = facts({name: "<br>".join(map(_faded, text.split("\n"))) for name, text in about(inventory).items()})
+    from workbench.figures.topology import has_ways, topology_html
+
+    if inventory.topology is None or not has_ways(inventory.topology):
+        return found
+    between = topology_html(inventory.topology)
+    return found + folded("What lies between the GPUs", between, data_workbench="topology")
+
+
+def _faded(text: str) -> str:
+    first, dot, more = text.partition(" · ")
+    return escape(first) + (faint(f"{dot}{more}") if more else "")
 
 
 def gpus(sight: Sight, profile: str) -> str:
