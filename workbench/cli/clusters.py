@@ -8,12 +8,12 @@ import contextlib
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import agreed, answer, shown
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import FORCE, Parser, add_command, whole_number
+from workbench.cli.words import FORCE, Parser, add_command, parameters_of, whole_number
 from workbench.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -146,18 +146,9 @@ def choices_in(arguments: argparse.Namespace) -> Any:
 
     choices = {name: getattr(arguments, option[2:].replace("-", "_")) for option, name in OPTIONS.items()}
     choices["encrypt"] = False if arguments.no_encrypt else None
-    return {name: value for name, value in choices.items() if value is not None} | pairs(arguments.set)
-
-
-def pairs(given: Sequence[str] | None) -> dict[str, str]:
-    """Read what stands behind --set: names and values. Raises BadInputError for one without '='."""
-    found = {}
-    for each in given or ():
-        name, equals, value = each.partition("=")
-        if not equals or not name:
-            raise BadInputError(f"--set: given '{each:.80}'. Give a name and a value, such as --set queue=gpu.")
-        found[name] = value
-    return found
+    return {name: value for name, value in choices.items() if value is not None} | parameters_of(
+        arguments.set, "--set", "queue=gpu"
+    )
 
 
 def check_consent(spec: ClusterSpec, arguments: argparse.Namespace) -> None:
@@ -316,7 +307,9 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ucx-tls", metavar="LIST", help="transports that UCX may use, such as tcp,cuda_copy,cuda_ipc")
     parser.add_argument("--interface", metavar="NAME", help="network interface for UCX, such as ib0, or mlx5_0:1")
     parser.add_argument("--no-encrypt", action="store_true", help="speak plain TCP instead of TLS")
-    parser.add_argument("--set", metavar="NAME=VALUE", action="append", help="any other choice that the profile has")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="any other choice that the profile has"
+    )
     parser.add_argument("--python", metavar="PATH", help="Python of the environment that the cluster runs in")
 
 

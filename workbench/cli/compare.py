@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from workbench import config
 from workbench.cli.answers import agreed, answer, complain, shown, tell
 from workbench.cli.clusters import add_yes, new_session
-from workbench.cli.runs import add_parameters, add_settings, parameters_of, workload_parameters
+from workbench.cli.runs import add_parameters, add_settings, workload_parameters
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import add_command, check_writable, whole_number
+from workbench.cli.words import add_command, check_writable, parameters_of, whole_number
 from workbench.errors import BadInputError, WorkbenchError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.answers import answer, complain, shown, tell
@@ -19,7 +19,7 @@ from workbench.cli.clusters import (
     up_options,
 )
 from workbench.cli.signals import ending_on, holding_back_signals
-from workbench.cli.words import add_command, add_run_name, whole_number
+from workbench.cli.words import add_command, add_run_name, parameters_of, whole_number
 from workbench.errors import BadInputError, ConflictError, WorkbenchError
 
 if TYPE_CHECKING:
@@ -184,17 +184,6 @@ def profile_of_preset(session: Session, arguments: argparse.Namespace) -> str | 
     """Profile that the text of the chosen preset is about, if there is one."""
     preset = workload_parameters(arguments).get("preset")
     return None if preset is None else session.workload(arguments.workload).preset(preset).profile
-
-
-def parameters_of(given: Sequence[str], option: str = "-p", example: str = "size=2GiB") -> dict[str, str]:
-    """Parameters as given by `-p KEY=VALUE`, or by another option."""
-    parameters = {}
-    for item in given:
-        name, equals, value = item.partition("=")
-        if not equals or not name.strip():
-            raise BadInputError(f"{option}: given '{item}', allowed is KEY=VALUE, such as {option} {example}.")
-        parameters[name.strip()] = value
-    return parameters
 
 
 def add_parameters(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,6 +26,17 @@ def whole_number(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"given '{text}', allowed are whole numbers") from None
+
+
+def parameters_of(given: Sequence[str], option: str = "-p", example: str = "size=2GiB") -> dict[str, str]:
+    """Parameters as given by `-p KEY=VALUE`, or by another option."""
+    parameters = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise BadInputError(f"{option}: given '{item}', allowed is KEY=VALUE, such as {option} {example}.")
+        parameters[name.strip()] = value
+    return parameters
 
 
 def check_writable(path: Path) -> None:

@@ -5,20 +5,54 @@ Panel has a message of its own for that, which JupyterLab doesn't always send.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Self
+
+import panel as pn
+
+from workbench.panels.loading import load_once
+from workbench.panels.page import Page
 
 
-class Displayed(Protocol):
-    """What can be displayed by several cells, and closed when none does any more."""
+class InCell(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
+    """What can be displayed by several cells: a page that goes on until none does any more.
+
+    Parameters
+    ----------
+    inline
+        Take Panel's JavaScript from the installed package, so that it works without the internet.
+    """
+
+    _page: Page
+
+    def __init__(self, inline: bool) -> None:
+        super().__init__()
+        load_once(inline)
+
+    def __panel__(self) -> pn.viewable.Viewable:
+        self.open()
+        return self._page
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        note(self)
+        return super()._repr_mimebundle_(include, exclude)
+
+    def open(self) -> None:
+        """Go on after `close`. Whoever displays it needn't call this."""
 
     def close(self) -> None:
-        """Do no more work."""
+        """Do no more work. Done by itself when its cell is run again."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-_displayed: dict[str, list[Displayed]] = {}
+_displayed: dict[str, list[InCell]] = {}
 
 
-def note(panel: Displayed, shell: Any = None) -> None:
+def note(panel: InCell, shell: Any = None) -> None:
     """Remember that the running cell of this shell, IPython's by default, displays `panel`.
 
     It is closed when no cell does any more.

@@ -6,14 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
-import panel as pn
-
 from workbench.errors import BadInputError, NotFoundError
-from workbench.panels import cells
-from workbench.panels.loading import load_once
+from workbench.panels.cells import InCell
 from workbench.panels.page import Page
 from workbench.panels.thread import do, loop, soon
 from workbench.threads import in_thread
@@ -47,7 +44,7 @@ _PARTING = 5.0
 _CLOSED = "This was closed, so there is nothing more to watch."
 
 
-class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
+class Figure(InCell):
     """A figure in a cell; what its subclasses share.
 
     Parameters
@@ -62,19 +59,10 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, *watched: str, theme: str | None = None, inline: bool = True) -> None:
         self.theme = theme_or_none(theme)
-        super().__init__()
-        load_once(inline)
+        super().__init__(inline)
         kind, name = watched
         self._parting: asyncio.TimerHandle | None = None
         self._page = Page("figure", self._watching, self._answer, {"watched": {kind: name}, "theme": theme})
-
-    def __panel__(self) -> pn.viewable.Viewable:
-        self.open()
-        return self._page
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        cells.note(self)
-        return super()._repr_mimebundle_(include, exclude)
 
     def open(self) -> None:
         """Go on after `close`. Whoever displays it needn't call this."""
@@ -99,12 +87,6 @@ class Figure(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
             self._page.pages.close()
         else:
             self._part()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     async def _watching(self) -> _Alone:
         return _Alone(self._begin)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-import panel as pn
-
-from workbench.panels import cells
+from workbench.panels.cells import InCell
 from workbench.panels.live import theme_or_none
-from workbench.panels.loading import load_once
 from workbench.panels.page import Page
 from workbench.panels.thread import do
 from workbench.views.desk import Desk
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
+class Workbench(InCell):
     """Hardware, clusters, workloads, runs, comparisons and what is watched, in a cell.
 
     Parameters
@@ -40,20 +37,11 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, session: Session | None = None, *, inline: bool = True, theme: str | None = None) -> None:
         options = {"view": "wide", "theme": theme_or_none(theme)}
-        super().__init__()
-        load_once(inline)
+        super().__init__(inline)
         self.session = session or _own_session()
         self._desk: Desk | None = None
         self._closed = False
         self._page = Page("page", self._watching, self._answer, options)
-
-    def __panel__(self) -> pn.viewable.Viewable:
-        self.open()
-        return self._page
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        cells.note(self)
-        return super()._repr_mimebundle_(include, exclude)
 
     def open(self) -> None:
         """Follow again after `close`. Whoever displays it needn't call this."""
@@ -79,12 +67,6 @@ class Workbench(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         shown = {"command": "dask-workbench:watch", "args": {"comparison": begun.id}}
         do(self._page.pages.stand, {"type": "do", **shown})
         return begun
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _at(self) -> Desk:
         if self._desk is None:

@@ -60,17 +60,6 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "…"
 
 
-def whole_number(name: str, text: str, lowest: int, highest: int) -> int:
-    """Return a number from a query. Raises BadInputError when it isn't one or lies outside the bounds."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = lowest - 1
-    if not lowest <= number <= highest:
-        raise BadInputError(f"{name} is {_shown(text)}. Give a whole number from {lowest} to {highest}.")
-    return number
-
-
 def check_theme(theme: object) -> str:
     """Return a theme that there is."""
     if theme not in THEMES:
@@ -108,8 +97,15 @@ class Asked:
         return pick(parse_object(self.content), required, optional)
 
     def number(self, name: str, default: int, lowest: int, highest: int) -> int:
-        """Return a whole number from the query."""
-        return whole_number(name, self.query.get(name, str(default)), lowest, highest)
+        """Return a whole number from the query. Raises BadInputError when it isn't one or lies outside the bounds."""
+        text = self.query.get(name, str(default))
+        try:
+            number = int(text)
+        except ValueError:
+            number = lowest - 1
+        if not lowest <= number <= highest:
+            raise BadInputError(f"{name} is {_shown(text)}. Give a whole number from {lowest} to {highest}.")
+        return number
 
     def theme(self) -> str:
         """Return the theme that the query asks for."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from workbench.errors import WorkbenchError
 from workbench.monitor.events import Links
@@ -16,6 +16,7 @@ from workbench.monitor.events import Links
 if TYPE_CHECKING:
     from workbench.hardware.gauges import GpuSample
     from workbench.monitor.events import Batch, NoGpus, Progress
+    from workbench.views.watching import Past
 
 ASKED_FOR = 5.0
 """Seconds without a question after which a cluster is watched no more; then it is tried again where that failed."""
@@ -24,21 +25,11 @@ FRESH = 5.0
 """Seconds for which a sample tells what is: workers send four a second."""
 
 
-class Feed(Protocol):
-    """A connection to a cluster, which others may share."""
-
-    ended: str | None
-    waiting: str | None
-
-    def leave(self, watch: Heard) -> None:
-        """Hand it no more batches."""
-
-
 class Heard:
     """The newest of one cluster, as its batches come: GPUs, tasks by name, and what links tasks and workers."""
 
     def __init__(self) -> None:
-        self.feed: Feed | None = None
+        self.feed: Past | None = None
         self.refusal: str | None = None
         """Why the cluster can't be watched."""
         self.progress: Progress | None = None
@@ -98,7 +89,7 @@ class Hearing:
         Begins to hand a cluster's batches to what is given, and returns the connection.
     """
 
-    def __init__(self, join: Callable[[str, Heard], Awaitable[Feed]]) -> None:
+    def __init__(self, join: Callable[[str, Heard], Awaitable[Past]]) -> None:
         self._join = join
         self._heard: dict[str, Heard] = {}
         self._ends: dict[str, asyncio.TimerHandle] = {}

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConflictError, FailedError, WorkbenchError
 from workbench.figures.samples import Workers
@@ -202,16 +202,6 @@ class Watching:
         await self.state.close()
 
 
-class Listener(Protocol):
-    """Who is told what happens on a cluster."""
-
-    def add(self, batches: list[Batch]) -> None:
-        """Take in what has come."""
-
-    def wake(self) -> None:
-        """Take note that something else has changed."""
-
-
 class Past:
     """Batches of a cluster as they come: kept for who joins later, and handed to all who have joined."""
 
@@ -220,17 +210,17 @@ class Past:
         """Why nothing more comes."""
         self.waiting: str | None = None
         """Why there is nothing to see yet."""
-        self._watches: set[Listener] = set()
+        self._watches: set[Watch | Heard] = set()
         self._history: deque[Batch] = deque(maxlen=kept_batches)
         self._most_tasks = kept_tasks
         self._kept_tasks = 0
 
-    def join(self, watch: Listener) -> None:
+    def join(self, watch: Watch | Heard) -> None:
         """Let `watch` have what is known, and all that comes."""
         self._watches.add(watch)
         watch.add(list(self._history))
 
-    def leave(self, watch: Listener) -> None:
+    def leave(self, watch: Watch | Heard) -> None:
         """Take `watch` off."""
         self._watches.discard(watch)
 
@@ -292,14 +282,14 @@ class ClusterFeed(Past):
         self.task = asyncio.create_task(self._run())
         """Done when the connection is closed."""
 
-    def join(self, watch: Listener) -> None:
+    def join(self, watch: Watch | Heard) -> None:
         """Let `watch` have what is known, and all that comes."""
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
         super().join(watch)
 
-    def leave(self, watch: Listener) -> None:
+    def leave(self, watch: Watch | Heard) -> None:
         """Take `watch` off; the connection is closed when none is back soon."""
         super().leave(watch)
         if not self._watches and self.ended is None and self._leaving is None:
