@@ -15,6 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench import formats
+from workbench.clusters.records import memory_words
+from workbench.runs import singular
+from workbench.runs.store import SIMULATED, WATCHED
+from workbench.travelling import machine_words
 
 if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
@@ -97,8 +101,6 @@ def show_hardware(
 
 def show_cluster(record: ClusterRecord) -> None:
     """Print a cluster that has just become ready, and why it is as it is."""
-    from workbench.travelling import machine_words
-
     console = _console()
     console.print(
         _pairs(
@@ -119,8 +121,6 @@ def show_cluster(record: ClusterRecord) -> None:
 
 def show_clusters(records: Sequence[ClusterRecord]) -> None:
     """Print a table of clusters."""
-    from workbench.clusters.records import memory_words
-
     console = _console()
     if not records:
         console.print("No cluster is running. Start one with: workbench up cpu")
@@ -208,7 +208,6 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: boo
         console.print("There is no run. Start one with: workbench run array_sum --on cpu -p size=1GiB")
         return
     from workbench.runs.forecasting.machines import cost_text
-    from workbench.runs.store import SIMULATED
 
     priced = any(run.cost is not None for run in runs)
     table = _table("RUN", "STATUS", "CLUSTER", ">TIME", ">SPEED", *([">COST"] if priced else []), ">AGE")
@@ -234,7 +233,6 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: boo
 def show_run(run: Run) -> None:
     """Print one run: its answer, its check, its time."""
     from workbench.runs import savings
-    from workbench.runs.store import WATCHED
 
     about: dict[str, Any] = {run.id: Text(run.status, _STATUS_STYLES.get(run.status, ""))}
     if run.simulated:
@@ -594,8 +592,6 @@ def _speed(run: Run) -> str:
 
 
 def _answers(result: dict[str, Any]) -> dict[str, Any]:
-    from workbench.runs import singular
-
     table = singular.values(result)
     told = ("scatter",) if table is None else ("scatter", *singular.LISTS)
     shown = {name: value for name, value in result.items() if name not in told}

@@ -8,6 +8,7 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from workbench.clusters.budget import refusal
 from workbench.figures import markup
 from workbench.figures.gpus import cluster_gpu_list
 from workbench.figures.markup import folded, icon_button, meter, paragraph, tag
@@ -289,8 +290,6 @@ def _scale(sight: Sight, cluster: dict[str, Any]) -> str:
 
 def _past_budget(sight: Sight, name: str, n_workers: int) -> str | None:
     """Why so many workers would be refused, None where they wouldn't."""
-    from workbench.clusters.budget import refusal
-
     records = sight.session.clusters()
     spec = next((each.spec for each in records if each.name == name), None)
     if spec is None:

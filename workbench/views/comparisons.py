@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from workbench.figures.markup import faint, folded, icon_button, joined, meter, paragraph, tag, unbroken
 from workbench.formats import ago, duration
-from workbench.runs.comparing.table import as_markdown, judged_text
+from workbench.runs.comparing.table import as_markdown, judged_text, remarks
 from workbench.views.answers import API
 from workbench.views.forms import as_text
 from workbench.views.parts import command, confirmed, foot, line, more
@@ -91,8 +91,6 @@ def _bar(row: RowSummary, longest: float) -> str:
 
 
 def _notes(summary: Summary) -> str:
-    from workbench.runs.comparing.table import remarks
-
     sentences = "".join(paragraph(each) for each in remarks(summary))
     return folded("Notes", sentences, id=f"wb-notes-{summary.id}") if sentences else ""
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from workbench.clusters.budget import refusal
+from workbench.clusters.devices import proposed
+from workbench.clusters.plan import consent, has_gpus
 from workbench.clusters.profiles import profile as find
 from workbench.errors import WorkbenchError
 from workbench.figures import markup
@@ -117,9 +120,6 @@ def gpus(sight: Sight, profile: str) -> str:
 
 
 def _choice(profile: str, inventory: Inventory) -> Choice | None:
-    from workbench.clusters.devices import proposed
-    from workbench.clusters.plan import has_gpus
-
     # The tab of this machine shows them for no profile.
     if not profile or not has_gpus(profile, inventory):
         return None
@@ -202,9 +202,6 @@ def _plan(sight: Sight, profile: str, inventory: Inventory) -> _Planned:
 
 
 def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offered]) -> str:
-    from workbench.clusters.budget import refusal
-    from workbench.clusters.plan import consent
-
     planned = _plan(sight, profile, inventory)
     form, needed, more_fields = _form(sight, planned, inventory)
     verb = find(profile).verb

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.runs import store
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
@@ -32,8 +34,6 @@ def read_batches(run: Run) -> list[Batch]:
 
 def report(run: Run) -> str:
     """Return the run's report, made now when none was saved with it."""
-    from workbench.runs import store
-
     if run.active:
         raise ConflictError(f"The run {run.id} is still going on. Its report is there when it has ended.")
     saved = store.folder(run.id) / "report.html"
@@ -69,8 +69,6 @@ def picture_of(run: Run, name: str | None = None) -> Picture:
 
 def picture_bytes(run: Run, name: str | None, kind: str) -> bytes:
     """Return a picture of a run's answer as the bytes of a PNG, SVG or PDF file."""
-    import io
-
     from workbench.figures.paper import write_picture
     from workbench.storage.targets import PICTURES as KINDS
 
@@ -91,7 +89,6 @@ def beside(runs: Sequence[Run]) -> str:
 
 def _events(run: Run) -> Batch | None:
     from workbench.monitor.record import read_events
-    from workbench.runs import store
 
     try:
         return read_events(store.folder(run.id) / "events.parquet")
