@@ -31,7 +31,7 @@ def test_loading_the_extension_imports_nothing_heavy() -> None:
         "import sys, jupyter_server.serverapp, workbench\n"
         "workbench._jupyter_server_extension_points()\n"
         "from workbench.server.handlers import addresses; addresses()\n"
-        "heavy = {'dask', 'distributed', 'bokeh', 'panel', 'pyarrow', 'numpy', 'pydantic', 'watchfiles', 'zarr'}\n"
+        "heavy = {'dask', 'distributed', 'bokeh', 'panel', 'pyarrow', 'numpy', 'pydantic_core', 'watchfiles', 'zarr'}\n"
         "print(*sorted(heavy & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from pydantic_core import to_jsonable_python
-
 from workbench.errors import NotFoundError, WorkbenchError
 from workbench.views.answers import API, JSON, Answer
 from workbench.views.bodies import Asked
@@ -48,6 +46,9 @@ async def answer(
     body
         A JSON object, or bytes: the same as text, or a file.
     """
+    # Not before the first request: Jupyter's start would wait for it.
+    from pydantic_core import to_jsonable_python
+
     path, _, text = path.partition("?")
     verbs, names = _find(path)
     if verb not in verbs:
