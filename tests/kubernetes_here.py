@@ -252,6 +252,9 @@ class Api:
 
     async def delete(self, request: web.Request, found: re.Match[str]) -> web.Response:
         thing = self._one(found)
+        # A person who has lost the right to; the operator's own requests are of other things.
+        if found["plural"] == "daskclusters" and found["name"].startswith("stays-") and not request.query:
+            raise web.HTTPForbidden(text=_failure(403, f'{found["plural"]} "{found["name"]}" is forbidden'))
         await self.store.delete(found["plural"], thing)
         return web.json_response(thing)
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import dask
 import pytest
@@ -124,6 +124,23 @@ def test_pods_for_which_there_is_no_room_are_told_beside_those_that_run(
         far.scale(1)
         until(lambda: far.record.n_workers_expected == 1)
     until(lambda: not kubernetes("daskclusters"))
+
+
+def test_a_kubernetes_that_does_not_delete_it_is_told_with_what_deletes_it(
+    kubernetes: Callable[[str], list[Any]], here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told(capfd, "up", "kubernetes", "--workers", "1", *NODE_PORT, "--name", "stays")
+    (made,) = kubernetes("daskclusters")
+    assert main(["down", "stays"]) == 1
+    name, namespace = made["metadata"]["name"], made["metadata"]["namespace"]
+    said = capfd.readouterr().err
+    assert "Kubernetes didn't delete it" in said
+    assert f"may go on there. Delete it: kubectl delete daskcluster {name} --namespace {namespace}" in said
+    assert records.read("stays").status == "lost"
+    address = yaml.safe_load(here.read_text())["clusters"][0]["cluster"]["server"]
+    at = f"{address}/apis/kubernetes.dask.org/v1/namespaces/{namespace}/daskclusters/{name}?allowed=1"
+    with urlopen(Request(at, method="DELETE")):
+        until(lambda: not kubernetes("daskclusters"))
 
 
 def test_its_code_starts_the_same_without_this_package(kubernetes: Callable[[str], list[Any]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -120,6 +121,23 @@ def test_a_cluster_can_be_used_when_some_of_its_jobs_still_wait(queue: Path) -> 
     assert workbench("scale", "night", "4")["n_workers"] == 4
     until(lambda: len(slurm.queued(queue)) == 4)
     workbench("down", "night")
+
+
+def test_jobs_that_slurm_does_not_cancel_are_told_with_what_cancels_them(
+    queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuses = tmp_path / "scancel"
+    refuses.write_text("#!/bin/sh\necho 'scancel: error: Access/permission denied' >&2\nexit 1\n")
+    refuses.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        up(workers=5)
+    said = workbench("down", "night", code=1)
+    assert "may be left in the queue. Cancel them: scancel -n " in said
+    assert len(slurm.queued(queue)) == 1  # that for which there was no room; the others' workers have ended
+    subprocess.run(shlex.split(said.rpartition("Cancel them: ")[2].splitlines()[0].rstrip('."')), check=True)
+    until(lambda: slurm.queued(queue) == [])
+    assert workbench("ls")[0]["status"] == "lost"
 
 
 def test_a_comparison_tells_what_was_waited_in_a_queue_apart_from_its_times(queue: Path) -> None:

@@ -173,7 +173,12 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
     if host is not None:
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
             host.terminate()
-        await _ended(record, timeout)
+        if not await _ended(record, timeout) and record.spec.elsewhere and "stop" in record.can:
+            await in_thread(records.end_processes, record)
+            raise FailedError(
+                f"The process that owns {record.name} didn't end it within {formats.duration(2 * timeout)}, and what "
+                f"it started elsewhere may go on. Look there; see: workbench logs {record.name}"
+            )
     left = await in_thread(_reread, record)
     # What was lost before is dismissed. On this machine nothing goes on, whatever is said.
     if left.status == "lost" and record.status != "lost" and left.spec.elsewhere and left.message:

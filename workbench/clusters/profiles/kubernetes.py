@@ -340,7 +340,9 @@ class KubernetesHandle(Started):
 
         await super().close()
         try:
-            await self._cluster.close(timeout=_CHECKING)
+            # Its own time-out is for the pods to go, not for Kubernetes to answer.
+            async with asyncio.timeout(_CHECKING):
+                await self._cluster.close(timeout=_CHECKING)
         except (kr8s.ServerError, kr8s.APITimeoutError, OSError, TimeoutError) as err:
             where = f"{self._cluster.name} --namespace {self._cluster.namespace}"
             raise FailedError(
