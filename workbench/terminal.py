@@ -62,6 +62,7 @@ _SHARE_STYLES = {
     "idle": "",
     "arriving": "cyan",
 }
+_SIMULATED = "computed by processors for GPUs that aren't there: time and energy are of no GPU"
 _IDLE_WARNING = 600  # seconds before the end of a lease from which it is counted down
 
 
@@ -107,9 +108,9 @@ def show_cluster(record: ClusterRecord) -> None:
             {
                 record.name: Text("ready", "green") + f" at {record.scheduler_address}",
                 "": record.spec.describe(),
-                **({"On": machine_words(record.machine)} if record.machine else {}),
-                **({"Workers": record.waiting} if record.queued else {}),
-                **({"Warning": Text(record.warning, "red")} if record.warning else {}),
+                "On": record.machine and machine_words(record.machine),
+                "Workers": record.queued and record.waiting,
+                "Warning": record.warning and Text(record.warning, "red"),
                 "Why": Text("\n".join(record.spec.why), "dim"),
                 "In Python": f'client = workbench.connect("{record.name}")',
                 "Run": f"workbench run array_sum --cluster {record.name} -p size=1GiB",
@@ -234,51 +235,42 @@ def show_run(run: Run) -> None:
     """Print one run: its answer, its check, its time."""
     from workbench.runs import savings
 
-    about: dict[str, Any] = {run.id: Text(run.status, _STATUS_STYLES.get(run.status, ""))}
-    if run.simulated:
-        about["SIMULATED"] = Text("computed by processors for GPUs that aren't there: time and energy are of no GPU")
-    if run.title != run.workload:
-        about["Name"] = run.title
-    if run.error:
-        about["Error"] = Text(run.error, "red")
-    about |= _answers(run.result or {})
-    if run.answers is not None:
-        about["Arrays"] = Text(run.answers.sentence)
-    if (saving := savings.read(run.id)) is not None:
-        about["Saved"] = Text(saving.sentence)
+    told = {name: value for name, value in run.resolved.items() if (run.workload, name) != (WATCHED, "source")}
+    unchecked = run.function is not None and run.status == "done"
+    on_gpu, saving = run.on_gpu, savings.read(run.id)
+    about: dict[str, Any] = {
+        run.id: Text(run.status, _STATUS_STYLES.get(run.status, "")),
+        "SIMULATED": run.simulated and _SIMULATED,
+        "Name": run.title != run.workload and run.title,
+        "Error": run.error and Text(run.error, "red"),
+        **_answers(run.result or {}),
+        "Arrays": run.answers and run.answers.sentence,
+        "Saved": saving and saving.sentence,
+        "Check": unchecked and "none: this function names no check of its answer",
+        "On the GPU?": on_gpu and on_gpu.sentence,
+        "Warning": on_gpu and on_gpu.warning and Text(on_gpu.warning, "yellow"),
+    }
     if run.check is not None:
-        verdict = "passed: " if run.check.passed else "failed: "
-        about["Check"] = Text(verdict, "green" if run.check.passed else "red") + Text(run.check.what)
-    elif run.function is not None and run.status == "done":
-        about["Check"] = "none: this function names no check of its answer"
-    if run.on_gpu is not None:
-        about["On the GPU?"] = Text(run.on_gpu.sentence)
-        if run.on_gpu.warning:
-            about["Warning"] = Text(run.on_gpu.warning, "yellow")
+        verdict = Text("passed: ", "green") if run.check.passed else Text("failed: ", "red")
+        about["Check"] = verdict + Text(run.check.what)
     if run.seconds is not None:
         about["Time"] = ", ".join(filter(None, (formats.duration(run.seconds), _speed(run))))
         about |= _forecast(run)
-    if run.beside_text is not None:
-        about["Text"] = run.beside_text
+    about["Text"] = run.beside_text
     if run.seconds is None and run.progress.total:
         about["Progress"] = run.progress.words()
     if run.diagnosis is not None:
         about |= _diagnosis(run.diagnosis)
-    if run.energy is not None:
-        about["Energy"] = run.energy.text()
-    if run.imported is not None:
-        about["Imported"] = f"ran on {run.imported.machine}"
-    about["Cluster"] = f"{run.cluster}: {run.spec.describe()}" if run.spec else run.cluster
-    told = {name: value for name, value in run.resolved.items() if (run.workload, name) != (WATCHED, "source")}
-    about["Parameters"] = ", ".join(f"{name}={_plain(value)}" for name, value in told.items())
-    if run.settings:
-        about["Settings"] = ", ".join(f"{name}={value}" for name, value in run.settings.items())
-    if len(told) < len(run.resolved):
-        about["Source"] = Text(run.resolved["source"])
-    for index, note in enumerate(run.notes):
-        about["Notes" if index == 0 else " " * index] = note
-    if run.versions:
-        about["Versions"] = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    about |= {
+        "Energy": run.energy and run.energy.text(),
+        "Imported": run.imported and f"ran on {run.imported.machine}",
+        "Cluster": f"{run.cluster}: {run.spec.describe()}" if run.spec else run.cluster,
+        "Parameters": ", ".join(f"{name}={_plain(value)}" for name, value in told.items()),
+        "Settings": ", ".join(f"{name}={value}" for name, value in (run.settings or {}).items()),
+        "Source": len(told) < len(run.resolved) and Text(run.resolved["source"]),
+        "Notes": "\n".join(run.notes),
+        "Versions": ", ".join(f"{name} {version}" for name, version in run.versions.items()),
+    }
     _console().print(_pairs(about))
 
 
@@ -294,12 +286,9 @@ def _diagnosis(found: Diagnosis) -> dict[str, Any]:
         "": Columns(legend, padding=(0, 2)),
         "Diagnosis": Text(found.sentence),
     }
-    if found.peak is not None:
-        about["Most memory"] = found.peak.text()
-    for index, each in enumerate(found.suggestions[1:]):
-        what = f"{each.found[:1].upper()}{each.found[1:]}. Try: {each.change}."
-        about["Also" if index == 0 else " " * (20 + index)] = Text(what, "dim")
-    return about
+    about["Most memory"] = found.peak and found.peak.text()
+    also = (f"{each.found[:1].upper()}{each.found[1:]}. Try: {each.change}." for each in found.suggestions[1:])
+    return about | {"Also": Text("\n".join(also), "dim")}
 
 
 def show_contents(contents: Contents) -> None:
@@ -332,8 +321,7 @@ def show_forecast(forecast: Forecast, hardware: str) -> None:
             "" if forecast.device_memory is None else f"{formats.size(forecast.device_memory)} on the fullest GPU, "
         )
         about["Memory"] = f"{on_gpu}{formats.size(forecast.memory_per_worker)} in the fullest worker"
-    for index, note in enumerate(forecast.notes):
-        about["Notes" if index == 0 else " " * index] = note
+    about["Notes"] = "\n".join(forecast.notes)
     console.print(_pairs(about))
     here = () if forecast.seconds is None else ({"machine": "this hardware", **forecast._asdict()},)
     rows = (*here, *forecast.elsewhere)
@@ -507,11 +495,13 @@ def _console() -> Console:
 
 
 def _pairs(pairs: dict[str, Any]) -> Table:
+    """Names and what there is to say of each, without those of which there is nothing."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs.items():
-        table.add_row(name, value)
+        if value:
+            table.add_row(name, value)
     return table
 
 
