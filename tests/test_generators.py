@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from workbench.compiled import loops
 from workbench.errors import BadInputError
-from workbench.workloads.generators import TILE, normal, sum_every_other
+from workbench.workloads.generators import LANES, TILE, normal, sum_every_other
 
 ENGINES = ("numpy", "fast")
 
@@ -87,10 +88,9 @@ def test_the_numbers_are_normal_and_independent(engine):
 
 def test_the_fast_words_are_philox_and_xoshiro():
     pytest.importorskip("numba", reason="the extra `fast` is not installed")
-    from workbench.workloads.fast_normal import LANES, random_bits
-
     out = np.empty(2 * 64, np.uint64)
-    random_bits(2**40 + 7, 3, 5, out)
+    random_bits = loops("workbench.workloads.fast_normal", random_bits=4)["random_bits"]
+    random_bits(np.array([2**40 + 7, 3, 5], np.uint64), np.empty((6, LANES), np.uint64), out, out.size)
     made = out.reshape(2, 2, LANES)
     for lane in (0, 1, 31):
         state = [_philox_word(2**40 + 7, 3, 5, word * LANES + lane) for word in range(4)]

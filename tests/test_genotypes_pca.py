@@ -287,6 +287,7 @@ def test_blocks_on_a_device_are_multiplied_there_even_where_numba_is_installed()
         import cupy, dask, sys, warnings
         from dataclasses import replace
         import dask.array as da, numpy as np
+        from workbench.compiled import installed
         from workbench.genotypes import Genotypes, device, fast, half, kernels, simulate
         from workbench.genotypes.packing import pack
         from workbench.genotypes.pca import LARGE, _kernel, pca
@@ -337,7 +338,7 @@ def test_blocks_on_a_device_are_multiplied_there_even_where_numba_is_installed()
                             by_halves = half.normal(cupy.asarray(packed[:rows]), sites[:rows], q)
                             errors = [np.abs(each - exact[rows]).max() for each in (by_halves, found)]
                             assert errors[0] <= 4 * errors[1] + 1e-6 * scale, (errors, scale)
-        if fast.installed():
+        if installed():
             assert _kernel("auto", Genotypes(large, np.arange(60))) is fast
     """
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parent / "standin")}

@@ -14,8 +14,9 @@ import pytest
 from tests.peers import found_by_peers
 from tests.test_genotypes_pca import bed_file
 from tests.test_genotypes_qc import plink2
+from workbench.compiled import installed
 from workbench.errors import BadInputError
-from workbench.genotypes import MISSING, Genotypes, Variants, fast, open_genotypes
+from workbench.genotypes import MISSING, Genotypes, Variants, open_genotypes
 from workbench.genotypes import prune as prune_module
 from workbench.genotypes.packing import pack
 from workbench.genotypes.pca import pca
@@ -121,7 +122,7 @@ def test_a_window_longer_than_any_genome_holds_all() -> None:
 def test_plink_2_keeps_the_same_to_the_variant(
     asked: tuple[str, ...], given: dict[str, Any], compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if compiled and not fast.installed():
+    if compiled and not installed():
         pytest.skip("needs numba")
     monkeypatch.setattr(prune_module, "_LARGE", 0 if compiled else 10**18)
     x = linked_counts()
@@ -138,7 +139,7 @@ def test_plink_2_keeps_the_same_to_the_variant(
 
 @pytest.mark.parametrize("missing", [0.0, 0.05])
 def test_compiled_loops_find_the_same_linked_pairs(missing: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not fast.installed():
+    if not installed():
         pytest.skip("needs numba")
     source = genotypes(linked_counts(missing))
     expected = prune(source, 40, 0.2, step=7)

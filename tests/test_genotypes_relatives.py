@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from tests.test_genotypes_qc import column, numbers, plink2
+from workbench.compiled import installed
 from workbench.errors import BadInputError
-from workbench.genotypes import Genotypes, bits, fast, kinship, relatives
+from workbench.genotypes import Genotypes, bits, kinship, relatives
 from workbench.genotypes.packing import pack
 from workbench.workloads import template
 
@@ -46,7 +47,7 @@ def study(x: Any, rows: int = 700) -> Genotypes:
 def test_plink_2_prints_the_same_table(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
         monkeypatch.setattr(bits, "compiled", lambda: None)
-    elif not fast.installed():
+    elif not installed():
         pytest.skip("needs numba")
     monkeypatch.setattr(relatives, "TILE", 16)
     plink2(tmp_path, "--dummy", "41", "997", "0.07", "--seed", "4", "--make-bed", "--out", "study")

@@ -281,20 +281,16 @@ def _rates_here(
 
 def _fast_tiles(rates: Any, seconds: float) -> dict[str, float]:
     """Rate of tiles whose numbers numba makes; none on a worker without numba, or without this package."""
-    import numpy as np
-
     try:
-        tiles = import_module("workbench.workloads.fast_normal")
+        generators = import_module("workbench.workloads.generators")
     except ImportError:
         return {}
-    side = 256
-    tile = np.empty((side, side))
+    if generators.fast_reason():
+        return {}
 
     def piece() -> tuple[float, float]:
         began = time.perf_counter()
-        for each in range(8):
-            tiles.fill_tile(0, each, 0, 10.0, 1.0, tile, 0, 0, side)
-            tiles.sum_every_other(tile, side, side, 0, 0)
-        return 8.0 * side**2, time.perf_counter() - began
+        generators.block_sum((0, 8 * generators.TILE, 0, generators.TILE), 10.0, 1.0, engine="fast")
+        return 8.0 * generators.TILE**2, time.perf_counter() - began
 
     return {"fast": rates.repeated(piece, seconds)}

@@ -1,4 +1,4 @@
-"""What numba compiles for `bits`. Importing this imports numba."""
+"""What numba compiles for `bits`. Importing this imports numba, and compiles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba import types
+from numba import carray, types
 from numba.extending import intrinsic
 
 # Words of a plane that are gone through at a time: those of two tiles of samples stay in the second cache.
@@ -20,14 +20,14 @@ def _ones(context: Any, word: Any) -> Any:
     return types.int64(types.uint64), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
 
 
-_PLANES = types.Array(types.uint64, 3, "C", readonly=True)
-_NUMBERS = types.Array(types.int64, 1, "C", readonly=True)
+_PLANES, _NUMBERS, _FLAGS = (types.CPointer(kind) for kind in (types.uint64, types.int64, types.uint8))
+_N = types.intp
 
 
-@numba.njit(types.void(_PLANES, _PLANES, types.boolean, types.int64[:, :, ::1]), nogil=True, cache=True)
-def pairs(one, other, same, found):  # type: ignore[no-untyped-def]
+@numba.cfunc(types.void(_PLANES, _N, _PLANES, _N, _N, _N, _NUMBERS))
+def pairs(one, n, other, m, words, same, found):  # type: ignore[no-untyped-def]
     """Add to `found` what `bits.pairs` counts for all pairs; where both are the `same`, of those above the diagonal."""
-    n, m, words = one.shape[0], other.shape[0], one.shape[2]
+    one, other, found = carray(one, (n, 2, words)), carray(other, (m, 2, words)), carray(found, (4, n, m))
     for start in range(0, words, WORDS):
         stop = min(start + WORDS, words)
         for i0 in range(0, n, SAMPLES):
@@ -49,18 +49,15 @@ def pairs(one, other, same, found):  # type: ignore[no-untyped-def]
                         found[3, i, j] += right
 
 
-@numba.njit(
-    types.void(_PLANES, _NUMBERS, types.boolean[::1], types.float64, types.boolean, types.boolean[:, ::1]),
-    nogil=True,
-    cache=True,
-)
-def linked(planes, ends, stays, r2, above, found):  # type: ignore[no-untyped-def]
+@numba.cfunc(types.void(_PLANES, _N, _N, _NUMBERS, _FLAGS, types.CPointer(types.float64), _N, _N, _FLAGS))
+def linked(planes, m, words, ends, stays, limit, above, rows, found):  # type: ignore[no-untyped-def]
     """Say of the first rows and those up to their `ends` whether r² reaches `r2`, or is `above` it.
 
     Of x − 1, which is −1, 0 or 1, all sums are counts of bits; planes are the known, the homozygous and those of two.
     """
-    words = planes.shape[2]
-    for i in range(found.shape[0]):
+    planes, ends, stays = carray(planes, (m, 3, words)), carray(ends, rows), carray(stays, rows)
+    found, r2 = carray(found, (rows, m)), carray(limit, 1)[0]
+    for i in range(rows):
         if not stays[i]:
             continue
         known, hom, two = planes[i, 0], planes[i, 1], planes[i, 2]

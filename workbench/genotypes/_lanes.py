@@ -1,4 +1,4 @@
-"""What numba compiles for `fast`. Importing this imports numba."""
+"""What numba compiles for `fast`, whose rooms it is given. Importing this imports numba, and compiles."""
 
 from __future__ import annotations
 
@@ -8,25 +8,28 @@ import llvmlite.binding as llvm
 import numba
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import carray, types
 from numba.extending import intrinsic
 
-from workbench.genotypes.fast import COLUMNS, STRIP
+from workbench.genotypes.fast import (
+    COLUMNS,
+    PANEL,
+    PLANES,
+    ROW_BYTES,
+    ROWS,
+    SITES,
+    STRIP,
+    TABLE_BYTES,
+    TABLE_OF_SITES_BYTES,
+    TABLES,
+    TABLES_OF_SITES,
+    THIRD,
+    TILE_ROWS,
+)
 from workbench.genotypes.kernels import ROWS_IN_SINGLE
 
-PLANES, THIRD, ROW_BYTES = 4, STRIP // 3, 4 * COLUMNS
-# Rows of a table: all sums of three rows of lanes, each 0, 1 or 2 times, or of sites also as many times as its mean. So
-# many such tables stay in the first cache while rows, or samples, are looked up in them.
-SUMS, TABLES = 3**3, 16
-SUMS_OF_SITES, TABLES_OF_SITES = 4**3, 7
-TABLE_BYTES, TABLE_OF_SITES_BYTES = SUMS * ROW_BYTES, SUMS_OF_SITES * ROW_BYTES
-SITES = 3 * TABLES_OF_SITES
 # Samples whose sums stay in registers: AVX-512 has 32 of sixteen numbers, AVX2 16 of eight.
 AT_ONCE = 16 if llvm.get_host_cpu_features().get("avx512f", False) else 4
-# Rows that are looked up beside each other: what is added to one sum has to wait for what was added before.
-ROWS = 4
-# Rows for which the tables of samples are made once, a multiple of SITES and ROWS, and strips for which those of sites.
-TILE_ROWS, PANEL = 24 * ROWS * SITES, 8
 
 _FLOAT, _WORD = ir.FloatType(), ir.IntType(64)
 _LANES, _OCTETS = ir.VectorType(_FLOAT, COLUMNS), ir.VectorType(ir.IntType(8), THIRD)
@@ -221,7 +224,7 @@ def _ones(context, word):  # type: ignore[no-untyped-def]
     return types.int64(types.uint64), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit
 def _address(array):  # type: ignore[no-untyped-def]
     """Where an array begins, as a signed number: numba makes a float of the sum of an unsigned and a signed one."""
     return np.intp(array.ctypes.data)
@@ -243,15 +246,7 @@ def _put_two(context, word, first, out):  # type: ignore[no-untyped-def]
     return signature, generated
 
 
-@numba.njit(nogil=True, cache=True)
-def _aligned(n_bytes):  # type: ignore[no-untyped-def]
-    """Room that begins on a line of the cache: lanes that lie across two take twice as long."""
-    room = np.zeros(n_bytes + 64, np.uint8)
-    start = -_address(room) % 64
-    return room[start : start + n_bytes]
-
-
-@numba.njit(nogil=True, cache=True)
+@numba.njit
 def _unknown(at_strip, at_found):  # type: ignore[no-untyped-def]
     """Put the bits by which genotypes of a strip aren't known at `at_found`, and return how many there are."""
     n = 0
@@ -268,7 +263,7 @@ def _unknown(at_strip, at_found):  # type: ignore[no-untyped-def]
     return n
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit
 def _add_rows(places, numbers, strip, q, named, tables, unknown, y):  # type: ignore[no-untyped-def]
     """Add what the samples of a strip give to X Q of all rows, with a row's mean where a genotype isn't known."""
     (groups, lanes, _), (_, tile_rows, _), rows = q.shape, y.shape, len(numbers)
@@ -294,7 +289,7 @@ def _add_rows(places, numbers, strip, q, named, tables, unknown, y):  # type: ig
                     _look_up_rows(at_part + r * THIRD, at_tables, at_y + (g * tile_rows + r) * ROW_BYTES)
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit
 def _add_samples(places, means, panel, end, row, y, named, tables, sums):  # type: ignore[no-untyped-def]
     """Add what SITES rows give to XᵀY of the samples of a panel, its strips up to `end`."""
     (groups, tile_rows, _), (_, lanes, _) = y.shape, sums.shape
@@ -317,73 +312,76 @@ def _add_samples(places, means, panel, end, row, y, named, tables, sums):  # typ
                 _look_up_samples(at_named + plane * plane_bytes + j, at_tables, at_sum + j * ROW_BYTES)
 
 
-# Blocks may be read-only, as those of a mapped file are; with a type that says so all are taken by the same code.
-_BLOCK = types.Array(types.uint8, 2, "C", readonly=True)
-_FACTOR, _TOTAL = types.float32[:, :, ::1], types.float64[:, :, ::1]
-
-
-@numba.njit(
-    types.void(_BLOCK, types.float32[:, ::1], _FACTOR, types.float32[:, ::1], _FACTOR, _TOTAL), nogil=True, cache=True
+_FLOATS, _DOUBLES, _BYTES, _NUMBERS = (
+    types.CPointer(kind) for kind in (types.float32, types.float64, types.uint8, types.int64)
 )
-def normal(packed, sites, q, ones, few, total):  # type: ignore[no-untyped-def]
-    """Add ÃᵀÃ Q of a block to `few`, or every so many rows to `total` if that isn't empty, but for centring.
+_N = types.intp
 
-    Both hold groups of columns, whose rows are those of `q` and one for what centring takes from every other.
+
+@numba.cfunc(
+    types.void(
+        *(_BYTES, _N, _N, _BYTES, _N, _FLOATS, _FLOATS, _FLOATS, _N, _N, _FLOATS, _DOUBLES, _N),
+        *(_N, _FLOATS, _BYTES, _BYTES, _NUMBERS, _NUMBERS, _FLOATS, _DOUBLES),
+    )
+)
+def normal(  # type: ignore[no-untyped-def]
+    packed, height, n_bytes, tail, first, sites, q, ones, groups, lanes, few, total, in_total,
+    tile_rows, y, tables, named, unknown, places, means, shift,
+):  # fmt: skip
+    """Add ÃᵀÃ Q of a block to `few`, or every so many rows to `total` where that is wanted, but for centring.
+
+    Both hold groups of columns, whose rows are those of `q` and one for what centring takes from every other. The rows
+    from `first` on are read from `tail`.
     """
-    (height, n_bytes), (groups, lanes, columns) = packed.shape, q.shape
-    strips = lanes // (PLANES * STRIP)
-    # A strip may end behind its row, where the factors are 0; behind the block it isn't ours to read.
-    first = max(0, height - -(-STRIP // n_bytes))
-    tail = np.zeros((height - first) * n_bytes + STRIP, np.uint8)
-    for r in range(first, height):
-        tail[(r - first) * n_bytes : (r - first + 1) * n_bytes] = packed[r]
-    # Rows are looked up so many at a time, and then so many are put into tables: both need room to the end.
-    tile_rows = min(TILE_ROWS, -(-height // (ROWS * SITES)) * ROWS * SITES)
-    y = _aligned(groups * tile_rows * ROW_BYTES).view(np.float32).reshape(groups, tile_rows, columns)
-    tables = _aligned(max(TABLES * TABLE_BYTES, TABLES_OF_SITES * TABLE_OF_SITES_BYTES))
-    named = _aligned(PLANES * max(tile_rows * THIRD, PANEL * TABLES_OF_SITES * STRIP))
-    unknown, places = np.empty(PLANES * STRIP + 2, np.int64), np.empty(tile_rows, np.int64)
-    means = np.zeros(tile_rows, np.float32)
-    shift, pending = np.zeros((groups, columns)), 0
+    strips, n_sums = lanes // (PLANES * STRIP), groups * (lanes + 1) * COLUMNS
+    packed, tail = carray(packed, height * n_bytes), carray(tail, (height - first) * n_bytes)
+    sites, ones, shift = carray(sites, (height, 3)), carray(ones, (groups, COLUMNS)), carray(shift, (groups, COLUMNS))
+    q, y = carray(q, (groups, lanes, COLUMNS)), carray(y, (groups, tile_rows, COLUMNS))
+    tables, named, unknown = carray(tables, 1), carray(named, 1), carray(unknown, PLANES * STRIP + 2)
+    places, means = carray(places, tile_rows), carray(means, tile_rows)
+    sums, few, total = carray(few, (groups, lanes + 1, COLUMNS)), carray(few, n_sums), carray(total, n_sums)
+    pending = 0
     for start in range(0, height, TILE_ROWS):
         rows = min(TILE_ROWS, height - start)
         for r in range(tile_rows):
             row = min(start + r, height - 1)
             places[r] = _address(packed) + row * n_bytes if row < first else _address(tail) + (row - first) * n_bytes
+            means[r] = sites[row, 0] if r < rows else 0
         numbers = sites[start : start + rows]
-        means[:rows] = numbers[:, 0]
         y[:] = 0
         for strip in range(strips):
             _add_rows(places, numbers, strip, q, named, tables, unknown, y)
-        y[:, rows:] = 0
         for g in range(groups):
-            for r in range(rows):
-                mean, factor = numbers[r, 0], numbers[r, 1]
-                for c in range(columns):
+            for r in range(tile_rows):
+                mean, factor = (numbers[r, 0], numbers[r, 1]) if r < rows else (0, 0)
+                for c in range(COLUMNS):
                     y[g, r, c] = (y[g, r, c] - mean * ones[g, c]) * factor * factor
                     shift[g, c] += mean * y[g, r, c]
         for panel in range(0, strips, PANEL):
             for r in range(0, rows, SITES):
-                _add_samples(places, means, panel, min(panel + PANEL, strips), r, y, named, tables, few)
+                _add_samples(places, means, panel, min(panel + PANEL, strips), r, y, named, tables, sums)
         pending += rows
-        if total.size and (pending >= ROWS_IN_SINGLE or start + rows >= height):
-            total += few
-            few[:] = 0
+        if in_total and (pending >= ROWS_IN_SINGLE or start + rows >= height):
+            for i in range(n_sums):
+                total[i] += few[i]
+                few[i] = 0
             pending = 0
-    if total.size:
-        total[:, lanes] = shift
-    else:
-        few[:, lanes] = shift
+    for g in range(groups):
+        for c in range(COLUMNS):
+            if in_total:
+                total[(g * (lanes + 1) + lanes) * COLUMNS + c] = shift[g, c]
+            else:
+                sums[g, lanes, c] = shift[g, c]
 
 
-@numba.njit(types.void(_BLOCK, types.uint8, types.int64[:, ::1]), nogil=True, cache=True)
-def counted(packed, last, found):  # type: ignore[no-untyped-def]
+@numba.cfunc(types.void(_BYTES, _N, _N, _N, _BYTES, _NUMBERS))
+def counted(packed, height, n_bytes, last, tail, found):  # type: ignore[no-untyped-def]
     """Put the samples with 0, 1, 2 copies and with none known into the columns of `found`, the first less padding.
 
-    `last` are the bits of a row's last byte that belong to samples.
+    `last` are the bits of a row's last byte that belong to samples; `tail` has room for eight bytes.
     """
-    height, n_bytes = packed.shape
-    words, at_packed, tail = (n_bytes - 1) // 8, _address(packed), np.zeros(8, np.uint8)
+    packed, tail, found = carray(packed, (height, n_bytes)), carray(tail, 8), carray(found, (height, 4))
+    words, at_packed = (n_bytes - 1) // 8, _address(packed)
     lows = np.uint64(0x5555555555555555)
     for row in range(height):
         one, two, both, at_row = 0, 0, 0, at_packed + row * n_bytes
@@ -391,28 +389,26 @@ def counted(packed, last, found):  # type: ignore[no-untyped-def]
             if i < words:
                 word = _eight(at_row + 8 * i)
             else:
-                tail[: n_bytes - 8 * words] = packed[row, 8 * words :]
-                tail[n_bytes - 8 * words - 1] &= last
+                for octet in range(8 * words, n_bytes):
+                    tail[octet - 8 * words] = packed[row, octet]
+                tail[n_bytes - 8 * words - 1] &= np.uint8(last)
                 word = _eight(_address(tail))
             low, high = word & lows, word >> np.uint64(1) & lows
             one, two, both = one + _ones(low), two + _ones(high), both + _ones(low & high)
         found[row, 0], found[row, 1], found[row, 2], found[row, 3] = -one - two + both, one - both, two - both, both
 
 
-@numba.njit(
-    types.UniTuple(types.uint32, 2)(types.Array(types.uint32, 1, "C", readonly=True), types.uint32, types.uint8[::1]),
-    nogil=True,
-    cache=True,
-)
-def packed_bytes(four, gather, out):  # type: ignore[no-untyped-def]
+@numba.cfunc(types.void(types.CPointer(types.uint32), _N, _N, _BYTES, types.CPointer(types.uint32)))
+def packed_bytes(four, n, gather, out, seen):  # type: ignore[no-untyped-def]
     """Put codes, four as the bytes of each integer, into bytes of `out` by the product `gather`.
 
-    The answer is the bits that any of them has, and by an odd bit of its byte whether one has two side by side.
+    `seen` gets the bits that any of them has, and by an odd bit of its byte whether one has two side by side.
     """
-    seen, threes = np.uint32(0), np.uint32(0)
-    for i in range(four.size):
+    four, out, seen = carray(four, n), carray(out, n), carray(seen, 2)
+    factor, bits, threes = np.uint32(gather), np.uint32(0), np.uint32(0)
+    for i in range(n):
         codes = four[i]
-        seen |= codes
+        bits |= codes
         threes |= codes & codes >> np.uint32(1)
-        out[i] = np.uint8(codes * gather >> np.uint32(24))
-    return seen, threes
+        out[i] = np.uint8(codes * factor >> np.uint32(24))
+    seen[0], seen[1] = bits, threes

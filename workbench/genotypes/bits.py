@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from workbench.genotypes import fast, kernels
+from workbench.compiled import Loop, installed, loops
+from workbench.genotypes import kernels
 from workbench.genotypes.packing import PER_BYTE
 
 Matrix = np.ndarray[Any, Any]
@@ -28,13 +28,9 @@ _SIDE_BY_SIDE = 16
 
 
 @cache
-def compiled() -> SimpleNamespace | None:
+def compiled() -> dict[str, Loop] | None:
     """What numba has made of the loops; None where it isn't installed."""
-    if not fast.installed():
-        return None
-    from workbench.genotypes import _bits
-
-    return SimpleNamespace(pairs=_bits.pairs, linked=_bits.linked)
+    return loops("workbench.genotypes._bits", pairs=7, linked=9) if installed() else None
 
 
 def warm_up() -> None:
@@ -82,7 +78,8 @@ def pairs(one: Matrix, other: Matrix, same: bool) -> Matrix:
     found = np.zeros((4, len(one), len(other)), np.int64)
     made = compiled()
     if made is not None:
-        made.pairs(one, other, same, found)
+        one, other = np.ascontiguousarray(one), np.ascontiguousarray(other)
+        made["pairs"](one, len(one), other, len(other), one.shape[2], int(same), found)
         return found
     low, high = other[:, 0], other[:, 1]
     het, unknown = low & ~high, low & high
@@ -103,7 +100,7 @@ def linked(planes: Matrix, ends: Matrix, stays: Matrix, r2: float, above: bool, 
     """Mark in `found` the pairs of the first rows and those up to their `ends` whose r² is at least, or above `r2`."""
     made = compiled()
     assert made is not None
-    made.linked(planes, ends, stays, r2, above, found)
+    made["linked"](planes, *planes.shape[::2], ends, stays, np.array([r2]), int(above), len(found), found)
 
 
 def by_variant(packed: Matrix, n_samples: int) -> Matrix:

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from workbench.errors import MissingError, install
+from workbench.compiled import Loop, aligned, loops
 from workbench.genotypes import kernels, packing
 from workbench.genotypes.kernels import LARGEST_BLOCK as LARGEST_BLOCK
 from workbench.genotypes.kernels import ROWS_IN_SINGLE, Narrow
@@ -29,6 +28,16 @@ Matrix = np.ndarray[Any, Any]
 COLUMNS = 16
 # Bytes of a row whose genotypes are looked up at a time, each with one of both other thirds.
 STRIP = 96
+PLANES, THIRD, ROW_BYTES = 4, STRIP // 3, 4 * COLUMNS
+# Rows of a table: all sums of three rows of lanes, each 0, 1 or 2 times, or of sites also as many times as its mean. So
+# many such tables stay in the first cache while rows, or samples, are looked up in them.
+TABLES, TABLE_BYTES = 16, 3**3 * ROW_BYTES
+TABLES_OF_SITES, TABLE_OF_SITES_BYTES = 7, 4**3 * ROW_BYTES
+SITES = 3 * TABLES_OF_SITES
+# Rows that are looked up beside each other: what is added to one sum has to wait for what was added before.
+ROWS = 4
+# Rows for which the tables of samples are made once, a multiple of SITES and ROWS, and strips for which those of sites.
+TILE_ROWS, PANEL = 24 * ROWS * SITES, 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,11 +79,27 @@ def normal(packed: Any, sites: Matrix, q: Narrow | Arranged) -> Matrix:
     """
     if isinstance(q, Narrow):
         return kernels.normal(packed, sites, q)
-    groups, lanes, columns = q.right.shape
-    few = np.zeros((groups, lanes + 1, columns), np.float32)
-    total = np.zeros((groups, lanes + 1 if len(packed) > ROWS_IN_SINGLE else 0, columns))
-    numbers = np.ascontiguousarray(sites, dtype=np.float32)
-    _compiled().normal(np.ascontiguousarray(packed), numbers, q.right, q.ones, few, total)
+    packed, (groups, lanes, _) = np.ascontiguousarray(packed), q.right.shape
+    height, n_bytes = packed.shape
+    few = np.zeros((groups, lanes + 1, COLUMNS), np.float32)
+    total = np.zeros((groups, lanes + 1 if height > ROWS_IN_SINGLE else 0, COLUMNS))
+    # A strip may end behind its row, where the factors are 0; behind the block it isn't ours to read.
+    first = max(0, height - -(-STRIP // n_bytes))
+    tail = np.zeros((height - first) * n_bytes + STRIP, np.uint8)
+    tail[:-STRIP] = packed[first:].reshape(-1)
+    # Rows are looked up so many at a time, and then so many are put into tables: both need room to the end.
+    tile_rows = min(TILE_ROWS, -(-height // (ROWS * SITES)) * ROWS * SITES)
+    _loops()["normal"](
+        *(packed, height, n_bytes, tail, first, np.ascontiguousarray(sites, dtype=np.float32)),
+        *(q.right, q.ones, groups, lanes, few, total, int(total.size > 0), tile_rows),
+        aligned(groups * tile_rows * ROW_BYTES, np.float32),
+        aligned(max(TABLES * TABLE_BYTES, TABLES_OF_SITES * TABLE_OF_SITES_BYTES)),
+        aligned(PLANES * max(tile_rows * THIRD, PANEL * TABLES_OF_SITES * STRIP)),
+        np.empty(PLANES * STRIP + 2, np.int64),
+        np.empty(tile_rows, np.int64),
+        np.empty(tile_rows, np.float32),
+        np.zeros((groups, COLUMNS)),
+    )
     return total if total.size else few
 
 
@@ -95,7 +120,8 @@ def counted(packed: Any, n_samples: int) -> Matrix:
     if blocks.on_device(packed):
         return kernels.counted(packed, n_samples)
     found = np.empty((packed.shape[0], 4), np.int64)
-    _compiled().counted(np.ascontiguousarray(packed), kernels.last_byte(n_samples), found)
+    last = int(kernels.last_byte(n_samples))
+    _loops()["counted"](np.ascontiguousarray(packed), *packed.shape, last, np.zeros(8, np.uint8), found)
     found[:, 0] += n_samples
     return found
 
@@ -110,33 +136,14 @@ def oversamples(k: int) -> int:
     return -(-(k + 6) // COLUMNS) * COLUMNS - k
 
 
-def installed() -> bool:
-    """Whether numba can be imported."""
-    from importlib.util import find_spec
-
-    return find_spec("numba") is not None
-
-
 def warm_up() -> None:
     """Compile now, or read what an earlier process has compiled, so that no pass has to wait for it."""
     packed, sites = np.zeros((1, 1), np.uint8), np.ones((1, 3))
     normal(packed, sites, arranged(Narrow.of(np.ones((4, 1)), True)))
     counted(packed, 4)
-    packing.compiled = _compiled().packed_bytes
-    packing.pack(np.zeros((1, 4), np.uint8))
+    packing.compiled = _loops()["packed_bytes"]
 
 
 @cache
-def _compiled() -> SimpleNamespace:
-    try:
-        import numba
-    except ImportError as err:
-        raise MissingError(f"The fast kernel needs numba: {install('fast')}.") from err
-    from workbench.genotypes import _lanes
-
-    return SimpleNamespace(
-        normal=_lanes.normal,
-        counted=_lanes.counted,
-        packed_bytes=_lanes.packed_bytes,
-        numba=numba.__version__,
-    )
+def _loops() -> dict[str, Loop]:
+    return loops("workbench.genotypes._lanes", normal=21, counted=6, packed_bytes=5)

@@ -24,7 +24,7 @@ _GATHER = 1 << 24 | 1 << 18 | 1 << 12 | 1 << 6
 _LOW = 0x01010101
 _CODES = 0x03030303
 
-compiled: Callable[[Any, Any, Any], tuple[int, int]] | None = None
+compiled: Callable[..., None] | None = None
 """What `fast` has made ready in this process: its own way to pack bytes of which nothing has to be looked up."""
 
 
@@ -96,7 +96,9 @@ def _packed_by_compiled(counts: Any, packed: Any, three_is_missing: bool) -> boo
     four = counts.reshape(-1).view(_FOUR)
     if not four.flags.aligned:
         return False
-    seen, both = compiled(four, np.uint32(_GATHER), packed.reshape(-1))
+    found = np.zeros(2, _FOUR)
+    compiled(four, four.size, _GATHER, packed, found)
+    seen, both = found.tolist()
     return not seen & ~_CODES and (three_is_missing or not both & _LOW)
 
 

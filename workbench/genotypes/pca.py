@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import dask
 import numpy as np
 
+from workbench.compiled import installed
 from workbench.errors import BadInputError
 from workbench.genotypes import choosing, device, fast, half, kernels
 from workbench.genotypes.operator import GenotypeOperator, Kernel
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 Matrix = np.ndarray[Any, Any]
 
-# Fewer genotypes than this are gone through sooner than numba has read its compiled code.
-LARGE = 10**8
+# Fewer genotypes than this are gone through as soon by NumPy.
+LARGE = 2 * 10**7
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +261,7 @@ def _kernel(name: str, genotypes: Genotypes) -> Kernel:
         return half if name == "half" else device
     if name in ("device", "half"):
         raise BadInputError(f"kernel={name!r} is for GPUs: set Dask's array.backend to 'cupy', or leave it out.")
-    if name == "numpy" or on_device or (name == "auto" and not (large and fast.installed())):
+    if name == "numpy" or on_device or (name == "auto" and not (large and installed())):
         return kernels
     everywhere(fast.warm_up)
     return fast

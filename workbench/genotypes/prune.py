@@ -10,8 +10,9 @@ from typing import Any, Literal, get_args
 import dask
 import numpy as np
 
+from workbench.compiled import installed
 from workbench.errors import BadInputError
-from workbench.genotypes import bits, fast, kernels
+from workbench.genotypes import bits, kernels
 from workbench.genotypes.choosing import as_mask
 from workbench.genotypes.operator import blocked
 from workbench.genotypes.packing import MISSING, unpack
@@ -95,7 +96,7 @@ def ld_prune(
     windows = _windows(genotypes, window, 1 if step is None else step, unit) if like == "plink" else None
     reach = _reach(genotypes, window, window if step is None else step, unit) if windows is None else _ends(*windows)
     compared = int((reach - np.arange(len(reach))).sum()) * genotypes.n_samples
-    compiled = compared > _LARGE and fast.installed() and not on_device(genotypes.packed._meta)
+    compiled = compared > _LARGE and installed() and not on_device(genotypes.packed._meta)
     if compiled:
         everywhere(bits.warm_up)
     task = _Comparing(genotypes.n_samples, r2 * (1 + _EQUAL) if windows else r2, rule, compiled, windows is not None)

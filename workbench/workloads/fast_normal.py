@@ -1,4 +1,4 @@
-"""Normal random numbers compiled by numba, a tile at a time. Imported only where the extra `fast` is wanted.
+"""Normal random numbers, a tile at a time: what numba compiles for `generators`. Importing this imports numba.
 
 A tile's numbers follow from the seed and the tile's place alone, so an array doesn't depend on how it is cut into
 blocks. Philox4x32-10 (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011) makes the states of 32
@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
+from numba import carray, cfunc, njit
 from numba.core import types
 from numba.extending import intrinsic
 
-LANES = 32
-"""Generators that run side by side: four vectors of the widest instructions there are."""
+from workbench.workloads.generators import LANES
 
 _U = np.uint64
 _I = np.int64
@@ -48,7 +47,7 @@ def _rotated(x: Any, k: int) -> Any:
     return (x << _U(k)) | (x >> _U(64 - k))
 
 
-@njit(cache=True)
+@njit
 def _philox(key0: Any, key1: Any, c0: Any, c1: Any, c2: Any, c3: Any) -> Any:
     for _ in range(10):
         p0 = _U(0xD2511F53) * c0
@@ -59,7 +58,7 @@ def _philox(key0: Any, key1: Any, c0: Any, c1: Any, c2: Any, c3: Any) -> Any:
     return c0, c1, c2, c3
 
 
-@njit(cache=True)
+@njit
 def seed_states(seed: int, row: int, column: int, states: Any) -> None:
     """Set the states (4, LANES) of a tile's generators."""
     for word in range(4):
@@ -147,32 +146,28 @@ def _pair(first: Any, second: Any) -> Any:
     return radius * _float(c), radius * _float(s)
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-def fill_tile(
-    seed: int, row: int, column: int, loc: float, scale: float, block: Any, top: int, left: int, side: int
-) -> None:
+@njit(error_model="numpy", fastmath={"contract"})
+def _fill(seed: Any, row: Any, column: Any, words: Any, moments: Any, block: Any, stride: int, side: int) -> None:
     """Fill a tile of `side` rows and columns (a multiple of 64) with normal numbers of this mean and deviation.
 
-    The tile lies in a block that is contiguous in memory: written to a part of it cut out beforehand, whose stride the
-    compiler can't know, the numbers take three times as long.
+    Its rows lie `stride` numbers apart, each contiguous in memory: what is written with a distance that the compiler
+    can't know takes three times as long.
     """
-    states = np.empty((4, LANES), np.uint64)
-    first = np.empty(LANES, np.uint64)
-    second = np.empty(LANES, np.uint64)
-    seed_states(seed, row, column, states)
-    for i in range(top, top + side):
-        for start in range(left, left + side, 2 * LANES):
-            _step(states, first, second)
-            lower = block[i, start : start + LANES]
-            upper = block[i, start + LANES : start + 2 * LANES]
+    seed_states(seed, row, column, words)
+    loc, scale = moments
+    for i in range(side):
+        for start in range(i * stride, i * stride + side, 2 * LANES):
+            _step(words, words[4], words[5])
+            lower = block[start : start + LANES]
+            upper = block[start + LANES : start + 2 * LANES]
             for lane in range(LANES):
-                x, y = _pair(first[lane], second[lane])
+                x, y = _pair(words[4, lane], words[5, lane])
                 lower[lane] = loc + scale * x
                 upper[lane] = loc + scale * y
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
-def sum_every_other(tile: Any, rows: int, columns: int, first_row: int, first_column: int) -> float:
+@njit(error_model="numpy", fastmath={"contract", "reassoc"})
+def _every_other(tile: Any, rows: int, columns: int, first_row: int, first_column: int) -> float:
     """Sum of `x + 1` over every other row and column of the tile's first rows and columns."""
     total = 0.0
     for i in range(first_row, rows, 2):
@@ -183,10 +178,60 @@ def sum_every_other(tile: Any, rows: int, columns: int, first_row: int, first_co
     return total
 
 
-@njit(nogil=True, cache=True)
-def random_bits(seed: int, row: int, column: int, out: Any) -> None:
-    """Fill `out` (a multiple of 64 long) with the whole numbers that a tile's normal ones are made from."""
-    states = np.empty((4, LANES), np.uint64)
-    seed_states(seed, row, column, states)
-    for start in range(0, out.size, 2 * LANES):
-        _step(states, out[start : start + LANES], out[start + LANES : start + 2 * LANES])
+def _filled(place, words, moments, at, spare, side):  # type: ignore[no-untyped-def]
+    """Fill a block with normal numbers; `spare` has room for a tile, as the block's edges may cut through some.
+
+    At `place` are the seed and where the block begins and ends; `words` has room for six numbers of each generator.
+    """
+    words, moments, place = carray(words, (6, LANES)), carray(moments, 2), carray(place, 5)
+    top, bottom, left, right = _I(place[1]), _I(place[2]), _I(place[3]), _I(place[4])
+    width = right - left
+    flat, spare = carray(at, (bottom - top) * width), carray(spare, side * side)
+    for row in range(top // side, -(-bottom // side)):
+        for column in range(left // side, -(-right // side)):
+            y, x = row * side, column * side
+            first, last = max(y, top), min(y + side, bottom)
+            begin, end = max(x, left), min(x + side, right)
+            if last - first == side and end - begin == side:
+                start = (y - top) * width + x - left
+                _fill(place[0], _U(row), _U(column), words, moments, flat[start:], width, side)
+                continue
+            _fill(place[0], _U(row), _U(column), words, moments, spare, side, side)
+            for i in range(first, last):
+                to, source = flat[(i - top) * width + begin - left :], spare[(i - y) * side + begin - x :]
+                for j in range(end - begin):
+                    to[j] = source[j]
+
+
+def _summed(place, words, moments, at, side, total):  # type: ignore[no-untyped-def]
+    """Put the sum of `x + 1` over every other row and column of a block at `total`, tile by tile made at `at`."""
+    words, moments, place = carray(words, (6, LANES)), carray(moments, 2), carray(place, 5)
+    top, bottom, left, right = _I(place[1]), _I(place[2]), _I(place[3]), _I(place[4])
+    flat, tile = carray(at, side * side), carray(at, (side, side))
+    whole = 0.0
+    for row in range(top // side, -(-bottom // side)):
+        for column in range(left // side, -(-right // side)):
+            _fill(place[0], _U(row), _U(column), words, moments, flat, side, side)
+            y, x = row * side, column * side
+            # The first even row and column that are the block's, which need not be the tile's first.
+            first_row, first_column = max(top + top % 2 - y, 0), max(left + left % 2 - x, 0)
+            whole += _every_other(tile, min(bottom - y, side), min(right - x, side), first_row, first_column)
+    carray(total, 1)[0] = whole
+
+
+_N, _WORDS, _DOUBLES, _SINGLES = (
+    types.intp, *(types.CPointer(kind) for kind in (types.uint64, types.float64, types.float32))
+)  # fmt: skip
+fill_d = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _DOUBLES, _DOUBLES, _N))(_filled)
+fill_f = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _SINGLES, _SINGLES, _N))(_filled)
+sum_d = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _DOUBLES, _N, _DOUBLES))(_summed)
+sum_f = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _SINGLES, _N, _DOUBLES))(_summed)
+
+
+@cfunc(types.void(_WORDS, _WORDS, _WORDS, _N))
+def random_bits(tile, words, out, n):  # type: ignore[no-untyped-def]
+    """Fill `out` (`n` is a multiple of 64) with the whole numbers that a tile's normal ones are made from."""
+    states, made, place = carray(words, (6, LANES)), carray(out, n), carray(tile, 3)
+    seed_states(place[0], place[1], place[2], states)
+    for start in range(0, n, 2 * LANES):
+        _step(states, made[start : start + LANES], made[start + LANES : start + 2 * LANES])

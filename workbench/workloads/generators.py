@@ -7,19 +7,23 @@ numbers follow from the seed and the tile's place, so the array is the same for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import dask
 import dask.array as da
 import numpy as np
 
+from workbench.compiled import Loop, aligned, installed, loops
 from workbench.errors import BadInputError, install
 
 TILE = 256
 """Rows and columns of a tile: half a MiB of float64."""
+
+LANES = 32
+"""Generators of a tile that run side by side: four vectors of the widest instructions there are."""
 
 Engine = Literal["numpy", "fast"]
 """Who makes the numbers: NumPy's SFC64, or xoshiro256++ compiled by numba, which is several times as fast."""
@@ -29,9 +33,6 @@ _DEVICE_GRID = (4, 512)
 
 Chunks = tuple[tuple[int, ...], tuple[int, ...]]
 """Lengths of the blocks along both axes."""
-
-_Fill = Callable[[int, int, np.ndarray[Any, Any], int, int], None]
-"""Fills the tile of this row and column (of tiles) into an array, whose element at the last two becomes its first."""
 
 
 def normal(
@@ -105,7 +106,7 @@ def counts(chunks: Chunks, seed: int) -> da.Array:
 
 def fast_reason() -> str | None:
     """Why the engine "fast" can't be had here; None where it can."""
-    if find_spec("numba") is not None:
+    if installed():
         return None
     return f"The generator 'fast' needs numba: {install('fast')}."
 
@@ -119,14 +120,17 @@ def _require(engine: str) -> None:
 
 def _normal_block(block_info: Any, loc: float, scale: float, kind: str, seed: int, engine: str) -> np.ndarray[Any, Any]:
     (top, bottom), (left, right) = block_info[None]["array-location"]
-    block = np.empty((bottom - top, right - left), kind)
-    fill, spare = _filler(engine, seed, loc, scale), np.empty((TILE, TILE), kind)
+    block, spare = np.empty((bottom - top, right - left), kind), np.empty((TILE, TILE), kind)
+    if engine == "fast":
+        _compiled(f"fill_{spare.dtype.char}", (seed, top, bottom, left, right), (loc, scale), block, spare, TILE)
+        return block
+    room = np.empty((TILE, TILE))
     for row, column in _tiles(top, bottom, left, right):
         y, x = row * TILE - top, column * TILE - left
         if y >= 0 and x >= 0 and y + TILE <= bottom - top and x + TILE <= right - left:
-            fill(row, column, block, y, x)
+            _fill(block[y : y + TILE, x : x + TILE], room, (seed, row, column), loc, scale)
         else:
-            fill(row, column, spare, 0, 0)
+            _fill(spare, room, (seed, row, column), loc, scale)
             rows, columns = slice(max(y, 0), max(y + TILE, 0)), slice(max(x, 0), max(x + TILE, 0))
             part = block[rows, columns]
             part[:] = spare[max(-y, 0) :, max(-x, 0) :][: part.shape[0], : part.shape[1]]
@@ -161,16 +165,27 @@ def _sum_of_block(
         parameters = (top, bottom, left, right, float(loc), float(scale), seed, sums)
         kernel(f"sum_{kind}")(_DEVICE_GRID, (THREADS,), parameters)
         return sums[:, 0].sum().reshape(1, 1)
-    fill, tile = _filler(engine, seed, loc, scale), np.empty((TILE, TILE), kind)
-    add_up = _adder(engine)
-    total = 0.0
+    return np.array([[block_sum((top, bottom, left, right), loc, scale, kind=kind, seed=seed, engine=engine)]])
+
+
+def block_sum(
+    edges: tuple[int, int, int, int], loc: float, scale: float, *, kind: str = "float64", seed: int = 0, engine: str
+) -> float:
+    """Sum of `x + 1` over every other row and column of the array's block from top to bottom and from left to right."""
+    (top, bottom, left, right), tile = edges, np.empty((TILE, TILE), kind)
+    if engine == "fast":
+        total = np.zeros(1)
+        _compiled(f"sum_{tile.dtype.char}", (seed, *edges), (loc, scale), tile, TILE, total)
+        return float(total[0])
+    whole, room = 0.0, np.empty((TILE, TILE))
     for row, column in _tiles(top, bottom, left, right):
-        fill(row, column, tile, 0, 0)
+        _fill(tile, room, (seed, row, column), loc, scale)
         y, x = row * TILE, column * TILE
         # The first even row and column that are the block's, which need not be the tile's first.
         first_row, first_column = max(top + top % 2 - y, 0), max(left + left % 2 - x, 0)
-        total += add_up(tile, min(bottom - y, TILE), min(right - x, TILE), first_row, first_column)
-    return np.array([[total]])
+        chosen = tile[first_row : min(bottom - y, TILE) : 2, first_column : min(right - x, TILE) : 2]
+        whole += float((chosen + 1).sum())
+    return whole
 
 
 def _tiles(top: int, bottom: int, left: int, right: int) -> Iterator[tuple[int, int]]:
@@ -180,39 +195,27 @@ def _tiles(top: int, bottom: int, left: int, right: int) -> Iterator[tuple[int, 
             yield row, column
 
 
-def _filler(engine: str, seed: int, loc: float, scale: float) -> _Fill:
-    if engine == "fast":
-        from workbench.workloads.fast_normal import fill_tile
-
-        def fill_fast(row: int, column: int, out: np.ndarray[Any, Any], y: int, x: int) -> None:
-            fill_tile(seed, row, column, loc, scale, out, y, x, TILE)
-
-        return fill_fast
-    spare = np.empty((TILE, TILE))
-
-    def fill(row: int, column: int, out: np.ndarray[Any, Any], y: int, x: int) -> None:
-        bits = np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(row, column)))
-        tile = out[y : y + TILE, x : x + TILE]
-        # NumPy's generators write to contiguous memory alone; two tiles where one will do crowd the cache.
-        made = tile if tile.flags.c_contiguous and tile.dtype == spare.dtype else spare
-        np.random.Generator(bits).standard_normal(out=made)
-        if scale != 1:
-            np.multiply(made, scale, out=made)
-        np.add(made, loc, out=tile, casting="same_kind")
-
-    return fill
+def _fill(
+    tile: np.ndarray[Any, Any], room: np.ndarray[Any, Any], place: Sequence[int], loc: float, scale: float
+) -> None:
+    """Fill the tile of this seed, row and column, by way of `room` where it can't be written to at once."""
+    bits = np.random.SFC64(np.random.SeedSequence(place[0], spawn_key=place[1:]))
+    # NumPy's generators write to contiguous memory alone; two tiles where one will do crowd the cache.
+    made = tile if tile.flags.c_contiguous and tile.dtype == room.dtype else room
+    np.random.Generator(bits).standard_normal(out=made)
+    if scale != 1:
+        np.multiply(made, scale, out=made)
+    np.add(made, loc, out=tile, casting="same_kind")
 
 
-def _adder(engine: str) -> Callable[[np.ndarray[Any, Any], int, int, int, int], float]:
-    if engine == "fast":
-        from workbench.workloads.fast_normal import sum_every_other as add_up
+def _compiled(name: str, place: Sequence[int], moments: Sequence[float], *more: Any) -> None:
+    words = aligned(6 * LANES * 8, np.uint64)
+    _loops()[name](np.array(place, np.uint64), words, np.array(moments, float), *more)
 
-        return add_up
 
-    def add_up_some(tile: np.ndarray[Any, Any], rows: int, columns: int, first_row: int, first_column: int) -> float:
-        return float((tile[first_row:rows:2, first_column:columns:2] + 1).sum())
-
-    return add_up_some
+@cache
+def _loops() -> dict[str, Loop]:
+    return loops("workbench.workloads.fast_normal", fill_d=6, fill_f=6, sum_d=6, sum_f=6)
 
 
 def table(part: int, n_parts: int, n_rows: int, matching: float, seed: int, side: str, library: str) -> Any:

@@ -116,8 +116,8 @@ _LABELS = 20
 _BLOCK_BYTES = 8 * 2**20
 _TILES = 12_000_000
 """Bytes of tiles and narrow factors in floating point that a thread has beside its block, as measured."""
-_COMPILED = 215_000_000
-"""Bytes that numba takes in a worker that has to compile; about 80 MB less where an earlier process has."""
+_COMPILED = 165_000_000
+"""Bytes that numba takes in a worker that has to compile; about 100 MB less where an earlier process has."""
 
 _TELLING = 20.0
 """Times F_ST is above Patterson's threshold, so that populations must show."""
@@ -262,7 +262,8 @@ def _needless(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """Passes over packed blocks, until the accuracy is reached."""
-    from workbench.genotypes import device, fast
+    from workbench.compiled import installed
+    from workbench.genotypes import device
     from workbench.genotypes.kernels import ROWS_IN_SINGLE
     from workbench.genotypes.pca import LARGE
 
@@ -271,7 +272,7 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     packed = n_variants * -(-n_samples // 4)
     passes = max(5, expected_passes(resolved["tol"]) // 2)
     width = min(max(16, k + 10), n_samples)
-    compiled = _COMPILED if n_variants * n_samples >= LARGE and fast.installed() else 0
+    compiled = _COMPILED if n_variants * n_samples >= LARGE and installed() else 0
     block = min(device.LARGEST_BLOCK if on_device else _BLOCK_BYTES, packed)
     made = n_samples * 256 * 12 if resolved["path"] is None else 0
     read = (2 * min(_BLOCK_BYTES, packed) + 6 * width * n_samples * 8 + made) * threads_per_worker
