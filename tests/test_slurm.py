@@ -313,9 +313,10 @@ def test_squeue_is_read_with_reasons_estimates_and_how_a_job_ended() -> None:
 
 
 def test_what_is_said_of_jobs_is_short() -> None:
-    at = time.mktime((2026, 11, 24, 14, 20, 0, 0, 0, -1))
+    # Of a day that isn't today, whose time alone would stand there.
+    at = time.mktime((2099, 11, 24, 14, 20, 0, 0, 0, -1))
     waits = [Job(id=str(n), state="pending", reason="Priority", start=at + n) for n in range(6)]
-    assert queued(waits) == "6 pending: Priority, start estimated 2026-11-24 14:20"
+    assert queued(waits) == "6 pending: Priority, start estimated 2099-11-24 14:20"
     mixed = [*waits[:2], Job(id="7", state="pending", reason="Resources"), Job(id="8", state="ended", reason="TIMEOUT")]
     assert queued(mixed).startswith("3 pending: Priority (2), Resources (1), start estimated")
     assert queued(mixed).endswith("; 1 ended: TIMEOUT")
