@@ -27,8 +27,8 @@ from workbench.travelling import cluster_client
 
 Matrix = np.ndarray[Any, Any]
 
-# Of so many genotypes a few turns of every twelfth variant are the start: a quarter of a pass, which saves one or two.
-MANY, EVERY, TURNS = 10**8, 12, 3
+# Of so many genotypes a few turns of every twentieth variant are the start: a quarter of a pass that saves one or two.
+MANY, EVERY, TURNS = 10**8, 20, 5
 # How much of a random start stays in it, so that what no sampled variant shows is found as from any other.
 RANDOM = 0.3
 # Blocks that would leave threads idle at the end of a pass are cut; for so few bytes a task costs more than it gives.
@@ -227,13 +227,13 @@ def blocked(genotypes: Genotypes, kept: bool = False, largest: int = kernels.LAR
     """The packed blocks, of sizes that keep several threads busy and fit beside each other.
 
     Those to be `kept` are views of what is read or lies there at once; of others only the rows needed are read. Where
-    the `largest` are larger than what is read at once, blocks are joined.
+    the `largest` are larger than what is read at once, or half of a block is more than any has, blocks are joined.
     """
     packed = genotypes.packed
     row = max(1, packed.shape[1])
     rows = min(max(SMALLEST_BLOCK // row, -(-packed.shape[0] // BLOCKS)), at_most(largest, row) // row)
     rows = max(kernels.TILE_ROWS, -(-rows // kernels.TILE_ROWS) * kernels.TILE_ROWS)
-    if largest > kernels.LARGEST_BLOCK:
+    if largest > kernels.LARGEST_BLOCK or 2 * max(packed.chunks[0], default=0) <= rows:
         return packed.rechunk({0: row_blocks(packed.shape[0], rows) or (0,)})
     heights = [row_blocks(height, rows) for height in packed.chunks[0]]
     return cut(packed, heights) if kept else packed.rechunk({0: tuple(chain.from_iterable(heights)) or (0,)})

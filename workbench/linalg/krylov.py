@@ -37,6 +37,9 @@ Matrix = np.ndarray[Any, Any]
 EXACT = 64
 # Single precision leaves at best 4 ε of θ₁ in doubt, so that smaller tolerances could only end in starting over.
 SINGLE = 5e-6
+# Where a column reached so far into the basis, too much is left of that once it is taken off: as large a part of it as
+# the basis fails to be orthonormal by.
+WITHIN = 0.1
 # Values that are known this well hardly change any more.
 SETTLED = 0.05
 # What is this many times the rounding can't be told from zero; what is known to so many can't become better known.
@@ -156,26 +159,25 @@ class _Search:
                 self._rough = True
             basis = basis.extended(block, self.operator.normal(block, single))
             eps = _EPS32 if self._rough else _EPS64
-            ritz, v, products = self._ritz(basis, eps)
+            ritz, w = self._ritz(basis, eps)
             bounds = interval(ritz, self.k)
             if self._accepted(bounds):
-                return self._ended(bounds, ritz, v)
+                return self._ended(bounds, ritz, basis.k @ w)
             if self._too_coarse(ritz, bounds):
-                return orthonormal(v[:, : self.width if self._rough else 2 * self.width])
+                return orthonormal(basis.k @ w[:, : self.width if self._rough else 2 * self.width])
             if self._over(bounds, ritz, self.max_passes):
-                return self._ended(bounds, ritz, v)
+                return self._ended(bounds, ritz, basis.k @ w)
             self.before = bounds
             block = self._next(basis, eps * float(ritz.s[0]) ** 2)
             if basis.full:
-                basis = basis.cut(v, products, ritz.s**2)
+                basis = basis.cut(w, ritz.s**2)
 
-    def _ritz(self, basis: _Basis, eps: float) -> tuple[Ritz, Matrix, Matrix]:
-        """Ritz values with their residuals, some vectors, and AᴴA times these."""
+    def _ritz(self, basis: _Basis, eps: float) -> tuple[Ritz, Matrix]:
+        """Ritz values with their residuals, and what some of their vectors are in the basis."""
         values, w = np.linalg.eigh((basis.t + basis.t.conj().T) / 2)
         values, w = np.maximum(values[::-1], 0.0), w[:, ::-1]
-        some = min(basis.columns, 2 * self.width)
-        v, products = basis.k @ w[:, :some], basis.z @ w[:, :some]
-        residuals = (products - v * values[:some])[:, : min(some, self.width)]
+        few = min(basis.columns, self.width)
+        residuals = basis.z @ w[:, :few] - basis.k @ (w[:, :few] * values[:few])
         skew = basis.t - basis.t.conj().T
         rough = np.linalg.norm(skew, 2) if len(skew) <= 256 else np.linalg.norm(skew, 1)
         floor = 4 * eps * float(values[0]) + float(rough)
@@ -190,7 +192,7 @@ class _Search:
             self.operator.squares_error + floor,
             basis.columns == self.n,
         )
-        return ritz, v, products
+        return ritz, w[:, : 2 * self.width]
 
     def _too_coarse(self, ritz: Ritz, bounds: Interval) -> bool:
         """Whether rounding alone takes most of the tolerance of one of the k values.
@@ -205,15 +207,16 @@ class _Search:
 
     def _next(self, basis: _Basis, noise: float) -> Matrix:
         """The directions that the last products add; where they add fewer than a block has, random ones."""
-        new = basis.apart(basis.z[:, -self.width :])
-        u, s, _ = np.linalg.svd(new, full_matrices=False)
+        last = slice(-self.width, None)
+        u, s, _ = np.linalg.svd(basis.z[:, last] - basis.k @ basis.t[:, last], full_matrices=False)
         u = u[:, s > 100 * noise]
         columns = min(self.width, self.n - basis.columns)
         if u.shape[1] < columns:
             u = np.concatenate([u, self._random(columns - u.shape[1])], axis=1)
-        # Each time K is taken off, what rounding leaves of it shrinks by how much the columns before were orthonormal.
-        u = orthonormal(basis.apart(u[:, :columns]))
-        return np.linalg.qr(basis.apart(u))[0]
+        u, within = basis.apart(u[:, :columns])
+        if within > WITHIN:
+            u, _ = basis.apart(orthonormal(u))
+        return np.linalg.qr(u)[0]
 
     # --- with A V itself -----------------------------------------------------------------------------------------
 
@@ -385,15 +388,16 @@ class _Basis:
             room[:, self.columns : len(t)] = new
         return replace(self, t=t)
 
-    def cut(self, v: Matrix, products: Matrix, values: Matrix) -> _Basis:
-        """Only the best Ritz vectors, in the place of all: their products follow without a pass."""
-        for room, best in zip(self.rooms, (v, products), strict=True):
-            room[:, : v.shape[1]] = best
-        return replace(self, t=np.diag(values[: v.shape[1]]).astype(v.dtype))
+    def cut(self, w: Matrix, values: Matrix) -> _Basis:
+        """Only the Ritz vectors K w, in the place of all: their products follow without a pass."""
+        for room, all_ in zip(self.rooms, (self.k, self.z), strict=True):
+            room[:, : w.shape[1]] = all_ @ w
+        return replace(self, t=np.diag(values[: w.shape[1]]).astype(w.dtype))
 
-    def apart(self, x: Matrix) -> Matrix:
-        """What K doesn't reach of x, but for the rounding."""
-        return x - self.k @ (self.k.conj().T @ x)
+    def apart(self, x: Matrix) -> tuple[Matrix, float]:
+        """What K doesn't reach of x, but for the rounding, and how long what it reached is of a column at most."""
+        within = self.k.conj().T @ x
+        return x - self.k @ within, float(np.linalg.norm(within, axis=0).max(initial=0.0))
 
 
 def _nearest_orthonormal(x: Matrix) -> Matrix:
