@@ -394,12 +394,9 @@ def test_a_run_keeps_the_energy_and_the_samples_of_the_gpus_that_it_saw(
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    try:
-        workbench("run", "array_sum", "--on", "cpu", "-p", "size=512MiB")
-        run = json.loads(workbench("show", "last", "--json"))
-        assert "by 2 GPUs in" in workbench("show", "last")
-    finally:
-        workbench("down", "--all")
+    workbench("run", "array_sum", "--on", "cpu", "-p", "size=512MiB")
+    run = json.loads(workbench("show", "last", "--json"))
+    assert "by 2 GPUs in" in workbench("show", "last")
     # The simulated counters grow by 40 joules each second; samples come late where others compute, too.
     assert run["energy"]["joules"] == pytest.approx(2 * 40 * run["energy"]["seconds"], rel=0.4)
     assert (run["energy"]["n_gpus"], run["energy"]["source"]) == (2, "counters")

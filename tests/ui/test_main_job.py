@@ -6,8 +6,6 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,11 +17,12 @@ import zarr
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
-from tests.ui.conftest import Lab
+from tests.ui.conftest import Lab, finish
 from workbench.clusters import records
 from workbench.clusters.profiles import registered
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
+from workbench.session import Session
 
 MINUTE = 60_000  # milliseconds
 OpenLab = Callable[[], Page]
@@ -123,7 +122,7 @@ def _nothing_left(lab: Lab) -> Iterator[None]:
     yield
     for workspace in (lab.folder / "config" / "workspaces").glob("*"):
         workspace.unlink()
-    subprocess.run([sys.executable, "-m", "workbench", "down", "--all"], check=True, capture_output=True)
+    finish(Session().stop_all())
 
 
 @pytest.fixture
