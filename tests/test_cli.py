@@ -10,7 +10,6 @@ from pathlib import Path
 import dask.config
 import pytest
 
-from workbench import terminal
 from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.profiles import registered
@@ -285,19 +284,6 @@ def test_importing_the_command_line_loads_neither_dask_arrays_nor_distributed():
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
     assert result.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    ("about", "text"),
-    [
-        ({"type": "integer", "minimum": 1, "maximum": 5}, "whole number from 1 to 5"),
-        ({"type": "number", "exclusiveMinimum": 0}, "number above 0"),
-        ({"enum": ["a", "b"]}, "a, b"),
-        ({"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]}, "whole number or text"),
-    ],
-)
-def test_what_a_parameter_may_be_is_said_in_words(about, text):
-    assert terminal.allowed(about) == text
 
 
 # ---------------------------------------------------------------- real clusters

@@ -184,6 +184,13 @@ def test_a_file_whose_import_does_not_end_is_told_with_the_line_that_goes_on(tmp
         template(f"{tmp_path}/bad.py")
 
 
+def test_a_file_for_which_there_was_no_time_is_late_wherever_that_showed(tmp_path, data_folder, monkeypatch):
+    monkeypatch.setattr(own, "DEADLINE", 1e-5)  # over before the first line of the file
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
+    with pytest.raises(BadInputError, match=r"^slow\.py took longer than .* to be imported: "):
+        template(f"{tmp_path}/slow.py")
+
+
 def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_client):
     import pandas as pd
     import xarray

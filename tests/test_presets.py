@@ -120,7 +120,7 @@ def test_a_preset_is_scaled_in_bytes_and_keeps_its_form_and_its_number_of_blocks
         ({"scale": 0.1}, "scale of array_sum is 0.1, of no preset"),
         ({"preset": "post", "scale": 0.1, "size": "1GiB"}, r"both scale \(0.1\) and size \('1GiB'\)"),
         ({"preset": "post", "scale": "0.1", "shape": [9, 9]}, r"both scale \(0.1\) and shape"),
-        ({"preset": "post", "scale": 0}, "Give a number greater than 0 and at most 1000"),
+        ({"preset": "post", "scale": 0}, "Give a number above 0 and at most 1000"),
         ({"preset": "pots"}, "array_sum has no preset 'pots'. Choose one of: post"),
     ],
 )
@@ -305,6 +305,7 @@ def test_a_preset_that_cant_be_kept_is_told_and_nothing_is_kept(
     ("text", "sentence"),
     [
         ("workbench: [", "workbench.yaml can't be read"),
+        ("presets: {array_sum: {a: {k: 1}}}", "presets stands at the top. Put it, indented, under a line that says"),
         ("workbench: {presets: 3}", "presets is 3"),
         ("workbench: {presets: {svd_of_file: {winds: 4}}}", "A preset of svd_of_file is 'winds': 4"),
     ],

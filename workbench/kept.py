@@ -25,6 +25,7 @@ from workbench import config
 from workbench.errors import BadInputError, reason_of
 
 FILE = "workbench.yaml"
+_SECTIONS = {"profiles", "presets"}
 _MOST_BYTES = 2**20
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
@@ -106,7 +107,12 @@ def _parsed(path: Path, _changed: int, n_bytes: int) -> dict[str, Any]:
     try:
         if n_bytes > _MOST_BYTES:
             raise ValueError("it is larger than 1 MiB")
-        found = (yaml.safe_load(path.read_text()) or {}).get("workbench") or {}
+        whole = yaml.safe_load(path.read_text()) or {}
+        found = whole.get("workbench") or {}
+        if misplaced := _SECTIONS & whole.keys():
+            raise ValueError(
+                f"{misplaced.pop()} stands at the top. Put it, indented, under a line that says workbench:"
+            )
         if not isinstance(found, dict):
             raise ValueError(f"workbench is {found!r:.60}, not names")
     except (OSError, ValueError, AttributeError, yaml.YAMLError) as err:

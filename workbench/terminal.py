@@ -184,7 +184,7 @@ def show_workload(template: Template) -> None:
     required = schema.get("required", ())
     for name, about in schema["properties"].items():
         default = Text("required", "yellow") if name in required else Text(_plain(about.get("default")))
-        table.add_row(Text(name, "bold"), default, allowed(about), _meaning(about))
+        table.add_row(Text(name, "bold"), default, about["allowed"], _meaning(about))
     console.print(table)
     if offered := template.offered:
         console.print()
@@ -460,29 +460,6 @@ def _bar(title: str, on: Progress | None = None) -> Progress:
     )
     bar.add_task(title, total=None, words="")
     return bar
-
-
-def allowed(about: dict[str, Any]) -> str:
-    """Say what a parameter may be, from its JSON Schema: type, choices, bounds, unit."""
-    for key in ("anyOf", "oneOf"):
-        if key in about:
-            choices = dict.fromkeys(allowed(option) for option in about[key] if option.get("type") != "null")
-            if "number" in choices:
-                choices.pop("whole number", None)
-            return " or ".join(choices)
-    if "enum" in about:
-        return ", ".join(map(str, about["enum"]))
-    if about.get("type") == "array" and about.get("prefixItems"):
-        one = allowed(about["prefixItems"][0]).partition(" from")[0]
-        return f"{len(about['prefixItems'])} {one}s"
-    kind = {"integer": "whole number", "number": "number", "string": "text", "array": "list", "boolean": "true, false"}
-    words = [kind.get(about.get("type", ""), str(about.get("const", about.get("type", "anything"))))]
-    lower, upper = about.get("minimum"), about.get("maximum")
-    words += [f"from {lower}"] if lower is not None else []
-    words += [f"above {about['exclusiveMinimum']}"] if "exclusiveMinimum" in about else []
-    words += [f"to {upper}"] if upper is not None else []
-    words += [f"below {about['exclusiveMaximum']}"] if "exclusiveMaximum" in about else []
-    return " ".join(words)
 
 
 def _age(created: float) -> str:

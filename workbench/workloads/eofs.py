@@ -36,7 +36,6 @@ from workbench.workloads.fields import (
     Text,
     VariableName,
     Words,
-    switch,
 )
 from workbench.workloads.opening import options_of
 from workbench.workloads.registry import Resolution, Template
@@ -66,53 +65,50 @@ _MONTH, _YEAR = 27.0, 300.0
 Samples = Annotated[
     Text,
     Words(
-        allowed="names of dimensions, such as time or time, member",
-        description="Dimensions of the samples, such as time and the members of an ensemble; where none is given, that "
+        "Dimensions of the samples, such as time and the members of an ensemble; where none is given, that "
         "of the times.",
+        allowed="names of dimensions, such as time or time, member",
         examples=("time", "time, member"),
     ),
 ]
 Features = Annotated[
     Text,
     Words(
+        "Dimensions of the patterns; where none are given, all but those of the samples.",
         allowed="names of dimensions, such as latitude, longitude",
-        description="Dimensions of the patterns; where none are given, all but those of the samples.",
         examples=("latitude, longitude",),
     ),
 ]
 Removal = Annotated[
     Literal["mean", "seasonal cycle", "none"],
     Words(
-        allowed="mean, seasonal cycle or none",
-        description="What is taken off each place: its mean over time; the mean of each calendar month (of each "
-        "calendar day, where times are closer than months); nothing.",
+        "What is taken off each place: its mean over time; the mean of each calendar month (of each "
+        "calendar day, where times are closer than months); nothing."
     ),
 ]
-Detrend = Annotated[bool, switch("Take off each place's straight line over time, too.")]
+Detrend = Annotated[bool, Words("Take off each place's straight line over time, too.")]
 Weights = Annotated[
     Literal["auto", "latitude", "none"],
     Words(
-        allowed="auto, latitude or none",
-        description="Weight places by the root of the cosine of their latitude, so that areas count as they are large. "
-        "auto: where there is a latitude.",
+        "Weight places by the root of the cosine of their latitude, so that areas count as they are large. "
+        "auto: where there is a latitude."
     ),
 ]
 Missing = Annotated[
     Literal["refuse", "mean", "leave out"],
     Words(
-        allowed="refuse, mean or leave out",
-        description="Places that have values at some times only: refuse them and say where, fill them with the mean "
-        "that is removed, or leave the places out. Those without any value (land, sea) are always left out.",
+        "Places that have values at some times only: refuse them and say where, fill them with the mean "
+        "that is removed, or leave the places out. Those without any value (land, sea) are always left out."
     ),
 ]
 Sharpness = Annotated[
     float,
     Field(gt=0, lt=1, allow_inf_nan=False),
     Words(
-        allowed="a number between 0 and 1, such as 1e-3",
-        description="How far patterns and series may be off, where modes are well apart; variances are right to its "
+        "How far patterns and series may be off, where modes are well apart; variances are right to its "
         "square. Passes are made until bounds on the error say so, and a certificate tells how far they came.",
         unit="relative",
+        examples=(1e-3,),
     ),
 ]
 

@@ -59,10 +59,11 @@ ALLOWED_CHUNKS = "'auto', a length such as 2000, two lengths such as 2000, 1000,
 
 @dataclass(frozen=True)
 class Words:
-    """What the form says beside a field. `allowed` ends the sentence 'Give …' when the value can't be used."""
+    """What the form says beside a field."""
 
-    allowed: str = ""
     description: str = ""
+    allowed: str = ""
+    """What ends the sentence 'Give …' where a value can't be used, if type, bounds and the first example don't say."""
     unit: str | None = None
     examples: tuple[Any, ...] = ()
     only: str | None = None
@@ -84,19 +85,14 @@ class Resolved:
     """Marks a parameter that is found out for the person and is no field of the form."""
 
 
-def switch(description: str, only: str | None = None) -> Words:
-    """Words of a field that is true or false."""
-    return Words(allowed="true or false", description=description, only=only)
-
-
 Text = Annotated[str, Field(min_length=1)]
 Length = Annotated[int, Field(ge=1, le=2**62)]
 
 Size = Annotated[
     int | float | str,
     Words(
+        "Size of the array: bytes, or a fraction of the cluster's memory.",
         allowed=ALLOWED_SIZE,
-        description="Size of the array: bytes, or a fraction of the cluster's memory.",
         unit="bytes or fraction",
         examples=("512MiB", "2GiB", "0.25"),
     ),
@@ -105,8 +101,8 @@ Size = Annotated[
 Shape = Annotated[
     tuple[Length, Length],
     Words(
+        "Rows and columns of the array, in place of its size.",
         allowed="two whole numbers, each at least 1, such as 10000, 10000",
-        description="Rows and columns of the array, in place of its size.",
         unit="elements",
         examples=((10000, 10000),),
     ),
@@ -115,51 +111,37 @@ Shape = Annotated[
 Chunks = Annotated[
     int | tuple[Length, Length] | str,
     Words(
+        "Size of the blocks in which the array is made and worked on.",
         allowed=ALLOWED_CHUNKS,
-        description="Size of the blocks in which the array is made and worked on.",
         unit="elements or bytes",
         examples=("auto", 2000, (2000, 1000), "128MiB"),
     ),
 ]
 
-FloatType = Annotated[
-    Literal["float64", "float32"],
-    Words(allowed="float64 or float32", description="Type of the array's elements."),
-]
+FloatType = Annotated[Literal["float64", "float32"], Words("Type of the array's elements.")]
 
 MatrixType = Annotated[
     Literal["float64", "float32", "uint8"],
-    Words(
-        allowed="float64, float32 or uint8",
-        description="Type of the array's elements. uint8 gives 0, 1 and 2, like genotypes; the others give numbers "
-        "from 0 to 1.",
-    ),
+    Words("Type of the array's elements. uint8 gives 0, 1 and 2, like genotypes; the others give numbers from 0 to 1."),
 ]
 
 Generator = Annotated[
     Literal["default_rng", "RandomState", "tiles", "fast", "fused"],
     Words(
-        allowed="default_rng, RandomState, tiles, fast or fused",
-        description="Who makes the random numbers. RandomState: as the post, slow. default_rng: NumPy's present one. "
+        "Who makes the random numbers. RandomState: as the post, slow. default_rng: NumPy's present one. "
         "tiles: NumPy's quickest, used tile by tile while it is in the cache. fast: the same, compiled by numba. GPUs "
-        "have RandomState, and fused: made and added up in registers, none is stored.",
+        "have RandomState, and fused: made and added up in registers, none is stored."
     ),
 ]
 
 Seed = Annotated[
-    int,
-    Field(ge=0, le=2**32 - 1),
-    Words(
-        allowed=f"a whole number from 0 to {2**32 - 1}",
-        description="The same seed gives the same array, as long as the blocks are the same.",
-    ),
+    int, Field(ge=0, le=2**32 - 1), Words("The same seed gives the same array, as long as the blocks are the same.")
 ]
 
 Scale = Annotated[
     Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None,
     Words(
-        allowed="a number greater than 0 and at most 1000, such as 0.01",
-        description="How many times as large as in the text: 0.01 for a hundredth, in as many blocks where that can "
+        "How many times as large as in the text: 0.01 for a hundredth, in as many blocks where that can "
         "be. Of a preset only.",
         unit="×",
         examples=(0.01, 0.1),
@@ -170,28 +152,25 @@ Components = Annotated[
     int,
     Field(ge=1, le=100_000),
     Words(
+        "How many singular values and vectors.",
         allowed="a whole number, at least 1 and at most the shorter side of the array",
-        description="How many singular values and vectors.",
     ),
 ]
 
 Method = Annotated[
     Literal["workbench", "dask"],
-    Words(
-        allowed="workbench or dask",
-        description="Whose function decomposes the array: workbench.linalg's, or Dask's own as in the posts.",
-    ),
+    Words("Whose function decomposes the array: workbench.linalg's, or Dask's own as in the posts."),
 ]
 
 Accuracy = Annotated[
     float,
     Field(gt=0, lt=1, allow_inf_nan=False),
     Words(
-        allowed="a number between 0 and 1, such as 0.001",
-        description="How far a singular value may be off: passes are made until bounds on the error say so, and a "
+        "How far a singular value may be off: passes are made until bounds on the error say so, and a "
         "certificate tells how far they came. Of method=workbench only.",
         unit="relative",
         only="method=workbench",
+        examples=(0.001,),
     ),
 ]
 
@@ -199,8 +178,7 @@ Iterations = Annotated[
     int,
     Field(ge=0, le=50),
     Words(
-        allowed="a whole number from 0 to 50",
-        description="Power iterations: each goes through the array twice more and brings the values closer to the true "
+        "Power iterations: each goes through the array twice more and brings the values closer to the true "
         "ones. Of method=dask only; the other has tol.",
         only="method=dask",
     ),
@@ -209,8 +187,7 @@ Iterations = Annotated[
 Iterator = Annotated[
     Literal["QR", "power"],
     Words(
-        allowed="QR or power",
-        description="How to iterate. QR makes the vectors orthogonal again after each product; power is quicker and "
+        "How to iterate. QR makes the vectors orthogonal again after each product; power is quicker and "
         "goes wrong where the singular values fall fast. Of method=dask only.",
         only="method=dask",
     ),
@@ -220,8 +197,7 @@ Tolerance = Annotated[
     float,
     Field(gt=0, le=1, allow_inf_nan=False),
     Words(
-        allowed="a number greater than 0 and at most 1",
-        description="The check fails when a singular value may be off by more than this part of itself. Of method=dask "
+        "The check fails when a singular value may be off by more than this part of itself. Of method=dask "
         "only; the other has tol.",
         unit="relative",
         only="method=dask",
@@ -230,26 +206,26 @@ Tolerance = Annotated[
 
 Recompute = Annotated[
     bool,
-    switch(
+    Words(
         "Make or read the array again at each pass (true), or hold it in memory (false); method=workbench "
         "also makes it again where it would take more than half of the memory."
     ),
 ]
 
 Persist = Annotated[
-    bool, switch("Make the array first and hold it in memory, so that only what is done with it is timed.")
+    bool, Words("Make the array first and hold it in memory, so that only what is done with it is timed.")
 ]
 
 Center = Annotated[
-    bool, switch("Take the mean off each column first, which makes the SVD a principal component analysis.")
+    bool, Words("Take the mean off each column first, which makes the SVD a principal component analysis.")
 ]
 
 Path = Annotated[
     Text,
     Words(
-        allowed="the path or URL of a .npy, .npz, HDF5, NetCDF, Zarr, TIFF, Parquet or CSV file",
-        description="File, folder or URL of the array: .npy, .npz, HDF5, NetCDF, Zarr (a folder or a .zip, "
+        "File, folder or URL of the array: .npy, .npz, HDF5, NetCDF, Zarr (a folder or a .zip, "
         "also of microscopy), TIFF, Parquet, CSV.",
+        allowed="the path or URL of a .npy, .npz, HDF5, NetCDF, Zarr, TIFF, Parquet or CSV file",
         examples=("data/measurements.npy", "results.zarr", "s3://bucket/array.zarr"),
     ),
 ]
@@ -257,8 +233,8 @@ Path = Annotated[
 ArrayName = Annotated[
     Text,
     Words(
+        "Which array, where the file holds several; of a table, columns such as height,weight.",
         allowed="the name of an array in the file",
-        description="Which array, where the file holds several; of a table, columns such as height,weight.",
         examples=("x", "group/dataset"),
         only="path",
     ),
@@ -267,8 +243,8 @@ ArrayName = Annotated[
 DatasetPath = Annotated[
     Text,
     Words(
+        "File, folder or URL of the dataset: NetCDF, Zarr as xarray writes it, GRIB.",
         allowed="the path or URL of a NetCDF file, a Zarr group as xarray writes it, or GRIB",
-        description="File, folder or URL of the dataset: NetCDF, Zarr as xarray writes it, GRIB.",
         examples=("winds.nc", "s3://bucket/era5.zarr"),
     ),
 ]
@@ -276,8 +252,8 @@ DatasetPath = Annotated[
 VariableName = Annotated[
     Text,
     Words(
+        "Which variable, where the dataset holds several.",
         allowed="the name of a variable of the dataset",
-        description="Which variable, where the dataset holds several.",
         examples=("u10",),
     ),
 ]
@@ -285,8 +261,8 @@ VariableName = Annotated[
 Selection = Annotated[
     Text,
     Words(
+        "Only a part of it: values of coordinates, both ends of a range included.",
         allowed="dimensions with a value or a range each, such as time=1990:2020, level=500",
-        description="Only a part of it: values of coordinates, both ends of a range included.",
         examples=("time=1990:2020, level=500", "latitude=20:70"),
     ),
 ]
@@ -294,9 +270,9 @@ Selection = Annotated[
 Rows = Annotated[
     Text,
     Words(
-        allowed="names of dimensions of the array, such as time",
-        description="Dimensions that the rows go through, and the columns through all others, where they have names; "
+        "Dimensions that the rows go through, and the columns through all others, where they have names; "
         "where none is given, the times, or the first.",
+        allowed="names of dimensions of the array, such as time",
         examples=("time",),
         only="path",
     ),
@@ -305,27 +281,26 @@ Rows = Annotated[
 Gaps = Annotated[
     Literal["refuse", "mean", "rows", "columns"],
     Words(
-        allowed="refuse, mean, rows or columns",
-        description="Missing values: refuse them and say where, fill them with the mean of their column, or leave out "
-        "the rows or the columns that hold one.",
+        "Missing values: refuse them and say where, fill them with the mean of their column, or leave out "
+        "the rows or the columns that hold one."
     ),
 ]
 
 Raw = Annotated[
     bool,
-    switch(
+    Words(
         "Use the numbers as they are stored, where attributes (scale_factor, _FillValue) say that they "
         "stand for others."
     ),
 ]
 
-Anonymous = Annotated[bool, switch("Read a URL of s3, gs or abfs without keys, as public data allow.", only="path")]
+Anonymous = Annotated[bool, Words("Read a URL of s3, gs or abfs without keys, as public data allow.", only="path")]
 
 Endpoint = Annotated[
     Text,
     Words(
+        "Who serves an s3 or gs URL, where that isn't Amazon or Google.",
         allowed="the address of a server, such as https://minio.example.org:9000",
-        description="Who serves an s3 or gs URL, where that isn't Amazon or Google.",
         examples=("https://minio.example.org:9000",),
         only="path",
     ),
@@ -334,8 +309,8 @@ Endpoint = Annotated[
 GenotypePath = Annotated[
     Text,
     Words(
+        "Genotypes: PLINK .bed (with .bim and .fam), VCF Zarr, a packed store, or an array of counts.",
         allowed="the path or URL of a PLINK .bed file, VCF Zarr, a packed store, or counts in Zarr, .npy or HDF5",
-        description="Genotypes: PLINK .bed (with .bim and .fam), VCF Zarr, a packed store, or an array of counts.",
         examples=("study.bed", "study.vcz", "s3://bucket/study.zarr"),
     ),
 ]
@@ -343,8 +318,8 @@ GenotypePath = Annotated[
 NewPath = Annotated[
     Text,
     Words(
+        "Where the packed store is written.",
         allowed="the path or URL of the store to be written",
-        description="Where the packed store is written.",
         examples=("study.zarr",),
     ),
 ]
@@ -352,19 +327,19 @@ NewPath = Annotated[
 Save = Annotated[
     Text,
     Words(
+        "Where the arrays of the answer are saved. Without it, small ones are kept with the run.",
         allowed="a path or URL that ends with .zarr, .npz, .npy or .nc",
-        description="Where the arrays of the answer are saved. Without it, small ones are kept with the run.",
         examples=("answer.zarr", "answer.npz"),
     ),
 ]
 
-Replace = Annotated[bool, switch("Replace what is there under that name.", only="save")]
+Replace = Annotated[bool, Words("Replace what is there under that name.", only="save")]
 
 Labels = Annotated[
     Text,
     Words(
+        "Table of further columns on the samples, such as their population, by which they are coloured.",
         allowed="the path of a text table with a header and a column of sample names",
-        description="Table of further columns on the samples, such as their population, by which they are coloured.",
         examples=("populations.tsv",),
         only="path",
     ),
@@ -372,31 +347,21 @@ Labels = Annotated[
 
 Orientation = Annotated[
     Literal["variants×samples", "samples×variants"],
-    Words(
-        allowed="variants×samples or samples×variants",
-        description="How an array of counts lies, where it doesn't say so itself.",
-        only="path",
-    ),
+    Words("How an array of counts lies, where it doesn't say so itself.", only="path"),
 ]
 
 MissingCode = Annotated[
     float,
     Words(
-        allowed="a number, such as -1",
-        description="Value that stands for 'not known' in an array of counts; those in common use are understood.",
+        "Value that stands for 'not known' in an array of counts; those in common use are understood.",
         only="path",
+        examples=(-1,),
     ),
 ]
 
 Scaler = Annotated[
     Literal["patterson", "hail", "plink", "standard", "center"],
-    Words(
-        allowed="patterson, hail, plink, standard or center",
-        description="Whose centring and scaling: eigenvalues differ by known factors, which the result names.",
-    ),
+    Words("Whose centring and scaling: eigenvalues differ by known factors, which the result names."),
 ]
 
-Codec = Annotated[
-    Literal["2-bit", "blosc"],
-    Words(allowed="2-bit or blosc", description="Two bits for each genotype, or a byte compressed by Blosc."),
-]
+Codec = Annotated[Literal["2-bit", "blosc"], Words("Two bits for each genotype, or a byte compressed by Blosc.")]

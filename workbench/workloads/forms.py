@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from workbench.workloads.fields import TITLES, Resolved, Size, Sized, Words
+from workbench.workloads.signatures import allowed, told_annotation
 from workbench.workloads.values import BadParameterError
 
 _TRUE = {"true", "yes", "on", "1"}
@@ -119,13 +120,13 @@ def is_nothing(text: str) -> bool:
 
 def _field(name: str, annotation: Any, default: Any) -> tuple[Any, FieldInfo]:
     words = next(mark for mark in _marks(annotation) if isinstance(mark, Words))
-    extra: dict[str, Any] = {key: value for key, value in (("unit", words.unit), ("only", words.only)) if value}
+    extra = {"allowed": allowed(told_annotation(annotation)), "unit": words.unit, "only": words.only}
     return annotation, Field(
         default,
         title=words.title or TITLES.get(name, name.replace("_", " ").capitalize()),
         description=words.description or None,
         examples=list(words.examples) or None,
-        json_schema_extra=extra or None,
+        json_schema_extra={key: value for key, value in extra.items() if value},
     )
 
 
@@ -155,9 +156,9 @@ def _choices(annotation: Any) -> tuple[Any, ...]:
 
 
 def _allowed(model: type[BaseModel], name: str) -> str:
-    info = model.model_fields[name]
-    marks = (*info.metadata, *_marks(info.annotation))
-    return next(mark.allowed for mark in marks if isinstance(mark, Words))
+    extra = model.model_fields[name].json_schema_extra
+    assert isinstance(extra, dict)
+    return str(extra["allowed"])
 
 
 def _unknown(workload: str, name: str, names: tuple[str, ...]) -> str:

@@ -21,30 +21,16 @@ from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.svd import held, made
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
-Rows = Annotated[
-    int,
-    Field(ge=1, le=2**40),
-    Words(allowed="a whole number of rows, such as 10000000", description="Rows of each dataframe.", unit="rows"),
-]
+Rows = Annotated[int, Field(ge=1, le=2**40), Words("Rows of each dataframe.", unit="rows")]
 
 Partition = Annotated[
-    int,
-    Field(ge=1, le=2**31),
-    Words(
-        allowed="a whole number of rows, such as 1000000",
-        description="Rows of a partition, the piece that one task works on.",
-        unit="rows",
-    ),
+    int, Field(ge=1, le=2**31), Words("Rows of a partition, the piece that one task works on.", unit="rows")
 ]
 
 Matching = Annotated[
     float,
     Field(gt=0, le=1, allow_inf_nan=False),
-    Words(
-        allowed="a number greater than 0 and at most 1",
-        description="Part of the left rows that find their key on the right.",
-        unit="relative",
-    ),
+    Words("Part of the left rows that find their key on the right.", unit="relative"),
 ]
 
 _ROW = 16  # bytes: a key and a value

@@ -20,7 +20,6 @@ from workbench.workloads.fields import (
     Resolved,
     Text,
     Words,
-    switch,
 )
 from workbench.workloads.registry import Resolution
 from workbench.workloads.studies import SamplesKept, SamplesRemoved
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
 Components = Annotated[
     Text,
     Words(
+        "Whose components: the ID of a run of genotype_pca, or the path of what it saved as Zarr.",
         allowed="the ID of a run of genotype_pca, or the path of what it saved as Zarr",
-        description="Whose components: the ID of a run of genotype_pca, or the path of what it saved as Zarr.",
         examples=("genotype_pca-3fa29c", "components.zarr"),
     ),
 ]
 Corrected = Annotated[
-    bool, switch("Divide scores by the shrinkage that theory expects of unlinked variants (Lee et al., 2010).")
+    bool, Words("Divide scores by the shrinkage that theory expects of unlinked variants (Lee et al., 2010).")
 ]
 
 _KEPT = "answer.zarr"

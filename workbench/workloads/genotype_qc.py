@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench import formats
 from workbench.workloads import studies
-from workbench.workloads.fields import ArrayName, GenotypePath, MissingCode, Orientation, Resolved, switch
+from workbench.workloads.fields import ArrayName, GenotypePath, MissingCode, Orientation, Resolved, Words
 from workbench.workloads.registry import Resolution
 from workbench.workloads.studies import Autosomes, RegionsOut, SamplesKept, SamplesRemoved
 from workbench.workloads.values import Check, Labelled, Needs, Surroundings
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from workbench.genotypes.qc import Quality
 
-MidP = Annotated[bool, switch("Count half of what is as likely as what was found, as PLINK's midp.")]
+MidP = Annotated[bool, Words("Count half of what is as likely as what was found, as PLINK's midp.")]
 
 _BLOCK_BYTES = 8 * 2**20
 

@@ -32,8 +32,7 @@ Kinship = Annotated[
     float,
     Field(ge=-1, le=0.5, allow_inf_nan=False),
     Words(
-        allowed="a number from -1 to 0.5, such as 0.0884",
-        description="Least kinship of the pairs that are listed: 0.354 for twins, 0.177 for first degree, 0.0884 for "
+        "Least kinship of the pairs that are listed: 0.354 for twins, 0.177 for first degree, 0.0884 for "
         "second, 0.0442 for third.",
         examples=(0.0884, 0.177),
     ),

@@ -268,6 +268,8 @@ def called(function: Any, parameters: Mapping[str, Any], *first: Any) -> Any:
 def main() -> None:
     """Answer the question of the standard input into the file that it names."""
     question = json.load(sys.stdin)
+    # What most files begin with takes seconds on a busy machine, for which theirs isn't to blame.
+    importlib.import_module("dask.array")
     with Path(question["stack"]).open("w") as stack:
         faulthandler.dump_traceback_later(question["deadline"], exit=True, file=stack)
         if question["name"] is None:

@@ -423,8 +423,9 @@ def _asked(where: str, name: str | None = None, parameters: Mapping[str, Any] | 
             process.wait()
         if answer.exists():
             return json.loads(answer.read_text())
-        line = re.search(rf'File "{re.escape(where)}", line (\d+)', stack.read_text()) if stack.exists() else None
-        if line or process.returncode == -signal.SIGKILL:
+        late = stack.read_text() if stack.exists() else ""
+        line = re.search(rf'File "{re.escape(where)}", line (\d+)', late)
+        if late or process.returncode == -signal.SIGKILL:
             still = f"line {line[1]}" if line else "something in it"
             raise BadInputError(
                 f"{file} took longer than {formats.duration(DEADLINE)} to be imported: {still} was still going on. "

@@ -20,7 +20,7 @@ from workbench.workloads.fields import (
     NewPath,
     Orientation,
     Resolved,
-    switch,
+    Words,
 )
 from workbench.workloads.opening import options_of
 from workbench.workloads.registry import Resolution, Template
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from workbench.genotypes import Genotypes
 
-Overwrite = Annotated[bool, switch("Replace what is there, rather than going on with it.")]
+Overwrite = Annotated[bool, Words("Replace what is there, rather than going on with it.")]
 
 _STORES = 30_000_000
 """Bytes of what reads and writes stores, which a worker loads once."""

@@ -110,8 +110,8 @@ def fields(presets: tuple[Preset, ...]) -> dict[str, tuple[Any, Any]]:
         return {}
     names = tuple(preset.name for preset in presets)
     words = Words(
+        "An experiment of a text: its parameters, where no others are given.",
         allowed=" or ".join(filter(None, (", ".join(names[:-1]), names[-1]))),
-        description="An experiment of a text: its parameters, where no others are given.",
     )
     return {"preset": (Annotated[Literal[names] | None, words], None), "scale": (Scale, None)}
 

@@ -45,45 +45,29 @@ _SHOWN = 20
 
 What = Annotated[
     Literal["sum", "mean", "std", "min", "max", "percentile", "histogram"],
-    Words(
-        allowed="sum, mean, std, min, max, percentile or histogram",
-        description="What is computed. std divides by the number of values, as NumPy does.",
-        title="What",
-    ),
+    Words("What is computed. std divides by the number of values, as NumPy does.", title="What"),
 ]
 Over = Annotated[
     Text,
     Words(
+        "Dimensions that are gone, by name or by number from 0 on; where none is given, all: one number.",
         allowed="dimensions by name or number, such as time, or 0, 1",
-        description="Dimensions that are gone, by name or by number from 0 on; where none is given, all: one number.",
         examples=("time", "0", "latitude, longitude"),
     ),
 ]
 Percent = Annotated[
     float,
     Field(ge=0, le=100, allow_inf_nan=False),
-    Words(
-        allowed="a number from 0 to 100",
-        description="Which percentile: 50 is the median. Of what=percentile only.",
-        unit="%",
-        only="what=percentile",
-    ),
+    Words("Which percentile: 50 is the median. Of what=percentile only.", unit="%", only="what=percentile"),
 ]
 Bins = Annotated[
     int,
     Field(ge=1, le=100_000),
-    Words(
-        allowed="a whole number from 1 to 100000",
-        description="Bins of the histogram, equally wide from the least to the largest value.",
-        only="what=histogram",
-    ),
+    Words("Bins of the histogram, equally wide from the least to the largest value.", only="what=histogram"),
 ]
 Absent = Annotated[
     Literal["refuse", "leave out"],
-    Words(
-        allowed="refuse or leave out",
-        description="Missing values: refuse them and say where, or leave them out and count them.",
-    ),
+    Words("Missing values: refuse them and say where, or leave them out and count them."),
 ]
 
 

@@ -22,7 +22,22 @@ Told = dict[str, Any]
 
 _PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _NAMES: dict[str, Any] = {kind.__name__: kind for kind in _PLAIN} | {"NoneType": None, "path": str}
-_BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
+_BETWEEN = {
+    ("ge", "le"): "from {} to {}",
+    ("gt", "lt"): "between {} and {}",
+    ("ge", "lt"): "from {} to below {}",
+    ("gt", "le"): "above {} and at most {}",
+}
+_BOUND = {
+    "ge": "of at least",
+    "gt": "above",
+    "le": "of at most",
+    "lt": "below",
+    "multiple_of": "that is a multiple of",
+    "min_length": "of a length of at least",
+    "max_length": "of a length of at most",
+    "pattern": "that matches",
+}
 _WORDS = ("unit", "description", "examples", "allowed", "only", "title")
 _SEQUENCES = (list, tuple, Sequence)
 _USE = "int, float, str, bool, Literal, pathlib.Path, X | None, or a list or tuple of them"
@@ -98,7 +113,7 @@ def _told_sequence(kind: Any, args: tuple[Any, ...]) -> Told:
 def _add_mark(told: Told, mark: Any) -> None:
     """Take in what stands beside a type: pydantic's Field, bounds and units of annotated_types, Doc, or Words."""
     parts = (*getattr(mark, "metadata", ()), mark)
-    bounds = {name: value for one in parts for name in _BOUNDS if (value := getattr(one, name, None)) is not None}
+    bounds = {name: value for one in parts for name in _BOUND if (value := getattr(one, name, None)) is not None}
     if bounds:
         told["bounds"] = told.get("bounds", {}) | bounds
     words = {name: value for name in _WORDS if (value := getattr(mark, name, None))}
@@ -164,7 +179,7 @@ def returned_names(function: Callable[..., Any]) -> tuple[str, ...]:
 def field(name: str, told: Mapping[str, Any]) -> tuple[Any, Any]:
     """Annotation and default of a form's field."""
     words = Words(
-        allowed=told.get("allowed") or allowed(told),
+        allowed=allowed(told),
         description=told.get("description") or "",
         unit=_of_any(told, "unit"),
         examples=tuple(told.get("examples") or ()),
@@ -190,34 +205,31 @@ def _annotation(told: Mapping[str, Any]) -> Any:
 
 def allowed(told: Mapping[str, Any]) -> str:
     """What ends the sentence 'Give …' where a value can't be used."""
+    if said := _of_any(told, "allowed"):
+        return str(said)
+    bounds = told.get("bounds") or {}
     if "any" in told:
-        parts = ["nothing" if part.get("type") == "NoneType" else allowed(part) for part in told["any"]]
+        parts = [allowed(part) for part in told["any"] if part.get("type") != "NoneType"]
         words = " or ".join(dict.fromkeys(parts))
     elif "literal" in told:
         names = [str(each) for each in told["literal"]]
         words = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
     elif "items" in told:
         of = allowed(told["items"][0]).removeprefix("a ")
-        least, most = (told.get("bounds") or {}).get("min_length"), (told.get("bounds") or {}).get("max_length")
+        least, most = bounds.get("min_length"), bounds.get("max_length")
         number = f"{least} values" if least and least == most else "values"
         return f"{number} with commas between, each a {of}"
     else:
         words = "a path" if told["type"] == "path" else _PLAIN.get(_NAMES[told["type"]], "nothing")
-    return " ".join(filter(None, (words, _range(told.get("bounds") or {}))))
+    example = f", such as {told['examples'][0]}" if told.get("examples") else ""
+    return " ".join(filter(None, (words, _range(bounds)))) + example
 
 
 def _range(bounds: Mapping[str, Any]) -> str:
-    if "ge" in bounds and "le" in bounds:
-        return f"from {bounds['ge']} to {bounds['le']}"
-    said = {
-        "ge": "of at least",
-        "gt": "above",
-        "le": "of at most",
-        "lt": "below",
-        "multiple_of": "that is a multiple of",
-    }
-    said |= {"min_length": "of a length of at least", "max_length": "of a length of at most", "pattern": "that matches"}
-    return " and ".join(f"{words} {bounds[name]}" for name, words in said.items() if name in bounds)
+    for (low, high), words in _BETWEEN.items():
+        if low in bounds and high in bounds:
+            return words.format(bounds[low], bounds[high])
+    return " and ".join(f"{words} {bounds[name]}" for name, words in _BOUND.items() if name in bounds)
 
 
 def _of_any(told: Mapping[str, Any], name: str) -> Any:

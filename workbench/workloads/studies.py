@@ -12,7 +12,7 @@ from pydantic import Field
 
 from workbench.errors import BadInputError
 from workbench.storage import places
-from workbench.workloads.fields import Anonymous, Endpoint, Text, Words, switch
+from workbench.workloads.fields import Anonymous, Endpoint, Text, Words
 from workbench.workloads.opening import options_of
 from workbench.workloads.registry import Template
 from workbench.workloads.values import BadParameterError
@@ -23,40 +23,28 @@ if TYPE_CHECKING:
 Rarest = Annotated[
     float,
     Field(ge=0, le=0.5, allow_inf_nan=False),
-    Words(
-        allowed="a number from 0 to 0.5, such as 0.01",
-        description="Leave out sites whose rarer allele is less frequent.",
-        examples=(0.01, 0.05),
-    ),
+    Words("Leave out sites whose rarer allele is less frequent.", examples=(0.01, 0.05)),
 ]
 Unknown = Annotated[
     float,
     Field(ge=0, le=1, allow_inf_nan=False),
-    Words(
-        allowed="a number from 0 to 1, such as 0.05",
-        description="Leave out sites that are unknown in a larger part of the samples.",
-        examples=(0.02, 0.05),
-    ),
+    Words("Leave out sites that are unknown in a larger part of the samples.", examples=(0.02, 0.05)),
 ]
 Equilibrium = Annotated[
     float,
     Field(ge=0, lt=1, allow_inf_nan=False),
-    Words(
-        allowed="a number from 0 to below 1, such as 1e-6",
-        description="Leave out sites whose exact test of Hardy-Weinberg equilibrium has a smaller p.",
-        examples=(1e-6, 1e-10),
-    ),
+    Words("Leave out sites whose exact test of Hardy-Weinberg equilibrium has a smaller p.", examples=(1e-6, 1e-10)),
 ]
 Autosomes = Annotated[
-    bool, switch("Leave out X, Y, mitochondria and what isn't placed; PLINK leaves out X, Y and mitochondria, too.")
+    bool, Words("Leave out X, Y, mitochondria and what isn't placed; PLINK leaves out X, Y and mitochondria, too.")
 ]
 
 
 def _names(what: str, example: str) -> Words:
     each = "a name or a family and a name on each line"
     return Words(
+        f"File of the samples to {what}, {each}.",
         allowed=f"the path of a text file with {each}",
-        description=f"File of the samples to {what}, {each}.",
         examples=(example,),
         only="path",
     )
@@ -67,8 +55,8 @@ SamplesRemoved = Annotated[Text, _names("leave out", "related.txt")]
 RegionsOut = Annotated[
     Text,
     Words(
+        "Regions to leave out, such as those of long-range linkage, or a BED file of them.",
         allowed="regions such as 6:25000000-35000000, separated by commas, or the path of a BED file",
-        description="Regions to leave out, such as those of long-range linkage, or a BED file of them.",
         examples=("6:25000000-35000000", "long-range.bed"),
         only="path",
     ),
