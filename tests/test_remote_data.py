@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -26,10 +28,12 @@ import xarray
 import zarr
 
 from tests.test_runs import start_cluster
+from tests.waiting import until
 from workbench.cli import main
 from workbench.errors import ConflictError
 from workbench.genotypes import open_genotypes, pack_to_zarr, simulate
 from workbench.runs import keeping, store
+from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage.targets import target
 from workbench.workloads import template
@@ -258,6 +262,31 @@ def test_what_is_not_on_s3_or_not_permitted_gets_a_sentence(keys: str, monkeypat
     s3fs.S3FileSystem.clear_instance_cache()
     with pytest.raises(BadParameterError, match="there are no keys for it"):
         SVD.validate({"path": "s3://data/x.npy", "endpoint_url": keys})
+
+
+def test_runs_killed_while_they_save_to_s3_are_gone_on_with(
+    keys: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
+    s3fs.S3FileSystem.clear_instance_cache()
+    fs, x = s3fs.S3FileSystem(use_listings_cache=False), np.random.default_rng(0).standard_normal((50_000, 20))
+    np.save(tmp_path / "x.npy", x)
+    cluster = start_cluster("killed-otter")
+    for name in ("gone_on.zarr", "gone_on.npz"):
+        asked = {"path": str(tmp_path / "x.npy"), "chunks": [500, 20], "save": f"s3://data/{name}"}
+        killed = submit("svd_of_file", asked, cluster)
+        until(lambda name=name: len(fs.glob(f"data/.{name}.*.part/u/c/*/0")) > 2, 180)
+        os.kill(store.get(killed.id).pid or 0, signal.SIGKILL)
+        assert (finish(killed.id, timeout=20).status, fs.exists(f"data/{name}")) == ("lost", False)
+        run = finish(submit("svd_of_file", asked, cluster).id, timeout=180)
+        assert run.status == "done", run.error
+        assert any("blocks that an earlier run had saved" in note for note in run.notes), run.notes
+        assert fs.glob(f"data/.{name}*") == []
+        assert run.answers is not None
+        there = store.update(run.id, answers=run.answers.model_copy(update={"kept": ()})).arrays
+        u, s, v = (there[array].compute() for array in "usv")
+        np.testing.assert_allclose((u * s) @ v, x, atol=1e-10)
+    asyncio.run(Session().stop("killed-otter"))
 
 
 @pytest.mark.parametrize("name", ["out.zarr", "out.npz"])

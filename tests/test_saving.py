@@ -17,6 +17,7 @@ import xarray
 import zarr
 
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
+from workbench.storage.places import full
 from workbench.storage.targets import target
 from workbench.storage.writing import Hands, table, write
 from workbench.workloads import template
@@ -156,15 +157,43 @@ def test_of_what_was_begun_only_blocks_of_the_same_bits_are_left(tmp_path: Path)
     zarr.open(begun)["x"][0:2, 4:6] = 7.0
     (begun / "x/c/1/.0.123.partial").write_bytes(b"half")
     hands, to = Hands(), target(tmp_path / "out.zarr")
-    write({"x": Labelled(x, ("a", "b"))}, to, {"run": "mine-2"}, mark="mine-2", hands=hands, begun=begun)
+    write({"x": Labelled(x, ("a", "b"))}, to, {"run": "mine-2"}, mark="mine-2", hands=hands, begun=full(begun))
     found = zarr.open(tmp_path / "out.zarr")
     np.testing.assert_array_equal(found["x"][...], x)
     assert (hands.kept, set(found), dict(found.attrs)) == (22, {"x"}, {"run": "mine-2"})
     assert [each.name for each in tmp_path.rglob("*.partial")] == []
     hands, begun = Hands(), (tmp_path / "out.zarr").rename(tmp_path / "begun")
-    write({"x": Labelled(x.rechunk(5), ("a", "b"))}, to, {}, mark="mine-3", hands=hands, begun=begun)
+    write({"x": Labelled(x.rechunk(5), ("a", "b"))}, to, {}, mark="mine-3", hands=hands, begun=full(begun))
     assert (hands.kept, zarr.open(tmp_path / "out.zarr")["x"].chunks) == (0, (5, 5))
     np.testing.assert_array_equal(zarr.open(tmp_path / "out.zarr")["x"][...], x)
+
+
+@pytest.mark.parametrize("name", ["out.npz", "out.npy", "out.nc"])
+def test_a_file_is_put_together_from_blocks_that_a_process_before_it_wrote(name: str, tmp_path: Path) -> None:
+    x = da.from_array(np.arange(1.0, 101.0).reshape(10, 10), chunks=2)
+    begun, hands = saved(tmp_path / "begun.zarr", {"x": Labelled(x, ("a", "b"))}), Hands()
+    (begun / "x/c/0/0").unlink()
+    to = target(tmp_path / name)
+    write({"x": Labelled(x, ("a", "b"))}, to, {}, mark="mine-2", hands=hands, begun=full(begun))
+    assert (hands.kept, [each.name for each in tmp_path.iterdir()]) == (24, [name])
+    np.testing.assert_array_equal(read(tmp_path / name), x)
+
+
+def read(path: Path) -> Any:
+    if path.suffix == ".nc":
+        with xarray.open_dataset(path, engine="h5netcdf") as found:
+            return found["x"].values
+    found = np.load(path)
+    return found if path.suffix == ".npy" else found["x"]
+
+
+def test_text_and_a_single_number_in_blocks_are_saved_in_files(tmp_path: Path) -> None:
+    names = da.from_array(np.array(NAMES), chunks=4)
+    arrays = {"names": Labelled(names, ("row",)), "one": Labelled(da.from_array(X, chunks=5).sum(), ())}
+    with np.load(saved(tmp_path / "out.npz", arrays)) as found:
+        assert (list(found["names"]), found["one"]) == (NAMES, X.sum())
+    with xarray.open_dataset(saved(tmp_path / "out.nc", arrays), engine="h5netcdf") as dataset:
+        assert (list(dataset["names"].values), dataset["one"]) == (NAMES, X.sum())
 
 
 @pytest.mark.parametrize(

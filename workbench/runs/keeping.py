@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import math
 import os
 import secrets
@@ -96,15 +95,19 @@ def _kept(
     run: store.Run, arrays: Mapping[str, Labelled], answers: Answers, hands: writing.Hands
 ) -> tuple[Answers, tuple[str, ...]]:
     """Keep arrays in the run's folder; the answer with what was kept, and a sentence on what was dropped for it."""
-    place = store.folder(run.id) / FILE
+    place = _kept_at(run.id)
     dropped = make_room(sum(answers.arrays[name].bytes for name in arrays))
     notes = () if not dropped else (f"To keep these arrays, those of {', '.join(dropped)} were dropped, the oldest.",)
     try:
-        writing.write(arrays, Target(Place(str(place)), "zarr", True), provenance(run), mark=run.id, hands=hands)
+        writing.write(arrays, Target(place, "zarr", True), provenance(run), mark=run.id, hands=hands)
     except WorkbenchError as err:
         return answers.model_copy(update={"remark": f"They could not be kept: {err}"}), notes
-    kept = {"kept": tuple(arrays), "kept_bytes": Place(str(place)).size()}
+    kept = {"kept": tuple(arrays), "kept_bytes": place.size()}
     return answers.model_copy(update=kept), notes
+
+
+def _kept_at(run_id: str) -> Place:
+    return Place(str(store.folder(run_id) / FILE))
 
 
 class _Workers(writing.Hands):
@@ -132,12 +135,8 @@ class _Workers(writing.Hands):
         self.count(0, of=sum(source.npartitions for source in sources))
         for source, to in zip(sources, targets, strict=True):
             for place, block in writing.regions(source):
-                to[place] = self.block(block)
+                to[place] = self._client.compute(block).result()
                 self.count()
-
-    def block(self, x: Any) -> Any:
-        """One block in this process."""
-        return self._client.compute(x).result()
 
     def _lacking(self, path: str) -> tuple[str, str] | None:
         """A machine with workers that can't write there, and why; one worker of each is asked.
@@ -164,28 +163,27 @@ def wait_for(futures: Sequence[Any]) -> None:
 
 def clear(run_id: str, to: Target | None) -> None:
     """Remove what a run that was cancelled left unfinished, when no worker writes any more."""
-    writing.remove(writing.unfinished(store.folder(run_id) / FILE, run_id))
-    if to is not None and not to.place.is_url:
-        writing.remove(writing.unfinished(Path(to.place.path), run_id))
+    for place in (_kept_at(run_id), *((to.place,) if to else ())):
+        writing.remove(writing.unfinished(place, run_id))
 
 
-def sweep(to: Target, run: store.Run) -> Path | None:
-    """Remove what was left unfinished beside a path by processes that were killed; but give what `run` can go on with.
+def sweep(to: Target, run: store.Run) -> Place | None:
+    """Remove what processes that were killed left unfinished beside a target; but give what `run` can go on with.
 
-    That is a Zarr store of the same workload, function and parameters.
+    That is of the same workload, function and parameters.
     """
-    path, found = Path(to.place.path), None
-    if to.place.is_url:
-        return None
-    before, after = f".{path.name}.", ".part"
-    for each in path.parent.glob(f"{glob.escape(before)}*{after}"):
-        whose = _ended(each.name.removeprefix(before).removesuffix(after))
+    before, _, after = writing.unfinished(to.place, "*").name.partition("*")
+    found = None
+    for name in to.place.beside("").names():
+        if not (name.startswith(before) and name.endswith(after)):
+            continue
+        whose, there = _ended(name.removeprefix(before).removesuffix(after)), to.place.beside(name)
         if whose is None:
             continue
-        if found is None and to.kind == "zarr" and _computed(whose) == _computed(run):
-            found = each
+        if found is None and _computed(whose) == _computed(run):
+            found = there
         else:
-            writing.remove(each)
+            writing.remove(there)
     return found
 
 
@@ -266,7 +264,7 @@ def drop(run_id: str) -> None:
         answers = store.get(run_id).answers
     except NotFoundError:
         return
-    writing.remove(store.folder(run_id) / FILE)
+    writing.remove(_kept_at(run_id))
     if answers is not None:
         gone = {"kept": (), "kept_bytes": 0, "dropped": time.time()}
         store.update(run_id, answers=answers.model_copy(update=gone))

@@ -44,12 +44,10 @@ class Saving(Lasting, frozen=True):
         if self.active:
             blocks = f": {self.done} of {formats.count(self.total, 'block')}" if self.total else ""
             return f"Saving to {self.path} …{blocks}"
-        # A store behind a URL is written in its place.
-        there = "What is there is not whole: replace it." if "://" in self.path else "Nothing was changed: save again."
         return {
             "done": f"Saved to {self.path}.",
             "cancelled": f"Saving to {self.path} was cancelled.",
-            "lost": f"The process that saved to {self.path} was ended from outside. {there}",
+            "lost": f"The process that saved to {self.path} was ended from outside. Nothing was changed: save again.",
         }.get(self.status, self.error or "It failed.")
 
 

@@ -33,6 +33,10 @@ class Place:
         """What lies beside it under this name and an ending more."""
         return Place(self.path + ending, self.options)
 
+    def beside(self, name: str) -> Place:
+        """What is called so in the folder that it is in."""
+        return Place(f"{self.path.rpartition('/')[0]}/{name}", self.options)
+
     @property
     def is_url(self) -> bool:
         """Whether it is on another machine, or in another kind of storage."""

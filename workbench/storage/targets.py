@@ -63,7 +63,7 @@ def target(path: Any, kind: str | None = None, *, replace: bool = False, kinds: 
         _check_url(place)
     else:
         _check_folder(Path(place.path).parent)
-    there = _there(place)
+    there = what_is_at(place)
     if there is not None:
         _check_replaced(place, found, there, replace=replace)
     return Target(place, found, replace)
@@ -101,7 +101,8 @@ def _check_folder(folder: Path) -> None:
         raise BadInputError(f"{folder} may not be written to: it is read-only, or not yours. Give another folder.")
 
 
-def _there(place: Place) -> str | None:
+def what_is_at(place: Place) -> str | None:
+    """What is there, "file" or "folder", or None for nothing."""
     with places.sentences_about(place, "a place to write to"):
         if place.is_url:
             return place.kind()

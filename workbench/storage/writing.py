@@ -1,13 +1,13 @@
 """Writes arrays with named dimensions as Zarr, .npz, .npy or NetCDF: whole or not at all, block by block.
 
 A Zarr store holds an array for each name, another one for each coordinate, and names of dimensions, as xarray writes
-and reads them. Zarr and .npy are written by whoever holds the blocks; .npz and NetCDF have room for one writer, through
-which blocks pass one by one.
+and reads them. Whoever holds a block writes it, into a store beside the target: that store becomes the target, or the
+file is put together from it, block by block, as the last step.
 
-A Zarr store on a disk whose process was killed is gone on with: a block that is there already, bit for bit, is not
-written again. All are computed again and compared, since nothing else makes sure that a store is of one computation:
-sums may come in another order on other workers, and the factors were in memory, which is lost with the process. Stores
-behind URLs, where to compare takes as long as to write, and files are begun anew.
+A store whose process was killed is gone on with, here and behind URLs: a block that is there already, bit for bit, is
+not written again. All are computed again and compared, since nothing else makes sure that a store is of one
+computation: sums may come in another order on other workers, and the factors were in memory, which is lost with the
+process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -34,11 +34,12 @@ from dask.callbacks import Callback
 from dask.system import CPU_COUNT
 
 from workbench.errors import BadInputError, ConflictError
-from workbench.storage.places import writing_to
-from workbench.storage.targets import Target
-from workbench.storage.zarrs import remove_halves
+from workbench.storage.places import Place, writing_to
+from workbench.storage.targets import Target, what_is_at
+from workbench.storage.zarrs import MARKS, remove_halves
 
-_SLAB = 2**26  # bytes that pass through one writer at a time
+_SLAB = 2**26  # bytes that are put into a file at a time
+_FILE = "__file"  # beside arrays of a store, none of which begins so
 _LARGEST_BLOCK = 2**30  # bytes; what compresses blocks takes less than 2 GiB
 _TEXT = np.dtypes.StringDType()
 _EPOCH = {"s": "seconds since 1970-01-01", "ns": "nanoseconds since 1970-01-01"}
@@ -164,7 +165,7 @@ def write(
     *,
     mark: str,
     hands: Hands | None = None,
-    begun: Path | None = None,
+    begun: Place | None = None,
 ) -> None:
     """Write arrays to a target; where that fails, nothing is there, or what was there before.
 
@@ -173,9 +174,9 @@ def write(
     attrs
         What is said of all of them, as text and numbers.
     mark
-        Part of the name of the unfinished file, which nobody else uses.
+        Part of the name of what is unfinished, which nobody else uses.
     begun
-        An unfinished file of a process that was killed, to go on with.
+        What a process that was killed left unfinished, to go on with.
 
     Raises
     ------
@@ -186,13 +187,28 @@ def write(
     FailedError
         The disk is full, or may not be written to.
     """
-    with writing_to(to.place), _whole(to, mark, begun) as path:
-        _WRITERS[to.kind](arrays, path, attrs, hands or Hands(), to)
+    hands = hands or Hands()
+    with writing_to(to.place), _whole(to, mark, begun) as folder:
+        found, aside = variables(arrays)
+        told = _plain_attrs(attrs) | ({"coordinates": " ".join(aside)} if aside else {})
+        if to.kind == "zarr":
+            _zarr(found, folder, told, hands)
+            return
+        _check_holds(to, arrays, found)
+        lazy = {name: each for name, each in found.items() if each.blocks is not None}
+        stored = _zarr(lazy, folder, told, hands) if lazy else {}
+        with _file(folder / _FILE) as path:
+            _FILES[to.kind](found | stored, path, told)
 
 
 def write_parts(parts: Iterable[bytes], to: Target, *, mark: str) -> None:
     """Write a file part by part to a target, as `write` does."""
-    with writing_to(to.place), _whole(to, mark) as path, Path(path).open("wb") as file:
+    with (
+        writing_to(to.place),
+        _whole(to, mark) as folder,
+        _file(folder / _FILE) as path,
+        path.open("wb") as file,
+    ):
         file.writelines(parts)
 
 
@@ -226,80 +242,83 @@ def table(arrays: Mapping[str, Labelled], hands: Hands | None = None) -> Iterato
         start += length
 
 
-def unfinished(path: Path, mark: str) -> Path:
-    """Where what becomes `path` is written first."""
-    return path.with_name(f".{path.name}.{mark}.part")
+def unfinished(place: Place, mark: str) -> Place:
+    """The folder in which what becomes `place` is written first, beside it."""
+    return place.beside(f".{place.name}.{mark}.part")
 
 
-def remove(path: Path) -> None:
+def remove(place: Place) -> None:
     """Remove a file, or a folder with all that is in it; nothing where nothing is."""
-    if path.is_dir() and not path.is_symlink():
+    path = Path(place.path)
+    if place.is_url:
+        fs, root = place.storage()
+        with contextlib.suppress(OSError):
+            fs.rm(root, recursive=True)
+    elif path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _whole(to: Target, mark: str, begun: Path | None = None) -> Iterator[str]:
-    """A path to write to, from which things come to the target at the end of the block."""
-    if to.place.is_url:
-        with _sent(to) as there:
-            yield there
-        return
-    path = Path(to.place.path)
-    temporary = unfinished(path, mark)
+def _whole(to: Target, mark: str, begun: Place | None = None) -> Iterator[Place]:
+    """A folder beside the target to write in; at the end of the block it, or the file in it, becomes the target.
+
+    What is there already stays until then.
+    """
+    folder = unfinished(to.place, mark)
     if begun is not None:
         # What another process took meanwhile is that one's.
         with contextlib.suppress(FileNotFoundError):
-            begun.rename(temporary)
+            _move(begun, folder)
     try:
-        yield str(temporary)
-        if os.path.lexists(path) and not to.replace:
-            raise ConflictError(f"{path} came to be there meanwhile, and was left as it is. Save under another name.")
-        if path.is_dir():
-            before = path.with_name(f".{path.name}.{mark}.old")
-            path.rename(before)
-            temporary.rename(path)
+        yield folder
+        there = what_is_at(to.place)
+        if there is not None and not to.replace:
+            raise ConflictError(f"{to} came to be there meanwhile, and was left as it is. Save under another name.")
+        before = to.place.beside(f".{to.place.name}.{mark}.old")
+        if there == "folder" and to.place.is_url:
+            remove(to.place)
+        elif there == "folder":
+            _move(to.place, before)
+        _move(folder if to.kind == "zarr" else folder / _FILE, to.place)
+        if not to.place.is_url:
             remove(before)
-        else:
-            temporary.replace(path)
     finally:
-        remove(temporary)
+        remove(folder)
+
+
+def _move(place: Place, to: Place) -> None:
+    """Have what is at a place be at another one beside it."""
+    if not place.is_url:
+        Path(place.path).replace(to.path)
+        return
+    fs, root = place.storage()
+    there = to.storage()[1]
+    if not fs.async_impl:
+        fs.mv(root, there, recursive=True)
+        return
+    # A bucket has no folders that could be renamed. What makes it a store comes last: before that nobody reads it.
+    marks = {f"{root}/{mark}" for mark in MARKS}
+    found = set(fs.find(root))
+    for paths in (list(found - marks), list(found & marks)):
+        fs.copy(paths, [there + path.removeprefix(root) for path in paths])
+    fs.rm(root, recursive=True)
 
 
 @contextlib.contextmanager
-def _sent(to: Target) -> Iterator[str]:
-    """The URL itself for a store of many files, whose list comes last; else a file here, which is sent when whole.
-
-    What is there already stays until what replaces it lies whole beside it.
-    """
-    fs, root = to.place.storage()
-    before = to.replace and fs.exists(root)
-    place = to.place + ".part" if before else to.place
-    there = place.storage()[1]
-    try:
-        # Left by a process that was killed.
-        if before and fs.exists(there):
-            fs.rm(there, recursive=True)
-        if to.kind == "zarr":
-            yield place.path
-        else:
-            with tempfile.TemporaryDirectory(prefix="workbench-save-") as folder:
-                yield f"{folder}/{to.place.name}"
-                fs.put_file(f"{folder}/{to.place.name}", there)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            fs.rm(there, recursive=True)
-        raise
-    if before:
-        fs.rm(root, recursive=True)
-        # One by one: moving a folder takes the folders of a bucket, which are only names, for files.
-        for each in fs.find(there):
-            moved = root + each.removeprefix(there)
-            fs.makedirs(moved.rpartition("/")[0], exist_ok=True)
-            fs.mv(each, moved)
-        with contextlib.suppress(OSError):
-            fs.rm(there, recursive=True)
+def _file(place: Place) -> Iterator[Path]:
+    """A path to write a file to: in the folder of what is unfinished, or here, and it is sent to a URL when whole."""
+    if not place.is_url:
+        path = Path(place.path)
+        path.parent.mkdir(exist_ok=True)
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="workbench-save-") as folder:
+        yield Path(folder, place.name)
+        fs, root = place.storage()
+        fs.makedirs(root.rpartition("/")[0], exist_ok=True)
+        fs.put_file(f"{folder}/{place.name}", root)
 
 
 def variables(arrays: Mapping[str, Labelled]) -> tuple[dict[str, Variable], tuple[str, ...]]:
@@ -310,13 +329,25 @@ def variables(arrays: Mapping[str, Labelled]) -> tuple[dict[str, Variable], tupl
         for name, given in each.coords.items():
             # As xarray tells values from a dimension with values.
             dim, values = given if isinstance(given, tuple) else (name, given)
-            coordinate = _variable(np.asarray(values), (dim,), {})
+            coordinate = _variable(values if isinstance(values, da.Array) else np.asarray(values), (dim,), {})
             if name in found and not np.array_equal(found[name].data, coordinate.data):
                 raise BadInputError(f"The answer has two different arrays called {name!r}. Give them different names.")
             found.setdefault(name, coordinate)
             if name != dim and name not in aside:
                 aside.append(name)
     return found, tuple(aside)
+
+
+def _check_holds(to: Target, arrays: Mapping[str, Labelled], found: Mapping[str, Variable]) -> None:
+    """Raise BadInputError where a file of this kind doesn't hold such arrays."""
+    if to.kind == "npy" and len(arrays) != 1:
+        raise BadInputError(
+            f"{to} would hold one array, and there are {len(arrays)}: {', '.join(arrays)}. Name one of them, or give a "
+            "name that ends with .npz, .nc or .zarr."
+        )
+    strange = next((name for name, each in found.items() if each.data.dtype.kind == "c"), None)
+    if to.kind == "nc" and strange is not None:
+        raise BadInputError(f"{strange} holds complex numbers, for which NetCDF has no type. Save it as .zarr or .npz.")
 
 
 def _variable(data: Any, dims: tuple[str, ...], attrs: Mapping[str, Any]) -> Variable:
@@ -345,7 +376,8 @@ def _counted(data: Any, dims: tuple[str, ...], attrs: Mapping[str, Any]) -> Vari
 def regions(x: da.Array) -> Iterator[tuple[tuple[slice, ...], da.Array]]:
     """Each block of an array, and where it belongs."""
     places, indices = da.core.slices_from_chunks(x.chunks), np.ndindex(*x.numblocks)
-    return ((place, x.blocks[index]) for place, index in zip(places, indices, strict=True))
+    # Dask takes no block of an array without dimensions.
+    return ((place, x.blocks[index] if index else x) for place, index in zip(places, indices, strict=True))
 
 
 def dates(data: Any, attrs: Mapping[str, Any]) -> Any:
@@ -367,13 +399,12 @@ def _plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
 # --- Zarr -------------------------------------------------------------------------------------------------------------
 
 
-def _zarr(arrays: Mapping[str, Labelled], path: str, attrs: Mapping[str, Any], hands: Hands, to: Target) -> None:
+def _zarr(found: Mapping[str, Variable], place: Place, attrs: Mapping[str, Any], hands: Hands) -> dict[str, Variable]:
+    """Write a store; the same variables, to be read from there."""
     import zarr
 
-    found, aside = variables(arrays)
-    told = _plain_attrs(attrs) | ({"coordinates": " ".join(aside)} if aside else {})
-    group = zarr.open_group(path, mode="a", use_consolidated=False, **to.place.zarr_options)
-    group.attrs.put(told)
+    group = zarr.open_group(place.path, mode="a", use_consolidated=False, **place.zarr_options)
+    group.attrs.put(dict(attrs))
     # Of a store that another process began.
     for name in set(group) - found.keys():
         del group[name]
@@ -400,13 +431,19 @@ def _zarr(arrays: Mapping[str, Labelled], path: str, attrs: Mapping[str, Any], h
             sources.append(data)
             targets.append(target)
     if sources:
-        hands.store(sources, targets, path)
-    if not to.place.is_url:
-        remove_halves(Path(path))
+        hands.store(sources, targets, place.path)
+    if not place.is_url:
+        remove_halves(Path(place.path))
     with warnings.catch_warnings():
         # Who reads with xarray is warned without it, who writes with zarr is warned with it.
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata(group.store)
+    return {name: replace(each, data=_read(group[name])) for name, each in found.items()}
+
+
+def _read(array: Any) -> Any:
+    """What an array of a store holds, text in memory and numbers in blocks."""
+    return da.from_zarr(array) if array.size and array.dtype.kind in "biufc" else array[...]
 
 
 def _regular(x: da.Array) -> da.Array:
@@ -420,62 +457,27 @@ def _regular(x: da.Array) -> da.Array:
 # --- NumPy's files ----------------------------------------------------------------------------------------------------
 
 
-class Rows:
-    """A .npy file that exists, into which many processes write rows; it travels to workers as its path."""
-
-    def __init__(self, path: str, start: int, row: int) -> None:
-        self.path, self.start, self.row = path, start, row
-
-    def __setitem__(self, region: tuple[slice, ...], rows: Any) -> None:
-        """Write whole rows."""
-        with Path(self.path).open("r+b") as file:
-            file.seek(self.start + (region[0].start or 0) * self.row)
-            file.write(np.ascontiguousarray(rows).data)
+def _npy(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any]) -> None:
+    with path.open("wb") as file:
+        _numpy(file, next(iter(found.values())).data)
 
 
-def _npy(arrays: Mapping[str, Labelled], path: str, attrs: Mapping[str, Any], hands: Hands, to: Target) -> None:
-    if len(arrays) != 1:
-        raise BadInputError(
-            f"{to} would hold one array, and there are {len(arrays)}: {', '.join(arrays)}. Name one of them, or give a "
-            "name that ends with .npz, .nc or .zarr."
-        )
-    found, _ = variables(arrays)
-    data = found[next(iter(arrays))].data
-    data = _slabs(data) if isinstance(data, da.Array) else data
-    with Path(path).open("wb") as file:
-        if not isinstance(data, da.Array):
-            np.save(file, _fixed(data), allow_pickle=False)
-            return
-        _header(file, data)
-        start = file.tell()
-        _reserve(file, start + data.nbytes)
-    row = math.prod(data.shape[1:]) * data.dtype.itemsize
-    if data.size:
-        hands.store([data], [Rows(path, start, row)], path)
-
-
-def _npz(arrays: Mapping[str, Labelled], path: str, attrs: Mapping[str, Any], hands: Hands, to: Target) -> None:
-    found, _ = variables(arrays)
-    slabs = {name: _slabs(each.blocks) for name, each in found.items() if each.blocks is not None}
-    hands.count(0, of=sum(data.npartitions for data in slabs.values()))
+def _npz(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any]) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, each in found.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                if name not in slabs:
-                    np.save(file, _fixed(each.data), allow_pickle=False)
-                    continue
-                data = slabs[name]
-                _header(file, data)
-                for index in range(data.numblocks[0] if data.ndim else 1):
-                    block = hands.block(data.blocks[index] if data.ndim else data)
-                    file.write(np.ascontiguousarray(block).data)
-                    hands.count()
+                _numpy(file, each.data)
 
 
-def _reserve(file: IO[bytes], n_bytes: int) -> None:
-    """Have room for a file, or raise OSError before others write to it in the middle."""
-    if hasattr(os, "posix_fallocate"):  # not on macOS
-        os.posix_fallocate(file.fileno(), 0, max(1, n_bytes))
+def _numpy(file: IO[bytes], data: Any) -> None:
+    """Write a .npy file, of blocks one after the other."""
+    if not isinstance(data, da.Array):
+        np.save(file, _fixed(data), allow_pickle=False)
+        return
+    head = {"descr": np.lib.format.dtype_to_descr(data.dtype), "fortran_order": False, "shape": data.shape}
+    np.lib.format.write_array_header_1_0(file, head)
+    for _, block in regions(_slabs(data)):
+        file.write(np.ascontiguousarray(_in_memory(block)).data)
 
 
 def _fixed(data: Any) -> Any:
@@ -483,10 +485,8 @@ def _fixed(data: Any) -> Any:
     return np.array(data.tolist(), dtype="U") if data.dtype.kind == "T" else data
 
 
-def _header(file: IO[bytes], data: da.Array) -> None:
-    """Write the head of a .npy file."""
-    head = {"descr": np.lib.format.dtype_to_descr(data.dtype), "fortran_order": False, "shape": data.shape}
-    np.lib.format.write_array_header_1_0(file, head)
+def _in_memory(block: da.Array) -> Any:
+    return block.compute(scheduler="threads")
 
 
 def _slabs(x: da.Array) -> da.Array:
@@ -500,18 +500,13 @@ def _slabs(x: da.Array) -> da.Array:
 # --- NetCDF -----------------------------------------------------------------------------------------------------------
 
 
-def _nc(arrays: Mapping[str, Labelled], path: str, attrs: Mapping[str, Any], hands: Hands, to: Target) -> None:
+def _nc(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any]) -> None:
     import h5netcdf
     import h5py
 
-    found, aside = variables(arrays)
-    strange = next((name for name, each in found.items() if each.data.dtype.kind == "c"), None)
-    if strange is not None:
-        raise BadInputError(f"{strange} holds complex numbers, for which NetCDF has no type. Save it as .zarr or .npz.")
     # HDF5 that meets a full disk may take its process down.
-    with tempfile.TemporaryFile(dir=Path(path).parent) as probe:
+    with tempfile.TemporaryFile(dir=path.parent) as probe:
         _reserve(probe, sum(each.data.nbytes for each in found.values()))
-    hands.count(0, of=sum(each.blocks.npartitions for each in found.values() if each.blocks is not None))
     with _room_for_hdf5(), h5netcdf.File(path, "w") as file:
         for each in found.values():
             for dim, length in zip(each.dims, each.data.shape, strict=True):
@@ -525,9 +520,14 @@ def _nc(arrays: Mapping[str, Labelled], path: str, attrs: Mapping[str, Any], han
                 variable[...] = each.data.astype(object if each.data.dtype.kind == "T" else dtype)
                 continue
             for region, block in regions(each.blocks):
-                variable[region] = np.asarray(hands.block(block)).astype(dtype)
-                hands.count()
-        file.attrs.update(_plain_attrs(attrs) | ({"coordinates": " ".join(aside)} if aside else {}))
+                variable[region] = np.asarray(_in_memory(block)).astype(dtype)
+        file.attrs.update(attrs)
+
+
+def _reserve(file: IO[bytes], n_bytes: int) -> None:
+    """Have room for a file, or raise OSError before others write to it in the middle."""
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        os.posix_fallocate(file.fileno(), 0, max(1, n_bytes))
 
 
 @contextlib.contextmanager
@@ -547,4 +547,4 @@ def _of_netcdf(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype({"?": "int8", "e": "float32"}.get(dtype.char, dtype))
 
 
-_WRITERS = {"zarr": _zarr, "npz": _npz, "npy": _npy, "nc": _nc}
+_FILES = {"npz": _npz, "npy": _npy, "nc": _nc}
