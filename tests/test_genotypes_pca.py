@@ -174,7 +174,7 @@ def test_what_rounding_of_means_and_factors_does_is_bounded(scaler: Scaler, miss
     s = np.linalg.svd(exact, compute_uv=False)
     allowed = operator.input_error(s, True)
     left, half = np.linalg.svd(exact)[0][:, 0], np.finfo(np.float32).eps / 2
-    unknown, factor = x[kept] == MISSING, np.concatenate(operator._numbers)[kept, 1]
+    unknown, factor = x[kept] == MISSING, np.concatenate(dask.compute(*operator._numbers))[kept, 1]
     # To the worst that rounding may do: all one way, as it comes, and as one of the vectors would have it.
     for signs in (np.ones(len(left)), np.random.default_rng(0).choice([-1, 1], len(left)), np.sign(left)):
         scaled = factor * (1 + 2 * half * signs)
@@ -214,6 +214,17 @@ def test_a_cluster_gives_the_same(quick_client: Any) -> None:
     on_cluster = pca(genotypes(x), K, seed=1)
     np.testing.assert_allclose(on_cluster.singular_values, run(genotypes(x), seed=1).singular_values, rtol=1e-6)
     np.testing.assert_allclose((on_cluster.loadings**2).sum(axis=0).compute(), 1, rtol=1e-3)
+
+
+def test_on_a_cluster_what_is_learned_of_each_site_stays_there_and_a_byte_comes(quick_client: Any) -> None:
+    x = counts(missing=0.05)
+    found = pca(genotypes(x), K)
+    operator = found._operator
+    assert {each.key for each in operator._more} <= quick_client.futures.keys()
+    assert operator.verdict.nbytes == len(x)
+    known = np.where(x == MISSING, 0, x)[found.kept]
+    expected = np.stack([known.sum(axis=1), (x != MISSING)[found.kept].sum(axis=1)], axis=1)
+    np.testing.assert_array_equal(found.counted, expected)
 
 
 def test_counting_by_words_is_counting() -> None:

@@ -11,18 +11,19 @@ from typing import Any, Protocol
 import dask
 import dask.array as da
 import numpy as np
+from dask.delayed import Delayed
 
 from workbench.errors import BadInputError
 from workbench.genotypes import kernels
 from workbench.genotypes.kernels import Narrow
 from workbench.genotypes.rows import at_most, cut
-from workbench.genotypes.scaling import Rule, squares
+from workbench.genotypes.scaling import REASONS, Rule, squares
 from workbench.genotypes.values import Genotypes
 from workbench.linalg.blocks import beside, host, namespace, on_device, on_devices, row_blocks, slices
 from workbench.linalg.compressed import for_passes, most_kept
 from workbench.linalg.keys import in_pass
 from workbench.linalg.krylov import orthonormal
-from workbench.linalg.passes import GRAPH_BYTES, reduced
+from workbench.linalg.passes import GRAPH_BYTES, reduced, reduced_and_left
 from workbench.travelling import cluster_client
 
 Matrix = np.ndarray[Any, Any]
@@ -34,6 +35,7 @@ RANDOM = 0.3
 # Blocks that would leave threads idle at the end of a pass are cut; for so few bytes a task costs more than it gives.
 SMALLEST_BLOCK = 2**20
 BLOCKS = 16
+LINKED = REASONS.index("linked")
 
 
 class Kernel(Protocol):
@@ -62,15 +64,16 @@ class Kernel(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sites:
-    """Of a block: what `Rule.sites` and `Rule.verdict` say, and what Ã adds to sums of squares.
+class Learned:
+    """What a first pass tells of a block's sites to whoever has no block: a byte of each, and what Ã adds to sums."""
 
-    There may be more sites than memory has room for a few numbers of each: nothing else is kept of them.
-    """
-
-    numbers: Matrix
-    reasons: Matrix
+    verdict: Matrix
+    """The place in `REASONS` of why a site takes no part, 0 for those that do."""
     squares: float
+    entries: float
+    """Σ f² of all sites."""
+    imputed: float
+    """Σ f² of all missing values."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +82,9 @@ class Sums:
 
     product: Matrix
     triangle: Matrix | None
-    learned: tuple[Sites, ...] = ()
+    learned: tuple[Learned, ...] = ()
+    numbers: Matrix | None = None
+    """Of one block, what `Rule.sites` says, which stays beside the block."""
 
 
 class GenotypeOperator:
@@ -113,12 +118,18 @@ class GenotypeOperator:
         self.squares = np.inf
         # Σ f² over all genotypes, and over those missing, for which their site's mean stands.
         self._entries, self._imputed = 0.0, 0.0
-        self.reasons, self.kept_sites = np.zeros(0, np.uint8), np.zeros(0, bool)
+        self.verdict = np.zeros(0, np.uint8)
         self._single_now = True
         self._more: list[Any] = [None] * len(self.packed.chunks[0])
         if kept_rows is not None:
             self._more = _sent([kept_rows[part] for part in slices(self.packed.chunks[0])])
-        self._numbers: list[Matrix] = []
+        # Of each block, where it was computed: 24 bytes a site, of which a biobank has millions.
+        self._numbers: list[Delayed] = []
+
+    @property
+    def kept_sites(self) -> Matrix:
+        """Which sites take part."""
+        return self.verdict == 0
 
     @property
     def squares_error(self) -> float:
@@ -176,22 +187,18 @@ class GenotypeOperator:
         self._single_now = single
         task = _Reading(self.kernel, self.rule, self.shape[1], with_triangle, first)
         narrow = Narrow.of(q, single)
-        sums: Sums = reduced(
-            in_pass("genotypes", self.passes),
-            self.packed,
-            task,
-            narrow if with_triangle else self.kernel.arranged(narrow),
-            _added,
-            [(each,) for each in self._more],
-        )
+        given = narrow if with_triangle else self.kernel.arranged(narrow)
+        name, more = in_pass("genotypes", self.passes), [(each,) for each in self._more]
+        sums: Sums
         if first:
+            sums, self._numbers = reduced_and_left(name, self.packed, task, given, _added, more, _numbers)
             self._learn(sums.learned)
+        else:
+            sums = reduced(name, self.packed, task, given, _added, more)
         return replace(sums, product=self.kernel.gathered(sums.product, narrow))
 
-    def _learn(self, blocks: Sequence[Sites]) -> None:
-        self._numbers = [block.numbers for block in blocks]
-        self.reasons = np.concatenate([block.reasons for block in blocks])
-        self.kept_sites = np.concatenate([numbers[:, 1] != 0 for numbers in self._numbers])
+    def _learn(self, blocks: Sequence[Learned]) -> None:
+        self.verdict = np.concatenate([block.verdict for block in blocks])
         left = int(np.count_nonzero(self.kept_sites))
         if left < self.at_least:
             raise BadInputError(
@@ -199,28 +206,28 @@ class GenotypeOperator:
                 "others are monomorphic, all missing or left out. Ask for fewer components or leave out less."
             )
         self.squares = math.fsum(block.squares for block in blocks)
-        self._entries = self.shape[1] * math.fsum(numbers[:, 1] @ numbers[:, 1] for numbers in self._numbers)
-        self._imputed = math.fsum(numbers[:, 1] ** 2 @ numbers[:, 2] for numbers in self._numbers)
-        self._more = _sent(self._numbers)
+        self._entries = self.shape[1] * math.fsum(block.entries for block in blocks)
+        self._imputed = math.fsum(block.imputed for block in blocks)
+        self._more = [each.dask[each.key] for each in self._numbers]
 
-    def counted(self) -> Matrix:
+    def counted(self) -> da.Array:
         """Of each site that takes part: copies of the counted allele, and samples in which it is known."""
-        mean, factor, missing = np.concatenate(self._numbers).T
-        known = self.shape[1] - missing[factor != 0]
-        return np.rint(np.stack([mean[factor != 0] * known, known], axis=1)).astype(np.int64)
+        counting = dask.delayed(_counted, pure=True)
+        parts = [counting(numbers, self.shape[1]) for numbers in self._numbers]
+        return self._joined(parts, 2, np.empty((0, 2), np.int64))
 
-    def projected(self, v: Matrix) -> Any:
+    def projected(self, v: Matrix) -> da.Array:
         """Ã v as a lazy Dask array, of the sites that take part: the blocks are gone through when it is computed."""
-        narrow = Narrow.of(v, False)
-        parts = [
-            da.from_delayed(
-                dask.delayed(_projected)(self.kernel, block, numbers, narrow, pure=True),
-                (int(np.count_nonzero(numbers[:, 1])), v.shape[1]),
-                meta=self.packed._meta.astype(np.float64),
-            )
-            for numbers, block in zip(self._numbers, self.packed.to_delayed()[:, 0], strict=True)
-        ]
-        return da.concatenate(parts)
+        narrow, projecting = Narrow.of(v, False), dask.delayed(_projected, pure=True)
+        blocks = zip(self.packed.to_delayed()[:, 0], self._numbers, strict=True)
+        parts = [projecting(self.kernel, block, numbers, narrow) for block, numbers in blocks]
+        return self._joined(parts, v.shape[1], self.packed._meta.astype(np.float64))
+
+    def _joined(self, parts: Sequence[Delayed], columns: int, meta: Any) -> da.Array:
+        """One array of what was made of each block's sites that take part."""
+        heights = [int(np.count_nonzero(self.kept_sites[part])) for part in slices(self.packed.chunks[0])]
+        arrays = zip(parts, heights, strict=True)
+        return da.concatenate([da.from_delayed(part, (height, columns), meta=meta) for part, height in arrays])
 
 
 def blocked(genotypes: Genotypes, kept: bool = False, largest: int = kernels.LARGEST_BLOCK) -> Any:
@@ -271,23 +278,36 @@ class _Reading:
     first: bool
 
     def __call__(self, panel: Sequence[Any], q: Any, of_sites: Matrix | None) -> Sums:
-        packed, sites = panel[0], of_sites
-        learned: tuple[Sites, ...] = ()
+        packed, numbers = panel[0], of_sites
+        learned: list[Learned] = []
         if self.first:
-            learned = (self._learned(packed, of_sites),)
-            sites = learned[0].numbers
-        assert sites is not None
-        packed, sites = taking_part(packed, sites)
+            numbers, *learned = self._learned(packed, of_sites)
+        assert numbers is not None
+        packed, sites = taking_part(packed, numbers)
         with kernels.quiet():
             product = self.kernel.normal(packed, sites, q.trusted(packed))
             triangle = _triangle(self.kernel.projected, packed, sites, q) if self.with_triangle else None
-        return Sums(product, triangle, learned)
+        return Sums(product, triangle, tuple(learned), numbers if self.first else None)
 
-    def _learned(self, packed: Any, keep: Matrix | None) -> Sites:
+    def _learned(self, packed: Any, keep: Matrix | None) -> tuple[Matrix, Learned]:
         counts = self.kernel.counted(packed, self.n_samples)
-        reasons = self.rule.verdict(counts)
-        numbers = self.rule.sites(counts, reasons == 0 if keep is None else (reasons == 0) & keep)
-        return Sites(numbers, reasons, squares(counts, numbers))
+        verdict = self.rule.verdict(counts)
+        if keep is not None:
+            verdict[(verdict == 0) & ~keep] = LINKED
+        numbers = self.rule.sites(counts, verdict == 0)
+        squared = numbers[:, 1] ** 2
+        entries, imputed = float(numbers[:, 1] @ numbers[:, 1]), float(squared @ numbers[:, 2])
+        return numbers, Learned(verdict, squares(counts, numbers), entries, imputed)
+
+
+def _numbers(sums: Sums) -> Matrix | None:
+    return sums.numbers
+
+
+def _counted(numbers: Matrix, n_samples: int) -> Matrix:
+    mean, factor, missing = numbers.T
+    known = n_samples - missing[factor != 0]
+    return np.rint(np.stack([mean[factor != 0] * known, known], axis=1)).astype(np.int64)
 
 
 def taking_part(packed: Any, sites: Matrix) -> tuple[Any, Matrix]:

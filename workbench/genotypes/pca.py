@@ -67,8 +67,8 @@ class GenotypePCA:
         return self._operator.projected(self._vectors / safe)
 
     @property
-    def counted(self) -> Matrix:
-        """Of each kept variant, copies of the counted allele and samples in which it is known: kept × 2."""
+    def counted(self) -> Any:
+        """Of each kept variant, copies of the counted allele and samples that know it: a Dask array, kept × 2."""
         return self._operator.counted()
 
     def anew(self) -> tuple[Matrix, Matrix]:
@@ -282,7 +282,7 @@ def _result(
         explained_variance=variance,
         explained_variance_ratio=s**2 / total if total else np.full_like(s, np.nan),
         kept=kept,
-        dropped=_dropped(operator, kept, barred),
+        dropped=_dropped(operator.verdict.copy(), barred),
         samples=genotypes.samples,
         sample_table=genotypes.sample_table,
         variants=genotypes.variants if kept.all() else genotypes.variants[kept],
@@ -298,9 +298,7 @@ def _signs(v: Matrix) -> Matrix:
     return np.where(v[np.abs(v).argmax(axis=0), np.arange(v.shape[1])] < 0, -1.0, 1.0)
 
 
-def _dropped(operator: GenotypeOperator, kept: Matrix, barred: Mapping[str, Matrix]) -> dict[str, int]:
-    reasons = operator.reasons.copy()
-    reasons[(reasons == 0) & ~kept] = REASONS.index("linked")
+def _dropped(reasons: Matrix, barred: Mapping[str, Matrix]) -> dict[str, int]:
     for reason, those in barred.items():
         reasons[those] = REASONS.index(reason)
     numbers = np.bincount(reasons, minlength=len(REASONS))

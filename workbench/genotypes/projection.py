@@ -60,11 +60,11 @@ class Reference:
     @classmethod
     def of(cls, found: GenotypePCA) -> Reference:
         """Of components just found; goes through the genotypes once more for the loadings."""
-        copies, known = found.counted.T
+        loadings, counted = dask.compute(found.loadings, found.counted)
         return cls(
-            np.asarray(found.loadings.compute()),
-            copies,
-            known,
+            np.asarray(loadings),
+            counted[:, 0],
+            counted[:, 1],
             found.variants,
             found.singular_values,
             found.explained_variance_ratio,

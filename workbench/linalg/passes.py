@@ -212,6 +212,49 @@ def reduced(
 
     `what` names the tasks; `q` has `nbytes`. Dask arrays among `more` aren't looked for, only keys of `a`.
     """
+    name, graph = _total(what, a, task, q, add, more)
+    return _here(graph, name) if cluster_client() is None else Delayed(name, graph).compute()
+
+
+def reduced_and_left(
+    what: str,
+    a: Any,
+    task: Callable[..., Any],
+    q: Any,
+    add: Callable[[list[Any]], Any],
+    more: Sequence[tuple[Any, ...]],
+    left: Callable[[Any], Any],
+) -> tuple[Any, list[Delayed]]:
+    """What `reduced` gives, and `left` of each task's result, which stays where it was computed."""
+    name, total = _total(what, a, task, q, add, more)
+    graph = {(name, "left", i): (left, (name, "part", i)) for i in range(a.numblocks[0])}
+    layer = f"{name}-left"
+    whole = HighLevelGraph({**total.layers, layer: graph}, {**total.dependencies, layer: {name}})
+    if cluster_client() is None:
+        found, *values = _here(whole, [name, *graph])
+        return found, [Delayed(key, {key: value}) for key, value in zip(graph, values, strict=True)]
+    parts = [Delayed(key, whole, layer=layer) for key in graph]
+    held, *parts = dask.persist(Delayed(name, total), *parts)
+    return held.compute(), parts
+
+
+def _here(graph: HighLevelGraph, keys: Any) -> Any:
+    """All of a graph in this process.
+
+    It is needed as it stands: to look for what could be left out takes Dask as long as the tasks.
+    """
+    get = scheduler() or get_scheduler() or dask.threaded.get
+    return get(graph.to_dict(), keys)
+
+
+def _total(
+    what: str,
+    a: Any,
+    task: Callable[..., Any],
+    q: Any,
+    add: Callable[[list[Any]], Any],
+    more: Sequence[tuple[Any, ...]],
+) -> tuple[str, HighLevelGraph]:
     name = fresh(what)
     graph: dict[Any, Any] = {(name, "q"): q} if q.nbytes <= GRAPH_BYTES else {}
     shared = (name, "q") if graph else _sent(q)
@@ -228,12 +271,7 @@ def reduced(
         keys = [(name, level, i) for i in range(len(groups))]
         graph.update({key: (add, group) for key, group in zip(keys, groups, strict=True)})
     graph[name] = (_same, keys[0])
-    whole = HighLevelGraph.from_collections(name, graph, dependencies=[a])
-    if cluster_client() is None:
-        # All of it is needed as it stands: to look for what could be left out takes Dask as long as the tasks.
-        get = scheduler() or get_scheduler() or dask.threaded.get
-        return get(whole.to_dict(), name)
-    return Delayed(name, whole).compute()
+    return name, HighLevelGraph.from_collections(name, graph, dependencies=[a])
 
 
 def _same(x: Any) -> Any:
