@@ -571,6 +571,8 @@ def test_a_variable_of_many_dimensions_becomes_rows_and_columns(tmp_path: Path, 
     np.testing.assert_allclose(answer["singular_values"], np.linalg.svd(expected, compute_uv=False)[:4], rtol=1e-3)
     assert check.passed, check.what
     assert "Rows are time, columns y × x." in check.what
+    # Named or not, rows are the times and columns all others.
+    assert SVD.validate({"path": path, "array": "u", "k": 4}).resolved["shape"] == [40, 90]
 
 
 @pytest.mark.parametrize("missing", ["mean", "rows", "columns"])

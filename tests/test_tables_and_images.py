@@ -8,6 +8,7 @@ from typing import Any
 
 import fsspec
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import tifffile
@@ -111,6 +112,19 @@ def test_a_stack_of_images_is_decomposed_by_page_and_reduced(
     np.testing.assert_allclose(answer["singular_values"], np.linalg.svd(STACK.reshape(6, -1) * 1.0, compute_uv=False))
     assert most["first"] == STACK.max(axis=(1, 2)).tolist()
     assert check.passed
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_the_labels_of_rows_that_pandas_writes_are_no_numbers_of_a_table(tmp_path: Path, suffix: str) -> None:
+    path = str(tmp_path / f"table.{suffix}")
+    frame = pd.DataFrame(TABLE, columns=list("abcd"), index=np.arange(200) * 7)
+    frame.to_csv(path) if suffix == "csv" else frame.to_parquet(path)
+    parameters = SVD.validate({"path": path})
+    told, check = SVD.compute(parameters)
+    np.testing.assert_allclose(told["singular_values"], np.linalg.svd(TABLE, compute_uv=False))
+    assert check is not None
+    assert check.passed
+    assert any("labels of the rows" in note for note in parameters.notes)
 
 
 def test_look_lists_columns_pages_and_scales(tmp_path: Path) -> None:

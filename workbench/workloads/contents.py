@@ -263,7 +263,8 @@ def _parquet(place: Place) -> Listed:
 
 def _csv(place: Place) -> Listed:
     found = opening.find_array(place.path, None, options=place.options)
-    return (_held("", found.shape, found.dtype),), (f"Columns: {', '.join((found.recipe or {})['names'][:50])}.",)
+    names = found.array.split(",") if found.array else (found.recipe or {})["names"]
+    return (_held("", found.shape, found.dtype),), (f"Columns: {', '.join(names[:50])}.", *found.remarks)
 
 
 def _bed(place: Place) -> Listed:

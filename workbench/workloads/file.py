@@ -306,7 +306,7 @@ def without_gaps(x: da.Array, missing: str, path: str) -> tuple[da.Array, Any]:
     nothing = int((counts == 0).sum())
     if nothing:
         raise ValueError(
-            f"{path} has {nothing} columns without any value, which have no mean. Choose missing=columns, which leaves "
-            "out all that hold a missing value."
+            f"{path} has columns without any value, which have no mean ({nothing} of {x.shape[1]}). Choose "
+            "missing=columns, which leaves out all that hold a missing value."
         )
     return da.where(known, x, sums / counts).astype(x.dtype), None

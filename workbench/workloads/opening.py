@@ -133,6 +133,9 @@ def find_array(
             if select:
                 raise _bad(f"The dimensions of {found} have no values to select by. Leave select out.", "select")
             if as_matrix:
+                named = _named(place, found) if kind in _BY_NAME and not raw else None
+                if named is not None:
+                    return _folded(named, rows)
                 found = _folded(found, rows)
         read_as = _as_stored(found) if raw else _as_said(found)
     except (BadParameterError, MissingError):
@@ -275,6 +278,17 @@ def _dataset(place: Place, array: str | None, select: str | None) -> Found:
         dims=picked.dims,
         rows=datasets.time_of(picked.coords, picked.dims),
     )
+
+
+def _named(place: Place, found: Found) -> Found | None:
+    """An array of three dimensions or more that have names, with these; None of others."""
+    if len(found.shape) < 3 or found.dims is not None:
+        return None
+    with contextlib.suppress(WorkbenchError):
+        named = _dataset(place, found.array, None)
+        # So xarray calls dimensions of HDF5 that have no names.
+        return None if any(dim.startswith("phony_dim") for dim in named.dims or ()) else named
+    return None
 
 
 def _folded(found: Found, rows: str | None) -> Found:
@@ -479,7 +493,7 @@ def _parquet(place: Place, array: str | None) -> Found:
             ends.append(ends[-1] + table.metadata.num_rows)
             rows = rows or (table.metadata.row_group(0).num_rows if table.metadata.num_row_groups else 0)
     recipe = {"options": dict(place.options), "files": [part.path for part in parts], "ends": ends[1:]}
-    return replace(_table(place, array, "parquet", (ends[-1], len(names)), rows), recipe=recipe)
+    return replace(_table(place, array, names, "parquet", ends[-1], rows, len(table.schema_arrow)), recipe=recipe)
 
 
 def _csv(place: Place, array: str | None) -> Found:
@@ -511,7 +525,7 @@ def _csv(place: Place, array: str | None) -> Found:
             _LINES.clear()
         _LINES[unchanged] = starts, count
     recipe = {"options": dict(place.options), "step": step, "starts": starts, "names": names, "delimiter": delimiter}
-    return replace(_table(place, array, "csv", (count, len(chosen)), step), recipe=recipe)
+    return replace(_table(place, array, chosen, "csv", count, step, len(names)), recipe=recipe)
 
 
 def _is_number(text: str) -> bool:
@@ -546,18 +560,27 @@ def _columns(place: Place, array: str | None, schema: Any) -> list[str]:
         or types.is_boolean(each.type)
         or types.is_null(each.type)
     ]
-    wanted = array.split(",") if array else list(schema.names)
+    labels = [name for name in schema.names if not name or name.startswith("__index_level_")]
+    there = [name for name in schema.names if name not in labels] or list(schema.names)
+    wanted = array.split(",") if array else there
     others = [name for name in wanted if name not in numbers]
     if others or not wanted:
         what = "is no column" if others and others[0] not in schema.names else "holds no numbers"
-        there = ",".join(numbers[:20]) or "none"
-        raise _bad(f"{others[0]!r} of {place} {what}. Name columns of numbers as array: {there}.", "array")
+        offered = ",".join(numbers[:20]) or "none"
+        raise _bad(f"{others[0]!r} of {place} {what}. Name columns of numbers as array: {offered}.", "array")
     return wanted
 
 
-def _table(place: Place, array: str | None, format: str, shape: tuple[int, int], rows: int) -> Found:
-    _check(place, None, shape, np.dtype("float64"))
-    return Found(place.path, array, format, shape, np.dtype("float64"), (max(1, rows), shape[1]))
+def _table(
+    place: Place, array: str | None, columns: Sequence[str], format: str, n_rows: int, rows: int, n_columns: int
+) -> Found:
+    """So many rows, read a group of `rows` at a time, of some of a table's columns."""
+    shape, dtype = (n_rows, len(columns)), np.dtype("float64")
+    remarks: tuple[str, ...] = ()
+    _check(place, None, shape, dtype)
+    if array is None and len(columns) < n_columns:
+        array, remarks = ",".join(columns), ("The labels of the rows, which pandas wrote beside them, are left out.",)
+    return Found(place.path, array, format, shape, dtype, (max(1, rows), len(columns)), remarks=remarks)
 
 
 def _described(array: Any, place: Place, name: str | None, format: str, dims: tuple[str, ...]) -> Found:
