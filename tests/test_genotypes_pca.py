@@ -364,10 +364,14 @@ def test_components_without_a_cluster_load_nothing_of_distributed() -> None:
         import dask
 
         from workbench import genotypes
+        from workbench.genotypes import operator
 
-        genotypes.pca(genotypes.simulate(400, 90, seed=0), 2, kernel="numpy")
-        with dask.config.set(scheduler="threads"):
-            genotypes.pca(genotypes.simulate(400, 90, seed=0), 2, kernel="numpy")
+        operator.MANY = 1  # a sample of few variants, whose blocks are joined
+        some = genotypes.simulate(4000, 90, rows=200, seed=0)
+        for how in ({}, {"scheduler": "threads"}):
+            for keep in (True, False):
+                with dask.config.set(how):
+                    genotypes.pca(some, 2, kernel="numpy", keep=keep)
         assert "distributed" not in sys.modules
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

@@ -240,10 +240,12 @@ def blocked(genotypes: Genotypes, kept: bool = False, largest: int = kernels.LAR
     row = max(1, packed.shape[1])
     rows = min(max(SMALLEST_BLOCK // row, -(-packed.shape[0] // BLOCKS)), at_most(largest, row) // row)
     rows = max(kernels.TILE_ROWS, -(-rows // kernels.TILE_ROWS) * kernels.TILE_ROWS)
-    if largest > kernels.LARGEST_BLOCK or 2 * max(packed.chunks[0], default=0) <= rows:
-        return packed.rechunk({0: row_blocks(packed.shape[0], rows) or (0,)})
-    heights = [row_blocks(height, rows) for height in packed.chunks[0]]
-    return cut(packed, heights) if kept else packed.rechunk({0: tuple(chain.from_iterable(heights)) or (0,)})
+    joined = largest > kernels.LARGEST_BLOCK or 2 * max(packed.chunks[0], default=0) <= rows
+    heights = [row_blocks(height, rows) for height in ([packed.shape[0]] if joined else packed.chunks[0])]
+    if kept and not joined:
+        return cut(packed, heights)
+    # To choose a method Dask would load distributed; of neighbours "tasks" is the one.
+    return packed.rechunk({0: tuple(chain.from_iterable(heights)) or (0,)}, method="tasks")
 
 
 def _sent(parts: list[Matrix]) -> list[Any]:
