@@ -179,6 +179,66 @@ def test_a_job_that_is_refused_when_workers_are_added_is_told_and_can_be_asked_f
     workbench("down", "night")
 
 
+def test_a_scheduler_in_a_job_of_its_own_computes_scales_and_leaves_nothing(queue: Path) -> None:
+    told = up("--set", "scheduler=job", workers=2)
+    assert (told["status"], told["n_workers"], told["protocol"]) == ("ready", 2, "tls")
+    assert [(job["state"], job["workers"]) for job in told["jobs"]] == [("running", n) for n in (0, 1, 1)]
+    assert {job["id"] for job in told["jobs"]} == {line.split()[0] for line in slurm.queued(queue)}
+    for workload in (
+        ("compressed_svd", "-p", "size=16MiB"),
+        ("genotype_pca", "-p", "n_samples=200", "-p", "n_variants=2000"),
+    ):
+        assert workbench("run", *workload, "--cluster", "night")["status"] == "done"
+    assert workbench("scale", "night", "1")["n_workers"] == 1
+    until(lambda: len(slurm.queued(queue)) == 2)
+    workbench("scale", "night", "--adapt", "0", "2")
+    until(lambda: len(slurm.queued(queue)) == 1)
+    assert workbench("run", "array_sum", "-p", "size=16MiB", "--cluster", "night")["status"] == "done"
+    assert workbench("down", "night")["stopped"] == ["night"]
+    assert slurm.queued(queue) == []
+
+
+def test_a_scheduler_whose_job_waits_says_why_and_can_be_called_off(
+    queue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DASK_WORKBENCH__START_TIMEOUT", "4s")
+    command = [sys.executable, "-m", "workbench", "up", "slurm", "--interface", "lo", "--set", "scheduler=job"]
+    with subprocess.Popen(
+        [*command, "--set", "queue=off", "--name", "night"], stderr=subprocess.PIPE, text=True
+    ) as waits:
+        until(lambda: [[job["reason"] for job in each["jobs"]] for each in workbench("ls")] == [["PartitionDown"]])
+        (seen,) = workbench("ls")
+        until(lambda: time.time() > seen["created"] + 6)
+        printed = subprocess.run([sys.executable, "-m", "workbench", "ls"], capture_output=True, text=True).stdout
+        assert "night: 0 of 1 workers; scheduler pending: PartitionDown" in " ".join(printed.split())
+        assert workbench("down", "night")["stopped"] == ["night"]
+        assert slurm.queued(queue) == []
+        assert waits.wait(20) == 1
+
+
+def test_a_scheduler_whose_job_is_silent_or_ends_is_told_and_its_workers_are_cancelled(
+    queue: Path, data_folder: Path
+) -> None:
+    scheduler, _ = up("--set", "scheduler=job")["jobs"]
+    file = f"{data_folder}/clusters/night/scheduler.json"
+    (process,) = (each for each in psutil.process_iter(["cmdline"]) if file in (each.info["cmdline"] or ()))
+    process.suspend()
+    until(lambda: "Its scheduler hasn't answered for" in (workbench("ls")[0]["warning"] or ""))
+    process.resume()
+    until(lambda: workbench("ls")[0]["warning"] is None)
+    subprocess.run(["scancel", scheduler["id"]], check=True)
+    until(lambda: workbench("ls")[0]["status"] == "lost")
+    assert f"The scheduler is gone. Job {scheduler['id']} ended: CANCELLED." in workbench("ls")[0]["message"]
+    until(lambda: slurm.queued(queue) == [])
+
+
+def test_a_scheduler_that_cant_start_in_its_job_is_told_from_its_log(queue: Path) -> None:
+    said = up("--python", "/nope/bin/python", "--set", "scheduler=job", code=1)
+    assert "The scheduler is gone. Job " in said
+    assert "ended: FAILED (/nope/bin/python: No such file or directory)." in said
+    workbench("down", "night")
+
+
 def test_a_python_that_isnt_on_the_nodes_is_told_from_the_log_of_the_job(queue: Path) -> None:
     said = up("--python", "/nope/bin/python", code=1)
     assert "ended: FAILED (/nope/bin/python: No such file or directory)." in said
@@ -234,6 +294,22 @@ def test_the_code_gets_the_same_workers_with_dask_jobqueue_alone() -> None:
     for line in ('queue="gpu"', 'job_extra_directives=["--gres=gpu:1", "--exclusive"]', "cluster.scale(jobs=3)"):
         assert line in code
     assert 'job_script_prologue=["module load cuda"]' in code
+
+
+def test_a_scheduler_in_a_job_of_its_own_has_a_script_that_is_seen_and_code() -> None:
+    spec = given(n_workers=2, scheduler="job", interface="ib0", queue="gpu")
+    scripts = spec.preview().split("#!/usr/bin/env bash")[1:]
+    scheduler, worker = (script.strip().splitlines() for script in scripts)
+    assert {"#SBATCH -p gpu", "#SBATCH --cpus-per-task=1", "#SBATCH --mem=4G"} <= {*scheduler}
+    assert "-m distributed.cli.dask_scheduler --scheduler-file" in scheduler[-1]
+    assert scheduler[-1].endswith("--interface ib0 --protocol tls")
+    assert "DASK_DISTRIBUTED__COMM__TLS__CA_FILE=" in scheduler[-1]
+    assert "-m distributed.cli.dask_worker tls://SCHEDULER" in worker[-1]
+    assert "The scheduler is a job, too, of 1 core and 4 GiB" in spec.why[-1]
+    code = spec.code()
+    compile(code, "code", "exec")
+    assert "-m distributed.cli.dask_worker --scheduler-file" in code
+    assert "[SCHEDULER] + 2 * [WORKER]" in code
 
 
 def test_several_workers_share_a_job_in_plan_script_code_and_walltime() -> None:

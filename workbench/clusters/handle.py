@@ -27,7 +27,7 @@ class Job(BaseModel, frozen=True):
     start: float | None = None
     """When the queue expects it to start, in seconds since the epoch."""
     workers: int = 1
-    """That it brings."""
+    """That it brings: none where it is the cluster's scheduler."""
 
 
 def queued(jobs: Iterable[Job]) -> str:
@@ -35,13 +35,13 @@ def queued(jobs: Iterable[Job]) -> str:
     said = []
     for state in ("pending", "ended"):
         these = [job for job in jobs if job.state == state]
-        reasons = Counter(job.reason for job in these if job.reason for _ in range(job.workers)).most_common()
+        reasons = Counter(job.reason for job in these if job.reason for _ in range(job.workers or 1)).most_common()
         words = ", ".join(reason if len(reasons) == 1 else f"{reason} ({n})" for reason, n in reasons)
         starts = [job.start for job in these if job.start is not None and state == "pending"]
         if starts:
             words += f"{', ' if words else ''}start estimated {formats.moment(min(starts))}"
         if these:
-            said.append(f"{sum(job.workers for job in these)} {state}{f': {words}' if words else ''}")
+            said.append(f"{sum(job.workers for job in these) or 'scheduler'} {state}{f': {words}' if words else ''}")
     return "; ".join(said)
 
 
@@ -95,6 +95,9 @@ class Handle:
     """Of 'python' and 'dask' at the scheduler, where another Python than this one may run it."""
     can: tuple[Verb, ...] = ()
     """Verbs that may be called."""
+
+    async def reachable(self) -> None:
+        """Return when its scheduler can be reached, which may wait in a queue."""
 
     async def fill(self) -> None:
         """Return when the workers that the spec asks for are there, or some while others wait in a queue."""

@@ -151,6 +151,8 @@ class _Owner:
         keys = security.make(self.record.name) if spec.encrypt and not started.attaches else None
         folder = records.folder(self.record.name)
         handle = self.handle = await started.launch(spec, keys, folder, self.changed.set)
+        follow = asyncio.create_task(self._follow(handle))
+        await handle.reachable()
         self.update(
             stage="scheduler",
             scheduler_address=handle.address,
@@ -160,7 +162,6 @@ class _Owner:
             versions={**self.record.versions, **handle.versions},
         )
         self.update(stage="workers")
-        follow = asyncio.create_task(self._follow(handle))
         await handle.fill()
         self.ready_at = time.time()
         warning = await asyncio.to_thread(_idle_gpus, spec)

@@ -34,14 +34,13 @@ def make(name: str) -> Security:
     return security
 
 
-def keep(folder: Path, texts: Mapping[str, str]) -> list[str]:
+def keep(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
     """Write keys to the folder of a cluster for its clients; the paths of CA, certificate and key."""
     (folder / "tls").mkdir(mode=0o700, exist_ok=True)
-    paths = {field: folder / "tls" / file for field, file in _FILES.items()}
-    for field, path in paths.items():
+    for field, path in zip(_FILES, files(folder), strict=True):
         with open(path, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             file.write(texts[field])
-    return [str(path) for path in paths.values()]
+    return files(folder)
 
 
 def load(record: ClusterRecord) -> Security | None:
@@ -64,17 +63,20 @@ def load(record: ClusterRecord) -> Security | None:
 
 def kept(folder: Path) -> Security | None:
     """Keys of the cluster in `folder` as paths, for scheduler, workers and clients; None where they are gone."""
-    keys = paths(folder)
-    there = all(Path(path).exists() for path in (keys.tls_ca_file, keys.tls_client_cert, keys.tls_client_key))
-    return keys if there else None
+    return paths(folder) if all(Path(path).exists() for path in files(folder)) else None
+
+
+def files(folder: Path) -> tuple[str, ...]:
+    """Paths at which CA, certificate and key of the cluster in `folder` are, or will be."""
+    return tuple(str(folder / "tls" / file) for file in _FILES.values())
 
 
 def paths(folder: Path) -> Security:
-    """Paths at which the keys of the cluster in `folder` are, or will be."""
+    """Return the paths of its keys, for scheduler, workers and clients."""
     load_modules("distributed")
     from distributed.security import Security
 
-    ca, cert, key = (str(folder / "tls" / file) for file in _FILES.values())
+    ca, cert, key = files(folder)
     roles = ("scheduler", "worker", "client")
     each = {f"tls_{role}_{kind}": path for role in roles for kind, path in (("cert", cert), ("key", key))}
     return Security(require_encryption=True, tls_ca_file=ca, **each)

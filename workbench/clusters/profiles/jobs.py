@@ -1,4 +1,4 @@
-"""The handle of a cluster whose workers are jobs in a queue, with its scheduler in this process."""
+"""The handle of a cluster whose workers are jobs in a queue, with its scheduler in this process or in a job, too."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ from workbench.clusters import security
 from workbench.clusters.attached import abouts, another_python
 from workbench.clusters.handle import Job, State
 from workbench.clusters.profiles.local import LocalHandle
-from workbench.clusters.profiles.queues import Queue, per_job, said
-from workbench.clusters.reaching import ANSWERING, Place
+from workbench.clusters.profiles.queues import Queue, apart, per_job, said
+from workbench.clusters.profiles.scheduler_job import SchedulerJob
+from workbench.clusters.reaching import ANSWERING, Place, reach
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import FailedError, whole
+from workbench.errors import BadInputError, FailedError, whole
+from workbench.formats import duration
 from workbench.travelling import About, differences, machine_elsewhere
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ _OFTEN, _SELDOM = 2.0, 15.0
 _PATIENCE = 10.0
 _CANCELLING = 5.0
 _ARRIVING = 0.05
+_SILENT = 3 * _OFTEN + ANSWERING
+"""Seconds after which it is said that nothing was heard from a scheduler that is elsewhere."""
 _LEFT = "it is no longer in the queue"
 
 
@@ -58,35 +62,70 @@ class JobsHandle(LocalHandle):
         self._told_at = 0.0
         self._seen: set[object] = set()
         self._asking: asyncio.Task[None] | None = None
-        keys = security.paths(folder)
-        files = (keys.tls_ca_file, keys.tls_client_cert, keys.tls_client_key) if spec.encrypt else ()
-        self._place = Place(self.address, *files)
+        self._queued = self._scheduler if isinstance(self._scheduler, SchedulerJob) else None
+        self._gone = asyncio.Event()
+        self._place = Place(self.address, *(security.files(folder) if spec.encrypt else ()))
         self._looked: frozenset[str] = frozenset()
         self._abouts: list[About] = []
 
     @classmethod
     async def begin(cls, queue: Queue, spec: ClusterSpec, folder: Path, changed: Callable[[], None]) -> JobsHandle:
-        """Start the scheduler. Nothing is submitted yet."""
+        """Start the scheduler, where it runs here. Nothing is submitted yet."""
         job_name = f"dask-{folder.name}-{secrets.token_hex(3)}"
         kind = queue.cluster_class()
+        submitted = _submitted(kind.job_cls)
         place = {} if "interface" in spec.options else {"host": get_ip()}
-        cluster = await kind(
+        cluster = kind(
             **{**queue.arguments(spec), **queue.submission(spec, folder)},
             job_name=job_name,
-            job_cls=_submitted(kind.job_cls),
+            job_cls=submitted,
             security=security.kept(folder) if spec.encrypt else None,
             scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0", **place},
             silence_logs=False,
             asynchronous=True,
         )
+        if apart(spec):
+            job = queue.scheduler_job(submitted, spec, job_name, folder)
+            cluster.scheduler = SchedulerJob(job, folder, security.files(folder) if spec.encrypt else ())
+        else:
+            await cluster
         return cls(queue, job_name, cluster, spec, folder, changed)
+
+    async def reachable(self) -> None:
+        """Return when the scheduler is there: at once, or when its job runs and said where.
+
+        Raises FailedError where the queue refuses it, where it has ended, and where this machine can't reach it.
+        """
+        self._asking = asyncio.create_task(self._keep_asking())
+        if self._queued is None:
+            return
+        await self._queued.job.start()
+        while (place := self._queued.find()) is None:
+            if self._gone.is_set():
+                raise FailedError(f"{self._scheduler_ended()} The logs are in {self._folder}.")
+            await asyncio.sleep(_ARRIVING)
+        self.address, self._place = place.address, place
+        try:
+            self.versions = (await asyncio.to_thread(reach, place)).versions
+        except BadInputError as err:
+            raise FailedError(
+                f"The scheduler runs in job {self._queued.job.job_id}, and can't be reached from here. {err} Give "
+                "interface, the network between this machine and the nodes, or choose scheduler=here."
+            ) from err
+        await self._cluster
+
+    async def finished(self) -> str:
+        """Return when the scheduler was closed. Raises FailedError when its job has ended."""
+        if self._queued is None:
+            return await super().finished()
+        await self._gone.wait()
+        raise FailedError(self._scheduler_ended())
 
     async def fill(self) -> None:
         """Submit the jobs; return when some workers are there, and of the others it is known that they wait.
 
         Raises FailedError where the queue refuses them, or all have ended.
         """
-        self._asking = asyncio.create_task(self._keep_asking())
         self._cluster.scale(self._spec.n_workers)
         await self._cluster
         began = time.monotonic()
@@ -109,9 +148,10 @@ class JobsHandle(LocalHandle):
         self._seen |= self._here().keys()
         all_ended = jobs and not state.arrived and all(job.state == "ended" for job in jobs)
         trouble = f"{self._all_ended(jobs)} Scale it to submit them again, or stop it." if all_ended else None
+        trouble = trouble or self._silence()
         other = next(filter(None, (another_python(each.python) for each in self._abouts)), None)
         return state._replace(
-            jobs=jobs,
+            jobs=(*self._scheduler_job(), *jobs),
             trouble=trouble or other,
             warning=differences(self._abouts, remote.packages()),
             machine=machine_elsewhere(self._abouts),
@@ -160,6 +200,24 @@ class JobsHandle(LocalHandle):
         told = self._told.get(job.job_id) or Job(id=str(job.job_id), state="running" if is_here else "pending")
         return told.model_copy(update={"workers": self._each})
 
+    def _scheduler_job(self) -> tuple[Job, ...]:
+        """The job of the scheduler, where it has one that was submitted."""
+        if self._queued is None or self._queued.job.job_id is None:
+            return ()
+        told = self._job(self._queued.job, is_here=bool(self.address))
+        return (told.model_copy(update={"workers": 0}),)
+
+    def _scheduler_ended(self) -> str:
+        """Return how the job of the scheduler ended."""
+        return f"The scheduler is gone. {self._all_ended(self._scheduler_job())}"
+
+    def _silence(self) -> str | None:
+        """Return for how long nothing was heard from a scheduler that is elsewhere; None where it answers."""
+        if self._queued is None or not self._queued.heard:
+            return None
+        unheard = time.monotonic() - self._queued.heard
+        return f"Its scheduler hasn't answered for {duration(round(unheard))}." if unheard > _SILENT else None
+
     def _all_ended(self, ended: Sequence[Job]) -> str:
         """Return how the first of them ended, with the last line that it said."""
         first = ended[0]
@@ -171,9 +229,13 @@ class JobsHandle(LocalHandle):
         due = 0.0
         while True:
             complete = len(self._scheduler.workers) >= self._requested and self._adaptive is None
+            complete = complete and self._queued is None
             if not complete or time.monotonic() > due:
                 due = time.monotonic() + _SELDOM
                 await self._ask()
+            if self._queued is not None and self.address:
+                with contextlib.suppress(OSError, TimeoutError):
+                    await self._queued.look()
             await self._look()
             await asyncio.sleep(_OFTEN)
 
@@ -188,6 +250,7 @@ class JobsHandle(LocalHandle):
     async def _ask(self) -> None:
         """Ask the queue for the jobs. One that doesn't answer has nothing new."""
         submitted = {job.job_id for job in self._cluster.workers.values() if job.job_id}
+        submitted |= {job.id for job in self._scheduler_job()}
         began = time.monotonic()
         found = await self._listed()
         if found is None:
@@ -201,6 +264,8 @@ class JobsHandle(LocalHandle):
         if self._adaptive is not None:
             # Another takes the place of a worker that left in time; one that never came would only fail again.
             self._forget(lambda name: name in self._seen)
+        if any(job.state == "ended" for job in self._scheduler_job()):
+            self._gone.set()
         if self._told != before:
             self._changed()
 

@@ -52,7 +52,6 @@ class LocalHandle(Handle):
         scheduler: Scheduler = cluster.scheduler
         self.address = scheduler.address
         self.contact = contact
-        self.dashboard = dashboard.hide(scheduler, folder)
         self._cluster = cluster
         self._scheduler = scheduler
         self._spec = spec
@@ -60,8 +59,11 @@ class LocalHandle(Handle):
         self._adaptive: Adaptive | None = None
         self._clients: set[str] = set()
         self._filled = False
-        dashboard.connect_when_asked(scheduler)
-        scheduler.add_plugin(_Watcher(self._clients, changed), name="workbench-host")
+        # One that is elsewhere is asked instead.
+        if isinstance(scheduler, Scheduler):
+            self.dashboard = dashboard.hide(scheduler, folder)
+            dashboard.connect_when_asked(scheduler)
+            scheduler.add_plugin(_Watcher(self._clients, changed), name="workbench-host")
 
     @classmethod
     async def of(cls, cluster: SpecCluster, spec: ClusterSpec, folder: Path, changed: Callable[[], None]) -> Self:
@@ -119,8 +121,7 @@ class LocalHandle(Handle):
 
     async def close(self) -> None:
         """Close scheduler and workers in order as far as that is quick, and remove what they spilled."""
-        spilled = {nanny.worker_dir for nanny in self._nannies() if nanny.worker_dir}
-        spilled.add(self._scheduler.local_directory)
+        spilled = {self._scheduler.local_directory, *(nanny.worker_dir for nanny in self._nannies())} - {None}
         close = asyncio.ensure_future(self._cluster.close())
         await asyncio.wait({close}, timeout=self.patience)
         processes.end(processes.children())

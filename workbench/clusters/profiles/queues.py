@@ -6,14 +6,16 @@ import contextlib
 import json
 import math
 import re
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import dask.config
 import psutil
@@ -51,6 +53,9 @@ _LEAST_WALLTIME = 60
 _BEFORE = 0.1
 """Share of its walltime by which a worker hands over what it holds and leaves, half of it more or less at random."""
 _LONGEST_BEFORE = 600
+
+_OF_SCHEDULER: dict[str, Any] = {"cores": 1, "processes": 1, "memory": "4 GiB"}
+"""What the job of a scheduler has: it computes in one thread, and holds some kB of each task."""
 
 
 def _walltime(value: Any) -> Any:
@@ -104,11 +109,17 @@ class QueueChoices(BaseModel, frozen=True, extra="forbid", json_schema_extra=wit
         description="Longest time of each job, such as 2h. Left out: as jobqueue.yaml says, or 30m.",
     )
     account: Text = Field(None, title="Account", description="Account or project that the jobs count for.")
+    scheduler: Literal["here", "job"] = Field(
+        "here",
+        title="Scheduler",
+        description="here: on this machine. job: in a job of its own, where the nodes don't reach this machine, or "
+        "nothing may compute on it.",
+    )
     interface: Text = Field(
         None,
         title="Interface",
         description="Network interface, such as ib0, on which scheduler and workers speak. "
-        "Left out: this machine's outward address.",
+        "Left out: the outward address.",
     )
     python: Interpreter = Field(
         None, title="Python", description="Path of the interpreter on the nodes. Left out: that of this environment."
@@ -146,7 +157,7 @@ class Queue(Profile):
     def summary(self, inventory: Inventory) -> str:
         """Return one line on what it is."""
         tried = "" if self.tried else " Tested with a stand-in, never yet on a real one."
-        return f"Workers that are jobs in a queue of {self.title}, and their scheduler here.{tried}"
+        return f"Workers that are jobs in a queue of {self.title}, and their scheduler here or in a job, too.{tried}"
 
     def unavailable(self, around: Around) -> str | None:
         """Return why it can't be had here: dask-jobqueue or the queue's own commands are missing."""
@@ -170,6 +181,7 @@ class Queue(Profile):
             "workers_per_job": each if each > 1 else None,
             "account": chosen.account or self._site(self.account),
             "walltime": walltime,
+            "scheduler": chosen.scheduler if chosen.scheduler == "job" else None,
             "interface": chosen.interface or self._site("interface"),
             "python": chosen.python or self._site("python"),
             "directives": [*self._site_lines("job-extra-directives"), *chosen.directives],
@@ -191,26 +203,53 @@ class Queue(Profile):
         """Return what a person has to agree to where the scheduler is reached without keys."""
         if spec.encrypt or spec.options.get("interface") == "lo":
             return None
-        return "Warning: no encryption, so whoever reaches this machine over the network can run code as you."
+        where = "the scheduler's node" if apart(spec) else "this machine"
+        return f"Warning: no encryption, so whoever reaches {where} over the network can run code as you."
 
     def check(self, spec: ClusterSpec) -> None:
         """Raise BadInputError where the interface isn't there, or the queue would refuse such a job."""
         interface, there = spec.options.get("interface"), sorted(psutil.net_if_addrs())
-        if interface is not None and interface not in there:
+        if interface is not None and interface not in there and not apart(spec):
             raise BadInputError(f"interface is {interface!r:.80}, and this machine has: {', '.join(there)}.")
 
     def preview(self, spec: ClusterSpec) -> str:
-        """Return the job script of one worker."""
-        return str(self.job(spec, "NAME", Path(config.data_folder(), "clusters", "NAME")).job_script())
+        """Return the job scripts: of the scheduler, where it is a job, and of one worker."""
+        return "\n".join(self.scripts(spec, Path(config.data_folder(), "clusters", "NAME")))
 
-    def job(self, spec: ClusterSpec, name: str, folder: Path) -> Any:
-        """Return dask-jobqueue's job of one worker, which isn't submitted."""
+    def scripts(self, spec: ClusterSpec, folder: Path, scheduler: str = "") -> list[str]:
+        """Return the job scripts of the scheduler, where it is a job, and of one worker."""
         from workbench.clusters import security
 
         keys = {"security": security.paths(folder), "protocol": "tls://"} if spec.encrypt else {}
         given = {**self.arguments(spec), **self.submission(spec, folder)}
-        scheduler = f"{'tls' if spec.encrypt else 'tcp'}://SCHEDULER"
-        return self.cluster_class().job_cls(scheduler, name="WORKER", job_name=f"dask-{name}", **given, **keys)
+        scheduler = scheduler or f"{'tls' if spec.encrypt else 'tcp'}://SCHEDULER"
+        kind, name = self.cluster_class().job_cls, f"dask-{folder.name}"
+        jobs = [kind(scheduler, name="WORKER", job_name=name, **given, **keys)]
+        if apart(spec):
+            jobs.insert(0, self.scheduler_job(kind, spec, name, folder))
+        return [str(each.job_script()) for each in jobs]
+
+    def scheduler_job(self, kind: Any, spec: ClusterSpec, name: str, folder: Path) -> Any:
+        """Return a job of dask-jobqueue's that is the scheduler, which isn't submitted."""
+        from workbench.clusters import security
+        from workbench.clusters.profiles.scheduler_job import FILE
+
+        given = {**self.arguments(spec), **self.submission(spec, folder), **_OF_SCHEDULER}
+        job = kind(name="scheduler", job_name=name, **given)
+        python = spec.options.get("python", sys.executable)
+        command = [python, "-m", "distributed.cli.dask_scheduler", "--scheduler-file", str(folder / FILE)]
+        command += ["--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+        if "interface" in spec.options:
+            command += ["--interface", spec.options["interface"]]
+        keys = []
+        if spec.encrypt:
+            # Its options for keys don't go with an interface.
+            named = zip(("CA_FILE", "SCHEDULER__CERT", "SCHEDULER__KEY"), security.files(folder), strict=True)
+            keys = [f"DASK_DISTRIBUTED__COMM__TLS__{name}={shlex.quote(path)}" for name, path in named]
+            command.extend(("--protocol", "tls"))
+        # dask-jobqueue has no other way to say what a job runs.
+        job._command_template = " ".join((*keys, shlex.join(command)))
+        return job
 
     def cluster_class(self) -> Any:
         """Return dask-jobqueue's class. Imports it."""
@@ -255,6 +294,8 @@ class Queue(Profile):
     def code(self, spec: ClusterSpec) -> str:
         """Return a script that gets the same workers with dask-jobqueue alone."""
         lines = [f"    {name}={json.dumps(value)},\n" for name, value in self.arguments(spec).items()]
+        if apart(spec):
+            return self._code_apart(spec)
         imports = ""
         if spec.encrypt:
             imports = "from distributed.security import Security\n"
@@ -265,10 +306,41 @@ class Queue(Profile):
             f"cluster.scale(jobs={spec.n_workers // per_job(spec)})\nclient = Client(cluster)\nprint(client)\n"
         )
 
+    def _code_apart(self, spec: ClusterSpec) -> str:
+        """Return a script that submits scheduler and workers, which dask-jobqueue would have in one process."""
+        from workbench.clusters import security
+        from workbench.clusters.profiles.scheduler_job import FILE
+
+        folder = Path.home() / "dask-jobs"
+        scheduler, worker = self.scripts(spec, folder, f"--scheduler-file {folder / FILE}")
+        imports, keys, given = "", "", ""
+        if spec.encrypt:
+            ca, cert, key = security.files(folder)
+            imports = "from distributed.security import Security\n"
+            keys = (
+                "keys = Security.temporary()\n"
+                f"os.makedirs({str(Path(ca).parent)!r}, mode=0o700, exist_ok=True)\n"
+                f"files = {{'tls_ca_file': {ca!r}, 'tls_client_cert': {cert!r}, 'tls_client_key': {key!r}}}\n"
+                "for field, path in files.items():\n"
+                "    with open(path, 'w') as file:\n        file.write(getattr(keys, field))\n\n"
+            )
+            given = ", security=keys"
+        n_jobs = spec.n_workers // per_job(spec)
+        return (
+            f"import os\nimport subprocess\n\nfrom dask.distributed import Client\n{imports}\n"
+            f"os.makedirs({str(folder)!r}, mode=0o700, exist_ok=True)\n{keys}"
+            f'SCHEDULER = """\\\n{scheduler}"""\nWORKER = """\\\n{worker}"""\n'
+            "# End them with the queue's own command.\n"
+            f"for number, script in enumerate([SCHEDULER] + {n_jobs} * [WORKER]):\n"
+            f'    script = script.replace("--name WORKER", f"--name worker-{{number}}")\n'
+            f'    subprocess.run(["{self.submit}"], input=script, text=True, check=True)\n\n'
+            f"client = Client(scheduler_file={str(folder / FILE)!r}{given})\nprint(client)\n"
+        )
+
     async def launch(
         self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
     ) -> JobsHandle:
-        """Start the scheduler in this process and return the handle, which submits the jobs."""
+        """Start the scheduler in this process, or prepare its job, and return the handle, which submits the jobs."""
         from workbench.clusters.profiles.jobs import JobsHandle
 
         return await JobsHandle.begin(self, spec, folder, changed)
@@ -311,6 +383,11 @@ def per_job(spec: ClusterSpec) -> int:
     return int(spec.options.get("workers_per_job", 1))
 
 
+def apart(spec: ClusterSpec) -> bool:
+    """Whether the scheduler of a spec has a job of its own."""
+    return spec.options.get("scheduler") == "job"
+
+
 def _lifetime(walltime: int) -> list[str]:
     before = min(_LONGEST_BEFORE, _BEFORE * walltime)
     return ["--lifetime", f"{math.floor(walltime - before)}s", "--lifetime-stagger", f"{math.floor(before / 2)}s"]
@@ -324,7 +401,8 @@ def _why(spec: ClusterSpec, asked_for: int | None) -> tuple[str, ...]:
     if asked_for not in (None, spec.n_workers):
         workers += f" ({spec.n_workers} in place of {asked_for}: jobs come whole)"
     walltime, before = told["walltime"], min(_LONGEST_BEFORE, _BEFORE * told["walltime"])
-    place = f"interface {told['interface']}" if "interface" in told else "the outward address of this machine"
+    where = "its node" if apart(spec) else "this machine"
+    place = f"interface {told['interface']}" if "interface" in told else f"the outward address of {where}"
     queue = f"queue {told['queue']}" if "queue" in told else "the default queue"
     keys = " Keys and logs" if spec.encrypt else " Logs"
     return (
@@ -332,6 +410,16 @@ def _why(spec: ClusterSpec, asked_for: int | None) -> tuple[str, ...]:
         "used when the first is there.",
         f"Each job may take {formats.duration(walltime)}; about {formats.duration(round(before))} before, "
         f"{'its worker hands over what it holds and leaves' if each == 1 else 'its workers hand over what they hold'}.",
-        f"The scheduler runs here and listens on {place}, which the nodes must reach.{keys} are in "
+        f"{_where(spec)} listens on {place}, which the nodes must reach.{keys} are in "
         f"{config.data_folder()}, which they must see.",
+    )
+
+
+def _where(spec: ClusterSpec) -> str:
+    if not apart(spec):
+        return "The scheduler runs here and"
+    return (
+        f"The scheduler is a job, too, of {formats.count(_OF_SCHEDULER['cores'], 'core')} and "
+        f"{_OF_SCHEDULER['memory']} with the same queue, walltime and directives: when it ends, all do. This machine "
+        "must reach its node. It"
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
+from workbench import config
 from workbench.clusters.handle import Job
 from workbench.clusters.profiles.queues import Queue, said
 from workbench.clusters.spec import ClusterSpec
@@ -29,18 +31,20 @@ class Slurm(Queue):
     def check(self, spec: ClusterSpec) -> None:
         """Raise a WorkbenchError where SLURM would refuse the job, or doesn't answer."""
         super().check(spec)
-        try:
-            done = subprocess.run(
-                ["sbatch", "--test-only"],
-                input=self.preview(spec),
-                capture_output=True,
-                text=True,
-                timeout=_PATIENCE,
-            )
-        except subprocess.TimeoutExpired as err:
-            raise FailedError("SLURM doesn't answer. Try again in a while; see: sinfo") from err
-        if done.returncode:
-            raise BadInputError(f"SLURM would refuse the job: {said(done.stderr)}.")
+        scripts = self.scripts(spec, Path(config.data_folder(), "clusters", "NAME"))
+        for script in scripts:
+            try:
+                done = subprocess.run(
+                    ["sbatch", "--test-only"],
+                    input=script,
+                    capture_output=True,
+                    text=True,
+                    timeout=_PATIENCE / len(scripts),
+                )
+            except subprocess.TimeoutExpired as err:
+                raise FailedError("SLURM doesn't answer. Try again in a while; see: sinfo") from err
+            if done.returncode:
+                raise BadInputError(f"SLURM would refuse the job: {said(done.stderr)}.")
 
     def asking(self, job_name: str) -> Sequence[str]:
         """Return what asks squeue, also for jobs that have just ended."""
