@@ -37,7 +37,7 @@ first-hour-simulated: install
 test: install .venv/.browser .venv/.plink .venv/.sshd .venv/.slurm
 	-@$(MAKE) --no-print-directory .venv-other/.installed
 	@status=0; \
-	python -m pytest -n 2 --dist loadfile -m "not ui" $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	python -m pytest -n 3 --dist loadfile -m "not ui" $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	python -m pytest -m ui $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	exit $$status
 
