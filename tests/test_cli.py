@@ -4,12 +4,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import dask.config
 import pytest
 
+from tests.conftest import using_data_folder
+from tests.waiting import until
 from workbench.cli import main
 from workbench.clusters import records
 from workbench.clusters.profiles import registered
@@ -21,17 +22,15 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(autouse=True)
-def data_folder(tmp_path):
-    with dask.config.set({"workbench.data-folder": str(tmp_path)}):
-        yield tmp_path
+def _in_a_data_folder(data_folder):
+    """Each test has a data folder of its own."""
 
 
 def workbench(*arguments, **options):
     """Run the command in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
-    environment["DASK_WORKBENCH__DATA_FOLDER"] = dask.config.get("workbench.data-folder")
     command = [sys.executable, "-m", "workbench", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, **options)
 
 
 def complaint(capsys, *arguments):
@@ -263,7 +262,6 @@ def test_a_reader_that_has_enough_is_no_error():
         a_kept_run(f"array_sum-{number:06}")
     shell = f"{sys.executable} -m workbench runs --json | head -c 10; exit ${{PIPESTATUS[0]}}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment["DASK_WORKBENCH__DATA_FOLDER"] = dask.config.get("workbench.data-folder")
     result = subprocess.run(
         [shutil.which("bash"), "-c", shell], capture_output=True, text=True, timeout=30, env=environment
     )
@@ -292,11 +290,9 @@ def test_importing_the_command_line_loads_neither_dask_arrays_nor_distributed():
 @pytest.fixture(scope="module")
 def shared_folder(tmp_path_factory):
     """Data folder in which one cluster is up for several tests."""
-    folder = tmp_path_factory.mktemp("shared")
-    with dask.config.set({"workbench.data-folder": str(folder)}):
+    with using_data_folder(tmp_path_factory.mktemp("shared")) as folder:
         up = workbench("up", "cpu", "--workers", "2", "--threads", "1", "--memory", "2GiB", "--name", "ab", "--json")
         yield folder, up
-        workbench("down", "--all")
 
 
 @pytest.fixture
@@ -385,16 +381,13 @@ def test_a_run_on_a_cluster_of_its_own_leaves_no_cluster(capsys, data_folder):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupting_a_run_cancels_it_and_stops_the_cluster_of_its_own(data_folder, number, code):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DASK_WORKBENCH__DATA_FOLDER": str(data_folder)}
+def test_interrupting_a_run_cancels_it_and_stops_the_cluster_of_its_own(number, code):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "workbench", "run", "array_sum", "--on", "cpu --workers 1 --memory 1GiB"]
     process = subprocess.Popen(
         [*command, "-p", "size=20GiB"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 30
-    while not any(run.progress.done for run in store.select()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: any(run.progress.done for run in store.select()))
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
     assert process.returncode == code
@@ -404,14 +397,11 @@ def test_interrupting_a_run_cancels_it_and_stops_the_cluster_of_its_own(data_fol
     assert records.read_all() == ()
 
 
-def test_an_interrupted_start_leaves_no_cluster(data_folder):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DASK_WORKBENCH__DATA_FOLDER": str(data_folder)}
+def test_an_interrupted_start_leaves_no_cluster():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "workbench", "up", "cpu", "--workers", "1", "--memory", "1GiB"]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
-    while not records.read_all():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(records.read_all)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130

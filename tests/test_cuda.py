@@ -7,7 +7,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from tests.simulated import SimulatedNvml, computing, dgx1_sysfs, simulated_nvml
 from tests.test_budget import machine
+from tests.waiting import until
 from workbench.clusters import control, cuda, records
 from workbench.clusters.budget import check_budget
 from workbench.clusters.choices import ClusterChoices, GpuChoices
@@ -370,9 +370,8 @@ def test_a_device_that_is_lost_is_named_and_nothing_runs_there_any_more(
 ) -> None:
     told = up(workbench, "gpus", "--memory", "2GiB", "--no-encrypt", gpus=2, lost={1: tmp_path / "lost"})
     (tmp_path / "lost").touch()
-    deadline = time.monotonic() + 30
-    while "lost" not in str(warning := records.read(told["name"]).warning) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: "lost" in str(records.read(told["name"]).warning))
+    warning = records.read(told["name"]).warning
     assert warning == (
         f"GPU 1 ({told['devices'][1]}) was lost; its worker can't compute. Start a cluster on other devices."
     )

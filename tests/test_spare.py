@@ -3,13 +3,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.waiting import until
 from workbench.clusters import launch, records, spare
 from workbench.clusters.control import logs, stop, wait
 from workbench.clusters.spec import ClusterSpec
@@ -33,15 +33,6 @@ def keep(data_folder: Path) -> Iterator[Callable[[], spare.Spare]]:
     spare.dismiss()
 
 
-def within(seconds: float, true: object) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if true():  # type: ignore[operator]
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def test_the_next_cluster_is_hosted_by_the_process_that_waited(keep: Callable[[], spare.Spare]) -> None:
     kept = keep()
     record = launch.launch(SPEC, name="warm-otter")
@@ -51,7 +42,7 @@ def test_the_next_cluster_is_hosted_by_the_process_that_waited(keep: Callable[[]
     assert "host" in asyncio.run(logs(ready))
     assert (records.folder("warm-otter") / "host.log").stat().st_mode & 0o777 == 0o600
     asyncio.run(stop(ready))
-    assert within(10, lambda: kept.process.poll() is not None)
+    until(lambda: kept.process.poll() is not None)
 
 
 def test_a_host_that_waited_and_was_killed_leaves_nothing(keep: Callable[[], spare.Spare]) -> None:
@@ -61,8 +52,8 @@ def test_a_host_that_waited_and_was_killed_leaves_nothing(keep: Callable[[], spa
     family = psutil.Process(kept.process.pid).children(recursive=True)
     assert family
     psutil.Process(kept.process.pid).kill()
-    assert within(10, lambda: records.read("warm-otter").status == "lost")
-    assert within(10, lambda: not any(process.is_running() for process in family))
+    until(lambda: records.read("warm-otter").status == "lost")
+    until(lambda: not any(process.is_running() for process in family))
     asyncio.run(stop(records.read(ready.name)))
 
 
@@ -80,7 +71,7 @@ def test_a_spare_of_another_environment_is_not_taken(
 def test_a_name_that_is_taken_costs_the_spare_but_leaves_no_process(keep: Callable[[], spare.Spare]) -> None:
     keep()
     record = asyncio.run(wait(launch.launch(SPEC, name="warm-otter").name))
-    assert within(20, lambda: spare._waiting is not None)
+    until(lambda: spare._waiting is not None)
     second = spare._waiting
     assert second is not None
     with pytest.raises(ConflictError, match="warm-otter"):
@@ -93,14 +84,14 @@ def test_a_spare_ends_with_the_process_that_keeps_it(keep: Callable[[], spare.Sp
     kept = keep()
     assert kept.process.stdin is not None
     kept.process.stdin.close()
-    assert within(20, lambda: kept.process.poll() is not None)
+    until(lambda: kept.process.poll() is not None)
     assert not kept.log.exists()
 
 
 def test_letting_go_ends_the_spare_and_its_forkserver(keep: Callable[[], spare.Spare]) -> None:
     kept = keep()
-    assert within(10, lambda: len(psutil.Process(kept.process.pid).children()) > 0)
+    until(lambda: len(psutil.Process(kept.process.pid).children()) > 0)
     family = [psutil.Process(kept.process.pid), *psutil.Process(kept.process.pid).children(recursive=True)]
     spare.dismiss()
-    assert within(10, lambda: not any(process.is_running() for process in family))
+    until(lambda: not any(process.is_running() for process in family))
     assert os.listdir(records.clusters_folder()) == []  # noqa: PTH208

@@ -113,10 +113,7 @@ def looking(server: Server) -> list[int]:
 
 def wait_for(server: Server, n: int, seconds: float = PATIENCE) -> None:
     """Wait until so many processes look: one that has answered is still there for a moment."""
-    deadline = time.monotonic() + seconds
-    while len(looking(server)) != n:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: len(looking(server)) == n, seconds)
 
 
 def ask_in_vain(server: Server, url: str) -> None:

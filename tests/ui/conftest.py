@@ -168,8 +168,8 @@ def running_lab(folder: Path) -> Iterator[Lab]:
         pytest.fail("The Lab extension isn't built. Run: make install")
     with using_data_folder(folder / "workbench") as data_folder:
         running = Lab(folder, data_folder)
-        running.start()
         try:
+            running.start()
             yield running
         finally:
             running.stop()

@@ -18,6 +18,7 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.conftest import Lab, finish
+from tests.waiting import until
 from workbench.clusters import records
 from workbench.clusters.profiles import registered
 from workbench.clusters.records import ClusterRecord
@@ -102,12 +103,7 @@ def run_workload(page: Page, lab: Lab, workload: str, **fields: str) -> dict[str
 
 
 def wait_for_new(lab: Lab, before: set[str]) -> set[str]:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        if new := {run["id"] for run in lab.get("workbench/api/runs")["runs"]} - before:
-            return new
-        time.sleep(0.1)
-    raise AssertionError("No run was started.")
+    return set(until(lambda: {run["id"] for run in lab.get("workbench/api/runs")["runs"]} - before))
 
 
 def coloured(figure: Locator) -> int:
