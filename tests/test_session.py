@@ -189,7 +189,7 @@ def test_a_forecast_says_whether_it_fits():
 def test_a_forecast_without_a_cluster_leaves_the_verdict_open():
     forecast = Session().needs("array_sum", {"size": "1GiB"})
     assert forecast.fits is None
-    assert forecast.needs["bytes_processed"] == pytest.approx(2**30, rel=0.01)
+    assert forecast.needs["input_bytes"] == pytest.approx(2**30, rel=0.01)
     assert forecast.parameters["seed"] == 0
 
 

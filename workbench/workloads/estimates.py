@@ -81,7 +81,6 @@ class Matrix:
         """What passes over it need, of which `held` is in hand in one worker at once while `kept` stays."""
         return Needs(
             input_bytes=self.n_bytes,
-            bytes_processed=passes * self.n_bytes,
             passes=passes,
             held_per_worker=held,
             held_total=kept + held,

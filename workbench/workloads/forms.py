@@ -26,7 +26,7 @@ def form(
     function: Callable[..., Any], first: Mapping[str, tuple[Any, Any]], last: Mapping[str, tuple[Any, Any]]
 ) -> type[BaseModel]:
     """Return the pydantic model of what a person may give for `function`, with fields of type and default around it."""
-    fields: dict[str, Any] = {name: _field(name, annotation, default) for name, (annotation, default) in first.items()}
+    fields = dict(first)
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
         annotation = hints[name]
@@ -35,26 +35,20 @@ def form(
             continue
         sized = next((mark for mark in marks if isinstance(mark, Sized)), None)
         if sized is not None:
-            fields["size"] = _field("size", Size, sized.size)
-            fields[name] = _field(name, annotation | None, None)
+            fields |= {"size": (Size, sized.size), name: (annotation | None, None)}
         else:
-            default = ... if parameter.default is parameter.empty else parameter.default
-            fields[name] = _field(name, annotation, default)
-    fields |= {name: _field(name, annotation, default) for name, (annotation, default) in last.items()}
-    return _model(function.__name__, fields)
+            fields[name] = annotation, ... if parameter.default is parameter.empty else parameter.default
+    return model(function.__name__, {**fields, **last})
 
 
 def model(name: str, fields: Mapping[str, tuple[Any, Any]]) -> type[BaseModel]:
     """Return such a model of fields with their types, which hold words, and defaults."""
+    config = ConfigDict(strict=True, extra="forbid", frozen=True, validate_default=False, protected_namespaces=())
+    made: dict[str, Any] = {each: _field(each, annotation, default) for each, (annotation, default) in fields.items()}
     with warnings.catch_warnings():
         # A person may call a parameter as they like, also as pydantic calls something of its own.
         warnings.filterwarnings("ignore", message="Field name")
-        return _model(name, {each: _field(each, annotation, default) for each, (annotation, default) in fields.items()})
-
-
-def _model(name: str, fields: Mapping[str, Any]) -> type[BaseModel]:
-    config = ConfigDict(strict=True, extra="forbid", frozen=True, validate_default=False, protected_namespaces=())
-    return create_model(name, __config__=config, **fields)
+        return create_model(name, __config__=config, **made)
 
 
 def schema(model: type[BaseModel]) -> dict[str, Any]:

@@ -89,8 +89,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     return Needs(
         input_bytes=frames,
         output_bytes=16,
-        bytes_processed=frames,
-        passes=1,
         held_per_worker=held,
         held_total=kept + held,
         kept=kept,

@@ -289,7 +289,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     return Needs(
         input_bytes=packed,
         output_bytes=8 * k * (n_samples + 2),
-        bytes_processed=passes * packed,
         passes=passes,
         held_per_worker=held,
         held_total=held + stays,

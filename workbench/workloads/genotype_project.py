@@ -101,8 +101,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     return Needs(
         input_bytes=packed,
         output_bytes=8 * k * n_samples,
-        bytes_processed=packed,
-        passes=1,
         held_per_worker=held,
         held_total=held,
         kept=0,

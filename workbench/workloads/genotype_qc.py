@@ -73,8 +73,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     return Needs(
         input_bytes=packed,
         output_bytes=answer,
-        bytes_processed=packed,
-        passes=1,
         held_per_worker=held,
         held_total=held,
         kept=0,

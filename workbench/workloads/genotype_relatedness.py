@@ -106,8 +106,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     return Needs(
         input_bytes=packed,
         output_bytes=48 * n_samples,
-        bytes_processed=packed,
-        passes=1,
         held_per_worker=held,
         held_total=held + 2 * packed,
         kept=2 * packed,

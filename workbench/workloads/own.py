@@ -47,17 +47,7 @@ DEADLINE = 10.0
 _PATIENCE = 30.0  # seconds more for the process itself, which on a busy machine takes its time to begin
 _FORGET = 300.0  # seconds after which a file that could not be imported is tried again: a package may be there now
 _MOST_PRINTED = 2**20  # characters of what a run prints that are kept in its log
-_UNKNOWN = Needs(
-    input_bytes=0,
-    output_bytes=0,
-    bytes_processed=0,
-    passes=1,
-    held_per_worker=0,
-    held_total=0,
-    n_tasks=0,
-    known=False,
-    sentence="What it needs shows when its graph is there: no function says it before.",
-)
+_UNKNOWN = Needs(known=False, sentence="What it needs shows when its graph is there: no function says it before.")
 _remembered: dict[str, tuple[float, Contents]] = {}
 
 
@@ -138,8 +128,8 @@ class Own(Template):
                 "'2GiB'."
             ) from err
         sentence = f"Needs {formats.size(n_bytes)} of all workers together, as its own function says."
-        changes = {"input_bytes": n_bytes, "held_total": n_bytes, "kept": n_bytes, "known": True, "sentence": sentence}
-        return _UNKNOWN.model_copy(update=changes)
+        # How often it goes through them, nobody said.
+        return Needs(input_bytes=n_bytes, passes=0, held_total=n_bytes, kept=n_bytes, sentence=sentence)
 
     def build(self, parameters: Parameters) -> dict[str, Any]:
         """Call it: what it returns, by name."""

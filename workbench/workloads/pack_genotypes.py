@@ -97,9 +97,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     n_blocks = -(-n_variants // rows)
     return Needs(
         input_bytes=packed,
-        output_bytes=0,
-        bytes_processed=packed,
-        passes=1,
         held_per_worker=held,
         held_total=held,
         kept=0,

@@ -234,7 +234,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     return Needs(
         input_bytes=n_bytes,
         output_bytes=n_bytes // max(1, n_reduced),
-        bytes_processed=passes * n_bytes,
         passes=passes,
         held_per_worker=held_,
         held_total=held_ + kept,

@@ -80,20 +80,18 @@ class Needs(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    input_bytes: int
-    """Size of the array."""
-    output_bytes: int
-    """Size of the results that stay on the cluster or come back."""
-    bytes_processed: int
-    """Bytes of the array that are made or read, all passes together."""
-    passes: int
-    """How often the whole array is gone through."""
-    held_per_worker: int
-    """Bytes that tasks have in hand in one worker at once, which can't be spilled."""
-    held_total: int
-    """Bytes that all workers together must hold at once."""
-    n_tasks: int
     sentence: str
+    input_bytes: int = 0
+    """Size of the array."""
+    output_bytes: int = 0
+    """Size of the results that stay on the cluster or come back."""
+    passes: int = 1
+    """How often the whole array is gone through."""
+    held_per_worker: int = 0
+    """Bytes that tasks have in hand in one worker at once, which can't be spilled."""
+    held_total: int = 0
+    """Bytes that all workers together must hold at once."""
+    n_tasks: int = 0
     kept: int | None = None
     """Bytes that stay, shared among the workers; None: all of `held_total` that tasks don't have in hand."""
     beside_kept: int | None = None
@@ -116,6 +114,11 @@ class Needs(BaseModel):
     """Bytes of a worker's own memory in which blocks are read that then go to its GPU."""
     known: bool = True
     """Whether anything is known: of a person's function it may be nothing."""
+
+    @property
+    def bytes_processed(self) -> int:
+        """Bytes of the array that are made or read, all passes together."""
+        return self.passes * self.input_bytes
 
     def peak(self, n_workers: int) -> int:
         """Bytes in the fullest of so many workers, over what its process takes by itself."""
