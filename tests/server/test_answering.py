@@ -176,7 +176,7 @@ class Slow(LocalFileSystem):
     def pipe_file(self, path, value, **options):
         if "/c/" in path:
             Slow.blocks += 1
-            go = pathlib.Path(path.partition("/out")[0], "go")
+            go = pathlib.Path(path.partition("/.out")[0], "go")
             end = time.monotonic() + 90  # of a test that failed
             while Slow.blocks > 3 and not go.exists() and time.monotonic() < end:
                 time.sleep(0.02)
@@ -248,7 +248,8 @@ def test_saving_that_is_cancelled_killed_or_fails_says_so(slow: Path, data_folde
         return savings.get(run.id).pid or 0
 
     os.kill(held("out-1"), signal.SIGKILL)
-    assert (ended().status, "What is there is not whole: replace it." in ended().sentence) == ("lost", True)
+    assert (ended().status, "Nothing was changed: save again." in ended().sentence) == ("lost", True)
+    assert not (slow / "out-1.zarr").exists()
     held("out-2")
     savings.cancel(run.id)
     (slow / "go").touch()

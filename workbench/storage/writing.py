@@ -120,10 +120,6 @@ class Hands:
             for source, to in zip(sources, targets, strict=True)
         ]
 
-    def block(self, x: da.Array) -> Any:
-        """One block in this process."""
-        return x.compute(scheduler="threads")
-
 
 @dataclass(frozen=True)
 class _WriteBlock:
@@ -506,7 +502,8 @@ def _nc(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any]) -> 
 
     # HDF5 that meets a full disk may take its process down.
     with tempfile.TemporaryFile(dir=path.parent) as probe:
-        _reserve(probe, sum(each.data.nbytes for each in found.values()))
+        if hasattr(os, "posix_fallocate"):  # not on macOS
+            os.posix_fallocate(probe.fileno(), 0, max(1, sum(each.data.nbytes for each in found.values())))
     with _room_for_hdf5(), h5netcdf.File(path, "w") as file:
         for each in found.values():
             for dim, length in zip(each.dims, each.data.shape, strict=True):
@@ -522,12 +519,6 @@ def _nc(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any]) -> 
             for region, block in regions(each.blocks):
                 variable[region] = np.asarray(_in_memory(block)).astype(dtype)
         file.attrs.update(attrs)
-
-
-def _reserve(file: IO[bytes], n_bytes: int) -> None:
-    """Have room for a file, or raise OSError before others write to it in the middle."""
-    if hasattr(os, "posix_fallocate"):  # not on macOS
-        os.posix_fallocate(file.fileno(), 0, max(1, n_bytes))
 
 
 @contextlib.contextmanager
