@@ -80,5 +80,5 @@ def test_a_run_tells_how_fast_rows_travelled_and_holds_no_more_than_was_said(dat
     assert run.result["bandwidth"]["n_messages"] > 0
     peak = session.diagnosed(store.get(run.id)).diagnosis.peak
     assert 0.5 * run.forecast["memory_per_worker"] < peak.bytes < run.forecast["memory_per_worker"]
-    shown = session.needs("dataframe_join", {"n_rows": 2_000_000}, record)
+    shown = session.forecast("dataframe_join", {"n_rows": 2_000_000}, record)
     assert shown.verdict == "fits"

@@ -114,7 +114,7 @@ def test_what_changes_something_is_finished_though_nobody_waits_and_what_looks_i
         await ended.wait()
 
     at_desk(session, give_up, Slow)
-    assert told == ["needs given up", "cancelled r1"]
+    assert told == ["forecast given up", "cancelled r1"]
 
 
 def test_a_form_waits_for_a_process_only_where_a_path_was_typed() -> None:
@@ -132,7 +132,7 @@ def test_a_form_waits_for_a_process_only_where_a_path_was_typed() -> None:
             Recording,
         )
         assert 'data-workbench="run-button"' in made.value["html"]
-        assert sorted(asked_there) == (["look", "needs"] if "run.array_sum.path" in typed else [])
+        assert sorted(asked_there) == (["forecast", "look"] if "run.array_sum.path" in typed else [])
 
 
 def choices(typed: dict[str, str]) -> dict[str, str]:

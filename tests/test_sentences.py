@@ -243,7 +243,7 @@ def test_progress_of_several_passes_names_no_total_that_grows_and_no_number_of_p
     from workbench.session import Session
     from workbench.views.runs import _progress as in_view
 
-    found = Session().needs("compressed_svd", {"size": "64MiB", "method": "workbench"})
+    found = Session().forecast("compressed_svd", {"size": "64MiB", "method": "workbench"})
     assert "at most 25 times, until the accuracy" in found.sentence
     run = Run(id="r", workload="compressed_svd", cluster="c", status="running", needs=found.needs)
     for done, total, passes in ((303, 312, 0), (572, 636, 4)):

@@ -176,18 +176,22 @@ def test_listening_ends_when_the_listener_goes_away():
 def test_a_forecast_says_whether_it_fits():
     session = Session()
     spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30)
-    streamed = session.needs("array_sum", {"size": "100GiB"}, spec)
+    streamed = session.forecast("array_sum", {"size": "100GiB"}, spec)
     assert streamed.fits is True
-    held = session.needs("compressed_svd", {"shape": [2_000_000, 10_000], "dtype": "float64", "method": "dask"}, spec)
+    held = session.forecast(
+        "compressed_svd", {"shape": [2_000_000, 10_000], "dtype": "float64", "method": "dask"}, spec
+    )
     assert held.fits is False
     assert "2 GiB" in held.sentence
-    huge = session.needs("array_sum", {"shape": [50_000, 50_000], "chunks": 50_000, "generator": "RandomState"}, spec)
+    huge = session.forecast(
+        "array_sum", {"shape": [50_000, 50_000], "chunks": 50_000, "generator": "RandomState"}, spec
+    )
     assert huge.fits is False
     assert "in one worker at once" in huge.sentence
 
 
 def test_a_forecast_without_a_cluster_leaves_the_verdict_open():
-    forecast = Session().needs("array_sum", {"size": "1GiB"})
+    forecast = Session().forecast("array_sum", {"size": "1GiB"})
     assert forecast.fits is None
     assert forecast.needs["input_bytes"] == pytest.approx(2**30, rel=0.01)
     assert forecast.parameters["seed"] == 0
@@ -195,7 +199,7 @@ def test_a_forecast_without_a_cluster_leaves_the_verdict_open():
 
 def test_a_fraction_is_of_the_memory_of_all_workers():
     spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**30)
-    assert Session().needs("array_sum", {"size": 0.25}, spec).needs["input_bytes"] == pytest.approx(2**29, rel=0.01)
+    assert Session().forecast("array_sum", {"size": 0.25}, spec).needs["input_bytes"] == pytest.approx(2**29, rel=0.01)
 
 
 def test_what_does_not_exist_is_refused_with_what_does():
@@ -205,7 +209,7 @@ def test_what_does_not_exist_is_refused_with_what_does():
     with pytest.raises(NotFoundError, match="array_sum"):
         session.workload("frobnicate")
     with pytest.raises(BadInputError, match="sise"):
-        session.needs("array_sum", {"sise": 1})
+        session.forecast("array_sum", {"sise": 1})
 
 
 def test_a_workload_is_run_from_a_script_in_one_call():

@@ -281,20 +281,17 @@ class Session:
 
         return browse(path, options_of("browse", path, anon=anon, endpoint_url=endpoint_url))
 
-    def needs(
+    def forecast(
         self, workload: str, parameters: Mapping[str, Any], cluster: str | ClusterRecord | ClusterSpec | None = None
     ) -> Forecast:
-        """Say what the workload would need with these parameters, on this cluster if one is given. Nothing starts."""
+        """What it would need, and on this cluster: will it fit, how long will it take, what will it cost.
+
+        Nothing starts.
+        """
         from workbench.runs.forecasting.forecast import forecast
 
         on = self._cluster_of(cluster)
         return Forecast(**forecast(self.workload(workload), parameters, on))
-
-    def forecast(
-        self, workload: str, parameters: Mapping[str, Any], cluster: str | ClusterRecord | ClusterSpec | None = None
-    ) -> Forecast:
-        """Will it fit, how long will it take, what will it cost: another name of `needs`."""
-        return self.needs(workload, parameters, cluster)
 
     def calibrate(self, cluster: str | ClusterRecord) -> Calibration:
         """Measure a cluster, which takes some seconds, and keep what was found for forecasts."""

@@ -62,7 +62,7 @@ def main() -> None:
     hand, ours = [], []
     with workbench.start("cpu") as cluster, workbench.connect(cluster.name) as client, Feed(client):
         record = records.read(cluster.name)
-        parameters = Session().needs("array_sum", given, record).parameters
+        parameters = Session().forecast("array_sum", given, record).parameters
         host = psutil.Process(record.pid)
         print(f"array_sum on {record.spec.describe()}, {chosen.repeats} interleaved repeats\n  both with {parameters}")
         for repeat in range(chosen.repeats + 1):

@@ -226,7 +226,7 @@ class FakeSession:
     def broken_workloads(self, *, wait: bool = True) -> tuple[Any, ...]:
         return ()
 
-    def needs(self, workload: str, parameters: dict[str, Any], cluster: str | None = None) -> Forecast:
+    def forecast(self, workload: str, parameters: dict[str, Any], cluster: str | None = None) -> Forecast:
         if workload != "array_sum":
             raise NotFoundError(f"There is no workload {workload!r}. There are: array_sum.")
         if parameters.keys() - {"size"}:
@@ -240,7 +240,7 @@ class FakeSession:
     ) -> Run:
         read_settings(settings or {})
         self.cluster(cluster)
-        self.needs(workload, parameters)
+        self.forecast(workload, parameters)
         return self.add_run(f"run-{len(self.all_runs)}", parameters=parameters)
 
     def runs(
@@ -303,7 +303,7 @@ class FakeSession:
     def compare(self, workload: str, *, agreed: bool, **given: Any) -> Comparison:
         request = read_request({"workload": workload, **given})
         check_agreed("UCX listens on all network interfaces." if "ucx --workers 2" in request.on else None, agreed)
-        self.needs(workload, request.parameters)
+        self.forecast(workload, request.parameters)
         return self.add_comparison("compare-new", request=request, status="starting", rows=())
 
     def compare_runs(self, runs: list[str]) -> Comparison:

@@ -73,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
         # Everything is checked before anything starts.
         on = up_options(where(session, arguments))
         spec = spec_of(session, on)
-        refuse_what_wont_fit(session.needs(arguments.workload, parameters, spec), force=arguments.force)
+        refuse_what_wont_fit(session.forecast(arguments.workload, parameters, spec), force=arguments.force)
         on.yes = on.yes or arguments.yes
         check_consent(spec, on)
         with own_cluster(session, spec, name=on.name, force=on.force) as record:

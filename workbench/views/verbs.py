@@ -206,7 +206,7 @@ async def _held(desk: Desk, asked: Asked) -> Answer:
 
 async def _needs(desk: Desk, asked: Asked) -> Answer:
     body = asked.body({}, {"parameters": dict, "cluster": str})
-    forecast = await desk.look("needs", asked["workload"], body.get("parameters", {}), body.get("cluster"))
+    forecast = await desk.look("forecast", asked["workload"], body.get("parameters", {}), body.get("cluster"))
     return Answer(forecast._asdict())
 
 

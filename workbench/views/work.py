@@ -98,7 +98,7 @@ async def _chosen(sight: Sight, template: Template) -> str:
             needs = found
         else:
             # A process of its own is there only after seconds, and each answer of it takes longer.
-            needs = await in_thread(sight.session.needs, *question)
+            needs = await in_thread(sight.session.forecast, *question)
     except WorkbenchError as err:
         problem = Problem.of(err)
     wanted = sight.choices.get(f"settings.{template.name}", "")
@@ -168,7 +168,7 @@ async def _held_and_needed(
     sight: Sight, typed: Mapping[str, Any], question: tuple[Any, ...]
 ) -> tuple[Contents | None, Forecast | WorkbenchError]:
     """What the file holds, also where a workload couldn't run on it yet: then a variable may have to be chosen."""
-    asked = (_held(sight, typed), sight.ask("needs", *question))
+    asked = (_held(sight, typed), sight.ask("forecast", *question))
     held, needs = await asyncio.gather(*asked, return_exceptions=True)
     for each in (held, needs):
         if isinstance(each, BaseException) and not isinstance(each, WorkbenchError):
