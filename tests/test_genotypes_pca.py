@@ -174,7 +174,8 @@ def test_what_rounding_of_means_and_factors_does_is_bounded(scaler: Scaler, miss
     s = np.linalg.svd(exact, compute_uv=False)
     allowed = operator.input_error(s, True)
     left, half = np.linalg.svd(exact)[0][:, 0], np.finfo(np.float32).eps / 2
-    unknown, factor = x[kept] == MISSING, np.concatenate(dask.compute(*operator._numbers))[kept, 1]
+    sites = np.concatenate([each.numbers for each in dask.compute(*operator._sites)])
+    unknown, factor = x[kept] == MISSING, sites[kept, 1]
     # To the worst that rounding may do: all one way, as it comes, and as one of the vectors would have it.
     for signs in (np.ones(len(left)), np.random.default_rng(0).choice([-1, 1], len(left)), np.sign(left)):
         scaled = factor * (1 + 2 * half * signs)

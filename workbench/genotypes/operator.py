@@ -77,14 +77,21 @@ class Learned:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Sites:
+    """What `Rule.sites` says of a block, and stays beside it; no array, which on a GPU would count as a block here."""
+
+    numbers: Matrix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Sums:
     """What one reading of some rows adds up to, and on a first pass what it has learned of each block's sites."""
 
     product: Matrix
     triangle: Matrix | None
     learned: tuple[Learned, ...] = ()
-    numbers: Matrix | None = None
-    """Of one block, what `Rule.sites` says, which stays beside the block."""
+    sites: Sites | None = None
+    """Of one block."""
 
 
 class GenotypeOperator:
@@ -124,7 +131,7 @@ class GenotypeOperator:
         if kept_rows is not None:
             self._more = _sent([kept_rows[part] for part in slices(self.packed.chunks[0])])
         # Of each block, where it was computed: 24 bytes a site, of which a biobank has millions.
-        self._numbers: list[Delayed] = []
+        self._sites: list[Delayed] = []
 
     @property
     def kept_sites(self) -> Matrix:
@@ -191,7 +198,7 @@ class GenotypeOperator:
         name, more = in_pass("genotypes", self.passes), [(each,) for each in self._more]
         sums: Sums
         if first:
-            sums, self._numbers = reduced_and_left(name, self.packed, task, given, _added, more, _numbers)
+            sums, self._sites = reduced_and_left(name, self.packed, task, given, _added, more, _sites)
             self._learn(sums.learned)
         else:
             sums = reduced(name, self.packed, task, given, _added, more)
@@ -208,19 +215,19 @@ class GenotypeOperator:
         self.squares = math.fsum(block.squares for block in blocks)
         self._entries = self.shape[1] * math.fsum(block.entries for block in blocks)
         self._imputed = math.fsum(block.imputed for block in blocks)
-        self._more = [each.dask[each.key] for each in self._numbers]
+        self._more = [each.dask[each.key] for each in self._sites]
 
     def counted(self) -> da.Array:
         """Of each site that takes part: copies of the counted allele, and samples in which it is known."""
         counting = dask.delayed(_counted, pure=True)
-        parts = [counting(numbers, self.shape[1]) for numbers in self._numbers]
+        parts = [counting(sites, self.shape[1]) for sites in self._sites]
         return self._joined(parts, 2, np.empty((0, 2), np.int64))
 
     def projected(self, v: Matrix) -> da.Array:
         """Ã v as a lazy Dask array, of the sites that take part: the blocks are gone through when it is computed."""
         narrow, projecting = Narrow.of(v, False), dask.delayed(_projected, pure=True)
-        blocks = zip(self.packed.to_delayed()[:, 0], self._numbers, strict=True)
-        parts = [projecting(self.kernel, block, numbers, narrow) for block, numbers in blocks]
+        blocks = zip(self.packed.to_delayed()[:, 0], self._sites, strict=True)
+        parts = [projecting(self.kernel, block, sites, narrow) for block, sites in blocks]
         return self._joined(parts, v.shape[1], self.packed._meta.astype(np.float64))
 
     def _joined(self, parts: Sequence[Delayed], columns: int, meta: Any) -> da.Array:
@@ -271,7 +278,7 @@ def _added(parts: Sequence[Sums]) -> Sums:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The task of one pass: called with a block, Q, and the sites' numbers; on the first pass, which may take part."""
+    """The task of one pass: called with a block, Q, and its `Sites`; on the first pass, a mask or None."""
 
     kernel: Kernel
     rule: Rule
@@ -279,19 +286,18 @@ class _Reading:
     with_triangle: bool
     first: bool
 
-    def __call__(self, panel: Sequence[Any], q: Any, of_sites: Matrix | None) -> Sums:
-        packed, numbers = panel[0], of_sites
+    def __call__(self, panel: Sequence[Any], q: Any, of_sites: Any) -> Sums:
+        packed, found = panel[0], of_sites
         learned: list[Learned] = []
         if self.first:
-            numbers, *learned = self._learned(packed, of_sites)
-        assert numbers is not None
-        packed, sites = taking_part(packed, numbers)
+            found, *learned = self._learned(packed, of_sites)
+        packed, sites = taking_part(packed, found.numbers)
         with kernels.quiet():
             product = self.kernel.normal(packed, sites, q.trusted(packed))
             triangle = _triangle(self.kernel.projected, packed, sites, q) if self.with_triangle else None
-        return Sums(product, triangle, tuple(learned), numbers if self.first else None)
+        return Sums(product, triangle, tuple(learned), found if self.first else None)
 
-    def _learned(self, packed: Any, keep: Matrix | None) -> tuple[Matrix, Learned]:
+    def _learned(self, packed: Any, keep: Matrix | None) -> tuple[Sites, Learned]:
         counts = self.kernel.counted(packed, self.n_samples)
         verdict = self.rule.verdict(counts)
         if keep is not None:
@@ -299,15 +305,15 @@ class _Reading:
         numbers = self.rule.sites(counts, verdict == 0)
         squared = numbers[:, 1] ** 2
         entries, imputed = float(numbers[:, 1] @ numbers[:, 1]), float(squared @ numbers[:, 2])
-        return numbers, Learned(verdict, squares(counts, numbers), entries, imputed)
+        return Sites(numbers), Learned(verdict, squares(counts, numbers), entries, imputed)
 
 
-def _numbers(sums: Sums) -> Matrix | None:
-    return sums.numbers
+def _sites(sums: Sums) -> Sites | None:
+    return sums.sites
 
 
-def _counted(numbers: Matrix, n_samples: int) -> Matrix:
-    mean, factor, missing = numbers.T
+def _counted(sites: Sites, n_samples: int) -> Matrix:
+    mean, factor, missing = sites.numbers.T
     known = n_samples - missing[factor != 0]
     return np.rint(np.stack([mean[factor != 0] * known, known], axis=1)).astype(np.int64)
 
@@ -331,6 +337,6 @@ def _triangle(projected: Callable[..., Any], packed: Any, sites: Matrix, q: Narr
     return triangle
 
 
-def _projected(kernel: Kernel, packed: Any, sites: Matrix, q: Narrow) -> Any:
+def _projected(kernel: Kernel, packed: Any, sites: Sites, q: Narrow) -> Any:
     with kernels.quiet():
-        return kernel.projected(*taking_part(packed, sites), q)
+        return kernel.projected(*taking_part(packed, sites.numbers), q)
