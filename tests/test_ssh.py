@@ -21,6 +21,7 @@ from urllib.parse import quote
 import numpy as np
 import psutil
 import pytest
+from distributed import Client, wait
 
 import workbench
 from tests import other_python, ssh_hosts
@@ -33,6 +34,7 @@ from workbench.clusters import records
 from workbench.clusters.plan import plan
 from workbench.errors import BadInputError, MissingError
 from workbench.hardware import inventory
+from workbench.runs import recording, store
 from workbench.session import Session
 from workbench.views.desk import Desk
 from workbench.views.requests import answer
@@ -319,6 +321,42 @@ def test_a_cut_link_is_told_and_the_worker_beyond_it_comes_back_when_it_is_mende
         until(lambda: not any(each.is_running() for each in beyond))
         client.close()
         assert main(["down", "far"]) == 0
+
+
+def test_a_link_that_is_cut_between_workers_alone_is_told_while_a_run_waits_for_it(
+    hosts: Hosts, data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "_STILL", 2.0)
+    worker = [sys.executable, "-m", "dask", "worker", "--no-nanny", "--nthreads", "1", "--no-dashboard"]
+    near = "198.18.78.1"
+    with (
+        contextlib.ExitStack() as ended,
+        ssh_hosts.linked(hosts) as machine,
+        other_python.cluster(sys.executable, n_workers=0, host=machine.ours) as address,
+    ):
+        beyond = ["nsenter", f"--net=/proc/{machine.pid}/ns/net"]
+        route = [*beyond, "ip", "route", "replace"]
+        subprocess.run(["ip", "address", "add", f"{near}/32", "dev", "lo"], check=True)
+        ended.callback(subprocess.run, ["ip", "address", "del", f"{near}/32", "dev", "lo"], check=True)
+        subprocess.run([*route, near, "via", machine.ours], check=True)
+        places = {"near": [*worker, "--host", near], "far": [*beyond, *worker, "--host", machine.address]}
+        for name, command in places.items():
+            command += ["--name", name, address]
+            started = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+            ended.callback(started.wait)
+            ended.callback(started.terminate)
+        with Client(address) as client, workbench.watch(client) as run:
+            client.wait_for_workers(2)
+            made = client.submit(np.ones, 1000, workers="near")
+            wait(made)
+            subprocess.run([*route, "blackhole", near], check=True)
+            told = client.submit(np.sum, made, workers="far")
+            until(lambda: f"can't reach the worker at tcp://{near}:" in (store.get(run.id).progress.waits or ""))
+            assert "so no block can travel between them" in html_of("runs")
+            subprocess.run([*beyond, "ip", "route", "del", "blackhole", near], check=True)
+            subprocess.run([*route, near, "via", machine.ours], check=True)
+            assert told.result(timeout=60) == 1000
+        assert store.get(run.id).progress.waits is None
 
 
 def test_machines_that_cant_reach_each_other_are_told_before_a_run_waits_for_ever(

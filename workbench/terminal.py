@@ -259,6 +259,7 @@ def show_run(run: Run) -> None:
     about["Text"] = run.beside_text
     if run.seconds is None and run.progress.total:
         about["Progress"] = run.progress.words()
+        about["Waits"] = run.progress.waits
     if run.diagnosis is not None:
         about |= _diagnosis(run.diagnosis)
     about |= {
@@ -421,7 +422,8 @@ def progress(run: Run, on: Progress | None = None) -> Iterator[Callable[[Run], N
         def on_change(changed: Run) -> None:
             told = changed.progress
             known = bool(told.total) and not told.more
-            bar.update(TaskID(0), completed=told.done if known else 0, words=told.words() if told.total else "")
+            words = ". ".join(filter(None, (told.words() if told.total else "", told.waits)))
+            bar.update(TaskID(0), completed=told.done if known else 0, words=words)
             bar.tasks[0].total = told.total if known else None  # `update` takes None for: as before
 
         yield on_change

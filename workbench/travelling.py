@@ -173,20 +173,37 @@ def _one_of_each(client: Client) -> list[str]:
     return list({each["host"]: address for address, each in workers.items()}.values())
 
 
-def check_connected(client: Client) -> None:
-    """Raise FailedError where machines with workers can't reach each other; one worker of each is asked.
+def unconnected(client: Client) -> str | None:
+    """Which machine with workers can't reach another one, in a sentence; one worker of each is asked.
 
-    Dask would try again for ever: each worker reaches the scheduler, so that none counts as lost.
+    Dask tries again for ever: each worker reaches the scheduler, so that none counts as lost.
     """
+    import asyncio
+
     there = [each for each in _one_of_each(client) if not each.startswith("ucx")]
     if len(there) < 2:
-        return
-    told = client.run(Travelling(remote.unreachable), there, _CONNECTING, workers=there, on_error="ignore")
+        return None
+
+    async def asked() -> dict[str, Any]:
+        asking = client.run(Travelling(remote.unreachable), there, _CONNECTING, workers=there, on_error="ignore")
+        return await asyncio.wait_for(asking, 2 * _CONNECTING)
+
+    try:
+        told = client.sync(asked)
+    except (TimeoutError, OSError):
+        return None  # Who doesn't answer is told of elsewhere.
     for host, address, reason in (each for found in told.values() if isinstance(found, list) for each in found):
-        raise FailedError(
-            f"{host} can't reach the worker at {address} ({reason}), so no block could travel between them. Let the "
+        return (
+            f"{host} can't reach the worker at {address} ({reason}), so no block can travel between them. Let the "
             "machines connect to each other (a firewall between them? the right interface?), or take one of them."
         )
+    return None
+
+
+def check_connected(client: Client) -> None:
+    """Raise FailedError where machines with workers can't reach each other."""
+    if (why := unconnected(client)) is not None:
+        raise FailedError(why)
 
 
 def check_readable(client: Client, path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from workbench.linalg.keys import pass_in
 from workbench.monitor.energy import Energy, Meter
 from workbench.runs import store
 from workbench.runs.store import Count, Progress, Run
+from workbench.travelling import unconnected
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 _INTERVAL = 0.1  # seconds
 _PROGRESS_INTERVAL = 0.5  # seconds
+_STILL = 30.0
+"""Seconds without a task that ended, or came, after which the workers are asked whether they reach each other."""
 
 _BEFORE_WRITING = 2.0
 _BEFORE_WRITING_ALONE = 20.0
@@ -92,18 +96,21 @@ class Recording:
         return self._told
 
     @contextlib.contextmanager
-    def telling(self, run: Run) -> Iterator[None]:
-        """Write how far a run is, a few times a second until the block ends."""
+    def telling(self, run: Run, client: Client) -> Iterator[None]:
+        """Write how far a run is, a few times a second until the block ends; and where it stands still, why."""
         # A workload of several passes makes the graph of each when the one before has ended.
         self._told = Progress(more=((run.needs or {}).get("n_rounds") or 1) > 1)
         over = threading.Event()
 
         def tell() -> None:
-            before = self._told
+            before, due = self._told, time.monotonic() + _STILL
             while not over.wait(_PROGRESS_INTERVAL):
-                if (now := self.progress()) != before:
-                    before = now
-                    store.write_progress(run, now)
+                now = self.progress()
+                if now == before and time.monotonic() < due:
+                    continue
+                waits = unconnected(client) if now == before else None
+                before, due = now, time.monotonic() + _STILL
+                store.write_progress(run, now.model_copy(update={"waits": waits}))
 
         thread = threading.Thread(target=tell, name="progress", daemon=True)
         thread.start()

@@ -154,7 +154,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
             to = keeping.chosen_target(parameters.save, replace=parameters.replace)
             recording.start(client)
             rooms.enter_context(_importable(run, chosen, client))
-            with recording.telling(run), metrics.measuring(client, run.id) as measuring:
+            with recording.telling(run, client), metrics.measuring(client, run.id) as measuring:
                 store.keep(run.id, status="running", started=time.time(), versions=versions())
                 since = transfers.clock(client) if chosen.reports_bandwidth else None
                 began = time.perf_counter()

@@ -65,6 +65,8 @@ class Progress(Count):
     """Whether more tasks come than are known, so that a bar of these would go backwards."""
     passes: Number = 0
     """Passes over the array that have begun, where their tasks tell."""
+    waits: str | None = None
+    """Why nothing goes on, in a sentence, where that is known."""
 
     def after(self, before: Progress) -> Progress:
         """The same, told whether more tasks came since `before`."""

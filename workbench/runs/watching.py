@@ -163,7 +163,7 @@ class Watching:
             self._end("failed", _sentence(err))
             raise
         recording.stage = "computing"
-        self._telling.enter_context(recording.telling(run))
+        self._telling.enter_context(recording.telling(run, self.client))
         self._began = time.perf_counter()
         return self
 

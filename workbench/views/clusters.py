@@ -17,7 +17,19 @@ from workbench.threads import in_thread
 from workbench.travelling import machine_words
 from workbench.views.answers import API
 from workbench.views.forms import given, select
-from workbench.views.parts import button, command, confirmed, fold, link, live, more, notice, section, text_field
+from workbench.views.parts import (
+    button,
+    checkbox,
+    command,
+    confirmed,
+    fold,
+    link,
+    live,
+    more,
+    notice,
+    section,
+    text_field,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -267,7 +279,7 @@ def _scale(sight: Sight, cluster: dict[str, Any]) -> str:
     most = int(chosen.get("maximum") or high) if adaptive else n
     past = _past_budget(sight, name, most) if most > max(here, high if cluster["adaptive"] else 0) else None
     take = {field: f"{prefix}{field}" for field in body}
-    check = tag("input", type="checkbox", name=f"{prefix}adaptive", checked=bool(adaptive), data_workbench="adaptive")
+    check = checkbox(f"{prefix}adaptive", checked=bool(adaptive), data_workbench="adaptive")
     words = "The number of workers follows the load between two bounds"
     return tag(
         "div",

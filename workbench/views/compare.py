@@ -20,7 +20,7 @@ from workbench.formats import size
 from workbench.runs.comparing.compare import SWEPT_OPTIONS, read_request, usual_lines
 from workbench.runs.comparing.comparisons import read_values
 from workbench.views.forms import FIRST, as_text, given, select
-from workbench.views.parts import button, folds, live, notice, text_field
+from workbench.views.parts import button, checkbox, folds, live, notice, text_field
 from workbench.views.work import chosen_preset, chosen_workload, shown_fields
 
 if TYPE_CHECKING:
@@ -221,10 +221,8 @@ def _in_words(wish: _Wish) -> str:
 
 
 def _chip(offer: _Offer, wish: _Wish) -> str:
-    box = tag(
-        "input",
-        type="checkbox",
-        name=f"compare.on.{offer.name}",
+    box = checkbox(
+        f"compare.on.{offer.name}",
         checked=offer.error is None and offer.line in wish.lines,
         disabled=offer.error is not None,
         data_workbench=f"compare-on-{offer.name}",
@@ -257,5 +255,5 @@ def _input(wish: _Wish, name: str, default: Any, **attributes: Any) -> str:
 
 def _box(wish: _Wish, name: str, label: str, **attributes: Any) -> str:
     checked, hook = bool(wish.chosen.get(name)), f"compare-{name}"
-    box = tag("input", type="checkbox", name=f"compare.{name}", checked=checked, data_workbench=hook)
+    box = checkbox(f"compare.{name}", checked=checked, data_workbench=hook)
     return tag("label", box, label, class_="wb-Check", **attributes)

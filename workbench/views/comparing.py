@@ -66,11 +66,11 @@ async def watch_comparison(session: Session, name: str, theme: str, wake: Callab
 
 def document(session: Session, name: str, theme: str, base_url: str) -> dict[str, Any]:
     """Return the figure for a page to embed, with all that is known by now."""
-    from workbench.figures.comparison import COLUMNS, ComparisonFigure
+    from workbench.figures.comparison import ComparisonFigure
     from workbench.views.drawing import scripts
 
     figure = ComparisonFigure(theme, session.comparison(name))
-    return {"item": figure.item(), "names": {name: name for name in COLUMNS}, "bokeh": scripts(base_url)}
+    return {"item": figure.item(), "bokeh": scripts(base_url)}
 
 
 def _figure(theme: str) -> ComparisonFigure:

@@ -1,4 +1,4 @@
-"""A figure as a page embeds it: Bokeh's JSON, the names in it, and the scripts that draw it. Imports bokeh."""
+"""A figure as a page embeds it: Bokeh's JSON, and the scripts that draw it. Imports bokeh."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from uuid import uuid4
 import bokeh
 
 from workbench.figures.colors import THEMES
-from workbench.figures.layout import COLUMNS
 from workbench.figures.live import LiveFigure
 from workbench.figures.parts import PARTS, Part, show_only
 from workbench.views.answers import api_url
@@ -19,12 +18,8 @@ SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js")
 
 
 def document(theme: str, base_url: str, *, simulated: bool, parts: tuple[Part, ...] = PARTS) -> dict[str, Any]:
-    """Return an empty figure for a page to embed; `names` are what patches and the page find in it."""
-    return {
-        "item": with_own_ids(_item(theme, simulated, parts)),
-        "names": {name: name for name in (*COLUMNS, "time", "empty")},
-        "bokeh": scripts(base_url),
-    }
+    """Return an empty figure for a page to embed."""
+    return {"item": with_own_ids(_item(theme, simulated, parts)), "bokeh": scripts(base_url)}
 
 
 def scripts(base_url: str) -> dict[str, Any]:

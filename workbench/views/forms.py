@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from workbench.errors import WorkbenchError
 from workbench.figures.markup import tag
 from workbench.views.page import Choices
+from workbench.views.parts import checkbox
 from workbench.workloads.registry import PATHS
 
 FIRST = ("path", "to", "size", "n_variants", "n_samples", "n_rows", "k", "n_components", "tol", "memory", "n_workers")
@@ -99,7 +100,7 @@ class Form(NamedTuple):
         default = self.defaults.get(name, as_text(field.get("default")))
         given = self.values.get(name)
         value = default if given is None else as_text(given)
-        shared = {
+        shared: dict[str, Any] = {
             "id": id_,
             "name": f"{self.prefix}{name}",
             "data_workbench": f"field-{name}",
@@ -107,7 +108,7 @@ class Form(NamedTuple):
             "aria_invalid": "true" if wrong else None,
         }
         if field.get("type") == "boolean":
-            return tag("input", type="checkbox", checked=value.lower() == "true", **shared)
+            return checkbox(checked=value.lower() == "true", **shared)
         options = self.options.get(name) or [(as_text(each), as_text(each)) for each in field.get("enum", ())]
         if options:
             if default not in dict(options):

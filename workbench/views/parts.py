@@ -30,6 +30,11 @@ def text_field(name: str, label: str | None, value: Any = "", **attributes: Any)
     return tag("input", name=name, value=value, aria_label=label, **plain | attributes)
 
 
+def checkbox(name: str, **attributes: Any) -> str:
+    """Box to tick; a choice of the page by that name."""
+    return tag("input", type="checkbox", name=name, **attributes)
+
+
 def link(label: str, **attributes: Any) -> str:
     """Button that looks like a link."""
     return tag("button", escape(label), type="button", class_="wb-Link", **attributes)

@@ -35,6 +35,7 @@ from workbench.views.answers import API, LATEST_RUNS, run_in_list
 from workbench.views.forms import as_text, select
 from workbench.views.parts import (
     button,
+    checkbox,
     command,
     confirmed,
     fold,
@@ -236,10 +237,8 @@ def _line(comparison: Comparison | None, rows: list[str], runs: list[dict[str, A
 
 
 def _tick(title: str, ids: str) -> str:
-    return tag(
-        "input",
-        type="checkbox",
-        name="runs.ticked",
+    return checkbox(
+        "runs.ticked",
         value=ids,
         data_list=True,
         aria_label=f"Tick {title}",
@@ -311,7 +310,8 @@ def _progress(run: dict[str, Any]) -> str:
     progress = Progress.model_validate(run["progress"] or {})
     elapsed = f" · {duration(round(time.time() - run['started']))}" if run["started"] else ""
     text = f"{progress.words()}{elapsed}" if progress.total else "building the graph …"
-    return paragraph(text) if progress.more else meter("Tasks done", progress.done, progress.total, text)
+    shown = paragraph(text) if progress.more else meter("Tasks done", progress.done, progress.total, text)
+    return shown + (paragraph(progress.waits, class_="wb-Problem", role="status") if progress.waits else "")
 
 
 def _outcome(run: dict[str, Any]) -> str:
