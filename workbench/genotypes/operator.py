@@ -23,7 +23,7 @@ from workbench.linalg.blocks import beside, host, namespace, on_device, on_devic
 from workbench.linalg.compressed import for_passes, most_kept
 from workbench.linalg.keys import in_pass
 from workbench.linalg.krylov import orthonormal
-from workbench.linalg.passes import GRAPH_BYTES, reduced, reduced_and_left
+from workbench.linalg.passes import GRAPH_BYTES, reduction
 from workbench.travelling import cluster_client
 
 Matrix = np.ndarray[Any, Any]
@@ -196,12 +196,13 @@ class GenotypeOperator:
         narrow = Narrow.of(q, single)
         given = narrow if with_triangle else self.kernel.arranged(narrow)
         name, more = in_pass("genotypes", self.passes), [(each,) for each in self._more]
+        total = reduction(name, self.packed, task, given, _added, more)
         sums: Sums
         if first:
-            sums, self._sites = reduced_and_left(name, self.packed, task, given, _added, more, _sites)
+            sums, self._sites = total.computed_and_left(_sites)
             self._learn(sums.learned)
         else:
-            sums = reduced(name, self.packed, task, given, _added, more)
+            sums = total.computed()
         return replace(sums, product=self.kernel.gathered(sums.product, narrow))
 
     def _learn(self, blocks: Sequence[Learned]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import dask
 import dask.array as da
@@ -184,7 +184,8 @@ class DaskOperator:
 
     def _reduced(self, what: str, task: Callable[..., Any], q: Matrix, add: Callable[[list[Any]], Any]) -> Any:
         starts = np.cumsum([0, *self.a.chunks[0][:-1]])
-        return reduced(in_pass(what, self.passes), self.a, task, q, add, [(int(each),) for each in starts])
+        starting = [(int(each),) for each in starts]
+        return reduction(in_pass(what, self.passes), self.a, task, q, add, starting).computed()
 
     def projected(self, v: Matrix) -> Any:
         """Ã v as a lazy Dask array: the array is gone through once more when it is computed."""
@@ -200,61 +201,55 @@ class DaskOperator:
         return da.Array(whole, name, chunks=(self.a.chunks[0], (v.shape[1],)), meta=self.a._meta.astype(dtype))
 
 
-def reduced(
+class Reduction(NamedTuple):
+    """A sum over the rows of blocks of an array, which is computed by what Dask is set to."""
+
+    name: str
+    graph: HighLevelGraph
+    n_parts: int
+
+    def computed(self) -> Any:
+        """The sum."""
+        return self._here(self.graph, self.name) if cluster_client() is None else self._delayed.compute()
+
+    def computed_and_left(self, left: Callable[[Any], Any]) -> tuple[Any, list[Delayed]]:
+        """The sum, and `left` of each task's result, which stays where it was computed."""
+        graph = {(self.name, "left", i): (left, (self.name, "part", i)) for i in range(self.n_parts)}
+        layer, total = f"{self.name}-left", self.graph
+        whole = HighLevelGraph({**total.layers, layer: graph}, {**total.dependencies, layer: {self.name}})
+        if cluster_client() is None:
+            found, *values = self._here(whole, [self.name, *graph])
+            return found, [Delayed(key, {key: value}) for key, value in zip(graph, values, strict=True)]
+        parts = [Delayed(key, whole, layer=layer) for key in graph]
+        held, *parts = dask.persist(self._delayed, *parts)
+        return held.compute(), parts
+
+    @property
+    def _delayed(self) -> Delayed:
+        return Delayed(self.name, self.graph)
+
+    @staticmethod
+    def _here(graph: HighLevelGraph, keys: Any) -> Any:
+        """All of a graph in this process.
+
+        It is needed as it stands: to look for what could be left out takes Dask as long as the tasks.
+        """
+        get = scheduler() or get_scheduler() or dask.threaded.get
+        return get(graph.to_dict(), keys)
+
+
+def reduction(
     what: str,
     a: Any,
     task: Callable[..., Any],
     q: Any,
     add: Callable[[list[Any]], Any],
     more: Sequence[tuple[Any, ...]],
-) -> Any:
-    """`add` of `task(row of blocks, q, *more[i])` over the rows of blocks of `a`, computed now by what Dask is set to.
+) -> Reduction:
+    """`add` of `task(row of blocks, q, *more[i])` over the rows of blocks of `a`.
 
     `what` names the tasks; `q` has `nbytes`. Dask arrays among `more` aren't looked for, only keys of `a`.
     """
-    name, graph = _total(what, a, task, q, add, more)
-    return _here(graph, name) if cluster_client() is None else Delayed(name, graph).compute()
-
-
-def reduced_and_left(
-    what: str,
-    a: Any,
-    task: Callable[..., Any],
-    q: Any,
-    add: Callable[[list[Any]], Any],
-    more: Sequence[tuple[Any, ...]],
-    left: Callable[[Any], Any],
-) -> tuple[Any, list[Delayed]]:
-    """What `reduced` gives, and `left` of each task's result, which stays where it was computed."""
-    name, total = _total(what, a, task, q, add, more)
-    graph = {(name, "left", i): (left, (name, "part", i)) for i in range(a.numblocks[0])}
-    layer = f"{name}-left"
-    whole = HighLevelGraph({**total.layers, layer: graph}, {**total.dependencies, layer: {name}})
-    if cluster_client() is None:
-        found, *values = _here(whole, [name, *graph])
-        return found, [Delayed(key, {key: value}) for key, value in zip(graph, values, strict=True)]
-    parts = [Delayed(key, whole, layer=layer) for key in graph]
-    held, *parts = dask.persist(Delayed(name, total), *parts)
-    return held.compute(), parts
-
-
-def _here(graph: HighLevelGraph, keys: Any) -> Any:
-    """All of a graph in this process.
-
-    It is needed as it stands: to look for what could be left out takes Dask as long as the tasks.
-    """
-    get = scheduler() or get_scheduler() or dask.threaded.get
-    return get(graph.to_dict(), keys)
-
-
-def _total(
-    what: str,
-    a: Any,
-    task: Callable[..., Any],
-    q: Any,
-    add: Callable[[list[Any]], Any],
-    more: Sequence[tuple[Any, ...]],
-) -> tuple[str, HighLevelGraph]:
     name = fresh(what)
     graph: dict[Any, Any] = {(name, "q"): q} if q.nbytes <= GRAPH_BYTES else {}
     shared = (name, "q") if graph else _sent(q)
@@ -271,7 +266,7 @@ def _total(
         keys = [(name, level, i) for i in range(len(groups))]
         graph.update({key: (add, group) for key, group in zip(keys, groups, strict=True)})
     graph[name] = (_same, keys[0])
-    return name, HighLevelGraph.from_collections(name, graph, dependencies=[a])
+    return Reduction(name, HighLevelGraph.from_collections(name, graph, dependencies=[a]), a.numblocks[0])
 
 
 def _same(x: Any) -> Any:
