@@ -80,7 +80,7 @@ gpu-bundle: install
 install: .venv/.installed
 
 clean:
-	rm -rf .venv .venv-peers .venv-other build dist workbench/labextension workbench/panels/page.*.js labext/lib labext/node_modules labext/.yarn
+	rm -rf .venv .venv-peers .venv-other build dist workbench/labextension workbench/figures/scripts workbench/panels/page.*.js labext/lib labext/node_modules labext/.yarn
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.python:
@@ -94,7 +94,7 @@ clean:
 # The wheel's own build step makes the Lab extension and the page of notebooks. It is skipped where its output exists,
 # so that goes first: a stale one would be installed without a word.
 .venv/.installed: .venv/.python pyproject.toml constraints.txt workbench/server/dask_workbench.json $(LABEXT_SOURCES)
-	rm -rf workbench/labextension
+	rm -rf workbench/labextension workbench/figures/scripts
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[test]'
 	touch $@
 

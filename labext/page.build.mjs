@@ -1,4 +1,6 @@
-// Builds the page of notebooks: one ES module with its hash in its name, which the Python package carries.
+// Builds what the Python package carries: the page of notebooks, one ES module with its hash in its name, and each function
+// of src/figures as a script that calls it `workbench`, for the documents of figures.
+import { readdirSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 
@@ -7,27 +9,36 @@ const { rspack } = require('@rspack/core');
 const { optimization, target } = require('./webpack.config.js');
 
 const here = path => fileURLToPath(new URL(path, import.meta.url));
+const common = { mode: 'production', devtool: false, target, optimization };
 
-rspack(
-  {
-    mode: 'production',
-    devtool: false,
-    entry: here('lib/page/notebook.js'),
-    target,
-    optimization,
-    output: {
-      path: here('../workbench/panels'),
-      filename: 'page.[contenthash:8].js',
-      library: { type: 'module' },
-      module: true
-    }
-  },
-  (error, stats) => {
-    const problem = error ?? (stats.hasErrors() && stats.toString('errors-warnings'));
-    if (problem) {
-      console.error(problem);
-      process.exit(1);
-    }
-    console.log(stats.toString({ all: false, assets: true }));
+const page = {
+  ...common,
+  entry: here('lib/page/notebook.js'),
+  output: {
+    path: here('../workbench/panels'),
+    filename: 'page.[contenthash:8].js',
+    library: { type: 'module' },
+    module: true
   }
-);
+};
+
+const functions = readdirSync(here('lib/figures')).filter(name => name.endsWith('.js') && name !== 'models.js');
+const scripts = {
+  ...common,
+  entry: Object.fromEntries(functions.map(name => [name.replace('.js', ''), here(`lib/figures/${name}`)])),
+  output: {
+    path: here('../workbench/figures/scripts'),
+    filename: '[name].js',
+    library: { type: 'var', name: 'workbench', export: 'default' },
+    clean: true
+  }
+};
+
+rspack([page, scripts], (error, stats) => {
+  const problem = error ?? (stats.hasErrors() && stats.toString('errors-warnings'));
+  if (problem) {
+    console.error(problem);
+    process.exit(1);
+  }
+  console.log(stats.toString({ all: false, assets: true }));
+});

@@ -94,9 +94,11 @@ class Cell(Place):
     def _draw(self, message: dict[str, Any]) -> None:
         self.status = message["status"]
         for patch in message["patches"]:
-            before = self.sources.get(patch["source"], {}) if patch["mode"] == "stream" else {}
-            columns = patch["columns"].items()
-            self.sources[patch["source"]] = {name: [*before.get(name, []), *new] for name, new in columns}
+            before = self.sources.setdefault(patch["source"], {}) if patch["mode"] != "replace" else {}
+            columns = patch["columns"]
+            if patch["mode"] == "stream":
+                columns = {name: [*before.get(name, []), *new] for name, new in columns.items()}
+            self.sources[patch["source"]] = before | columns
 
 
 class Person(Place):

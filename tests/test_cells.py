@@ -118,7 +118,7 @@ def test_figures_on_one_page_have_models_of_their_own(quick_client: Any) -> None
 def test_an_empty_figure_says_why(quick_client: Any) -> None:
     with TaskStream(quick_client, name="calm-otter") as stream:
         cell = Cell(stream)
-        until(lambda: "calm-otter" in "".join(cell.column("words", "empty")))
+        until(lambda: "calm-otter" in cell.column("empty", "text"))
 
 
 def test_closing_shows_what_came_until_then_to_a_page_that_comes_later(quick_client: Any) -> None:

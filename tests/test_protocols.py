@@ -98,7 +98,7 @@ def test_each_row_tells_how_fast_data_travelled_and_over_what() -> None:
     assert "| 95 (76 – 114) MiB/s over tcp |" in as_markdown(summary)
     _, ucx = csv.DictReader(io.StringIO(export(found, "csv")))
     assert (ucx["transport"], float(ucx["bandwidth_median"])) == ("ucx (tcp on lo)", 4e7)
-    assert "38 (31 – 46) MiB/s over ucx (tcp on lo)" in columns_of(found, LIGHT)["rows"]["text"][1]
+    assert "38 (31 – 46) MiB/s over ucx (tcp on lo)" in columns_of(summarise(found), LIGHT)["rows"]["text"][1]
 
 
 def test_a_comparison_on_gpus_shows_what_lies_between_them() -> None:

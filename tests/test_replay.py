@@ -52,10 +52,11 @@ def test_a_recorded_run_can_be_replayed_and_a_live_cluster_cannot():
     live.feed([Batch(110.0, TASKS, (), progress)])
     recorded.feed([Batch(110.0, TASKS, (), progress, recorded=True)])
     assert not [patch for patch in live.patches() if patch.source == "replay"]
-    (patch,) = [patch for patch in recorded.patches() if patch.source == "replay"]
+    patches = recorded.patches()
+    (patch,) = [patch for patch in patches if patch.source == "replay"]
     assert (patch.columns["start"], patch.columns["end"]) == ([100_000.0], [110_000.0])
     assert [row["done"][-1] for row in json.loads(patch.columns["counts"][0])["names"]] == [2, 0]
-    recorded.apply([patch])
+    recorded.apply(patches)
     assert recorded.layout.replay.root.visible
     assert recorded.layout.replay.slider.end == 10.0
     assert not live.layout.replay.root.visible

@@ -71,7 +71,7 @@ def judged(seconds, reference):
 
 
 def everything_shown(found, summary):
-    columns = columns_of(found, LIGHT)
+    columns = columns_of(summary, LIGHT)
     table = [text for line in cells(summary)[1] for text in line]
     return [summary.verdict, *remarks(summary), *table, as_markdown(summary), *columns["rows"]["text"], _bars(summary)]
 
@@ -94,7 +94,7 @@ def ranges_hold_their_estimates(found, summary, texts, told):
 
 def rows_agree(found, summary, texts, told):
     there = [(each, line) for each, line in zip(found.rows, summary.rows, strict=True) if line.seconds]
-    bars = dict(zip((line.on for _, line in there), columns_of(found, LIGHT)["rows"]["text"], strict=True))
+    bars = dict(zip((line.on for _, line in there), columns_of(summary, LIGHT)["rows"]["text"], strict=True))
     header, body = cells(summary)
     for index, (each, line) in enumerate(there):
         alike = each.workload == there[0][0].workload

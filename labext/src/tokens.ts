@@ -35,11 +35,11 @@ export interface IFigure {
   bokeh: { version: string; scripts: string[] };
 }
 
-/** New columns for one data source of a figure. */
+/** New columns for one data source of a figure, or properties of another of its models; `source` is its name. */
 export interface IPatch {
   source: string;
-  mode: 'stream' | 'replace';
-  columns: Record<string, unknown[]>;
+  mode: 'stream' | 'replace' | 'set';
+  columns: Record<string, unknown>;
   rollover?: number | null;
 }
 

@@ -28,9 +28,9 @@ async def test_a_comparison_that_goes_on_is_pushed_to_the_page_that_shows_it(ope
         first = await page.next("patches")
         session.add_comparison("c1")
         second = await page.next("patches")
-    assert {patch["source"] for patch in first["patches"]} >= {"rows", "words"}
+    assert {patch["source"] for patch in first["patches"]} >= {"rows", "head"}
     assert "round 1 of 5: cpu, 1 of 4 runs" in json.dumps(first)
-    assert [patch["source"] for patch in second["patches"]] == ["words"]
+    assert [patch["source"] for patch in second["patches"]] == ["head"]
 
 
 async def test_comparisons_are_listed_with_bars_and_buttons(api: Any, session: Any) -> None:

@@ -8,11 +8,12 @@ from html import escape
 from typing import Any
 
 from bokeh.layouts import column
-from bokeh.models import BoxAnnotation, CustomJSTickFormatter, Div, Range1d, Span
+from bokeh.models import BoxAnnotation, Div, Range1d, Span
 
 from workbench.figures.colors import THEMES
 from workbench.figures.live import LiveFigure
 from workbench.figures.plots import FONT, LEFT
+from workbench.figures.reactions import formatter
 from workbench.figures.replay import ReplayBar, replay_bar
 from workbench.formats import duration
 from workbench.monitor.events import Batch
@@ -21,13 +22,6 @@ ORIGIN = 11_574 * 86_400.0
 """When the first task of every record begins here; the time axis shows what has passed since.
 
 The beginning of a day, or the ticks of a time axis would stand at 5 s, 20 s, 35 s.
-"""
-
-_ELAPSED = """
-    const step = ticks.length > 1 ? Math.abs(ticks[1] - ticks[0]) / 1000 : 1
-    const seconds = (tick - origin) / 1000
-    if (step >= 60) return `${(seconds / 60).toFixed(step % 60 ? 1 : 0)} min`
-    return `${seconds.toFixed(step >= 1 ? 0 : Math.min(6, Math.ceil(-Math.log10(step) - 1e-9)))} s`
 """
 
 
@@ -61,7 +55,7 @@ class BesideFigure:
         plots = [plot for layout in layouts for plot in (layout.stream, layout.cpu, layout.memory)]
         for plot in plots:
             plot.x_range = self.time
-            plot.xaxis.formatter = CustomJSTickFormatter(args={"origin": 1000 * ORIGIN}, code=_ELAPSED)
+            plot.xaxis.formatter = formatter("elapsed", origin=1000 * ORIGIN)
             plot.xaxis.visible = True
         for pair in ([layout.cpu for layout in layouts], [layout.memory for layout in layouts]):
             top = max(plot.y_range.end for plot in pair)
@@ -75,7 +69,8 @@ class BesideFigure:
             [each["replay"] for each in sources],
             [each["progress"] for each in sources],
         )
-        self.bar.arrange()
+        starts, ends = ([edge for each in sources for edge in each["replay"].data[of]] for of in ("start", "end"))
+        self.bar.show((max(ends) - min(starts)) / 1000 if starts else 0.0)
         self.model = column(
             self.bar.root,
             *(

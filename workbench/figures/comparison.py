@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from bokeh.core.property.vectorization import value
 from bokeh.embed import json_item
 from bokeh.layouts import column, row
-from bokeh.models import Button, Column, ColumnDataSource, CustomJS, Div, FixedTicker, HoverTool, Range1d
+from bokeh.models import Button, Column, ColumnDataSource, Div, FixedTicker, HoverTool, Range1d
 from bokeh.plotting import figure
 
 from workbench.errors import BadInputError
 from workbench.figures.colors import THEMES, Theme, worker_color
-from workbench.figures.live import Patch
 from workbench.figures.markup import unbroken
+from workbench.figures.patch import Patch, lanes
 from workbench.figures.plots import FONT, dress
+from workbench.figures.reactions import reaction
 from workbench.figures.report import figure_page
 from workbench.figures.topology import topology_html, topology_of
 from workbench.formats import duration
@@ -38,47 +39,14 @@ COLUMNS = {
     "samples": ("x", "y", "fill", "color", "text"),
     "curves": ("xs", "ys", "color", "dash"),
     "points": ("x", "y", "color", "text", "label"),
-    "words": ("head", "table", "below", "markdown", "top", "height", "cores", "speedup", "titles"),
 }
-"""Columns of each source. `words` has one row: HTML above and below the bars, and how far the axes go."""
+"""Columns of each source."""
 
 _SECONDS = "Seconds: median (bar), range (line), runs (dots)"
 _ROW = 46  # pixels of a bar with its name above
 _ROOM = 64  # pixels of title and axis
 _BAR = 0.36  # of the height of a row
 _SCALING_HEIGHT = 280
-
-CELL_EVENT = "workbench-cell"
-"""Event of the page that asks Lab to make a cell of `detail.source`; where nobody takes it, the text is copied."""
-
-COPY = f"""
-    const source = words.data.markdown?.[0] ?? ''
-    const event = new CustomEvent('{CELL_EVENT}', {{detail: {{type: 'markdown', source}}, cancelable: true}})
-    if (window.dispatchEvent(event)) {{
-        // Only on this machine or over https has a page a clipboard.
-        await navigator.clipboard?.writeText(source)
-        button.label = navigator.clipboard ? 'Copied' : 'No clipboard without https: select the table'
-        setTimeout(() => button.label = label, 1500)
-    }}
-"""
-"""What a click on a button does that puts the table into a cell, or where no page listens, on the clipboard."""
-
-_WORDS_CHANGED = """
-    const {head: [above], table: [rows], below: [under], top: [top]} = words.data
-    const {height: [height], cores: [cores], speedup: [speedup], titles: [[seconds, curve]]} = words.data
-    head.text = above
-    table.text = rows
-    below.text = under
-    bars.title.text = seconds
-    bars.height = height
-    bars.visible = height > 0
-    bars.x_range.end = top
-    bars.y_range.start = Math.max((height - room) / row, 1) - 0.5
-    scaling.visible = cores > 0
-    scaling.title.text = curve
-    scaling.x_range.end = cores
-    scaling.y_range.end = speedup
-"""
 
 
 class ComparisonFigure:
@@ -100,14 +68,10 @@ class ComparisonFigure:
         self.theme = THEMES[theme]
         self._alone = alone
         self._comparison = comparison
-        self._sent: dict[str, Mapping[str, Any]] = {}
+        self._sent: dict[str, Patch] = {}
         self._sources = {name: ColumnDataSource({each: [] for each in of}, name=name) for name, of in COLUMNS.items()}
-        self._head = Div(name="head", styles=_styles(self.theme), sizing_mode="stretch_width", disable_math=True)
-        self._table = Div(name="table", styles=_styles(self.theme), sizing_mode="stretch_width", disable_math=True)
-        self._below = Div(name="below", styles=_styles(self.theme), sizing_mode="stretch_width", disable_math=True)
-        self._bars = _bars(self.theme, self._sources)
-        self._scaling = _scaling(self.theme, self._sources)
         self.model = self._built()
+        self._named = {model.name: model for model in self.model.references() if model.name}
 
     def feed(self, comparisons: Iterable[Comparison]) -> None:
         """Take in the comparison as it is now, the last one of several."""
@@ -118,17 +82,15 @@ class ComparisonFigure:
         """Changes since the last call."""
         if self._comparison is None:
             return []
-        columns = columns_of(self._comparison, self.theme)
-        changed = {name: each for name, each in columns.items() if self._sent.get(name) != each}
-        self._sent.update(changed)
-        return [Patch(name, "replace", each) for name, each in changed.items()]
+        changed = [each for each in _patches(self._comparison, self.theme) if self._sent.get(each.source) != each]
+        self._sent.update({each.source: each for each in changed})
+        return changed
 
     def apply(self, patches: Iterable[Patch]) -> None:
         """Change this figure's own document."""
         for patch in patches:
-            self._sources[patch.source].data = patch.columns
-            if patch.source == "words":
-                self._arrange({name: values[0] for name, values in patch.columns.items()})
+            if patch.source in self._named:
+                patch.apply(self._named[patch.source])
 
     def item(self) -> dict[str, Any]:
         """Bokeh's JSON of the document with all that was fed so far, for `Bokeh.embed.embed_item`."""
@@ -136,37 +98,28 @@ class ComparisonFigure:
         return dict(json_item(self.model))
 
     def _built(self) -> Column:
-        words = self._sources["words"]
-        models = {
-            "head": self._head,
-            "table": self._table,
-            "below": self._below,
-            "bars": self._bars,
-            "scaling": self._scaling,
-        }
-        words.js_on_change(
-            "data", CustomJS(args={"words": words, "room": _ROOM, "row": _ROW, **models}, code=_WORDS_CHANGED)
-        )
-        button = Button(
-            label="Put the table into a cell",
-            name="cell",
-            align="start",
-            margin=(4, 12),
-            stylesheets=[_button_style(self.theme)],
-        )
-        label = button.label
-        button.js_on_click(CustomJS(args={"words": words, "button": button, "label": label}, code=_asynchronous(COPY)))
         return column(
-            self._head,
-            self._bars,
-            self._table,
-            self._below,
-            *([] if self._alone else [row(button)]),
-            self._scaling,
+            self._div("head"),
+            _bars(self.theme, self._sources),
+            self._div("table"),
+            self._div("below"),
+            *([] if self._alone else [row(self._button())]),
+            _scaling(self.theme, self._sources),
             *self._topology(),
             sizing_mode="stretch_width",
             styles={"background": self.theme.background},
         )
+
+    def _div(self, name: str) -> Div:
+        return Div(name=name, styles=_styles(self.theme), sizing_mode="stretch_width", disable_math=True)
+
+    def _button(self) -> Button:
+        """Puts the table, which is in its tags, into a cell, or where no page takes it, on the clipboard."""
+        style = [_button_style(self.theme)]
+        label = "Put the table into a cell"
+        button = Button(label=label, name="cell", align="start", margin=(4, 12), stylesheets=style)
+        button.js_on_click(reaction("cell", button=button, label=label))
+        return button
 
     def _topology(self) -> list[Any]:
         """What lies between the GPUs, which is known before anything is measured."""
@@ -178,27 +131,39 @@ class ComparisonFigure:
             return []
         return [Div(text=topology_html(topology, simulated=found.simulated), styles=_styles(self.theme))]
 
-    def _arrange(self, words: Mapping[str, Any]) -> None:
-        """Do in Python what the browser does when the words change, for the document as it is sent."""
-        self._head.text, self._table.text, self._below.text = words["head"], words["table"], words["below"]
-        self._bars.update(height=max(words["height"], 1), visible=words["height"] > 0)
-        self._bars.x_range.end = words["top"]
-        self._bars.y_range.start = max((words["height"] - _ROOM) / _ROW, 1) - 0.5
-        self._bars.title.text, self._scaling.title.text = words["titles"]
-        self._scaling.visible = words["cores"] > 0
-        self._scaling.x_range.end, self._scaling.y_range.end = words["cores"], words["speedup"]
 
-
-def columns_of(comparison: Comparison, theme: Theme) -> dict[str, dict[str, list[Any]]]:
+def columns_of(summary: Summary, theme: Theme) -> dict[str, dict[str, list[Any]]]:
     """Columns of each source."""
+    measured = _measured(summary)
+    return {"rows": _rows(measured, theme), "samples": _samples(measured, theme), **_curves(summary, theme)}
+
+
+def _patches(comparison: Comparison, theme: Theme) -> Iterator[Patch]:
     summary = summarise(comparison)
-    measured = [each for each in summary.rows if each.seconds is not None]
-    return {
-        "rows": _rows(measured, theme),
-        "samples": _samples(measured, theme),
-        **_curves(summary, theme),
-        "words": _words(comparison, summary, measured, theme),
-    }
+    for name, columns in columns_of(summary, theme).items():
+        yield Patch(name, "replace", columns)
+    words = {"head": _head(comparison, summary, theme), "table": table_html(summary, theme)}
+    for name, text in (words | {"below": _remarks(summary, theme)}).items():
+        yield Patch(name, "set", {"text": text})
+    yield Patch("cell", "set", {"tags": [as_markdown(summary)]})
+    mark = ON_SIMULATED if comparison.simulated else ""
+    measured = _measured(summary)
+    longest = max((each.seconds.max for each in measured), default=1.0)
+    yield Patch("bars_title", "set", {"text": f"{_SECONDS}{mark}"})
+    yield Patch("bars_plot", "set", {"height": _ROOM + _ROW * max(len(measured), 1), "visible": bool(measured)})
+    yield Patch("bars_range", "set", {"end": 1.06 * longest})
+    yield lanes("bars_rows", len(measured))
+    points = [(each.points[0].cores, point) for each in summary.scaling for point in each.points]
+    most = max((point.cores for _, point in points), default=0)
+    gain = max((max(point.cores / first, point.speedup) for first, point in points), default=1)
+    yield Patch("scaling_title", "set", {"text": f"{_curve(summary)}{mark}"})
+    yield Patch("scaling_plot", "set", {"visible": most > 0})
+    yield Patch("scaling_range", "set", {"end": 1.08 * most})
+    yield Patch("scaling_rows", "set", {"end": 1.2 * gain})
+
+
+def _measured(summary: Summary) -> list[Any]:
+    return [each for each in summary.rows if each.seconds is not None]
 
 
 def table_html(summary: Summary, theme: Theme) -> str:
@@ -294,24 +259,6 @@ def _curves(summary: Summary, theme: Theme) -> dict[str, dict[str, list[Any]]]:
     return {"curves": curves, "points": points}
 
 
-def _words(comparison: Comparison, summary: Summary, measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:
-    longest = max((each.seconds.max for each in measured), default=1.0)
-    most = max((point.cores for each in summary.scaling for point in each.points), default=0)
-    gain = max((point.cores / each.points[0].cores for each in summary.scaling for point in each.points), default=1)
-    best = max((point.speedup for each in summary.scaling for point in each.points), default=1)
-    return {
-        "head": [_head(comparison, summary, theme)],
-        "table": [table_html(summary, theme)],
-        "below": [_remarks(summary, theme)],
-        "markdown": [as_markdown(summary)],
-        "top": [1.06 * longest],
-        "height": [_ROOM + _ROW * len(measured) if measured else 0],
-        "cores": [1.08 * most],
-        "speedup": [1.2 * max(gain, best)],
-        "titles": [[f"{each}{ON_SIMULATED if comparison.simulated else ''}" for each in (_SECONDS, _curve(summary))]],
-    }
-
-
 def _curve(summary: Summary) -> str:
     what = "Work done in a second, of a size that grows" if any(each.weak for each in summary.scaling) else "Speed-up"
     return f"{what}, over cores, with efficiency (dashed: ideal)"
@@ -361,8 +308,7 @@ def _differences(summary: Summary, theme: Theme) -> str:
 
 
 def _bars(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
-    plot = _plot(theme, _SECONDS, _ROOM + _ROW)
-    plot.y_range = Range1d(start=0.5, end=-0.5)
+    plot = _plot(theme, "bars", Range1d(start=0.5, end=-0.5), _ROOM + _ROW)
     rows, samples = sources["rows"], sources["samples"]
     plot.hbar(
         y="y", height=_BAR, left=0, right="median", fill_color="color", fill_alpha=0.35, line_color=None, source=rows
@@ -388,8 +334,7 @@ def _bars(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
 
 
 def _scaling(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
-    plot = _plot(theme, "", _SCALING_HEIGHT)
-    plot.y_range = Range1d(start=0, end=1)
+    plot = _plot(theme, "scaling", Range1d(start=0, end=1), _SCALING_HEIGHT)
     plot.visible = False
     plot.multi_line(xs="xs", ys="ys", line_color="color", line_dash="dash", line_width=1.8, source=sources["curves"])
     dots = plot.scatter(x="x", y="y", size=8, fill_color="color", line_color=None, source=sources["points"])
@@ -412,10 +357,13 @@ def _scaling(theme: Theme, sources: Mapping[str, ColumnDataSource]) -> Any:
     return plot
 
 
-def _plot(theme: Theme, title: str, height: int) -> Any:
+def _plot(theme: Theme, name: str, rows: Range1d, height: int) -> Any:
+    rows.name = f"{name}_rows"
     plot = figure(
-        title=title,
-        x_range=Range1d(start=0, end=1),
+        name=f"{name}_plot",
+        title="",
+        x_range=Range1d(start=0, end=1, name=f"{name}_range"),
+        y_range=rows,
         height=height,
         min_width=200,
         sizing_mode="stretch_width",
@@ -429,6 +377,7 @@ def _plot(theme: Theme, title: str, height: int) -> Any:
         output_backend="canvas",
     )
     dress(plot, theme)
+    plot.title.name = f"{name}_title"
     return plot
 
 
@@ -454,10 +403,6 @@ def _button_style(theme: Theme) -> str:
         f".bk-btn, .bk-btn:hover {{ background: {theme.track}; color: {theme.text}; border: 1px solid {theme.grid}; }} "
         f".bk-btn:hover, .bk-btn:focus-visible {{ border-color: {theme.muted}; }}"
     )
-
-
-def _asynchronous(code: str) -> str:
-    return f"(async () => {{{code}}})()"
 
 
 def _side(index: int, numbers: range) -> str:

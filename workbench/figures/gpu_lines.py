@@ -20,7 +20,7 @@ import numpy.typing as npt
 from workbench.figures.colors import Theme, gpu_color, swatch
 from workbench.figures.gpus import HELD_BACK, slice_number
 from workbench.figures.markup import listed
-from workbench.figures.patch import Patch
+from workbench.figures.patch import Patch, lanes
 from workbench.figures.samples import Segments, extremes, line
 from workbench.formats import count, size
 from workbench.hardware.gauges import GpuSample
@@ -77,12 +77,15 @@ _LINE_COLUMNS = ("x0", "x1", "y0", "y1", "color", "alpha", "gpu", "text")
 COLUMNS = {
     "gpu_use": ("left", "right", "bottom", "top", "color", "gpu", "text"),
     **{f"gpu_{each.name}": _LINE_COLUMNS for each in QUANTITIES},
-    "gpu_lanes": ("label", "foot", "height"),
-    "gpu_axes": ("title", "shown", "top"),
+    "gpu_lanes": ("label", "foot"),
+    "gpu_axes": ("shown", "height"),
     "gpu_limits": tuple(each.name for each in QUANTITIES if each.limit),
-    "gpu_words": ("text",),
 }
-"""Columns of each source; `gpu_axes` has a row for each plot."""
+"""Columns of each source; `gpu_axes` has a row for each plot: whether it has something to show, and its pixels."""
+
+LINES_HEIGHT = 104
+_ROOM = 34
+"""Pixels of a plot beside its lanes: the title."""
 
 DRAWN = ("gpu_use", *(f"gpu_{each.name}" for each in QUANTITIES))
 """Sources that grow."""
@@ -131,10 +134,13 @@ class GpuLines:
                     yield Patch(source, "stream", columns, 4 * _MOST)
         if self.note():
             return
-        yield self._lanes()
-        yield self._axes()
+        yield from self._lanes()
+        yield from self._axes()
         yield self._limits()
-        yield Patch("gpu_words", "replace", {"text": [self._words()]})
+        words = self._words()
+        yield Patch("gpu_words", "set", {"text": words})
+        yield Patch("gpu_choice", "set", {"visible": bool(self._series)})
+        yield Patch("gpus", "set", {"visible": words != ""})
 
     def replaced(self, window: tuple[float, float], pinned: tuple[float, float, int] | None) -> Iterator[Patch]:
         """All lines anew: what is in view in detail, the rest thinned."""
@@ -199,29 +205,34 @@ class GpuLines:
             text = f"held back: {why}"
             yield _ms(x0), _ms(x1), foot, round(foot - 0.12, 4), self._theme.limit, label, text
 
-    def _lanes(self) -> Patch:
+    def _lanes(self) -> Iterator[Patch]:
         order = self._order()
-        height = lanes_height(len(order))
         lost = {uuid for uuid in order if self._series[uuid].gone}
         labels = [f"{self.label(uuid)} lost" if uuid in lost else self.label(uuid) for uuid in order]
         feet = [place + _FOOT for place in range(len(order))]
-        return Patch("gpu_lanes", "replace", {"label": labels, "foot": feet, "height": [height] * len(order)})
+        yield Patch("gpu_lanes", "replace", {"label": labels, "foot": feet})
+        yield Patch("gpu_use_ticks", "set", {"ticks": list(range(len(order)))})
+        yield lanes("gpu_use_range", len(order))
 
-    def _axes(self) -> Patch:
+    def _axes(self) -> Iterator[Patch]:
         all_series = self._series.values()
         latest = [series.latest for series in all_series]
         model = _model([sample.name for sample in latest])
-        tops, shown = [], []
+        shown = []
         for quantity in PLOTS:
             values = [series.most(field) for series in all_series for field in quantity.fields]
             known = [value for value in values if value is not None]
             limits = [getattr(sample, quantity.limit) or 0.0 for sample in latest] if quantity.limit else []
-            tops.append(round(1.1 * max([quantity.top, *(value / quantity.scale for value in (*known, *limits))]), 3))
+            top = round(1.1 * max([quantity.top, *(value / quantity.scale for value in (*known, *limits))]), 3)
+            if quantity is not USE:
+                yield Patch(f"gpu_{quantity.name}_range", "set", {"end": top})
+            title = f"{quantity.title} · {model}" if model else quantity.title
+            yield Patch(f"gpu_{quantity.name}_title", "set", {"text": title})
             first = next(iter(quantity.fields))
             # What is drawn pale says nothing alone while it is 0, as our workers' memory on chips with unified memory.
             shown.append(any(known) or any(series.most(first) is not None for series in all_series))
-        titles = [f"{quantity.title} · {model}" if model else quantity.title for quantity in PLOTS]
-        return Patch("gpu_axes", "replace", {"title": titles, "shown": shown, "top": tops})
+        heights = [lanes_height(len(self._series)), *[LINES_HEIGHT] * len(QUANTITIES)]
+        yield Patch("gpu_axes", "replace", {"shown": shown, "height": heights})
 
     def _limits(self) -> Patch:
         latest = [series.latest for series in self._series.values()]
@@ -403,8 +414,8 @@ class _Part:
 
 
 def lanes_height(n_gpus: int) -> int:
-    """Pixels of the lanes of so many GPUs."""
-    return round(n_gpus * min(60.0, max(10.0, 176.0 / max(n_gpus, 1))))
+    """Pixels of a plot with the lanes of so many GPUs."""
+    return round(n_gpus * min(60.0, max(10.0, 176.0 / max(n_gpus, 1)))) + _ROOM
 
 
 def _lines(part: _Part, quantity: Quantity, color: str, label: str) -> Iterator[tuple[object, ...]]:

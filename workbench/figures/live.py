@@ -23,9 +23,9 @@ from workbench.figures.colors import (
 )
 from workbench.figures.follow import Follow
 from workbench.figures.gpu_lines import DRAWN, GpuLines
-from workbench.figures.layout import Layout, build, kinds_words, stream_height
-from workbench.figures.patch import Patch
-from workbench.figures.replay import replay_columns
+from workbench.figures.layout import Layout, build, kinds_words, progress_room, stream_height, titles
+from workbench.figures.patch import Patch, lanes
+from workbench.figures.replay import at_the_end, replay_columns
 from workbench.figures.samples import Series
 from workbench.figures.timeline import Lane, Timeline, View, join
 from workbench.monitor.events import Batch, Task, Tasks
@@ -123,13 +123,13 @@ class LiveFigure:
         """Changes since the last call."""
         candidates = [
             *self._task_patches(),
-            self._lanes_patch(),
-            self._progress_patch(),
-            self._replay_patch(),
+            *self._lanes_patches(),
+            *self._progress_patches(),
+            *self._replay_patches(),
             *self._sample_patches(),
             *self._gpus.patches(self._seconds_in_view(), self._pinned_time()),
-            self._limits_patch(),
-            self._words_patch(),
+            *self._limits_patches(),
+            *self._words_patches(),
             self._mark_patch(),
             self._window_patch(),
         ]
@@ -174,12 +174,7 @@ class LiveFigure:
     def apply(self, patches: Iterable[Patch], *, follow: bool = True) -> None:
         """Change this figure's own document; without `follow` the time axis stays where it is."""
         for patch in patches:
-            source = self.layout.sources[patch.source]
-            if patch.mode == "stream":
-                source.stream(patch.columns, patch.rollover)
-            else:
-                source.data = patch.columns
-            self.layout.arrange(patch.source)
+            self.layout.apply(patch)
             if patch.source == "window" and follow:
                 self.layout.time.update(start=patch.columns["start"][0], end=patch.columns["end"][0])
 
@@ -190,17 +185,17 @@ class LiveFigure:
         self.apply(self.patches())
         return dict(json_item(self.model))
 
-    def record_script(self, themes: Sequence[Theme], limit: int) -> str | None:
-        """JavaScript that shows all tasks of a record at any zoom, for a page without a server; see `detail`."""
+    def record_values(self, themes: Sequence[Theme], limit: int) -> dict[str, Any] | None:
+        """All tasks of a record, which a page without a server shows at any zoom; see `detail`."""
         if len(self._records) != 1 or not len(self.timeline):
             return None
-        from workbench.figures.detail import record_script
+        from workbench.figures.detail import record_values
 
         lane, category = self.timeline.lanes_and_categories()
         place = np.zeros(len(self.timeline.lanes), np.int64)
         place[self._lanes] = np.arange(len(self._lanes))
         workers = [self._short(self.timeline.lanes[index].worker) for index in self._lanes]
-        return record_script(self._records[0], place[lane], category, workers, themes, limit)
+        return record_values(self._records[0], place[lane], category, workers, themes, limit)
 
     # -- tasks
 
@@ -253,7 +248,7 @@ class LiveFigure:
         self._sent.n_rows = self.timeline.n_rows
         self._sent.n_rectangles = len(view)
         self._sent.seconds = end - start
-        yield self._lanes_patch()
+        yield from self._lanes_patches()
         yield Patch("tasks", "replace", self._task_columns(view, width))
 
     def _part(self, start: float, end: float, pixels: int, limit: int) -> View:
@@ -275,11 +270,15 @@ class LiveFigure:
 
         self._lanes = sorted(seen, key=place)
 
-    def _lanes_patch(self) -> Patch:
+    def _lanes_patches(self) -> Iterator[Patch]:
         height, lane_height = stream_height(len(self._lanes))
         labels = _lane_labels([self.timeline.lanes[lane] for lane in self._lanes], self._label, lane_height)
         workers = [self._name(self.timeline.lanes[lane].worker) for lane in self._lanes]
-        return Patch("lanes", "replace", {"label": labels, "height": [height] * len(labels), "worker": workers})
+        yield Patch("lanes", "replace", {"label": labels, "worker": workers})
+        yield Patch("tasks_ticks", "set", {"ticks": [index for index, label in enumerate(labels) if label]})
+        yield lanes("tasks_range", len(labels))
+        if labels:
+            yield Patch("tasks_plot", "set", {"height": height})
 
     def _task_columns(self, view: View, seconds: float) -> dict[str, list[Any]]:
         # What failed is drawn last, over what lies beside it, and what others computed first.
@@ -331,27 +330,27 @@ class LiveFigure:
 
     # -- progress
 
-    def _progress_patch(self) -> Patch:
+    def _progress_patches(self) -> Iterator[Patch]:
+        columns = self._progress_columns()
+        yield Patch("progress", "replace", columns)
+        yield from progress_room(len(columns["name"]))
+
+    def _progress_columns(self) -> dict[str, list[Any]]:
         bars = _progress_bars(self._counts)
         rows = [(names[0] if len(names) == 1 else f"{len(names)} more names", count) for names, count in bars]
-        return Patch(
-            "progress",
-            "replace",
-            {
-                "y": list(range(len(rows))),
-                "foot": [index + 0.31 for index in range(len(rows))],
-                "done": [count["done"] / count["total"] for _, count in rows],
-                "erred": [(count["done"] + count["erred"]) / count["total"] for _, count in rows],
-                "processing": [
-                    min(1.0, (count["done"] + count["erred"] + count["processing"]) / count["total"])
-                    for _, count in rows
-                ],
-                "color": [color_of(name, self.theme) for name, _ in rows],
-                "name": [_shortened(name, 40) for name, _ in rows],
-                "task": [names[0] if len(names) == 1 else "" for names, _ in bars],
-                "count": [count_words(count) for _, count in rows],
-            },
-        )
+        return {
+            "y": list(range(len(rows))),
+            "foot": [index + 0.31 for index in range(len(rows))],
+            "done": [count["done"] / count["total"] for _, count in rows],
+            "erred": [(count["done"] + count["erred"]) / count["total"] for _, count in rows],
+            "processing": [
+                min(1.0, (count["done"] + count["erred"] + count["processing"]) / count["total"]) for _, count in rows
+            ],
+            "color": [color_of(name, self.theme) for name, _ in rows],
+            "name": [_shortened(name, 40) for name, _ in rows],
+            "task": [names[0] if len(names) == 1 else "" for names, _ in bars],
+            "count": [count_words(count) for _, count in rows],
+        }
 
     def _mark_patch(self) -> Patch | None:
         if self._mark is None:
@@ -361,14 +360,15 @@ class LiveFigure:
         labels = [self._short(address) for address in self._series if worker and self._name(address) == worker]
         return Patch("mark", "replace", {"task": [task], "worker": [worker], "label": [*labels, worker][:1]})
 
-    def _replay_patch(self) -> Patch | None:
+    def _replay_patches(self) -> Iterator[Patch]:
         if not len(self.timeline) or not self._records or self.timeline.n_rows == self._sent.n_replayed:
-            return None
+            return
         self._sent.n_replayed = self.timeline.n_rows
         start, end = self._follow.edges()
         bars = _progress_bars(self._counts)
-        shown = self._progress_patch().columns
-        return Patch("replay", "replace", replay_columns(self._records, bars, shown, start, end))
+        shown = self._progress_columns()
+        yield Patch("replay", "replace", replay_columns(self._records, bars, shown, start, end))
+        yield from at_the_end(end - start)
 
     # -- workers
 
@@ -454,41 +454,28 @@ class LiveFigure:
         names = ("x0", "x1", "y0", "y1", "color", "worker", "text")
         return {name: [row[index] for row in rows] for index, name in enumerate(names)}
 
-    def _limits_patch(self) -> Patch | None:
+    def _limits_patches(self) -> Iterator[Patch]:
         latest = [series.latest for series in self._series.values() if series.latest is not None]
         if not latest:
-            return None
+            return
         threads = max(sample.n_threads for sample in latest)
         cpu = 100.0 * max(threads, 1)
         memory = sorted({sample.memory_limit / _GIB for sample in latest if sample.memory_limit})
         most = max(sample.memory for sample in latest) / _GIB
         self._sent.most_memory = max(self._sent.most_memory, most)
-        top = 1.08 * max([*memory, self._sent.most_memory])
         lines = memory[-3:] or [-1.0]
-        n_lines = len(lines)
-        return Patch(
-            "limits",
-            "replace",
-            {
-                "cpu": [cpu] * n_lines,
-                "memory": lines,
-                "cpu_top": [1.12 * cpu] * n_lines,
-                "memory_top": [top] * n_lines,
-            },
-        )
+        yield Patch("limits", "replace", {"cpu": [cpu] * len(lines), "memory": lines})
+        yield Patch("cpu_range", "set", {"end": 1.12 * cpu})
+        yield Patch("memory_range", "set", {"end": 1.08 * max([*memory, self._sent.most_memory])})
 
     # -- words and time
 
-    def _words_patch(self) -> Patch:
-        # Those of GPUs name their model, which says so itself.
-        mark = ON_SIMULATED if self._simulated else ""
-        words = {
-            "empty": self._why_empty(),
-            "workers": self._worker_names(),
-            "titles": mark,
-            "kinds": kinds_words(self.theme, others=self._others, gpus=self._on_gpus),
-        }
-        return Patch("words", "replace", {name: [text] for name, text in words.items()})
+    def _words_patches(self) -> Iterator[Patch]:
+        for name, text in (("empty", self._why_empty()), ("worker_names", self._worker_names())):
+            yield Patch(name, "set", {"text": text, "visible": text != ""})
+        kinds = kinds_words(self.theme, others=self._others, gpus=self._on_gpus)
+        yield Patch("kinds", "set", {"text": kinds})
+        yield from titles(ON_SIMULATED if self._simulated else "")
 
     def _why_empty(self) -> str:
         if len(self.timeline):
@@ -536,7 +523,7 @@ class _Sent:
         self.n_samples: dict[str, int] = {}
         self.n_segments = 0
         self.most_memory = 0.0
-        self._last: dict[str, dict[str, list[Any]]] = {}
+        self._last: dict[str, dict[str, Any]] = {}
 
     def is_new(self, patch: Patch) -> bool:
         """Whether it changes anything: what is small is made each time, and sent only when it differs."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
@@ -25,24 +24,6 @@ _OWN = (
     "kept",
 )
 """Parts of a result that have a section of their own."""
-
-_SCRIPT = """
-(function () {
-  const dark = matchMedia('(prefers-color-scheme: dark)');
-  const items = ITEMS;
-  const shown = [];
-  async function show() {
-    for (const view of shown.splice(0)) (await view).clear();
-    for (const [id, {light, dark: night}] of Object.entries(items)) {
-      const place = document.getElementById(id);
-      place.replaceChildren();
-      shown.push(Bokeh.embed.embed_item(structuredClone(dark.matches ? night : light), place));
-    }
-  }
-  dark.addEventListener('change', show);
-  show();
-})();
-"""
 
 
 class Section(NamedTuple):
@@ -88,16 +69,15 @@ def sections_html(found: Sequence[Section]) -> str:
     )
 
 
-def sections_script(found: Sequence[Section]) -> str | None:
-    """JavaScript that draws the figures, light or dark as the page is; None where there is none."""
+def sections_items(found: Sequence[Section]) -> dict[str, Any]:
+    """The figures as Bokeh's JSON, light and dark, by the ids of their places."""
     from bokeh.embed import json_item
 
-    items = {
+    return {
         f"measured-{index}": {theme: json_item(section.figure(theme)) for theme in ("light", "dark")}
         for index, section in enumerate(found)
         if section.figure is not None
     }
-    return _SCRIPT.replace("ITEMS", json.dumps(items)) if items else None
 
 
 def _accuracy(result: Mapping[str, Any], drawn: list[Picture]) -> list[Section]:

@@ -8,14 +8,29 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A change of one source of the document.
+    """A change of one model of the document, which `source` names.
 
-    `source` names a ColumnDataSource. 'replace' puts `columns` in the place of its data, 'stream' adds them and keeps
-    the last `rollover` rows. The source 'window' holds what to show while one follows: its `start` and `end` (ms
-    since the epoch) belong into the Range1d 'time', unless the reader has panned away.
+    'set' gives `columns` to the model as its properties. Of a ColumnDataSource 'replace' puts `columns` in the place
+    of its data, and 'stream' adds them and keeps the last `rollover` rows. The source 'window' holds what to show
+    while one follows: its `start` and `end` (ms since the epoch) belong into the Range1d 'time', unless the reader
+    has panned away.
     """
 
     source: str
-    mode: Literal["stream", "replace"]
-    columns: dict[str, list[Any]]
+    mode: Literal["stream", "replace", "set"]
+    columns: dict[str, Any]
     rollover: int | None = None
+
+    def apply(self, model: Any) -> None:
+        """Change a Bokeh model of this process."""
+        if self.mode == "stream":
+            model.stream(self.columns, self.rollover)
+        elif self.mode == "replace":
+            model.data = self.columns
+        else:
+            model.update(**self.columns)
+
+
+def lanes(name: str, n: int) -> Patch:
+    """Room for `n` rows in the axis `name` of a plot, from top to bottom."""
+    return Patch(name, "set", {"start": max(n, 1) - 0.5, "end": -0.5})

@@ -6,7 +6,6 @@ from typing import Any
 
 from bokeh.models import (
     ColumnDataSource,
-    CustomJSTickFormatter,
     DatetimeTicker,
     FixedTicker,
     HoverTool,
@@ -17,28 +16,19 @@ from bokeh.models import (
 from bokeh.plotting import figure
 
 from workbench.figures.colors import Theme
+from workbench.figures.reactions import formatter
 
 LEFT = 84
 """Pixels left of every plot, so that their time axes lie on top of each other."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
-_TIME_LABEL = """
-    const step = ticks.length > 1 ? Math.abs(ticks[1] - ticks[0]) : 1000
-    const date = new Date(tick)
-    const two = (number) => String(number).padStart(2, '0')
-    if (step >= 86400000) return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`
-    const minutes = `${two(date.getHours())}:${two(date.getMinutes())}`
-    if (step >= 60000) return minutes
-    const decimals = step >= 1000 ? 0 : Math.min(6, Math.ceil(-Math.log10(step / 1000) - 1e-9))
-    const seconds = date.getSeconds() + (tick % 1000) / 1000 - (decimals ? 0 : (tick % 1000) / 1000)
-    return `${minutes}:${seconds.toFixed(decimals).padStart(decimals ? decimals + 3 : 2, '0')}`
-"""
 
-
-def time_plot(theme: Theme, title: str, x_range: Range1d, y_range: Range1d, height: int) -> Any:
-    """Empty plot of a theme, to be moved along the time axis."""
+def time_plot(theme: Theme, name: str, title: str, x_range: Range1d, y_range: Range1d, height: int) -> Any:
+    """Empty plot of a theme, to be moved along the time axis; what patches change of it is called after `name`."""
+    y_range.name = f"{name}_range"
     plot = figure(
+        name=f"{name}_plot",
         title=title,
         x_range=x_range,
         y_range=y_range,
@@ -57,9 +47,9 @@ def time_plot(theme: Theme, title: str, x_range: Range1d, y_range: Range1d, heig
         output_backend="canvas",
     )
     dress(plot, theme)
-    plot.title.update(offset=0, standoff=4)
+    plot.title.update(name=f"{name}_title", offset=0, standoff=4)
     plot.xaxis.ticker = DatetimeTicker(desired_num_ticks=6)
-    plot.xaxis.formatter = CustomJSTickFormatter(code=_TIME_LABEL)
+    plot.xaxis.formatter = formatter("time")
     plot.xaxis.major_label_policy = NoOverlap(min_distance=8)
     return plot
 
@@ -80,12 +70,10 @@ def dress(plot: Any, theme: Theme) -> None:
         grid.grid_line_color = theme.grid
 
 
-def name_lanes(plot: Any, lanes: ColumnDataSource) -> None:
+def name_lanes(plot: Any, name: str, lanes: ColumnDataSource) -> None:
     """Label the lanes that lie one below the other in a plot with what the source says of each."""
-    plot.yaxis.ticker = FixedTicker(ticks=[])
-    plot.yaxis.formatter = CustomJSTickFormatter(
-        args={"lanes": lanes}, code="return (lanes.data.label ?? [])[Math.round(tick)] ?? ''"
-    )
+    plot.yaxis.ticker = FixedTicker(name=f"{name}_ticks", ticks=[])
+    plot.yaxis.formatter = formatter("lane", lanes=lanes)
     plot.yaxis.major_tick_line_color = None
     plot.ygrid.visible = False
 

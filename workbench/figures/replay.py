@@ -1,6 +1,6 @@
 """Playing a record as it happened: a bar with play, speed and a slider, and what hides the part that is to come.
 
-All of it runs in the page, in a few lines of JavaScript within the document, so it needs neither a server nor a
+All of it runs in the page, by functions of labext/src/figures within the document, so it needs neither a server nor a
 kernel. Nothing that is drawn changes: a cover lies over each plot from the head on, in a layer of its own, so that
 moving it doesn't draw thousands of rectangles anew. Progress is looked up in counts that are sent with the record.
 """
@@ -8,7 +8,7 @@ moving it doesn't draw thousands of rectangles anew. Progress is looked up in co
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from bokeh.models import (
     BoxAnnotation,
     Button,
     ColumnDataSource,
-    CustomJS,
     Div,
     InlineStyleSheet,
     RadioButtonGroup,
@@ -30,7 +29,9 @@ from bokeh.models import (
 )
 
 from workbench.figures.colors import Theme
+from workbench.figures.patch import Patch
 from workbench.figures.plots import FONT, LEFT
+from workbench.figures.reactions import reaction
 from workbench.monitor.events import KINDS, Tasks
 
 COLUMNS = {"replay": ("start", "end", "counts")}
@@ -44,102 +45,28 @@ PLAY, PAUSE = "▶ Play", "❚❚ Pause"
 
 _COMPUTE = KINDS.index("compute")
 
-_MOVED = """
-    const quiet = {sync: false}
-    const zero = Math.min(...parts.flatMap(({data}) => [...data.start ?? []]))
-    if (zero === Infinity) return
-    const over = slider.value >= slider.end
-    const head = zero + 1000 * slider.value
-    for (const cover of covers) cover.setv({left: head, visible: !over}, quiet)
-    for (const line of heads) line.setv({location: head, visible: !over}, quiet)
-    const digits = slider.end < 10 ? 2 : slider.end < 100 ? 1 : 0
-    const text = `${slider.value.toFixed(digits)} of ${slider.end.toFixed(digits)} s`
-    clock.setv({text}, quiet)
-    const words = (number) => String(number).replace(/\\B(?=(\\d{3})+$)/g, ' ')
-    parts.forEach((part, which) => {
-        const {start, end, counts} = part.data
-        if (!counts?.length) return
-        if (part.said !== counts[0]) Object.assign(part, {said: counts[0], told: JSON.parse(counts[0]), step: -1})
-        const {names, steps, final} = part.told
-        const gone = Math.floor(steps * (head - start[0]) / (end[0] - start[0]))
-        const step = over ? steps : Math.max(0, Math.min(steps, gone))
-        if (part.step === step && part.over === over) return
-        part.step = step
-        part.over = over
-        const bars = progress[which]
-        if (over) {
-            bars.setv({data: {...bars.data, ...final}}, quiet)
-            return
-        }
-        const shown = {done: [], erred: [], processing: [], count: []}
-        for (const {total, started, done, erred} of names) {
-            const at = (counted) => step ? counted[step - 1] ?? counted.at(-1) ?? 0 : 0
-            const [good, bad] = [at(done), at(erred)]
-            shown.done.push(good / total)
-            shown.erred.push((good + bad) / total)
-            shown.processing.push(Math.min(1, Math.max(at(started), good + bad) / total))
-            shown.count.push(`${words(good)} / ${words(total)}` + (bad ? `, ${bad} failed` : ''))
-        }
-        bars.setv({data: {...bars.data, ...shown}}, quiet)
-    })
-"""
 
-_PLAY = """
-    const quiet = {sync: false}
-    const stop = () => {
-        slider.playing = null
-        button.setv({label: labels[0]}, quiet)
-    }
-    if (slider.playing) {
-        stop()
-        return
-    }
-    const mine = slider.playing = {}
-    button.setv({label: labels[1]}, quiet)
-    if (slider.value >= slider.end) slider.setv({value: 0}, quiet)
-    let last = performance.now()
-    const step = (now) => {
-        if (slider.playing !== mine || !slider.document) return
-        const value = Math.min(slider.end, slider.value + Math.max(0, now - last) / 1000 * speeds[speed.active ?? 0])
-        last = now
-        slider.setv({value}, quiet)
-        const head = Math.min(...parts.flatMap(({data}) => [...data.start])) + 1000 * value
-        const width = time.end - time.start
-        if (head > time.end || head < time.start) time.setv({start: head - 0.05 * width, end: head + 0.95 * width})
-        if (value >= slider.end) stop()
-        else requestAnimationFrame(step)
-    }
-    requestAnimationFrame(step)
-"""
-
-_ARRIVED = """
-    const edges = (name) => parts.flatMap(({data}) => [...data[name] ?? []])
-    const seconds = Math.max(0, Math.max(...edges('end')) - Math.min(...edges('start'))) / 1000
-    bar.visible = seconds > 0
-    if (!bar.visible) return
-    slider.playing = null
-    slider.setv({end: seconds, step: seconds / 1000, value: seconds})
-"""
+def at_the_end(seconds: float) -> Iterator[Patch]:
+    """The bar of a record of so many seconds, which is shown whole."""
+    digits = 2 if seconds < 10 else 1 if seconds < 100 else 0
+    yield Patch("replay_clock", "set", {"text": f"{seconds:.{digits}f} of {seconds:.{digits}f} s"})
+    yield Patch("replay_bar", "set", {"visible": seconds > 0})
+    if seconds > 0:
+        yield Patch("head", "set", {"end": seconds, "step": seconds / 1000, "value": seconds})
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayBar:
-    """Models of the bar, and what follows from the records that it plays."""
+    """Models of the bar."""
 
     root: Row
     slider: Slider
-    clock: Div
-    parts: tuple[ColumnDataSource, ...]
 
-    def arrange(self) -> None:
-        """Do in Python what the browser does when a record has arrived."""
-        starts, ends = ([edge for part in self.parts for edge in part.data[name]] for name in ("start", "end"))
-        seconds = (max(ends) - min(starts)) / 1000 if starts else 0.0
-        self.root.visible = seconds > 0
-        if seconds > 0:
-            self.slider.update(end=seconds, step=seconds / 1000, value=seconds)
-            digits = 2 if seconds < 10 else 1 if seconds < 100 else 0
-            self.clock.text = f"{seconds:.{digits}f} of {seconds:.{digits}f} s"
+    def show(self, seconds: float) -> None:
+        """Show records of so many seconds, all of them."""
+        named = {model.name: model for model in self.root.references() if model.name}
+        for patch in at_the_end(seconds):
+            patch.apply(named[patch.source])
 
 
 def replay_bar(
@@ -187,6 +114,7 @@ def replay_bar(
         margin=(4, 8, 0, 8),
     )
     clock = Div(
+        name="replay_clock",
         styles={"color": theme.muted, "font": f"12px {FONT}", "font-variant-numeric": "tabular-nums"},
         margin=(6, 0, 0, 8),
         width=104,
@@ -204,30 +132,15 @@ def replay_bar(
             stylesheets=[InlineStyleSheet(css=":host { flex-wrap: wrap; row-gap: 6px; }")],
         ),
         slider=slider,
-        clock=clock,
-        parts=tuple(parts),
     )
     common = {"slider": slider, "parts": list(parts)}
-    moved = CustomJS(
-        args={**common, "covers": covers, "heads": heads, "clock": clock, "progress": list(progress)}, code=_MOVED
-    )
+    moved = reaction("replayed", **common, covers=covers, heads=heads, clock=clock, progress=list(progress))
     slider.js_on_change("value", moved)
-    play = CustomJS(
-        args={
-            **common,
-            "button": button,
-            "speed": speed,
-            "speeds": list(SPEEDS),
-            "time": time,
-            "labels": [PLAY, PAUSE],
-        },
-        code=_PLAY,
-    )
+    buttons = {"button": button, "labels": [PLAY, PAUSE], "speed": speed, "speeds": list(SPEEDS)}
+    play = reaction("play", **common, **buttons, time=time)
     button.js_on_event("button_click", play)
     # How a page begins to play by itself.
     button.js_on_change("tags", play)
-    for part in parts:
-        part.js_on_change("data", CustomJS(args={**common, "bar": bar.root}, code=_ARRIVED))
     # Nothing draws these, and they must be in the document all the same.
     bar.root.tags = list(parts)
     return bar

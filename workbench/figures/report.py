@@ -15,7 +15,7 @@ from workbench.errors import NotFoundError
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.live import LiveFigure
-from workbench.figures.measured import Section, plain, sections, sections_html, sections_script
+from workbench.figures.measured import Section, plain, sections, sections_html, sections_items
 from workbench.formats import count, duration, rate, size
 from workbench.monitor.events import Batch
 from workbench.runs.answers import kept
@@ -48,38 +48,6 @@ pre { overflow-x: auto; font-size: 12.5px; margin: 6px 0; }
 
 _GOOD = {"light": "#1b7a34", "dark": "#6fcf87"}
 _BAD = {"light": "#b3261e", "dark": "#ff8a80"}
-
-_EMBED = """
-(function () {
-  const dark = matchMedia('(prefers-color-scheme: dark)');
-  const items = {light: ITEM_LIGHT, dark: ITEM_DARK};
-  const place = document.getElementById('figure');
-  let shown = null;
-  const has = (document, name) => document.get_model_by_name(name) !== null;
-  async function show() {
-    const shownBefore = shown;
-    shown = null;
-    if (shownBefore) (await shownBefore).clear();
-    place.replaceChildren();
-    const theme = dark.matches ? 'dark' : 'light';
-    shown = Bokeh.embed.embed_item(structuredClone(items[theme]), place);
-    await shown;
-    if (typeof workbenchDetail === 'function') {
-      const ours = Bokeh.documents.findLast(each => has(each, 'replay'));
-      if (ours) await workbenchDetail(ours, theme);
-    }
-    return shown;
-  }
-  async function play() {
-    await show();
-    if (location.hash !== '#replay') return;
-    place.scrollIntoView();
-    Bokeh.documents.map(each => each.get_model_by_name('play')).find(Boolean).tags = ['now'];
-  }
-  dark.addEventListener('change', show);
-  play();
-})();
-"""
 
 _HOW_TO_MOVE = '<p class="muted">Drag to move along the time axis, turn the wheel over the tasks to zoom.</p>'
 
@@ -176,8 +144,7 @@ def beside_html(runs: Sequence[Any], events: Sequence[Batch]) -> str:
 
 def figure_page(title: str, body: str, item: Callable[[str], Any]) -> str:
     """A page that refers to nothing outside of itself, with what `item` gives for a theme at the element `figure`."""
-    script = _EMBED.replace("ITEM_LIGHT", json.dumps(item("light"))).replace("ITEM_DARK", json.dumps(item("dark")))
-    return _page(title, body, _with_bokeh([script]))
+    return _page(title, body, _with_bokeh({"figure": {theme: item(theme) for theme in ("light", "dark")}}))
 
 
 def _compared(facts: Sequence[Mapping[str, Any]]) -> str:
@@ -373,28 +340,22 @@ def _figure_place(batches: list[Batch]) -> str:
 
 
 def _scripts(batches: list[Batch], measured: list[Section]) -> str:
-    figures = [script for script in (_figure_script(batches), sections_script(measured)) if script]
-    return _with_bokeh(figures) if figures else ""
+    items = sections_items(measured)
+    if not batches:
+        return _with_bokeh(items) if items else ""
+    light, dark = (_figure(theme, batches) for theme in (LIGHT, DARK))
+    record = light.record_values((LIGHT, DARK), _most_rectangles(light))
+    return _with_bokeh({"figure": {"light": light.item(), "dark": dark.item()}, **items}, record)
 
 
-def _with_bokeh(figures: Sequence[str]) -> str:
+def _with_bokeh(items: Mapping[str, Any], record: Mapping[str, Any] | None = None) -> str:
     from bokeh.resources import Resources
 
+    from workbench.figures.reactions import script
+
     library = Resources(mode="inline", components=["bokeh", "bokeh-widgets"])
-    scripts = [*library.js_raw, *figures]
-    return "\n".join(f"<script>{_within_script(text)}</script>" for text in scripts)
-
-
-def _figure_script(batches: list[Batch]) -> str | None:
-    if not batches:
-        return None
-    light, dark = (_figure(theme, batches) for theme in (LIGHT, DARK))
-    detail = light.record_script((LIGHT, DARK), _most_rectangles(light)) or ""
-    items = (json.dumps(figure.item()) for figure in (light, dark))
-    script = _EMBED
-    for place, item in zip(("ITEM_LIGHT", "ITEM_DARK"), items, strict=True):
-        script = script.replace(place, item)
-    return detail + script
+    ours = f"{script('report')}workbench({json.dumps({'items': items, 'record': record})})"
+    return "\n".join(f"<script>{_within_script(text)}</script>" for text in (*library.js_raw, ours))
 
 
 def _figure(theme: Theme, batches: list[Batch]) -> LiveFigure:

@@ -138,8 +138,8 @@ def patch_answer(patch: Any) -> dict[str, Any]:
     return {"source": patch.source, "mode": patch.mode, "columns": columns, "rollover": patch.rollover}
 
 
-def _as_list(column: Any) -> list[Any]:
-    return column.tolist() if hasattr(column, "tolist") else list(column)
+def _as_list(column: Any) -> Any:
+    return column.tolist() if hasattr(column, "tolist") else column
 
 
 def to_json(message: dict[str, Any]) -> str:

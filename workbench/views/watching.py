@@ -426,7 +426,8 @@ class Watch(OnScreen):
         patches = list(self.figure.patches())
         if shown is not None:
             patches.extend(self.figure.show_range(*shown))
-        return [patch_answer(patch) for patch in patches if self._sources is None or patch.source in self._sources]
+        drawn = self._sources
+        return [patch_answer(each) for each in patches if drawn is None or each.mode == "set" or each.source in drawn]
 
 
 def live_figure(theme: str, name: str, simulated: bool) -> LiveFigure:

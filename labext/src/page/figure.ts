@@ -199,19 +199,23 @@ export class Figure {
   }
 
   private _apply(patch: IPatch): void {
-    const source = this._embedded?.document.get_model_by_name(patch.source) as IBokehSource | null | undefined;
-    if (!source) {
+    const { source, mode, columns } = patch;
+    const model = this._embedded?.document.get_model_by_name(source) as IBokehSource | null | undefined;
+    if (!model) {
       return;
     }
     this._ours = true;
-    if (patch.mode === 'stream') {
-      source.stream(patch.columns, patch.rollover ?? undefined);
+    if (mode === 'set') {
+      model.setv(columns);
+    } else if (mode === 'stream') {
+      model.stream(columns, patch.rollover ?? undefined);
     } else {
-      source.data = patch.columns;
+      model.data = columns;
     }
     this._ours = false;
-    if (patch.source === WINDOW) {
-      this._window = { start: Number(patch.columns['start'][0]), end: Number(patch.columns['end'][0]) };
+    if (source === WINDOW) {
+      const { start, end } = columns as Record<string, number[]>;
+      this._window = { start: start[0], end: end[0] };
     }
   }
 

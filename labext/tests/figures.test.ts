@@ -1,0 +1,240 @@
+import { afterEach, expect, test, vi } from 'vitest';
+
+import cell from '../src/figures/cell';
+import { drawn, duration, rectangles, size, unpacked } from '../src/figures/detail';
+import type { IRecord } from '../src/figures/detail';
+import dimmed from '../src/figures/dimmed';
+import elapsed from '../src/figures/elapsed';
+import gpus from '../src/figures/gpus';
+import lane from '../src/figures/lane';
+import play from '../src/figures/play';
+import replayed from '../src/figures/replayed';
+import tapped from '../src/figures/tapped';
+import time from '../src/figures/time';
+
+afterEach(() => vi.unstubAllGlobals());
+
+/** A Bokeh model that is given these properties. */
+function model<T extends object>(values: T): T & { setv(values: object): void } {
+  return Object.assign(values, {
+    setv(changed: object) {
+      Object.assign(values, changed);
+    }
+  });
+}
+
+test('a lane is labelled where it has a label', () => {
+  const lanes = { data: { label: ['worker 0', ''] } };
+  expect([0, 1, 2].map(tick => lane({ lanes, tick }))).toEqual(['worker 0', '', '']);
+  expect(lane({ lanes: { data: {} }, tick: 0 })).toBe('');
+});
+
+test('times are as exact as the ticks are near', () => {
+  const at = new Date(2026, 10, 4, 9, 5, 7).getTime();
+  expect(time({ tick: at, ticks: [at, at + 86_400_000] })).toBe('2026-11-04');
+  expect(time({ tick: at, ticks: [at, at + 60_000] })).toBe('09:05');
+  expect(time({ tick: at, ticks: [at] })).toBe('09:05:07');
+  expect(time({ tick: at + 20, ticks: [at, at + 10] })).toBe('09:05:07.02');
+});
+
+test('what has passed is said in seconds or minutes', () => {
+  expect(elapsed({ tick: 1500, ticks: [0, 500], origin: 0 })).toBe('1.5 s');
+  expect(elapsed({ tick: 5000, ticks: [0, 1000], origin: 1000 })).toBe('4 s');
+  expect(elapsed({ tick: 90_000, ticks: [0, 90_000], origin: 0 })).toBe('1.5 min');
+});
+
+test('what is not marked is pale, and nothing is while nothing is marked', () => {
+  const source = { data: { name: ['add', 'sum', 'add'], worker: ['0', '0', '1'] } };
+  const columns: [string, string][] = [
+    ['task', 'name'],
+    ['label', 'worker']
+  ];
+  const of = (mark: object) =>
+    dimmed({ xs: [1, 0.5, 'alpha'], source, columns, least: 0.1, mark: { data: { ...mark } } });
+  expect(of({})).toEqual([1, 0.5, 1]);
+  expect(of({ task: ['add'], label: [''] })).toEqual([1, 0.05, 1]);
+  expect(of({ task: ['add'], label: ['1'] })).toEqual([0.1, 0.05, 1]);
+});
+
+test('a click marks a task and its worker, and a second one nothing', () => {
+  const source = {
+    data: { name: ['add', 'sum'], worker: ['0', '1'], y: [0, 1.29] },
+    selected: { indices: [1] }
+  };
+  const mark = { data: {} };
+  const lanes = { data: { worker: ['tcp://a', 'tcp://b'] } };
+  tapped({ source, name: 'name', mark, lanes });
+  expect(mark.data).toEqual({ task: ['sum'], worker: ['tcp://b'], label: ['1'] });
+  expect(source.selected.indices).toEqual([]);
+  tapped({ source, name: 'name', mark, lanes });
+  expect(mark.data).toEqual({ task: ['sum'], worker: ['tcp://b'], label: ['1'] });
+  source.selected.indices = [1];
+  tapped({ source, name: 'name', mark, lanes });
+  expect(mark.data).toEqual({ task: [''], worker: [''], label: [''] });
+});
+
+test('chosen plots of GPUs that have something to show are there, the last with a time axis', () => {
+  const plots = [0, 1, 2].map(() => ({
+    visible: false,
+    height: 0,
+    left: [{ visible: false }],
+    below: [{ visible: false }]
+  }));
+  const axes = { data: { shown: [true, false, true], height: [50, 100, 100] } };
+  gpus({ axes, plots, choice: { active: [0, 1, 2] }, time_axis: 20 });
+  expect(plots.map(plot => [plot.visible, plot.left[0].visible, plot.below[0].visible, plot.height])).toEqual([
+    [true, true, false, 50],
+    [false, false, false, 100],
+    [true, true, true, 120]
+  ]);
+  gpus({ axes, plots, choice: { active: [0] }, time_axis: 20 });
+  expect(plots.map(plot => plot.height)).toEqual([70, 100, 100]);
+});
+
+test('a table goes into a cell, or on the clipboard where nobody makes one', async () => {
+  const writeText = vi.fn();
+  vi.stubGlobal('navigator', { clipboard: { writeText } });
+  const button = { tags: ['| a |'], label: 'Put' };
+  const take = (event: Event) => event.preventDefault();
+  window.addEventListener('workbench-cell', take);
+  await cell({ button, label: 'Put' });
+  expect(writeText).not.toHaveBeenCalled();
+  window.removeEventListener('workbench-cell', take);
+  await cell({ button, label: 'Put' });
+  expect(writeText).toHaveBeenCalledWith('| a |');
+  expect(button.label).toBe('Copied');
+  vi.stubGlobal('navigator', {});
+  await cell({ button, label: 'Put' });
+  expect(button.label).toContain('No clipboard');
+});
+
+function record(counts: object) {
+  return { data: { start: [1000], end: [11_000], counts: [JSON.stringify(counts)] } };
+}
+
+const COUNTS = {
+  names: [{ total: 4, started: [2, 4], done: [1, 3], erred: [0, 1] }],
+  steps: 2,
+  final: { done: [0.75], erred: [1], processing: [1], count: ['3 / 4, 1 failed'] }
+};
+
+test('what has come by a moment is shown, and all at the end', () => {
+  const slider = model({ value: 6, end: 10, document: {} });
+  const covers = [model({})];
+  const heads = [model({})];
+  const clock = model({});
+  const progress = [model({ data: { name: ['add'] } as Record<string, unknown[]> })];
+  const show = () => replayed({ slider, parts: [part], covers, heads, clock, progress });
+  const part = record(COUNTS);
+  show();
+  expect(covers[0]).toMatchObject({ left: 7000, visible: true });
+  expect(heads[0]).toMatchObject({ location: 7000, visible: true });
+  expect(clock).toMatchObject({ text: '6.0 of 10.0 s' });
+  expect(progress[0].data).toEqual({ name: ['add'], done: [0.25], erred: [0.25], processing: [0.5], count: ['1 / 4'] });
+  slider.value = 10;
+  show();
+  expect(covers[0]).toMatchObject({ visible: false });
+  expect(progress[0].data).toEqual({ name: ['add'], ...COUNTS.final });
+});
+
+test('playing moves the slider with the time, and a second click stops it', () => {
+  const frames: ((now: number) => void)[] = [];
+  vi.stubGlobal('requestAnimationFrame', (step: (now: number) => void) => frames.push(step));
+  vi.stubGlobal('performance', { now: () => 0 });
+  const slider = model({ value: 10, end: 10, document: {}, playing: null as object | null });
+  const button = model({ label: 'Play' });
+  const range = model({ start: 1000, end: 3000 });
+  const click = () =>
+    play({
+      slider,
+      parts: [record(COUNTS)],
+      button,
+      labels: ['Play', 'Pause'],
+      speed: { active: 1 },
+      speeds: [1, 10],
+      time: range
+    });
+  click();
+  expect([slider.value, button.label]).toEqual([0, 'Pause']);
+  frames.shift()!(300);
+  expect(slider.value).toBe(3);
+  expect(range.start).toBe(3900);
+  frames.shift()!(2000);
+  expect([slider.value, button.label, frames.length]).toEqual([10, 'Play', 0]);
+  click();
+  click();
+  expect(button.label).toBe('Play');
+  frames.shift()!(100);
+  expect(frames).toHaveLength(0);
+});
+
+/** Two workers: a task of 4 ms on each, then a hundred of 10 µs on the first, the last of which failed. */
+async function tasks(limit: number): Promise<IRecord> {
+  const n = 102;
+  const columns = {
+    delta: [0, 0, 4000, ...Array<number>(99).fill(20)],
+    length: [4000, 4000, ...Array<number>(100).fill(10)],
+    lane: [0, 1, ...Array<number>(100).fill(0)],
+    category: [...Array<number>(101).fill(0), 2],
+    label: Array<number>(n).fill(0)
+  };
+  const bytes = [columns.delta, columns.length].flatMap(column => [
+    ...column.map(x => x & 255),
+    ...column.map(x => x >> 8)
+  ]);
+  bytes.push(...columns.lane, ...columns.category, ...columns.label);
+  const stream = new Blob([Uint8Array.from(bytes)]).stream().pipeThrough(new CompressionStream('gzip'));
+  const packed = new Uint8Array(await new Response(stream).arrayBuffer());
+  return {
+    n,
+    widths: { delta: 2, length: 2, lane: 1, category: 1, label: 1, nbytes: 0 },
+    packed: btoa(String.fromCharCode(...packed)),
+    start: 50,
+    lanes: ['0', '1'],
+    labels: ['add'],
+    keys: null,
+    limit,
+    colors: { light: { page: '#fff', palette: ['#00f', '#888', '#f00'] } },
+    transfer: 1,
+    erred: 2
+  };
+}
+
+test('a packed record gives its tasks back', async () => {
+  const columns = await unpacked(await tasks(10));
+  expect([...columns.begin.slice(0, 4)]).toEqual([0, 0, 4000, 4020]);
+  expect([...columns.length.slice(0, 3)]).toEqual([4000, 4000, 10]);
+  expect([...columns.lane.slice(0, 3)]).toEqual([0, 1, 0]);
+});
+
+test('few tasks are drawn one by one, many in rectangles that hold the time of all', async () => {
+  const found = await tasks(30);
+  const columns = await unpacked(found);
+  expect(rectangles(found, columns, 0, 4015, 100).map(each => each[2])).toEqual([0, 1, 2]);
+  const many = rectangles(found, columns, 0, 6000, 100);
+  expect(many.length).toBeLessThan(30);
+  const together = many.reduce((sum, [, , , , busy]) => sum + busy, 0);
+  expect(together).toBeCloseTo(9000, 2);
+});
+
+test('what failed is drawn last and in words that a person reads', async () => {
+  const found = await tasks(1000);
+  const columns = await unpacked(found);
+  const shown = drawn(found, columns, rectangles(found, columns, 0, 6000, 100), 'light', 100);
+  expect(shown['color'].at(-1)).toBe('#f00');
+  expect(shown['left'][0]).toBe(50);
+  expect(shown['duration'].slice(0, 3)).toEqual(['4 ms', '4 ms', '10 µs']);
+  expect(new Set(Object.values(shown).map(column => column.length))).toEqual(new Set([102]));
+});
+
+test('durations and sizes are written as Python writes them', () => {
+  expect([0, 12, 1500, 59_949_999, 235e6, 3.6e9 + 6e7].map(duration)).toEqual([
+    '0 s',
+    '12 µs',
+    '1.5 ms',
+    '59.9 s',
+    '3 min 55 s',
+    '1 h 1 min'
+  ]);
+  expect([0, 999, 1024, 3 * 2 ** 30].map(each => size(each))).toEqual(['0 B', '999 B', '1 kiB', '3 GiB']);
+});
