@@ -43,6 +43,8 @@ test: install .venv/.browser .venv/.plink .venv/.sshd .venv/.slurm
 
 check: install .venv/.labext-tools
 	ruff check .
+	@# A file of text is UTF-8 wherever it is read; the rule is a preview still.
+	ruff check --preview --select PLW1514 .
 	ruff format --check .
 	mypy
 	lint-imports

@@ -92,7 +92,7 @@ def main(command: str, *words: str) -> None:
     """Do as such a command does."""
     name = words[words.index("-J") + 1] if "-J" in words else words[-1] if words else None
     if command in ("qsub", "bsub"):
-        script = Path(words[0]).read_text() if words else sys.stdin.read()
+        script = Path(words[0]).read_text(encoding="utf-8") if words else sys.stdin.read()
         number = submitted(script)
         print({"qsub": f"{number}.here", "bsub": f"Job <{number}> is submitted to queue <normal>."}[command])
     elif command == "qselect":

@@ -84,7 +84,9 @@ def running(folder: Path) -> Iterator[Hosts]:
     if os.getuid() == 0:
         # What sshd wants of a machine when root runs it, without touching the machine.
         passwd = folder / "passwd"
-        passwd.write_text(Path("/etc/passwd").read_text() + "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n")
+        passwd.write_text(
+            Path("/etc/passwd").read_text(encoding="utf-8") + "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n"
+        )
         prepare = f"mount --bind {passwd} /etc/passwd && mount -t tmpfs run /run && mkdir /run/sshd && hostname node"
         # A folder of this machine that isn't there, as where no disk is shared.
         (folder / "here").mkdir()
@@ -141,7 +143,7 @@ def linked(hosts: Hosts) -> Iterator[Linked]:
     config = (hosts.folder / "config").read_text().replace(_HOSTS[0], theirs)
     config = config.replace(f"ListenAddress {_HOSTS[1]}\n", "").replace("/pid\n", "/pid-linked\n")
     (hosts.folder / "linked").write_text(config)
-    with Path(hosts.known_hosts).open("a") as known:
+    with Path(hosts.known_hosts).open("a", encoding="utf-8") as known:
         known.write(f"[{theirs}]:{hosts.port} {(hosts.folder / 'host.pub').read_text()}")
     wait = f"until ip address show | grep -q {theirs}; do sleep 0.05; done"
     prepare = f"mount --bind {hosts.folder}/passwd /etc/passwd && mount -t tmpfs run /run && mkdir /run/sshd && {wait}"

@@ -250,7 +250,7 @@ def test_a_scheduler_with_tls_wants_its_keys(
         with pytest.raises(BadInputError, match=sentence):
             workbench.attach(where, **files)
     named = {"tls_ca_file": own["ca"], "tls_client_cert": own["cert"], "tls_client_key": own["key"]}
-    in_memory = {name: Path(path).read_text() for name, path in named.items()}
+    in_memory = {name: Path(path).read_text(encoding="utf-8") for name, path in named.items()}
     for given, sentence in ((named, None), (in_memory, "ca of this Client is in memory only")):
         with Client(encrypted, security=Security(**given), set_as_default=False) as client:
             if sentence is None:

@@ -412,4 +412,4 @@ def test_an_interrupted_start_leaves_no_cluster():
 def test_a_report_is_written_and_its_path_printed(up, capsys):
     run = answer(capsys, "run", "array_sum", "--cluster", "ab", "-p", "size=16MiB")
     told = answer(capsys, "open", run["id"], "--no-browser")
-    assert Path(told["path"]).read_text().lstrip().lower().startswith("<!doctype html>")
+    assert Path(told["path"]).read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")

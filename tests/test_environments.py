@@ -60,7 +60,7 @@ def python_of(folder: Path) -> str:
 
 
 def script(path: Path, text: str) -> str:
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     path.chmod(0o755)
     return str(path)
 

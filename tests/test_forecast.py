@@ -326,7 +326,7 @@ def _grown(client, compute):
     client.run(_trimmed)
     before = [_memory(pid, "VmRSS") for pid in pids]
     for pid in pids:
-        Path(f"/proc/{pid}/clear_refs").write_text("5")
+        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="utf-8")
     compute()
     return max(_memory(pid, "VmHWM") - held for pid, held in zip(pids, before, strict=True))
 
@@ -355,7 +355,7 @@ def _own_pid():
 
 
 def _memory(pid, name):
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 

@@ -30,7 +30,7 @@ def plink2(folder: Path, *arguments: str) -> None:
 
 
 def column(path: Path, name: str) -> list[str]:
-    header, *lines = [line.split() for line in path.read_text().splitlines()]
+    header, *lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
     return [line[header.index(name)] for line in lines]
 
 

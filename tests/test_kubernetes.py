@@ -62,7 +62,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def kubernetes(here: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Any]]:
     """What there is of a kind."""
     monkeypatch.setenv("KUBECONFIG", str(here))
-    address = yaml.safe_load(here.read_text())["clusters"][0]["cluster"]["server"]
+    address = yaml.safe_load(here.read_text(encoding="utf-8"))["clusters"][0]["cluster"]["server"]
 
     def there(plural: str) -> list[Any]:
         group = "/apis/kubernetes.dask.org/v1" if plural.startswith("dask") else "/api/v1"
@@ -137,7 +137,7 @@ def test_a_kubernetes_that_does_not_delete_it_is_told_with_what_deletes_it(
     assert "Kubernetes didn't delete it" in said
     assert f"may go on there. Delete it: kubectl delete daskcluster {name} --namespace {namespace}" in said
     assert records.read("stays").status == "lost"
-    address = yaml.safe_load(here.read_text())["clusters"][0]["cluster"]["server"]
+    address = yaml.safe_load(here.read_text(encoding="utf-8"))["clusters"][0]["cluster"]["server"]
     at = f"{address}/apis/kubernetes.dask.org/v1/namespaces/{namespace}/daskclusters/{name}?allowed=1"
     with urlopen(Request(at, method="DELETE")):
         until(lambda: not kubernetes("daskclusters"))
@@ -230,7 +230,7 @@ def test_what_is_wrong_with_kubernetes_is_told_before_anything_starts(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     with server as address:
         if address:
-            config = yaml.safe_load(here.read_text())
+            config = yaml.safe_load(here.read_text(encoding="utf-8"))
             config["clusters"][0]["cluster"]["server"] = address
             (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
         began = time.monotonic()

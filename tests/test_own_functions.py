@@ -401,7 +401,7 @@ def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_f
     assert workbench.add(shell.user_ns["total"]) == "total"
     chosen = template("total")
     assert chosen.origin == "total.py added"
-    text = Path(chosen.where).read_text()
+    text = Path(chosen.where).read_text(encoding="utf-8")
     assert "SIDE = 20" in text
     assert "from pathlib import Path as P" in text
     assert "table" not in text
@@ -411,7 +411,7 @@ def test_a_function_of_a_notebook_is_added_with_what_it_names_and_no_more(data_f
     # Again: replaced.
     shell.run_cell("def total(n: int = 1):\n    return n\n")
     workbench.add(shell.user_ns["total"])
-    assert "SIDE" not in Path(chosen.where).read_text()
+    assert "SIDE" not in Path(chosen.where).read_text(encoding="utf-8")
     with pytest.raises(BadInputError, match=r"of_table can't be added: .*table is a ndarray of the notebook, which"):
         workbench.add(shell.user_ns["of_table"])
     shell.run_cell("def odd(z: complex):\n    return z\n")

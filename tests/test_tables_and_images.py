@@ -46,7 +46,7 @@ def _parts(folder: Path) -> str:
 
 
 def _csv(path: Path, head: str = "a,b,c,d\n") -> str:
-    path.write_text(head + "".join(",".join(map(repr, row)) + "\n" for row in TABLE.tolist()))
+    path.write_text(head + "".join(",".join(map(repr, row)) + "\n" for row in TABLE.tolist()), encoding="utf-8")
     return str(path)
 
 
@@ -181,5 +181,5 @@ def test_a_table_in_text_is_gone_through_once_as_long_as_it_is_the_same(tmp_path
     monkeypatch.setattr(opening, "_line_starts", counted)
     assert [opening.find_array(path, None).shape for _ in range(3)] == [(200, 4)] * 3
     assert len(passes) == 1
-    Path(path).write_text(Path(path).read_text() + "1,2,3,4\n")
+    Path(path).write_text(Path(path).read_text(encoding="utf-8") + "1,2,3,4\n", encoding="utf-8")
     assert opening.find_array(path, None).shape == (201, 4)

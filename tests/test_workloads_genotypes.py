@@ -225,7 +225,7 @@ def _found(bed: Path, client: Any, scaler: str) -> Run:
 
 
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:
-    first, *rest = (line.split("\t") for line in path.read_text().splitlines())
+    first, *rest = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
     return first, rest
 
 

@@ -107,7 +107,7 @@ def _parsed(path: Path, _changed: int, n_bytes: int) -> dict[str, Any]:
     try:
         if n_bytes > _MOST_BYTES:
             raise ValueError("it is larger than 1 MiB")
-        whole = yaml.safe_load(path.read_text()) or {}
+        whole = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         found = whole.get("workbench") or {}
         if misplaced := _SECTIONS & whole.keys():
             raise ValueError(

@@ -108,7 +108,7 @@ def place() -> str:
     A data folder may be on a disk that many machines or containers share.
     """
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return platform.node()
@@ -124,7 +124,7 @@ def processor_in(cpuinfo: str) -> str | None:
 
 def _text(path: str) -> str:
     try:
-        return Path(path).read_text()
+        return Path(path).read_text(encoding="utf-8")
     except OSError:
         return ""
 
@@ -203,7 +203,7 @@ def ucx_lanes(dask_worker: Any = None) -> list[str]:
         return [f"{transport.decode()} on {device.decode()}" for transport, device in named if transport and device]
 
     try:
-        maps = Path("/proc/self/maps").read_text().splitlines()
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
         library = ctypes.CDLL(next(line.split()[-1] for line in maps if "libucp" in line))
         pools = (*dask_worker.rpc.available.values(), *dask_worker.rpc.occupied.values())
         handles = [comm._ep_handle for pool in pools for comm in pool if not comm.closed()]

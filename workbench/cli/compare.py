@@ -71,7 +71,7 @@ def _gate(comparison: Comparison, file: str | None, limits: dict[str, float]) ->
         complain(each.sentence)
     if file is not None:
         with config.writing(Path(file)):
-            Path(file).write_text(junit(judged, comparison.title))
+            Path(file).write_text(junit(judged, comparison.title), encoding="utf-8")
     return _OVER if any(each.failed for each in judged) else 0
 
 
@@ -128,7 +128,7 @@ def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
         path = Path(save)
         text = _page(comparison) if _of_file(path) == "html" else export(comparison, _of_file(path))
         with config.writing(path):
-            path.write_text(text)
+            path.write_text(text, encoding="utf-8")
         complain(f"wrote {path}")
     summary = summarise(comparison)
     if form is None:

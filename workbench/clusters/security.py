@@ -38,7 +38,7 @@ def keep(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
     """Write keys to the folder of a cluster for its clients; the paths of CA, certificate and key."""
     (folder / "tls").mkdir(mode=0o700, exist_ok=True)
     for field, path in zip(_FILES, files(folder), strict=True):
-        with open(path, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        with open(path, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             file.write(texts[field])
     return files(folder)
 

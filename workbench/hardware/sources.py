@@ -83,6 +83,6 @@ class Sources:
 def text(path: Path) -> str:
     """Content of a small file of /proc or /sys, stripped. Raises UnreadableError with the reason."""
     try:
-        return path.read_text(errors="replace").strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError as err:
         raise UnreadableError(f"{path} can't be read ({err.strerror}).") from err

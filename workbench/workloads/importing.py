@@ -130,7 +130,7 @@ def imported_later(module: ModuleType) -> Sources:
     waiting = [
         name
         for path, each in own_modules(module).items()
-        for function in ast.walk(_parsed(Path(path).read_text()))
+        for function in ast.walk(_parsed(Path(path).read_text(encoding="utf-8")))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for name in _imported(function, each.__package__ or "")
     ]
@@ -270,14 +270,14 @@ def main() -> None:
     question = json.load(sys.stdin)
     # What most files begin with takes seconds on a busy machine, for which theirs isn't to blame.
     importlib.import_module("dask.array")
-    with Path(question["stack"]).open("w") as stack:
+    with Path(question["stack"]).open("w", encoding="utf-8") as stack:
         faulthandler.dump_traceback_later(question["deadline"], exit=True, file=stack)
         if question["name"] is None:
             answer = contents(question["where"]).model_dump_json()
         else:
             answer = json.dumps(needed(question["where"], question["name"], question["parameters"]))
         faulthandler.cancel_dump_traceback_later()
-    Path(question["answer"]).write_text(answer)
+    Path(question["answer"]).write_text(answer, encoding="utf-8")
 
 
 if __name__ == "__main__":

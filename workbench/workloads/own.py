@@ -183,7 +183,7 @@ class Own(Template):
         given = "".join(f"    {name}={value!r},\n" for name, value in self._arguments(parameters).items())
         path = Path(self.where)
         named = f"from {self.where} import {self.told.name}\n"
-        text = path.read_text(errors="replace").strip() + "\n" if path.suffix == ".py" else named
+        text = path.read_text(encoding="utf-8", errors="replace").strip() + "\n" if path.suffix == ".py" else named
         connected = [] if cluster is None else [f'import workbench\n\nclient = workbench.connect("{cluster}")\n']
         call = f"import dask\n\n(answer,) = dask.compute({self.told.name}(\n{given}))\nanswer\n"
         # A future import comes first in its cell.
@@ -412,8 +412,8 @@ def _asked(where: str, name: str | None = None, parameters: Mapping[str, Any] | 
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         if answer.exists():
-            return json.loads(answer.read_text())
-        late = stack.read_text() if stack.exists() else ""
+            return json.loads(answer.read_text(encoding="utf-8"))
+        late = stack.read_text(encoding="utf-8") if stack.exists() else ""
         line = re.search(rf'File "{re.escape(where)}", line (\d+)', late)
         if late or process.returncode == -signal.SIGKILL:
             still = f"line {line[1]}" if line else "something in it"

@@ -58,7 +58,7 @@ def measured(method: Method, folder: Path, threads: int) -> Row:
             _drop(folder / method.cold)
         if method.limit:
             _limit(method.limit)
-        Path("/proc/self/clear_refs").write_text("5")
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
         before, used = _status("VmRSS"), _cpu()
         began = time.perf_counter()
         found = method.run(given)
@@ -93,7 +93,9 @@ def errors(reference: Any, which: str, u: Any, s: Any, vh: Any) -> dict[str, flo
 
 
 def _status(field: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    line = next(
+        line for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines() if line.startswith(field)
+    )
     return int(line.split()[1]) * 1024
 
 
