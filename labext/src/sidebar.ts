@@ -73,7 +73,8 @@ export class Workbench extends Widget {
         request: (verb, path, body) => api.send(verb, path, body),
         command: (name, args) => void this._commands.execute(name, { ...args }),
         open: path => window.open(api.pageUrl(path), '_blank', 'noopener'),
-        copy: text => Clipboard.copyToSystem(text)
+        copy: text => Clipboard.copyToSystem(text),
+        translate: words => this._trans.__(words)
       },
       Array.isArray(folded) && !isTab ? folded.map(String) : [],
       await this._beside

@@ -26,6 +26,7 @@
  * data-stop                 of a list: the Tab key stops once in its lines (data-line), and arrows go on from there
  */
 import { morph } from './morph';
+import { translated } from './words';
 
 export type Choices = Record<string, unknown>;
 
@@ -40,6 +41,8 @@ export interface IChannel {
   /** Open a page of the server in a new tab of the browser. */
   open(path: string): void;
   copy(text: string): void;
+  /** Words of Python's in the language of the place; English without it. */
+  translate?(words: string): string;
 }
 
 /** Milliseconds after a key before Python hears of it: fast typing travels together. */
@@ -107,6 +110,9 @@ export class Page {
           next.innerHTML = message.html ?? '';
         } else {
           next.content.append(message.message ?? '');
+        }
+        if (this._channel.translate) {
+          translated(next.content, this._channel.translate);
         }
         morph(place, next.content);
         this._settle();
