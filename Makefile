@@ -22,7 +22,7 @@ LABEXT_SOURCES := $(shell find labext/src labext/style labext/schema -type f 2>/
 	$(wildcard labext/package.json labext/tsconfig.json labext/webpack.config.js labext/page.build.mjs labext/yarn.lock \
 	labext/install.json labext/.yarnrc.yml workbench/figures/*.raw.css workbench/views/*.raw.css)
 
-.PHONY: lab demo-gpus first-hour-simulated test check check-extras bench bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
+.PHONY: lab demo-gpus first-hour-simulated test tools check check-python check-labext check-extras bench bench-svd bench-scale bench-views bench-gpu gpu-bundle clean install
 
 lab: install
 	cd notebooks && exec jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(ARGS)
@@ -34,21 +34,28 @@ first-hour-simulated: install
 	PART=$(or $(PART),0.05) python -m tests.simulated --gpus 1 sh tests/gpu/first-hour.sh build/first-hour-simulated $(ARGS)
 
 # Browsers run by themselves: beside other tests they are too slow for their deadlines. 5 is "no such tests".
-test: install .venv/.browser .venv/.plink .venv/.sshd .venv/.slurm
-	-@$(MAKE) --no-print-directory .venv-other/.installed
+test: tools
 	@status=0; \
 	python -m pytest -n 3 --dist loadfile -m "not ui" $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	python -m pytest -m ui $(ARGS) || [ $$? -eq 5 ] || status=1; \
 	exit $$status
 
-check: install .venv/.labext-tools
+# What tests use besides Python's packages; they skip, with a sentence, what can't be had.
+tools: install .venv/.browser .venv/.plink .venv/.sshd .venv/.slurm
+	-@$(MAKE) --no-print-directory .venv-other/.installed
+
+check: check-python check-labext
+
+check-labext: install .venv/.labext-tools
+	cd labext && jlpm run lint && jlpm run test
+
+check-python: install
 	ruff check .
 	@# A file of text is UTF-8 wherever it is read; the rule is a preview still.
 	ruff check --preview --select PLW1514 .
 	ruff format --check .
 	mypy
 	lint-imports
-	cd labext && jlpm run lint && jlpm run test
 
 pictures: install .venv/.browser
 	python -m tests.ui.pictures $(ARGS)
@@ -143,9 +150,8 @@ build/pcaone/PCAone:
 
 # Clusters of jobs are tested on a SLURM of their own, and those tests are skipped, with a sentence, where it can't be had.
 .venv/.slurm: .venv/.installed
-	@for package in slurmctld slurmd slurm-client munge; do \
-	  dpkg -s $$package >/dev/null 2>&1 || sh tests/apt-install.sh $$package || true; \
-	done
+	@dpkg -s slurmctld slurmd slurm-client munge >/dev/null 2>&1 || \
+	  sh tests/apt-install.sh slurmctld slurmd slurm-client munge || true
 	touch $@
 
 .venv/.browser: .venv/.installed
