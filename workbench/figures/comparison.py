@@ -174,15 +174,18 @@ def table_html(summary: Summary, theme: Theme) -> str:
     heads = "".join(
         f'<th style="{edge}; text-align: {_side(i, numbers)}">{escape(each)}</th>' for i, each in enumerate(header)
     )
-    lines = "".join(
-        "<tr>"
-        + "".join(
-            f'<td style="{edge}; text-align: {_side(i, numbers)}; {_wrap(each) if i else _NAME}">{unbroken(each)}</td>'
-            for i, each in enumerate(cell)
+
+    def line(row: Sequence[str]) -> str:
+        # What gave no time has a reason at its end and nothing before it: the reason stands in that room.
+        reason = len(header) - 2 if not any(row[2:-1]) and row[-1] else 0
+        shown = [*enumerate(row[:2]), (2, row[-1])] if reason else [*enumerate(row)]
+        return "".join(
+            f'<td style="{edge}; text-align: {_side(i, numbers) if i < 2 or not reason else "left"}; '
+            f'{_wrap(each) if i else _NAME}"{f" colspan={reason}" if reason and i == 2 else ""}>{unbroken(each)}</td>'
+            for i, each in shown
         )
-        + "</tr>"
-        for cell in body
-    )
+
+    lines = "".join(f"<tr>{line(cell)}</tr>" for cell in body)
     style = "border-collapse: collapse; font-variant-numeric: tabular-nums"
     return f'<div style="overflow-x: auto"><table style="{style}"><tr>{heads}</tr>{lines}</table></div>'
 
