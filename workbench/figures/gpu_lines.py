@@ -107,7 +107,7 @@ class GpuLines:
 
     def __init__(self, theme: Theme) -> None:
         self._theme = theme
-        self._series: dict[str, _Series] = {}
+        self._series: dict[str, GpuSeries] = {}
         self._nothing: tuple[NoGpus, ...] = ()
         self._sent: dict[str, int] = {}
         self._n_sent = 0
@@ -116,7 +116,7 @@ class GpuLines:
     def feed(self, batch: Batch) -> None:
         """Take in what a batch says of GPUs."""
         for sample in batch.gpus:
-            self._series.setdefault(sample.uuid, _Series()).add(sample)
+            self._series.setdefault(sample.uuid, GpuSeries()).add(sample)
         if batch.no_gpus is not None:
             self._nothing = batch.no_gpus
 
@@ -328,7 +328,7 @@ def _absent(sample: GpuSample) -> dict[str, str]:
     return {words: reason for words, reason in found.items() if reason != "not read yet"}
 
 
-class _Series:
+class GpuSeries:
     """Samples of one GPU, in columns; what is missing is NaN."""
 
     def __init__(self) -> None:

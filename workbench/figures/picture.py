@@ -8,8 +8,8 @@ from __future__ import annotations
 import base64
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
 import numpy as np
@@ -24,11 +24,11 @@ from workbench.figures.colors import (
     neutral_colors,
     neutral_line,
 )
+from workbench.figures.gpu_lines import GpuSeries
 from workbench.figures.layout import LAUNCHED
 from workbench.figures.live import count_words
-from workbench.figures.samples import Series, extremes, line
+from workbench.figures.samples import Series
 from workbench.figures.timeline import Timeline
-from workbench.hardware.gauges import GpuSample
 from workbench.monitor.events import KINDS, Batch, Tasks
 
 WIDTH = 960
@@ -58,21 +58,6 @@ class Row:
     failed: int = 0
 
 
-@dataclass(slots=True)
-class _Gpu:
-    label: str
-    time: list[float] = field(default_factory=list)
-    use: list[float] = field(default_factory=list)
-    memory: list[float] = field(default_factory=list)
-    total: int = 0
-
-    def add(self, sample: GpuSample) -> None:
-        self.time.append(sample.time)
-        self.use.append(math.nan if sample.utilisation is None else sample.utilisation)
-        self.memory.append(math.nan if sample.memory_used is None else sample.memory_used)
-        self.total = max(self.total, sample.memory_total or 0)
-
-
 class Picture:
     """Gathers what happens, batch by batch, and draws it as often as it is asked to."""
 
@@ -83,7 +68,7 @@ class Picture:
         self.n_others = 0
         self._timeline = Timeline()
         self._series: dict[str, Series] = {}
-        self._gpus: dict[str, _Gpu] = {}
+        self._gpus: dict[str, GpuSeries] = {}
         self._simulated = False
         self._counts: Mapping[str, Mapping[str, int]] = {}
         self._began: float | None = None
@@ -100,7 +85,7 @@ class Picture:
             for sample in batch.samples:
                 self._series.setdefault(sample.worker, Series()).add(sample)
             for gpu in batch.gpus:
-                self._gpus.setdefault(gpu.uuid, _Gpu(f"GPU {gpu.index}")).add(gpu)
+                self._gpus.setdefault(gpu.uuid, GpuSeries()).add(gpu)
                 self._simulated = self._simulated or gpu.name.startswith("SIMULATED")
             if batch.samples:
                 latest = [series.latest for series in self._series.values() if series.latest is not None]
@@ -286,24 +271,17 @@ class Picture:
             canvas.lines(lines, formats.size)
 
     def _draw_gpus(self, canvas: _Canvas) -> None:
-        gpus = list(self._gpus.values())
-        if not gpus:
+        if not self._gpus:
             return
-        named = [(neutral_line(index), gpu.label) for index, gpu in enumerate(gpus)] if len(gpus) <= 8 else []
+        gpus = [(neutral_line(index), gpu) for index, gpu in enumerate(self._gpus.values())]
+        named = [(color, f"GPU {gpu.latest.index}") for color, gpu in gpus] if len(gpus) <= 8 else []
+        lines = [(color, gpu.thinned(canvas.begin, canvas.end, _SEGMENTS).lines) for color, gpu in gpus]
+        use = [(color, each["utilisation"]) for color, each in lines]
         canvas.title("GPU use", named)
         canvas.note(LAUNCHED)
-        canvas.lines(list(_gpu_lines(gpus, "use")), lambda value: f"{value:.0f} %", top=100.0)
+        canvas.lines(use, lambda value: f"{value:.0f} %", top=100.0)
         canvas.title("GPU memory", named)
-        canvas.lines(list(_gpu_lines(gpus, "memory")), formats.size)
-
-
-def _gpu_lines(
-    gpus: Sequence[_Gpu], quantity: str
-) -> Iterator[tuple[str, Iterable[tuple[float, float, float, float]]]]:
-    for index, gpu in enumerate(gpus):
-        time, values = np.array(gpu.time), np.array(getattr(gpu, quantity))
-        known = ~np.isnan(values)
-        yield neutral_line(index), line(*extremes(time[known], values[known], _SEGMENTS))
+        canvas.lines([(color, each["memory_used"]) for color, each in lines], formats.size)
 
 
 class _Canvas:
