@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import sys
 from pathlib import Path
@@ -98,6 +99,12 @@ def test_what_can_not_be_looked_into_is_said_in_one_sentence(tmp_path: Path) -> 
     for name in ("a.txt", "a.bed", "missing"):
         with pytest.raises(BadInputError, match=name):
             _look(tmp_path / name)
+    (tmp_path / "table.csv.gz").write_bytes(gzip.compress(b"1,2\n3,4\n"))
+    (tmp_path / "table.txt").write_text("1,2\n3,4\n")
+    with pytest.raises(BadInputError, match=r"table\.csv\.gz is compressed as a whole.*gunzip"):
+        _look(tmp_path / "table.csv.gz")
+    with pytest.raises(BadInputError, match=r"has a name that ends with \.csv or \.tsv"):
+        _look(tmp_path / "table.txt")
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(

@@ -361,7 +361,7 @@ def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequ
         chosen = np.arange(0)
     if not len(chosen):
         raise PickError(
-            f"select of {place}: nothing lies at {dim}={asked}. {dim} goes from {shown(values[0])} to "
+            f"Nothing of {place} lies at {dim}={asked}. {dim} goes from {shown(values[0])} to "
             f"{shown(values[-1])} in {length} steps.",
             "select",
         )
@@ -370,7 +370,7 @@ def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequ
     step = int(chosen[1] - chosen[0]) if len(chosen) > 1 else 1
     if (np.diff(chosen) != step).any() or step < 1:
         raise PickError(
-            f"select of {place}: {dim}={asked} lies in several pieces, as {dim} is in no order. Sort it first.",
+            f"{dim}={asked} lies in several pieces of {place}, as {dim} is in no order. Sort it first.",
             "select",
         )
     return (int(chosen[0]), int(chosen[-1]) + 1, step)

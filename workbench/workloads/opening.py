@@ -260,8 +260,17 @@ def _format_of_file(place: Place) -> str:
         return "tiff"
     if start and place.name.lower().endswith((".csv", ".tsv")):
         return "csv"
-    what = "is empty" if not start else "is in no format that can be read here"
-    raise _bad(f"{place} {what}. Give the path of {FORMATS}.")
+    if start[:2] == b"\x1f\x8b":
+        raise _bad(
+            f"{place} is compressed as a whole, so no part of it can be read alone. Unpack it first: gunzip FILE."
+        )
+    if not start:
+        raise _bad(f"{place} is empty. Give the path of {FORMATS}.")
+    # Numbers with something between them: what is missing is the name by which we know.
+    hint = (
+        " A table of numbers as text has a name that ends with .csv or .tsv." if start[:1] in b"-+.0123456789" else ""
+    )
+    raise _bad(f"{place} is in no format that can be read here. Give the path of {FORMATS}.{hint}")
 
 
 def _dataset(place: Place, array: str | None, select: str | None) -> Found:
