@@ -35,7 +35,7 @@ from workbench.genotypes import open_genotypes, pack_to_zarr, simulate
 from workbench.runs import keeping, store
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
-from workbench.storage.targets import target
+from workbench.storage.targets import COPYING, target
 from workbench.workloads import template
 from workbench.workloads.values import BadParameterError, Labelled
 
@@ -321,3 +321,34 @@ def test_an_answer_is_saved_to_s3_whole_or_not_at_all(
     if name == "out.zarr":
         with xarray.open_zarr(f"s3://data/{name}") as found:
             assert found["x"].dims == ("row", "column")
+
+
+def test_a_store_on_s3_of_which_a_part_was_copied_when_its_runner_was_killed_is_replaced(
+    keys: str, quick_client: Any, monkeypatch: pytest.MonkeyPatch, data_folder: Path
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
+    s3fs.S3FileSystem.clear_instance_cache()
+    store.create(store.Run(id="mine-2", workload="mine", cluster="otter", status="running"))
+    answer = {"x": Labelled(da.from_array(TALL, chunks=(max(1, len(TALL) // 3), -1)), ("row", "column"))}
+    fs, copied = s3fs.S3FileSystem(use_listings_cache=False), []
+
+    def die(paths: list[str], to: list[str]) -> None:
+        copied.append(paths)
+        if len(copied) == 2:
+            raise KeyboardInterrupt
+        copy(paths, to)
+
+    used = target("s3://data/half.zarr").place.storage()[0]
+    copy = used.copy
+    with dask.config.set({"workbench.answers.each": "0B"}):
+        with monkeypatch.context() as patched:
+            patched.setattr(used, "copy", die)
+            with pytest.raises(KeyboardInterrupt):
+                keeping.leave("mine-2", answer, target("s3://data/half.zarr"), quick_client)
+        assert fs.find("data/half.zarr")
+        with pytest.raises(ConflictError, match="is there already"):
+            target("s3://data/half.zarr")
+        left = keeping.leave("mine-2", answer, target("s3://data/half.zarr", replace=True), quick_client)
+    assert left.error is None
+    np.testing.assert_array_equal(store.update("mine-2", answers=left.answers).arrays["x"].compute(), TALL)
+    assert not [path for path in fs.find("data/half.zarr") if path.endswith(COPYING)]

@@ -28,6 +28,9 @@ SAVED = (*KINDS, "tsv", "eigenvec", *PICTURES)
 
 _READ_ONLY = ("http", "https")
 
+COPYING = ".workbench-copying"
+"""Beside the blocks of a store behind a URL while they are copied there: what a killed process left is known by it."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -118,5 +121,5 @@ def _check_replaced(place: Place, kind: str, there: str, *, replace: bool) -> No
     if there == "folder":
         # A path that was mistyped may be somebody's home.
         names = set(place.names())
-        if names and names.isdisjoint(MARKS):
+        if names and names.isdisjoint((*MARKS, COPYING)):
             raise ConflictError(f"{place} is a folder, and no Zarr store: it isn't replaced. Give another path.")

@@ -35,7 +35,7 @@ from dask.system import CPU_COUNT
 
 from workbench.errors import BadInputError, ConflictError
 from workbench.storage.places import Place, writing_to
-from workbench.storage.targets import Target, what_is_at
+from workbench.storage.targets import COPYING, Target, what_is_at
 from workbench.storage.zarrs import MARKS, remove_halves
 
 _SLAB = 2**26  # bytes that are put into a file at a time
@@ -297,9 +297,10 @@ def _move(place: Place, to: Place) -> None:
     # A bucket has no folders that could be renamed. What makes it a store comes last: before that nobody reads it.
     marks = {f"{root}/{mark}" for mark in MARKS}
     found = set(fs.find(root))
+    fs.pipe_file(f"{there}/{COPYING}", b"")
     for paths in (list(found - marks), list(found & marks)):
         fs.copy(paths, [there + path.removeprefix(root) for path in paths])
-    fs.rm(root, recursive=True)
+    fs.rm([f"{there}/{COPYING}", root], recursive=True)
 
 
 @contextlib.contextmanager
