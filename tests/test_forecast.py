@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.test_calibration import example, small_pieces
+from workbench import compiled, genotypes
 from workbench.cli.runs import refuse_what_wont_fit
 from workbench.clusters import records
 from workbench.clusters.records import ClusterRecord
@@ -256,7 +257,7 @@ def test_what_is_read_for_a_gpu_passes_through_its_workers_memory(data_folder, t
 
 # Sizes at which blocks outweigh what a process takes by itself. What starts clusters of its own is left out.
 CASES = [
-    # First: what is said holds for workers that have yet to load the compiled loops.
+    # First: what is said holds for workers that have yet to compile the loops.
     ("genotype_pca", {"n_variants": 400_000, "tol": 0.05}),
     ("array_sum", {"size": "256MiB", "chunks": 2000, "generator": "RandomState"}),
     ("array_sum", {"size": "256MiB", "chunks": 2000, "generator": "RandomState", "dtype": "float32"}),
@@ -285,6 +286,9 @@ def workers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("arrays")
     np.save(folder / "m.npy", np.random.default_rng(0).random((240_000, 100)))
     _write_bed(folder / "x.bed", n_variants=27_000, n_samples=10_000)
+    for place in compiled._folders(genotypes.__file__):
+        for kept in place.glob("*.o"):
+            kept.unlink(missing_ok=True)
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, memory_limit="4GiB", dashboard_address="127.0.0.1:0") as made,
         Client(made) as client,
