@@ -267,8 +267,7 @@ def _statistical(value: float, expected: float, deviation: float, dtype: str, wh
 
 
 def _normal(resolved: Mapping[str, Any]) -> da.Array:
-    names = ("shape", "chunks", "dtype", "seed", "generator")
-    given = arguments({name: resolved[name] for name in names})
+    given = arguments(random_normal, resolved)
     if given["generator"] not in ("tiles", "fast"):
         return random_normal(**given)
     blocks = da.core.normalize_chunks(given["chunks"], given["shape"], dtype=given["dtype"])

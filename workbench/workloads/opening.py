@@ -90,6 +90,17 @@ class Found:
     def __str__(self) -> str:
         return f"{self.path} ({self.array})" if self.array else self.path
 
+    @property
+    def working_type(self) -> str:
+        """Type in which its numbers are worked on."""
+        return "float32" if self.dtype.kind == "f" and self.dtype.itemsize <= 4 else "float64"
+
+    def facts(self) -> dict[str, Any]:
+        """What `workbench.workloads.file.array_of_file` and who uses it take, but for options and blocks."""
+        same = {name: getattr(self, name) for name in ("path", "array", "format", "unpack", "remarks", "shape")}
+        stored = self.working_type if self.unpack else self.dtype.newbyteorder("=").name
+        return same | {"stored": stored, "dtype": self.working_type}
+
 
 def find_array(
     path: str,
@@ -147,6 +158,20 @@ def find_array(
     if array is not None and found.array is None:
         raise BadParameterError(f"{place} holds one array, which has no name; array was given as {array!r}.", "array")
     return read_as
+
+
+def array_of(workload: str, values: Mapping[str, Any], **asked: Any) -> tuple[Found, dict[str, Any]]:
+    """The array that a workload's parameters mean, found as `find_array` is asked, and what its function takes of it.
+
+    Raises BadParameterError, which names the parameter.
+    """
+    options = options_of(workload, values["path"], anon=values["anon"], endpoint_url=values["endpoint_url"])
+    known = {name: values[name] for name in ("raw", "select")}
+    try:
+        found = find_array(values["path"], values["array"], options=options, **known, **asked)
+    except BadParameterError as err:
+        raise BadParameterError(f"{err.parameter} of {workload}: {err}", err.parameter) from err
+    return found, found.facts() | {"options": options if found.recipe is None else found.recipe}
 
 
 def options_of(

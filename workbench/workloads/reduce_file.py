@@ -24,9 +24,8 @@ from workbench.workloads.fields import (
     Text,
     Words,
 )
-from workbench.workloads.file import READERS, array_of_file, plain, unpacked
-from workbench.workloads.layout import working_type
-from workbench.workloads.opening import Found, find_array, options_of
+from workbench.workloads.file import array_of_file, shown, unpacked
+from workbench.workloads.opening import Found, array_of
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import grown, number_of_blocks, shrunk
 from workbench.workloads.studies import SERVED
@@ -41,7 +40,6 @@ WHOLE_BYTES = 256_000_000
 """Of numbers in float64 that a percentile is found of in one task."""
 FINE = 1 << 20
 """Bins between the least and the largest value, by which a percentile of more of them is found."""
-_SHOWN = 20
 
 What = Annotated[
     Literal["sum", "mean", "std", "min", "max", "percentile", "histogram"],
@@ -152,14 +150,9 @@ def labels_of(
 
 
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    options = options_of("reduce_file", values["path"], **{name: values[name] for name in ("anon", "endpoint_url")})
     wanted = [each.strip() for each in (values["over"] or "").split(",") if each.strip()]
     names = [each for each in wanted if not each.lstrip("-").isdigit()]
-    asked = {"raw": values["raw"], "options": options, "select": values["select"], "rows": ",".join(names) or None}
-    try:
-        found = find_array(values["path"], values["array"], **asked, as_matrix=False)
-    except BadParameterError as err:
-        raise BadParameterError(f"{err.parameter} of reduce_file: {err}", err.parameter) from err
+    found, facts = array_of("reduce_file", values, rows=",".join(names) or None, as_matrix=False)
     axes = _axes(found, wanted)
     if values["what"] == "histogram" and len(axes) < len(found.shape):
         raise BadParameterError("over of reduce_file is for other things: a histogram is of all values.", "over")
@@ -171,22 +164,8 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
             "over",
         )
     dims = found.dims or tuple(f"axis_{axis}" for axis in range(len(found.shape)))
-    dtype = working_type(found.dtype)
     left = ["bin"] if values["what"] == "histogram" else [dims[axis] for axis in range(len(dims)) if axis not in axes]
-    facts: dict[str, Any] = {
-        "path": found.path,
-        "array": found.array,
-        "options": options if found.recipe is None else found.recipe,
-        "format": found.format,
-        "unpack": found.unpack,
-        "remarks": found.remarks,
-        "shape": found.shape,
-        "blocks": _blocks(found, np.dtype(dtype).itemsize),
-        "stored": dtype if found.unpack else found.dtype.newbyteorder("=").name,
-        "dtype": dtype,
-        "axes": axes,
-        "dims": tuple(left),
-    }
+    facts |= {"blocks": _blocks(found, np.dtype(found.working_type).itemsize), "axes": axes, "dims": tuple(left)}
     told = f"{values['what']} over {', '.join(dims[axis] for axis in axes)}: {' × '.join(left) or 'one number'}."
     return values | facts, (*found.remarks, told)
 
@@ -268,9 +247,8 @@ def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
 
 
 def _numbers(resolved: Mapping[str, Any]) -> da.Array:
-    names = ("path", "array", "options", "format", "unpack", "shape", "blocks", "stored", "missing")
-    given = arguments({name: resolved[name] for name in names})
-    return array_of_file(**given | {"options": given["options"] or {}}).to_backend().astype(resolved["dtype"])
+    given = arguments(array_of_file, {name: value for name, value in resolved.items() if name != "axes"})
+    return array_of_file(**given).to_backend().astype(resolved["dtype"])
 
 
 def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
@@ -345,18 +323,8 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
 
 
 def _parts(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
-    reader = READERS[resolved["format"]]
-    return (
-        *((plain,) if resolved["format"].startswith("zarr") else ()),
-        *((unpacked,) if resolved["unpack"] else ()),
-        reader,
-        f'READERS = {{"{resolved["format"]}": {reader.__name__}}}',
-        array_of_file,
-        held,
-        f"WHOLE_BYTES, FINE = {WHOLE_BYTES}, {FINE}",
-        reduced,
-        labels_of,
-    )
+    reading = shown(resolved["format"], *((unpacked,) if resolved["unpack"] else ()))
+    return *reading, held, f"WHOLE_BYTES, FINE = {WHOLE_BYTES}, {FINE}", reduced, labels_of
 
 
 TEMPLATE = Template(

@@ -169,8 +169,7 @@ def kept(resolved: Mapping[str, Any], n_bytes: int, around: Surroundings) -> tup
 
 def matrix_of(resolved: Mapping[str, Any]) -> da.Array:
     """The matrix of such parameters."""
-    names = ("shape", "chunks", "dtype", "seed")
-    return random_matrix(**arguments({name: resolved[name] for name in names}))
+    return random_matrix(**arguments(random_matrix, resolved))
 
 
 # --- answers

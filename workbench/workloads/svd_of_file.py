@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,12 +34,12 @@ from workbench.workloads.fields import (
     Tolerance,
 )
 from workbench.workloads.file import matrix_of_file
-from workbench.workloads.layout import cut, working_type
-from workbench.workloads.opening import find_array, options_of
+from workbench.workloads.layout import cut
+from workbench.workloads.opening import array_of
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.studies import SERVED
 from workbench.workloads.svd import factors, held, kept, singular_values
-from workbench.workloads.values import BadParameterError, Check, Labelled, Surroundings
+from workbench.workloads.values import Check, Labelled, Surroundings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -122,35 +122,9 @@ def svd_of_file(
 
 
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    asked = {name: values[name] for name in ("anon", "endpoint_url")}
-    options = options_of("svd_of_file", values["path"], **asked)
-    try:
-        found = find_array(
-            values["path"],
-            values["array"],
-            raw=values["raw"],
-            options=options,
-            rows=values["rows"],
-            select=values["select"],
-        )
-    except BadParameterError as err:
-        raise BadParameterError(f"{err.parameter} of svd_of_file: {err}", err.parameter) from err
+    found, facts = array_of("svd_of_file", values, rows=values["rows"])
     blocks, chunks, notes = cut(found, values["k"], values["chunks"], around)
-    facts: dict[str, Any] = {
-        "path": found.path,
-        "array": found.array,
-        "options": options if found.recipe is None else found.recipe,
-        "lengths": found.lengths,
-        "axes": found.axes,
-        "format": found.format,
-        "unpack": found.unpack,
-        "remarks": found.remarks,
-        "shape": found.shape,
-        "blocks": blocks,
-        "chunks": chunks,
-        "stored": working_type(found.dtype) if found.unpack else found.dtype.newbyteorder("=").name,
-        "dtype": working_type(found.dtype),
-    }
+    facts |= {"lengths": found.lengths, "axes": found.axes, "blocks": blocks, "chunks": chunks}
     if found.dtype.name != facts["dtype"]:
         notes = (*notes, f"The array holds {found.dtype.name} and is decomposed as {facts['dtype']}.")
     notes = (*found.remarks, *notes)
@@ -160,40 +134,14 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
 
 
 def _matrix_of_file(resolved: Mapping[str, Any]) -> Any:
-    names = (
-        "path",
-        "array",
-        "options",
-        "format",
-        "unpack",
-        "shape",
-        "blocks",
-        "chunks",
-        "stored",
-        "dtype",
-        "center",
-        "missing",
-        "lengths",
-        "axes",
-    )
     # The check goes over the blocks one by one, so none may wait for the means of the columns.
-    return file.matrix_of_file(**arguments({name: resolved[name] for name in names}), compute=True)[0]
+    return matrix_of_file(**arguments(matrix_of_file, {**resolved, "compute": True}))[0]
 
 
 def _readers(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
-    reader = file.READERS[resolved["format"]]
-    parts: list[Callable[..., Any]] = [file.plain] if resolved["format"].startswith("zarr") else []
-    parts += [file.unpacked] if resolved["unpack"] else []
-    return (
-        *parts,
-        reader,
-        f'READERS = {{"{resolved["format"]}": {reader.__name__}}}',
-        *((file.folded,) if resolved["axes"] else ()),
-        file.array_of_file,
-        file.without_gaps,
-        file.matrix_of_file,
-        held,
-    )
+    unpacked = (file.unpacked,) if resolved["unpack"] else ()
+    folded = (file.folded,) if resolved["axes"] else ()
+    return *file.shown(resolved["format"], *unpacked, *folded), file.without_gaps, matrix_of_file, held
 
 
 def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
