@@ -24,6 +24,7 @@ from workbench.storage import conventions, datasets, places
 from workbench.storage.datasets import PickError
 from workbench.storage.places import Options, Place
 from workbench.storage.zarrs import MARKS, safe
+from workbench.workloads import fields
 from workbench.workloads.values import BadParameterError
 
 _KINDS = {
@@ -54,6 +55,12 @@ _ANONYMOUS: Mapping[str, Options] = {
     **{protocol: {"token": "anon"} for protocol in ("gs", "gcs")},
 }
 _ENDPOINTS = ("s3", "s3a", "gs", "gcs")
+
+SERVED: Mapping[str, tuple[Any, Any]] = {
+    "anon": (fields.Anonymous, False),
+    "endpoint_url": (fields.Endpoint | None, None),
+}
+"""Fields of a form on the server of a URL, which `options_of` reads."""
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,9 @@ import numpy as np
 
 from workbench import formats
 from workbench.storage import places
-from workbench.workloads import studies
-from workbench.workloads.fields import (
-    ArrayName,
-    Codec,
-    Endpoint,
-    GenotypePath,
-    Labels,
-    MissingCode,
-    NewPath,
-    Orientation,
-    Resolved,
-    Words,
-)
-from workbench.workloads.opening import options_of
+from workbench.workloads import fields, studies
+from workbench.workloads.fields import Resolved, Words
+from workbench.workloads.opening import SERVED, options_of
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
@@ -38,13 +27,13 @@ _STORES = 30_000_000
 
 
 def pack_genotypes(
-    path: GenotypePath,
-    to: NewPath,
-    codec: Codec = "2-bit",
-    array: ArrayName | None = None,
-    orientation: Orientation | None = None,
-    missing: MissingCode | None = None,
-    labels: Labels | None = None,
+    path: fields.GenotypePath,
+    to: fields.NewPath,
+    codec: fields.Codec = "2-bit",
+    array: fields.ArrayName | None = None,
+    orientation: fields.Orientation | None = None,
+    missing: fields.MissingCode | None = None,
+    labels: fields.Labels | None = None,
     overwrite: Overwrite = False,
     bytes_before: Annotated[int, Resolved()] = 0,
     options: Annotated[dict[str, Any] | None, Resolved()] = None,
@@ -160,5 +149,5 @@ TEMPLATE = Template(
     checker=_check,
     summary_of=_summary,
     by_processors=True,
-    extra={**studies.SERVED, "to_endpoint_url": (Endpoint | None, None)},
+    extra={**SERVED, "to_endpoint_url": (fields.Endpoint | None, None)},
 )

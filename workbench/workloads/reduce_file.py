@@ -12,23 +12,13 @@ import numpy as np
 from pydantic import Field
 
 from workbench import formats
-from workbench.workloads import estimates
+from workbench.workloads import estimates, fields
 from workbench.workloads.checks import computed
-from workbench.workloads.fields import (
-    ArrayName,
-    Path,
-    Persist,
-    Raw,
-    Resolved,
-    Selection,
-    Text,
-    Words,
-)
+from workbench.workloads.fields import Resolved, Text, Words
 from workbench.workloads.file import array_of_file, shown, unpacked
-from workbench.workloads.opening import Found, array_of
+from workbench.workloads.opening import SERVED, Found, array_of
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import grown, number_of_blocks, shrunk
-from workbench.workloads.studies import SERVED
 from workbench.workloads.svd import held, made
 from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
 
@@ -99,15 +89,15 @@ def reduced(
 
 
 def reduce_file(
-    path: Path,
+    path: fields.Path,
     what: What = "mean",
     over: Over | None = None,
-    array: ArrayName | None = None,
-    select: Selection | None = None,
+    array: fields.ArrayName | None = None,
+    select: fields.Selection | None = None,
     missing: Absent = "refuse",
     percent: Percent = 50.0,
     bins: Bins = 100,
-    persist: Persist = False,
+    persist: fields.Persist = False,
     format: Annotated[str, Resolved()] = "npy",
     options: Annotated[dict[str, Any] | None, Resolved()] = None,
     unpack: Annotated[dict[str, Any] | None, Resolved()] = None,
@@ -339,5 +329,5 @@ TEMPLATE = Template(
     summary_of=_summary,
     arrays_of=_arrays,
     parts=_parts,
-    extra={"raw": (Raw, False), **SERVED},
+    extra={"raw": (fields.Raw, False), **SERVED},
 )

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from workbench.errors import BadInputError
 from workbench.storage import places
-from workbench.workloads.fields import Anonymous, Endpoint, Text, Words
-from workbench.workloads.opening import options_of
+from workbench.workloads.fields import Text, Words
+from workbench.workloads.opening import SERVED, options_of
 from workbench.workloads.registry import Template
 from workbench.workloads.values import BadParameterError
 
@@ -62,8 +62,6 @@ RegionsOut = Annotated[
     ),
 ]
 
-SERVED: Mapping[str, tuple[Any, Any]] = {"anon": (Anonymous, False), "endpoint_url": (Endpoint | None, None)}
-"""Fields on the server of a URL."""
 OF_FILES = ("keep_samples", "remove", "leave_out", "autosomes_only")
 """Choices that simulated genotypes have nothing for: neither names that a person knows, nor contigs."""
 

@@ -14,25 +14,9 @@ import numpy as np
 from dask.base import wait
 
 from workbench import formats
-from workbench.workloads import checks, estimates
+from workbench.workloads import checks, estimates, fields
 from workbench.workloads.alone import decomposed
-from workbench.workloads.fields import (
-    Accuracy,
-    Chunks,
-    Components,
-    FloatType,
-    Iterations,
-    Iterator,
-    MatrixType,
-    Method,
-    Persist,
-    Recompute,
-    Resolved,
-    Seed,
-    Shape,
-    Sized,
-    Tolerance,
-)
+from workbench.workloads.fields import Resolved, Sized
 from workbench.workloads.presets import LARGE_SVDS, TEXTBOOK, UCX, Preset
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import random_array
@@ -70,12 +54,12 @@ def held(*collections: Any) -> tuple[Any, ...]:
 
 
 def tall_skinny_svd(
-    shape: Annotated[Shape, Sized("tall", "512MiB")],
-    method: Method = "workbench",
-    chunks: Chunks = "auto",
-    dtype: FloatType = "float64",
-    seed: Seed = 0,
-    persist: Persist = False,
+    shape: Annotated[fields.Shape, Sized("tall", "512MiB")],
+    method: fields.Method = "workbench",
+    chunks: fields.Chunks = "auto",
+    dtype: fields.FloatType = "float64",
+    seed: fields.Seed = 0,
+    persist: fields.Persist = False,
 ) -> tuple[da.Array, da.Array, da.Array, float | None]:
     """Full SVD of a random matrix with many rows and few columns.
 
@@ -98,17 +82,17 @@ def tall_skinny_svd(
 
 
 def compressed_svd(
-    shape: Annotated[Shape, Sized("wide", "256MiB")],
-    k: Components = 10,
-    method: Method = "workbench",
-    tol: Accuracy = 0.01,
-    n_power_iter: Iterations = 2,
-    iterator: Iterator = "QR",
-    compute: Recompute = False,
-    chunks: Chunks = "auto",
-    dtype: MatrixType = "uint8",
-    seed: Seed = 0,
-    persist: Persist = False,
+    shape: Annotated[fields.Shape, Sized("wide", "256MiB")],
+    k: fields.Components = 10,
+    method: fields.Method = "workbench",
+    tol: fields.Accuracy = 0.01,
+    n_power_iter: fields.Iterations = 2,
+    iterator: fields.Iterator = "QR",
+    compute: fields.Recompute = False,
+    chunks: fields.Chunks = "auto",
+    dtype: fields.MatrixType = "uint8",
+    seed: fields.Seed = 0,
+    persist: fields.Persist = False,
     keep: Annotated[bool, Resolved()] = True,
 ) -> tuple[da.Array, da.Array, da.Array, Any, float | None]:
     """First k singular values and vectors of a large random matrix, approximately.
@@ -311,7 +295,7 @@ TEMPLATES = (
         arrays_of=factors,
         presets=COMPRESSED,
         parts=lambda _: (random_matrix, held),
-        extra={"tolerance": (Tolerance, 0.25)},
+        extra={"tolerance": (fields.Tolerance, 0.25)},
         alone=decomposed(matrix_of),
     ),
 )

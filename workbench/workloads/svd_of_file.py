@@ -11,33 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import dask.array as da
 import numpy as np
 
-from workbench.workloads import checks, estimates, file
+from workbench.workloads import checks, estimates, fields, file
 from workbench.workloads.alone import decomposed
-from workbench.workloads.fields import (
-    Accuracy,
-    ArrayName,
-    Center,
-    Chunks,
-    Components,
-    Gaps,
-    Iterations,
-    Iterator,
-    Method,
-    Path,
-    Persist,
-    Raw,
-    Recompute,
-    Resolved,
-    Rows,
-    Seed,
-    Selection,
-    Tolerance,
-)
+from workbench.workloads.fields import Resolved
 from workbench.workloads.file import matrix_of_file
 from workbench.workloads.layout import cut
-from workbench.workloads.opening import array_of
+from workbench.workloads.opening import SERVED, array_of
 from workbench.workloads.registry import Resolution, Template, arguments
-from workbench.workloads.studies import SERVED
 from workbench.workloads.svd import factors, held, kept, singular_values
 from workbench.workloads.values import Check, Labelled, Surroundings
 
@@ -46,21 +26,21 @@ if TYPE_CHECKING:
 
 
 def svd_of_file(
-    path: Path,
-    array: ArrayName | None = None,
-    k: Components | None = None,
-    center: Center = False,
-    rows: Rows | None = None,
-    select: Selection | None = None,
-    missing: Gaps = "refuse",
-    method: Method = "workbench",
-    tol: Accuracy = 1e-3,
-    n_power_iter: Iterations = 4,
-    iterator: Iterator = "QR",
-    compute: Recompute = False,
-    chunks: Chunks = "auto",
-    seed: Seed = 0,
-    persist: Persist = False,
+    path: fields.Path,
+    array: fields.ArrayName | None = None,
+    k: fields.Components | None = None,
+    center: fields.Center = False,
+    rows: fields.Rows | None = None,
+    select: fields.Selection | None = None,
+    missing: fields.Gaps = "refuse",
+    method: fields.Method = "workbench",
+    tol: fields.Accuracy = 1e-3,
+    n_power_iter: fields.Iterations = 4,
+    iterator: fields.Iterator = "QR",
+    compute: fields.Recompute = False,
+    chunks: fields.Chunks = "auto",
+    seed: fields.Seed = 0,
+    persist: fields.Persist = False,
     format: Annotated[str, Resolved()] = "npy",
     options: Annotated[dict[str, Any] | None, Resolved()] = None,
     unpack: Annotated[dict[str, Any] | None, Resolved()] = None,
@@ -187,9 +167,5 @@ TEMPLATE = Template(
     arrays_of=_factors,
     parts=_readers,
     alone=decomposed(lambda resolved: _matrix_of_file({**resolved, "center": False})),
-    extra={
-        "raw": (Raw, False),
-        **SERVED,
-        "tolerance": (Tolerance, 0.1),
-    },
+    extra={"raw": (fields.Raw, False), **SERVED, "tolerance": (fields.Tolerance, 0.1)},
 )
