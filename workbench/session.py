@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.calibration import Calibration
+    from workbench.runs.forecasting.forecast import Forecast
     from workbench.runs.keeping import Room
     from workbench.runs.savings import Saving
     from workbench.runs.store import Run, Wanted
@@ -62,41 +63,6 @@ class Change(NamedTuple):
 
     kind: Literal["cluster", "run", "comparison"]
     name: str
-
-
-class Forecast(NamedTuple):
-    """What a workload would need, against what a cluster has, and how long it would take there."""
-
-    parameters: dict[str, Any]
-    """As the workload's function would get them."""
-    notes: tuple[str, ...]
-    needs: dict[str, Any]
-    fits: bool | None
-    """None without a cluster."""
-    sentence: str
-    cell: str | None
-    """Notebook cell that does the same; None without a cluster."""
-    verdict: Literal["fits", "will spill", "won't fit", "can't run"] | None = None
-    seconds: dict[str, float] | None = None
-    """`low` and `high`, between which four in five lie; None where nothing is known of this hardware."""
-    memory_per_worker: int | None = None
-    """Bytes in the fullest worker."""
-    device_memory: int | None = None
-    """Bytes on the fullest GPU; None where no arrays lie on GPUs."""
-    chunks: str | None = None
-    """Size of blocks with which it would fit."""
-    basis: Literal["measured here", "measured elsewhere", "history", "published"] | None = None
-    """What the seconds rest on."""
-    source: str | None = None
-    """Which measurement, or how many runs."""
-    off_by: float | None = None
-    """Median part by which earlier forecasts of this workload missed."""
-    cost: float | None = None
-    """At the price of an hour in workbench.prices."""
-    elsewhere: tuple[dict[str, Any], ...] = ()
-    """Machines that aren't here: machine, seconds, basis, source, cost."""
-    calibrate: bool = False
-    """Whether measuring this cluster, which `Session.calibrate` does, would tell how long it takes."""
 
 
 class Session:
@@ -290,8 +256,8 @@ class Session:
         """
         from workbench.runs.forecasting.forecast import forecast
 
-        on = self._cluster_of(cluster)
-        return Forecast(**forecast(self.workload(workload), parameters, on))
+        on = self.cluster(cluster) if isinstance(cluster, str) else cluster
+        return forecast(self.workload(workload), parameters, on)
 
     def calibrate(self, cluster: str | ClusterRecord) -> Calibration:
         """Measure a cluster, which takes some seconds, and keep what was found for forecasts."""
@@ -551,9 +517,6 @@ class Session:
         from workbench.runs.comparing.transports import ucx_measured
 
         return ucx_measured(inventory)
-
-    def _cluster_of(self, cluster: str | ClusterRecord | ClusterSpec | None) -> ClusterRecord | ClusterSpec | None:
-        return self.cluster(cluster) if isinstance(cluster, str) else cluster
 
 
 def run(workload: str, cluster: str, /, **parameters: Any) -> Run:
