@@ -15,8 +15,7 @@ from workbench import formats
 from workbench.clusters import records
 from workbench.clusters.budget import MINIMUM_PER_WORKER, budget, most_workers, running, workers
 from workbench.clusters.lines import Line, read_line
-from workbench.clusters.plan import check_agreed, has_gpus, plan
-from workbench.clusters.plan import consent as consent_to_cluster
+from workbench.clusters.plan import check_agreed, consent as consent_to_cluster, has_gpus, plan
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError
