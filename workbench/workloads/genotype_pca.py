@@ -253,12 +253,11 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     n_blocks = max(16, -(-packed // (device.LARGEST_BLOCK if on_device else _BLOCK_BYTES)))
     times = 1 if resolved["keep"] else passes
     hold = "held in memory" if resolved["keep"] else "read again each time"
-    return Needs(
+    return Needs.of(
         input_bytes=packed,
         output_bytes=8 * k * (n_samples + 2),
         passes=passes,
-        held_per_worker=held,
-        held_total=held + stays,
+        held=held,
         kept=stays,
         received=block,
         n_tasks=(passes + 2 * times) * n_blocks,

@@ -88,12 +88,10 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     block = min(2**23, packed)
     # Counts of some rows in floating point, and twice while they are centred.
     held = (2 * block + 256 * n_samples * 20 + 8 * k * n_samples) * threads_per_worker
-    return Needs(
+    return Needs.of(
         input_bytes=packed,
         output_bytes=8 * k * n_samples,
-        held_per_worker=held,
-        held_total=held,
-        kept=0,
+        held=held,
         n_tasks=2 * max(16, packed // 2**23),
         n_blocks=max(16, packed // 2**23),
         work={"read": float(packed), "thin_f32": 8.0 * min(m, n_variants) * n_samples * k},

@@ -69,12 +69,10 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     # The block in the file's codes and in ours, and two planes of the bits that are counted.
     held = (4 * min(_BLOCK_BYTES, packed) + 64 * n_samples) * threads_per_worker
     answer = 8 * (7 * n_variants + 6 * n_samples)
-    return Needs(
+    return Needs.of(
         input_bytes=packed,
         output_bytes=answer,
-        held_per_worker=held,
-        held_total=held,
-        kept=0,
+        held=held,
         n_tasks=3 * n_blocks,
         n_blocks=n_blocks,
         work={"read": 6.0 * packed},

@@ -94,11 +94,10 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     # Four counts of each pair and six numbers that follow from them; and the bits of two tiles, joined.
     held = (80 * tile**2 + 4 * tile * -(-n_variants // 4)) * threads_per_worker
     n_tasks = n_blocks * (2 + tiles) + tiles * (tiles + 1) // 2
-    return Needs(
+    return Needs.of(
         input_bytes=packed,
         output_bytes=48 * n_samples,
-        held_per_worker=held,
-        held_total=held + 2 * packed,
+        held=held,
         kept=2 * packed,
         received=tile * -(-n_variants // 4),
         n_tasks=n_tasks,

@@ -84,11 +84,9 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     # The check has a block of the source and one of the store in a byte for each genotype, and where they differ.
     held = 13 * rows * -(-n_samples // 4) * threads_per_worker + _STORES
     n_blocks = -(-n_variants // rows)
-    return Needs(
+    return Needs.of(
         input_bytes=packed,
-        held_per_worker=held,
-        held_total=held,
-        kept=0,
+        held=held,
         n_tasks=n_blocks,
         n_blocks=n_blocks,
         work={"read": 4.0 * packed, "write": 4.0 * packed},

@@ -200,12 +200,11 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     # A block as it is stored, as it is worked on, and which of it is missing; a percentile waits for whole dimensions.
     held_ = 3 * max(block, n_reduced * item if at_once else 0) * threads_per_worker
     kept = n_bytes if at_once else n_bytes // max(1, n_reduced) * 2
-    return Needs(
+    return Needs.of(
         input_bytes=n_bytes,
         output_bytes=n_bytes // max(1, n_reduced),
         passes=passes,
-        held_per_worker=held_,
-        held_total=held_ + kept,
+        held=held_,
         kept=kept,
         n_tasks=estimates.several(2.4 * passes, n_blocks),
         n_blocks=n_blocks,

@@ -115,6 +115,11 @@ class Needs(BaseModel):
     known: bool = True
     """Whether anything is known: of a person's function it may be nothing."""
 
+    @classmethod
+    def of(cls, *, held: int, kept: int = 0, **others: Any) -> Needs:
+        """What is needed where a worker has so much in hand at once, while `kept` stays on all of them together."""
+        return cls(held_per_worker=held, held_total=kept + held, kept=kept, **others)
+
     @property
     def bytes_processed(self) -> int:
         """Bytes of the array that are made or read, all passes together."""
