@@ -202,15 +202,8 @@ def factors(results: Mapping[str, Any]) -> dict[str, Labelled]:
     }
 
 
-def _exact(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    return checks.svd_is_exact(matrix_of(resolved), results, client)
-
-
-def _close(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    x = matrix_of(resolved)
-    if resolved["method"] == "workbench":
-        return checks.svd_is_certified(x, results, client)
-    return checks.svd_is_close(x, results, resolved["tolerance"], client)
+def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    return checks.svd_is_right(matrix_of(resolved), resolved, results, client)
 
 
 # --- elsewhere
@@ -275,7 +268,7 @@ TEMPLATES = (
         values=("seconds_to_make",),
         resolver=partial(random_array, workload="tall_skinny_svd", layout="tall"),
         estimate=partial(estimates.with_input, estimates.exact_svd),
-        checker=_exact,
+        checker=_right,
         summary_of=singular_values,
         arrays_of=factors,
         presets=TALL,
@@ -290,7 +283,7 @@ TEMPLATES = (
         values=("certificate", "seconds_to_make"),
         resolver=_compressible,
         estimate=partial(estimates.with_input, estimates.approximate_svd),
-        checker=_close,
+        checker=_right,
         summary_of=singular_values,
         arrays_of=factors,
         presets=COMPRESSED,

@@ -62,24 +62,9 @@ def svd_of_file(
     is told apart from how long it takes to compute.
     """
     ours = method == "workbench"
-    x, kept = matrix_of_file(
-        path,
-        array,
-        options or {},
-        format,
-        unpack,
-        shape,
-        blocks,
-        chunks,
-        stored,
-        dtype,
-        # Ours takes the means off inside its products.
-        center and not (ours and k is not None),
-        compute,
-        missing,
-        lengths,
-        axes,
-    )
+    read = (path, array, options or {}, format, unpack, shape, blocks, chunks, stored, dtype)
+    # Ours takes the means off inside its products.
+    x, kept = matrix_of_file(*read, center and not (ours and k is not None), compute, missing, lengths, axes)
     seconds_to_make = None
     # Dask's SVD of a single block loses hold of what is held.
     if persist and (ours or k is not None or x.npartitions > 1):
@@ -126,22 +111,13 @@ def _readers(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
     """Whether the answer is right, and of which numbers it is."""
-    checked = _svd_of_file_is_right(resolved, results, client)
+    checked = checks.svd_is_right(_matrix_of_file(resolved), resolved, results, client)
     gone = [
         f"{resolved['shape'][dim == 'column'] - len(kept)} of {resolved['shape'][dim == 'column']} {dim}s hold missing "
         "values and were left out."
         for dim, kept in (results.get("kept") or {}).items()
     ]
     return checked.model_copy(update={"what": " ".join((checked.what, *gone, *resolved["remarks"]))})
-
-
-def _svd_of_file_is_right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    x = _matrix_of_file(resolved)
-    if resolved["k"] is None:
-        return checks.svd_is_exact(x, results, client)
-    if resolved["method"] == "workbench":
-        return checks.svd_is_certified(x, results, client)
-    return checks.svd_is_close(x, results, resolved["tolerance"], client)
 
 
 def _factors(results: Mapping[str, Any]) -> dict[str, Labelled]:
