@@ -108,11 +108,8 @@ def fields(presets: tuple[Preset, ...]) -> dict[str, tuple[Any, Any]]:
     """Return the form's fields with which a preset is chosen and scaled; none where there is no preset."""
     if not presets:
         return {}
+    words = Words("An experiment of a text: its parameters, where no others are given.")
     names = tuple(preset.name for preset in presets)
-    words = Words(
-        "An experiment of a text: its parameters, where no others are given.",
-        allowed=" or ".join(filter(None, (", ".join(names[:-1]), names[-1]))),
-    )
     return {"preset": (Annotated[Literal[names] | None, words], None), "scale": (Scale, None)}
 
 
