@@ -30,7 +30,7 @@ def cut(
     if found.chunks is None:
         return wanted, wanted, notes
     if chunks == "auto":
-        direct = _aligned(found, wanted, k)
+        direct = _aligned(found, wanted)
         if math.prod(direct) * 8 <= _DIRECT_BYTES:
             return direct, direct, _read_note(found, direct, k)
     elif all(part % stored == 0 or part == length for part, stored, length in _axes(found, wanted)):
@@ -70,7 +70,7 @@ def _wanted(found: Found, k: int | None, chunks: Any, around: Surroundings) -> t
     return (block[::-1] if fat else block), notes
 
 
-def _aligned(found: Found, wanted: tuple[int, ...], k: int | None) -> tuple[int, ...]:
+def _aligned(found: Found, wanted: tuple[int, ...]) -> tuple[int, ...]:
     """Nearest block that is made of whole stored blocks."""
     aligned = [
         min(length, max(stored, part // stored * stored)) if part < length else length

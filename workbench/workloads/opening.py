@@ -398,18 +398,27 @@ def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return shape, fortran, dtype
 
 
+@contextlib.contextmanager
+def hdf5_datasets(place: Place) -> Iterator[dict[str, Any]]:
+    """All datasets of an HDF5 file by name, while it is open."""
+    import h5py
+
+    found = {}
+
+    def note(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            found[name] = item
+
+    with place.open() as file, h5py.File(file, "r") as opened:
+        opened.visititems(note)
+        yield found
+
+
 def _hdf5(place: Place, array: str | None) -> Found:
     import h5py
 
-    with place.open() as file, h5py.File(file, "r") as datasets:
-        names: dict[str, bool] = {}
-
-        def note(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset):
-                names[name] = h5py.h5ds.is_scale(item.id)
-
-        datasets.visititems(note)
-        name = _choose(place, array, sorted(names), names.__getitem__)
+    with hdf5_datasets(place) as datasets:
+        name = _choose(place, array, sorted(datasets), lambda each: h5py.h5ds.is_scale(datasets[each].id))
         dataset = datasets[name]
         # A dataset without any element, h5py's Empty, has no shape at all.
         shape, dtype = dataset.shape or (), np.dtype(dataset.dtype)

@@ -259,36 +259,31 @@ COMPRESSED = (
 )
 
 
+_of_random = partial(
+    Template, small=("s",), checker=_right, summary_of=singular_values, arrays_of=factors, alone=decomposed(matrix_of)
+)
+"""An SVD of a random matrix."""
+
 TEMPLATES = (
-    Template(
+    _of_random(
         tall_skinny_svd,
         title="SVD of a tall and skinny matrix",
         returns=("u", "s", "v", "seconds_to_make"),
-        small=("s",),
         values=("seconds_to_make",),
         resolver=partial(random_array, workload="tall_skinny_svd", layout="tall"),
         estimate=partial(estimates.with_input, estimates.exact_svd),
-        checker=_right,
-        summary_of=singular_values,
-        arrays_of=factors,
         presets=TALL,
         parts=lambda _: (held,),
-        alone=decomposed(matrix_of),
     ),
-    Template(
+    _of_random(
         compressed_svd,
         title="Compressed SVD",
         returns=("u", "s", "v", "certificate", "seconds_to_make"),
-        small=("s",),
         values=("certificate", "seconds_to_make"),
         resolver=_compressible,
         estimate=partial(estimates.with_input, estimates.approximate_svd),
-        checker=_right,
-        summary_of=singular_values,
-        arrays_of=factors,
         presets=COMPRESSED,
         parts=lambda _: (random_matrix, held),
         extra={"tolerance": (fields.Tolerance, 0.25)},
-        alone=decomposed(matrix_of),
     ),
 )
