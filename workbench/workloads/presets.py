@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from dask.utils import parse_bytes
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from workbench import kept
 from workbench.errors import ConflictError, NotFoundError
@@ -16,10 +16,8 @@ from workbench.workloads.fields import Scale, Words
 from workbench.workloads.values import BadParameterError
 
 
-class Preset(BaseModel):
+class Preset(BaseModel, frozen=True):
     """Parameters that somebody has used before."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     title: str
