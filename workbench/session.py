@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
@@ -19,6 +20,7 @@ from workbench.clusters import budget, control, environments, launch, nearby, pl
 from workbench.clusters.choices import Choices, choosing
 from workbench.clusters.profiles import own
 from workbench.errors import FailedError, WorkbenchError
+from workbench.jobs import processes
 from workbench.runs import exchange, store
 from workbench.runs.comparing import comparisons
 from workbench.threads import in_thread
@@ -98,8 +100,10 @@ class Session:
         **choices
             As in `AllChoices`.
         """
+        from workbench.runs.comparing.transports import ucx_measured
+
         inventory = inventory or self.hardware()
-        measured = self._ucx_measured(inventory) if profile == "ucx" else None
+        measured = ucx_measured(inventory) if profile == "ucx" else None
         return plan.plan(profile, inventory, promised=self.budget(inventory).promised, ucx_measured=measured, **choices)
 
     def start(
@@ -270,11 +274,8 @@ class Session:
         from workbench.runs.forecasting.calibration import Calibration
 
         command = ("-P", "-m", "workbench", "calibrate", "--cluster", self.cluster(cluster).name, "--json")
-        environment = os.environ | {"DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())}
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *command, env=environment, stdout=pipe, stderr=pipe
-        )
+        around = os.environ | processes.same_folder()
+        process = await asyncio.create_subprocess_exec(sys.executable, *command, env=around, stdout=PIPE, stderr=PIPE)
         try:
             told, said = await process.communicate()
         except asyncio.CancelledError:
@@ -512,11 +513,6 @@ class Session:
             liveness.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await liveness
-
-    def _ucx_measured(self, inventory: Inventory) -> str | None:
-        from workbench.runs.comparing.transports import ucx_measured
-
-        return ucx_measured(inventory)
 
 
 def run(workload: str, cluster: str, /, **parameters: Any) -> Run:
