@@ -76,6 +76,8 @@ class Study(NamedTuple):
 
 def looked_at(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], Study]:
     """Absolute paths, and what is there. BadParameterError names the parameter that can't be used."""
+    from workbench.genotypes.choosing import are_regions
+
     path = places.full(values["path"]).path
     options = options_of(workload, path, anon=values["anon"], endpoint_url=values["endpoint_url"])
     where: dict[str, Any] = {"path": path, "options": options}
@@ -83,7 +85,8 @@ def looked_at(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any],
         if name in values:
             where[name] = None if values[name] is None else places.full(values[name]).path
     if "leave_out" in values:
-        where["leave_out"] = values["leave_out"] and _regions(values["leave_out"])
+        given = values["leave_out"]
+        where["leave_out"] = given if not given or are_regions(given) else places.full(given).path
     told = {name: values[name] for name in ("array", "orientation", "missing")}
     choices = {name: where.get(name, values.get(name)) for name in ("labels", *OF_FILES)}
     stamps = [_stamp(place) for place in (path, *choices.values()) if isinstance(place, str)]
@@ -104,12 +107,6 @@ def template(function: Callable[..., Any], answer: str, **known: Any) -> Templat
     """A workload that computes one value, its answer, from files of genotypes, on processors."""
     names = (answer,)
     return Template(function, returns=names, small=(), values=names, by_processors=True, extra=SERVED, **known)
-
-
-def _regions(given: str) -> str:
-    from workbench.genotypes.choosing import are_regions
-
-    return given if are_regions(given) else places.full(given).path
 
 
 @lru_cache(maxsize=16)
