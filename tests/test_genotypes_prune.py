@@ -16,8 +16,7 @@ from tests.test_genotypes_pca import bed_file
 from tests.test_genotypes_qc import plink2
 from workbench.compiled import installed
 from workbench.errors import BadInputError
-from workbench.genotypes import MISSING, Genotypes, Variants, open_genotypes
-from workbench.genotypes import prune as prune_module
+from workbench.genotypes import MISSING, Genotypes, Variants, open_genotypes, prune as prune_module
 from workbench.genotypes.packing import pack
 from workbench.genotypes.pca import pca
 from workbench.genotypes.prune import ld_prune

@@ -16,8 +16,7 @@ from workbench.clusters.connect import connect
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError
 from workbench.remote import executing_keys
-from workbench.runs import runner, store
-from workbench.runs import submit as submit_module
+from workbench.runs import runner, store, submit as submit_module
 from workbench.runs.store import Progress, Run
 from workbench.runs.submit import cancel, finish, submit, wait
 from workbench.session import Session

@@ -60,10 +60,13 @@ def up(*arguments: str, workers: int = 1, memory: str = "", code: int = 0) -> An
     return workbench("up", "slurm", *small, *arguments, code=code)
 
 
-def test_a_cluster_of_jobs_computes_scales_and_leaves_nothing(queue: Path) -> None:
-    told = up("--set", "queue=main", workers=3)
+@pytest.mark.parametrize(("scheduler", "apart"), [("here", 0), ("job", 1)])
+def test_a_cluster_of_jobs_computes_scales_follows_the_load_and_leaves_nothing(
+    queue: Path, scheduler: str, apart: int
+) -> None:
+    told = up("--set", "queue=main", "--set", f"scheduler={scheduler}", workers=3)
     assert (told["status"], told["profile"], told["n_workers"], told["protocol"]) == ("ready", "slurm", 3, "tls")
-    assert {job["state"] for job in told["jobs"]} == {"running"}
+    assert [(job["state"], job["workers"]) for job in told["jobs"]] == [("running", n) for n in [0] * apart + [1] * 3]
     assert {job["id"] for job in told["jobs"]} == {line.split()[0] for line in slurm.queued(queue)}
     for workload in (
         ("compressed_svd", "-p", "size=16MiB"),
@@ -71,8 +74,11 @@ def test_a_cluster_of_jobs_computes_scales_and_leaves_nothing(queue: Path) -> No
     ):
         assert workbench("run", *workload, "--cluster", "night")["status"] == "done"
     assert workbench("scale", "night", "1")["n_workers"] == 1
-    until(lambda: len(slurm.queued(queue)) == 1)
+    until(lambda: len(slurm.queued(queue)) == 1 + apart)
     assert workbench("scale", "night", "2")["n_workers"] == 2
+    workbench("scale", "night", "--adapt", "0", "2")
+    until(lambda: len(slurm.queued(queue)) == apart)
+    assert workbench("run", "array_sum", "-p", "size=16MiB", "--cluster", "night")["status"] == "done"
     assert workbench("down", "night")["stopped"] == ["night"]
     assert slurm.queued(queue) == []
 
@@ -179,25 +185,6 @@ def test_a_job_that_is_refused_when_workers_are_added_is_told_and_can_be_asked_f
     workbench("down", "night")
 
 
-def test_a_scheduler_in_a_job_of_its_own_computes_scales_and_leaves_nothing(queue: Path) -> None:
-    told = up("--set", "scheduler=job", workers=2)
-    assert (told["status"], told["n_workers"], told["protocol"]) == ("ready", 2, "tls")
-    assert [(job["state"], job["workers"]) for job in told["jobs"]] == [("running", n) for n in (0, 1, 1)]
-    assert {job["id"] for job in told["jobs"]} == {line.split()[0] for line in slurm.queued(queue)}
-    for workload in (
-        ("compressed_svd", "-p", "size=16MiB"),
-        ("genotype_pca", "-p", "n_samples=200", "-p", "n_variants=2000"),
-    ):
-        assert workbench("run", *workload, "--cluster", "night")["status"] == "done"
-    assert workbench("scale", "night", "1")["n_workers"] == 1
-    until(lambda: len(slurm.queued(queue)) == 2)
-    workbench("scale", "night", "--adapt", "0", "2")
-    until(lambda: len(slurm.queued(queue)) == 1)
-    assert workbench("run", "array_sum", "-p", "size=16MiB", "--cluster", "night")["status"] == "done"
-    assert workbench("down", "night")["stopped"] == ["night"]
-    assert slurm.queued(queue) == []
-
-
 def test_a_scheduler_whose_job_waits_says_why_and_can_be_called_off(
     queue: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,14 +249,6 @@ def test_the_jobs_of_an_owner_that_was_killed_are_cancelled_by_whoever_looks(que
     os.kill(record.pid or 0, signal.SIGKILL)
     until(lambda: records.read_all()[0].status == "lost")
     until(lambda: slurm.queued(queue) == [])
-
-
-def test_a_cluster_that_follows_the_load_brings_jobs_and_cancels_them(queue: Path) -> None:
-    up()
-    workbench("scale", "night", "--adapt", "0", "2")
-    until(lambda: slurm.queued(queue) == [])
-    assert workbench("run", "array_sum", "-p", "size=16MiB", "--cluster", "night")["status"] == "done"
-    workbench("down", "night")
 
 
 def test_the_job_script_is_seen_before_it_is_submitted_and_holds_no_secret(queue: Path) -> None:

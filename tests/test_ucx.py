@@ -18,8 +18,7 @@ from tests.conftest import using_data_folder
 from tests.test_budget import machine
 from workbench.cli import main
 from workbench.cli.clusters import check_consent, up_options
-from workbench.clusters import connect as connecting
-from workbench.clusters import control, launch, records
+from workbench.clusters import connect as connecting, control, launch, records
 from workbench.clusters.lines import read_line
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import ucx

@@ -7,67 +7,47 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Chunks",
-    "Field",
-    "Path",
-    "Session",
-    "Shape",
-    "Words",
-    "WorkbenchError",
-    "__version__",
-    "add",
-    "attach",
-    "compare",
-    "connect",
-    "inventory",
-    "plan",
-    "run",
-    "save",
-    "start",
-    "watch",
-    "workload",
-]
-
 if TYPE_CHECKING:
-    from workbench.clusters.connect import connect
-    from workbench.clusters.plan import plan
-    from workbench.clusters.start import attach, start
-    from workbench.errors import WorkbenchError
-    from workbench.hardware import inventory
-    from workbench.runs.watching import watch
-    from workbench.session import Session, compare, run
-    from workbench.views.saving import save
-    from workbench.workloads.adding import add
-    from workbench.workloads.declaring import workload
-    from workbench.workloads.fields import Chunks, Field, Path, Shape, Words
+    from workbench.clusters.connect import connect as connect
+    from workbench.clusters.plan import plan as plan
+    from workbench.clusters.start import attach as attach, start as start
+    from workbench.errors import WorkbenchError as WorkbenchError
+    from workbench.hardware import inventory as inventory
+    from workbench.runs.watching import watch as watch
+    from workbench.session import Session as Session, compare as compare, run as run
+    from workbench.views.saving import save as save
+    from workbench.workloads.adding import add as add
+    from workbench.workloads.declaring import workload as workload
+    from workbench.workloads.fields import (
+        Chunks as Chunks,
+        Field as Field,
+        Path as Path,
+        Shape as Shape,
+        Words as Words,
+    )
 
 _HOMES = {
-    "Chunks": "workloads.fields",
-    "Field": "workloads.fields",
-    "Path": "workloads.fields",
-    "Session": "session",
-    "Shape": "workloads.fields",
-    "Words": "workloads.fields",
-    "WorkbenchError": "errors",
-    "add": "workloads.adding",
-    "attach": "clusters.start",
-    "compare": "session",
-    "connect": "clusters.connect",
-    "inventory": "hardware",
-    "plan": "clusters.plan",
-    "run": "session",
-    "save": "views.saving",
-    "start": "clusters.start",
-    "watch": "runs.watching",
-    "workload": "workloads.declaring",
+    "clusters.connect": ("connect",),
+    "clusters.plan": ("plan",),
+    "clusters.start": ("attach", "start"),
+    "errors": ("WorkbenchError",),
+    "hardware": ("inventory",),
+    "runs.watching": ("watch",),
+    "session": ("Session", "compare", "run"),
+    "views.saving": ("save",),
+    "workloads.adding": ("add",),
+    "workloads.declaring": ("workload",),
+    "workloads.fields": ("Chunks", "Field", "Path", "Shape", "Words"),
 }
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *_HOME_OF]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
@@ -19,6 +20,7 @@ from workbench.clusters import budget, control, environments, launch, nearby, pl
 from workbench.clusters.choices import Choices, choosing
 from workbench.clusters.profiles import own
 from workbench.errors import FailedError, WorkbenchError
+from workbench.jobs import processes
 from workbench.runs import exchange, store
 from workbench.runs.comparing import comparisons
 from workbench.threads import in_thread
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.calibration import Calibration
+    from workbench.runs.forecasting.forecast import Forecast
     from workbench.runs.keeping import Room
     from workbench.runs.savings import Saving
     from workbench.runs.store import Run, Wanted
@@ -62,41 +65,6 @@ class Change(NamedTuple):
 
     kind: Literal["cluster", "run", "comparison"]
     name: str
-
-
-class Forecast(NamedTuple):
-    """What a workload would need, against what a cluster has, and how long it would take there."""
-
-    parameters: dict[str, Any]
-    """As the workload's function would get them."""
-    notes: tuple[str, ...]
-    needs: dict[str, Any]
-    fits: bool | None
-    """None without a cluster."""
-    sentence: str
-    cell: str | None
-    """Notebook cell that does the same; None without a cluster."""
-    verdict: Literal["fits", "will spill", "won't fit", "can't run"] | None = None
-    seconds: dict[str, float] | None = None
-    """`low` and `high`, between which four in five lie; None where nothing is known of this hardware."""
-    memory_per_worker: int | None = None
-    """Bytes in the fullest worker."""
-    device_memory: int | None = None
-    """Bytes on the fullest GPU; None where no arrays lie on GPUs."""
-    chunks: str | None = None
-    """Size of blocks with which it would fit."""
-    basis: Literal["measured here", "measured elsewhere", "history", "published"] | None = None
-    """What the seconds rest on."""
-    source: str | None = None
-    """Which measurement, or how many runs."""
-    off_by: float | None = None
-    """Median part by which earlier forecasts of this workload missed."""
-    cost: float | None = None
-    """At the price of an hour in workbench.prices."""
-    elsewhere: tuple[dict[str, Any], ...] = ()
-    """Machines that aren't here: machine, seconds, basis, source, cost."""
-    calibrate: bool = False
-    """Whether measuring this cluster, which `Session.calibrate` does, would tell how long it takes."""
 
 
 class Session:
@@ -132,8 +100,10 @@ class Session:
         **choices
             As in `AllChoices`.
         """
+        from workbench.runs.comparing.transports import ucx_measured
+
         inventory = inventory or self.hardware()
-        measured = self._ucx_measured(inventory) if profile == "ucx" else None
+        measured = ucx_measured(inventory) if profile == "ucx" else None
         return plan.plan(profile, inventory, promised=self.budget(inventory).promised, ucx_measured=measured, **choices)
 
     def start(
@@ -290,8 +260,8 @@ class Session:
         """
         from workbench.runs.forecasting.forecast import forecast
 
-        on = self._cluster_of(cluster)
-        return Forecast(**forecast(self.workload(workload), parameters, on))
+        on = self.cluster(cluster) if isinstance(cluster, str) else cluster
+        return forecast(self.workload(workload), parameters, on)
 
     def calibrate(self, cluster: str | ClusterRecord) -> Calibration:
         """Measure a cluster, which takes some seconds, and keep what was found for forecasts."""
@@ -304,11 +274,8 @@ class Session:
         from workbench.runs.forecasting.calibration import Calibration
 
         command = ("-P", "-m", "workbench", "calibrate", "--cluster", self.cluster(cluster).name, "--json")
-        environment = os.environ | {"DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder())}
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *command, env=environment, stdout=pipe, stderr=pipe
-        )
+        around = os.environ | processes.same_folder()
+        process = await asyncio.create_subprocess_exec(sys.executable, *command, env=around, stdout=PIPE, stderr=PIPE)
         try:
             told, said = await process.communicate()
         except asyncio.CancelledError:
@@ -546,14 +513,6 @@ class Session:
             liveness.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await liveness
-
-    def _ucx_measured(self, inventory: Inventory) -> str | None:
-        from workbench.runs.comparing.transports import ucx_measured
-
-        return ucx_measured(inventory)
-
-    def _cluster_of(self, cluster: str | ClusterRecord | ClusterSpec | None) -> ClusterRecord | ClusterSpec | None:
-        return self.cluster(cluster) if isinstance(cluster, str) else cluster
 
 
 def run(workload: str, cluster: str, /, **parameters: Any) -> Run:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import Summary
     from workbench.runs.forecasting.calibration import Calibration
+    from workbench.runs.forecasting.forecast import Forecast
     from workbench.runs.singular import Values
     from workbench.runs.store import Diagnosis, Run
-    from workbench.session import Forecast
     from workbench.workloads.contents import Contents
     from workbench.workloads.listing import Broken
     from workbench.workloads.registry import Template

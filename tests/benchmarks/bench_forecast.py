@@ -24,7 +24,8 @@ import dask
 import numpy as np
 
 from workbench.runs.forecasting.calibration import Calibration
-from workbench.session import Forecast, Session
+from workbench.runs.forecasting.forecast import Forecast
+from workbench.session import Session
 
 CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("array_sum", {"size": "512MiB"}),

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
     from workbench.runs.forecasting.calibration import Calibration
-    from workbench.session import Forecast, Session
+    from workbench.runs.forecasting.forecast import Forecast
+    from workbench.session import Session
     from workbench.workloads.contents import Contents
 
 

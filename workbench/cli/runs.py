@@ -24,8 +24,9 @@ from workbench.errors import BadInputError, ConflictError, WorkbenchError
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
+    from workbench.runs.forecasting.forecast import Forecast
     from workbench.runs.store import Run
-    from workbench.session import Forecast, Session
+    from workbench.session import Session
 
 _CANCEL_PATIENCE = 20.0  # seconds
 

@@ -17,8 +17,7 @@ from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, refus
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError
 from workbench.formats import duration
-from workbench.travelling import About, differences, machine_elsewhere, minor
-from workbench.travelling import ask as ask_all
+from workbench.travelling import About, ask as ask_all, differences, machine_elsewhere, minor
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -122,7 +122,7 @@ def _working_folder() -> str:
 def _marked_environment(mark: str, spec: ClusterSpec | None = None) -> dict[str, str]:
     """Environment of a host process; without a spec, of one that waits for a cluster on the cpu profile."""
     settings = {
-        "DASK_WORKBENCH__DATA_FOLDER": str(config.data_folder()),
+        **processes.same_folder(),
         "DASK_WORKBENCH__START_TIMEOUT": str(config.get("start-timeout")),
         processes.MARKER: mark,
         # setproctitle, which Dask uses where it is installed, would otherwise write over the marker.

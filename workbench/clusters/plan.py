@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Unpack
 
 from workbench.clusters.choices import Choices, choosing
-from workbench.clusters.profiles import Around
-from workbench.clusters.profiles import profile as find
+from workbench.clusters.profiles import Around, profile as find
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, MissingError
 from workbench.hardware import Inventory, ucx_transports

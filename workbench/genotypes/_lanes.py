@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -33,6 +34,23 @@ AT_ONCE = 16 if llvm.get_host_cpu_features().get("avx512f", False) else 4
 
 _FLOAT, _WORD = ir.FloatType(), ir.IntType(64)
 _LANES, _OCTETS = ir.VectorType(_FLOAT, COLUMNS), ir.VectorType(ir.IntType(8), THIRD)
+
+
+def _lowered(result: Any, *kinds: Any) -> Any:
+    """Have a function put its instructions where compiled code calls it: of a builder, and values of these kinds."""
+
+    def declared(put: Any) -> Any:
+        def generated(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+            found = put(builder, *arguments)
+            return context.get_dummy_value() if found is None else found
+
+        @functools.wraps(put)
+        def typed(_: Any, *__: Any) -> Any:
+            return result(*kinds), generated
+
+        return intrinsic(typed)
+
+    return declared
 
 
 def _load(builder: Any, kind: Any, address: Any) -> Any:
@@ -84,144 +102,98 @@ def _put_sums(builder: Any, multiples: Any, out: Any) -> None:
         _store(builder, each, _on(builder, out, i * ROW_BYTES))
 
 
-@intrinsic
-def _make_table(context, first, out):  # type: ignore[no-untyped-def]
+@_lowered(types.void, types.intp, types.intp)
+def _make_table(builder, first, out):  # type: ignore[no-untyped-def]
     """Put a·x + b·y + c·z of three rows of lanes, THIRD rows apart, into row a + 3b + 9c of a table."""
-
-    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        first, out = arguments
-        rows = [_load(builder, _LANES, _on(builder, first, i * THIRD * ROW_BYTES)) for i in range(3)]
-        _put_sums(builder, [(None, row, builder.fadd(row, row)) for row in rows], out)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp), generated
+    rows = [_load(builder, _LANES, _on(builder, first, i * THIRD * ROW_BYTES)) for i in range(3)]
+    _put_sums(builder, [(None, row, builder.fadd(row, row)) for row in rows], out)
 
 
-@intrinsic
-def _make_table_of_sites(context, first, means, out):  # type: ignore[no-untyped-def]
+@_lowered(types.void, types.intp, types.intp, types.intp)
+def _make_table_of_sites(builder, first, means, out):  # type: ignore[no-untyped-def]
     """Put a·x + b·y + c·z of three rows of lanes into row a + 4b + 16c of a table, where 3 stands for a row's mean."""
-
-    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        first, means, out = arguments
-        multiples = []
-        for i in range(3):
-            row = _load(builder, _LANES, _on(builder, first, i * ROW_BYTES))
-            mean = _spread(builder, _load(builder, _FLOAT, _on(builder, means, 4 * i)))
-            multiples.append((None, row, builder.fadd(row, row), builder.fmul(row, mean)))
-        _put_sums(builder, multiples, out)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp), generated
+    multiples = []
+    for i in range(3):
+        row = _load(builder, _LANES, _on(builder, first, i * ROW_BYTES))
+        mean = _spread(builder, _load(builder, _FLOAT, _on(builder, means, 4 * i)))
+        multiples.append((None, row, builder.fadd(row, row), builder.fmul(row, mean)))
+    _put_sums(builder, multiples, out)
 
 
-@intrinsic
-def _name_sums(context, first, out, apart):  # type: ignore[no-untyped-def]
+@_lowered(types.void, types.intp, types.intp, types.intp)
+def _name_sums(builder, first, out, apart):  # type: ignore[no-untyped-def]
     """Put 8 (a + 3b + 9c) of the genotypes in a strip's thirds at `out`, of each plane `apart` bytes further.
 
     One that isn't known counts 0.
     """
-
-    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        first, out, apart = arguments
-        known = []
-        for third in range(3):
-            codes = _load(builder, _OCTETS, _on(builder, first, third * THIRD))
-            upper = builder.and_(codes, _bits(builder, codes, 1, 0xAA))
-            known.append(builder.xor(codes, builder.or_(upper, _bits(builder, upper, -1, 0x55))))
-        for plane in range(PLANES):
-            a, b, c = (_bits(builder, codes, 3 - 2 * plane, 3 << 3) for codes in known)
-            for digit in (b, a):
-                c = builder.add(digit, builder.add(c, builder.add(c, c)))
-            _store(builder, c, builder.add(out, builder.mul(apart, ir.Constant(_WORD, plane))))
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp), generated
+    known = []
+    for third in range(3):
+        codes = _load(builder, _OCTETS, _on(builder, first, third * THIRD))
+        upper = builder.and_(codes, _bits(builder, codes, 1, 0xAA))
+        known.append(builder.xor(codes, builder.or_(upper, _bits(builder, upper, -1, 0x55))))
+    for plane in range(PLANES):
+        a, b, c = (_bits(builder, codes, 3 - 2 * plane, 3 << 3) for codes in known)
+        for digit in (b, a):
+            c = builder.add(digit, builder.add(c, builder.add(c, c)))
+        _store(builder, c, builder.add(out, builder.mul(apart, ir.Constant(_WORD, plane))))
 
 
-@intrinsic
-def _name_sums_of_sites(context, first, second, third, out):  # type: ignore[no-untyped-def]
+@_lowered(types.void, types.intp, types.intp, types.intp, types.intp)
+def _name_sums_of_sites(builder, first, second, third, out):  # type: ignore[no-untyped-def]
     """Put 4 (a + 4b + 16c) of the codes in THIRD bytes of three rows at `out`, of each plane behind all tables."""
-
-    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        *places, out = arguments
-        rows = [_load(builder, _OCTETS, place) for place in places]
-        for plane in range(PLANES):
-            a, b, c = (_bits(builder, codes, 2 * (i - plane), 3 << 2 * i) for i, codes in enumerate(rows, 1))
-            _store(builder, builder.or_(builder.or_(a, b), c), _on(builder, out, plane * TABLES_OF_SITES * STRIP))
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp, types.intp), generated
+    rows = [_load(builder, _OCTETS, place) for place in (first, second, third)]
+    for plane in range(PLANES):
+        a, b, c = (_bits(builder, codes, 2 * (i - plane), 3 << 2 * i) for i, codes in enumerate(rows, 1))
+        _store(builder, builder.or_(builder.or_(a, b), c), _on(builder, out, plane * TABLES_OF_SITES * STRIP))
 
 
-@intrinsic
-def _look_up_rows(context, octets, tables, out):  # type: ignore[no-untyped-def]
+@_lowered(types.void, types.intp, types.intp, types.intp)
+def _look_up_rows(builder, octets, tables, out):  # type: ignore[no-untyped-def]
     """Add to each of ROWS rows of lanes at `out` what its TABLES bytes, of each THIRD, find in a table each."""
-
-    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        octets, tables, out = arguments
-        sums = [ir.Constant(_LANES, [0.0] * COLUMNS)] * ROWS
-        for start in range(0, TABLES, 8):
-            words = [_load(builder, _WORD, _on(builder, octets, row * THIRD + start)) for row in range(ROWS)]
-            for octet in range(8):
-                table = _on(builder, tables, (start + octet) * TABLE_BYTES)
-                sums = [builder.fadd(sums[row], _entry(builder, table, words[row], octet, 5)) for row in range(ROWS)]
-        for row, value in enumerate(sums):
-            _add_to(builder, _on(builder, out, row * ROW_BYTES), value)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp), generated
+    sums = [ir.Constant(_LANES, [0.0] * COLUMNS)] * ROWS
+    for start in range(0, TABLES, 8):
+        words = [_load(builder, _WORD, _on(builder, octets, row * THIRD + start)) for row in range(ROWS)]
+        for octet in range(8):
+            table = _on(builder, tables, (start + octet) * TABLE_BYTES)
+            sums = [builder.fadd(sums[row], _entry(builder, table, words[row], octet, 5)) for row in range(ROWS)]
+    for row, value in enumerate(sums):
+        _add_to(builder, _on(builder, out, row * ROW_BYTES), value)
 
 
-@intrinsic
-def _look_up_samples(context, octets, tables, out):  # type: ignore[no-untyped-def]
+@_lowered(types.void, types.intp, types.intp, types.intp)
+def _look_up_samples(builder, octets, tables, out):  # type: ignore[no-untyped-def]
     """Add to each of AT_ONCE rows at `out` what its bytes, one in each STRIP, find in a table of sites each."""
     of_word = min(AT_ONCE, 8)
     word_type = ir.IntType(8 * of_word)
-
-    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        octets, tables, out = arguments
-        places = [_on(builder, out, sample * ROW_BYTES) for sample in range(AT_ONCE)]
-        sums = [_load(builder, _LANES, place) for place in places]
-        for i in range(TABLES_OF_SITES):
-            table = _on(builder, tables, i * TABLE_OF_SITES_BYTES)
-            for start in range(0, AT_ONCE, of_word):
-                word = _load(builder, word_type, _on(builder, octets, i * STRIP + start))
-                for octet in range(of_word):
-                    sums[start + octet] = builder.fadd(sums[start + octet], _entry(builder, table, word, octet, 6))
-        for value, place in zip(sums, places, strict=True):
-            _store(builder, value, place)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp), generated
+    places = [_on(builder, out, sample * ROW_BYTES) for sample in range(AT_ONCE)]
+    sums = [_load(builder, _LANES, place) for place in places]
+    for i in range(TABLES_OF_SITES):
+        table = _on(builder, tables, i * TABLE_OF_SITES_BYTES)
+        for start in range(0, AT_ONCE, of_word):
+            word = _load(builder, word_type, _on(builder, octets, i * STRIP + start))
+            for octet in range(of_word):
+                sums[start + octet] = builder.fadd(sums[start + octet], _entry(builder, table, word, octet, 6))
+    for value, place in zip(sums, places, strict=True):
+        _store(builder, value, place)
 
 
-@intrinsic
-def _add_multiple(context, source, factor, out):  # type: ignore[no-untyped-def]
+@_lowered(types.void, types.intp, types.float32, types.intp)
+def _add_multiple(builder, source, factor, out):  # type: ignore[no-untyped-def]
     """Add a multiple of the row of lanes at `source` to that at `out`."""
-
-    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        source, factor, out = arguments
-        row = _load(builder, _LANES, source)
-        _add_to(builder, out, builder.fmul(row, _spread(builder, factor), flags=("contract",)))
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.float32, types.intp), generated
+    row = _load(builder, _LANES, source)
+    _add_to(builder, out, builder.fmul(row, _spread(builder, factor), flags=("contract",)))
 
 
-@intrinsic
-def _eight(context, address):  # type: ignore[no-untyped-def]
+@_lowered(types.uint64, types.intp)
+def _eight(builder, address):  # type: ignore[no-untyped-def]
     """The eight bytes at an address."""
-
-    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return _load(builder, _WORD, arguments[0])
-
-    return types.uint64(types.intp), generated
+    return _load(builder, _WORD, address)
 
 
-@intrinsic
-def _ones(context, word):  # type: ignore[no-untyped-def]
+@_lowered(types.int64, types.uint64)
+def _ones(builder, word):  # type: ignore[no-untyped-def]
     """How many bits are set."""
-    return types.int64(types.uint64), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
+    return builder.ctpop(word)
 
 
 @numba.njit
@@ -230,20 +202,14 @@ def _address(array):  # type: ignore[no-untyped-def]
     return np.intp(array.ctypes.data)
 
 
-@intrinsic
-def _put_two(context, word, first, out):  # type: ignore[no-untyped-def]
+@_lowered(types.uint64, types.uint64, types.int64, types.intp)
+def _put_two(builder, word, first, out):  # type: ignore[no-untyped-def]
     """Put where the lowest two bits of a word are, counted from `first`, at `out`; return the word without them."""
-    signature = types.uint64(types.uint64, types.int64, types.intp)
-
-    def generated(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        word, first, out = arguments
-        for i in range(2):
-            bit = builder.add(first, builder.cttz(word, ir.Constant(ir.IntType(1), 0)))
-            _store(builder, bit, _on(builder, out, 8 * i))
-            word = builder.and_(word, builder.sub(word, ir.Constant(_WORD, 1)))
-        return word
-
-    return signature, generated
+    for i in range(2):
+        bit = builder.add(first, builder.cttz(word, ir.Constant(ir.IntType(1), 0)))
+        _store(builder, bit, _on(builder, out, 8 * i))
+        word = builder.and_(word, builder.sub(word, ir.Constant(_WORD, 1)))
+    return word
 
 
 @numba.njit

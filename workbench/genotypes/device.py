@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from workbench.genotypes import kernels
-from workbench.genotypes.kernels import ROWS_IN_SINGLE, Narrow
-from workbench.genotypes.kernels import arranged as arranged
-from workbench.genotypes.kernels import gathered as gathered
+from workbench.genotypes.kernels import ROWS_IN_SINGLE, Narrow, arranged as arranged, gathered as gathered
 from workbench.genotypes.packing import PER_BYTE
 from workbench.linalg.blocks import beside, host, namespace, on_device
 from workbench.linalg.cuda import THREADS, grid, kernel

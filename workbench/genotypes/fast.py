@@ -18,8 +18,7 @@ import numpy as np
 
 from workbench.compiled import Loop, aligned, loops
 from workbench.genotypes import kernels, packing
-from workbench.genotypes.kernels import LARGEST_BLOCK as LARGEST_BLOCK
-from workbench.genotypes.kernels import ROWS_IN_SINGLE, Narrow
+from workbench.genotypes.kernels import LARGEST_BLOCK as LARGEST_BLOCK, ROWS_IN_SINGLE, Narrow
 from workbench.genotypes.packing import PER_BYTE
 from workbench.linalg import blocks
 

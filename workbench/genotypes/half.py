@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from workbench.genotypes import device, kernels
-from workbench.genotypes.device import LARGEST_BLOCK as LARGEST_BLOCK
-from workbench.genotypes.device import counted as counted
-from workbench.genotypes.device import oversamples as oversamples
-from workbench.genotypes.device import projected as projected
-from workbench.genotypes.kernels import ROWS_IN_SINGLE, Narrow
-from workbench.genotypes.kernels import arranged as arranged
-from workbench.genotypes.kernels import gathered as gathered
+from workbench.genotypes.device import (
+    LARGEST_BLOCK as LARGEST_BLOCK,
+    counted as counted,
+    oversamples as oversamples,
+    projected as projected,
+)
+from workbench.genotypes.kernels import ROWS_IN_SINGLE, Narrow, arranged as arranged, gathered as gathered
 from workbench.genotypes.packing import PER_BYTE
 from workbench.linalg.blocks import beside, host, namespace, on_device
 from workbench.linalg.cuda import THREADS, grid, kernel

@@ -5,13 +5,12 @@ Source of the format: "VCF Zarr specification", version 0.4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.arrays import Rows, genotypes_of_counts
+from workbench.genotypes.arrays import Rows, ZarrCounts, genotypes_of_counts
 from workbench.genotypes.values import Genotypes, Variants, as_text
 from workbench.storage import places
 from workbench.storage.zarrs import safe
@@ -22,12 +21,8 @@ _FILL = -2
 _EXPECTED = "call_genotype (variants × samples × ploidy) and sample_id"
 
 
-@dataclass(frozen=True)
-class _Calls:
+class _Calls(ZarrCounts):
     """Copies of any alternate allele, from calls of two alleles each."""
-
-    array: Any
-    place: str
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -35,12 +30,7 @@ class _Calls:
 
     @property
     def itemsize(self) -> int:
-        return int(self.array.dtype.itemsize) * 2
-
-    @property
-    def chunks(self) -> tuple[int, int]:
-        rows, columns = (self.array.shards or self.array.chunks)[:2]
-        return int(rows), int(columns)
+        return super().itemsize * 2
 
     def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
         with places.sentences_about(f"{self.place}, variants {rows.start} to {rows.stop - 1}", "call_genotype whole"):

@@ -117,7 +117,8 @@ def _numa(sources: Sources, missing: Missing) -> tuple[NumaNode, ...]:
     return tuple(
         NumaNode(
             id=number,
-            cpus=missing.ask(f"numa.{number}.cpus", _numa_cpus, folder) or "",
+            # Empty for a node of memory alone.
+            cpus=missing.ask(f"numa.{number}.cpus", text, folder / "cpulist") or "",
             memory=missing.ask(f"numa.{number}.memory", _numa_memory, folder),
         )
         for number, folder in folders.items()
@@ -130,11 +131,6 @@ def _numa_folders(sources: Sources) -> dict[int, Path]:
     if not found:
         raise UnreadableError(f"{sources.sys / 'devices/system/node'} lists no NUMA nodes.")
     return dict(sorted(found.items()))
-
-
-def _numa_cpus(folder: Path) -> str:
-    """CPUs of a node as Linux lists them; empty for a node of memory alone."""
-    return text(folder / "cpulist")
 
 
 def _numa_memory(folder: Path) -> int:

@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from workbench.errors import BadInputError
+from workbench import config
+from workbench.errors import BadInputError, StorageError
 from workbench.jobs import processes
 
 HEARTBEAT = 10.0
@@ -78,14 +79,24 @@ def state(record: Record, folder: Path, *, mark: str = "", grace: float = START_
     return "here" if processes.find(record.pid, record.pid_created, mark) else "gone"
 
 
-def settled(read: Callable[[], L], folder: Path, bury: Callable[[L], L]) -> L:
-    """What `read` gives, told truthfully: what `bury` makes of it where its process ended without saying so."""
+def settled(read: Callable[[], L], file: Path, folder: Path, bury: Callable[[L], dict[str, Any]]) -> L:
+    """What `read` gives, told truthfully: with the changes of `bury`, in the file, too, where its process has died."""
     found = read()
     if found.active and state(found, folder) == "gone":
         # It may have written its last word between the reading and the looking.
         found = read()
-        return bury(found) if found.active else found
+        if found.active:
+            found = found.model_copy(update=bury(found))
+            with contextlib.suppress(StorageError):
+                write(file, found)
     return found
+
+
+def write(file: Path, record: L) -> L:
+    """Replace what is kept of it. What was deleted meanwhile stays deleted."""
+    with contextlib.suppress(FileNotFoundError):
+        config.write_atomically(file, record.model_dump_json())
+    return record
 
 
 def _last_sign(record: Record, folder: Path) -> float:

@@ -6,41 +6,46 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
+from typing import Generic
 
 from workbench.jobs.folders import L
 
 
-async def wait(
-    read: Callable[[], L],
-    on_change: Callable[[L], Awaitable[None] | None] | None = None,
-    *,
-    timeout: float | None,
-    poll: float,
-) -> L:
-    """What `read` gives when it has ended, or as it is after `timeout` seconds, looked at every `poll` seconds.
+class Waiting(Generic[L]):
+    """Waits for one of a kind, by its id, whose record is looked at every `poll` seconds.
 
-    `on_change` hears of it at the beginning, and each time that it is another.
+    `reader` gives for an id the function that reads its record.
     """
-    deadline = _deadline(timeout)
-    seen: L | None = None
-    while True:
-        found = await asyncio.to_thread(read)
-        if found != seen and on_change is not None:
-            heard = on_change(found)
-            if heard is not None:
-                await heard
-        seen = found
-        if not found.active or time.monotonic() >= deadline:
-            return found
-        await asyncio.sleep(poll)
 
+    def __init__(self, reader: Callable[[str], Callable[[], L]], poll: float) -> None:
+        self._reader, self._poll = reader, poll
 
-def finish(read: Callable[[], L], *, timeout: float | None, poll: float) -> L:
-    """Wait as `wait` does, where there is no event loop or another one is running, as in a notebook."""
-    deadline = _deadline(timeout)
-    while (found := read()).active and time.monotonic() < deadline:
-        time.sleep(poll)
-    return found
+    async def wait(
+        self, id: str, on_change: Callable[[L], Awaitable[None] | None] | None = None, *, timeout: float | None = None
+    ) -> L:
+        """The record when it has ended, or as it is after `timeout` seconds.
+
+        `on_change` hears of it at the beginning, and each time that it is another.
+        """
+        read, deadline = self._reader(id), _deadline(timeout)
+        seen: L | None = None
+        while True:
+            found = await asyncio.to_thread(read)
+            if found != seen and on_change is not None:
+                heard = on_change(found)
+                if heard is not None:
+                    await heard
+            seen = found
+            if not found.active or time.monotonic() >= deadline:
+                return found
+            await asyncio.sleep(self._poll)
+
+    def finish(self, id: str, *, timeout: float | None = None) -> L:
+        """Wait as `wait` does, where there is no event loop or another one is running, as in a notebook."""
+        read, deadline = self._reader(id), _deadline(timeout)
+        while (found := read()).active and time.monotonic() < deadline:
+            time.sleep(self._poll)
+        return found
 
 
 def _deadline(timeout: float | None) -> float:

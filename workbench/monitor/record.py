@@ -64,8 +64,7 @@ from workbench.monitor.events import (
     Tasks,
     WorkerSample,
 )
-from workbench.monitor.gpu_record import SCHEMA as GPU_SCHEMA
-from workbench.monitor.gpu_record import gpu_path, gpu_table, with_gpus
+from workbench.monitor.gpu_record import SCHEMA as GPU_SCHEMA, gpu_path, gpu_table, with_gpus
 
 VERSION = 3
 """Version of the files that this module writes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import time
@@ -47,7 +46,7 @@ def leave(run_id: str, arrays: Mapping[str, Labelled], to: Target | None, client
 
     run = store.get(run_id)
     hands = writing.Hands() if client is None else _Workers(client)
-    sized = {name: _with_lengths(each.data) for name, each in arrays.items()}
+    sized = {name: writing.with_lengths(each.data) for name, each in arrays.items()}
     described = {name: _described(data, arrays[name].dims) for name, data in sized.items()}
     small = _small(described, config.size("answers.each"))
     # What is written twice is computed once.
@@ -69,11 +68,6 @@ def leave(run_id: str, arrays: Mapping[str, Labelled], to: Target | None, client
         blocks = formats.count(hands.kept, "block")
         notes = (*notes, f"{blocks} that an earlier run had saved before it was killed are the same, and were left.")
     return Left(answers.model_copy(update={"saved": str(to)}), (*notes, *hands.notes))
-
-
-def _with_lengths(data: Any) -> Any:
-    """`data`, whose shape is known: of what was selected by a condition it is not before it is computed."""
-    return data.compute_chunk_sizes() if math.isnan(math.prod(data.shape)) else data
 
 
 def _described(data: Any, dims: Sequence[str]) -> Array:

@@ -145,7 +145,7 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
         dask.config.set(run.settings or {}),
         _connected(run) as client,
         devices.arrays(run.spec),
-        _counted(run, client),
+        places.counted(client, run.id) if _has_gpus(run) else contextlib.nullcontext(),
         contextlib.ExitStack() as rooms,
     ):
         try:
@@ -262,11 +262,6 @@ def _connected(run: Run) -> Iterator[Client]:
 
 def _dtypes(collections: dict[str, Any]) -> dict[str, str]:
     return {name: str(found.dtype) for name, found in collections.items() if hasattr(found, "dtype")}
-
-
-def _counted(run: Run, client: Client) -> contextlib.AbstractContextManager[None]:
-    """Count the blocks that lie on GPUs, where there are some."""
-    return places.counted(client, run.id) if _has_gpus(run) else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

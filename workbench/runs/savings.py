@@ -6,7 +6,6 @@ saying so.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import sys
 import time
@@ -17,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError, computed_field
 
 from workbench import config, formats
-from workbench.errors import ConflictError, NotFoundError, StorageError
+from workbench.errors import ConflictError, NotFoundError
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Lasting
 from workbench.runs import keeping, store
@@ -57,29 +56,29 @@ def folder(run_id: str) -> Path:
 
 
 def write(saving: Saving) -> Saving:
-    """Replace what is kept of it. Of a run that was deleted meanwhile nothing is kept."""
-    with contextlib.suppress(FileNotFoundError):
-        config.write_atomically(store.folder(saving.run) / "saving.json", saving.model_dump_json())
-    return saving
+    """Replace what is kept of it."""
+    return folders.write(_file(saving.run), saving)
 
 
 def read(run_id: str) -> Saving | None:
     """What is being saved of a run or was saved last, told truthfully; None where nothing was."""
     found = _read(run_id)
-    return None if found is None else folders.settled(lambda: _read(run_id) or found, folder(run_id), _bury)
+    if found is None:
+        return None
+    return folders.settled(lambda: _read(run_id) or found, _file(run_id), folder(run_id), _ended)
 
 
-def _bury(saving: Saving) -> Saving:
-    ended = "cancelled" if folders.asked_to_end(folder(saving.run)) else "lost"
-    lost = saving.model_copy(update={"status": ended})
-    with contextlib.suppress(StorageError):
-        write(lost)
-    return lost
+def _ended(saving: Saving) -> dict[str, Any]:
+    return {"status": "cancelled" if folders.asked_to_end(folder(saving.run)) else "lost"}
+
+
+def _file(run_id: str) -> Path:
+    return store.folder(run_id) / "saving.json"
 
 
 def _read(run_id: str) -> Saving | None:
     try:
-        return Saving.model_validate_json((store.folder(run_id) / "saving.json").read_bytes())
+        return Saving.model_validate_json(_file(run_id).read_bytes())
     except (OSError, ValidationError):
         return None
 

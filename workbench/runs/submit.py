@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.clusters import records
@@ -12,7 +12,8 @@ from workbench.clusters.forking import start_warm
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
-from workbench.jobs import folders, processes, waiting
+from workbench.jobs import folders, processes
+from workbench.jobs.waiting import Waiting
 from workbench.runs import store
 from workbench.runs.forecasting import calibration, machines
 from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, needs_of, refusal, size_of
@@ -129,21 +130,6 @@ def cancel(run_id: str) -> Run:
     return store.get(run_id)
 
 
-async def wait(
-    run_id: str,
-    on_change: Callable[[Run], Awaitable[None] | None] | None = None,
-    *,
-    timeout: float | None = None,
-) -> Run:
-    """Run when it has ended, or as it is after `timeout` seconds. `on_change` hears of every change meanwhile."""
-    return await waiting.wait(_Reader(run_id), on_change, timeout=timeout, poll=_POLL)
-
-
-def finish(run_id: str, *, timeout: float | None = None) -> Run:
-    """Wait as `wait` does, where there is no event loop or another one is running, as in a notebook."""
-    return waiting.finish(_Reader(run_id), timeout=timeout, poll=_POLL)
-
-
 class _Reader:
     """Gives a run as it is: from its row when it has ended and every second, else from what is written beside it.
 
@@ -162,6 +148,11 @@ class _Reader:
             told, self._read = store.get(self._id), time.monotonic()
         self._run = told
         return told
+
+
+_waiting = Waiting(_Reader, _POLL)
+wait, finish = _waiting.wait, _waiting.finish
+"""Run when it has ended, or as it is after a time."""
 
 
 def _start_runner(run: Run, python: str) -> Run:

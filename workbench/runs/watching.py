@@ -180,6 +180,7 @@ class Watching:
 
     def _create(self) -> Run:
         from workbench.hardware import inventory
+        from workbench.runs.forecasting.forecast import actual_spec
 
         record = _cluster_of(self.client)
         address = self.client.scheduler.address
@@ -194,7 +195,7 @@ class Watching:
                 resolved=self._given,
                 status="running",
                 cluster=record.name if record else address,
-                spec=_spec(record),
+                spec=None if record is None else actual_spec(record),
                 inventory=elsewhere or inventory().model_dump(mode="json"),
                 versions=versions(),
                 created=now,
@@ -291,12 +292,6 @@ def _cluster_of(client: Client) -> ClusterRecord | None:
     """Record of the cluster that a client is connected to, None where the person made it by hand."""
     address = client.scheduler.address
     return next((record for record in records.read_all() if record.scheduler_address == address), None)
-
-
-def _spec(record: ClusterRecord | None) -> Any:
-    from workbench.runs.forecasting.forecast import actual_spec
-
-    return None if record is None else actual_spec(record)
 
 
 def _outcome(error: BaseException | None) -> tuple[Status, str | None]:

@@ -347,10 +347,14 @@ def _check_holds(to: Target, arrays: Mapping[str, Labelled], found: Mapping[str,
         raise BadInputError(f"{strange} holds complex numbers, for which NetCDF has no type. Save it as .zarr or .npz.")
 
 
+def with_lengths(data: Any) -> Any:
+    """`data`, whose shape is known: of what was selected by a condition it is not before it is computed."""
+    return data.compute_chunk_sizes() if math.isnan(math.prod(data.shape)) else data
+
+
 def _variable(data: Any, dims: tuple[str, ...], attrs: Mapping[str, Any]) -> Variable:
     if isinstance(data, da.Array):
-        data = data.to_backend("numpy")
-        data = data.compute_chunk_sizes() if math.isnan(math.prod(data.shape)) else data
+        data = with_lengths(data.to_backend("numpy"))
     else:
         # CuPy's arrays come to the host only where they are asked to.
         data = np.asarray(data.get() if hasattr(data, "__cuda_array_interface__") else data)

@@ -122,8 +122,7 @@ def _planned(session: Session, profile: str, choices: dict[str, Any] | None = No
 def _known(profile: str, choices: dict[str, Any]) -> Any:
     """Return the choices when each has a name that there is."""
     from workbench.clusters.choices import Choices
-    from workbench.clusters.profiles import profile as find
-    from workbench.clusters.profiles import takes
+    from workbench.clusters.profiles import profile as find, takes
 
     for name in choices:
         if name not in Choices.__annotations__ and not takes(profile, name):

@@ -19,7 +19,7 @@ from workbench.views.parts import button, command, confirmed, folds, keeping, li
 from workbench.workloads.registry import PATHS
 
 if TYPE_CHECKING:
-    from workbench.session import Forecast
+    from workbench.runs.forecasting.forecast import Forecast
     from workbench.storage.browsing import Folder
     from workbench.views.page import Sight
     from workbench.workloads.contents import Contents

@@ -216,10 +216,6 @@ def _value(results: Mapping[str, Any]) -> dict[str, Any]:
     return {"value": float(results["value"])} | made(results)
 
 
-def _generator(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
-    return random_normal, sum_in_tiles
-
-
 _SIGMAS = 6.0
 """A right answer falls outside this many standard deviations once in 500 million runs."""
 
@@ -227,34 +223,32 @@ _SIGMAS = 6.0
 def _sum_is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
     """Sum of n normal elements of mean 11 and deviation 1 against 11 n."""
     count = _every_other(resolved["shape"])
-    return _statistical(
-        float(results["value"]), 11.0 * count, math.sqrt(count), resolved["dtype"], "11 for each element"
-    )
+    return _statistical(resolved, results, 11.0 * count, math.sqrt(count), "11 for each element")
 
 
 def _mean_is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
     """Mean of n normal elements of mean 11 and deviation 1 against 11."""
     count = _every_other(resolved["shape"])
-    return _statistical(float(results["value"]), 11.0, 1 / math.sqrt(count), resolved["dtype"], "the mean of 10 plus 1")
+    return _statistical(resolved, results, 11.0, 1 / math.sqrt(count), "the mean of 10 plus 1")
 
 
 def _transpose_sum_is_expected(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
     """Twice the sum of n uniform elements against n, with deviation 2 sqrt(n / 12)."""
     count = math.prod(resolved["shape"])
-    return _statistical(
-        float(results["value"]), float(count), math.sqrt(count / 3), resolved["dtype"], "twice a half for each element"
-    )
+    return _statistical(resolved, results, float(count), math.sqrt(count / 3), "twice a half for each element")
 
 
 def _every_other(shape: list[int]) -> int:
     return math.prod(math.ceil(length / 2) for length in shape)
 
 
-def _statistical(value: float, expected: float, deviation: float, dtype: str, why: str) -> Check:
+def _statistical(
+    resolved: Mapping[str, Any], results: Mapping[str, Any], expected: float, deviation: float, why: str
+) -> Check:
+    value = float(results["value"])
     # Sums are made pairwise, so rounding grows with the logarithm of their length, which is below 64.
-    bound = _SIGMAS * deviation + 64 * float(np.finfo(dtype).eps) * abs(expected)
-    off = abs(value - expected)
-    passed = bool(off <= bound)
+    bound = _SIGMAS * deviation + 64 * float(np.finfo(resolved["dtype"]).eps) * abs(expected)
+    passed = bool(abs(value - expected) <= bound)
     words = "within" if passed else "outside"
     range_ = f"{expected:.10g} ± {bound:.3g}"
     return Check(
@@ -267,8 +261,7 @@ def _statistical(value: float, expected: float, deviation: float, dtype: str, wh
 
 
 def _normal(resolved: Mapping[str, Any]) -> da.Array:
-    names = ("shape", "chunks", "dtype", "seed", "generator")
-    given = arguments({name: resolved[name] for name in names})
+    given = arguments(random_normal, resolved)
     if given["generator"] not in ("tiles", "fast"):
         return random_normal(**given)
     blocks = da.core.normalize_chunks(given["chunks"], given["shape"], dtype=given["dtype"])
@@ -300,30 +293,30 @@ TRANSPOSE = (
 )
 
 
+_streaming = partial(
+    Template,
+    returns=("value",),
+    small=("value",),
+    estimate=_streaming_sum,
+    parts=lambda _: (random_normal, sum_in_tiles),
+    summary_of=_value,
+)
+"""A workload that makes each block of an array and forgets it."""
+
 TEMPLATES = (
-    Template(
+    _streaming(
         array_sum,
         title="Sum of an array",
-        returns=("value",),
-        small=("value",),
         resolver=partial(_summed, workload="array_sum"),
-        estimate=_streaming_sum,
         checker=_sum_is_expected,
-        parts=_generator,
-        summary_of=_value,
         presets=SUM,
         alone=Alone(_normal, lambda xp, x, _: {"value": (x + 1)[::2, ::2].sum()}, copies=2),
     ),
-    Template(
+    _streaming(
         array_mean,
         title="Mean of an array",
-        returns=("value",),
-        small=("value",),
         resolver=partial(_summed, workload="array_mean"),
-        estimate=_streaming_sum,
         checker=_mean_is_expected,
-        parts=_generator,
-        summary_of=_value,
         presets=MEAN,
         alone=Alone(_normal, lambda xp, x, _: {"value": (x + 1)[::2, ::2].mean()}, copies=2),
     ),

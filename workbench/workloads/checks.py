@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+def svd_is_right(x: Any, resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    """The check for the method and the number of components that were asked for."""
+    if resolved.get("k") is None:
+        return svd_is_exact(x, results, client)
+    if resolved["method"] == "workbench":
+        return svd_is_certified(x, results, client)
+    return svd_is_close(x, results, resolved["tolerance"], client)
+
+
 def svd_is_exact(x: Any, results: Mapping[str, Any], client: Client | None) -> Check:
     """A against U S V on sampled blocks, and whether U and V are orthonormal. Exact means up to rounding."""
     import dask.array as da

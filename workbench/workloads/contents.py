@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from workbench import formats
 from workbench.errors import BadInputError, MissingError, WorkbenchError
@@ -26,10 +26,8 @@ _SITES = 1000
 """Variants of which it is told how much is unknown."""
 
 
-class Held(BaseModel):
+class Held(BaseModel, frozen=True):
     """An array in a file, as far as it can be told without reading its numbers."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     """Empty where a file holds one array without a name."""
@@ -58,10 +56,8 @@ class Held(BaseModel):
         return ", ".join(filter(None, parts))
 
 
-class Dimension(BaseModel):
+class Dimension(BaseModel, frozen=True):
     """A named dimension; `first` and `last` are the values of its coordinate at both ends, where it has one."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     length: int
@@ -73,10 +69,8 @@ class Dimension(BaseModel):
         return f"{self.length}" + (f", {self.first} to {self.last}" if self.first is not None else "")
 
 
-class Contents(BaseModel):
+class Contents(BaseModel, frozen=True):
     """What a file, folder or URL holds."""
-
-    model_config = ConfigDict(frozen=True)
 
     path: str
     format: str
@@ -188,26 +182,12 @@ def _npz(place: Place) -> Listed:
 
 
 def _hdf5(place: Place) -> Listed:
-    import h5py
-
-    found: list[Held] = []
-
-    def note(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and not item.attrs.get("NAME", b"").startswith(b"This is a netCDF dimension"):
-            found.append(
-                _held(
-                    name,
-                    item.shape or (),
-                    item.dtype,
-                    dims=_scales(name, item),
-                    chunks=item.chunks,
-                    compression=item.compression,
-                    title=_title(item.attrs),
-                )
-            )
-
-    with place.open() as file, h5py.File(file, "r") as datasets:
-        datasets.visititems(note)
+    found = []
+    with opening.hdf5_datasets(place) as datasets:
+        for name, item in datasets.items():
+            if not item.attrs.get("NAME", b"").startswith(b"This is a netCDF dimension"):
+                stored = {"chunks": item.chunks, "compression": item.compression, "title": _title(item.attrs)}
+                found.append(_held(name, item.shape or (), item.dtype, dims=_scales(name, item), **stored))
     return tuple(found), ()
 
 

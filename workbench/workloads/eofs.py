@@ -24,20 +24,9 @@ from workbench.linalg import anomalies
 from workbench.linalg.anomalies import Removed
 from workbench.storage import datasets
 from workbench.storage.datasets import Picked, PickError
-from workbench.workloads import checks, estimates
-from workbench.workloads.fields import (
-    Anonymous,
-    Components,
-    DatasetPath,
-    Endpoint,
-    Resolved,
-    Seed,
-    Selection,
-    Text,
-    VariableName,
-    Words,
-)
-from workbench.workloads.opening import options_of
+from workbench.workloads import checks, estimates, fields
+from workbench.workloads.fields import Resolved, Text, Words
+from workbench.workloads.opening import SERVED, options_of
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.sizes import block_rows, grown, shrunk
 from workbench.workloads.svd import certificate_json
@@ -114,10 +103,10 @@ Sharpness = Annotated[
 
 
 def eofs(
-    path: DatasetPath,
-    variable: VariableName | None = None,
-    select: Selection | None = None,
-    k: Components = 10,
+    path: fields.DatasetPath,
+    variable: fields.VariableName | None = None,
+    select: fields.Selection | None = None,
+    k: fields.Components = 10,
     samples: Samples | None = None,
     features: Features | None = None,
     remove: Removal = "mean",
@@ -125,7 +114,7 @@ def eofs(
     weights: Weights = "auto",
     missing: Missing = "refuse",
     tol: Sharpness = 1e-3,
-    seed: Seed = 0,
+    seed: fields.Seed = 0,
     options: Annotated[dict[str, Any] | None, Resolved()] = None,
     reads: Annotated[tuple[int, ...], Resolved()] = (),
     slabs: Annotated[tuple[int, ...], Resolved()] = (),
@@ -638,5 +627,5 @@ TEMPLATE = Template(
     checker=_right,
     summary_of=_summary,
     arrays_of=_arrays,
-    extra={"anon": (Anonymous, False), "endpoint_url": (Endpoint | None, None)},
+    extra=SERVED,
 )

@@ -79,14 +79,8 @@ class Matrix:
 
     def needs(self, *, held: int, kept: int = 0, passes: int = 1, **others: Any) -> Needs:
         """What passes over it need, of which `held` is in hand in one worker at once while `kept` stays."""
-        return Needs(
-            input_bytes=self.n_bytes,
-            passes=passes,
-            held_per_worker=held,
-            held_total=kept + held,
-            kept=kept,
-            **{"n_blocks": self.n_blocks, **others},
-        )
+        sizes = {"input_bytes": self.n_bytes, "n_blocks": self.n_blocks, **others}
+        return Needs.of(held=held, kept=kept, passes=passes, **sizes)
 
 
 def _on_all(kept: int, held: int) -> str:

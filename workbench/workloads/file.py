@@ -162,6 +162,13 @@ READERS = {
 }
 
 
+def shown(format: str, *parts: Callable[..., Any]) -> tuple[Any, ...]:
+    """What a notebook's cell holds for `array_of_file` to read such a file; `parts` are what it needs besides."""
+    reader = READERS[format]
+    first = (plain,) if format.startswith("zarr") else ()
+    return *first, reader, f'READERS = {{"{format}": {reader.__name__}}}', *parts, array_of_file
+
+
 def unpacked(
     block: np.ndarray[Any, Any],
     dtype: str | None = None,

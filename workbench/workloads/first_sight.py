@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from workbench.storage.places import Place
 from workbench.workloads import file, opening
@@ -22,10 +22,8 @@ _PALETTE = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231
 """Five of viridis's colours, from the least to the largest value."""
 
 
-class Picture(BaseModel):
+class Picture(BaseModel, frozen=True):
     """An image of some numbers of an array."""
-
-    model_config = ConfigDict(frozen=True)
 
     array: str
     caption: str

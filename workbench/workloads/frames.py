@@ -86,11 +86,10 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     held = 60 * 2**20 + 64 * resolved["partition"] * threads_per_worker
     # Rows that have travelled wait beside those that will.
     kept = int(frames * (3.25 if resolved["persist"] else 2.25))
-    return Needs(
+    return Needs.of(
         input_bytes=frames,
         output_bytes=16,
-        held_per_worker=held,
-        held_total=kept + held,
+        held=held,
         kept=kept,
         received=2 * _ROW * resolved["partition"],
         n_tasks=round(2 * n_parts * (3 + min(n_parts, 32) * math.ceil(math.log(max(n_parts, 2), 32))) + 5 * n_parts),

@@ -10,31 +10,11 @@ import numpy as np
 from pydantic import Field
 
 from workbench import formats
-from workbench.workloads import studies
+from workbench.workloads import fields, studies
 from workbench.workloads.estimates import expected_passes, times_gone_through
-from workbench.workloads.fields import (
-    Accuracy,
-    ArrayName,
-    Components,
-    GenotypePath,
-    Labels,
-    MissingCode,
-    Orientation,
-    Resolved,
-    Scaler,
-    Seed,
-    Words,
-)
+from workbench.workloads.fields import Resolved, Words
+from workbench.workloads.opening import SERVED
 from workbench.workloads.registry import Resolution, Template
-from workbench.workloads.studies import (
-    Autosomes,
-    Equilibrium,
-    Rarest,
-    RegionsOut,
-    SamplesKept,
-    SamplesRemoved,
-    Unknown,
-)
 from workbench.workloads.svd import certificate_json
 from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
 
@@ -46,34 +26,27 @@ if TYPE_CHECKING:
 Count = Annotated[
     int,
     Field(ge=1, le=10**9),
-    Words(
-        allowed="a whole number, at least 1", description="How many are simulated where no path is given.", only="!path"
-    ),
+    Words("How many are simulated where no path is given.", allowed="a whole number, at least 1", only="!path"),
 ]
 Drift = Annotated[
     float,
     Field(gt=0, lt=1, allow_inf_nan=False),
     Words(
-        allowed="a number between 0 and 1, such as 0.1",
-        description="F_ST of simulated populations: how far they have drifted apart. 0.1 is that between continents.",
+        "F_ST of simulated populations: how far they have drifted apart. 0.1 is that between continents.",
+        examples=(0.1,),
         only="!path",
     ),
 ]
 Share = Annotated[
     float,
     Field(ge=0, lt=1, allow_inf_nan=False),
-    Words(
-        allowed="a number from 0 to below 1",
-        description="Share of simulated genotypes that are not known.",
-        only="!path",
-    ),
+    Words("Share of simulated genotypes that are not known.", only="!path"),
 ]
 Window = Annotated[
     int,
     Field(ge=2, le=100_000),
     Words(
-        allowed="a whole number from 2 to 100000",
-        description="Thin out linked variants first, comparing those in windows of so many: else a PCA shows linkage.",
+        "Thin out linked variants first, comparing those in windows of so many: else a PCA shows linkage.",
         unit="variants",
         examples=(200, 1000),
     ),
@@ -81,18 +54,13 @@ Window = Annotated[
 Linkage = Annotated[
     float,
     Field(gt=0, lt=1, allow_inf_nan=False),
-    Words(
-        allowed="a number between 0 and 1, such as 0.2",
-        description="r² above which two variants are linked. Of ld_window only.",
-        only="ld_window",
-    ),
+    Words("r² above which two variants are linked. Of ld_window only.", examples=(0.2,), only="ld_window"),
 ]
 Step = Annotated[
     int,
     Field(ge=1, le=100_000),
     Words(
-        allowed="a whole number from 1 to 100000",
-        description="From one window's start to the next; left out, windows lie side by side, and PLINK's move by one.",
+        "From one window's start to the next; left out, windows lie side by side, and PLINK's move by one.",
         unit="variants",
         only="ld_window",
     ),
@@ -100,8 +68,7 @@ Step = Annotated[
 Like = Annotated[
     Literal["sgkit", "plink"],
     Words(
-        allowed="sgkit or plink",
-        description="Which of two linked variants goes: the later, as of sgkit, or that with the rarer allele, as of "
+        "Which of two linked variants goes: the later, as of sgkit, or that with the rarer allele, as of "
         "plink2 --indep-pairwise.",
         only="ld_window",
     ),
@@ -124,31 +91,31 @@ _TELLING = 20.0
 
 
 def genotype_pca(
-    path: GenotypePath | None = None,
-    labels: Labels | None = None,
-    array: ArrayName | None = None,
-    orientation: Orientation | None = None,
-    missing: MissingCode | None = None,
+    path: fields.GenotypePath | None = None,
+    labels: fields.Labels | None = None,
+    array: fields.ArrayName | None = None,
+    orientation: fields.Orientation | None = None,
+    missing: fields.MissingCode | None = None,
     n_variants: Count = 100_000,
     n_samples: Count = 1000,
     n_populations: Count = 12,
     fst: Drift = 0.1,
     missing_rate: Share = 0.01,
-    n_components: Components = 10,
-    scaler: Scaler = "patterson",
-    maf: Rarest = 0.0,
-    max_missing: Unknown = 1.0,
-    hwe: Equilibrium = 0.0,
-    keep_samples: SamplesKept | None = None,
-    remove: SamplesRemoved | None = None,
-    leave_out: RegionsOut | None = None,
-    autosomes_only: Autosomes = False,
+    n_components: fields.Components = 10,
+    scaler: fields.Scaler = "patterson",
+    maf: studies.Rarest = 0.0,
+    max_missing: studies.Unknown = 1.0,
+    hwe: studies.Equilibrium = 0.0,
+    keep_samples: studies.SamplesKept | None = None,
+    remove: studies.SamplesRemoved | None = None,
+    leave_out: studies.RegionsOut | None = None,
+    autosomes_only: studies.Autosomes = False,
     ld_window: Window | None = None,
     ld_r2: Linkage = 0.2,
     ld_step: Step | None = None,
     ld_like: Like = "sgkit",
-    tol: Accuracy = 1e-3,
-    seed: Seed = 0,
+    tol: fields.Accuracy = 1e-3,
+    seed: fields.Seed = 0,
     keep: Annotated[bool, Resolved()] = True,
     kernel: Annotated[Literal["auto", "device"], Resolved()] = "auto",
     options: Annotated[dict[str, Any] | None, Resolved()] = None,
@@ -286,12 +253,11 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     n_blocks = max(16, -(-packed // (device.LARGEST_BLOCK if on_device else _BLOCK_BYTES)))
     times = 1 if resolved["keep"] else passes
     hold = "held in memory" if resolved["keep"] else "read again each time"
-    return Needs(
+    return Needs.of(
         input_bytes=packed,
         output_bytes=8 * k * (n_samples + 2),
         passes=passes,
-        held_per_worker=held,
-        held_total=held + stays,
+        held=held,
         kept=stays,
         received=block,
         n_tasks=(passes + 2 * times) * n_blocks,
@@ -457,5 +423,5 @@ TEMPLATE = Template(
     checker=_check,
     summary_of=_summary,
     arrays_of=_arrays,
-    extra=studies.SERVED,
+    extra=SERVED,
 )

@@ -10,19 +10,9 @@ import numpy as np
 from workbench import config, formats
 from workbench.errors import BadInputError
 from workbench.storage import places
-from workbench.workloads import studies
-from workbench.workloads.fields import (
-    ArrayName,
-    GenotypePath,
-    Labels,
-    MissingCode,
-    Orientation,
-    Resolved,
-    Text,
-    Words,
-)
+from workbench.workloads import fields, studies
+from workbench.workloads.fields import Resolved, Text, Words
 from workbench.workloads.registry import Resolution
-from workbench.workloads.studies import SamplesKept, SamplesRemoved
 from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
 
 if TYPE_CHECKING:
@@ -47,14 +37,14 @@ _KEPT = "answer.zarr"
 
 def genotype_project(
     components: Components,
-    path: GenotypePath,
+    path: fields.GenotypePath,
     correct: Corrected = False,
-    labels: Labels | None = None,
-    array: ArrayName | None = None,
-    orientation: Orientation | None = None,
-    missing: MissingCode | None = None,
-    keep_samples: SamplesKept | None = None,
-    remove: SamplesRemoved | None = None,
+    labels: fields.Labels | None = None,
+    array: fields.ArrayName | None = None,
+    orientation: fields.Orientation | None = None,
+    missing: fields.MissingCode | None = None,
+    keep_samples: studies.SamplesKept | None = None,
+    remove: studies.SamplesRemoved | None = None,
     options: Annotated[dict[str, Any] | None, Resolved()] = None,
 ) -> Any:
     """Scores of new samples on the principal components of others, which a run of genotype_pca has found.
@@ -98,12 +88,10 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     block = min(2**23, packed)
     # Counts of some rows in floating point, and twice while they are centred.
     held = (2 * block + 256 * n_samples * 20 + 8 * k * n_samples) * threads_per_worker
-    return Needs(
+    return Needs.of(
         input_bytes=packed,
         output_bytes=8 * k * n_samples,
-        held_per_worker=held,
-        held_total=held,
-        kept=0,
+        held=held,
         n_tasks=2 * max(16, packed // 2**23),
         n_blocks=max(16, packed // 2**23),
         work={"read": float(packed), "thin_f32": 8.0 * min(m, n_variants) * n_samples * k},

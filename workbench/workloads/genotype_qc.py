@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from workbench import formats
-from workbench.workloads import studies
-from workbench.workloads.fields import ArrayName, GenotypePath, MissingCode, Orientation, Resolved, Words
+from workbench.workloads import fields, studies
+from workbench.workloads.fields import Resolved, Words
 from workbench.workloads.registry import Resolution
-from workbench.workloads.studies import Autosomes, RegionsOut, SamplesKept, SamplesRemoved
 from workbench.workloads.values import Check, Labelled, Needs, Surroundings
 
 if TYPE_CHECKING:
@@ -25,14 +24,14 @@ _BLOCK_BYTES = 8 * 2**20
 
 
 def genotype_qc(
-    path: GenotypePath,
-    array: ArrayName | None = None,
-    orientation: Orientation | None = None,
-    missing: MissingCode | None = None,
-    keep_samples: SamplesKept | None = None,
-    remove: SamplesRemoved | None = None,
-    leave_out: RegionsOut | None = None,
-    autosomes_only: Autosomes = False,
+    path: fields.GenotypePath,
+    array: fields.ArrayName | None = None,
+    orientation: fields.Orientation | None = None,
+    missing: fields.MissingCode | None = None,
+    keep_samples: studies.SamplesKept | None = None,
+    remove: studies.SamplesRemoved | None = None,
+    leave_out: studies.RegionsOut | None = None,
+    autosomes_only: studies.Autosomes = False,
     mid_p: MidP = False,
     options: Annotated[dict[str, Any] | None, Resolved()] = None,
 ) -> Any:
@@ -70,12 +69,10 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     # The block in the file's codes and in ours, and two planes of the bits that are counted.
     held = (4 * min(_BLOCK_BYTES, packed) + 64 * n_samples) * threads_per_worker
     answer = 8 * (7 * n_variants + 6 * n_samples)
-    return Needs(
+    return Needs.of(
         input_bytes=packed,
         output_bytes=answer,
-        held_per_worker=held,
-        held_total=held,
-        kept=0,
+        held=held,
         n_tasks=3 * n_blocks,
         n_blocks=n_blocks,
         work={"read": 6.0 * packed},

@@ -9,18 +9,9 @@ import numpy as np
 from pydantic import Field
 
 from workbench import formats
-from workbench.workloads import studies
-from workbench.workloads.fields import ArrayName, GenotypePath, MissingCode, Orientation, Resolved, Words
+from workbench.workloads import fields, studies
+from workbench.workloads.fields import Resolved, Words
 from workbench.workloads.registry import Resolution
-from workbench.workloads.studies import (
-    Autosomes,
-    Equilibrium,
-    Rarest,
-    RegionsOut,
-    SamplesKept,
-    SamplesRemoved,
-    Unknown,
-)
 from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
 
 if TYPE_CHECKING:
@@ -42,18 +33,18 @@ _SHOWN = 20
 
 
 def genotype_relatedness(
-    path: GenotypePath,
+    path: fields.GenotypePath,
     cutoff: Kinship = 0.0884,
-    array: ArrayName | None = None,
-    orientation: Orientation | None = None,
-    missing: MissingCode | None = None,
-    maf: Rarest = 0.0,
-    max_missing: Unknown = 1.0,
-    hwe: Equilibrium = 0.0,
-    keep_samples: SamplesKept | None = None,
-    remove: SamplesRemoved | None = None,
-    leave_out: RegionsOut | None = None,
-    autosomes_only: Autosomes = False,
+    array: fields.ArrayName | None = None,
+    orientation: fields.Orientation | None = None,
+    missing: fields.MissingCode | None = None,
+    maf: studies.Rarest = 0.0,
+    max_missing: studies.Unknown = 1.0,
+    hwe: studies.Equilibrium = 0.0,
+    keep_samples: studies.SamplesKept | None = None,
+    remove: studies.SamplesRemoved | None = None,
+    leave_out: studies.RegionsOut | None = None,
+    autosomes_only: studies.Autosomes = False,
     options: Annotated[dict[str, Any] | None, Resolved()] = None,
 ) -> Any:
     """Which samples are related, by KING-robust kinship, and which to remove so that none are.
@@ -103,11 +94,10 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     # Four counts of each pair and six numbers that follow from them; and the bits of two tiles, joined.
     held = (80 * tile**2 + 4 * tile * -(-n_variants // 4)) * threads_per_worker
     n_tasks = n_blocks * (2 + tiles) + tiles * (tiles + 1) // 2
-    return Needs(
+    return Needs.of(
         input_bytes=packed,
         output_bytes=48 * n_samples,
-        held_per_worker=held,
-        held_total=held + 2 * packed,
+        held=held,
         kept=2 * packed,
         received=tile * -(-n_variants // 4),
         n_tasks=n_tasks,

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from workbench.errors import BadInputError, whole
 from workbench.paths import check_openable
@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     from workbench.workloads.arriving import Sources
 
 
-class Described(BaseModel):
+class Described(BaseModel, frozen=True):
     """What is known of a function without importing it."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     title: str
@@ -50,10 +48,8 @@ class Described(BaseModel):
     """Whether it is declared what it needs."""
 
 
-class Contents(BaseModel):
+class Contents(BaseModel, frozen=True):
     """What a file, or a module of a package, holds."""
-
-    model_config = ConfigDict(frozen=True)
 
     functions: tuple[Described, ...] = ()
     error: str | None = None

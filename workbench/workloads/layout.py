@@ -18,11 +18,6 @@ _READ_BYTES = 32_000_000
 _DIRECT_BYTES = 4 * _READ_BYTES
 
 
-def working_type(dtype: np.dtype[Any]) -> str:
-    """Type in which an array is decomposed."""
-    return "float32" if dtype.kind == "f" and dtype.itemsize <= 4 else "float64"
-
-
 def cut(
     found: Found, k: int | None, chunks: Any, around: Surroundings
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
@@ -35,7 +30,7 @@ def cut(
     if found.chunks is None:
         return wanted, wanted, notes
     if chunks == "auto":
-        direct = _aligned(found, wanted, k)
+        direct = _aligned(found, wanted)
         if math.prod(direct) * 8 <= _DIRECT_BYTES:
             return direct, direct, _read_note(found, direct, k)
     elif all(part % stored == 0 or part == length for part, stored, length in _axes(found, wanted)):
@@ -66,7 +61,7 @@ def refuse_impossible(found: Found, k: int | None) -> None:
 
 
 def _wanted(found: Found, k: int | None, chunks: Any, around: Surroundings) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    dtype = np.dtype(working_type(found.dtype))
+    dtype = np.dtype(found.working_type)
     rows, columns = found.shape
     fat = k is None and rows < columns
     wish = Wish("svd_of_file", "wide" if k is not None else "tall", dtype, dtype, turned=fat)
@@ -75,7 +70,7 @@ def _wanted(found: Found, k: int | None, chunks: Any, around: Surroundings) -> t
     return (block[::-1] if fat else block), notes
 
 
-def _aligned(found: Found, wanted: tuple[int, ...], k: int | None) -> tuple[int, ...]:
+def _aligned(found: Found, wanted: tuple[int, ...]) -> tuple[int, ...]:
     """Nearest block that is made of whole stored blocks."""
     aligned = [
         min(length, max(stored, part // stored * stored)) if part < length else length
@@ -88,7 +83,7 @@ def _grown(found: Found) -> tuple[int, ...]:
     """Several stored blocks that are read as one where they are small: columns first, as they lie side by side."""
     assert found.chunks is not None
     rows, columns = (min(part, length) for part, length in zip(found.chunks, found.shape, strict=True))
-    itemsize = np.dtype(working_type(found.dtype)).itemsize
+    itemsize = np.dtype(found.working_type).itemsize
     fit = max(1, _READ_BYTES // (rows * columns * itemsize))
     wide = min(fit, math.ceil(found.shape[1] / columns))
     high = min(max(1, fit // wide), math.ceil(found.shape[0] / rows))

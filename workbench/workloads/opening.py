@@ -24,6 +24,7 @@ from workbench.storage import conventions, datasets, places
 from workbench.storage.datasets import PickError
 from workbench.storage.places import Options, Place
 from workbench.storage.zarrs import MARKS, safe
+from workbench.workloads import fields
 from workbench.workloads.values import BadParameterError
 
 _KINDS = {
@@ -54,6 +55,12 @@ _ANONYMOUS: Mapping[str, Options] = {
     **{protocol: {"token": "anon"} for protocol in ("gs", "gcs")},
 }
 _ENDPOINTS = ("s3", "s3a", "gs", "gcs")
+
+SERVED: Mapping[str, tuple[Any, Any]] = {
+    "anon": (fields.Anonymous, False),
+    "endpoint_url": (fields.Endpoint | None, None),
+}
+"""Fields of a form on the server of a URL, which `options_of` reads."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,17 @@ class Found:
 
     def __str__(self) -> str:
         return f"{self.path} ({self.array})" if self.array else self.path
+
+    @property
+    def working_type(self) -> str:
+        """Type in which its numbers are worked on."""
+        return "float32" if self.dtype.kind == "f" and self.dtype.itemsize <= 4 else "float64"
+
+    def facts(self) -> dict[str, Any]:
+        """What `workbench.workloads.file.array_of_file` and who uses it take, but for options and blocks."""
+        same = {name: getattr(self, name) for name in ("path", "array", "format", "unpack", "remarks", "shape")}
+        stored = self.working_type if self.unpack else self.dtype.newbyteorder("=").name
+        return same | {"stored": stored, "dtype": self.working_type}
 
 
 def find_array(
@@ -147,6 +165,20 @@ def find_array(
     if array is not None and found.array is None:
         raise BadParameterError(f"{place} holds one array, which has no name; array was given as {array!r}.", "array")
     return read_as
+
+
+def array_of(workload: str, values: Mapping[str, Any], **asked: Any) -> tuple[Found, dict[str, Any]]:
+    """The array that a workload's parameters mean, found as `find_array` is asked, and what its function takes of it.
+
+    Raises BadParameterError, which names the parameter.
+    """
+    options = options_of(workload, values["path"], anon=values["anon"], endpoint_url=values["endpoint_url"])
+    known = {name: values[name] for name in ("raw", "select")}
+    try:
+        found = find_array(values["path"], values["array"], options=options, **known, **asked)
+    except BadParameterError as err:
+        raise BadParameterError(f"{err.parameter} of {workload}: {err}", err.parameter) from err
+    return found, found.facts() | {"options": options if found.recipe is None else found.recipe}
 
 
 def options_of(
@@ -375,18 +407,27 @@ def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return shape, fortran, dtype
 
 
+@contextlib.contextmanager
+def hdf5_datasets(place: Place) -> Iterator[dict[str, Any]]:
+    """All datasets of an HDF5 file by name, while it is open."""
+    import h5py
+
+    found = {}
+
+    def note(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            found[name] = item
+
+    with place.open() as file, h5py.File(file, "r") as opened:
+        opened.visititems(note)
+        yield found
+
+
 def _hdf5(place: Place, array: str | None) -> Found:
     import h5py
 
-    with place.open() as file, h5py.File(file, "r") as datasets:
-        names: dict[str, bool] = {}
-
-        def note(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset):
-                names[name] = h5py.h5ds.is_scale(item.id)
-
-        datasets.visititems(note)
-        name = _choose(place, array, sorted(names), names.__getitem__)
+    with hdf5_datasets(place) as datasets:
+        name = _choose(place, array, sorted(datasets), lambda each: h5py.h5ds.is_scale(datasets[each].id))
         dataset = datasets[name]
         # A dataset without any element, h5py's Empty, has no shape at all.
         shape, dtype = dataset.shape or (), np.dtype(dataset.dtype)

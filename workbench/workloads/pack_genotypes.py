@@ -9,20 +9,9 @@ import numpy as np
 
 from workbench import formats
 from workbench.storage import places
-from workbench.workloads import studies
-from workbench.workloads.fields import (
-    ArrayName,
-    Codec,
-    Endpoint,
-    GenotypePath,
-    Labels,
-    MissingCode,
-    NewPath,
-    Orientation,
-    Resolved,
-    Words,
-)
-from workbench.workloads.opening import options_of
+from workbench.workloads import fields, studies
+from workbench.workloads.fields import Resolved, Words
+from workbench.workloads.opening import SERVED, options_of
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
@@ -38,13 +27,13 @@ _STORES = 30_000_000
 
 
 def pack_genotypes(
-    path: GenotypePath,
-    to: NewPath,
-    codec: Codec = "2-bit",
-    array: ArrayName | None = None,
-    orientation: Orientation | None = None,
-    missing: MissingCode | None = None,
-    labels: Labels | None = None,
+    path: fields.GenotypePath,
+    to: fields.NewPath,
+    codec: fields.Codec = "2-bit",
+    array: fields.ArrayName | None = None,
+    orientation: fields.Orientation | None = None,
+    missing: fields.MissingCode | None = None,
+    labels: fields.Labels | None = None,
     overwrite: Overwrite = False,
     bytes_before: Annotated[int, Resolved()] = 0,
     options: Annotated[dict[str, Any] | None, Resolved()] = None,
@@ -95,11 +84,9 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     # The check has a block of the source and one of the store in a byte for each genotype, and where they differ.
     held = 13 * rows * -(-n_samples // 4) * threads_per_worker + _STORES
     n_blocks = -(-n_variants // rows)
-    return Needs(
+    return Needs.of(
         input_bytes=packed,
-        held_per_worker=held,
-        held_total=held,
-        kept=0,
+        held=held,
         n_tasks=n_blocks,
         n_blocks=n_blocks,
         work={"read": 4.0 * packed, "write": 4.0 * packed},
@@ -160,5 +147,5 @@ TEMPLATE = Template(
     checker=_check,
     summary_of=_summary,
     by_processors=True,
-    extra={**studies.SERVED, "to_endpoint_url": (Endpoint | None, None)},
+    extra={**SERVED, "to_endpoint_url": (fields.Endpoint | None, None)},
 )

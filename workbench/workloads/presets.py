@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from dask.utils import parse_bytes
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from workbench import kept
 from workbench.errors import ConflictError, NotFoundError
@@ -16,10 +16,8 @@ from workbench.workloads.fields import Scale, Words
 from workbench.workloads.values import BadParameterError
 
 
-class Preset(BaseModel):
+class Preset(BaseModel, frozen=True):
     """Parameters that somebody has used before."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     title: str
@@ -108,11 +106,8 @@ def fields(presets: tuple[Preset, ...]) -> dict[str, tuple[Any, Any]]:
     """Return the form's fields with which a preset is chosen and scaled; none where there is no preset."""
     if not presets:
         return {}
+    words = Words("An experiment of a text: its parameters, where no others are given.")
     names = tuple(preset.name for preset in presets)
-    words = Words(
-        "An experiment of a text: its parameters, where no others are given.",
-        allowed=" or ".join(filter(None, (", ".join(names[:-1]), names[-1]))),
-    )
     return {"preset": (Annotated[Literal[names] | None, words], None), "scale": (Scale, None)}
 
 

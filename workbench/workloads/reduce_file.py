@@ -12,24 +12,13 @@ import numpy as np
 from pydantic import Field
 
 from workbench import formats
-from workbench.workloads import estimates
+from workbench.workloads import estimates, fields
 from workbench.workloads.checks import computed
-from workbench.workloads.fields import (
-    ArrayName,
-    Path,
-    Persist,
-    Raw,
-    Resolved,
-    Selection,
-    Text,
-    Words,
-)
-from workbench.workloads.file import READERS, array_of_file, plain, unpacked
-from workbench.workloads.layout import working_type
-from workbench.workloads.opening import Found, find_array, options_of
+from workbench.workloads.fields import Resolved, Text, Words
+from workbench.workloads.file import array_of_file, shown, unpacked
+from workbench.workloads.opening import SERVED, Found, array_of
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import grown, number_of_blocks, shrunk
-from workbench.workloads.studies import SERVED
 from workbench.workloads.svd import held, made
 from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
 
@@ -41,7 +30,6 @@ WHOLE_BYTES = 256_000_000
 """Of numbers in float64 that a percentile is found of in one task."""
 FINE = 1 << 20
 """Bins between the least and the largest value, by which a percentile of more of them is found."""
-_SHOWN = 20
 
 What = Annotated[
     Literal["sum", "mean", "std", "min", "max", "percentile", "histogram"],
@@ -101,15 +89,15 @@ def reduced(
 
 
 def reduce_file(
-    path: Path,
+    path: fields.Path,
     what: What = "mean",
     over: Over | None = None,
-    array: ArrayName | None = None,
-    select: Selection | None = None,
+    array: fields.ArrayName | None = None,
+    select: fields.Selection | None = None,
     missing: Absent = "refuse",
     percent: Percent = 50.0,
     bins: Bins = 100,
-    persist: Persist = False,
+    persist: fields.Persist = False,
     format: Annotated[str, Resolved()] = "npy",
     options: Annotated[dict[str, Any] | None, Resolved()] = None,
     unpack: Annotated[dict[str, Any] | None, Resolved()] = None,
@@ -152,14 +140,9 @@ def labels_of(
 
 
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    options = options_of("reduce_file", values["path"], **{name: values[name] for name in ("anon", "endpoint_url")})
     wanted = [each.strip() for each in (values["over"] or "").split(",") if each.strip()]
     names = [each for each in wanted if not each.lstrip("-").isdigit()]
-    asked = {"raw": values["raw"], "options": options, "select": values["select"], "rows": ",".join(names) or None}
-    try:
-        found = find_array(values["path"], values["array"], **asked, as_matrix=False)
-    except BadParameterError as err:
-        raise BadParameterError(f"{err.parameter} of reduce_file: {err}", err.parameter) from err
+    found, facts = array_of("reduce_file", values, rows=",".join(names) or None, as_matrix=False)
     axes = _axes(found, wanted)
     if values["what"] == "histogram" and len(axes) < len(found.shape):
         raise BadParameterError("over of reduce_file is for other things: a histogram is of all values.", "over")
@@ -171,22 +154,8 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
             "over",
         )
     dims = found.dims or tuple(f"axis_{axis}" for axis in range(len(found.shape)))
-    dtype = working_type(found.dtype)
     left = ["bin"] if values["what"] == "histogram" else [dims[axis] for axis in range(len(dims)) if axis not in axes]
-    facts: dict[str, Any] = {
-        "path": found.path,
-        "array": found.array,
-        "options": options if found.recipe is None else found.recipe,
-        "format": found.format,
-        "unpack": found.unpack,
-        "remarks": found.remarks,
-        "shape": found.shape,
-        "blocks": _blocks(found, np.dtype(dtype).itemsize),
-        "stored": dtype if found.unpack else found.dtype.newbyteorder("=").name,
-        "dtype": dtype,
-        "axes": axes,
-        "dims": tuple(left),
-    }
+    facts |= {"blocks": _blocks(found, np.dtype(found.working_type).itemsize), "axes": axes, "dims": tuple(left)}
     told = f"{values['what']} over {', '.join(dims[axis] for axis in axes)}: {' × '.join(left) or 'one number'}."
     return values | facts, (*found.remarks, told)
 
@@ -231,12 +200,11 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     # A block as it is stored, as it is worked on, and which of it is missing; a percentile waits for whole dimensions.
     held_ = 3 * max(block, n_reduced * item if at_once else 0) * threads_per_worker
     kept = n_bytes if at_once else n_bytes // max(1, n_reduced) * 2
-    return Needs(
+    return Needs.of(
         input_bytes=n_bytes,
         output_bytes=n_bytes // max(1, n_reduced),
         passes=passes,
-        held_per_worker=held_,
-        held_total=held_ + kept,
+        held=held_,
         kept=kept,
         n_tasks=estimates.several(2.4 * passes, n_blocks),
         n_blocks=n_blocks,
@@ -268,9 +236,8 @@ def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
 
 
 def _numbers(resolved: Mapping[str, Any]) -> da.Array:
-    names = ("path", "array", "options", "format", "unpack", "shape", "blocks", "stored", "missing")
-    given = arguments({name: resolved[name] for name in names})
-    return array_of_file(**given | {"options": given["options"] or {}}).to_backend().astype(resolved["dtype"])
+    given = arguments(array_of_file, {name: value for name, value in resolved.items() if name != "axes"})
+    return array_of_file(**given).to_backend().astype(resolved["dtype"])
 
 
 def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
@@ -345,18 +312,8 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
 
 
 def _parts(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
-    reader = READERS[resolved["format"]]
-    return (
-        *((plain,) if resolved["format"].startswith("zarr") else ()),
-        *((unpacked,) if resolved["unpack"] else ()),
-        reader,
-        f'READERS = {{"{resolved["format"]}": {reader.__name__}}}',
-        array_of_file,
-        held,
-        f"WHOLE_BYTES, FINE = {WHOLE_BYTES}, {FINE}",
-        reduced,
-        labels_of,
-    )
+    reading = shown(resolved["format"], *((unpacked,) if resolved["unpack"] else ()))
+    return *reading, held, f"WHOLE_BYTES, FINE = {WHOLE_BYTES}, {FINE}", reduced, labels_of
 
 
 TEMPLATE = Template(
@@ -371,5 +328,5 @@ TEMPLATE = Template(
     summary_of=_summary,
     arrays_of=_arrays,
     parts=_parts,
-    extra={"raw": (Raw, False), **SERVED},
+    extra={"raw": (fields.Raw, False), **SERVED},
 )

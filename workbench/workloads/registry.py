@@ -307,9 +307,7 @@ class Template:
         return cell(self.function, parts, self._arguments(parameters), *returns, cluster, on_gpu)
 
     def _arguments(self, parameters: Parameters) -> dict[str, Any]:
-        resolved = parameters.resolved
-        taken = inspect.signature(self.function).parameters
-        return arguments({name: value for name, value in resolved.items() if name in taken})
+        return arguments(self.function, parameters.resolved)
 
     @property
     def has_arrays(self) -> bool:
@@ -401,9 +399,11 @@ def template(name: str) -> Template:
     )
 
 
-def arguments(resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of the function from their JSON: lists are tuples again."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in resolved.items()}
+def arguments(function: Callable[..., Any], resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the parameters that a function takes, from their JSON: lists are tuples again."""
+    taken = inspect.signature(function).parameters
+    given = {name: value for name, value in resolved.items() if name in taken}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
 def _as_json(resolved: Mapping[str, Any]) -> dict[str, Any]:

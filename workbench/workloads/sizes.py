@@ -203,28 +203,24 @@ def _good_block(wish: Wish, shape: tuple[int, int], threads: int | None) -> tupl
         width = _even_out(columns, max(_COLUMNS_OF_BLOCK, columns * 10 // math.isqrt(_GOOD_NUMBER_OF_BLOCKS)))
         most = _GOOD_NUMBER_OF_BLOCKS // math.ceil(columns / width)
         return block_rows(rows, width, wish.dtype.itemsize, threads=threads, most=most), width
-    if wish.multiple > 1:
-        return _good_tiles(wish, shape, threads)
-    side = _round(math.isqrt(wish.block_bytes // wish.dtype.itemsize))
-    smallest = math.isqrt(_SMALLEST_BLOCK // wish.dtype.itemsize)
-    wanted = (threads or 1) * _BLOCKS_PER_THREAD
-    while side > smallest and number_of_blocks(shape, (min(side, rows), min(side, columns))) < wanted:
-        side = max(_round(side // 2), smallest)
-    while number_of_blocks(shape, (min(side, rows), min(side, columns))) > _GOOD_NUMBER_OF_BLOCKS:
+    # Of whole tiles each block is a task, and nothing of it but a tile is ever in memory.
+    tiled = wish.multiple > 1
+    smallest = wish.multiple if tiled else math.isqrt(_SMALLEST_BLOCK // wish.dtype.itemsize)
+
+    def rounded(length: int) -> int:
+        return length // wish.multiple * wish.multiple if tiled else _round(length)
+
+    def n_blocks() -> int:
+        return number_of_blocks(shape, (min(side, rows), min(side, columns)))
+
+    side = rounded(math.isqrt(wish.block_bytes // wish.dtype.itemsize))
+    while side > smallest and n_blocks() < (threads or 1) * _BLOCKS_PER_THREAD:
+        side = max(rounded(side // 2), smallest)
+    while n_blocks() > _GOOD_NUMBER_OF_BLOCKS:
         side *= 2
+    if tiled:
+        return min(side, rows), min(side, columns)
     return _even_out(rows, side), _even_out(columns, side)
-
-
-def _good_tiles(wish: Wish, shape: tuple[int, int], threads: int | None) -> tuple[int, int]:
-    """Blocks of whole tiles: each is a task, and nothing of it but a tile is ever in memory."""
-    rows, columns = shape
-    side = math.isqrt(wish.block_bytes // wish.dtype.itemsize) // wish.multiple * wish.multiple
-    wanted = (threads or 1) * _BLOCKS_PER_THREAD
-    while side > wish.multiple and number_of_blocks(shape, (min(side, rows), min(side, columns))) < wanted:
-        side = max(side // 2 // wish.multiple * wish.multiple, wish.multiple)
-    while number_of_blocks(shape, (min(side, rows), min(side, columns))) > _GOOD_NUMBER_OF_BLOCKS:
-        side *= 2
-    return min(side, rows), min(side, columns)
 
 
 def _why(wish: Wish, shape: tuple[int, int], block: tuple[int, int], threads: int | None) -> str:

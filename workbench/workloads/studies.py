@@ -12,8 +12,8 @@ from pydantic import Field
 
 from workbench.errors import BadInputError
 from workbench.storage import places
-from workbench.workloads.fields import Anonymous, Endpoint, Text, Words
-from workbench.workloads.opening import options_of
+from workbench.workloads.fields import Text, Words
+from workbench.workloads.opening import SERVED, options_of
 from workbench.workloads.registry import Template
 from workbench.workloads.values import BadParameterError
 
@@ -62,8 +62,6 @@ RegionsOut = Annotated[
     ),
 ]
 
-SERVED: Mapping[str, tuple[Any, Any]] = {"anon": (Anonymous, False), "endpoint_url": (Endpoint | None, None)}
-"""Fields on the server of a URL."""
 OF_FILES = ("keep_samples", "remove", "leave_out", "autosomes_only")
 """Choices that simulated genotypes have nothing for: neither names that a person knows, nor contigs."""
 
@@ -78,6 +76,8 @@ class Study(NamedTuple):
 
 def looked_at(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], Study]:
     """Absolute paths, and what is there. BadParameterError names the parameter that can't be used."""
+    from workbench.genotypes.choosing import are_regions
+
     path = places.full(values["path"]).path
     options = options_of(workload, path, anon=values["anon"], endpoint_url=values["endpoint_url"])
     where: dict[str, Any] = {"path": path, "options": options}
@@ -85,7 +85,8 @@ def looked_at(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any],
         if name in values:
             where[name] = None if values[name] is None else places.full(values[name]).path
     if "leave_out" in values:
-        where["leave_out"] = values["leave_out"] and _regions(values["leave_out"])
+        given = values["leave_out"]
+        where["leave_out"] = given if not given or are_regions(given) else places.full(given).path
     told = {name: values[name] for name in ("array", "orientation", "missing")}
     choices = {name: where.get(name, values.get(name)) for name in ("labels", *OF_FILES)}
     stamps = [_stamp(place) for place in (path, *choices.values()) if isinstance(place, str)]
@@ -106,12 +107,6 @@ def template(function: Callable[..., Any], answer: str, **known: Any) -> Templat
     """A workload that computes one value, its answer, from files of genotypes, on processors."""
     names = (answer,)
     return Template(function, returns=names, small=(), values=names, by_processors=True, extra=SERVED, **known)
-
-
-def _regions(given: str) -> str:
-    from workbench.genotypes.choosing import are_regions
-
-    return given if are_regions(given) else places.full(given).path
 
 
 @lru_cache(maxsize=16)

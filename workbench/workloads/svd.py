@@ -14,25 +14,9 @@ import numpy as np
 from dask.base import wait
 
 from workbench import formats
-from workbench.workloads import checks, estimates
+from workbench.workloads import checks, estimates, fields
 from workbench.workloads.alone import decomposed
-from workbench.workloads.fields import (
-    Accuracy,
-    Chunks,
-    Components,
-    FloatType,
-    Iterations,
-    Iterator,
-    MatrixType,
-    Method,
-    Persist,
-    Recompute,
-    Resolved,
-    Seed,
-    Shape,
-    Sized,
-    Tolerance,
-)
+from workbench.workloads.fields import Resolved, Sized
 from workbench.workloads.presets import LARGE_SVDS, TEXTBOOK, UCX, Preset
 from workbench.workloads.registry import Resolution, Template, arguments
 from workbench.workloads.sizes import random_array
@@ -70,12 +54,12 @@ def held(*collections: Any) -> tuple[Any, ...]:
 
 
 def tall_skinny_svd(
-    shape: Annotated[Shape, Sized("tall", "512MiB")],
-    method: Method = "workbench",
-    chunks: Chunks = "auto",
-    dtype: FloatType = "float64",
-    seed: Seed = 0,
-    persist: Persist = False,
+    shape: Annotated[fields.Shape, Sized("tall", "512MiB")],
+    method: fields.Method = "workbench",
+    chunks: fields.Chunks = "auto",
+    dtype: fields.FloatType = "float64",
+    seed: fields.Seed = 0,
+    persist: fields.Persist = False,
 ) -> tuple[da.Array, da.Array, da.Array, float | None]:
     """Full SVD of a random matrix with many rows and few columns.
 
@@ -98,17 +82,17 @@ def tall_skinny_svd(
 
 
 def compressed_svd(
-    shape: Annotated[Shape, Sized("wide", "256MiB")],
-    k: Components = 10,
-    method: Method = "workbench",
-    tol: Accuracy = 0.01,
-    n_power_iter: Iterations = 2,
-    iterator: Iterator = "QR",
-    compute: Recompute = False,
-    chunks: Chunks = "auto",
-    dtype: MatrixType = "uint8",
-    seed: Seed = 0,
-    persist: Persist = False,
+    shape: Annotated[fields.Shape, Sized("wide", "256MiB")],
+    k: fields.Components = 10,
+    method: fields.Method = "workbench",
+    tol: fields.Accuracy = 0.01,
+    n_power_iter: fields.Iterations = 2,
+    iterator: fields.Iterator = "QR",
+    compute: fields.Recompute = False,
+    chunks: fields.Chunks = "auto",
+    dtype: fields.MatrixType = "uint8",
+    seed: fields.Seed = 0,
+    persist: fields.Persist = False,
     keep: Annotated[bool, Resolved()] = True,
 ) -> tuple[da.Array, da.Array, da.Array, Any, float | None]:
     """First k singular values and vectors of a large random matrix, approximately.
@@ -169,8 +153,7 @@ def kept(resolved: Mapping[str, Any], n_bytes: int, around: Surroundings) -> tup
 
 def matrix_of(resolved: Mapping[str, Any]) -> da.Array:
     """The matrix of such parameters."""
-    names = ("shape", "chunks", "dtype", "seed")
-    return random_matrix(**arguments({name: resolved[name] for name in names}))
+    return random_matrix(**arguments(random_matrix, resolved))
 
 
 # --- answers
@@ -219,15 +202,8 @@ def factors(results: Mapping[str, Any]) -> dict[str, Labelled]:
     }
 
 
-def _exact(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    return checks.svd_is_exact(matrix_of(resolved), results, client)
-
-
-def _close(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    x = matrix_of(resolved)
-    if resolved["method"] == "workbench":
-        return checks.svd_is_certified(x, results, client)
-    return checks.svd_is_close(x, results, resolved["tolerance"], client)
+def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
+    return checks.svd_is_right(matrix_of(resolved), resolved, results, client)
 
 
 # --- elsewhere
@@ -283,36 +259,31 @@ COMPRESSED = (
 )
 
 
+_of_random = partial(
+    Template, small=("s",), checker=_right, summary_of=singular_values, arrays_of=factors, alone=decomposed(matrix_of)
+)
+"""An SVD of a random matrix."""
+
 TEMPLATES = (
-    Template(
+    _of_random(
         tall_skinny_svd,
         title="SVD of a tall and skinny matrix",
         returns=("u", "s", "v", "seconds_to_make"),
-        small=("s",),
         values=("seconds_to_make",),
         resolver=partial(random_array, workload="tall_skinny_svd", layout="tall"),
         estimate=partial(estimates.with_input, estimates.exact_svd),
-        checker=_exact,
-        summary_of=singular_values,
-        arrays_of=factors,
         presets=TALL,
         parts=lambda _: (held,),
-        alone=decomposed(matrix_of),
     ),
-    Template(
+    _of_random(
         compressed_svd,
         title="Compressed SVD",
         returns=("u", "s", "v", "certificate", "seconds_to_make"),
-        small=("s",),
         values=("certificate", "seconds_to_make"),
         resolver=_compressible,
         estimate=partial(estimates.with_input, estimates.approximate_svd),
-        checker=_close,
-        summary_of=singular_values,
-        arrays_of=factors,
         presets=COMPRESSED,
         parts=lambda _: (random_matrix, held),
-        extra={"tolerance": (Tolerance, 0.25)},
-        alone=decomposed(matrix_of),
+        extra={"tolerance": (fields.Tolerance, 0.25)},
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,56 +11,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 import dask.array as da
 import numpy as np
 
-from workbench.workloads import checks, estimates, file
+from workbench.workloads import checks, estimates, fields, file
 from workbench.workloads.alone import decomposed
-from workbench.workloads.fields import (
-    Accuracy,
-    ArrayName,
-    Center,
-    Chunks,
-    Components,
-    Gaps,
-    Iterations,
-    Iterator,
-    Method,
-    Path,
-    Persist,
-    Raw,
-    Recompute,
-    Resolved,
-    Rows,
-    Seed,
-    Selection,
-    Tolerance,
-)
+from workbench.workloads.fields import Resolved
 from workbench.workloads.file import matrix_of_file
-from workbench.workloads.layout import cut, working_type
-from workbench.workloads.opening import find_array, options_of
+from workbench.workloads.layout import cut
+from workbench.workloads.opening import SERVED, array_of
 from workbench.workloads.registry import Resolution, Template, arguments
-from workbench.workloads.studies import SERVED
 from workbench.workloads.svd import factors, held, kept, singular_values
-from workbench.workloads.values import BadParameterError, Check, Labelled, Surroundings
+from workbench.workloads.values import Check, Labelled, Surroundings
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
 def svd_of_file(
-    path: Path,
-    array: ArrayName | None = None,
-    k: Components | None = None,
-    center: Center = False,
-    rows: Rows | None = None,
-    select: Selection | None = None,
-    missing: Gaps = "refuse",
-    method: Method = "workbench",
-    tol: Accuracy = 1e-3,
-    n_power_iter: Iterations = 4,
-    iterator: Iterator = "QR",
-    compute: Recompute = False,
-    chunks: Chunks = "auto",
-    seed: Seed = 0,
-    persist: Persist = False,
+    path: fields.Path,
+    array: fields.ArrayName | None = None,
+    k: fields.Components | None = None,
+    center: fields.Center = False,
+    rows: fields.Rows | None = None,
+    select: fields.Selection | None = None,
+    missing: fields.Gaps = "refuse",
+    method: fields.Method = "workbench",
+    tol: fields.Accuracy = 1e-3,
+    n_power_iter: fields.Iterations = 4,
+    iterator: fields.Iterator = "QR",
+    compute: fields.Recompute = False,
+    chunks: fields.Chunks = "auto",
+    seed: fields.Seed = 0,
+    persist: fields.Persist = False,
     format: Annotated[str, Resolved()] = "npy",
     options: Annotated[dict[str, Any] | None, Resolved()] = None,
     unpack: Annotated[dict[str, Any] | None, Resolved()] = None,
@@ -82,24 +62,9 @@ def svd_of_file(
     is told apart from how long it takes to compute.
     """
     ours = method == "workbench"
-    x, kept = matrix_of_file(
-        path,
-        array,
-        options or {},
-        format,
-        unpack,
-        shape,
-        blocks,
-        chunks,
-        stored,
-        dtype,
-        # Ours takes the means off inside its products.
-        center and not (ours and k is not None),
-        compute,
-        missing,
-        lengths,
-        axes,
-    )
+    read = (path, array, options or {}, format, unpack, shape, blocks, chunks, stored, dtype)
+    # Ours takes the means off inside its products.
+    x, kept = matrix_of_file(*read, center and not (ours and k is not None), compute, missing, lengths, axes)
     seconds_to_make = None
     # Dask's SVD of a single block loses hold of what is held.
     if persist and (ours or k is not None or x.npartitions > 1):
@@ -122,35 +87,9 @@ def svd_of_file(
 
 
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-    asked = {name: values[name] for name in ("anon", "endpoint_url")}
-    options = options_of("svd_of_file", values["path"], **asked)
-    try:
-        found = find_array(
-            values["path"],
-            values["array"],
-            raw=values["raw"],
-            options=options,
-            rows=values["rows"],
-            select=values["select"],
-        )
-    except BadParameterError as err:
-        raise BadParameterError(f"{err.parameter} of svd_of_file: {err}", err.parameter) from err
+    found, facts = array_of("svd_of_file", values, rows=values["rows"])
     blocks, chunks, notes = cut(found, values["k"], values["chunks"], around)
-    facts: dict[str, Any] = {
-        "path": found.path,
-        "array": found.array,
-        "options": options if found.recipe is None else found.recipe,
-        "lengths": found.lengths,
-        "axes": found.axes,
-        "format": found.format,
-        "unpack": found.unpack,
-        "remarks": found.remarks,
-        "shape": found.shape,
-        "blocks": blocks,
-        "chunks": chunks,
-        "stored": working_type(found.dtype) if found.unpack else found.dtype.newbyteorder("=").name,
-        "dtype": working_type(found.dtype),
-    }
+    facts |= {"lengths": found.lengths, "axes": found.axes, "blocks": blocks, "chunks": chunks}
     if found.dtype.name != facts["dtype"]:
         notes = (*notes, f"The array holds {found.dtype.name} and is decomposed as {facts['dtype']}.")
     notes = (*found.remarks, *notes)
@@ -160,60 +99,25 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
 
 
 def _matrix_of_file(resolved: Mapping[str, Any]) -> Any:
-    names = (
-        "path",
-        "array",
-        "options",
-        "format",
-        "unpack",
-        "shape",
-        "blocks",
-        "chunks",
-        "stored",
-        "dtype",
-        "center",
-        "missing",
-        "lengths",
-        "axes",
-    )
     # The check goes over the blocks one by one, so none may wait for the means of the columns.
-    return file.matrix_of_file(**arguments({name: resolved[name] for name in names}), compute=True)[0]
+    return matrix_of_file(**arguments(matrix_of_file, {**resolved, "compute": True}))[0]
 
 
 def _readers(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
-    reader = file.READERS[resolved["format"]]
-    parts: list[Callable[..., Any]] = [file.plain] if resolved["format"].startswith("zarr") else []
-    parts += [file.unpacked] if resolved["unpack"] else []
-    return (
-        *parts,
-        reader,
-        f'READERS = {{"{resolved["format"]}": {reader.__name__}}}',
-        *((file.folded,) if resolved["axes"] else ()),
-        file.array_of_file,
-        file.without_gaps,
-        file.matrix_of_file,
-        held,
-    )
+    unpacked = (file.unpacked,) if resolved["unpack"] else ()
+    folded = (file.folded,) if resolved["axes"] else ()
+    return *file.shown(resolved["format"], *unpacked, *folded), file.without_gaps, matrix_of_file, held
 
 
 def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
     """Whether the answer is right, and of which numbers it is."""
-    checked = _svd_of_file_is_right(resolved, results, client)
+    checked = checks.svd_is_right(_matrix_of_file(resolved), resolved, results, client)
     gone = [
         f"{resolved['shape'][dim == 'column'] - len(kept)} of {resolved['shape'][dim == 'column']} {dim}s hold missing "
         "values and were left out."
         for dim, kept in (results.get("kept") or {}).items()
     ]
     return checked.model_copy(update={"what": " ".join((checked.what, *gone, *resolved["remarks"]))})
-
-
-def _svd_of_file_is_right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    x = _matrix_of_file(resolved)
-    if resolved["k"] is None:
-        return checks.svd_is_exact(x, results, client)
-    if resolved["method"] == "workbench":
-        return checks.svd_is_certified(x, results, client)
-    return checks.svd_is_close(x, results, resolved["tolerance"], client)
 
 
 def _factors(results: Mapping[str, Any]) -> dict[str, Labelled]:
@@ -239,9 +143,5 @@ TEMPLATE = Template(
     arrays_of=_factors,
     parts=_readers,
     alone=decomposed(lambda resolved: _matrix_of_file({**resolved, "center": False})),
-    extra={
-        "raw": (Raw, False),
-        **SERVED,
-        "tolerance": (Tolerance, 0.1),
-    },
+    extra={"raw": (fields.Raw, False), **SERVED, "tolerance": (fields.Tolerance, 0.1)},
 )

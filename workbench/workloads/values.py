@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dask.config
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from workbench.errors import BadInputError
 
@@ -54,14 +54,12 @@ class Surroundings:
         return "three quarters of what arrays may fill of the GPUs" if on_gpus else "half of the memory"
 
 
-class Parameters(BaseModel):
+class Parameters(BaseModel, frozen=True):
     """Checked parameters of one workload.
 
     `given` is what was asked for, with paths made absolute; `resolved` what the workload's function gets. Both are
     JSON: tuples are lists. `notes` are sentences on what was chosen for the person, and why.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     workload: str
     given: dict[str, Any]
@@ -75,10 +73,8 @@ class Parameters(BaseModel):
     """Whether what is there may be replaced."""
 
 
-class Needs(BaseModel):
+class Needs(BaseModel, frozen=True):
     """What a workload moves and what must fit in memory, estimated before it runs."""
-
-    model_config = ConfigDict(frozen=True)
 
     sentence: str
     input_bytes: int = 0
@@ -115,6 +111,11 @@ class Needs(BaseModel):
     known: bool = True
     """Whether anything is known: of a person's function it may be nothing."""
 
+    @classmethod
+    def of(cls, *, held: int, kept: int = 0, **others: Any) -> Needs:
+        """What is needed where a worker has so much in hand at once, while `kept` stays on all of them together."""
+        return cls(held_per_worker=held, held_total=kept + held, kept=kept, **others)
+
     @property
     def bytes_processed(self) -> int:
         """Bytes of the array that are made or read, all passes together."""
@@ -128,10 +129,8 @@ class Needs(BaseModel):
         return max(self.held_per_worker + several, beside + -(-kept // n_workers) + several)
 
 
-class Function(BaseModel):
+class Function(BaseModel, frozen=True):
     """A function of a person's as a record keeps it."""
-
-    model_config = ConfigDict(frozen=True)
 
     reference: str
     """Path of the file, or name of the module, a colon, and the function's name."""
@@ -142,10 +141,8 @@ class Function(BaseModel):
     """Whether it was declared how its answer is checked."""
 
 
-class Check(BaseModel):
+class Check(BaseModel, frozen=True):
     """Verdict on the answer of a run; `what` says what was compared with what."""
-
-    model_config = ConfigDict(frozen=True)
 
     passed: bool
     what: str

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import formats
 from workbench.clusters.choices import GpuChoices
-from workbench.clusters.devices import Device, pick
-from workbench.clusters.devices import check as check_devices
+from workbench.clusters.devices import Device, check as check_devices, pick
 from workbench.clusters.profiles import Around
 from workbench.clusters.profiles.here import STARTED, Here, arguments, check_package, common, encrypted, extra_for
 from workbench.clusters.spec import ClusterSpec

@@ -234,8 +234,6 @@ class Queue(Profile):
         from workbench.clusters import security
         from workbench.clusters.profiles.scheduler_job import FILE
 
-        given = {**self.arguments(spec), **self.submission(spec, folder), **_OF_SCHEDULER}
-        job = kind(name="scheduler", job_name=name, **given)
         python = spec.options.get("python", sys.executable)
         command = [python, "-m", "distributed.cli.dask_scheduler", "--scheduler-file", str(folder / FILE)]
         command += ["--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
@@ -247,9 +245,15 @@ class Queue(Profile):
             named = zip(("CA_FILE", "SCHEDULER__CERT", "SCHEDULER__KEY"), security.files(folder), strict=True)
             keys = [f"DASK_DISTRIBUTED__COMM__TLS__{name}={shlex.quote(path)}" for name, path in named]
             command.extend(("--protocol", "tls"))
-        # dask-jobqueue has no other way to say what a job runs.
-        job._command_template = " ".join((*keys, shlex.join(command)))
-        return job
+
+        class OfScheduler(kind):
+            def job_script(self) -> str:
+                """In place of its last line, which starts a worker, the scheduler."""
+                before = str(super().job_script()).rstrip("\n").rpartition("\n")[0]
+                return "\n".join((before, " ".join((*keys, shlex.join(command))), ""))
+
+        given = {**self.arguments(spec), **self.submission(spec, folder), **_OF_SCHEDULER}
+        return OfScheduler(name="scheduler", job_name=name, **given)
 
     def cluster_class(self) -> Any:
         """Return dask-jobqueue's class. Imports it."""

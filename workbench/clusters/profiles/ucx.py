@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.clusters.choices import AllChoices, ClusterChoices, UcxChoices
-from workbench.clusters.devices import Device, near_cards
-from workbench.clusters.devices import check as check_devices
+from workbench.clusters.devices import Device, check as check_devices, near_cards
 from workbench.clusters.profiles import Around
 from workbench.clusters.profiles.cpu import local_cluster, on_cores
 from workbench.clusters.profiles.gpu import cuda_cluster, on_devices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import parse_bytes
@@ -15,12 +15,12 @@ from workbench import formats
 from workbench.clusters import records
 from workbench.clusters.budget import MINIMUM_PER_WORKER, budget, most_workers, running, workers
 from workbench.clusters.lines import Line, read_line
-from workbench.clusters.plan import check_agreed, has_gpus, plan
-from workbench.clusters.plan import consent as consent_to_cluster
+from workbench.clusters.plan import check_agreed, consent as consent_to_cluster, has_gpus, plan
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError
-from workbench.jobs import folders, processes, waiting
+from workbench.jobs import folders, processes
+from workbench.jobs.waiting import Waiting
 from workbench.runs import store
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
@@ -181,19 +181,9 @@ def cancel(comparison_id: str) -> Comparison:
     return comparisons.get(comparison_id)
 
 
-async def wait(
-    comparison_id: str,
-    on_change: Callable[[Comparison], Awaitable[None] | None] | None = None,
-    *,
-    timeout: float | None = None,
-) -> Comparison:
-    """Comparison when it has ended, or as it is after `timeout` seconds. `on_change` hears of changes meanwhile."""
-    return await waiting.wait(lambda: comparisons.get(comparison_id), on_change, timeout=timeout, poll=_POLL)
-
-
-def finish(comparison_id: str, *, timeout: float | None = None) -> Comparison:
-    """Wait as `wait` does, where there is no event loop or another one is running, as in a notebook."""
-    return waiting.finish(lambda: comparisons.get(comparison_id), timeout=timeout, poll=_POLL)
+_waiting = Waiting(lambda id: lambda: comparisons.get(id), _POLL)
+wait, finish = _waiting.wait, _waiting.finish
+"""Comparison when it has ended, or as it is after a time."""
 
 
 # -- from lines and sweeps to wishes

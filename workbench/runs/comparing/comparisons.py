@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from workbench import config
 from workbench.clusters import records
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, reason_of
+from workbench.errors import BadInputError, ConflictError, NotFoundError, reason_of
 from workbench.jobs import folders
 from workbench.jobs.folders import Lasting
 from workbench.runs import store
@@ -171,9 +171,7 @@ def create(comparison: Comparison) -> Comparison:
 
 def write(comparison: Comparison) -> Comparison:
     """Replace what is kept of it. One that was deleted meanwhile stays deleted."""
-    with contextlib.suppress(FileNotFoundError):
-        config.write_atomically(folder(comparison.id) / _FILE, comparison.model_dump_json())
-    return comparison
+    return folders.write(folder(comparison.id) / _FILE, comparison)
 
 
 def get(comparison_id: str) -> Comparison:
@@ -246,7 +244,7 @@ def _read(path: Path) -> Comparison | None:
         known = _ended.get(path)
         if known is not None and known[0] == changed:
             return known[1]
-        found = folders.settled(lambda: _parsed(path), path, _bury)
+        found = folders.settled(lambda: _parsed(path), path / _FILE, path, _bury)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValidationError) as err:
@@ -271,23 +269,13 @@ def _damaged(path: Path, error: OSError | ValidationError) -> Comparison:
     )
 
 
-def _bury(comparison: Comparison) -> Comparison:
-    """Write down that its process was killed, and have the clusters end that it left."""
+def _bury(comparison: Comparison) -> dict[str, Any]:
+    """What changes of one whose process was killed; the clusters that it left end."""
     for name in clusters_of(comparison):
         with contextlib.suppress(NotFoundError):
             host = records.host_process(records.read(name))
             if host is not None:
                 with contextlib.suppress(psutil.Error):
                     host.terminate()
-    lost = comparison.model_copy(
-        update={
-            "status": "lost",
-            "stage": None,
-            "now": None,
-            "stopped": time.time(),
-            "error": "The process that conducted it was ended from outside. What was measured until then is kept.",
-        }
-    )
-    with contextlib.suppress(StorageError):
-        write(lost)
-    return lost
+    why = "The process that conducted it was ended from outside. What was measured until then is kept."
+    return {"status": "lost", "stage": None, "now": None, "stopped": time.time(), "error": why}

@@ -22,7 +22,7 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, install
 from workbench.runs.forecasting import calibration, devices, history, machines
-from workbench.runs.forecasting.duration import Duration, duration, duration_elsewhere
+from workbench.runs.forecasting.duration import Basis, Duration, duration, duration_elsewhere
 
 if TYPE_CHECKING:
     from workbench.workloads.registry import Template
@@ -59,10 +59,45 @@ class Verdict(NamedTuple):
     """Size of blocks with which it would fit; None where it fits, or where smaller ones don't help."""
 
 
+class Forecast(NamedTuple):
+    """What a workload would need, against what a cluster has, and how long it would take there."""
+
+    parameters: dict[str, Any]
+    """As the workload's function would get them."""
+    notes: tuple[str, ...]
+    needs: dict[str, Any]
+    fits: bool | None
+    """None without a cluster."""
+    sentence: str
+    cell: str | None
+    """Notebook cell that does the same; None without a cluster."""
+    verdict: VerdictName | None = None
+    seconds: dict[str, float] | None = None
+    """`low` and `high`, between which four in five lie; None where nothing is known of this hardware."""
+    memory_per_worker: int | None = None
+    """Bytes in the fullest worker."""
+    device_memory: int | None = None
+    """Bytes on the fullest GPU; None where no arrays lie on GPUs."""
+    chunks: str | None = None
+    """Size of blocks with which it would fit."""
+    basis: Basis | None = None
+    """What the seconds rest on."""
+    source: str | None = None
+    """Which measurement, or how many runs."""
+    off_by: float | None = None
+    """Median part by which earlier forecasts of this workload missed."""
+    cost: float | None = None
+    """At the price of an hour in workbench.prices."""
+    elsewhere: tuple[dict[str, Any], ...] = ()
+    """Machines that aren't here: machine, seconds, basis, source, cost."""
+    calibrate: bool = False
+    """Whether measuring this cluster, which `Session.calibrate` does, would tell how long it takes."""
+
+
 def forecast(
     template: Template, parameters: Mapping[str, Any], cluster: ClusterRecord | ClusterSpec | None
-) -> dict[str, Any]:
-    """Fields of `session.Forecast`. Raises BadInputError where a parameter can't be used."""
+) -> Forecast:
+    """Will it fit, how long will it take? Raises BadInputError where a parameter can't be used."""
     spec = actual_spec(cluster) if isinstance(cluster, ClusterRecord) else cluster
     if spec is not None and not spec.is_known:
         # What its workers have shows when they are there.
@@ -76,27 +111,27 @@ def forecast(
     machine = cluster.machine if isinstance(cluster, ClusterRecord) else None
     lasting = None if spec is None else _duration(template, checked.resolved, needs, spec, judged, machine)
     price = machines.price_per_hour(spec, calibration.host(machine))
-    return {
-        "parameters": dict(checked.resolved),
-        "notes": (*checked.notes, *calibration.damaged()),
-        "needs": needs.model_dump(mode="json"),
-        "fits": None if judged is None else judged.name == "fits",
-        "sentence": _sentence(needs, judged, lasting, spec, price),
-        "cell": template.cell(checked, cluster.name, on_gpu=bool(cluster.spec.devices))
+    return Forecast(
+        parameters=dict(checked.resolved),
+        notes=(*checked.notes, *calibration.damaged()),
+        needs=needs.model_dump(mode="json"),
+        fits=None if judged is None else judged.name == "fits",
+        sentence=_sentence(needs, judged, lasting, spec, price),
+        cell=template.cell(checked, cluster.name, on_gpu=bool(cluster.spec.devices))
         if isinstance(cluster, ClusterRecord)
         else None,
-        "verdict": None if judged is None else judged.name,
-        "seconds": None if lasting is None else _range(lasting.low, lasting.high),
-        "memory_per_worker": None if judged is None else judged.memory_per_worker,
-        "device_memory": None if judged is None else judged.device_memory,
-        "chunks": None if judged is None else judged.chunks,
-        "basis": None if lasting is None else lasting.basis,
-        "source": None if lasting is None else lasting.source,
-        "off_by": None if lasting is None else lasting.off_by,
-        "cost": None if lasting is None else machines.cost(lasting.middle, price),
-        "calibrate": isinstance(cluster, ClusterRecord) and refused is None and _unmeasured(needs, lasting),
-        "elsewhere": tuple(elsewhere(template, checked, needs)),
-    }
+        verdict=None if judged is None else judged.name,
+        seconds=None if lasting is None else _range(lasting.low, lasting.high),
+        memory_per_worker=None if judged is None else judged.memory_per_worker,
+        device_memory=None if judged is None else judged.device_memory,
+        chunks=None if judged is None else judged.chunks,
+        basis=None if lasting is None else lasting.basis,
+        source=None if lasting is None else lasting.source,
+        off_by=None if lasting is None else lasting.off_by,
+        cost=None if lasting is None else machines.cost(lasting.middle, price),
+        calibrate=isinstance(cluster, ClusterRecord) and refused is None and _unmeasured(needs, lasting),
+        elsewhere=tuple(elsewhere(template, checked, needs)),
+    )
 
 
 def needs_of(template: Template, checked: Parameters) -> Needs:
