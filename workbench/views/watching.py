@@ -68,7 +68,7 @@ class Watching:
         self.log = log
         self.state = StateWatcher(session, base_url, log)
         self._hearing = Hearing(self._hear)
-        self.views = Views(session, self.state, base_url, log, self._hearing.latest)
+        self.views = Views(session, self.state, log, self._hearing.latest)
         self._open_feed = open_feed or _open_feed
         self._make_figure = make_figure or live_figure
         self._linger = linger
