@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -320,14 +319,12 @@ async def gpus(sight: Sight, name: str) -> str:
     if record is None or not devices:
         return ""
     heard = await sight.heard(name)
-    bars = await in_thread(
-        cluster_gpu_list, devices, heard.samples, partial(_here, sight), place=name, silence=heard.silence
-    )
+
+    def here() -> tuple[Inventory, Mapping[str, GpuSample]]:
+        return sight.machine.inventory(), sight.machine.gauges()
+
+    bars = await in_thread(cluster_gpu_list, devices, heard.samples, here, place=name, silence=heard.silence)
     return _warning(record) + bars
-
-
-def _here(sight: Sight) -> tuple[Inventory, Mapping[str, GpuSample]]:
-    return sight.machine.inventory(), sight.machine.gauges()
 
 
 def code(sight: Sight, name: str) -> str:

@@ -284,7 +284,8 @@ def _differing(run: dict[str, Any], before: dict[str, Any] | None) -> str:
 
 def _where_and_when(run: dict[str, Any]) -> str:
     past = None if run["status"] in _ACTIVE else ago(run["stopped"] or run["created"], time.time())
-    return joined((run["cluster"], _origin(run), past))
+    origin = f"imported from {run['imported']['machine']}" if run.get("imported") else None
+    return joined((run["cluster"], origin, past))
 
 
 def _progress(run: dict[str, Any]) -> str:
@@ -468,10 +469,6 @@ def _answer(result: Mapping[str, Any]) -> str:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _origin(run: dict[str, Any]) -> str | None:
-    return f"imported from {run['imported']['machine']}" if run.get("imported") else None
 
 
 def _icons(run: dict[str, Any], *, going: bool) -> Iterator[str]:
