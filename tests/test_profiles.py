@@ -115,7 +115,7 @@ def test_it_is_a_way_to_compute_on_the_page(brought: None) -> None:
     from workbench.views.page import Machine, Sight
 
     session: Any = FakeSession()
-    sight = Sight(session, {}, Machine(session), None, "/", {"profile": "tea"})  # type: ignore[arg-type]
+    sight = Sight(session, {}, Machine(session), None, {"profile": "tea"})  # type: ignore[arg-type]
     html = machine.start(sight, "")
     assert 'data-workbench="profile-tea"' in html
     assert "1 worker × 1 thread, 512 MiB" in html

@@ -193,7 +193,7 @@ def test_it_is_not_cancelled_from_outside_for_that_would_end_the_notebook(quick_
 
 def test_every_face_shows_it(quick_client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     from workbench.cli import main
-    from workbench.figures.report import write_report
+    from workbench.views.recorded import report
 
     with workbench.watch(name="of mine") as run:
         quick_client.submit(one_more, 1).result()
@@ -204,7 +204,7 @@ def test_every_face_shows_it(quick_client: Client, capsys: pytest.CaptureFixture
     shown = capsys.readouterr().out
     assert "name=of mine" in shown
     assert "quick_client.submit(one_more, 1).result()" in shown
-    assert "tasks_of_others" in write_report(run.run, store.folder(run.id)).read_text()
+    assert "tasks_of_others" in report(run.run)
     assert "of mine" in html_of("runs")
 
 

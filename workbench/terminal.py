@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.columns import Columns
@@ -45,11 +45,6 @@ _STATUS_STYLES = {
     "failed": "red",
     "lost": "red",
 }
-_STAGES = {
-    "preparing": "preparing",
-    "scheduler": "scheduler is up",
-    "ready": "ready",
-}
 _BAR_WIDTH, _CHART_WIDTH = 50, 40  # characters
 _LEAST_SHARE = 0.005
 _SHARE_STYLES = {
@@ -72,23 +67,22 @@ def show_hardware(
     """Print what there is, and the profiles with their reasons; what UCX offers where it was asked."""
     from workbench.views.machine import about
 
-    console = _console()
     machine = about(inventory)
     machine["Memory"] += f" · {formats.size(budget.left)} left to promise to clusters"
     machine["UCX"] = inventory.ucx.version or inventory.ucx.reason or "not installed"
     if transports is not None:
         machine["Transports"] = _transports(transports)
-    console.print(_pairs(machine))
-    console.print()
+    _print(_pairs(machine))
+    _print()
     if inventory.gpus:
-        console.print(_gpu_table(inventory))
-        console.print()
+        _print(_gpu_table(inventory))
+        _print()
     if inventory.topology is not None:
         # Not folded at the width of the terminal: a broken matrix can't be read at all.
-        console.print(inventory.topology.text(), soft_wrap=True)
+        _print(inventory.topology.text(), soft_wrap=True)
         for letters, meaning in inventory.topology.legend().items():
-            console.print(f"  {letters}: {meaning}", style="dim")
-        console.print()
+            _print(f"  {letters}: {meaning}", style="dim")
+        _print()
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, style="bold")
@@ -97,13 +91,12 @@ def show_hardware(
         mark = Text("✓", "green") if profile.available else Text("✗", "red")
         said = Text(profile.summary if profile.available else profile.reason or "", "" if profile.available else "dim")
         table.add_row(mark, profile.name, said)
-    console.print(table)
+    _print(table)
 
 
 def show_cluster(record: ClusterRecord) -> None:
     """Print a cluster that has just become ready, and why it is as it is."""
-    console = _console()
-    console.print(
+    _print(
         _pairs(
             {
                 record.name: Text("ready", "green") + f" at {record.scheduler_address}",
@@ -122,113 +115,102 @@ def show_cluster(record: ClusterRecord) -> None:
 
 def show_clusters(records: Sequence[ClusterRecord]) -> None:
     """Print a table of clusters."""
-    console = _console()
     if not records:
-        console.print("No cluster is running. Start one with: workbench up cpu")
+        _print("No cluster is running. Start one with: workbench up cpu")
         return
-    table = _table("NAME", "STATUS", "PROFILE", ">WORKERS", ">THREADS", ">MEMORY", "PROTOCOL", ">AGE")
-    for record in records:
-        spec = record.spec
-        age = _age(record.created)
-        if record.status == "unknown":
-            table.add_row(Text(record.name, "bold"), Text("unknown", "dim"), *["–"] * 5, age)
-            continue
-        workers = f"{record.n_workers}"
-        if record.n_workers != record.n_workers_expected:
-            workers += f"/{record.n_workers_expected}"
-        table.add_row(
-            Text(record.name, "bold"),
-            Text(record.status, _STATUS_STYLES.get(record.status, "")),
-            spec.profile,
-            workers,
-            str(record.n_workers * spec.threads_per_worker),
-            memory_words(record),
-            spec.protocol,
-            age,
-        )
-    console.print(table)
+    header = ("NAME", "STATUS", "PROFILE", ">WORKERS", ">THREADS", ">MEMORY", "PROTOCOL", ">AGE")
+    rows = (
+        (Text(record.name, "bold"), _status(record.status), *_size_of(record), _age(record.created))
+        for record in records
+    )
+    _print(_table(header, rows))
     for record in records:
         if record.queued:
-            console.print(f"{record.name}: {record.waiting}")
+            _print(f"{record.name}: {record.waiting}")
         if record.message:
-            console.print(f"{record.name}: {record.message}", style="dim" if record.status == "unknown" else "red")
+            _print(f"{record.name}: {record.message}", style="dim" if record.status == "unknown" else "red")
         elif record.warning:
-            console.print(f"{record.name}: {record.warning}", style="red")
+            _print(f"{record.name}: {record.warning}", style="red")
         elif record.expires_at is not None and record.expires_at - time.time() < _IDLE_WARNING:
-            console.print(
+            _print(
                 f"{record.name} ends in {formats.duration(round(record.expires_at - time.time()))} unless it is used."
             )
 
 
+def _size_of(record: ClusterRecord) -> Sequence[str]:
+    """Profile, workers, threads, memory and protocol, as far as they are known."""
+    if record.status == "unknown":
+        return ["–"] * 5
+    spec, expected = record.spec, record.n_workers_expected
+    workers = f"{record.n_workers}{f'/{expected}' if record.n_workers != expected else ''}"
+    threads = str(record.n_workers * spec.threads_per_worker)
+    return spec.profile, workers, threads, memory_words(record), spec.protocol
+
+
 def show_workloads(templates: Sequence[Template], broken: Sequence[Broken] = ()) -> None:
     """Print a table of workloads, and what is none and why."""
-    console = _console()
-    table = _table("NAME", "WHAT IT DOES", "FROM")
-    for template in templates:
-        table.add_row(Text(template.name, "bold"), template.summary, template.origin)
-    console.print(table)
+    rows = ((Text(template.name, "bold"), template.summary, template.origin) for template in templates)
+    _print(_table(("NAME", "WHAT IT DOES", "FROM"), rows))
     for each in broken:
-        console.print(Text(f"{each.where}: {each.why}", "red"))
-    console.print("\nParameters of one: workbench workloads NAME", style="dim")
+        _print(Text(f"{each.where}: {each.why}", "red"))
+    _print("\nParameters of one: workbench workloads NAME", style="dim")
 
 
 def show_workload(template: Template) -> None:
     """Print what a workload does, and its parameters with defaults, units and bounds."""
-    console = _console()
-    console.print(Text(f"{template.name}: {template.title}", "bold"))
+    _print(Text(f"{template.name}: {template.title}", "bold"))
     for paragraph in template.help.split("\n\n"):
-        console.print(Padding(" ".join(paragraph.split()), (1, 0, 0, 0)))
-    console.print()
-    table = _table("PARAMETER", "DEFAULT", "ALLOWED", "MEANING")
+        _print(Padding(" ".join(paragraph.split()), (1, 0, 0, 0)))
+    _print()
     schema = template.schema()
     required = schema.get("required", ())
+    table = _table(("PARAMETER", "DEFAULT", "ALLOWED", "MEANING"))
     for name, about in schema["properties"].items():
         default = Text("required", "yellow") if name in required else Text(_plain(about.get("default")))
         table.add_row(Text(name, "bold"), default, about["allowed"], _meaning(about))
-    console.print(table)
+    _print(table)
     if offered := template.offered:
-        console.print()
-        presets = _table("PRESET", "WHAT", "FROM")
-        for preset in offered:
-            presets.add_row(Text(preset.name, "bold"), preset.title, preset.source)
-        console.print(presets)
+        _print()
+        presets = ((Text(preset.name, "bold"), preset.title, preset.source) for preset in offered)
+        _print(_table(("PRESET", "WHAT", "FROM"), presets))
         scaled = " --scale 0.01" if template.presets else ""
-        console.print(f"Run one: workbench run {template.name} --preset {offered[0].name}{scaled} --on cpu")
+        _print(f"Run one: workbench run {template.name} --preset {offered[0].name}{scaled} --on cpu")
 
 
 def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: bool = False, kept: str = "") -> None:
     """Print a table of runs, how to see those before them, and what is `kept` of their answers."""
-    console = _console()
     if total and not runs:
-        console.print(f"There are {total} runs, so none comes after {offset} others. Give a smaller --offset.")
+        _print(f"There are {total} runs, so none comes after {offset} others. Give a smaller --offset.")
         return
     if not runs and filtered:
-        console.print("No run fits. See all of them with: workbench runs")
+        _print("No run fits. See all of them with: workbench runs")
         return
     if not runs:
-        console.print("There is no run. Start one with: workbench run array_sum --on cpu -p size=1GiB")
+        _print("There is no run. Start one with: workbench run array_sum --on cpu -p size=1GiB")
         return
     from workbench.runs.forecasting.machines import cost_text
 
     priced = any(run.cost is not None for run in runs)
-    table = _table("RUN", "STATUS", "CLUSTER", ">TIME", ">SPEED", *([">COST"] if priced else []), ">AGE")
-    for run in runs:
-        table.add_row(
+    header = ("RUN", "STATUS", "CLUSTER", ">TIME", ">SPEED", *([">COST"] if priced else []), ">AGE")
+    rows = (
+        (
             Text(f"{SIMULATED if run.simulated else ''}{run.id}", "bold")
             + Text(f" {run.title}" if run.title != run.workload else "", "not bold"),
-            Text(run.status, _STATUS_STYLES.get(run.status, "")) + _check_mark(run),
+            _status(run.status) + _check_mark(run),
             run.cluster if run.imported is None else f"{run.cluster} on {run.imported.machine} (imported)",
             "" if run.seconds is None else formats.duration(run.seconds),
             _speed(run),
             *(["" if run.cost is None else cost_text(run.cost)] if priced else []),
             _age(run.created),
         )
-    console.print(table)
+        for run in runs
+    )
+    _print(_table(header, rows))
     last = offset + len(runs)
     if last < total:
-        console.print(f"Runs {offset + 1} to {last} of {total}. For older ones: --offset {last}", style="dim")
+        _print(f"Runs {offset + 1} to {last} of {total}. For older ones: --offset {last}", style="dim")
     if kept:
-        console.print(Text(kept, "dim"))
+        _print(Text(kept, "dim"))
 
 
 def show_run(run: Run) -> None:
@@ -239,7 +221,7 @@ def show_run(run: Run) -> None:
     unchecked = run.function is not None and run.status == "done"
     on_gpu, saving = run.on_gpu, savings.read(run.id)
     about: dict[str, Any] = {
-        run.id: Text(run.status, _STATUS_STYLES.get(run.status, "")),
+        run.id: _status(run.status),
         "SIMULATED": run.simulated and _SIMULATED,
         "Name": run.title != run.workload and run.title,
         "Error": run.error and Text(run.error, "red"),
@@ -272,7 +254,7 @@ def show_run(run: Run) -> None:
         "Notes": "\n".join(run.notes),
         "Versions": ", ".join(f"{name} {version}" for name, version in run.versions.items()),
     }
-    _console().print(_pairs(about))
+    _print(_pairs(about))
 
 
 def _diagnosis(found: Diagnosis) -> dict[str, Any]:
@@ -294,24 +276,20 @@ def _diagnosis(found: Diagnosis) -> dict[str, Any]:
 
 def show_contents(contents: Contents) -> None:
     """Print what a file holds."""
-    console = _console()
-    console.print(Text(f"{contents.path}: {contents.sentence()}", overflow="fold"))
-    console.print(_pairs({each.name or "array": each.line() for each in contents.arrays}))
+    _print(Text(f"{contents.path}: {contents.sentence()}", overflow="fold"))
+    _print(_pairs({each.name or "array": each.line() for each in contents.arrays}))
     if contents.dimensions:
-        table = _table("dimension", ">length", "from", "to")
-        for each in contents.dimensions:
-            table.add_row(each.name, str(each.length), each.first or "", each.last or "")
-        console.print()
-        console.print(table)
+        rows = ((each.name, str(each.length), each.first or "", each.last or "") for each in contents.dimensions)
+        _print()
+        _print(_table(("dimension", ">length", "from", "to"), rows))
     for remark in contents.remarks:
-        console.print(remark)
+        _print(remark)
 
 
 def show_forecast(forecast: Forecast, hardware: str) -> None:
     """Print whether it fits and how long it takes on the hardware that was asked for, and on other machines."""
     from workbench.runs.forecasting.machines import cost_text
 
-    console = _console()
     about: dict[str, Any] = {"Hardware": hardware}
     if forecast.verdict is not None:
         style = {"fits": "green", "will spill": "yellow"}.get(forecast.verdict, "red")
@@ -323,23 +301,22 @@ def show_forecast(forecast: Forecast, hardware: str) -> None:
         )
         about["Memory"] = f"{on_gpu}{formats.size(forecast.memory_per_worker)} in the fullest worker"
     about["Notes"] = "\n".join(forecast.notes)
-    console.print(_pairs(about))
+    _print(_pairs(about))
     here = () if forecast.seconds is None else ({"machine": "this hardware", **forecast._asdict()},)
     rows = (*here, *forecast.elsewhere)
     if rows:
-        table = _table("what it would take", "time", "cost", "known from", "source")
+        table = _table(("what it would take", "time", "cost", "known from", "source"))
         for row in rows:
             cost = "" if row["cost"] is None else cost_text(row["cost"], 2)
             table.add_row(row["machine"], formats.span(**row["seconds"]), cost, row["basis"], row["source"])
-        console.print()
-        console.print(table)
+        _print()
+        _print(table)
 
 
 def show_calibration(calibration: Calibration) -> None:
     """Print what was measured."""
     from workbench.hardware.rates import UNITS
 
-    console = _console()
     about: dict[str, Any] = {
         "Machine": f"{calibration.machine}, {calibration.processor}, {calibration.cores} cores",
         "Measured": calibration.describe(),
@@ -352,54 +329,47 @@ def show_calibration(calibration: Calibration) -> None:
     about["a task"] = formats.duration(calibration.task_seconds)
     about["a small run"] = formats.duration(calibration.start_seconds)
     about["rounds"] = f"{calibration.rounds}, {100 * calibration.spread:.0f} % apart"
-    console.print(_pairs(about))
+    _print(_pairs(about))
 
 
 def show_comparison(comparison: Comparison, summary: Summary) -> None:
     """Print what a comparison says: a row for each cluster, bars, scaling, and what is to be said of them."""
     from workbench.runs.comparing.table import cells, efficiency_text, remarks
 
-    console = _console()
-    console.print(Text(f"{comparison.title}, {comparison.id}: ", "bold") + Text(summary.verdict))
-    console.print()
+    _print(Text(f"{comparison.title}, {comparison.id}: ", "bold") + Text(summary.verdict))
+    _print()
     (first, *others, last), body = cells(summary)
-    table = _table(first.upper(), *(f">{name.upper()}" for name in others), last.upper(), wraps=True)
-    for row in body:
-        table.add_row(*row)
-    console.print(table)
-    console.print()
+    _print(_table((first.upper(), *(f">{name.upper()}" for name in others), last.upper()), body, wraps=True))
+    _print()
     measured = [(row.on, row.seconds.median) for row in summary.rows if row.seconds is not None]
     widest = max((len(on) for on, _ in measured), default=0)
     for on, seconds in measured:
         bar = "█" * max(1, round(_CHART_WIDTH * seconds / max(each for _, each in measured)))
-        console.print(f"{on:<{widest}}  {bar} {formats.duration(seconds)}")
-    console.print()
+        _print(f"{on:<{widest}}  {bar} {formats.duration(seconds)}")
+    _print()
     for curve in summary.scaling:
-        console.print(f"\n{'Weak' if curve.weak else 'Strong'} scaling over cores, {curve.what}:")
+        _print(f"\n{'Weak' if curve.weak else 'Strong'} scaling over cores, {curve.what}:")
         for point in curve.points:
-            console.print(
+            _print(
                 f"  on {point.cores:>3}  {formats.duration(point.seconds):>10}  {point.speedup:.2f} times, "
                 f"efficiency {efficiency_text(point)}"
             )
     for each in summary.differences:
-        console.print(f"differs, {each.kind}: {each.name}: {' | '.join(each.texts)}")
+        _print(f"differs, {each.kind}: {each.name}: {' | '.join(each.texts)}")
     for sentence in remarks(summary):
-        console.print(sentence, style="dim")
+        _print(sentence, style="dim")
 
 
 def show_comparisons(found: Sequence[tuple[Comparison, str]]) -> None:
     """Print a table of comparisons and their verdicts."""
-    console = _console()
     if not found:
-        console.print(
-            "There is no comparison yet. Make one: workbench compare array_sum --on cpu --on ucx", soft_wrap=True
-        )
+        _print("There is no comparison yet. Make one: workbench compare array_sum --on cpu --on ucx", soft_wrap=True)
         return
-    table = _table("COMPARISON", "STATUS", "RUNS", "VERDICT")
+    table = _table(("COMPARISON", "STATUS", "RUNS", "VERDICT"))
     for each, verdict in found:
         said = verdict if each.rows or each.error is None else each.error
         table.add_row(each.id, each.status, f"{each.done} of {each.total}", said)
-    console.print(table)
+    _print(table)
 
 
 @contextlib.contextmanager
@@ -409,7 +379,8 @@ def stages(record: ClusterRecord) -> Iterator[Callable[[ClusterRecord], None]]:
     with console.status(f"{record.name}: starting") as line:
 
         def on_change(changed: ClusterRecord) -> None:
-            line.update(f"{changed.name}: {changed.waiting if changed.stage == 'workers' else _STAGES[changed.stage]}")
+            reached = {"scheduler": "scheduler is up", "workers": changed.waiting}.get(changed.stage, changed.stage)
+            line.update(f"{changed.name}: {reached}")
 
         yield on_change
 
@@ -464,13 +435,17 @@ def _bar(title: str, on: Progress | None = None) -> Progress:
     return bar
 
 
+def _status(status: str) -> Text:
+    return Text(status, _STATUS_STYLES.get(status, ""))
+
+
 def _age(created: float) -> str:
     return formats.duration(round(time.time() - created))
 
 
-def _console() -> Console:
+def _print(*shown: Any, **options: Any) -> None:
     # What is printed holds brackets and colons of its own.
-    return Console(highlight=False, markup=False, emoji=False)
+    Console(highlight=False, markup=False, emoji=False).print(*shown, **options)
 
 
 def _pairs(pairs: dict[str, Any]) -> Table:
@@ -484,7 +459,8 @@ def _pairs(pairs: dict[str, Any]) -> Table:
     return table
 
 
-def _table(*columns: str, wraps: bool = False) -> Table:
+def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]] = (), *, wraps: bool = False) -> Table:
+    """A table with its rows; the columns whose names begin with > are of numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for index, name in enumerate(columns):
         table.add_column(
@@ -493,6 +469,8 @@ def _table(*columns: str, wraps: bool = False) -> Table:
             no_wrap=index == 0 and not wraps,
             overflow="fold",
         )
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
@@ -508,7 +486,7 @@ def _transports(offered: UcxTransports) -> str:
 
 
 def _gpu_table(inventory: Inventory) -> Table:
-    table = _table("GPU", "NAME", ">MEMORY", ">FREE", ">USE", ">POWER", "PCIE", "NUMA", "CPUS", "")
+    table = _table(("GPU", "NAME", ">MEMORY", ">FREE", ">USE", ">POWER", "PCIE", "NUMA", "CPUS", ""))
     for gpu in inventory.gpus:
         table.add_row(
             Text(str(gpu.index), "bold"),
@@ -562,19 +540,14 @@ def _speed(run: Run) -> str:
 
 def _answers(result: dict[str, Any]) -> dict[str, Any]:
     table = singular.values(result)
-    told = ("scatter",) if table is None else ("scatter", *singular.LISTS)
-    shown = {name: value for name, value in result.items() if name not in told}
     about: dict[str, Any] = {} if table is None else {"Singular values": _values(table)}
-    return about | {
-        name.replace("_", " ").capitalize(): _answer(value) for name, value in singular.in_words(shown).items()
-    }
+    shown = singular.beside_values(result, ("scatter",))
+    return about | {name.replace("_", " ").capitalize(): _answer(value) for name, value in shown.items()}
 
 
 def _values(values: Values) -> Table:
     """Numbered values with their bounds, as narrow as a terminal needs it."""
-    table = _table(*(f">{name}" for name in values.header))
-    for row in values.rows:
-        table.add_row(*row)
+    table = _table([f">{name}" for name in values.header], values.rows)
     if values.left_out:
         table.add_row("…", f"{values.left_out} more", *[""] * (len(values.header) - 2))
     return table

@@ -2,7 +2,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import type { ICluster, IFigure, IPatch, IRun, IWatchStatus, Watched, Wish } from './tokens';
+import type { IChange, IFigure, IState, Watched, Wish } from './tokens';
 
 const ROOT = 'workbench/api';
 
@@ -16,19 +16,9 @@ export class ApiError extends Error {
   }
 }
 
-export interface IState {
-  cursor: number;
-  clusters: ICluster[];
-  runs: IRun[];
-  simulated: boolean;
-}
-
-export interface IPolled {
+export interface IPolled extends IChange {
   cursor?: string;
   gone?: string | null;
-  patches?: IPatch[];
-  status?: IWatchStatus | null;
-  html?: string;
 }
 
 export class Api {

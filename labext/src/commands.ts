@@ -117,10 +117,6 @@ function addTabs(
   });
 }
 
-async function connect(model: Model, notebooks: INotebooks, cluster: { name: string }): Promise<void> {
-  await notebooks.insert(await model.api.cell(cluster.name), { run: true });
-}
-
 function addCommands(
   app: JupyterFrontEnd,
   model: Model,
@@ -149,10 +145,12 @@ function addCommands(
   });
   commands.addCommand(Commands.connect, {
     label: trans.__('Connect This Notebook to the Cluster'),
-    isEnabled: args => toCluster(args) !== null || model.target !== null,
-    execute: args => {
-      const cluster = toCluster(args) ?? model.target;
-      return cluster && connect(model, notebooks, cluster);
+    isEnabled: args => Boolean(args['cluster']) || model.target !== null,
+    execute: async args => {
+      const cluster = args['cluster'] || model.target?.name;
+      if (cluster) {
+        await notebooks.insert(await model.api.cell(String(cluster)), { run: true });
+      }
     }
   });
   commands.addCommand(Commands.workload, {
@@ -196,11 +194,6 @@ function addCommands(
   });
   const dependent = [Commands.connect, Commands.stopAll, Commands.watch];
   model.changed.connect(() => dependent.forEach(command => commands.notifyCommandChanged(command)));
-}
-
-function toCluster(args: object): { name: string } | null {
-  const { cluster } = args as { cluster?: string };
-  return cluster ? { name: cluster } : null;
 }
 
 async function confirmStopAll(clusters: ICluster[], trans: TranslationBundle): Promise<boolean> {

@@ -17,7 +17,7 @@ import { Figure } from './page/figure';
 import type { Theme } from './page/figure';
 import { show } from './shell';
 import { Commands, DOMAIN, IModel } from './tokens';
-import type { StreamMessage, Watched } from './tokens';
+import type { Watched } from './tokens';
 
 /** Figure in a tab of Lab. */
 class FigureContent extends Widget {
@@ -42,7 +42,7 @@ class FigureContent extends Widget {
     super({ node: figure.node });
     this.figure = figure;
     figure.onChange = () => this.changed.emit();
-    stream.message.connect(this._receive, this);
+    stream.message.connect((_, message) => void figure.receive(message), this);
   }
 
   dispose(): void {
@@ -59,10 +59,6 @@ class FigureContent extends Widget {
     }
   }
 
-  private _receive(_: unknown, message: StreamMessage): void {
-    this.figure.receive(message);
-  }
-
   private _loaded = false;
 }
 
@@ -74,7 +70,7 @@ function figureTab(content: FigureContent, model: Model, trans: TranslationBundl
   tab.title.icon = watchIcon;
   tab.title.closable = true;
   const [kind, name] = kindAndName(watched);
-  tab.title.label = titled(model, name);
+  tab.title.label = model.simulated ? `SIMULATED · ${name}` : name;
   tab.title.caption = watched.cluster
     ? trans.__('Tasks, CPU and memory of %1', name)
     : trans.__('What is kept of the %1 %2', kind, name);
@@ -125,11 +121,6 @@ function addLiveButtons({ content, toolbar }: MainAreaWidget<FigureContent>, tra
   toolbar.addItem('spacer', Toolbar.createSpacerItem());
   toolbar.addItem('summary', summary);
   refresh();
-}
-
-/** A title, which says so where it is not of real GPUs. */
-function titled(model: Model, title: string): string {
-  return model.simulated ? `SIMULATED · ${title}` : title;
 }
 
 function tabId(watched: Watched): string {

@@ -5,7 +5,7 @@ import { Signal } from '@lumino/signaling';
 import { Api } from './api';
 import { Stream } from './stream';
 import { IModel } from './tokens';
-import type { Connection, ICluster, IRun, StreamMessage } from './tokens';
+import type { ICluster, IRun, StreamMessage } from './tokens';
 
 export class Model {
   readonly api = new Api();
@@ -18,10 +18,6 @@ export class Model {
   simulated = false;
   /** What went wrong that belongs to no place of the page. */
   problem: string | null = null;
-
-  get connection(): Connection {
-    return this.stream.connection;
-  }
 
   /** Clusters that can take work. */
   get ready(): ICluster[] {
@@ -70,11 +66,6 @@ export class Model {
       this.changed.emit();
     }
   }
-}
-
-/** Whether a notebook's kernel is among the clients of a cluster. */
-export function isOn(kernel: string | null, cluster: ICluster): boolean {
-  return kernel !== null && cluster.clients.some(client => client.includes(`kernel-${kernel}`));
 }
 
 export const modelPlugin: JupyterFrontEndPlugin<Model> = {

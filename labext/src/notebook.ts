@@ -9,7 +9,6 @@ import type { CommandRegistry } from '@lumino/commands';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
-import { isOn } from './model';
 import type { Model } from './model';
 import { Commands, DOMAIN, IModel, INotebooks } from './tokens';
 import type { CellType, IOpenNotebook } from './tokens';
@@ -128,8 +127,8 @@ class Badge extends Widget {
   }
 
   private _refresh(): void {
-    const kernel = kernelOf(this._panel);
-    const cluster = this._model.clusters.find(each => isOn(kernel, each));
+    const client = `kernel-${kernelOf(this._panel)}`;
+    const cluster = this._model.clusters.find(each => each.clients.some(name => name.includes(client)));
     const name = cluster?.name ?? '';
     this.setHidden(!cluster);
     if (name !== this._cluster) {

@@ -97,12 +97,13 @@ export class Workbench extends Widget {
   }
 
   private _tell(): void {
-    const { connection, problem } = this._model;
+    const { problem, stream } = this._model;
+    const { connection } = stream;
     const trans = this._trans;
     const told = wrong(connection, trans);
     this._host.hidden = connection === 'missing';
     this._banner.replaceChildren(
-      ...(told ? [banner(told, 'banner', trans.__('Try again'), () => this._model.stream.open(), connection)] : []),
+      ...(told ? [banner(told, 'banner', trans.__('Try again'), () => stream.open(), connection)] : []),
       ...(problem ? [banner(problem, 'server-problem', trans.__('Dismiss'), () => this._model.dismiss())] : [])
     );
   }

@@ -5,8 +5,8 @@
 import { Signal } from '@lumino/signaling';
 
 import { ApiError } from './api';
-import type { Api, IState } from './api';
-import type { Connection, StreamMessage, Wish } from './tokens';
+import type { Api } from './api';
+import type { Connection, IState, StreamMessage, Wish } from './tokens';
 
 /** Milliseconds before the state is asked for again. */
 const POLL = 1000;
@@ -51,50 +51,25 @@ export class Stream {
     this._socket = socket;
     socket.onopen = () => {
       this._send({ type: 'choose', choices: this._choices });
-      this._watches.forEach((watch, id) => this._ask(id, watch));
+      this._watches.forEach(({ request }, watch) => this._send({ type: 'watch', watch, ...request }));
     };
     socket.onmessage = event => this._receive(JSON.parse((event as MessageEvent<string>).data) as StreamMessage);
     socket.onclose = () => this._broken();
   }
 
-  /** What views and figures say: `watch`, `unwatch`, `choose`, `range`. */
+  /** What views and figures say: `watch`, `unwatch`, `choose`, `range`; after a broken connection it is said again. */
   send(message: object): void {
     const { type, watch, choices, ...request } = message as { type: string; watch: string; choices: object };
     if (type === 'watch') {
-      this._watch(watch, request as unknown as Wish);
+      this._watches.set(watch, { request: request as unknown as Wish });
     } else if (type === 'unwatch') {
-      this._unwatch(watch);
+      this._watches.delete(watch);
     } else if (type === 'range') {
-      this._range(watch, request as unknown as IRange);
+      Object.assign(this._watches.get(watch) ?? {}, { range: request });
     } else {
       this._choices = { ...this._choices, ...choices };
-      this._send(message);
     }
-  }
-
-  /** Asked for again by itself after a broken connection. */
-  private _watch(id: string, request: Wish): void {
-    const watch = { request };
-    this._watches.set(id, watch);
-    this._ask(id, watch);
-  }
-
-  private _unwatch(id: string): void {
-    if (this._watches.delete(id)) {
-      this._send({ type: 'unwatch', watch: id });
-    }
-  }
-
-  private _range(id: string, range: IRange): void {
-    const watch = this._watches.get(id);
-    if (watch) {
-      watch.range = range;
-      this._send({ type: 'range', watch: id, ...range });
-    }
-  }
-
-  private _ask(id: string, { request }: IWatch): void {
-    this._send({ type: 'watch', watch: id, ...request });
+    this._send(message);
   }
 
   private _receive(message: StreamMessage): void {

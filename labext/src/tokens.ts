@@ -49,9 +49,24 @@ export type Watched = { cluster?: string; run?: string; comparison?: string };
 /** What the stream brings: the patches of a figure, or the HTML of a view. */
 export type Wish = (Watched & { theme: string }) | { view: string };
 
+/** What changes by itself: clusters and runs; `cursor` counts the changes. */
+export interface IState {
+  cursor: number;
+  clusters: ICluster[];
+  runs: IRun[];
+  simulated: boolean;
+}
+
+/** What has changed in a figure or a view. */
+export interface IChange {
+  patches?: IPatch[];
+  status?: IWatchStatus | null;
+  html?: string;
+}
+
 export type StreamMessage =
-  | { type: 'state'; clusters: ICluster[]; runs: IRun[]; simulated: boolean; cursor: number }
-  | { type: 'patches'; watch: string; patches?: IPatch[]; status?: IWatchStatus | null; html?: string }
+  | ({ type: 'state' } & IState)
+  | ({ type: 'patches'; watch: string } & IChange)
   | { type: 'gone'; watch: string; message: string }
   | { type: 'error'; watch?: string; message: string };
 

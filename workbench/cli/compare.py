@@ -125,8 +125,10 @@ def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
     from workbench.runs.comparing.table import export, summarise
 
     if save is not None:
+        from workbench.figures.comparison import page
+
         path = Path(save)
-        text = _page(comparison) if _of_file(path) == "html" else export(comparison, _of_file(path))
+        text = page(comparison) if _of_file(path) == "html" else export(comparison, _of_file(path))
         with config.writing(path):
             path.write_text(text, encoding="utf-8")
         complain(f"wrote {path}")
@@ -159,12 +161,6 @@ def _of_file(path: Path) -> Any:
     if path.suffix not in _FORMATS:
         raise BadInputError(f"--save: given '{path}'. Give a name that ends in .md, .csv, .json or .html.")
     return _FORMATS[path.suffix]
-
-
-def _page(comparison: Comparison) -> str:
-    from workbench.figures.comparison import page
-
-    return page(comparison)
 
 
 def _sweep(given: list[str]) -> dict[str, tuple[str, ...]]:

@@ -36,17 +36,14 @@ def _import(arguments: argparse.Namespace) -> int:
 
 def _open(arguments: argparse.Namespace) -> int:
     """Write the report of a run that has ended, or the records of two, and open it."""
-    from workbench.runs import store
+    from workbench.views.recorded import write
 
     session = new_session()
     runs = [session.show(name) for name in (arguments.run, arguments.beside) if name is not None]
     for run in runs:
         if run.active:
             raise BadInputError(f"The run {run.id} is still {run.status}. Its report is there when it has ended.")
-    from workbench.figures.report import write_beside, write_report
-
-    folders = [store.folder(run.id) for run in runs]
-    path = write_report(runs[0], folders[0]) if len(runs) == 1 else write_beside(runs, folders)
+    path = write(*runs)
     if not (arguments.json or arguments.no_browser):
         import webbrowser
 

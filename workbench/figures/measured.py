@@ -15,14 +15,7 @@ from workbench.runs import singular, transfers
 from workbench.runs.store import ON_SIMULATED
 from workbench.workloads.values import Labelled
 
-_OWN = (
-    "bandwidth",
-    "certificate",
-    "scatter",
-    "convention",
-    "dropped",
-    "kept",
-)
+_OWN = ("bandwidth", "certificate", "scatter", "convention", "dropped", "kept")
 """Parts of a result that have a section of their own."""
 
 
@@ -36,9 +29,7 @@ class Section(NamedTuple):
 
 def plain(result: Mapping[str, Any] | None) -> dict[str, Any]:
     """Parts of a result that are shown as they are."""
-    result = result or {}
-    told = _OWN if singular.values(result) is None else (*_OWN, *singular.LISTS)
-    return singular.in_words({name: value for name, value in result.items() if name not in told})
+    return singular.beside_values(result or {}, _OWN)
 
 
 def sections(run: Mapping[str, Any], arrays: Mapping[str, Labelled] | None = None) -> list[Section]:

@@ -6,20 +6,15 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
-from pathlib import Path
 from typing import Any
 
-from workbench import config
 from workbench.clusters.spec import SIZES
-from workbench.errors import NotFoundError
 from workbench.figures.colors import DARK, LIGHT, Theme
 from workbench.figures.diagnosis import diagnosis_html
 from workbench.figures.live import LiveFigure
 from workbench.figures.measured import Section, plain, sections, sections_html, sections_items
 from workbench.formats import count, duration, rate, size
 from workbench.monitor.events import Batch
-from workbench.runs.answers import kept
-from workbench.runs.explaining.diagnosis import diagnosed
 from workbench.runs.store import SIMULATED
 from workbench.workloads.values import Labelled
 
@@ -54,37 +49,6 @@ _HOW_TO_MOVE = '<p class="muted">Drag to move along the time axis, turn the whee
 _WIDTH = 3_000
 _RECTANGLES = 5_000
 _RECTANGLES_PER_LANE = 120
-
-
-def write_report(run: Any, folder: Path) -> Path:
-    """Write `report.html` into a run's folder, where its events are, and return its path."""
-    from workbench.monitor.record import read_events
-
-    arrays = {} if isinstance(run, Mapping) else kept(run)
-    run = run if isinstance(run, Mapping) else diagnosed(run)
-    try:
-        events = read_events(folder / "events.parquet")
-    except NotFoundError:
-        events = None
-    path = folder / "report.html"
-    config.write_atomically(path, report_html(run, events, arrays))
-    return path
-
-
-def write_beside(runs: Sequence[Any], folders: Sequence[Path]) -> Path:
-    """Write the page of `beside_html` into the first run's folder, and return its path.
-
-    Raises
-    ------
-    NotFoundError
-        Where nothing was recorded of one of them.
-    """
-    from workbench.monitor.record import read_events
-
-    events = [read_events(folder / "events.parquet") for folder in folders]
-    path = folders[0] / f"beside-{folders[1].name}.html"
-    config.write_atomically(path, beside_html(runs, events))
-    return path
 
 
 def report_html(run: Any, events: Batch | Iterable[Batch] | None, arrays: Mapping[str, Labelled] | None = None) -> str:
@@ -155,10 +119,7 @@ def _compared(facts: Sequence[Mapping[str, Any]]) -> str:
         ratio = seconds[1] / seconds[0]
         said = f"<p>B took {duration(seconds[1])}, {ratio:.3g} times the {duration(seconds[0])} of A.</p>"
     rows = [
-        (
-            name.replace("_", " "),
-            [_shown(name, value) for value in values],
-        )
+        (name.replace("_", " "), [_shown(name, value) for value in values])
         for part in ("resolved", "spec")
         for name in dict.fromkeys(key for each in facts for key in each.get(part) or {} if key != "why")
         for values in [[(each.get(part) or {}).get(name) for each in facts]]

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import panel as pn
 
-from workbench.panels.loading import load_once
+from workbench.panels.loading import load_once, shell
 from workbench.panels.page import Page
 
 
@@ -33,7 +33,7 @@ class InCell(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
         return self._page
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        note(self)
+        note(self, shell())
         return super()._repr_mimebundle_(include, exclude)
 
     def open(self) -> None:
@@ -52,12 +52,8 @@ class InCell(pn.viewable.Viewer):  # type: ignore[misc,unused-ignore]
 _displayed: dict[str, list[InCell]] = {}
 
 
-def note(panel: InCell, shell: Any = None) -> None:
-    """Remember that the running cell of this shell, IPython's by default, displays `panel`.
-
-    It is closed when no cell does any more.
-    """
-    shell = shell or _shell()
+def note(panel: InCell, shell: Any) -> None:
+    """Remember that the running cell of this shell displays `panel`, which is closed when no cell does any more."""
     cell = _running_cell(shell)
     if cell is None:
         return
@@ -83,11 +79,3 @@ def _running_cell(shell: Any) -> str | None:
         return None
     found = kernel.get_parent("shell").get("metadata", {}).get("cellId")
     return found if isinstance(found, str) else None
-
-
-def _shell() -> Any:
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return None
-    return get_ipython()

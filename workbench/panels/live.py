@@ -13,6 +13,7 @@ from workbench.errors import BadInputError, NotFoundError
 from workbench.panels.cells import InCell
 from workbench.panels.page import Page
 from workbench.panels.thread import do, loop, soon
+from workbench.runs import store
 from workbench.threads import in_thread
 from workbench.views import comparing, watching
 from workbench.views.bodies import THEMES, check_theme
@@ -388,8 +389,6 @@ def theme_or_none(theme: str | None) -> str | None:
 
 
 def _run(run: Run | str) -> Run:
-    from workbench.runs import store
-
     return store.find(run) if isinstance(run, str) else run
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import panel as pn
 
@@ -21,7 +22,7 @@ def load(inline: bool = True) -> None:
     A page that was loaded again has lost the script. When the outputs of its notebook were cleared too, while the
     kernel went on, call this once more.
     """
-    if _in_kernel():
+    if getattr(shell(), "kernel", None) is not None:
         pn.extension(inline=inline)
         _loaded.set()
 
@@ -32,9 +33,10 @@ def load_once(inline: bool = True) -> None:
         load(inline)
 
 
-def _in_kernel() -> bool:
+def shell() -> Any:
+    """IPython's shell; None where this isn't IPython."""
     try:
         from IPython import get_ipython
     except ImportError:
-        return False
-    return getattr(get_ipython(), "kernel", None) is not None
+        return None
+    return get_ipython()

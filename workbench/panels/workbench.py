@@ -11,12 +11,12 @@ from workbench.panels.cells import InCell
 from workbench.panels.live import theme_or_none
 from workbench.panels.page import Page
 from workbench.panels.thread import do
+from workbench.session import Session
 from workbench.views.desk import Desk
 from workbench.views.requests import answer
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
-    from workbench.session import Session
     from workbench.views.watching import Watching
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Workbench(InCell):
     def __init__(self, session: Session | None = None, *, inline: bool = True, theme: str | None = None) -> None:
         options = {"view": "wide", "theme": theme_or_none(theme)}
         super().__init__(inline)
-        self.session = session or _own_session()
+        self.session = session or Session()
         self._desk: Desk | None = None
         self._closed = False
         self._page = Page("page", self._watching, self._answer, options)
@@ -88,9 +88,3 @@ class Workbench(InCell):
         desk, self._desk = self._desk, None
         if desk is not None:
             await desk.close()
-
-
-def _own_session() -> Session:
-    from workbench.session import Session
-
-    return Session()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from workbench.formats import duration
@@ -21,7 +21,7 @@ class Values(NamedTuple):
     left_out: int
 
 
-LISTS = ("singular_values", "explained_variance", "explained_variance_ratio")
+_LISTS = ("singular_values", "explained_variance", "explained_variance_ratio")
 """Parts of a result that the table shows."""
 
 
@@ -39,7 +39,7 @@ def values(result: Mapping[str, Any]) -> Values | None:
             for bound, absolute in zip(bounds, certificate.get("of_largest") or bounds, strict=True)
         ],
     }
-    variances, shares = (result.get(name) for name in LISTS[1:])
+    variances, shares = (result.get(name) for name in _LISTS[1:])
     if variances and shares:
         # A variance is a square, and may be off by twice as much.
         columns["Variance"] = [_digits(value, bound, 2) for value, bound in zip(variances, bounds, strict=True)]
@@ -51,6 +51,12 @@ def values(result: Mapping[str, Any]) -> Values | None:
 def counts(numbers: Mapping[str, int]) -> str:
     """How many there are of each kind, in words, such as variants that took no part in a PCA by the reason."""
     return ", ".join(f"{count} {kind}" for kind, count in numbers.items()) or "none"
+
+
+def beside_values(result: Mapping[str, Any], elsewhere: Sequence[str]) -> dict[str, Any]:
+    """What `in_words` says of what is neither in the table of a result nor shown elsewhere."""
+    told = elsewhere if values(result) is None else (*elsewhere, *_LISTS)
+    return in_words({name: value for name, value in result.items() if name not in told})
 
 
 def in_words(result: Mapping[str, Any]) -> dict[str, Any]:

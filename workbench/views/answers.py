@@ -134,12 +134,8 @@ def _cluster_in_brief(cluster: dict[str, Any]) -> dict[str, Any]:
 
 def patch_answer(patch: Any) -> dict[str, Any]:
     """Return a patch as JSON-able values."""
-    columns = {name: _as_list(column) for name, column in patch.columns.items()}
+    columns = {name: column.tolist() if hasattr(column, "tolist") else column for name, column in patch.columns.items()}
     return {"source": patch.source, "mode": patch.mode, "columns": columns, "rollover": patch.rollover}
-
-
-def _as_list(column: Any) -> Any:
-    return column.tolist() if hasattr(column, "tolist") else column
 
 
 def to_json(message: dict[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,13 @@ from workbench.formats import count, duration, size
 from workbench.threads import in_thread
 from workbench.travelling import machine_words
 from workbench.views.answers import API
-from workbench.views.forms import given, select
+from workbench.views.forms import given, search
 from workbench.views.parts import (
     button,
     checkbox,
     command,
     confirmed,
+    drawer,
     fold,
     link,
     live,
@@ -67,9 +67,7 @@ def clusters(sight: Sight, _: str) -> str:
         actions += link("Dismiss failed", data_requests=dismissals, data_workbench="dismiss-failed")
     if len(found) > 1:
         question = f"Stop all {len(found)}?"
-        actions += confirmed(
-            "stop", "Stop everything", question, data_request="DELETE clusters", data_workbench="stop-all"
-        )
+        actions += confirmed("stop", "Stop everything", question, "DELETE clusters", "stop-all")
     note = tag("span", str(len(found)), class_="wb-Section-note") if found else ""
     shown = int(sight.choices.get("clusters.shown") or _SHOWN)
     body = "".join(_cluster(sight, each) for each in found[:shown]) or paragraph("None is running.")
@@ -107,9 +105,7 @@ def stage(cluster: Mapping[str, Any]) -> str:
     there, expected = cluster["n_workers"], cluster["n_workers_expected"] or cluster["spec"]["n_workers"]
     counted = f"workers {there} of {expected}"
     if cluster["status"] == "starting":
-        return {"preparing": "preparing", "scheduler": "scheduler up", "workers": counted}.get(
-            cluster["stage"], "ready"
-        )
+        return {"scheduler": "scheduler up", "workers": counted}.get(cluster["stage"], str(cluster["stage"]))
     missing = there != cluster["n_workers_expected"] and not cluster["adaptive"]
     if cluster["status"] == "ready" and "stop" not in cluster["can"]:
         return "attached"
@@ -130,7 +126,7 @@ def _stop(sight: Sight, cluster: dict[str, Any]) -> str:
         label = f"Detach from {name}: it goes on without us"
     hook = "cancel-start" if starting else verb.lower()
     icon = "close" if starting or verb == "Detach" else "stop"
-    return confirmed(icon, label, question, data_request=f"DELETE clusters/{name}", data_workbench=hook)
+    return confirmed(icon, label, question, f"DELETE clusters/{name}", hook)
 
 
 def _starting(_: Sight, cluster: dict[str, Any]) -> str:
@@ -153,6 +149,7 @@ def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
     bounds = f" ({cluster['adaptive'][0]}–{cluster['adaptive'][1]})" if cluster["adaptive"] else ""
     words = f"{count(cluster['n_workers'], 'worker')}{bounds} × {count(spec['threads_per_worker'], 'thread')}"
     left = (cluster["expires_at"] or 1e18) - time.time()
+    lease = f"Idle: ends itself in {duration(round(left))}." if left < _NEAR else ""
     far = cluster["machine"] is not None
     drawers = {"logs": live(f"logs:{name}"), "code": live(f"code:{name}")}
     workers = tag("span", escape(words), data_workbench="workers")
@@ -161,32 +158,17 @@ def _ready(sight: Sight, cluster: dict[str, Any]) -> str:
         workers = fold(
             f"wb-scale-{name}",
             escape(words),
-            aria_expanded="false",
             title="Change the number of workers",
             data_workbench="scale",
         )
     return (
-        tag(
-            "div",
-            workers,
-            _memory(name, used, limit),
-            class_="wb-Cluster-size",
-        )
+        tag("div", workers, _memory(name, used, limit), class_="wb-Cluster-size")
         + (paragraph(machine_words(cluster["machine"]), "wb-Muted", data_workbench="machine") if far else "")
         + (live(f"cluster:{name}") if spec["devices"] and not far else _warning(cluster))
         + _notebooks(sight, cluster)
-        + (
-            paragraph(
-                f"Idle: ends itself in {duration(round(left))}.", "wb-Lease", role="status", data_workbench="lease"
-            )
-            if left < _NEAR
-            else ""
-        )
+        + paragraph(lease, "wb-Lease", role="status", data_workbench="lease")
         + tag("div", *_buttons(cluster), class_="wb-Row")
-        + "".join(
-            tag("div", body, id=f"wb-{drawer}-{name}", class_="wb-Drawer", hidden=True)
-            for drawer, body in drawers.items()
-        )
+        + "".join(drawer(f"wb-{what}-{name}", body) for what, body in drawers.items())
     )
 
 
@@ -311,13 +293,12 @@ def _past_budget(sight: Sight, name: str, n_workers: int) -> str | None:
 
 
 def _number(prefix: str, field: str, value: Any, label: str) -> str:
-    return tag(
-        "input",
+    return text_field(
+        f"{prefix}{field}",
+        label,
+        value,
         type="number",
-        name=f"{prefix}{field}",
         min=0 if field == "minimum" else 1,
-        value=value,
-        aria_label=label,
         title=label,
         class_="wb-Count jp-mod-styled",
         data_enter="apply-scale",
@@ -328,16 +309,7 @@ def _number(prefix: str, field: str, value: Any, label: str) -> str:
 
 def _step(sign: str, label: str, choices: dict[str, Any], disabled: bool) -> str:
     looks = "wb-Button wb-Step jp-mod-styled"
-    return tag(
-        "button",
-        sign,
-        type="button",
-        class_=looks,
-        title=label,
-        aria_label=label,
-        disabled=disabled,
-        data_choose=choices,
-    )
+    return button(sign, class_=looks, title=label, aria_label=label, disabled=disabled, data_choose=choices)
 
 
 async def gpus(sight: Sight, name: str) -> str:
@@ -347,14 +319,12 @@ async def gpus(sight: Sight, name: str) -> str:
     if record is None or not devices:
         return ""
     heard = await sight.heard(name)
-    bars = await in_thread(
-        cluster_gpu_list, devices, heard.samples, partial(_here, sight), place=name, silence=heard.silence
-    )
+
+    def here() -> tuple[Inventory, Mapping[str, GpuSample]]:
+        return sight.machine.inventory(), sight.machine.gauges()
+
+    bars = await in_thread(cluster_gpu_list, devices, heard.samples, here, place=name, silence=heard.silence)
     return _warning(record) + bars
-
-
-def _here(sight: Sight) -> tuple[Inventory, Mapping[str, GpuSample]]:
-    return sight.machine.inventory(), sight.machine.gauges()
 
 
 def code(sight: Sight, name: str) -> str:
@@ -392,17 +362,8 @@ async def logs(sight: Sight, name: str) -> str:
         lines = [line for line in said.splitlines() if text in line.lower()]
         if who in ("", each) and (lines or not text):
             shown[each] = "\n".join(lines)
-    words = "Search the log"
-    search = text_field(f"{prefix}text", words, type="search", placeholder=words, data_workbench="logs-search")
-    writers = select(
-        [("", "all"), *((each, each) for each in found)],
-        who,
-        name=f"{prefix}who",
-        data_default="",
-        aria_label="Written by",
-        data_workbench="logs-who",
-    )
-    return tag("div", search, writers, class_="wb-Search") + (
+    writers = [("", "all"), *((each, each) for each in found)]
+    return search(prefix, "Search the log", "logs", {"who": ("Written by", writers, who)}) + (
         "".join(
             folded(each, markup.code(said or "Nothing was logged.", "log"), open=place == 0 or bool(text))
             for place, (each, said) in enumerate(shown.items())

@@ -66,14 +66,12 @@ async def watch_comparison(session: Session, name: str, theme: str, wake: Callab
 
 def document(session: Session, name: str, theme: str, base_url: str) -> dict[str, Any]:
     """Return the figure for a page to embed, with all that is known by now."""
-    from workbench.figures.comparison import ComparisonFigure
     from workbench.views.drawing import scripts
 
-    figure = ComparisonFigure(theme, session.comparison(name))
-    return {"item": figure.item(), "bokeh": scripts(base_url)}
+    return {"item": _figure(theme, session.comparison(name)).item(), "bokeh": scripts(base_url)}
 
 
-def _figure(theme: str) -> ComparisonFigure:
+def _figure(theme: str, comparison: Comparison | None = None) -> ComparisonFigure:
     from workbench.figures.comparison import ComparisonFigure
 
-    return ComparisonFigure(theme)
+    return ComparisonFigure(theme, comparison)

@@ -119,10 +119,4 @@ def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
             data_workbench="comparison-cell",
         )
     if not comparison.active:
-        yield confirmed(
-            "delete",
-            "Delete this comparison",
-            "Delete?",
-            data_request=f"DELETE {path}",
-            data_workbench="delete-comparison",
-        )
+        yield confirmed("delete", "Delete this comparison", "Delete?", f"DELETE {path}", "delete-comparison")

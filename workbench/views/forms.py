@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from workbench.errors import WorkbenchError
 from workbench.figures.markup import tag
 from workbench.views.page import Choices
-from workbench.views.parts import checkbox
+from workbench.views.parts import checkbox, text_field
 from workbench.workloads.registry import PATHS
 
 FIRST = ("path", "to", "size", "n_variants", "n_samples", "n_rows", "k", "n_components", "tol", "memory", "n_workers")
@@ -116,18 +116,14 @@ class Form(NamedTuple):
             return select(options, value, data_default=default, **shared)
         numeric = field.get("type") in ("integer", "number")
         examples = field.get("examples") or ()
-        return tag(
-            "input",
-            type="text",
-            inputmode="decimal" if numeric else None,
-            spellcheck="false",
-            autocomplete="off",
-            placeholder=f"e.g. {as_text(examples[0])}" if examples and not default else None,
+        return text_field(
+            label=None,
             value=value,
+            inputmode="decimal" if numeric else None,
+            placeholder=f"e.g. {as_text(examples[0])}" if examples and not default else None,
             data_default=default,
             data_step=field.get("type") == "integer",
             data_minimum=field.get("minimum"),
-            class_="jp-mod-styled",
             data_drop=name in PATHS,
             **shared,
         )
@@ -137,6 +133,31 @@ def select(options: Iterable[tuple[str, str]], chosen: str, **attributes: Any) -
     """A list to choose from, of values and their labels."""
     shown = (tag("option", escape(label), value=value, selected=value == chosen) for value, label in options)
     return tag("select", *shown, class_="jp-mod-styled", **attributes)
+
+
+def search(
+    prefix: str, label: str, hook: str, lists: Mapping[str, tuple[str, Iterable[tuple[str, str]], str]], *more: str
+) -> str:
+    """A field for the text to look for, and lists that narrow what is found.
+
+    Parameters
+    ----------
+    lists
+        By name: what the list is called, its values with their labels, and the one that is chosen.
+    """
+    text = text_field(f"{prefix}text", label, type="search", placeholder=label, data_workbench=f"{hook}-search")
+    narrowing = (
+        select(
+            options,
+            chosen,
+            name=f"{prefix}{name}",
+            data_default="",
+            aria_label=title,
+            data_workbench=f"{hook}-{name}",
+        )
+        for name, (title, options, chosen) in lists.items()
+    )
+    return tag("div", text, *narrowing, *more, class_="wb-Search")
 
 
 def given(choices: Choices, prefix: str) -> dict[str, Any]:

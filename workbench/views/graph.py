@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
+from statistics import fmean
 
 from workbench.figures.colors import color_index, neutral_colors
 from workbench.figures.markup import meter, tag
@@ -83,10 +84,6 @@ def _rows(needs: Mapping[str, Iterable[str]]) -> list[list[str]]:
         rows.setdefault(level(name, ()), []).append(name)
     place: dict[str, float] = {}
     for _, row in sorted(rows.items()):
-        row.sort(key=lambda name: _mean([place[each] for each in needs[name] if each in place]))
+        row.sort(key=lambda name: fmean([place[each] for each in needs[name] if each in place] or [0.0]))
         place |= {name: index - (len(row) - 1) / 2 for index, name in enumerate(row)}
     return [row for _, row in sorted(rows.items())]
-
-
-def _mean(places: list[float]) -> float:
-    return sum(places) / len(places) if places else 0.0

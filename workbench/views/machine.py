@@ -17,7 +17,7 @@ from workbench.formats import count, rate, size
 from workbench.hardware.sampling import NO_DRIVER
 from workbench.views.answers import hints
 from workbench.views.forms import Form, Problem, given
-from workbench.views.parts import button, confirmed, folds, keeping, link, live, notice, radio, text_field
+from workbench.views.parts import button, confirmed, folds, keeping, link, live, notice, radios, text_field
 
 if TYPE_CHECKING:
     from workbench.clusters.profiles import Offered
@@ -134,14 +134,9 @@ def start(sight: Sight, _: str) -> str:
     offered = [each for each in profiles if each.available]
     more = [each for each in profiles if not each.available]
     chosen = _chosen(sight, offered)
+    ways = ((each.name, each.title, each.summary) for each in offered)
     return (
-        tag(
-            "div",
-            *(_way(each, chosen) for each in offered),
-            class_="wb-Ways",
-            role="radiogroup",
-            aria_label="Compute on",
-        )
+        radios("profile", "Compute on", ("wb-Ways", "wb-Way"), ways, chosen)
         + (live(f"gpus:{chosen}") if inventory.gpus else "")
         + (_planner(sight, chosen, inventory, more) if chosen else "")
     )
@@ -156,18 +151,6 @@ def _chosen(sight: Sight, offered: list[Offered]) -> str | None:
     names = [each.name for each in offered]
     chosen = sight.choices.get("profile")
     return chosen if chosen in names else next(iter(names), None)
-
-
-def _way(profile: Offered, chosen: str | None) -> str:
-    name = profile.name
-    return radio(
-        profile.title,
-        name == chosen,
-        {"profile": name},
-        class_="wb-Way",
-        title=profile.summary,
-        data_workbench=f"profile-{name}",
-    )
 
 
 def _unavailable(profiles: list[Offered]) -> str:
@@ -291,7 +274,7 @@ def plan_form(sight: Sight, _: str) -> str:
 def _keep(sight: Sight, profile: str) -> str:
     """To keep the choices under a name, or forget those that were."""
     path = f"profiles/{profile}"
-    forget = confirmed("delete", f"Forget {profile}", "Forget?", data_request=f"DELETE {path}", data_workbench="forget")
+    forget = confirmed("delete", f"Forget {profile}", "Forget?", f"DELETE {path}", "forget")
     is_own = find(profile).base != profile
     typed = sight.choices.get("keep.name", "")
     return keeping(

@@ -128,7 +128,6 @@ class Sight(NamedTuple):
     machine: Machine
     heard: Callable[[str], Awaitable[Heard]]
     """What a cluster said last of itself."""
-    base_url: str
     choices: Choices = MappingProxyType({})
     """What this page has chosen, of that which the view reads."""
     look: Look | None = None
@@ -213,14 +212,12 @@ class Views:
         self,
         session: Session,
         state: StateWatcher,
-        base_url: str,
         log: Any,
         heard: Callable[[str], Awaitable[Heard]],
     ) -> None:
         self._state = state
         self._heard = heard
         self._session = session
-        self._base_url = base_url
         self._log = log
         self._machine = Machine(session)
         self._shown: dict[tuple[str, str], Shown] = {}
@@ -280,8 +277,7 @@ class Views:
         self._machine.rest()
 
     def _sight(self, choices: Choices) -> Sight:
-        state = self._state.value
-        return Sight(self._session, state, self._machine, self._heard, self._base_url, choices, self.look)
+        return Sight(self._session, self._state.value, self._machine, self._heard, choices, self.look)
 
     def _find(self, name: str) -> tuple[View, str]:
         kind, _, argument = name.partition(":")

@@ -17,8 +17,8 @@ def live(name: str, **attributes: Any) -> str:
 
 def button(label: str, *, kind: str | None = None, **attributes: Any) -> str:
     """Button with a word on it; 'accept' is what one came for, 'warn' what one may regret."""
-    looks = f"wb-Button jp-mod-styled{f' jp-mod-{kind}' if kind else ''}"
-    return tag("button", escape(label), type="button", class_=looks, **attributes)
+    plain = {"type": "button", "class_": f"wb-Button jp-mod-styled{f' jp-mod-{kind}' if kind else ''}"}
+    return tag("button", escape(label), **plain | attributes)
 
 
 def text_field(name: str, label: str | None, value: Any = "", **attributes: Any) -> str:
@@ -37,7 +37,7 @@ def checkbox(name: str, **attributes: Any) -> str:
 
 def link(label: str, **attributes: Any) -> str:
     """Button that looks like a link."""
-    return tag("button", escape(label), type="button", class_="wb-Link", **attributes)
+    return button(label, class_="wb-Link", **attributes)
 
 
 def command(name: str, /, **args: Any) -> dict[str, Any]:
@@ -80,23 +80,37 @@ def marking(choices: Mapping[str, Any], cluster: str, what: str, name: str) -> s
     return link(name, title=name, data_choose=choose, aria_pressed="true" if marked else "false")
 
 
-def radio(label: str, chosen: bool, choice: dict[str, str], **attributes: Any) -> str:
-    """One of several buttons of which one is chosen; arrows go from one to the next."""
-    return tag(
-        "button",
-        escape(label),
-        type="button",
-        role="radio",
-        aria_checked="true" if chosen else "false",
-        tabindex=0 if chosen else -1,
-        data_choose=choice,
-        **attributes,
+def radios(
+    choice: str, label: str, looks: tuple[str, str], offered: Iterable[tuple[str, str, str]], chosen: str | None
+) -> str:
+    """Buttons of which one is chosen; arrows go from one to the next.
+
+    Parameters
+    ----------
+    looks
+        Classes of all of them together, and of each.
+    offered
+        Of each: what is chosen by it, what stands on it, and what is said of it.
+    """
+    buttons = (
+        button(
+            title,
+            class_=looks[1],
+            title=about,
+            role="radio",
+            aria_checked="true" if name == chosen else "false",
+            tabindex=0 if name == chosen else -1,
+            data_choose={choice: name},
+            data_workbench=f"{choice}-{name}",
+        )
+        for name, title, about in offered
     )
+    return tag("div", *buttons, class_=looks[0], role="radiogroup", aria_label=label)
 
 
-def confirmed(icon: str, label: str, question: str | None, **attributes: Any) -> str:
+def confirmed(icon: str, label: str, question: str | None, request: str, hook: str, **attributes: Any) -> str:
     """Icon of what can't be undone: with a question the first click asks it, and the second does it."""
-    return icon_button(icon, label, data_confirm=question, **attributes)
+    return icon_button(icon, label, data_confirm=question, data_request=request, data_workbench=hook, **attributes)
 
 
 def notice(place: str, hook: str | None = None) -> str:
@@ -114,12 +128,16 @@ def keeping(
     return tag("div", field, keep, forget, class_="wb-Row wb-Start") + notice(request, f"{hook}-problem")
 
 
-def fold(id_: str, label: str, **attributes: Any) -> str:
-    """Button with a caret that opens and closes the element of that id; `body` makes that."""
+def fold(id_: str, label: str, *, is_open: bool = False, **attributes: Any) -> str:
+    """Button with a caret that opens and closes the element of that id, such as a `drawer`."""
     caret = tag("span", class_="wb-Caret", aria_hidden="true")
-    return tag(
-        "button", caret, label, type="button", class_="wb-Toggle", data_fold=id_, aria_controls=id_, **attributes
-    )
+    fixed = {"type": "button", "class_": "wb-Toggle", "data_fold": id_, "aria_controls": id_}
+    return tag("button", caret, label, aria_expanded="true" if is_open else "false", **fixed, **attributes)
+
+
+def drawer(id_: str, *body: str) -> str:
+    """What is seen only when something that names it is clicked."""
+    return tag("div", *body, id=id_, class_="wb-Drawer", hidden=True)
 
 
 def folds(prefix: str = "", /, **bodies: tuple[str, str]) -> str:
@@ -129,17 +147,16 @@ def folds(prefix: str = "", /, **bodies: tuple[str, str]) -> str:
     """
     names = {hook: f"wb-fold-{prefix}{hook.replace('_', '-')}" for hook in bodies}
     words = (
-        fold(names[hook], escape(word), aria_expanded="false", data_workbench=hook.replace("_", "-"))
-        for hook, (word, _) in bodies.items()
+        fold(names[hook], escape(word), data_workbench=hook.replace("_", "-")) for hook, (word, _) in bodies.items()
     )
-    below = (tag("div", body, id=names[hook], class_="wb-Drawer", hidden=True) for hook, (_, body) in bodies.items())
+    below = (drawer(names[hook], body) for hook, (_, body) in bodies.items())
     return tag("div", *words, class_="wb-Folds") + "".join(below)
 
 
 def section(id_: str, title: str, body: str, *, note: str = "", actions: str = "") -> str:
     """A part of the sidebar that folds."""
     words = tag("span", escape(title), class_="wb-Section-title") + note
-    toggle = fold(f"wb-section-{id_}", words, aria_expanded="true")
+    toggle = fold(f"wb-section-{id_}", words, is_open=True)
     header = tag("header", tag("h2", toggle), actions, class_="wb-Section-header")
     inside = tag("div", body, id=f"wb-section-{id_}", class_="wb-Section-body")
     return tag("section", header, inside, class_="wb-Section", data_workbench=f"section-{id_}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench import config
 from workbench.errors import BadInputError, ConflictError, NotFoundError
 from workbench.runs import store
 
@@ -37,13 +39,25 @@ def report(run: Run) -> str:
     if run.active:
         raise ConflictError(f"The run {run.id} is still going on. Its report is there when it has ended.")
     saved = store.folder(run.id) / "report.html"
-    if saved.exists():
-        return saved.read_text()
+    return saved.read_text() if saved.exists() else _report(run)
+
+
+def _report(run: Run) -> str:
     from workbench.figures.report import report_html
     from workbench.runs.answers import kept
     from workbench.runs.explaining.diagnosis import diagnosed
 
     return report_html(diagnosed(run), _events(run), kept(run))
+
+
+def write(run: Run, other: Run | None = None) -> Path:
+    """Write a run's report, or its record and that of another, as a page into its folder, and return the path.
+
+    Raises NotFoundError where nothing was recorded of one of two.
+    """
+    path = store.folder(run.id) / ("report.html" if other is None else f"beside-{other.id}.html")
+    config.write_atomically(path, _report(run) if other is None else beside([run, other]))
+    return path
 
 
 def pictures_of(run: Run) -> tuple[Picture, ...]:

@@ -32,12 +32,13 @@ from workbench.runs.forecasting.machines import cost_text
 from workbench.runs.singular import in_words
 from workbench.runs.store import SIMULATED, Progress
 from workbench.views.answers import API, LATEST_RUNS, run_in_list
-from workbench.views.forms import as_text, select
+from workbench.views.forms import as_text, search
 from workbench.views.parts import (
     button,
     checkbox,
     command,
     confirmed,
+    drawer,
     fold,
     folds,
     foot,
@@ -136,27 +137,15 @@ def _asked(sight: Sight) -> Wanted:
 
 def _search(sight: Sight, titles: Mapping[str, str], clusters: set[str]) -> str:
     choices = sight.choices
-    words = "Search runs"
-    text = text_field("runs.text", words, type="search", placeholder=words, data_workbench="runs-search")
     clusters |= {choices.get("runs.cluster") or ""} - {""}
     options = {
         "workload": [("", "all workloads"), *titles.items()],
         "cluster": [("", "all clusters"), *((each, each) for each in sorted(clusters))],
         "status": [("", "all states"), *((each, each) for each in _STATES)],
     }
-    lists = (
-        select(
-            each,
-            choices.get(f"runs.{name}", ""),
-            name=f"runs.{name}",
-            data_default="",
-            aria_label=name.capitalize(),
-            data_workbench=f"runs-{name}",
-        )
-        for name, each in options.items()
-    )
+    lists = {name: (name.capitalize(), each, choices.get(f"runs.{name}", "")) for name, each in options.items()}
     day = text_field("runs.day", "Day", type="date", data_workbench="runs-day")
-    return tag("div", text, *lists, day, class_="wb-Search")
+    return search("runs.", "Search runs", "runs", lists, day)
 
 
 def _ticked(sight: Sight) -> str:
@@ -220,7 +209,6 @@ def _line(comparison: Comparison | None, rows: list[str], runs: list[dict[str, A
     head = fold(
         id_,
         tag("span", escape(title), faint(f" {count(len(runs), 'run')}"), class_="wb-Run-title"),
-        aria_expanded="false",
         data_workbench="compared-more",
     )
     when = status if comparison.active else ago(comparison.stopped or comparison.created, time.time())
@@ -266,7 +254,6 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
     head = fold(
         f"wb-more-{id_}",
         tag("span", star, escape(title), faint(_differing(run, before)), class_="wb-Run-title"),
-        aria_expanded="false",
         title=given or None,
         data_workbench="run-more",
     )
@@ -281,13 +268,7 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         foot(_where_and_when(run), icons, _outcome(run) if run["result"] else ""),
         paragraph(warning, "wb-Problem", data_workbench="gpu-warning"),
         paragraph(run["error"] or "", "wb-Problem", data_workbench="run-error"),
-        tag(
-            "div",
-            live(f"run:{id_}:{before['id'] if before else ''}"),
-            id=f"wb-more-{id_}",
-            class_="wb-Drawer",
-            hidden=True,
-        ),
+        drawer(f"wb-more-{id_}", live(f"run:{id_}:{before['id'] if before else ''}")),
         notice(f" runs/{id_}"),
         tick=_tick(title, "" if active else id_),
         id=f"wb-run-{id_}",
@@ -303,7 +284,8 @@ def _differing(run: dict[str, Any], before: dict[str, Any] | None) -> str:
 
 def _where_and_when(run: dict[str, Any]) -> str:
     past = None if run["status"] in _ACTIVE else ago(run["stopped"] or run["created"], time.time())
-    return joined((run["cluster"], _origin(run), past))
+    origin = f"imported from {run['imported']['machine']}" if run.get("imported") else None
+    return joined((run["cluster"], origin, past))
 
 
 def _progress(run: dict[str, Any]) -> str:
@@ -385,13 +367,7 @@ def _again(sight: Sight, run: dict[str, Any]) -> str:
             data_workbench="run-change",
         ),
     ]
-    delete = confirmed(
-        "delete",
-        "Delete this run",
-        "Delete?",
-        data_request=f"DELETE runs/{run['id']}",
-        data_workbench="delete-run",
-    )
+    delete = confirmed("delete", "Delete this run", "Delete?", f"DELETE runs/{run['id']}", "delete-run")
     shown = (*(buttons if known else ()), "" if run["status"] in _ACTIVE else delete)
     return tag("div", *shown, class_="wb-Row") + notice("POST runs")
 
@@ -458,8 +434,8 @@ def _pages(run: dict[str, Any], before: str | None) -> Iterator[str]:
     path = f"{API}/runs/{run['id']}"
     if before:
         beside = f"{path}/report?beside={before}"
-        yield tag("button", "Beside the one before", class_="wb-Link", data_page=beside, data_workbench="beside")
-    yield tag("button", "Save as a file", class_="wb-Link", data_page=f"{path}/export", data_workbench="export")
+        yield link("Beside the one before", data_page=beside, data_workbench="beside")
+    yield link("Save as a file", data_page=f"{path}/export", data_workbench="export")
 
 
 def _forecast(run: dict[str, Any]) -> str | None:
@@ -493,10 +469,6 @@ def _answer(result: Mapping[str, Any]) -> str:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _origin(run: dict[str, Any]) -> str | None:
-    return f"imported from {run['imported']['machine']}" if run.get("imported") else None
 
 
 def _icons(run: dict[str, Any], *, going: bool) -> Iterator[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from workbench.errors import BadInputError, NotFoundError
-from workbench.views import answers
+from workbench.views import answers, comparing
 from workbench.views.answers import Answer
 from workbench.views.bodies import Asked, check_range, parse_object
 from workbench.views.desk import Desk
@@ -364,8 +364,6 @@ def _comparison_page(session: Session, asked: Asked) -> Answer:
 def _figure(session: Session, asked: Asked) -> dict[str, Any]:
     theme, name = asked.theme(), asked["name"]
     if asked["kind"] == "comparison":
-        from workbench.views import comparing
-
         return comparing.document(session, name, theme, asked.base_url)
     from workbench.views.drawing import document
     from workbench.views.recorded import on_simulated

@@ -19,6 +19,7 @@ from workbench.errors import ConflictError, FailedError, WorkbenchError
 from workbench.figures.samples import Workers
 from workbench.threads import in_thread, load
 from workbench.views.answers import patch_answer
+from workbench.views.comparing import watch_comparison
 from workbench.views.heard import Heard, Hearing
 from workbench.views.page import Choices, OnScreen, Views
 from workbench.views.recorded import on_simulated, read_batches
@@ -67,7 +68,7 @@ class Watching:
         self.log = log
         self.state = StateWatcher(session, base_url, log)
         self._hearing = Hearing(self._hear)
-        self.views = Views(session, self.state, base_url, log, self._hearing.latest)
+        self.views = Views(session, self.state, log, self._hearing.latest)
         self._open_feed = open_feed or _open_feed
         self._make_figure = make_figure or live_figure
         self._linger = linger
@@ -114,19 +115,14 @@ class Watching:
 
     async def watch(self, kind: str, name: str, theme: str, on_change: Callable[[], None]) -> OnScreen:
         """Begin to show a 'cluster', a 'run' or a 'comparison'. Raises a WorkbenchError where that can't be."""
-        begins = {"cluster": self.watch_cluster, "run": self.watch_run, "comparison": self.watch_comparison}
-        return await begins[kind](name, theme, on_change)
+        if kind == "comparison":
+            return await watch_comparison(self.session, name, theme, on_change)
+        begin = self.watch_cluster if kind == "cluster" else self._watch_run
+        return await begin(name, theme, on_change)
 
-    async def watch_run(self, run_id: str, theme: str, on_change: Callable[[], None]) -> Watch:
-        """Show what was recorded of a run, as one set of patches."""
+    async def _watch_run(self, run_id: str, theme: str, on_change: Callable[[], None]) -> Watch:
         run = await in_thread(self.session.show, run_id)
         return await watch_record(run, await in_thread(read_batches, run), theme, on_change, self._make_figure)
-
-    async def watch_comparison(self, name: str, theme: str, on_change: Callable[[], None]) -> OnScreen:
-        """Show a comparison as it grows. Raises NotFoundError when there is none of this name."""
-        from workbench.views.comparing import watch_comparison
-
-        return await watch_comparison(self.session, name, theme, on_change)
 
     async def poll(self, kind: str, name: str, theme: str, cursor: str | None) -> PolledFigure:
         """Return the figure of a page whose WebSocket is blocked; without a known cursor, a new one."""

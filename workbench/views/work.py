@@ -15,7 +15,7 @@ from workbench.formats import size, span
 from workbench.runs.settings import read_settings
 from workbench.threads import in_thread
 from workbench.views.forms import Form, Problem, as_text, given, select
-from workbench.views.parts import button, command, confirmed, folds, keeping, link, notice, radio, text_field
+from workbench.views.parts import button, command, confirmed, folds, keeping, link, notice, radios, text_field
 from workbench.workloads.registry import PATHS
 
 if TYPE_CHECKING:
@@ -42,13 +42,8 @@ async def work(sight: Sight, _: str) -> str:
     # Files of a person's may have to be asked for what is in them.
     there = await in_thread(sight.session.workloads)
     chosen = chosen_workload(sight)
-    catalogue = tag(
-        "div",
-        *(_entry(each, chosen) for each in there),
-        class_="wb-Catalogue",
-        role="radiogroup",
-        aria_label="Workload",
-    )
+    offered = ((each.name, each.title, each.summary.replace("`", "")) for each in there)
+    catalogue = radios("workload", "Workload", ("wb-Catalogue", "wb-Entry"), offered, chosen.name)
     broken = (paragraph(f"{each.where}: {each.why}") for each in sight.session.broken_workloads(wait=False))
     return catalogue + "".join(broken) + await _chosen(sight, chosen)
 
@@ -62,18 +57,6 @@ def chosen_workload(sight: Sight) -> Template:
 def chosen_preset(template: Template, typed: Mapping[str, Any]) -> Preset | None:
     """Return the preset that is chosen, if any."""
     return next((each for each in template.offered if each.name == typed.get("preset")), None)
-
-
-def _entry(template: Template, chosen: Template) -> str:
-    name = template.name
-    return radio(
-        template.title,
-        name == chosen.name,
-        {"workload": name},
-        class_="wb-Entry",
-        title=template.summary.replace("`", ""),
-        data_workbench=f"workload-{name}",
-    )
 
 
 def target(sight: Sight) -> dict[str, Any] | None:
@@ -237,7 +220,7 @@ async def _folder(sight: Sight, template: Template, typed: Mapping[str, Any], na
 
 
 def _pick(label: str, choice: Mapping[str, str | None]) -> str:
-    return tag("button", escape(label), type="button", class_="wb-Entry", data_choose=choice, title=label)
+    return button(label, class_="wb-Entry", data_choose=choice, title=label)
 
 
 def _late_paths(sight: Sight, name: str) -> list[str]:
@@ -354,14 +337,9 @@ def _keep(sight: Sight, template: Template, prefix: str, typed: Mapping[str, Any
     path, hook = f"presets/{quote(template.name, safe='')}/{preset.name if preset else ''}", "preset-keep"
     forget = ""
     if preset and preset.removable:
-        forget = confirmed(
-            "delete",
-            f"Forget {preset.name}",
-            "Forget?",
-            data_request=f"DELETE {path}",
-            data_then={f"{prefix}preset": None},
-            data_workbench="preset-forget",
-        )
+        then = {f"{prefix}preset": None}
+        label = f"Forget {preset.name}"
+        forget = confirmed("delete", label, "Forget?", f"DELETE {path}", "preset-forget", data_then=then)
     name = sight.choices.get("preset.name", "")
     return keeping(
         "preset.name",

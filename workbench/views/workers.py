@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -80,14 +80,14 @@ async def workers(sight: Sight, name: str) -> str:
         )
         for worker in sorted(found, key=column.value, reverse=falls)
     )
-    table = tag(
-        "table",
-        tag("thead", tag("tr", *head, tag("th", tag("span", "Restart", class_="wb-hidden")))),
-        tag("tbody", *rows),
-        class_="wb-Table",
-        aria_label=f"Workers of {name}",
-    )
-    return _panes(name, "workers") + notice(f" clusters/{name}/restart") + tag("div", table, class_="wb-Across")
+    last = tag("th", tag("span", "Restart", class_="wb-hidden"))
+    table = _table([*head, last], rows, aria_label=f"Workers of {name}")
+    return _panes(name, "workers") + notice(f" clusters/{name}/restart") + table
+
+
+def _table(heads: Iterable[str], rows: Iterable[str], **attributes: Any) -> str:
+    inside = tag("thead", tag("tr", *heads)), tag("tbody", *rows)
+    return tag("div", tag("table", *inside, class_="wb-Table", **attributes), class_="wb-Across")
 
 
 def _heading(column: str, by: str, *, falls: bool) -> str:
@@ -140,8 +140,7 @@ async def groups(sight: Sight, name: str) -> str:
         for each in found
     )
     titles = (tag("th", title, scope="col") for title in ("Tasks", "Done", "Held in memory"))
-    table = tag("table", tag("thead", tag("tr", *titles)), tag("tbody", *rows), class_="wb-Table")
-    body = tag("div", table, class_="wb-Across") if found else paragraph("The scheduler knows no tasks now.")
+    body = _table(titles, rows) if found else paragraph("The scheduler knows no tasks now.")
     return _panes(name, "groups") + body
 
 

@@ -234,16 +234,9 @@ export class Page {
     const watched = this._visible.has(place) && !document.hidden;
     if (live && watched !== live.watched) {
       live.watched = watched;
-      if (watched) {
-        this._watch(live);
-      } else {
-        this._channel.send({ type: 'unwatch', watch: live.id });
-      }
+      const { id, name } = live;
+      this._channel.send(watched ? { type: 'watch', watch: id, view: name } : { type: 'unwatch', watch: id });
     }
-  }
-
-  private _watch({ id, name }: ILive): void {
-    this._channel.send({ type: 'watch', watch: id, view: name });
   }
 
   // -- what a person does
