@@ -22,7 +22,9 @@ const page = {
   }
 };
 
-const functions = readdirSync(here('lib/figures')).filter(name => name.endsWith('.js') && name !== 'models.js');
+const functions = readdirSync(here('lib/figures')).filter(
+  name => name.endsWith('.js') && !['models.js', 'formats.js'].includes(name)
+);
 const scripts = {
   ...common,
   entry: Object.fromEntries(functions.map(name => [name.replace('.js', ''), here(`lib/figures/${name}`)])),

@@ -201,14 +201,14 @@ def test_forecasts_of_a_cluster_elsewhere_are_of_the_machines_it_is_on(data_fold
     there = ClusterRecord(name="far", spec=spec, status="ready", n_workers=2, machine=machine)
     chosen, size = template("array_sum"), {"size": "64MiB"}
     calibration.keep(example(profile="ssh"))
-    assert forecast(chosen, size, there)["seconds"] is None
+    assert forecast(chosen, size, there).seconds is None
     found = example(profile="ssh", machine="a, b", processor="Big", cores=8, measured="elsewhere")
     calibration.keep(found)
     assert calibration.for_spec(spec, machine) == found
     with dask.config.set({"workbench.prices": {"a": 2, "b": 1, "ssh": 7}}):
         told = forecast(chosen, size, there)
-        assert (told["basis"], told["verdict"]) == ("measured elsewhere", "fits")
-        assert told["cost"] == pytest.approx(3 / 3600 * (told["seconds"]["low"] * told["seconds"]["high"]) ** 0.5)
+        assert (told.basis, told.verdict) == ("measured elsewhere", "fits")
+        assert told.cost == pytest.approx(3 / 3600 * (told.seconds["low"] * told.seconds["high"]) ** 0.5)
         assert price_per_hour(spec, "a, c") == 7
     unknown = plan("ssh", inventory(), hosts="a,b")
-    assert forecast(chosen, size, unknown)["verdict"] is None
+    assert forecast(chosen, size, unknown).verdict is None

@@ -7,12 +7,15 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from dask.utils import parse_bytes
 
 from workbench import formats
-from workbench.figures.detail import SCRIPT
+
+PAGE = Path(__file__).parents[1] / "labext/lib/figures/formats.js"
+"""What the extension's build made of the page's formats."""
 
 SIZES = sorted(
     {round(2**power * factor) for power in range(58) for factor in (1, 1.0004, 1.005, 1.25, 1.7, 1.95, 1.999)}
@@ -159,14 +162,18 @@ def test_a_count_agrees_with_its_noun_and_has_gaps_between_thousands(number: flo
     assert formats.count(number, noun) == text
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="Node runs the page's own script here.")
+@pytest.mark.skipif(
+    shutil.which("node") is None or not PAGE.exists(), reason="Node runs the page's own functions here."
+)
 def test_a_page_that_draws_a_record_by_itself_tells_sizes_and_times_as_python_does() -> None:
-    ours = SCRIPT[SCRIPT.index("const three") : SCRIPT.index("function inView")]
+    ours = PAGE.read_text(encoding="utf-8")
     # None in the middle between two others: there the languages round differently.
     sizes = [n_bytes | 1 for n_bytes in SIZES if n_bytes < 2**50]
     micros = [10 * round(1e5 * seconds) + 3 for seconds in SECONDS if 0 <= seconds < 86000]
-    code = f"{ours}\nconsole.log(JSON.stringify([{json.dumps(sizes)}.map(n => size(n)), {micros}.map(seconds)]));"
-    told = json.loads(subprocess.run(["node", "-e", code], capture_output=True, check=True, timeout=60).stdout)
+    code = f"{ours}\nconsole.log(JSON.stringify([{json.dumps(sizes)}.map(n => size(n)), {micros}.map(duration)]));"
+    told = json.loads(
+        subprocess.run(["node", "--input-type=module", "-e", code], capture_output=True, check=True, timeout=60).stdout
+    )
     assert told == [[formats.size(n) for n in sizes], [formats.duration(us / 1e6) for us in micros]]
 
 

@@ -1,10 +1,11 @@
 import { afterEach, expect, test, vi } from 'vitest';
 
 import cell from '../src/figures/cell';
-import { drawn, duration, rectangles, size, unpacked } from '../src/figures/detail';
+import { drawn, rectangles, unpacked } from '../src/figures/detail';
 import type { IRecord } from '../src/figures/detail';
 import dimmed from '../src/figures/dimmed';
 import elapsed from '../src/figures/elapsed';
+import { duration, size } from '../src/figures/formats';
 import gpus from '../src/figures/gpus';
 import lane from '../src/figures/lane';
 import play from '../src/figures/play';
