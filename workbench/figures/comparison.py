@@ -15,7 +15,7 @@ from bokeh.plotting import figure
 from workbench.errors import BadInputError
 from workbench.figures.colors import THEMES, Theme, worker_color
 from workbench.figures.markup import unbroken
-from workbench.figures.patch import Patch, lanes
+from workbench.figures.patch import Patch, named, room_for
 from workbench.figures.plots import FONT, dress
 from workbench.figures.reactions import reaction
 from workbench.figures.report import figure_page
@@ -71,7 +71,7 @@ class ComparisonFigure:
         self._sent: dict[str, Patch] = {}
         self._sources = {name: ColumnDataSource({each: [] for each in of}, name=name) for name, of in COLUMNS.items()}
         self.model = self._built()
-        self._named = {model.name: model for model in self.model.references() if model.name}
+        self._named = named(self.model)
 
     def feed(self, comparisons: Iterable[Comparison]) -> None:
         """Take in the comparison as it is now, the last one of several."""
@@ -152,7 +152,7 @@ def _patches(comparison: Comparison, theme: Theme) -> Iterator[Patch]:
     yield Patch("bars_title", "set", {"text": f"{_SECONDS}{mark}"})
     yield Patch("bars_plot", "set", {"height": _ROOM + _ROW * max(len(measured), 1), "visible": bool(measured)})
     yield Patch("bars_range", "set", {"end": 1.06 * longest})
-    yield lanes("bars_rows", len(measured))
+    yield room_for(len(measured), "bars_rows")
     points = [(each.points[0].cores, point) for each in summary.scaling for point in each.points]
     most = max((point.cores for _, point in points), default=0)
     gain = max((max(point.cores / first, point.speedup) for first, point in points), default=1)

@@ -46,14 +46,14 @@ class GpuSection:
         """Do in Python what the page does when other plots are there or chosen."""
         shown = self.sources["gpu_axes"].data["shown"]
         there = [index for index, each in enumerate(shown) if each and index in self.choice.active]
-        lanes = self.sources["gpu_axes"].data["height"]
+        heights = self.sources["gpu_axes"].data["height"]
         for index, plot in enumerate(self.plots):
             last = bool(there) and index == there[-1]
             plot.visible = index in there
             # A hidden plot whose axis is not hidden computes the layout of all plots anew in every frame of a pan.
             plot.yaxis.visible = index in there
             plot.xaxis.visible = last
-            plot.height = (lanes[index] if index < len(lanes) else LINES_HEIGHT) + (_TIME_AXIS if last else 0)
+            plot.height = (heights[index] if index < len(heights) else LINES_HEIGHT) + (_TIME_AXIS if last else 0)
 
 
 def gpu_section(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> GpuSection:

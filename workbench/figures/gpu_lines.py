@@ -20,7 +20,7 @@ import numpy.typing as npt
 from workbench.figures.colors import Theme, gpu_color, swatch
 from workbench.figures.gpus import HELD_BACK, slice_number
 from workbench.figures.markup import listed
-from workbench.figures.patch import Patch, lanes
+from workbench.figures.patch import Patch, room_for
 from workbench.figures.samples import Segments, extremes, line
 from workbench.formats import count, size
 from workbench.hardware.gauges import GpuSample
@@ -212,7 +212,7 @@ class GpuLines:
         feet = [place + _FOOT for place in range(len(order))]
         yield Patch("gpu_lanes", "replace", {"label": labels, "foot": feet})
         yield Patch("gpu_use_ticks", "set", {"ticks": list(range(len(order)))})
-        yield lanes("gpu_use_range", len(order))
+        yield room_for(len(order), "gpu_use_range")
 
     def _axes(self) -> Iterator[Patch]:
         all_series = self._series.values()

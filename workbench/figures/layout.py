@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from bokeh.core.property.vectorization import value
@@ -28,7 +28,7 @@ from bokeh.transform import transform
 from workbench.figures import gpu_lines, replay
 from workbench.figures.colors import Theme, swatch
 from workbench.figures.gpu_layout import GpuSection, gpu_section
-from workbench.figures.patch import Patch, lanes
+from workbench.figures.patch import Patch, named, room_for
 from workbench.figures.plots import FONT, hover, name_lanes, time_plot, words_style
 from workbench.figures.reactions import reaction, transformed
 from workbench.figures.replay import ReplayBar, replay_bar
@@ -88,7 +88,7 @@ class Layout:
     kinds: Div
     gpus: GpuSection
     replay: ReplayBar
-    named: dict[str, Any] = field(default_factory=dict)
+    named: dict[str, Any]
 
     def apply(self, patch: Patch) -> None:
         """Change this document as a page changes its own, and do what the page would do thereupon."""
@@ -105,7 +105,7 @@ def titles(mark: str) -> Iterator[Patch]:
 
 def progress_room(n_bars: int) -> Iterator[Patch]:
     """Height of so many progress bars."""
-    yield lanes("progress_range", n_bars)
+    yield room_for(n_bars, "progress_range")
     yield Patch("progress_plot", "set", {"height": n_bars * _PROGRESS_ROW + 36, "visible": n_bars > 0})
 
 
@@ -127,41 +127,44 @@ def build(theme: Theme) -> Layout:
     cpu = _lines(theme, time, sources, "cpu", 112)
     memory = _lines(theme, time, sources, "memory", 1)
     gpus = gpu_section(theme, time, sources)
-    layout = Layout(
-        root=column(sizing_mode="stretch_width", styles={"background": theme.background}),
+    memory.xaxis.visible = True
+    progress = _progress(theme, sources)
+    kinds = Div(name="kinds", text=kinds_words(theme), styles=words_style(theme), sizing_mode="stretch_width")
+    bar = replay_bar(theme, time, [stream, cpu, memory, *gpus.plots], [sources["replay"]], [sources["progress"]])
+    root = column(
+        empty,
+        bar.root,
+        progress,
+        stream,
+        kinds,
+        gpus.root,
+        cpu,
+        memory,
+        workers,
+        sizing_mode="stretch_width",
+        styles={"background": theme.background},
+        # A source that nothing draws must be in the document all the same, to be found by its name.
+        tags=[sources["window"]],
+    )
+    _react(sources)
+    return Layout(
+        root=root,
         sources=sources,
         time=time,
         stream=stream,
-        progress=_progress(theme, sources),
+        progress=progress,
         cpu=cpu,
         memory=memory,
         empty=empty,
         workers=workers,
-        kinds=Div(name="kinds", text=kinds_words(theme), styles=words_style(theme), sizing_mode="stretch_width"),
+        kinds=kinds,
         gpus=gpus,
-        replay=replay_bar(theme, time, [stream, cpu, memory, *gpus.plots], [sources["replay"]], [sources["progress"]]),
+        replay=bar,
+        named=named(root),
     )
-    layout.memory.xaxis.visible = True
-    # A source that nothing draws must be in the document all the same, to be found by its name.
-    layout.root.tags = [sources["window"]]
-    layout.root.children = [
-        empty,
-        layout.replay.root,
-        layout.progress,
-        layout.stream,
-        layout.kinds,
-        layout.gpus.root,
-        layout.cpu,
-        layout.memory,
-        workers,
-    ]
-    _react(layout)
-    layout.named.update({model.name: model for model in layout.root.references() if model.name})
-    return layout
 
 
-def _react(layout: Layout) -> None:
-    sources = layout.sources
+def _react(sources: dict[str, ColumnDataSource]) -> None:
     mark, workers = sources["mark"], sources["lanes"]
     drawn = [sources[name] for name in ("tasks", "progress", "workers_cpu", "workers_memory")]
     mark.js_on_change("data", reaction("redraw", drawn=drawn))

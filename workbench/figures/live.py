@@ -24,7 +24,7 @@ from workbench.figures.colors import (
 from workbench.figures.follow import Follow
 from workbench.figures.gpu_lines import DRAWN, GpuLines
 from workbench.figures.layout import Layout, build, kinds_words, progress_room, stream_height, titles
-from workbench.figures.patch import Patch, lanes
+from workbench.figures.patch import Patch, room_for
 from workbench.figures.replay import at_the_end, replay_columns
 from workbench.figures.samples import Series
 from workbench.figures.timeline import Lane, Timeline, View, join
@@ -276,7 +276,7 @@ class LiveFigure:
         workers = [self._name(self.timeline.lanes[lane].worker) for lane in self._lanes]
         yield Patch("lanes", "replace", {"label": labels, "worker": workers})
         yield Patch("tasks_ticks", "set", {"ticks": [index for index, label in enumerate(labels) if label]})
-        yield lanes("tasks_range", len(labels))
+        yield room_for(len(labels), "tasks_range")
         if labels:
             yield Patch("tasks_plot", "set", {"height": height})
 

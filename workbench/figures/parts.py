@@ -11,7 +11,7 @@ Part = Literal["tasks", "progress", "cpu", "memory", "gpus"]
 
 PARTS: tuple[Part, ...] = ("tasks", "progress", "cpu", "memory", "gpus")
 
-_ALWAYS = {"limits", "words", "window", "mark"}
+_ALWAYS = {"limits", "window", "mark"}
 _SOURCES: dict[Part, set[str]] = {
     "tasks": {"tasks", "lanes", "replay"},
     "progress": {"progress"},

@@ -31,6 +31,11 @@ class Patch:
             model.update(**self.columns)
 
 
-def lanes(name: str, n: int) -> Patch:
+def named(root: Any) -> dict[str, Any]:
+    """The models of a document that patches may name, by their names."""
+    return {model.name: model for model in root.references() if model.name}
+
+
+def room_for(n: int, name: str) -> Patch:
     """Room for `n` rows in the axis `name` of a plot, from top to bottom."""
     return Patch(name, "set", {"start": max(n, 1) - 0.5, "end": -0.5})

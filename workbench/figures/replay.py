@@ -29,7 +29,7 @@ from bokeh.models import (
 )
 
 from workbench.figures.colors import Theme
-from workbench.figures.patch import Patch
+from workbench.figures.patch import Patch, named
 from workbench.figures.plots import FONT, LEFT
 from workbench.figures.reactions import reaction
 from workbench.monitor.events import KINDS, Tasks
@@ -64,9 +64,9 @@ class ReplayBar:
 
     def show(self, seconds: float) -> None:
         """Show records of so many seconds, all of them."""
-        named = {model.name: model for model in self.root.references() if model.name}
+        models = named(self.root)
         for patch in at_the_end(seconds):
-            patch.apply(named[patch.source])
+            patch.apply(models[patch.source])
 
 
 def replay_bar(
