@@ -51,7 +51,7 @@ check-labext: install .venv/.labext-tools
 
 check-python: install
 	ruff check .
-	@# A file of text is UTF-8 wherever it is read; the rule is a preview still.
+	@# A file of text is UTF-8 wherever it is read. The rule is a preview still, and sees only what is plainly a path.
 	ruff check --preview --select PLW1514 .
 	ruff format --check .
 	mypy

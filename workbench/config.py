@@ -24,7 +24,7 @@ _DEFAULTS = Path(__file__).with_name("workbench.yaml")
 
 def _ensure_defaults() -> None:
     dask.config.ensure_file(source=str(_DEFAULTS), comment=True)
-    defaults = yaml.safe_load(_DEFAULTS.read_text())
+    defaults = yaml.safe_load(_DEFAULTS.read_text(encoding="utf-8"))
     dask.config.update_defaults(defaults)
 
 

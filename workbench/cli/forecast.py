@@ -77,7 +77,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         found = _measured(session, arguments)
     if arguments.save is not None:
         with config.writing(arguments.save):
-            arguments.save.write_text(found.model_dump_json(indent=2) + "\n")
+            arguments.save.write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")
     answer(arguments, found, lambda terminal: terminal.show_calibration(found))
     return tell(f"Written to {arguments.save}.") if arguments.save is not None and not arguments.json else 0
 

@@ -276,7 +276,7 @@ def _lock() -> Iterator[None]:
     """One process at a time changes what it doesn't own."""
     path = clusters_folder() / ".lock"
     with config.writing(path):
-        file = path.open("w")
+        file = path.open("w", encoding="utf-8")
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -332,7 +332,7 @@ def _pid(record: ClusterRecord) -> tuple[int | None, float | None]:
     if record.pid is not None:
         return record.pid, record.pid_created
     try:
-        noted = json.loads((folder(record.name) / "host.json").read_text())
+        noted = json.loads((folder(record.name) / "host.json").read_text(encoding="utf-8"))
         return int(noted["pid"]), None if noted["pid_created"] is None else float(noted["pid_created"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None, None

@@ -16,7 +16,7 @@ from workbench.formats import size
 from workbench.hardware import Gpu, GpuSlice, Inventory
 from workbench.hardware.gauges import GpuSample, silent
 
-STYLE = Path(__file__).with_name("gpus.raw.css").read_text()
+STYLE = Path(__file__).with_name("gpus.raw.css").read_text(encoding="utf-8")
 """How rows and bars look, for a page that has not the extension's style sheet, which takes the same file."""
 
 HELD_BACK = ("power cap", "hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")

@@ -52,8 +52,8 @@ _FOLDER = Path(__file__).parent
 _BUNDLE = next(_FOLDER.glob("page.*.js"), _FOLDER / "page.js")
 """The bundle has its hash in its name: browsers keep what they have seen of a name."""
 
-_CELL = (_FOLDER / "page.css").read_text()
-_VIEWS = (_FOLDER.parent / "views" / "page.raw.css").read_text() + gpus.STYLE
+_CELL = (_FOLDER / "page.css").read_text(encoding="utf-8")
+_VIEWS = (_FOLDER.parent / "views" / "page.raw.css").read_text(encoding="utf-8") + gpus.STYLE
 
 _tasks: set[asyncio.Task[None]] = set()
 """All that goes on: asyncio itself would let go of it."""

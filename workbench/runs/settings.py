@@ -90,6 +90,9 @@ def _schema_of(name: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...] | N
 @cache
 def _schemas() -> dict[str, Any]:
     """What dask and distributed say of their settings, by the first part of the name."""
-    of_dask = yaml.safe_load(files("dask").joinpath("dask-schema.yaml").read_text())["properties"]
-    of_distributed = yaml.safe_load(files("distributed").joinpath("distributed-schema.yaml").read_text())["properties"]
+    schemas = (("dask", "dask-schema.yaml"), ("distributed", "distributed-schema.yaml"))
+    of_dask, of_distributed = (
+        yaml.safe_load(files(package).joinpath(file).read_text(encoding="utf-8"))["properties"]
+        for package, file in schemas
+    )
     return {**of_dask, **of_distributed}

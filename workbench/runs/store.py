@@ -604,7 +604,7 @@ def write_progress(run: Run, progress: Progress) -> None:
 def told(run: Run) -> Run | None:
     """`run` as its announcement beside the row has it; None where it has ended, or there is none."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        written = json.loads((folder(run.id) / "progress.json").read_text())
+        written = json.loads((folder(run.id) / "progress.json").read_text(encoding="utf-8"))
         if written["status"] in ACTIVE:
             found = Progress.model_validate(written["progress"])
             return run.model_copy(update={"status": written["status"], "progress": found})

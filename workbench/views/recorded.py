@@ -39,7 +39,7 @@ def report(run: Run) -> str:
     if run.active:
         raise ConflictError(f"The run {run.id} is still going on. Its report is there when it has ended.")
     saved = store.folder(run.id) / "report.html"
-    return saved.read_text() if saved.exists() else _report(run)
+    return saved.read_text(encoding="utf-8") if saved.exists() else _report(run)
 
 
 def _report(run: Run) -> str:

@@ -38,11 +38,11 @@ def add(function: Callable[..., Any]) -> str:
     if name in {each.name for each in templates()}:
         raise ConflictError(f"There is a workload {name} of ours already. Give your function another name.")
     path = listing.added_folder() / f"{name}.py"
-    if path.exists() and not path.read_text().startswith(_MARK):
+    if path.exists() and not path.read_text(encoding="utf-8").startswith(_MARK):
         raise ConflictError(f"{path} is there already, and wasn't added from a notebook. Give it another name.")
     text = _MARK + file_of(function)
     path.parent.mkdir(exist_ok=True, mode=0o700)
-    before = path.read_text() if path.exists() else None
+    before = path.read_text(encoding="utf-8") if path.exists() else None
     config.write_atomically(path, text)
     try:
         own.find(f"{path}:{name}")

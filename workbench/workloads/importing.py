@@ -137,7 +137,7 @@ def imported_later(module: ModuleType) -> Sources:
         # Where the standard library has one of that name, that is imported.
         if path is None or name in found or name.partition(".")[0] in sys.stdlib_module_names:
             continue
-        text, is_package = path.read_text(), path.name == "__init__.py"
+        text, is_package = path.read_text(encoding="utf-8"), path.name == "__init__.py"
         found[name] = text, str(path), is_package
         waiting += _imported(_parsed(text), name if is_package else name.rpartition(".")[0])
     return found

@@ -121,7 +121,7 @@ def keep(measured: Measured, folder: Path) -> None:
 def kept(folder: Path) -> Measured | None:
     """Read it from a run's folder; None where nothing was measured, as for runs of older versions."""
     try:
-        return Measured.model_validate_json((folder / FILE).read_text())
+        return Measured.model_validate_json((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):  # also what is no UTF-8
         return None
 

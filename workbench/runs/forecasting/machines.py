@@ -47,7 +47,7 @@ class Published(BaseModel, frozen=True):
 @cache
 def published() -> tuple[Published, ...]:
     """All published figures."""
-    return tuple(Published.model_validate(one) for one in json.loads(_FILE.read_text()))
+    return tuple(Published.model_validate(one) for one in json.loads(_FILE.read_text(encoding="utf-8")))
 
 
 def comparable(
