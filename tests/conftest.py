@@ -83,8 +83,8 @@ def _nobodys_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 @pytest.fixture
 def data_folder(tmp_path: Path) -> Iterator[Path]:
     """An empty data folder."""
-    # "data" is Jupyter's own folder in the tests of the server.
-    with using_data_folder(tmp_path / "workbench-data") as path:
+    # "data" is Jupyter's own folder in the tests of the server. Many a home has a space in its path.
+    with using_data_folder(tmp_path / "workbench data") as path:
         yield path
 
 

@@ -1,5 +1,4 @@
-#!/usr/bin/env python
-"""A stand-in for PBS, Grid Engine or LSF, by the name under which it is called: one job runs at a time, here.
+"""A stand-in for PBS, Grid Engine or LSF, by the command that it is told first: one job runs at a time, here.
 
 What it prints has the form of what real ones print; see tests/test_queues.py.
 """
@@ -112,4 +111,4 @@ def main(command: str, *words: str) -> None:
 if __name__ == "__main__":
     with (FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        main(Path(sys.argv[0]).name, *sys.argv[1:])
+        main(*sys.argv[1:])

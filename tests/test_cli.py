@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -260,7 +261,7 @@ def test_cancelling_a_run_that_has_ended_is_bad_input(capsys):
 def test_a_reader_that_has_enough_is_no_error():
     for number in range(30):
         a_kept_run(f"array_sum-{number:06}")
-    shell = f"{sys.executable} -m workbench runs --json | head -c 10; exit ${{PIPESTATUS[0]}}"
+    shell = f"{shlex.quote(sys.executable)} -m workbench runs --json | head -c 10; exit ${{PIPESTATUS[0]}}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     result = subprocess.run(
         [shutil.which("bash"), "-c", shell], capture_output=True, text=True, timeout=30, env=environment

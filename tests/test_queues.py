@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -165,17 +166,18 @@ WAITS = {
 def test_a_cluster_runs_in_a_stand_in_and_tells_why_a_job_waits(
     name: str, data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand_in = Path(__file__).with_name("queue_here.py").read_text().partition("\n")[2]
+    stand_in = shlex.quote(str(Path(__file__).with_name("queue_here.py")))
     for command in COMMANDS[name]:
-        (tmp_path / command).write_text(f"#!{sys.executable}\n{stand_in}")
+        words = f'{shlex.quote(sys.executable)} {stand_in} {command} "$@"'
+        (tmp_path / command).write_text(f"#!/bin/sh\nexec {words}\n")
         (tmp_path / command).chmod(0o755)
     (tmp_path / "jobs").mkdir()
     monkeypatch.setenv("QUEUE_HERE", str(tmp_path / "jobs"))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def workbench(*arguments: str) -> Any:
-        words = [sys.executable, "-m", "workbench", *arguments, "--json"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=90)
+        line = [sys.executable, "-m", "workbench", *arguments, "--json"]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=90)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -251,7 +251,7 @@ def test_machines_with_gpus_have_a_worker_of_dask_cuda_for_each(
     environ = computing(simulated_nvml.environment(2), tmp_path / "cuda")
     told = [f"{name}={value}" for name, value in environ.items() if os.environ.get(name) != value]
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec env {shlex.join(told)} {sys.executable} "$@"\n')
+    python.write_text(f'#!/bin/sh\nexec env {shlex.join([*told, sys.executable])} "$@"\n')
     python.chmod(0o755)
 
     def workbench(*words: str) -> Any:

@@ -72,10 +72,9 @@ class JobsHandle(LocalHandle):
     async def begin(cls, queue: Queue, spec: ClusterSpec, folder: Path, changed: Callable[[], None]) -> JobsHandle:
         """Start the scheduler, where it runs here. Nothing is submitted yet."""
         job_name = f"dask-{folder.name}-{secrets.token_hex(3)}"
-        kind = queue.cluster_class()
-        submitted = _submitted(kind.job_cls)
+        submitted = _submitted(queue.job_class())
         place = {} if "interface" in spec.options else {"host": get_ip()}
-        cluster = kind(
+        cluster = queue.cluster_class()(
             **{**queue.arguments(spec), **queue.submission(spec, folder)},
             job_name=job_name,
             job_cls=submitted,
@@ -221,7 +220,8 @@ class JobsHandle(LocalHandle):
     def _all_ended(self, ended: Sequence[Job]) -> str:
         """Return how the first of them ended, with the last line that it said."""
         first = ended[0]
-        line = _complaint(self._folder, first.id) if first.id else ""
+        # What one says as it is cancelled isn't why.
+        line = _complaint(self._folder, first.id) if first.id and not first.reason.startswith("CANCELLED") else ""
         which = f"Job {first.id}".rstrip() if len(ended) == 1 else f"All {len(ended)} jobs have ended. Job {first.id}"
         return f"{which} ended: {first.reason}{f' ({line})' if line else ''}."
 

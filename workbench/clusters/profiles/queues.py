@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import math
 import re
@@ -223,7 +224,7 @@ class Queue(Profile):
         keys = {"security": security.paths(folder), "protocol": "tls://"} if spec.encrypt else {}
         given = {**self.arguments(spec), **self.submission(spec, folder)}
         scheduler = scheduler or f"{'tls' if spec.encrypt else 'tcp'}://SCHEDULER"
-        kind, name = self.cluster_class().job_cls, f"dask-{folder.name}"
+        kind, name = self.job_class(), f"dask-{folder.name}"
         jobs = [kind(scheduler, name="WORKER", job_name=name, **given, **keys)]
         if apart(spec):
             jobs.insert(0, self.scheduler_job(kind, spec, name, folder))
@@ -234,8 +235,8 @@ class Queue(Profile):
         from workbench.clusters import security
         from workbench.clusters.profiles.scheduler_job import FILE
 
-        python = spec.options.get("python", sys.executable)
-        command = [python, "-m", "distributed.cli.dask_scheduler", "--scheduler-file", str(folder / FILE)]
+        python = _word(spec.options.get("python", sys.executable))
+        command = ["-m", "distributed.cli.dask_scheduler", "--scheduler-file", str(folder / FILE)]
         command += ["--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
         if "interface" in spec.options:
             command += ["--interface", spec.options["interface"]]
@@ -250,7 +251,7 @@ class Queue(Profile):
             def job_script(self) -> str:
                 """In place of its last line, which starts a worker, the scheduler."""
                 before = str(super().job_script()).rstrip("\n").rpartition("\n")[0]
-                return "\n".join((before, " ".join((*keys, shlex.join(command))), ""))
+                return "\n".join((before, " ".join((*keys, python, shlex.join(command))), ""))
 
         given = {**self.arguments(spec), **self.submission(spec, folder), **_OF_SCHEDULER}
         return OfScheduler(name="scheduler", job_name=name, **given)
@@ -267,9 +268,19 @@ class Queue(Profile):
         finally:
             signal.signal = given
 
+    def job_class(self) -> Any:
+        """Return dask-jobqueue's class of a job, whose script gets the paths of keys quoted: it takes them as given."""
+
+        class Job(self.cluster_class().job_cls):  # type: ignore[misc]
+            def __init__(self, *given: Any, security: Any = None, **more: Any) -> None:
+                super().__init__(*given, security=security and _quoted(security), **more)
+
+        return Job
+
     def arguments(self, spec: ClusterSpec) -> dict[str, Any]:
         """Return the arguments of dask-jobqueue's class."""
         told = spec.options
+        python = _word(told.get("python", sys.executable))
         given: dict[str, Any] = {
             "queue": told.get("queue"),
             self.account: told.get("account"),
@@ -278,7 +289,7 @@ class Queue(Profile):
             "memory": format_bytes(spec.memory_limit * per_job(spec)),
             "walltime": self.clock(told["walltime"]),
             "interface": told.get("interface"),
-            "python": told.get("python"),
+            "python": None if python == sys.executable else python,
             "death_timeout": DEATH_TIMEOUT,
             "worker_extra_args": [*self._site_lines("worker-extra-args"), *_lifetime(told["walltime"])],
             "job_extra_directives": told.get("directives"),
@@ -288,7 +299,8 @@ class Queue(Profile):
 
     def submission(self, spec: ClusterSpec, folder: Path) -> dict[str, Any]:
         """Return what our own jobs have besides: a log in the cluster's folder."""
-        return {"job_extra_directives": [*spec.options.get("directives", ()), self.log.format(folder=folder)]}
+        log = self.log.format(folder=shlex.quote(str(folder)))
+        return {"job_extra_directives": [*spec.options.get("directives", ()), log]}
 
     def clock(self, seconds: int) -> str:
         """Return a walltime as the queue reads it."""
@@ -390,6 +402,18 @@ def per_job(spec: ClusterSpec) -> int:
 def apart(spec: ClusterSpec) -> bool:
     """Whether the scheduler of a spec has a job of its own."""
     return spec.options.get("scheduler") == "job"
+
+
+def _word(python: str) -> str:
+    """A path as a script has it; what is none may be a site's command of several words."""
+    return shlex.quote(python) if Path(python).exists() else python
+
+
+def _quoted(security: Security) -> Security:
+    found = copy.copy(security)
+    for field in ("tls_ca_file", "tls_worker_cert", "tls_worker_key"):
+        setattr(found, field, shlex.quote(getattr(security, field)))
+    return found
 
 
 def _lifetime(walltime: int) -> list[str]:

@@ -190,7 +190,7 @@ def _script(spec: ClusterSpec) -> str:
         f"connect_options={connecting!r},",
         f"worker_options={worker!r},",
         "scheduler_options={'port': 0, 'dashboard_address': ':0'},",
-        f"remote_python={given.get('remote_python', sys.executable)!r},",
+        f"remote_python={shlex.quote(given.get('remote_python', sys.executable))!r},",
     ]
     if spec.encrypt:
         lines.append("# SSHCluster makes no keys: this is not encrypted.")
