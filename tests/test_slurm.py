@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import shlex
@@ -249,6 +250,29 @@ def test_the_jobs_of_an_owner_that_was_killed_are_cancelled_by_whoever_looks(que
     os.kill(record.pid or 0, signal.SIGKILL)
     until(lambda: records.read_all()[0].status == "lost")
     until(lambda: slurm.queued(queue) == [])
+
+
+def test_a_schedulers_job_has_directives_of_its_own(queue: Path) -> None:
+    chosen = ("--set", "scheduler=job", "--set", "directives=--exclusive", "--set", "scheduler_directives=-p main")
+    scheduler, worker = workbench("up", "slurm", *chosen, "--preview")["preview"].split("#!/usr/bin/env bash")[1:]
+    assert ("-p main" in scheduler, "--exclusive" in scheduler) == (True, False)
+    assert ("-p main" in worker, "--exclusive" in worker) == (False, True)
+
+
+def test_the_code_of_a_scheduler_in_a_job_runs_without_this_package(
+    queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "a home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    small = {"n_workers": 2, "memory": "1400MiB", "interface": "lo", "scheduler": "job"}
+    code = plan("slurm", inventory(), **small).code()  # type: ignore[arg-type]
+    code += "client.wait_for_workers(2)\nprint(client.submit(sum, [1, 2]).result())\n"
+    try:
+        done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=90)
+        assert done.stdout.splitlines()[-1:] == ["3"], done.stderr
+    finally:
+        subprocess.run(["scancel", "--user", getpass.getuser()], check=True)
 
 
 def test_the_job_script_is_seen_before_it_is_submitted_and_holds_no_secret(queue: Path) -> None:

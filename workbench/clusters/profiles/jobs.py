@@ -75,7 +75,7 @@ class JobsHandle(LocalHandle):
         submitted = _submitted(queue.job_class())
         place = {} if "interface" in spec.options else {"host": get_ip()}
         cluster = queue.cluster_class()(
-            **{**queue.arguments(spec), **queue.submission(spec, folder)},
+            **queue.submission(spec, folder),
             job_name=job_name,
             job_cls=submitted,
             security=security.kept(folder) if spec.encrypt else None,

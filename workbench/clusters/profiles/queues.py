@@ -130,6 +130,11 @@ class QueueChoices(BaseModel, frozen=True, extra="forbid", json_schema_extra=wit
         title="Directives",
         description="Further options of the submission, with semicolons between: --gres=gpu:1; --exclusive",
     )
+    scheduler_directives: _Lines = Field(
+        [],
+        title="Scheduler's directives",
+        description="Those of the scheduler's own job, such as --partition=cpu. Left out: Directives, as workers have.",
+    )
     prologue: _Lines = Field(
         [], title="Prologue", description="Lines of the job script before the worker, such as: module load cuda"
     )
@@ -186,6 +191,7 @@ class Queue(Profile):
             "interface": chosen.interface or self._site("interface"),
             "python": chosen.python or self._site("python"),
             "directives": [*self._site_lines("job-extra-directives"), *chosen.directives],
+            "scheduler_directives": chosen.scheduler_directives,
             "prologue": [*self._site_lines("job-script-prologue"), *chosen.prologue],
         }
         spec = ClusterSpec(
@@ -222,7 +228,7 @@ class Queue(Profile):
         from workbench.clusters import security
 
         keys = {"security": security.paths(folder), "protocol": "tls://"} if spec.encrypt else {}
-        given = {**self.arguments(spec), **self.submission(spec, folder)}
+        given = self.submission(spec, folder)
         scheduler = scheduler or f"{'tls' if spec.encrypt else 'tcp'}://SCHEDULER"
         kind, name = self.job_class(), f"dask-{folder.name}"
         jobs = [kind(scheduler, name="WORKER", job_name=name, **given, **keys)]
@@ -253,7 +259,8 @@ class Queue(Profile):
                 before = str(super().job_script()).rstrip("\n").rpartition("\n")[0]
                 return "\n".join((before, " ".join((*keys, python, shlex.join(command))), ""))
 
-        given = {**self.arguments(spec), **self.submission(spec, folder), **_OF_SCHEDULER}
+        lines = spec.options.get("scheduler_directives", spec.options.get("directives", ()))
+        given = {**self.submission(spec, folder, lines), **_OF_SCHEDULER}
         return OfScheduler(name="scheduler", job_name=name, **given)
 
     def cluster_class(self) -> Any:
@@ -297,10 +304,11 @@ class Queue(Profile):
         }
         return {name: value for name, value in given.items() if value}
 
-    def submission(self, spec: ClusterSpec, folder: Path) -> dict[str, Any]:
-        """Return what our own jobs have besides: a log in the cluster's folder."""
+    def submission(self, spec: ClusterSpec, folder: Path, lines: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return the arguments of our own jobs, which have a log in the cluster's folder; `lines` are directives."""
+        lines = spec.options.get("directives", ()) if lines is None else lines
         log = self.log.format(folder=shlex.quote(str(folder)))
-        return {"job_extra_directives": [*spec.options.get("directives", ()), log]}
+        return {**self.arguments(spec), "job_extra_directives": [*lines, log]}
 
     def clock(self, seconds: int) -> str:
         """Return a walltime as the queue reads it."""
@@ -328,7 +336,8 @@ class Queue(Profile):
         from workbench.clusters.profiles.scheduler_job import FILE
 
         folder = Path.home() / "dask-jobs"
-        scheduler, worker = self.scripts(spec, folder, f"--scheduler-file {folder / FILE}")
+        file = str(folder / FILE)
+        scheduler, worker = self.scripts(spec, folder, f"--scheduler-file {shlex.quote(file)}")
         imports, keys, given = "", "", ""
         if spec.encrypt:
             ca, cert, key = security.files(folder)
@@ -345,12 +354,13 @@ class Queue(Profile):
         return (
             f"import os\nimport subprocess\n\nfrom dask.distributed import Client\n{imports}\n"
             f"os.makedirs({str(folder)!r}, mode=0o700, exist_ok=True)\n{keys}"
+            f"if os.path.exists({file!r}):  # of a scheduler of before\n    os.remove({file!r})\n"
             f'SCHEDULER = """\\\n{scheduler}"""\nWORKER = """\\\n{worker}"""\n'
             "# End them with the queue's own command.\n"
             f"for number, script in enumerate([SCHEDULER] + {n_jobs} * [WORKER]):\n"
             f'    script = script.replace("--name WORKER", f"--name worker-{{number}}")\n'
             f'    subprocess.run(["{self.submit}"], input=script, text=True, check=True)\n\n'
-            f"client = Client(scheduler_file={str(folder / FILE)!r}{given})\nprint(client)\n"
+            f"client = Client(scheduler_file={file!r}{given})\nprint(client)\n"
         )
 
     async def launch(
