@@ -43,7 +43,7 @@ def test_what_is_packed_comes_back_with_every_missing_code_and_number_of_columns
             ):
                 continue
             lost = rng.random(counts.shape) < 0.3
-            expected = np.where(lost, 255, counts).astype(np.uint8)
+            expected = np.where(lost, np.uint8(255), counts.astype(np.uint8))
             counts[lost] = code
             packed = pack(counts)
             assert packed.shape == (7, -(-columns // 4))

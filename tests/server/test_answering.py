@@ -105,10 +105,12 @@ def looking(server: Server) -> list[int]:
     """Processes that look at something for the server."""
     import psutil
 
-    children = psutil.Process(server.process.pid).children(recursive=True)
-    living = [each for each in children if each.status() != psutil.STATUS_ZOMBIE]
-    parents = {each.pid for each in living if "workbench.views.looking" in " ".join(each.cmdline())}
-    return [each.pid for each in living if each.ppid() in parents]
+    children = []
+    for each in psutil.Process(server.process.pid).children(recursive=True):
+        with suppress(psutil.Error):  # One that has just ended has no command line any more.
+            children.append((each.pid, each.ppid(), " ".join(each.cmdline())))
+    parents = {pid for pid, _, line in children if "workbench.views.looking" in line}
+    return [pid for pid, parent, _ in children if parent in parents]
 
 
 def wait_for(server: Server, n: int, seconds: float = PATIENCE) -> None:

@@ -91,6 +91,8 @@ async def test_two_choices_of_hardware_are_ticked_already(
 async def test_what_is_ticked_already_depends_on_the_machine(
     api: Any, session: Any, monkeypatch: pytest.MonkeyPatch, cores: int, gpus: int, on: list[str]
 ) -> None:
+    if gpus:
+        pytest.importorskip("dask_cuda")
     known = {"name": "SIMULATED", "memory_total": 16 * GIB, "memory_free": 16 * GIB, "visible": True}
     with_hardware(session, monkeypatch, cores, *(Gpu(index=n, uuid=f"GPU-{n}", **known) for n in range(gpus)))
     assert asked(await html_of(api, "compare"))["on"] == on

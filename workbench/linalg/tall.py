@@ -351,9 +351,12 @@ def _first(sketch: Total) -> Step:
             "then svd can tell which side is the longer one."
         )
     xp = namespace(sketch.matrix)
-    _, s, vh = xp.linalg.svd(xp.linalg.qr(sketch.matrix, mode="r"))
+    triangle = xp.linalg.qr(sketch.matrix, mode="r")
+    _, s, vh = xp.linalg.svd(triangle)
     eps = float(np.finfo(float).eps)
-    rank = int((s > NULL * eps * s[0]).sum())
+    # LAPACK's own smallest values of columns of zeros are up to 16 ε; along its vectors there is less.
+    along = xp.linalg.norm(triangle / xp.where(s[0] > 0, s[0], 1) @ vh.conj().T, axis=0)
+    rank = int((along > NULL * eps).sum())
     seen = xp.arange(n) < rank
     # What is left out is seen relative to the largest.
     scaled = xp.maximum(xp.where(seen, s, s[0]), 1e-290)
