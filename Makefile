@@ -33,12 +33,14 @@ demo-gpus: install
 first-hour-simulated: install
 	PART=$(or $(PART),0.05) python -m tests.simulated --gpus 1 sh tests/gpu/first-hour.sh build/first-hour-simulated $(ARGS)
 
-# Browsers run by themselves: beside other tests they are too slow for their deadlines. 5 is "no such tests".
+# Browsers run beside tests that wait: beside others they are too slow for their deadlines. 5 is "no such tests".
 test: tools
-	@status=0; \
-	python -m pytest -n 3 --dist loadfile -m "not ui" $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	@status=0; mkdir -p build; \
+	python -m pytest -n 3 --dist loadfile -m "not ui and not daemons" $(ARGS) || [ $$? -eq 5 ] || status=1; \
+	python -m pytest -m daemons $(ARGS) >build/daemons.log 2>&1 & daemons=$$!; \
 	python -m pytest -m ui $(ARGS) || [ $$? -eq 5 ] || status=1; \
-	exit $$status
+	wait $$daemons || [ $$? -eq 5 ] || status=1; \
+	cat build/daemons.log; exit $$status
 
 # What tests use besides Python's packages; they skip, with a sentence, what can't be had.
 tools: install .venv/.browser .venv/.plink .venv/.sshd .venv/.slurm

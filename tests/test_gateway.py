@@ -33,6 +33,8 @@ from workbench.session import Session
 from workbench.views.desk import Desk
 from workbench.views.requests import answer
 
+pytestmark = pytest.mark.daemons
+
 SERVER = """
 import sys
 from pathlib import Path

@@ -30,6 +30,8 @@ from workbench.clusters.profiles import profile
 from workbench.errors import BadInputError, FailedError, WorkbenchError
 from workbench.hardware import inventory
 
+pytestmark = pytest.mark.daemons
+
 NODE_PORT = ("--set", "service=NodePort")
 """From here the names of its services lead nowhere, and ports can't be forwarded to it."""
 

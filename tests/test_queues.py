@@ -18,6 +18,8 @@ from workbench.clusters.handle import Job, queued
 from workbench.clusters.profiles import Around, profile
 from workbench.hardware import inventory
 
+pytestmark = pytest.mark.daemons
+
 CHOSEN: dict[str, Any] = {
     "n_workers": 3,
     "threads_per_worker": 4,

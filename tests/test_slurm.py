@@ -28,6 +28,8 @@ from workbench.clusters.profiles.slurm import Slurm
 from workbench.errors import BadInputError
 from workbench.hardware import inventory
 
+pytestmark = pytest.mark.daemons
+
 NODE = Around(inventory(), version=lambda _: "1")
 
 

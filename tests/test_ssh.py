@@ -39,6 +39,8 @@ from workbench.session import Session
 from workbench.views.desk import Desk
 from workbench.views.requests import answer
 
+pytestmark = pytest.mark.daemons
+
 
 @pytest.fixture(scope="session")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
