@@ -81,9 +81,8 @@ def test_a_cluster_that_is_not_ready_says_why(
 
 
 def test_a_scheduler_that_does_not_answer_says_how_to_stop_it(
-    data_folder: Path, spec: ClusterSpec, asleep: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    data_folder: Path, spec: ClusterSpec, asleep: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("workbench.clusters.connect._PATIENCE", 0.2)
     plain = spec.model_copy(update={"protocol": "tcp"})
     records.create(
         ClusterRecord(name="bold-heron", spec=plain, status="ready", scheduler_address="tcp://127.0.0.1:9", **asleep)
@@ -91,7 +90,7 @@ def test_a_scheduler_that_does_not_answer_says_how_to_stop_it(
     with pytest.raises(
         FailedError, match=r"bold-heron does not answer at tcp://127.0.0.1:9.*workbench down bold-heron"
     ):
-        connect("bold-heron")
+        connect("bold-heron", timeout=0.2)
 
 
 @pytest.mark.parametrize("verb", ["scale bold-heron 1", "scale bold-heron --adapt 0 1", "restart bold-heron"])

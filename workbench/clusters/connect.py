@@ -22,13 +22,12 @@ from workbench.travelling import minor
 if TYPE_CHECKING:
     from distributed import Client
 
-_PATIENCE = 10.0
 
-
-def connect(name: str, *, asynchronous: bool = False, client_name: str | None = None) -> Client:
+def connect(name: str, *, asynchronous: bool = False, client_name: str | None = None, timeout: float = 10.0) -> Client:
     """Dask client of the cluster called `name`; with `asynchronous=True` it is still to be awaited.
 
-    In a notebook the client is named after the kernel, so that the sidebar can tell which notebook is on which cluster.
+    Its scheduler has `timeout` seconds to answer: one that takes in a large graph is silent meanwhile. In a notebook
+    the client is named after the kernel, so that the sidebar can tell which notebook is on which cluster.
 
     Raises
     ------
@@ -57,7 +56,7 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
             security=security.load(record),
             name=client_name or _kernel(),
             asynchronous=asynchronous,
-            timeout=_PATIENCE,
+            timeout=timeout,
         )
     except OSError as err:
         raise FailedError(

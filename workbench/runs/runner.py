@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from workbench.workloads.values import Check
 
 _PATIENCE = 3600.0  # seconds for which a run waits for room on the disk, or for the database
+_CONNECTING = 30.0  # seconds, as Dask's own clients wait
 _DEVICES_INTERVAL = 1.0  # seconds between two looks at what the cluster's host says of its GPUs
 _CANCEL_GRACE = 3.0  # seconds that a worker gets to finish the task it is in
 _WORKER_ANSWER = 2.0  # seconds that a worker gets to say what it executes
@@ -249,7 +250,7 @@ def _connected(run: Run) -> Iterator[Client]:
     """Client of the run's cluster, on which functions of ours can run."""
     from workbench.clusters.connect import connect
 
-    with connect(run.cluster, client_name=f"run-{run.id}") as client:
+    with connect(run.cluster, client_name=f"run-{run.id}", timeout=_CONNECTING) as client:
         elsewhere = machine_elsewhere(make_ready(client))
         check_connected(client)
         if elsewhere is not None:
