@@ -4,7 +4,6 @@ import math
 import os
 import signal
 import sqlite3
-import threading
 import time
 
 import dask.config
@@ -207,15 +206,6 @@ def _is_runner(pid):
 def test_a_cluster_that_is_not_ready_is_refused(cluster):
     with pytest.raises(ConflictError, match="calm-otter is stopping"):
         submit("array_sum", {"size": "1MiB"}, cluster.model_copy(update={"status": "stopping"}))
-
-
-def test_a_scheduler_that_takes_in_a_large_graph_is_waited_for(cluster):
-    with connect(cluster.name) as client:
-        silent = threading.Thread(target=client.run_on_scheduler, args=(time.sleep, 12))
-        silent.start()
-        run = finish(submit("array_sum", {"size": "16MiB"}, cluster).id, timeout=60)
-        assert run.status == "done", run.error
-        silent.join()
 
 
 def test_cancelling_frees_the_workers_and_leaves_the_cluster_usable(cluster):

@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from dask.callbacks import Callback
 
 from workbench import genotypes, linalg
 from workbench.clusters import control
+from workbench.clusters.connect import connect
 from workbench.clusters.launch import launch
 from workbench.clusters.spec import ClusterSpec
 from workbench.workloads import template, templates
@@ -488,6 +490,12 @@ def test_runs_from_terminals_at_once_on_one_cluster_give_what_they_give_alone(
     try:
         together = _at_once([partial(_answer, *run) for run in runs])
         assert together == [_answer(*run) for run in runs]
+        with connect("shared") as client:
+            # As it is while it takes in somebody's large graph.
+            silent = threading.Thread(target=client.run_on_scheduler, args=(time.sleep, 16))
+            silent.start()
+            assert _answer(*runs[0]) == together[0]
+            silent.join()
     finally:
         asyncio.run(control.stop(record))
 
