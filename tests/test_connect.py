@@ -93,6 +93,19 @@ def test_a_scheduler_that_does_not_answer_says_how_to_stop_it(
         connect("bold-heron", timeout=0.2)
 
 
+def test_a_scheduler_that_takes_a_connection_and_says_nothing_is_told(
+    data_folder: Path, spec: ClusterSpec, asleep: dict[str, Any]
+) -> None:
+    plain = spec.model_copy(update={"protocol": "tcp"})
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        records.create(
+            ClusterRecord(name="bold-heron", spec=plain, status="ready", scheduler_address=address, **asleep)
+        )
+        with pytest.raises(FailedError, match=rf"bold-heron does not answer at {address} \(it says nothing\)"):
+            connect("bold-heron", timeout=0.5)
+
+
 @pytest.mark.parametrize("verb", ["scale bold-heron 1", "scale bold-heron --adapt 0 1", "restart bold-heron"])
 def test_a_verb_that_nobody_hears_is_an_error(
     verb: str, data_folder: Path, spec: ClusterSpec, asleep: dict[str, Any], capsys: pytest.CaptureFixture[str]

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import dask
 
 from workbench.clusters import cuda, records, security
+from workbench.clusters.reaching import heard
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import ConflictError, FailedError, MissingError, install
-from workbench.threads import load
+from workbench.threads import finish, load
 from workbench.travelling import minor
 
 if TYPE_CHECKING:
@@ -50,17 +51,21 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
     load("distributed")
     from distributed import Client
 
+    keys = security.load(record)
     try:
+        if not asynchronous and record.spec.protocol != "ucx":
+            # A client waits for ever for one that takes the connection and then says nothing.
+            finish(heard(record.scheduler_address or "", keys, timeout))
         return Client(
             record.scheduler_address,
-            security=security.load(record),
+            security=keys,
             name=client_name or _kernel(),
             asynchronous=asynchronous,
             timeout=timeout,
         )
     except OSError as err:
         raise FailedError(
-            f"Cluster {name} does not answer at {record.scheduler_address} ({err}). "
+            f"Cluster {name} does not answer at {record.scheduler_address} ({str(err) or 'it says nothing'}). "
             f"{'Stop' if 'stop' in record.can else 'Detach from'} it: workbench down {name}"
         ) from err
 

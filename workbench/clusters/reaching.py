@@ -128,6 +128,16 @@ async def _identity(place: Place) -> About:
     return About(identity, {"python": str(host.get("python", "")).partition(".final")[0], "dask": packages.get("dask")})
 
 
+async def heard(address: str, security: Any, timeout: float) -> None:
+    """Return when what listens there has answered. Raises OSError or, after so many seconds, TimeoutError."""
+    load("distributed")
+    from distributed.core import rpc
+
+    arguments = security.get_connection_args("client") if security else {}
+    async with asyncio.timeout(timeout), rpc(address, connection_args=arguments, timeout=timeout) as scheduler:
+        await scheduler.identity()
+
+
 def is_scheduler(identity: Mapping[str, Any]) -> bool:
     """Whether it is a scheduler that says this of itself, not a worker or a nanny."""
     return "Scheduler" in str(identity.get("type"))
