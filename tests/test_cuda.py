@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib.util
 import json
 import subprocess
 import sys
@@ -15,7 +16,6 @@ import pytest
 
 from tests.simulated import SimulatedNvml, computing, dgx1_sysfs, simulated_nvml
 from tests.test_budget import machine
-from tests.test_ucx import needs_ucx
 from tests.waiting import until
 from workbench.clusters import control, cuda, records
 from workbench.clusters.budget import check_budget
@@ -269,7 +269,7 @@ def test_each_device_has_a_worker_that_is_pinned(workbench: Callable[..., Any]) 
     assert {device for device, _ in places} == set(told["devices"])
 
 
-@needs_ucx
+@pytest.mark.skipif(importlib.util.find_spec("distributed_ucxx") is None, reason="distributed-ucxx isn't installed")
 def test_over_infiniband_each_worker_has_the_card_nearest_to_its_gpu(
     simulated_nvml: SimulatedNvml, tmp_path: Path
 ) -> None:
