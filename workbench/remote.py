@@ -204,7 +204,7 @@ def ucx_lanes(dask_worker: Any = None) -> list[str]:
 
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-        library = ctypes.CDLL(next(line.split()[-1] for line in maps if "libucp" in line))
+        library = ctypes.CDLL(next(line.split(maxsplit=5)[-1] for line in maps if "libucp" in line))
         pools = (*dask_worker.rpc.available.values(), *dask_worker.rpc.occupied.values())
         handles = [comm._ep_handle for pool in pools for comm in pool if not comm.closed()]
         return sorted({lane for handle in handles for lane in ask(library, handle)})
