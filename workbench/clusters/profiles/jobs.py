@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
+from distributed.deploy.adaptive import Adaptive
 from distributed.utils import get_ip
 
 from workbench import remote
@@ -55,7 +56,8 @@ class JobsHandle(LocalHandle):
         self._queue = queue
         self._job_name = job_name
         self._each = per_job(spec)
-        self.together = _job_of if self._each > 1 else None
+        if self._each > 1:
+            self.together, self.following = _job_of, _in_jobs_of(self._each)
         self._folder = folder
         self._changed = changed
         self._told: dict[str, Job] = {}
@@ -159,7 +161,7 @@ class JobsHandle(LocalHandle):
     async def scale(self, n: int) -> None:
         """Have `n` workers, in place of those that have ended, too. Raises FailedError where the queue refuses."""
         self._forget(lambda _: True)
-        n_jobs = math.ceil(n / self._each)
+        n_jobs = self._whole(n) // self._each
         here = self._here()
         # Dask itself would take any of them for one that still waits.
         waiting = [name for name in self._cluster.worker_spec if name not in here]
@@ -167,6 +169,14 @@ class JobsHandle(LocalHandle):
             del self._cluster.worker_spec[name]
         await super().scale(n_jobs * self._each)
         await self._cluster
+
+    async def adapt(self, minimum: int, maximum: int) -> None:
+        """Follow the load between two numbers of workers, by whole jobs."""
+        await super().adapt(self._whole(minimum), self._whole(maximum))
+
+    def _whole(self, n: int) -> int:
+        """Workers of as many jobs as hold `n`."""
+        return self._each * math.ceil(n / self._each)
 
     async def close(self) -> None:
         """Close the scheduler and cancel all jobs, also one that is being submitted."""
@@ -301,6 +311,16 @@ class JobsHandle(LocalHandle):
 def _job_of(worker: WorkerState) -> str:
     """Name of the job of a worker, to which Dask adds a number where there are several."""
     return str(worker.name).rpartition("-")[0]
+
+
+def _in_jobs_of(each: int) -> type[Adaptive]:
+    """What asks for whole jobs: for one worker too many Dask would cancel the job before it is up, again and again."""
+
+    class Following(Adaptive):
+        async def target(self) -> int:
+            return each * math.ceil(await super().target() / each)
+
+    return Following
 
 
 def _submitted(kind: Any) -> Any:

@@ -46,6 +46,9 @@ class LocalHandle(Handle):
     together: Callable[[WorkerState], str] | None = None
     """What workers have in common that can only leave together."""
 
+    following: type[Adaptive] = Adaptive
+    """What follows the load."""
+
     def __init__(
         self, cluster: SpecCluster, spec: ClusterSpec, folder: Path, changed: Callable[[], None], contact: str | None
     ) -> None:
@@ -113,7 +116,7 @@ class LocalHandle(Handle):
     async def adapt(self, minimum: int, maximum: int) -> None:
         """Follow the load between two numbers of workers."""
         self._stop_adapting()
-        self._adaptive = self._cluster.adapt(minimum=minimum, maximum=maximum, worker_key=self.together)
+        self._adaptive = self._cluster.adapt(self.following, minimum=minimum, maximum=maximum, worker_key=self.together)
 
     async def restart(self) -> None:
         """Start all workers anew; what they computed or hold is forgotten."""
