@@ -468,7 +468,7 @@ def test_a_url_whose_package_is_missing_says_what_to_install() -> None:
 
     if importlib.util.find_spec("gcsfs") is not None:
         pytest.skip("gcsfs is installed")
-    with pytest.raises(MissingError, match="pip install 's3fs>="):
+    with pytest.raises(MissingError, match=r"pip install 's3fs>=2025\.1' 'gcsfs>=2025\.1' 'aiohttp>=3\.9'"):
         SVD.validate({"path": "gs://bucket/x.npy"})
 
 

@@ -53,8 +53,8 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
 
     keys = security.load(record)
     try:
-        if not asynchronous and record.spec.protocol != "ucx":
-            # A client waits for ever for one that takes the connection and then says nothing.
+        if not asynchronous and record.spec.protocol == "tcp":
+            # A client waits for ever for one that takes the connection and says nothing; with TLS it wants an answer.
             finish(heard(record.scheduler_address or "", keys, timeout))
         return Client(
             record.scheduler_address,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import re
 import secrets
 import shlex
@@ -23,7 +22,7 @@ from workbench.clusters import security
 from workbench.clusters.attached import abouts, another_python
 from workbench.clusters.handle import Job, State
 from workbench.clusters.profiles.local import LocalHandle
-from workbench.clusters.profiles.queues import Queue, apart, per_job, said
+from workbench.clusters.profiles.queues import Queue, apart, in_whole_jobs, per_job, said
 from workbench.clusters.profiles.scheduler_job import SchedulerJob
 from workbench.clusters.reaching import ANSWERING, Place, reach
 from workbench.clusters.spec import ClusterSpec
@@ -161,22 +160,18 @@ class JobsHandle(LocalHandle):
     async def scale(self, n: int) -> None:
         """Have `n` workers, in place of those that have ended, too. Raises FailedError where the queue refuses."""
         self._forget(lambda _: True)
-        n_jobs = self._whole(n) // self._each
+        n = in_whole_jobs(n, self._each)
         here = self._here()
         # Dask itself would take any of them for one that still waits.
         waiting = [name for name in self._cluster.worker_spec if name not in here]
-        for name in waiting[max(0, n_jobs - len(here)) :]:
+        for name in waiting[max(0, n // self._each - len(here)) :]:
             del self._cluster.worker_spec[name]
-        await super().scale(n_jobs * self._each)
+        await super().scale(n)
         await self._cluster
 
     async def adapt(self, minimum: int, maximum: int) -> None:
         """Follow the load between two numbers of workers, by whole jobs."""
-        await super().adapt(self._whole(minimum), self._whole(maximum))
-
-    def _whole(self, n: int) -> int:
-        """Workers of as many jobs as hold `n`."""
-        return self._each * math.ceil(n / self._each)
+        await super().adapt(in_whole_jobs(minimum, self._each), in_whole_jobs(maximum, self._each))
 
     async def close(self) -> None:
         """Close the scheduler and cancel all jobs, also one that is being submitted."""
@@ -318,7 +313,7 @@ def _in_jobs_of(each: int) -> type[Adaptive]:
 
     class Following(Adaptive):
         async def target(self) -> int:
-            return each * math.ceil(await super().target() / each)
+            return in_whole_jobs(await super().target(), each)
 
     return Following
 

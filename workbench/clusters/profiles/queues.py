@@ -175,7 +175,7 @@ class Queue(Profile):
         """Return a spec of jobs, with what dask-jobqueue's settings say where nothing is chosen."""
         chosen = self.checked(given, QueueChoices)
         each = chosen.workers_per_job or self._site("processes") or 1
-        n_workers = each * math.ceil((chosen.n_workers or each) / each)
+        n_workers = in_whole_jobs(chosen.n_workers or each, each)
         threads = chosen.threads_per_worker or max(1, (self._site("cores") or 1) // each)
         site = self._site("memory")
         memory = parse_bytes(site) // each if site else threads * 2**31
@@ -259,8 +259,7 @@ class Queue(Profile):
                 before = str(super().job_script()).rstrip("\n").rpartition("\n")[0]
                 return "\n".join((before, " ".join((*keys, python, shlex.join(command))), ""))
 
-        lines = spec.options.get("scheduler_directives", spec.options.get("directives", ()))
-        given = {**self.submission(spec, folder, lines), **_OF_SCHEDULER}
+        given = {**self.submission(spec, folder, spec.options.get("scheduler_directives")), **_OF_SCHEDULER}
         return OfScheduler(name="scheduler", job_name=name, **given)
 
     def cluster_class(self) -> Any:
@@ -296,7 +295,7 @@ class Queue(Profile):
             "memory": format_bytes(spec.memory_limit * per_job(spec)),
             "walltime": self.clock(told["walltime"]),
             "interface": told.get("interface"),
-            "python": None if python == sys.executable else python,
+            "python": python if "python" in told or python != sys.executable else None,
             "death_timeout": DEATH_TIMEOUT,
             "worker_extra_args": [*self._site_lines("worker-extra-args"), *_lifetime(told["walltime"])],
             "job_extra_directives": told.get("directives"),
@@ -407,6 +406,11 @@ def said(text: str) -> str:
 def per_job(spec: ClusterSpec) -> int:
     """How many workers each job of a spec has."""
     return int(spec.options.get("workers_per_job", 1))
+
+
+def in_whole_jobs(n: int, each: int) -> int:
+    """Workers of as many jobs of `each` as hold `n`."""
+    return each * math.ceil(n / each)
 
 
 def apart(spec: ClusterSpec) -> bool:
