@@ -14,6 +14,7 @@ from workbench import formats
 from workbench.clusters import records, security
 from workbench.clusters.asking import ask
 from workbench.clusters.handle import Verb
+from workbench.clusters.reaching import asking
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
 from workbench.threads import in_thread, load
@@ -283,12 +284,9 @@ def _check_ready(record: ClusterRecord) -> None:
 async def _scheduler(record: ClusterRecord) -> AsyncIterator[Any]:
     """Dask's RPC to the cluster's scheduler. Raises FailedError when it doesn't answer."""
     await in_thread(load, "distributed")
-    from distributed.core import rpc
-
     keys = security.load(record)
-    arguments = keys.get_connection_args("client") if keys else {}
     try:
-        async with rpc(record.contact, connection_args=arguments, timeout=_RPC_PATIENCE) as scheduler:
+        async with asking(record.contact or "", keys, _RPC_PATIENCE) as scheduler:
             yield scheduler
     except OSError as err:
         raise FailedError(f"The scheduler of {record.name} does not answer at {record.contact} ({err}).") from err

@@ -115,12 +115,8 @@ async def ask(place: Place) -> About:
 
 
 async def _identity(place: Place) -> About:
-    from distributed.core import rpc
-
     know(place.address)
-    security = place.security
-    arguments = security.get_connection_args("client") if security else {}
-    async with rpc(place.address, connection_args=arguments, timeout=ANSWERING) as scheduler:
+    async with asking(place.address, place.security, ANSWERING) as scheduler:
         identity = await scheduler.identity()
         # A nanny knows no such question.
         told = await scheduler.versions() if is_scheduler(identity) else {}
@@ -128,14 +124,19 @@ async def _identity(place: Place) -> About:
     return About(identity, {"python": str(host.get("python", "")).partition(".final")[0], "dask": packages.get("dask")})
 
 
-async def heard(address: str, security: Any, timeout: float) -> None:
+async def heard(address: str, security: Security | None, timeout: float) -> None:
     """Return when what listens there has answered. Raises OSError or, after so many seconds, TimeoutError."""
+    async with asyncio.timeout(timeout), asking(address, security, timeout) as scheduler:
+        await scheduler.identity()
+
+
+def asking(address: str, security: Security | None, timeout: float | None = None) -> Any:
+    """Dask's RPC to what listens there, which has so many seconds to take a connection."""
     load("distributed")
     from distributed.core import rpc
 
     arguments = security.get_connection_args("client") if security else {}
-    async with asyncio.timeout(timeout), rpc(address, connection_args=arguments, timeout=timeout) as scheduler:
-        await scheduler.identity()
+    return rpc(address, connection_args=arguments, timeout=timeout)
 
 
 def is_scheduler(identity: Mapping[str, Any]) -> bool:

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distributed.core import rpc
 from distributed.deploy.spec import ProcessInterface
 
-from workbench.clusters.reaching import ANSWERING, Place
+from workbench.clusters.reaching import ANSWERING, Place, asking
 
 FILE = "scheduler.json"
 """That it writes into the folder of the cluster, which this machine and its node must see."""
@@ -63,8 +62,7 @@ class SchedulerJob(ProcessInterface):
 
     async def start(self) -> None:
         """Ask it for the first time, once it was found."""
-        keys = Place(self.address, *self._files).security
-        self._comm = rpc(self.address, connection_args=keys.get_connection_args("client") if keys else {})
+        self._comm = asking(self.address, Place(self.address, *self._files).security)
         await self.look()
         await super().start()
 
