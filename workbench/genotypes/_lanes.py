@@ -14,6 +14,7 @@ from numba.extending import intrinsic
 
 from workbench.genotypes.fast import (
     COLUMNS,
+    FETCHED,
     PANEL,
     PLANES,
     ROW_BYTES,
@@ -202,48 +203,74 @@ def _address(array):  # type: ignore[no-untyped-def]
     return np.intp(array.ctypes.data)
 
 
-@_lowered(types.uint64, types.uint64, types.int64, types.intp)
+@_lowered(types.uint64, types.uint64, types.uint32, types.intp)
 def _put_two(builder, word, first, out):  # type: ignore[no-untyped-def]
-    """Put where the lowest two bits of a word are, counted from `first`, at `out`; return the word without them."""
+    """Put `first` and where the lowest two bits of a word are at `out`; return the word without them."""
     for i in range(2):
-        bit = builder.add(first, builder.cttz(word, ir.Constant(ir.IntType(1), 0)))
-        _store(builder, bit, _on(builder, out, 8 * i))
+        bit = builder.trunc(builder.cttz(word, ir.Constant(ir.IntType(1), 0)), first.type)
+        _store(builder, builder.add(first, bit), _on(builder, out, 4 * i))
         word = builder.and_(word, builder.sub(word, ir.Constant(_WORD, 1)))
     return word
 
 
+@_lowered(types.void, types.intp)
+def _fetch(builder, address):  # type: ignore[no-untyped-def]
+    """Have what lies at an address brought to the second cache."""
+    octets, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    called = builder.module.declare_intrinsic(
+        "llvm.prefetch", [octets], ir.FunctionType(ir.VoidType(), [octets, *[flag] * 3])
+    )
+    builder.call(called, [builder.inttoptr(address, octets), *(ir.Constant(flag, n) for n in (0, 2, 1))])
+
+
 @numba.njit
-def _unknown(at_strip, at_found):  # type: ignore[no-untyped-def]
-    """Put the bits by which genotypes of a strip aren't known at `at_found`, and return how many there are."""
-    n = 0
-    for octet in range(0, STRIP, 8):
-        word = _eight(at_strip + octet)
-        both = word & word >> np.uint64(1) & np.uint64(0x5555555555555555)
+def _unknown(places, incomplete, n_incomplete, at, at_found):  # type: ignore[no-untyped-def]
+    """Put which genotypes of sixteen bytes of rows aren't known at `at_found`, and return how many there are.
+
+    Each is 64 times its row, and the bit of it in the first eight bytes, or the odd one after that bit in the others.
+    """
+    n, lows = 0, np.uint64(0x5555555555555555)
+    for i in range(n_incomplete):
+        r = incomplete[i]
+        of_row = r * np.uint32(64)
+        first, second = _eight(places[r] + at), _eight(places[r] + at + 8)
+        both = first & first >> np.uint64(1) & lows | second & second << np.uint64(1) & ~lows
         end = n + _ones(both)
         # Two at a time, whether there are so many or not: where a loop ends now and then, its end is guessed wrongly.
-        both = _put_two(both, 8 * octet, at_found + 8 * n)
+        both = _put_two(both, of_row, at_found + 4 * n)
         while n + 2 < end:
             n += 2
-            both = _put_two(both, 8 * octet, at_found + 8 * n)
+            both = _put_two(both, of_row, at_found + 4 * n)
         n = end
     return n
 
 
 @numba.njit
-def _add_rows(places, numbers, strip, q, named, tables, unknown, y):  # type: ignore[no-untyped-def]
-    """Add what the samples of a strip give to X Q of all rows, with a row's mean where a genotype isn't known."""
-    (groups, lanes, _), (_, tile_rows, _), rows = q.shape, y.shape, len(numbers)
-    at_named, at_tables, at_unknown, at_y = _address(named), _address(tables), _address(unknown), _address(y)
+def _add_unknown(places, means, incomplete, n_incomplete, strip, q, unknown, y):  # type: ignore[no-untyped-def]
+    """Add a row's mean times what a strip's samples have in Q to X Q, where its genotypes aren't known."""
+    (groups, lanes, _), tile_rows = q.shape, y.shape[1]
+    at_unknown = _address(unknown)
+    # Bytes side by side of all rows, and not all of a row: what is added to one sum has to wait for what was before.
+    for octet in range(0, STRIP, 16):
+        n = _unknown(places, incomplete, n_incomplete, strip * STRIP + octet, at_unknown)
+        for g in range(groups):
+            at_lane = _address(q) + (g * lanes + strip * PLANES * STRIP + octet) * ROW_BYTES
+            at_row = _address(y) + g * tile_rows * ROW_BYTES
+            for i in range(n):
+                r, bit = unknown[i] >> np.uint32(6), np.intp(unknown[i] & np.uint32(63))
+                lane = (bit >> 1 & 3) * STRIP + (bit & 1) * 8 + (bit >> 3)
+                _add_multiple(at_lane + lane * ROW_BYTES, means[r], at_row + np.intp(r) * ROW_BYTES)
+
+
+@numba.njit
+def _add_rows(places, rows, strip, q, named, tables, y):  # type: ignore[no-untyped-def]
+    """Add what the samples of a strip give to X Q of all rows, where a genotype that isn't known counts 0."""
+    (groups, lanes, _), tile_rows = q.shape, y.shape[1]
+    at_named, at_tables, at_y = _address(named), _address(tables), _address(y)
     at_q = _address(q) + strip * PLANES * STRIP * ROW_BYTES
     for r in range(rows):
         at_strip = places[r] + strip * STRIP
         _name_sums(at_strip, at_named + r * THIRD, tile_rows * THIRD)
-        if numbers[r, 2] != 0:
-            for i in range(_unknown(at_strip, at_unknown)):
-                at_lane = at_q + ((unknown[i] >> 1 & 3) * STRIP + (unknown[i] >> 3)) * ROW_BYTES
-                for g in range(groups):
-                    at_row = at_y + (g * tile_rows + r) * ROW_BYTES
-                    _add_multiple(at_lane + g * lanes * ROW_BYTES, numbers[r, 0], at_row)
     for g in range(groups):
         for plane in range(PLANES):
             for part in range(0, THIRD, TABLES):
@@ -278,8 +305,8 @@ def _add_samples(places, means, panel, end, row, y, named, tables, sums):  # typ
                 _look_up_samples(at_named + plane * plane_bytes + j, at_tables, at_sum + j * ROW_BYTES)
 
 
-_FLOATS, _DOUBLES, _BYTES, _NUMBERS = (
-    types.CPointer(kind) for kind in (types.float32, types.float64, types.uint8, types.int64)
+_FLOATS, _DOUBLES, _BYTES, _NUMBERS, _PLACES = (
+    types.CPointer(kind) for kind in (types.float32, types.float64, types.uint8, types.int64, types.uint32)
 )
 _N = types.intp
 
@@ -287,12 +314,12 @@ _N = types.intp
 @numba.cfunc(
     types.void(
         *(_BYTES, _N, _N, _BYTES, _N, _FLOATS, _FLOATS, _FLOATS, _N, _N, _FLOATS, _DOUBLES, _N),
-        *(_N, _FLOATS, _BYTES, _BYTES, _NUMBERS, _NUMBERS, _FLOATS, _DOUBLES),
+        *(_N, _FLOATS, _BYTES, _BYTES, _PLACES, _NUMBERS, _PLACES, _FLOATS, _DOUBLES),
     )
 )
 def normal(  # type: ignore[no-untyped-def]
     packed, height, n_bytes, tail, first, sites, q, ones, groups, lanes, few, total, in_total,
-    tile_rows, y, tables, named, unknown, places, means, shift,
+    tile_rows, y, tables, named, unknown, places, incomplete, means, shift,
 ):  # fmt: skip
     """Add ÃᵀÃ Q of a block to `few`, or every so many rows to `total` where that is wanted, but for centring.
 
@@ -303,20 +330,24 @@ def normal(  # type: ignore[no-untyped-def]
     packed, tail = carray(packed, height * n_bytes), carray(tail, (height - first) * n_bytes)
     sites, ones, shift = carray(sites, (height, 3)), carray(ones, (groups, COLUMNS)), carray(shift, (groups, COLUMNS))
     q, y = carray(q, (groups, lanes, COLUMNS)), carray(y, (groups, tile_rows, COLUMNS))
-    tables, named, unknown = carray(tables, 1), carray(named, 1), carray(unknown, PLANES * STRIP + 2)
-    places, means = carray(places, tile_rows), carray(means, tile_rows)
+    tables, named, unknown = carray(tables, 1), carray(named, 1), carray(unknown, 64 * tile_rows + 2)
+    places, incomplete, means = carray(places, tile_rows), carray(incomplete, tile_rows), carray(means, tile_rows)
     sums, few, total = carray(few, (groups, lanes + 1, COLUMNS)), carray(few, n_sums), carray(total, n_sums)
     pending = 0
     for start in range(0, height, TILE_ROWS):
-        rows = min(TILE_ROWS, height - start)
+        rows, n_incomplete = min(TILE_ROWS, height - start), 0
         for r in range(tile_rows):
             row = min(start + r, height - 1)
             places[r] = _address(packed) + row * n_bytes if row < first else _address(tail) + (row - first) * n_bytes
             means[r] = sites[row, 0] if r < rows else 0
+            if r < rows and sites[row, 2] != 0:
+                incomplete[n_incomplete] = r
+                n_incomplete += 1
         numbers = sites[start : start + rows]
         y[:] = 0
         for strip in range(strips):
-            _add_rows(places, numbers, strip, q, named, tables, unknown, y)
+            _add_rows(places, rows, strip, q, named, tables, y)
+            _add_unknown(places, means, incomplete, n_incomplete, strip, q, unknown, y)
         for g in range(groups):
             for r in range(tile_rows):
                 mean, factor = (numbers[r, 0], numbers[r, 1]) if r < rows else (0, 0)
@@ -325,6 +356,9 @@ def normal(  # type: ignore[no-untyped-def]
                     shift[g, c] += mean * y[g, r, c]
         for panel in range(0, strips, PANEL):
             for r in range(0, rows, SITES):
+                if tile_rows * n_bytes <= FETCHED:
+                    for line in range(0, SITES * n_bytes, 64):
+                        _fetch(places[r] + tile_rows * n_bytes + line)
                 _add_samples(places, means, panel, min(panel + PANEL, strips), r, y, named, tables, sums)
         pending += rows
         if in_total and (pending >= ROWS_IN_SINGLE or start + rows >= height):

@@ -36,7 +36,9 @@ SITES = 3 * TABLES_OF_SITES
 # Rows that are looked up beside each other: what is added to one sum has to wait for what was added before.
 ROWS = 4
 # Rows for which the tables of samples are made once, a multiple of SITES and ROWS, and strips for which those of sites.
-TILE_ROWS, PANEL = 24 * ROWS * SITES, 8
+TILE_ROWS, PANEL = 6 * ROWS * SITES, 8
+# Bytes of the rows that are brought to the second cache while those before are computed with: half of it.
+FETCHED = 2**19
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,8 +96,9 @@ def normal(packed: Any, sites: Matrix, q: Narrow | Arranged) -> Matrix:
         aligned(groups * tile_rows * ROW_BYTES, np.float32),
         aligned(max(TABLES * TABLE_BYTES, TABLES_OF_SITES * TABLE_OF_SITES_BYTES)),
         aligned(PLANES * max(tile_rows * THIRD, PANEL * TABLES_OF_SITES * STRIP)),
-        np.empty(PLANES * STRIP + 2, np.int64),
+        np.empty(64 * tile_rows + 2, np.uint32),
         np.empty(tile_rows, np.int64),
+        np.empty(tile_rows, np.uint32),
         np.empty(tile_rows, np.float32),
         np.zeros((groups, COLUMNS)),
     )
@@ -145,4 +148,4 @@ def warm_up() -> None:
 
 @cache
 def _loops() -> dict[str, Loop]:
-    return loops("workbench.genotypes._lanes", normal=21, counted=6, packed_bytes=5)
+    return loops("workbench.genotypes._lanes", normal=22, counted=6, packed_bytes=5)
