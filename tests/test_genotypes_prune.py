@@ -136,14 +136,20 @@ def test_plink_2_keeps_the_same_to_the_variant(
     assert 0 < len(told) < ROWS - 50
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.05])
-def test_compiled_loops_find_the_same_linked_pairs(missing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("missing", [0.0, 0.01, 0.05, 0.5])
+@pytest.mark.parametrize("r2", [0.01, 0.2, 0.9])
+def test_compiled_loops_find_the_same_linked_pairs(missing: float, r2: float, monkeypatch: pytest.MonkeyPatch) -> None:
     if not installed():
         pytest.skip("needs numba")
-    source = genotypes(linked_counts(missing))
-    expected = prune(source, 40, 0.2, step=7)
+    x = linked_counts(missing)
+    # Rare ones too, and some that are known of few.
+    rng = np.random.default_rng(1)
+    x[::5] = np.where((rng.random(x[::5].shape) < 0.95) & (x[::5] != MISSING), 0, x[::5])
+    x[3::9] = np.where(rng.random(x[3::9].shape) < 0.9, MISSING, x[3::9])
+    source = genotypes(x)
+    expected = prune(source, 40, r2, step=7)
     monkeypatch.setattr(prune_module, "_LARGE", 0)
-    assert (prune(source, 40, 0.2, step=7) == expected).all()
+    assert (prune(source, 40, r2, step=7) == expected).all()
 
 
 def test_what_takes_no_part_removes_nothing() -> None:

@@ -30,7 +30,7 @@ _SIDE_BY_SIDE = 16
 @cache
 def compiled() -> dict[str, Loop] | None:
     """What numba has made of the loops; None where it isn't installed."""
-    return loops("workbench.genotypes._bits", pairs=7, linked=9) if installed() else None
+    return loops("workbench.genotypes._bits", pairs=7, linked=11) if installed() else None
 
 
 def warm_up() -> None:
@@ -96,11 +96,16 @@ def known_together(one: Matrix, other: Matrix) -> Matrix:
     return np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
 
 
-def linked(planes: Matrix, ends: Matrix, stays: Matrix, r2: float, above: bool, found: Matrix) -> None:
-    """Mark in `found` the pairs of the first rows and those up to their `ends` whose r² is at least, or above `r2`."""
+def linked(planes: Matrix, ones: Matrix, samples: int, ends: Matrix, stays: Matrix, r2: float, above: bool) -> Matrix:
+    """Pairs (i, j) of the first rows that stay and later ones up to their `ends` whose r² is at least, or above `r2`.
+
+    `ones` are how many bits of each plane are set.
+    """
     made = compiled()
     assert made is not None
-    made["linked"](planes, *planes.shape[::2], ends, stays, np.array([r2]), int(above), len(found), found)
+    found = np.zeros((len(ends), len(planes)), bool)
+    made["linked"](planes, *planes.shape[::2], ones, samples, ends, stays, np.array([r2]), int(above), len(ends), found)
+    return found
 
 
 def by_variant(packed: Matrix, n_samples: int) -> Matrix:
