@@ -27,7 +27,7 @@ from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, MissingError, install
 from workbench.hardware import Gpu, GpuSlice, Inventory
-from workbench.hardware.sources import installed_version
+from workbench.packages import installed_version
 from workbench.runs import runner
 from workbench.runs.store import Run
 from workbench.runs.submit import submit

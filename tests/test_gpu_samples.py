@@ -12,12 +12,12 @@ import pytest
 
 from tests.simulated import SimulatedNvml
 from workbench.hardware.gauges import GpuSample
-from workbench.hardware.sources import installed_version
 from workbench.monitor import plugin
 from workbench.monitor.energy import Energy, Meter
 from workbench.monitor.events import Batch, NoGpus
 from workbench.monitor.record import Recorder, finish_recording, read_events
 from workbench.monitor.wire import unpack
+from workbench.packages import installed_version
 
 needs_dask_cuda = pytest.mark.skipif(
     installed_version("dask-cuda") is None, reason="dask-cuda isn't installed, which starts a worker for each GPU."

@@ -23,7 +23,7 @@ from workbench.clusters.choices import ClusterChoices
 from workbench.errors import BadInputError, FailedError
 from workbench.figures.colors import DARK
 from workbench.hardware import Gpu, Inventory, inventory
-from workbench.hardware.sources import installed_version
+from workbench.packages import installed_version
 from workbench.panels import Compared, Workbench
 from workbench.panels.thread import soon
 from workbench.runs.comparing import comparisons

@@ -28,7 +28,7 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.clusters.start import start_spec
 from workbench.errors import BadInputError, MissingError
 from workbench.hardware import Inventory, Ucx
-from workbench.hardware.sources import installed_version
+from workbench.packages import installed_version
 from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.compare import consent, plan_comparison, read_request
 from workbench.session import Session

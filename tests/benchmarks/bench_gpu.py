@@ -540,7 +540,7 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that take part."""
     import platform
 
-    from workbench.hardware.sources import installed_version
+    from workbench.packages import installed_version
 
     names = ["dask-workbench", "dask", "distributed", "dask-cuda", "numba-cuda", "numba", "numpy"]
     names += ["cupy-cuda13x", "rmm-cu13", "distributed-ucxx-cu13", "cupy-cuda12x", "rmm-cu12", "distributed-ucxx-cu12"]

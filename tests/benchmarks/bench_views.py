@@ -25,6 +25,8 @@ import numpy as np
 from playwright.sync_api import Page, WebSocket, sync_playwright
 
 from tests.ui.conftest import BROWSERS, running_lab
+from tests.ui.test_main_job import hook
+from tests.ui.test_watch import opened, write
 from workbench import config
 from workbench.clusters import records
 from workbench.clusters.records import ClusterRecord
@@ -34,6 +36,7 @@ from workbench.monitor.events import KINDS, Batch, Labels, Progress, Tasks, Work
 from workbench.monitor.record import Recorder, read_events
 from workbench.runs import store
 from workbench.runs.store import Run
+from workbench.session import Session
 
 WORKERS = tuple(f"tcp://10.0.0.{number}:40{number:03}" for number in range(1, 9))
 THREADS = 4
@@ -302,6 +305,65 @@ def measure_sidebar(folder: Path, n_runs: int, n_clusters: int = 50) -> None:
         host.kill()
 
 
+TYPED = """verdict => {
+  const root = verdict.getRootNode()
+  const said = () => root.querySelector('[data-workbench=needs]')?.textContent
+  window.typed = []
+  window.addEventListener('keydown', event => {
+    const before = said(), began = event.timeStamp
+    const observer = new MutationObserver(() => {
+      if (said() !== before) {
+        observer.disconnect()
+        requestAnimationFrame(() => window.typed.push(performance.now() - began))
+      }
+    })
+    observer.observe(root, {subtree: true, childList: true, characterData: true})
+  }, true)
+}"""
+
+
+def measure_typing(folder: Path, n_keys: int = 60) -> None:
+    """Print what passes from a key in a form to the verdict on the screen, in the sidebar and in a notebook's cell."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    with running_lab(folder) as lab, sync_playwright() as playwright:
+        session = Session()
+        session.start(session.plan("cpu", n_workers=1), name="typed")
+        browser = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        )
+        write(lab.notebooks / "bench.ipynb", ("from workbench.panels import Workbench\nWorkbench()",))
+        for where, name in ((".wb-Sidebar", "the sidebar"), (".wb-Cell", "a notebook's cell")):
+            shown = browser.new_page(viewport={"width": 1440, "height": 1300})
+            shown.goto(lab.url)
+            shown.wait_for_function("globalThis.jupyterapp !== undefined", timeout=120_000)
+            shown.evaluate("async () => { await jupyterapp.restored }")
+            if where == ".wb-Cell":
+                opened(shown, "bench.ipynb")
+                shown.evaluate("() => { jupyterapp.shell.collapseLeft() }")
+                shown.evaluate("() => { jupyterapp.commands.execute('notebook:run-all-cells') }")
+            else:
+                shown.evaluate("() => { jupyterapp.commands.execute('dask-workbench:open') }")
+            place = shown.locator(where)
+            hook(place, "workload-array_sum").click(timeout=60_000)
+            field = hook(place, "field-size")
+            field.fill("1GiB")
+            hook(place, "needs").wait_for(timeout=60_000)
+            shown.wait_for_timeout(3000)
+            field.press("Home")
+            hook(place, "needs").evaluate(TYPED)
+            for number in range(n_keys):
+                shown.keyboard.press("Backspace" if number % 2 else str(2 + number // 2 % 8))
+                shown.wait_for_timeout(500)
+            took = shown.evaluate("window.typed")
+            late = np.percentile(took, 95)
+            print(
+                f"  a key in {name} to the verdict: median {statistics.median(took):.0f} ms, 95 % within {late:.0f}, "
+                f"at most {max(took):.0f} ms, {len(took)} of {n_keys} keys (goal: 95 % within 100 ms)"
+            )
+            shown.close()
+        browser.close()
+
+
 def main() -> None:
     """Print all of it."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -315,7 +377,9 @@ def main() -> None:
         measure_server(folder)
         measure_frames(folder)
         measure_history(folder, chosen.runs)
-        measure_sidebar(folder, chosen.runs)
+    for measure in (measure_typing, lambda place: measure_sidebar(place, chosen.runs)):
+        with tempfile.TemporaryDirectory() as place:
+            measure(Path(place))
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ def _allocated() -> tuple[str, int]:
 
 
 def test_one_gpu_computes_over_ucx(gpu_cluster: Any) -> None:
-    from workbench.hardware.sources import installed_version
+    from workbench.packages import installed_version
 
     if installed_version("distributed-ucxx-cu13") is None:
         pytest.skip("distributed-ucxx isn't installed.")

@@ -20,7 +20,7 @@ from traitlets.config import Config
 
 from tests.server.test_views import text_of
 from tests.simulated import SimulatedNvml, simulated_nvml
-from workbench.hardware.sources import installed_version
+from workbench.packages import installed_version
 
 __all__ = ["simulated_nvml"]
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 import workbench
 from workbench.errors import BadInputError, MissingError
 from workbench.formats import duration
-from workbench.hardware.sources import installed_version
+from workbench.packages import installed_version
 
 PACKAGES = ("dask", "distributed", "dask-workbench", "numpy", "cloudpickle", "msgpack", "cryptography")
 _SAME = ("dask", "distributed", "dask-workbench")

@@ -10,7 +10,7 @@ from workbench.clusters.profiles import Around, profile as find
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, MissingError
 from workbench.hardware import Inventory, ucx_transports
-from workbench.hardware.sources import installed_version
+from workbench.packages import installed_version
 
 
 def consent(spec: ClusterSpec) -> str | None:

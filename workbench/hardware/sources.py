@@ -7,13 +7,14 @@ import platform
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import psutil
 
 from workbench import config
+from workbench.packages import installed_version
 
 T = TypeVar("T")
 
@@ -54,14 +55,6 @@ def _sysctl(name: str) -> str:
     except (OSError, subprocess.SubprocessError) as err:
         raise UnreadableError(f"sysctl -n {name} failed ({err}).") from err
     return done.stdout.strip()
-
-
-def installed_version(package: str) -> str | None:
-    """Version of an installed package, without importing it; None where it isn't installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from workbench.views.page import OnScreen, ViewWatch
 if TYPE_CHECKING:
     from workbench.views.watching import Watching
 
-GAP = 0.015
+GAP = 0.005
 """Seconds between two rounds of sending what a person waits for: what happens meanwhile travels together."""
 
 FIGURES_GAP = 0.05

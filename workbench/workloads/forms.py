@@ -8,6 +8,8 @@ import json
 import types
 import warnings
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -53,9 +55,13 @@ def model(name: str, fields: Mapping[str, tuple[Any, Any]]) -> type[BaseModel]:
 
 def schema(model: type[BaseModel]) -> dict[str, Any]:
     """JSON Schema of a form, its fields in the order of the signature."""
-    found = model.model_json_schema()
-    found.pop("title", None)
-    return found
+    # At each key that is typed a form is drawn anew.
+    return {name: value for name, value in deepcopy(_schema(model)).items() if name != "title"}
+
+
+@lru_cache(maxsize=64)
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
 
 
 def read(model: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]:

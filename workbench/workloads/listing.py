@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import NamedTuple
 
 from workbench import config
 from workbench.errors import BadInputError
+from workbench.packages import entry_points
 from workbench.workloads import own
 from workbench.workloads.importing import Contents
 from workbench.workloads.own import Own
@@ -91,7 +92,7 @@ def _sources() -> Iterator[_Source]:
         if not (folder / "__init__.py").exists():
             for path in sorted(folder.glob("[!_.]*.py")):
                 yield _Source(str(path), f"{path.name} {origin}")
-    for point in entry_points(group=GROUP):
+    for point in entry_points(GROUP):
         package = point.dist.name if point.dist else point.module
         yield _Source(point.module, f"package {package}", point)
 

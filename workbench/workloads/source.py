@@ -6,12 +6,14 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 _LINE = 100
 _OURS = ("workbench", "typing", "__future__", "collections.abc")
 
 
+@lru_cache(maxsize=128)
 def plain_source(function: Callable[..., Any]) -> str:
     """Source of a function without annotations: they make the form and mean nothing to whoever reads the code."""
     source = textwrap.dedent(inspect.getsource(function))
@@ -71,7 +73,7 @@ def cell(
     on_gpu: bool = False,
 ) -> str:
     """Notebook cell: imports, the functions, the call with its arguments, and what it returns computed."""
-    sections = [_imports([each for each in (*parts, function) if not isinstance(each, str)])]
+    sections = [_imports(tuple(each for each in (*parts, function) if not isinstance(each, str)))]
     if cluster is not None:
         sections.append(f'import workbench\n\nclient = workbench.connect("{cluster}")\n')
     if on_gpu:
@@ -99,7 +101,8 @@ def _computed(returns: Sequence[str], small: Sequence[str], values: Sequence[str
     return f"{names} = dask.persist({names})\n{shown}"
 
 
-def _imports(functions: Sequence[Callable[..., Any]]) -> str:
+@lru_cache(maxsize=128)
+def _imports(functions: tuple[Callable[..., Any], ...]) -> str:
     """Return the imports of the functions' modules that the functions use."""
     modules = list(dict.fromkeys(inspect.getmodule(function) for function in functions))
     used = {

@@ -3,7 +3,7 @@
 /** What we use of a Bokeh model. */
 export interface IBokehModel {
   document: IBokehDocument | null;
-  setv(values: Record<string, unknown>): void;
+  setv(values: Record<string, unknown>, options?: { sync: boolean }): void;
   properties: Record<string, { change: { connect(slot: () => void): void } }>;
 }
 
@@ -19,6 +19,7 @@ export interface IBokehRange extends IBokehModel {
 
 export interface IBokehDocument {
   get_model_by_name(name: string): IBokehModel | null;
+  roots(): IBokehModel[];
 }
 
 interface IViewManager {

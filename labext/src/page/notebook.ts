@@ -3,6 +3,7 @@
  * them. Whoever adds a view adds a line to VIEWS; it gets an element, `Messages` as its channel (`send`, `request`) and
  * the component's options, and returns who takes in what the kernel says.
  */
+import type { IBokehModel } from './bokeh';
 import { mountFigure } from './cell';
 import type { IMounted } from './cell';
 import { Messages } from './messages';
@@ -13,8 +14,23 @@ type Mount = (host: HTMLElement, messages: Messages, options: never) => IMounted
 
 const VIEWS: Record<string, Mount> = { figure: mountFigure, page: mountPage };
 
+/** What we use of Panel's view: the Bokeh model that it is of. */
+interface IView {
+  model: IBokehModel;
+}
+
 /** Called by Panel for each place where the component is shown. */
-export function render({ model }: { model: IModel & { view: string; options: string } }): HTMLElement {
+export function render({
+  model,
+  view: at
+}: {
+  model: IModel & { view: string; options: string };
+  view: IView;
+}): HTMLElement {
+  // Panel would hold each message back for 50 ms; ours wait for each other by themselves.
+  at.model.document
+    ?.roots()
+    .forEach(each => each.properties['debounce'] && each.setv({ debounce: 0 }, { sync: false }));
   const host = document.createElement('div');
   host.className = 'wb-Cell';
   const messages = new Messages(model);

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
@@ -19,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from workbench.clusters.choices import ALLOWED, AnyChoices
 from workbench.errors import BadInputError, MissingError, install, reason_of
 from workbench.formats import count
-from workbench.hardware.sources import installed_version
+from workbench.packages import entry_points, installed_version
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -212,7 +211,7 @@ class Broken(Profile):
 def registered() -> Mapping[str, Profile]:
     """All profiles by name: ours, and those that packages bring."""
     known = {name: _ours(name) for name in _OURS}
-    for point in entry_points(group=GROUP):
+    for point in entry_points(GROUP):
         if point.name not in known:
             known[point.name] = _loaded(point)
     return known

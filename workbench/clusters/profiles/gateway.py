@@ -249,10 +249,9 @@ class Gateway(Profile):
         return _model(None)
 
     def _server(self, given: Mapping[str, Any]) -> Server:
-        known = _model(None).model_fields
-        return Server.of(
-            self.checked({name: each for name, each in given.items() if name in known}, _model(None)).model_dump()
-        )
+        model = _model(None)
+        known = {name: each for name, each in given.items() if name in model.model_fields}
+        return Server.of(self.checked(known, model).model_dump())
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec of which workers and options are known, and the rest when it runs."""

@@ -16,7 +16,7 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, install
 from workbench.hardware import Inventory
 from workbench.hardware.reading import UCX_PACKAGES
-from workbench.hardware.sources import installed_version
+from workbench.packages import installed_version
 
 if TYPE_CHECKING:
     from distributed.deploy.spec import SpecCluster

@@ -1,0 +1,46 @@
+"""What is installed, without importing it; read again only when a folder that Python imports from has changed.
+
+A form is drawn anew at each key, and reading what each of some hundred packages says of itself takes 13 ms.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+
+
+def installed_version(package: str) -> str | None:
+    """Version of an installed package; None where it isn't installed."""
+    return _version(package, _state())
+
+
+def entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
+    """What packages offer under the name of a group."""
+    return _entry_points(group, _state())
+
+
+def _state() -> tuple[tuple[str, int], ...]:
+    """What changes when a package comes or goes."""
+    return tuple((folder, _changed(folder)) for folder in sys.path)
+
+
+def _changed(folder: str) -> int:
+    try:
+        return Path(folder).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=64)
+def _version(package: str, _: tuple[tuple[str, int], ...]) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@lru_cache(maxsize=8)
+def _entry_points(group: str, _: tuple[tuple[str, int], ...]) -> tuple[metadata.EntryPoint, ...]:
+    return tuple(metadata.entry_points(group=group))
