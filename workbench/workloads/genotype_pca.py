@@ -362,7 +362,7 @@ def _label_column(table: Mapping[str, Any], n_samples: int) -> str | None:
 
 
 def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
-    """The certificate's word, what one more pass says of the vectors, and populations apart where simulated."""
+    """Whether the certificate is reached, one more pass agrees, and simulated populations are apart."""
     found: GenotypePCA = results["components"]
     if found.certificate.status == "not reached":
         return Check(passed=False, what=found.certificate.sentence)
@@ -385,7 +385,7 @@ def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
             f"s² v that differ by {apart.max():.1e} of its square ({expected.max():.1e} expected).",
         )
     told = (
-        f"{found.certificate.sentence} One more pass finds AᵀA v and s² v to differ by {apart.max():.1e} of the "
+        f"One more pass finds AᵀA v and s² v to differ by {apart.max():.1e} of the "
         f"largest value's square, as expected ({expected.max():.1e})."
     )
     if resolved["path"] is not None:
