@@ -99,6 +99,9 @@ def test_what_can_not_be_looked_into_is_said_in_one_sentence(tmp_path: Path) -> 
     for name in ("a.txt", "a.bed", "missing"):
         with pytest.raises(BadInputError, match=name):
             _look(tmp_path / name)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(BadInputError, match=r"There is no array in .*folder\."):
+        _look(tmp_path / "folder")
     (tmp_path / "table.csv.gz").write_bytes(gzip.compress(b"1,2\n3,4\n"))
     (tmp_path / "table.txt").write_text("1,2\n3,4\n")
     with pytest.raises(BadInputError, match=r"table\.csv\.gz is compressed as a whole.*gunzip"):

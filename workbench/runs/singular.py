@@ -65,7 +65,9 @@ def in_words(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _worded(name: str, value: Any) -> Any:
-    if isinstance(value, Mapping) and value and all(isinstance(each, int) for each in value.values()):
+    if isinstance(value, Mapping | list) and not value:
+        return "none"
+    if isinstance(value, Mapping) and all(isinstance(each, int) for each in value.values()):
         return counts(value)
     return duration(value) if name.startswith("seconds_") else value
 

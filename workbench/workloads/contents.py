@@ -105,6 +105,8 @@ def look(path: str, options: Options | None = None) -> Contents:
         kind = "bed" if place.name.endswith(".bed") else opening.format_of(place)
         title, listed = _FORMATS[kind]
         held, remarks = listed(place)
+    if not place.is_url:  # whose server may not list what it has
+        opening.check_any(place, held)
     dimensions: tuple[Dimension, ...] = ()
     if kind in ("hdf5", "zarr", "zarr-zip", *_BY_XARRAY) and any(each.dims for each in held):
         try:

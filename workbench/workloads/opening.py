@@ -707,12 +707,17 @@ def _is_coordinate(fs: Any, root: str, name: str) -> bool:
     return False
 
 
+def check_any(place: Place, arrays: Sequence[Any]) -> None:
+    """Raise BadParameterError where there is no array."""
+    if not arrays:
+        raise _bad(f"There is no array in {place}. Give the path of {FORMATS}.")
+
+
 def _choose(
     place: Place, array: str | None, names: Sequence[str], is_coordinate: Callable[[str], bool] = lambda _: False
 ) -> str:
     """Name of the array that is meant, which coordinates of a dimension (lat, time) are only where they are named."""
-    if not names:
-        raise _bad(f"There is no array in {place}. Give the path of {FORMATS}.")
+    check_any(place, names)
     if array is not None and array.strip("/") in names:
         return array.strip("/")
     offered = names if len(names) == 1 else [name for name in names if not is_coordinate(name)] or names
