@@ -107,6 +107,7 @@ def test_the_form_of_a_function_comes_of_its_signature_and_docstring_and_nothing
     chosen = template(f"{project}/mine.py:total")
     n = chosen.schema()["properties"]["n"]
     assert (chosen.name, chosen.title, chosen.summary) == ("mine.py:total", "Three times the sum", "Sum of threes.")
+    assert " ".join(chosen.help.split()) == "Sum of threes. Returns: n : float Not this."
     assert (n["minimum"], n["maximum"], n["unit"], n["default"]) == (1, 500, "elements", 100)
     assert n["description"] == "Side of the square, in elements."
     assert "print" in chosen.source

@@ -26,7 +26,7 @@ from pydantic import BaseModel
 from workbench.errors import BadInputError, whole
 from workbench.paths import check_openable
 from workbench.workloads.declaring import declared
-from workbench.workloads.signatures import NoFieldError, told_parameters
+from workbench.workloads.signatures import NoFieldError, told_help, told_parameters
 
 if TYPE_CHECKING:
     from workbench.workloads.arriving import Sources
@@ -223,7 +223,7 @@ def _described(function: Any) -> Described:
     return Described(
         name=name,
         title=about.title or name.replace("_", " ").capitalize(),
-        help=inspect.getdoc(function) or "",
+        help=told_help(function),
         source=inspect.getsource(function),
         fields={} if problem else fields,
         problem=problem,

@@ -39,6 +39,7 @@ _BOUND = {
     "pattern": "that matches",
 }
 _WORDS = ("unit", "description", "examples", "allowed", "only", "title")
+_PARAMETERS = re.compile(r"^Parameters\n-{3,}\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.MULTILINE | re.DOTALL)
 _SEQUENCES = (list, tuple, Sequence)
 _USE = "int, float, str, bool, Literal, pathlib.Path, X | None, or a list or tuple of them"
 
@@ -144,9 +145,15 @@ def _default(value: Any, whose: str) -> Any:
     raise NoFieldError(f"The default of {whose} is {value!r:.60}, which isn't plain data. Use {_USE}.")
 
 
+def told_help(function: Callable[..., Any]) -> str:
+    """A function's docstring without the section Parameters, which its form tells, and others in one line each."""
+    doc = _PARAMETERS.sub("", inspect.getdoc(function) or "")
+    return re.sub(r"^(\S[^\n]*)\n-{3,}\n\s*", r"\1: ", doc, flags=re.MULTILINE).strip()
+
+
 def _parameter_helps(doc: str) -> dict[str, str]:
     """What the section Parameters of a docstring in NumPy's style says of each."""
-    section = re.search(r"^Parameters\n-{3,}\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", doc, re.MULTILINE | re.DOTALL)
+    section = _PARAMETERS.search(doc)
     found: dict[str, list[str]] = {}
     names: list[str] = []
     for line in section[1].splitlines() if section else ():
