@@ -191,6 +191,7 @@ def test_without_clusters_and_runs_the_lists_are_empty(capsys):
 
 def test_a_filter_that_fits_no_run_does_not_say_that_there_are_none(capsys):
     a_kept_run()
+    assert [run["id"] for run in answer(capsys, "runs", "night")] == []
     assert main(["runs", "--workload", "transpose_sum"]) == 0
     assert capsys.readouterr().out == "No run fits. See all of them with: workbench runs\n"
 
@@ -235,6 +236,9 @@ def test_runs_are_listed_a_page_at_a_time(capsys):
         "array_sum-2",
         "array_sum-1",
     ]
+    store.mark("array_sum-3", {"name": "night"})
+    assert [run["id"] for run in answer(capsys, "runs", "night")] == ["array_sum-3"]
+    assert answer(capsys, "runs", "--cluster", "nowhere") == []
     assert main(["runs", "--limit", "2"]) == 0
     assert "Runs 1 to 2 of 5. For older ones: --offset 2" in capsys.readouterr().out
     assert main(["runs", "--offset", "3"]) == 0

@@ -25,7 +25,7 @@ from workbench.errors import BadInputError, ConflictError, WorkbenchError
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
     from workbench.runs.forecasting.forecast import Forecast
-    from workbench.runs.store import Run
+    from workbench.runs.store import Run, Wanted
     from workbench.session import Session
 
 _CANCEL_PATIENCE = 20.0  # seconds
@@ -84,7 +84,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _runs(arguments: argparse.Namespace) -> int:
     session = new_session()
-    filters = {"workload": arguments.workload, "status": arguments.status}
+    asked = arguments
+    filters: Wanted = {"text": asked.text, "workload": asked.workload, "cluster": asked.cluster, "status": asked.status}
     runs = session.runs(limit=arguments.limit, offset=arguments.offset, **filters)
     filtered = any(value is not None for value in filters.values())
     kept = session.room().words() if any(run.answers for run in runs) else ""
@@ -255,11 +256,14 @@ def add_run_commands(commands: Any) -> None:
     add_yes(run)
 
     runs = add_command(commands, "runs", _runs, "list the runs, the newest first")
+    said = "only those in whose name, note, id, workload, cluster or parameters this stands"
+    runs.add_argument("text", metavar="TEXT", nargs="?", help=said)
     runs.add_argument("--limit", metavar="N", type=whole_number, default=20, help="how many (20)")
     runs.add_argument(
         "--offset", metavar="N", type=whole_number, default=0, help="how many newer ones to pass over (0)"
     )
     runs.add_argument("--workload", metavar="NAME", help="only those of this workload")
+    runs.add_argument("--cluster", metavar="NAME", help="only those on this cluster")
     runs.add_argument("--status", metavar="STATUS", help="only running, done, failed, cancelled or lost ones")
 
     show = add_command(commands, "show", _show, "show a run")

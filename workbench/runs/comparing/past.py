@@ -60,7 +60,7 @@ def compare_groups(names: Sequence[str]) -> Comparison:
     """
     names = list(dict.fromkeys(names))
     if not _FEWEST <= len(names) <= MOST_ROWS:
-        raise BadInputError(f"{formats.count(len(names), 'group')} were given. Give from {_FEWEST} to {MOST_ROWS}.")
+        raise BadInputError(f"Given: {formats.count(len(names), 'group')}. Give from {_FEWEST} to {MOST_ROWS}.")
     groups = {name: [run for run in store.of_name(name) if run.status == "done"] for name in names}
     empty = [name for name, runs in groups.items() if not runs]
     if empty:
