@@ -435,6 +435,17 @@ def test_runs_alone_give_a_forecast_where_nothing_was_calibrated(data_folder):
     assert Session().forecast("array_sum", {"size": "64GiB"}, SPEC).seconds is None
 
 
+def test_runs_of_other_sizes_widen_no_forecast_and_one_that_tells_nothing_is_not_made(data_folder):
+    past_run(1, 2.0)
+    alone = Session().forecast("array_sum", {"size": "1GiB"}, SPEC).seconds
+    for number in range(2, 6):
+        past_run(number, 1.0, size="1MiB")
+    assert Session().forecast("array_sum", {"size": "1GiB"}, SPEC).seconds == alone
+    for number, seconds in enumerate((0.01, 300.0, 0.02, 500.0), 6):
+        past_run(number, seconds)
+    assert Session().forecast("array_sum", {"size": "1GiB"}, SPEC).seconds is None
+
+
 def test_how_far_earlier_forecasts_missed_is_told(data_folder):
     calibration.keep(example())
     for number, told in enumerate((0.8, 1.0, 1.5)):

@@ -29,6 +29,8 @@ _WEIGHT_OF_MODEL = 0.3
 _RANGE = 1.28
 """Standard deviations on each side, between which four in five lie."""
 _LARGEST_STEP = 2.0
+_WIDEST = 1.8
+"""Spread from which on a range tells nothing: it is of 100 times."""
 LARGEST_STRETCH = 8.0
 """Times the bytes or a parameter of a run, or as small a part of them, beyond which its time alone tells nothing: what
 is the same for all sizes can't be told from what grows."""
@@ -160,23 +162,32 @@ def _from_calibration(
 
 def _from_history(needs: Needs, spec: ClusterSpec, past: Sequence[_Past]) -> Duration | None:
     """As fast as the latest runs on this kind of hardware, by the byte."""
-    alike = [one for one in past if likeness(one.spec, spec) == 1 and one.needs.bytes_processed]
-    if not alike or not needs.bytes_processed:
+    if not needs.bytes_processed:
+        return None
+    sized = [one for one in past if likeness(one.spec, spec) == 1 and one.needs.bytes_processed]
+    away = [abs(math.log(one.needs.bytes_processed / needs.bytes_processed)) for one in sized]
+    alike = [one for one, far in zip(sized, away, strict=True) if far <= math.log(LARGEST_STRETCH)]
+    if not alike:
         return None
     logs = [math.log(one.seconds / one.needs.bytes_processed) for one in alike]
     middle = statistics.median(logs)
     # Times don't quite grow with the size, so a size that never ran is less sure.
-    stretch = min(abs(math.log(one.needs.bytes_processed / needs.bytes_processed)) for one in alike)
-    if stretch > math.log(LARGEST_STRETCH):
-        return None
+    stretch = min(away)
     source = f"{count(len(alike), 'run')} on such a cluster; not calibrated"
     seconds, misses = needs.bytes_processed * math.exp(middle), [log - middle for log in logs]
     return learned(seconds, misses, stretch, source, [one.run for one in past])
 
 
-def learned(seconds: float, misses: Sequence[float], stretch: float, source: str, runs: Sequence[Run]) -> Duration:
-    """The range by what runs took: `misses` are logarithms of how far each was off, `stretch` how far they are away."""
+def learned(
+    seconds: float, misses: Sequence[float], stretch: float, source: str, runs: Sequence[Run]
+) -> Duration | None:
+    """The range by what runs took: `misses` are logarithms of how far each was off, `stretch` how far they are away.
+
+    None where it would be too wide to tell anything.
+    """
     spread = 1.48 * statistics.median(map(abs, misses)) + 0.1 + 0.1 * stretch
+    if spread > _WIDEST:
+        return None
     return around(seconds, spread, "history", source, n_runs=len(misses), off_by=off_by(runs))
 
 
