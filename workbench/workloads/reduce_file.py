@@ -59,6 +59,18 @@ Absent = Annotated[
 ]
 
 
+def counted(numbers: Any, edges: Any, axis: tuple[int, ...]) -> Any:
+    """How many lie in each bin, along some axes, whose length is one then; bins are the last axis."""
+    edges, bins = np.asarray(edges, like=numbers), len(edges) - 1
+    left = [each for each in range(numbers.ndim) if each not in axis]
+    rows = numbers.transpose(*left, *axis).reshape(math.prod(numbers.shape[each] for each in left), -1)
+    # The last bin takes in what is as large as the largest.
+    place = np.minimum(np.searchsorted(edges, rows, side="right") - 1, bins - 1)
+    place += bins * np.arange(len(rows), like=numbers)[:, None]
+    counts = np.bincount(place[~np.isnan(rows)], minlength=bins * len(rows))
+    return counts.reshape(*(1 if each in axis else numbers.shape[each] for each in range(numbers.ndim)), bins)
+
+
 def reduced(
     x: da.Array, what: str, over: tuple[int, ...], percent: float, bins: int, missing: str
 ) -> tuple[da.Array, Any]:
@@ -77,9 +89,12 @@ def reduced(
     least, largest = map(float, dask.compute(da.nanmin(x), da.nanmax(x)))
     if math.isnan(least):
         raise ValueError("All values are missing.")
-    counts, edges = da.histogram(x, bins if what == "histogram" else FINE, range=(least, largest))
     if what == "histogram":
-        return counts, edges
+        edges = np.histogram_bin_edges([], bins, range=(least, largest))
+        chunks = [(1,) * len(lengths) if axis in over else lengths for axis, lengths in enumerate(x.chunks)]
+        counts = x.map_blocks(counted, edges, over, new_axis=x.ndim, chunks=(*chunks, (bins,)), dtype="int64")
+        return counts.sum(axis=over), edges
+    counts, edges = da.histogram(x, FINE, range=(least, largest))
 
     def at_rank(counts: Any) -> Any:
         below = counts.cumsum()
@@ -129,10 +144,11 @@ def labels_of(
 ) -> dict[str, Any]:
     """Names of the answer's dimensions, and their coordinates where the file has some."""
     coords: dict[str, Any] = {}
-    if format == "dataset" and dims and what != "histogram":
+    there = [dim for dim in dims if what != "histogram" or dim != dims[-1]]
+    if format == "dataset" and there:
         from workbench.storage.datasets import coords_of
 
-        coords = coords_of(path, (array or "").rpartition("/")[2], options or {}, dims)
+        coords = coords_of(path, (array or "").rpartition("/")[2], options or {}, there)
     return {"dims": dims, "coords": coords, "what": what}
 
 
@@ -144,8 +160,6 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     names = [each for each in wanted if not each.lstrip("-").isdigit()]
     found, facts = array_of("reduce_file", values, rows=",".join(names) or None, as_matrix=False)
     axes = _axes(found, wanted)
-    if values["what"] == "histogram" and len(axes) < len(found.shape):
-        raise BadParameterError("over of reduce_file is for other things: a histogram is of all values.", "over")
     n_reduced = math.prod(found.shape[axis] for axis in axes)
     if values["what"] == "percentile" and n_reduced * 8 > WHOLE_BYTES and len(axes) < len(found.shape):
         raise BadParameterError(
@@ -154,7 +168,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
             "over",
         )
     dims = found.dims or tuple(f"axis_{axis}" for axis in range(len(found.shape)))
-    left = ["bin"] if values["what"] == "histogram" else [dims[axis] for axis in range(len(dims)) if axis not in axes]
+    left = [dims[axis] for axis in range(len(dims)) if axis not in axes] + ["bin"] * (values["what"] == "histogram")
     facts |= {"blocks": _blocks(found, np.dtype(found.working_type).itemsize), "axes": axes, "dims": tuple(left)}
     told = f"{values['what']} over {', '.join(dims[axis] for axis in axes)}: {' × '.join(left) or 'one number'}."
     return values | facts, (*found.remarks, told)
@@ -199,10 +213,16 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     passes = 2 if twice else 1
     # A block as it is stored, as it is worked on, and which of it is missing; a percentile waits for whole dimensions.
     held_ = 3 * max(block, n_reduced * item if at_once else 0) * threads_per_worker
-    kept = n_bytes if at_once else n_bytes // max(1, n_reduced) * 2
+    answer = n_bytes // max(1, n_reduced)
+    if resolved["what"] == "histogram":
+        left = [axis for axis in range(len(shape)) if axis not in resolved["axes"]]
+        answer, counts = (8 * resolved["bins"] * math.prod(of[axis] for axis in left) for of in (shape, blocks))
+        # Those of a few blocks wait to be added up.
+        held_ += 6 * counts * threads_per_worker
+    kept = n_bytes if at_once else answer * 2
     return Needs.of(
         input_bytes=n_bytes,
-        output_bytes=n_bytes // max(1, n_reduced),
+        output_bytes=answer,
         passes=passes,
         held=held_,
         kept=kept,
@@ -231,7 +251,7 @@ def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
     coords = dict(labels["coords"])
     if labels["what"] == "histogram":
         edges = np.asarray(results["edges"])
-        coords = {"left": ("bin", edges[:-1]), "right": ("bin", edges[1:])}
+        coords |= {"left": ("bin", edges[:-1]), "right": ("bin", edges[1:])}
     return {labels["what"]: Labelled(results["value"], tuple(labels["dims"]), coords)}
 
 
@@ -296,10 +316,10 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
     n_known = math.prod(resolved["shape"]) - int(results["gaps"])
     if resolved["what"] == "histogram":
         counts, edges = np.asarray(computed(client, results["value"])[0]), np.asarray(results["edges"])
-        middle = len(counts) // 2
-        (below,) = computed(client, (x < edges[middle]).sum())
-        same = int(below) == int(counts[:middle].sum()) and int(counts.sum()) == n_known
-        words = f"{int(counts.sum())} of {n_known} values are counted, {int(below)} below the middle"
+        middle = counts.shape[-1] // 2
+        (below,) = computed(client, (x < edges[middle]).sum(axis=resolved["axes"]))
+        same = bool((below == counts[..., :middle].sum(axis=-1)).all()) and int(counts.sum()) == n_known
+        words = f"{int(counts.sum())} of {n_known} values are counted, {int(below.sum())} below the middle"
         return Check(passed=same, what=f"{words}, by another pass. {remarks}".strip())
     within = float(results["edges"] or 0)
     (value,) = computed(client, results["value"])
@@ -313,7 +333,7 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
 
 def _parts(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
     reading = shown(resolved["format"], *((unpacked,) if resolved["unpack"] else ()))
-    return *reading, held, f"WHOLE_BYTES, FINE = {WHOLE_BYTES}, {FINE}", reduced, labels_of
+    return *reading, held, f"WHOLE_BYTES, FINE = {WHOLE_BYTES}, {FINE}", counted, reduced, labels_of
 
 
 TEMPLATE = Template(
