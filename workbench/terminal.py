@@ -217,7 +217,10 @@ def show_run(run: Run) -> None:
     """Print one run: its answer, its check, its time."""
     from workbench.runs import savings
 
-    told = {name: value for name, value in run.resolved.items() if (run.workload, name) != (WATCHED, "source")}
+    # What was left out, and what only code reads, are in the record.
+    told = {name: value for name, value in run.resolved.items() if value or isinstance(value, int | float)}
+    told = {name: value for name, value in told.items() if name != "remarks" and not isinstance(value, dict)}
+    source = told.pop("source", None) if run.workload == WATCHED else None
     unchecked = run.function is not None and run.status == "done"
     on_gpu, saving = run.on_gpu, savings.read(run.id)
     about: dict[str, Any] = {
@@ -250,7 +253,7 @@ def show_run(run: Run) -> None:
         "Cluster": f"{run.cluster}: {run.spec.describe()}" if run.spec else run.cluster,
         "Parameters": ", ".join(f"{name}={_plain(value)}" for name, value in told.items()),
         "Settings": ", ".join(f"{name}={value}" for name, value in (run.settings or {}).items()),
-        "Source": len(told) < len(run.resolved) and Text(run.resolved["source"]),
+        "Source": source and Text(str(source)),
         "Notes": "\n".join(run.notes),
         "Versions": ", ".join(f"{name} {version}" for name, version in run.versions.items()),
     }
