@@ -126,7 +126,7 @@ def test_modes_are_those_that_numpy_finds_in_the_weighted_anomalies(tmp_path: Pa
 
     _agrees(arrays, expected)
     assert check.passed, check.what
-    assert answer["places_without_values"] == np.isnan(expected["patterns"][0]).sum()
+    assert answer["other_places"]["without values"] == np.isnan(expected["patterns"][0]).sum()
 
 
 def test_the_seasonal_cycle_is_taken_off_by_months(winds: str) -> None:
@@ -195,7 +195,7 @@ def test_values_that_are_missing_at_times_are_filled_or_their_places_left_out(ga
     filled, of_filled, _ = _run(path=gappy, variable="u", missing="mean")
 
     _agrees(left_out, _by_numpy(winds))
-    assert (answer["places_left_out"], of_filled["places_filled"]) == (1, 1)
+    assert (answer["other_places"]["left out"], of_filled["other_places"]["filled"]) == (1, 1)
     _agrees(
         filled,
         _by_numpy(

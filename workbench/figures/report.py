@@ -46,6 +46,8 @@ _BAD = {"light": "#b3261e", "dark": "#ff8a80"}
 
 _HOW_TO_MOVE = '<p class="muted">Drag to move along the time axis, turn the wheel over the tasks to zoom.</p>'
 
+_SHORT = 48
+"""Letters of what stands large at the top; what is longer is a sentence below."""
 _WIDTH = 3_000
 _RECTANGLES = 5_000
 _RECTANGLES_PER_LANE = 120
@@ -203,13 +205,16 @@ def _figures(run: Mapping[str, Any]) -> str:
         facts.append((rate(run["bytes_per_second"]), "on average"))
     if run.get("energy"):
         facts.append((f"{count(round(run['energy']['joules']))} J", "by the GPUs"))
-    for name, value in plain(run.get("result")).items():
-        facts.append((_result(value), name.replace("_", " ")))
+    told = {name.replace("_", " "): _result(value) for name, value in plain(run.get("result")).items()}
+    facts += [(value, name) for name, value in told.items() if len(value) <= _SHORT]
+    long = {name: value for name, value in told.items() if len(value) > _SHORT}
+    longer = [value if value.endswith(".") else f"{name.capitalize()}: {value}" for name, value in long.items()]
     cells = "".join(
         f'<div><b>{escape(value)}</b><span class="muted">{escape(what)}</span></div>' for value, what in facts
     )
     return (
         (f'<div class="facts">{cells}</div>' if cells else "")
+        + "".join(f"<p>{escape(each)}</p>" for each in longer)
         + _text_beside(run)
         + _check(run.get("check"))
         + _on_gpu(run.get("on_gpu"))

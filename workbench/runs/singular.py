@@ -21,7 +21,7 @@ class Values(NamedTuple):
     left_out: int
 
 
-_LISTS = ("singular_values", "explained_variance", "explained_variance_ratio")
+_LISTS = ("singular_values", "explained_variance", "explained_variance_ratio", "separated")
 """Parts of a result that the table shows."""
 
 
@@ -39,18 +39,20 @@ def values(result: Mapping[str, Any]) -> Values | None:
             for bound, absolute in zip(bounds, certificate.get("of_largest") or bounds, strict=True)
         ],
     }
-    variances, shares = (result.get(name) for name in _LISTS[1:])
+    variances, shares, apart = (result.get(name) for name in _LISTS[1:])
     if variances and shares:
         # A variance is a square, and may be off by twice as much.
         columns["Variance"] = [_digits(value, bound, 2) for value, bound in zip(variances, bounds, strict=True)]
         columns["Share"] = [f"{100 * share:.2f} %" for share in shares]
+    if apart:
+        columns["Separated"] = [{True: "yes", False: "no"}.get(each, "–") for each in apart]
     rows = tuple(zip(*columns.values(), strict=True))
     return Values(tuple(columns), rows[:MOST], len(rows[MOST:]))
 
 
 def counts(numbers: Mapping[str, int]) -> str:
     """How many there are of each kind, in words, such as variants that took no part in a PCA by the reason."""
-    return ", ".join(f"{count} {kind}" for kind, count in numbers.items()) or "none"
+    return ", ".join(f"{count} {kind}" for kind, count in numbers.items() if count) or "none"
 
 
 def beside_values(result: Mapping[str, Any], elsewhere: Sequence[str]) -> dict[str, Any]:

@@ -188,26 +188,25 @@ class Grid:
         inner = self.lengths[1:]
         return (block[0] // math.prod(inner), *inner, *block[1:])
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, Any]:
         """How many samples and places took part, and what became of the others."""
         absent, present, left_out, filled = np.bincount(self.states.ravel(), minlength=4)[:4]
         return {
             "samples": self.shape[0],
             "places": int(present + filled),
-            "places_without_values": int(absent),
-            "places_left_out": int(left_out),
-            "places_filled": int(filled),
+            "other_places": {"without values": int(absent), "left out": int(left_out), "filled": int(filled)},
         }
 
     def of_states(self, states: Any, k: int) -> Grid:
         """The same with what became of each place; BadInputError where fewer than `k` are left."""
         found = replace(self, states=states.astype("uint8"))
         counts = found.counts()
+        others = counts["other_places"]
         if counts["places"] < k:
             raise BadInputError(
                 f"{self.picked.title} has {formats.count(counts['places'], 'place')} with values at all of the "
-                f"{self.shape[0]} samples, and k of eofs is {k}: {counts['places_without_values']} have none at all, "
-                f"and {counts['places_left_out']} were left out. Choose another variable or selection, or "
+                f"{self.shape[0]} samples, and k of eofs is {k}: {others['without values']} have none at all, "
+                f"and {others['left out']} were left out. Choose another variable or selection, or "
                 "missing='mean'."
             )
         return found
