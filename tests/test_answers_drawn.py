@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.views import html_of
 from workbench.cli import main
@@ -18,6 +20,7 @@ from workbench.figures.report import report_html
 from workbench.runs import store
 from workbench.runs.answers import Answers, Array
 from workbench.runs.store import Run
+from workbench.views.recorded import pictures_of, small_pictures
 from workbench.workloads.svd_of_file import TEMPLATE as SVD
 from workbench.workloads.values import Labelled
 
@@ -113,6 +116,16 @@ def test_every_picture_can_be_a_file(kind: str, first: bytes) -> None:
 @pytest.fixture
 def run(data_folder: Path) -> str:
     return store.create(Run(id="svd-1", workload="svd", cluster="c", status="done", result=RESULT, seconds=1.0)).id
+
+
+def test_pictures_of_an_answer_stand_small_beside_its_words(run: str) -> None:
+    found = small_pictures(run, 0)
+    assert [title for _, title, _ in found] == [each.title for each in pictures_of(store.get(run))]
+    for _, _, png in found:
+        with Image.open(io.BytesIO(base64.b64decode(png))) as picture:
+            assert picture.size == (330, 230)
+            # Nothing behind it, on a dark page too.
+            assert picture.convert("RGBA").getpixel((1, 1))[3] == 0
 
 
 def test_a_picture_of_a_run_is_saved_as_what_the_path_ends_with(

@@ -14,8 +14,16 @@ from workbench.runs.store import ON_SIMULATED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _INCHES = (6.3, 4.2)
+_SMALL = {
+    "figure.figsize": (3.3, 2.3),
+    "figure.dpi": 100,
+    "font.size": 8,
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#888888"),
+}
+"""How a picture looks beside words, on a light page and on a dark one."""
 _MARKERS = "osD^vPX*"
 _DPI = 200
 _MOST_NAMED = 24
@@ -30,13 +38,37 @@ def write_picture(picture: Picture, file: BinaryIO, kind: str, *, simulated: boo
     MissingError
         Matplotlib isn't installed.
     """
-    if find_spec("matplotlib") is None:
+    if not can_write():
         raise MissingError(f"Pictures in files need Matplotlib: install the extra pictures ({install('pictures')}).")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_INCHES, layout="constrained")
+    axes = _draw(figure, picture)
+    axes.set_title(picture.title + (ON_SIMULATED if simulated else ""))
+    figure.savefig(file, format=kind, dpi=_DPI)
+
+
+def can_write() -> bool:
+    """Whether Matplotlib is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def write_small(picture: Picture, file: BinaryIO) -> None:
+    """Write one picture as a small PNG without title and background, to stand beside words."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(_SMALL):
+        figure = Figure(layout="constrained")
+        legend = _draw(figure, picture).get_legend()
+        if legend is not None and isinstance(picture.drawn, Dots):
+            legend.remove()
+        figure.savefig(file, format="png", transparent=True)
+
+
+def _draw(figure: Figure, picture: Picture) -> Axes:
     axes = figure.add_subplot()
-    axes.set(title=picture.title + (ON_SIMULATED if simulated else ""), xlabel=picture.across, ylabel=picture.up)
+    axes.set(xlabel=picture.across, ylabel=picture.up)
     drawn = picture.drawn
     if isinstance(drawn, Dots):
         _draw_dots(axes, drawn)
@@ -47,7 +79,7 @@ def write_picture(picture: Picture, file: BinaryIO, kind: str, *, simulated: boo
         if picture.name in ("scree", "error"):
             axes.set_ylim(bottom=0)
             axes.locator_params(axis="x", integer=True)
-    figure.savefig(file, format=kind, dpi=_DPI)
+    return axes
 
 
 def _draw_lines(axes: Axes, lines: tuple[Line, ...]) -> None:

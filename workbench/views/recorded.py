@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench import config
 from workbench.errors import BadInputError, ConflictError, NotFoundError
 from workbench.runs import store
+from workbench.runs.store import ON_SIMULATED
 
 if TYPE_CHECKING:
     from workbench.clusters.records import ClusterRecord
@@ -67,6 +70,24 @@ def pictures_of(run: Run) -> tuple[Picture, ...]:
 
     found = pictures(kept(run), run.result or {})
     return tuple(sorted(found, key=lambda each: each.name in ("scree", "error")))
+
+
+@lru_cache(maxsize=16)
+def small_pictures(run_id: str, bytes_kept: int) -> tuple[tuple[str, str, str], ...]:
+    """Name and title of each picture of a run that keeps so much, and the picture as a small PNG in base64.
+
+    That is empty where Matplotlib isn't installed.
+    """
+    from workbench.figures.paper import can_write, write_small
+
+    run, found = store.get(run_id), []
+    for each in pictures_of(run):
+        file = io.BytesIO()
+        if can_write():
+            write_small(each, file)
+        title = each.title + (ON_SIMULATED if run.simulated else "")
+        found.append((each.name, title, base64.b64encode(file.getvalue()).decode()))
+    return tuple(found)
 
 
 def picture_of(run: Run, name: str | None = None) -> Picture:

@@ -490,15 +490,22 @@ def _icons(run: dict[str, Any], *, going: bool) -> Iterator[str]:
 
 def run_answer_view(sight: Sight, run_id: str) -> str:
     """The arrays that a run answered with: what they are, how to open and save them, and their pictures."""
-    from workbench.views.recorded import pictures_of
+    from workbench.views.recorded import small_pictures
 
     found = sight.session.show(run_id)
-    path = f"runs/{found.id}"
     drawn = (
-        link(picture.title, title="Save it as PNG", data_page=f"{API}/{path}/pictures/{picture.name}?as=png")
-        for picture in pictures_of(found)
+        tag(
+            "button",
+            tag("img", src=f"data:image/png;base64,{png}", alt="") if png else "",
+            tag("span", escape(title)),
+            type="button",
+            class_="wb-Drawn",
+            title="Save it as PNG",
+            data_page=f"{API}/runs/{found.id}/pictures/{name}?as=png",
+        )
+        for name, title, png in small_pictures(found.id, found.answers.kept_bytes if found.answers else 0)
     )
-    pictures = tag("div", *drawn, class_="wb-Row", data_workbench="run-pictures")
+    pictures = tag("div", *drawn, class_="wb-Pictures", data_workbench="run-pictures")
     if found.answers is None:
         return pictures
     reader = "dataset" if find_spec("xarray") else "arrays"
