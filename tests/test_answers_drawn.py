@@ -85,6 +85,45 @@ def test_patterns_are_maps_and_series_lines_over_time() -> None:
     assert found["series"].drawn[0].x.dtype.kind == "M"  # type: ignore[index]
 
 
+def test_quality_of_genotypes_is_drawn_as_an_analyst_looks_at_it() -> None:
+    n, m = 300, 40
+    unknown = RNG.integers(0, 5, n)
+    frequency = RNG.random(n)
+    frequency[0] = np.nan
+    by_variant = {"missing": unknown / m, "frequency": frequency, "hwe_p": RNG.random(n)}
+    by_sample = {"sample_missing": RNG.random(m), "sample_heterozygosity": RNG.random(m)}
+    arrays = {name: Labelled(data, ("variant",), {}) for name, data in by_variant.items()}
+    arrays |= {name: Labelled(data, ("sample",), {"sample": range(m)}) for name, data in by_sample.items()}
+    found = {each.name: each for each in pictures(arrays, {})}
+    assert list(found) == ["samples", "frequency", "missing", "hwe"]
+    (line,) = found["missing"].drawn  # type: ignore[misc]
+    np.testing.assert_array_equal(line.y, np.bincount(unknown))
+    np.testing.assert_allclose(line.x, 100 * np.arange(5) / m)
+    assert found["frequency"].drawn[0].y.sum() == n - 1  # type: ignore[index]
+    told, expected = found["hwe"].drawn  # type: ignore[misc]
+    assert told.y[0] == -np.log10(by_variant["hwe_p"].min())
+    assert (np.diff(expected.y) < 0).all()
+    pairs = {"sample_1": ("pair", np.array(["a"], TEXT)), "sample_2": ("pair", np.array(["b"], TEXT))}
+    pairs["degree"] = ("pair", np.array([1]))
+    related = {name: Labelled(np.array([0.25]), ("pair",), pairs) for name in ("kinship", "ibs0")}
+    (picture,) = pictures(related, {})
+    assert isinstance(picture.drawn, Dots)
+    assert (picture.drawn.names, picture.drawn.labels) == (("a, b",), ("1",))
+
+
+def test_other_arrays_are_lines_and_maps_in_colours_of_their_values() -> None:
+    heights = Labelled(RNG.random((4, 5)) + 280, ("lat", "lon"), {"lat": np.arange(4.0)})
+    counts = Labelled(np.arange(3), ("bin",), {"left": ("bin", np.arange(3.0)), "right": ("bin", np.arange(1.0, 4))})
+    cube, words = Labelled(np.zeros((2, 2, 2)), ("a", "b", "c"), {}), Labelled(np.array(["a", "b"]), ("d",), {})
+    found = {each.name: each.drawn for each in pictures({"t": heights, "n": counts, "c": cube, "w": words}, {})}
+    assert list(found) == ["t", "n"]
+    assert isinstance(found["t"], Map)
+    assert found["t"].range == (heights.data.min(), heights.data.max())
+    np.testing.assert_array_equal(found["n"][0].x, [0.5, 1.5, 2.5])  # type: ignore[index]
+    low, high = Map(np.arange(2.0), np.arange(1.0), np.array([[-1.0, np.nan], [4.0, 0.0]])).range
+    assert (low, high) == (-4, 4)
+
+
 def test_what_so_many_components_leave_out_follows_from_their_shares() -> None:
     (_, error) = pictures({}, {"explained_variance_ratio": [0.75, 0.25]})
     np.testing.assert_allclose(error.drawn[0].y, [50.0, 0.0])  # type: ignore[index]

@@ -1,7 +1,8 @@
 """What an answer looks like: which pictures its arrays give, as values that pages and files are drawn from.
 
 No Bokeh here. What is drawn follows from the names of the arrays' dimensions: `component` or `mode` counts the vectors
-of a decomposition; along the others lie samples, variants, time or a map.
+of a decomposition; along the others lie samples, variants, time or a map. Other arrays are a line or a map, and the
+numbers of sites, samples and pairs what an analyst of genotypes looks at first.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ _MOST_LABELS = 40
 _MOST_CELLS = 400
 """Rows and columns of a map, which has no more of them than pixels."""
 _COUNTERS = ("component", "mode")
+_OF_GENOTYPES = {"variant", "sample", "pair", "removed"}
+"""Dimensions that numbers of genotypes lie along."""
+_BINS = 50
 _POSITION = {"chromosome": "position", "contig": "position"}
 """Labels that together say where on a genome something is."""
 
@@ -65,6 +69,15 @@ class Map:
     y: Numbers
     values: Numbers
 
+    @property
+    def range(self) -> tuple[float, float]:
+        """Least and largest value for the colours: as far below zero as above where there are values on both sides."""
+        known = self.values[np.isfinite(self.values)]
+        low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+        if low < 0 < high:
+            low, high = -max(-low, high), max(-low, high)
+        return low, high if high > low else low + 1
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -92,6 +105,12 @@ def pictures(arrays: Mapping[str, Labelled], result: Mapping[str, Any]) -> tuple
         counter = next((dim for dim in array.dims if dim in _COUNTERS), None)
         if counter is not None:
             found += _of_vectors(name, array, counter, result)
+        elif not _OF_GENOTYPES & set(array.dims):
+            found += _plain(name, array)
+    if {"frequency", "missing", "hwe_p", "sample_missing", "sample_heterozygosity"} <= arrays.keys():
+        found += _of_quality(arrays)
+    if {"kinship", "ibs0"} <= arrays.keys():
+        found += _of_pairs(arrays["kinship"], arrays["ibs0"])
     if not arrays and "scatter" in result:
         found += _scattered(result)
     return tuple(found)
@@ -141,6 +160,71 @@ def _of_vectors(name: str, array: Labelled, counter: str, result: Mapping[str, A
             yield _over(name, array, counter, along)
 
 
+def _plain(name: str, array: Labelled) -> Iterator[Picture]:
+    """An array of numbers as a line, or as a map; nothing of one with other dimensions."""
+    dims, shape = array.dims, array.data.shape
+    if array.data.dtype.kind not in "biuf" or min(shape, default=0) < 2:
+        return
+    if len(dims) == 1:
+        yield _over(name, array, None, dims[0])
+    elif len(dims) == 2:
+        yield Picture(name, name, dims[1], dims[0], _map(array, (dims[0], dims[1])))
+
+
+def _of_quality(arrays: Mapping[str, Labelled]) -> Iterator[Picture]:
+    """Samples by what is unknown and heterozygous, and how often sites have which frequency, p and unknown share."""
+    missing, het = (_values(arrays[f"sample_{name}"]) for name in ("missing", "heterozygosity"))
+    names, chosen = _labels(arrays["sample_missing"], "sample").get("sample"), _spread(len(missing))
+    dots = Dots(
+        100 * missing[chosen], het[chosen], tuple(map(str, np.asarray(names)[chosen])) if names is not None else ()
+    )
+    yield Picture("samples", f"{len(missing)} samples", "Unknown, %", "Heterozygosity", dots)
+    frequency, unknown = _values(arrays["frequency"]), _values(arrays["missing"])
+    rarer = np.minimum(frequency, 1 - frequency)
+    rarer = rarer[np.isfinite(rarer)]
+    yield _histogram("frequency", f"{len(rarer)} variants by frequency", "Frequency of the rarer allele", rarer, _BINS)
+    # Of so many samples whole numbers are unknown, and as many of them lie in each bin.
+    n_samples = max(1, len(missing))
+    counts = np.rint(unknown * n_samples)
+    low, high = float(counts.min(initial=n_samples)), float(counts.max(initial=0))
+    edges = np.arange(low, high + 2 * max(1, (high - low) // _BINS), max(1, (high - low) // _BINS)) - 0.5
+    shares = 100 * counts / n_samples, 100 * edges / n_samples
+    yield _histogram("missing", f"{len(unknown)} variants by what is unknown", "Unknown, %", *shares)
+    p = np.sort(np.maximum(_values(arrays["hwe_p"]), np.finfo(float).tiny))
+    if n := int(np.isfinite(p).sum()):
+        # All of the smallest, and fewer and fewer of the others.
+        rank = np.unique(np.geomspace(1, n, min(n, MOST_DOTS // 10)).round()).astype(int)
+        expected = -np.log10((rank - 0.5) / n)
+        lines = Line(expected, -np.log10(p[rank - 1]), "variants"), Line(expected, expected, "in equilibrium")
+        yield Picture("hwe", "Hardy–Weinberg equilibrium", "−log₁₀ p, expected", "−log₁₀ p", lines)
+
+
+def _histogram(name: str, title: str, across: str, values: Numbers, bins: int | Numbers) -> Picture:
+    counts, edges = np.histogram(values, bins)
+    line = Line((edges[1:] + edges[:-1]) / 2, counts.astype("float64"))
+    return Picture(name, title, across, "Variants", (line,))
+
+
+def _of_pairs(kinship: Labelled, ibs0: Labelled) -> Iterator[Picture]:
+    """Related pairs by kinship and by how often they have no allele in common, which tells children from siblings."""
+    told, chosen = _labels(kinship, "pair"), _spread(kinship.data.shape[0])
+    if not len(chosen):
+        return
+    one, other, degree = (as_text(told[name])[chosen].tolist() for name in ("sample_1", "sample_2", "degree"))
+    names = tuple(f"{a}, {b}" for a, b in zip(one, other, strict=True))
+    dots = Dots(_values(ibs0)[chosen], _values(kinship)[chosen], names, tuple(degree), "degree")
+    yield Picture("pairs", f"{len(kinship.data)} related pairs", "No allele in common", "Kinship", dots)
+
+
+def _values(array: Labelled) -> Numbers:
+    return np.asarray(array.data, "float64")
+
+
+def _spread(n: int) -> npt.NDArray[np.intp]:
+    """As many places as a picture shows, evenly spread."""
+    return np.unique(np.linspace(0, n - 1, min(MOST_DOTS, n)).round().astype(int))
+
+
 def _on_grid(array: Labelled, counter: str) -> Labelled:
     """Vectors along the rows, or columns, of a matrix, each a picture in the file: its first row is at the top."""
     up, across = int(array.attrs["grid_rows"]), int(array.attrs["grid_columns"])
@@ -178,7 +262,7 @@ def _is_ordered(array: Labelled, dim: str) -> bool:
 def _pairs(name: str, array: Labelled, counter: str, along: str, result: Mapping[str, Any]) -> Iterator[Picture]:
     """Components against each other, two by two, coloured by label."""
     n_along, n_vectors = _count(array, along), min(_MOST_VECTORS, _count(array, counter))
-    chosen = np.unique(np.linspace(0, n_along - 1, min(MOST_DOTS, n_along)).round().astype(int))
+    chosen = _spread(n_along)
     told = _labels(array, along)
     names = tuple(str(each) for each in np.asarray(told[along])[chosen]) if along in told else ()
     label, labels = _groups({key: value for key, value in told.items() if key != along}, chosen, n_along)
@@ -246,21 +330,34 @@ def _tallest(x: Numbers, y: Numbers) -> npt.NDArray[np.intp]:
     return np.unique(np.concatenate([tops, even]))
 
 
-def _over(name: str, array: Labelled, counter: str, along: str) -> Picture:
-    """First vectors as lines, over what lies along them."""
+def _over(name: str, array: Labelled, counter: str | None, along: str) -> Picture:
+    """First vectors as lines, over what lies along them; without a counter the only one."""
     n_along = _count(array, along)
     step = max(1, n_along // MOST_DOTS)
-    told = _labels(array, along).get(along)
+    labels = _labels(array, along)
+    told = labels.get(along)
+    if told is None and {"left", "right"} <= labels.keys():
+        told = (np.asarray(labels["left"]) + np.asarray(labels["right"])) / 2
     x = np.arange(0, n_along, step) if told is None else np.asarray(told)[::step]
     x = x if x.dtype.kind in "Mif" else np.arange(0, n_along, step)
-    lines = tuple(
-        Line(x, _vector(array, counter, number, step), f"{counter} {number + 1}")
-        for number in range(min(3, _count(array, counter)))
-    )
+    if counter is None:
+        lines: tuple[Line, ...] = (Line(x, _values(array)[::step]),)
+    else:
+        lines = tuple(
+            Line(x, _vector(array, counter, number, step), f"{counter} {number + 1}")
+            for number in range(min(3, _count(array, counter)))
+        )
     return Picture(name, name, along, "", lines)
 
 
 def _maps(name: str, array: Labelled, counter: str, others: tuple[str, ...]) -> Iterator[Picture]:
+    up, across = others
+    for number in range(min(_MOST_VECTORS, _count(array, counter))):
+        drawn = _map(array, (up, across), counter, number)
+        yield Picture(f"{name}-{number + 1}", f"{name}: {counter} {number + 1}", across, up, drawn)
+
+
+def _map(array: Labelled, others: tuple[str, str], counter: str = "", number: int = 0) -> Map:
     up, across = others
     step = max(1, math.ceil(max(_count(array, up), _count(array, across)) / _MOST_CELLS))
     sides: dict[str, Numbers] = {}
@@ -268,6 +365,4 @@ def _maps(name: str, array: Labelled, counter: str, others: tuple[str, ...]) -> 
         told = _labels(array, dim).get(dim)
         numbers = told is not None and np.asarray(told).dtype.kind in "if"
         sides[dim] = np.asarray(told if numbers else np.arange(_count(array, dim)), "float64")[::step]
-    for number in range(min(_MOST_VECTORS, _count(array, counter))):
-        drawn = Map(sides[across], sides[up], _vector(array, counter, number, step))
-        yield Picture(f"{name}-{number + 1}", f"{name}: {counter} {number + 1}", across, up, drawn)
+    return Map(sides[across], sides[up], _vector(array, counter, number, step))

@@ -77,11 +77,12 @@ def _draw_dots(plot: Any, dots: Dots, look: Theme) -> None:
 
 def _draw_map(plot: Any, drawn: Map, look: Theme) -> None:
     from bokeh.models import ColorBar, HoverTool, LinearColorMapper
-    from bokeh.palettes import RdBu11
+    from bokeh.palettes import RdBu11, Viridis256
 
-    most = float(np.nanmax(np.abs(drawn.values), initial=0.0)) or 1.0
+    low, high = drawn.range
     # Zero is white, and what is missing shows the page.
-    mapper = LinearColorMapper(palette=RdBu11, low=-most, high=most, nan_color=look.background)
+    palette = RdBu11 if low < 0 < high else Viridis256
+    mapper = LinearColorMapper(palette=palette, low=low, high=high, nan_color=look.background)
     left, width = _edges(drawn.x)
     bottom, height = _edges(drawn.y)
     # Bokeh draws the first row at the bottom and the first column at the left.

@@ -111,6 +111,7 @@ def _draw_dots(axes: Axes, dots: Dots) -> None:
 
 
 def _draw_map(figure: Any, axes: Axes, drawn: Map) -> None:
-    most = float(np.nanmax(np.abs(drawn.values), initial=0.0)) or 1.0
-    look: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -most, "vmax": most, "shading": "nearest", "rasterized": True}
+    low, high = drawn.range
+    colors = "RdBu_r" if low < 0 < high else "viridis"
+    look: dict[str, Any] = {"cmap": colors, "vmin": low, "vmax": high, "shading": "nearest", "rasterized": True}
     figure.colorbar(axes.pcolormesh(drawn.x, drawn.y, drawn.values, **look), ax=axes)
