@@ -127,7 +127,8 @@ def test_a_run_killed_while_it_saves_is_gone_on_with_and_ends_as_one_that_was_no
     there = blocks(f".{name}.*.part")
     run = finish(submit("svd_of_file", {**asked, "save": str(tmp_path / name)}, cluster).id, timeout=60)
     assert (whole.status, run.status) == ("done", "done"), run.error
-    assert 2 < len(there) < 100
+    # Workers write on until the scheduler misses the process: on a quick machine all of them.
+    assert len(there) > 2
     assert any(f"{len(there)} blocks that an earlier run had saved" in note for note in run.notes), run.notes
     assert name != "out.zarr" or there <= blocks("out.zarr")
     for array in "usv":
