@@ -3,6 +3,8 @@ from __future__ import annotations
 import ast
 import functools
 import http.server
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -287,6 +289,33 @@ def test_a_zarr_array_is_read_over_http(served: str, tmp_path: Path, processes: 
     summary, check = SVD.compute(SVD.validate({"path": f"{served}/a.zarr"}), processes)
     np.testing.assert_allclose(summary["singular_values"], VALUES, rtol=1e-12)
     assert check.passed, check.what
+
+
+def test_a_server_that_asks_for_a_token_gets_that_of_the_environment(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+
+    class Guarded(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None: ...
+
+        def send_head(self) -> Any:
+            if self.headers["Authorization"] == "Bearer secret":
+                return super().send_head()
+            self.send_error(401)
+            return None
+
+    np.save(tmp_path / "x.npy", TALL)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Guarded, directory=tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        path = f"http://127.0.0.1:{server.server_port}/x.npy"
+        told: dict[str, str] = {}
+        command = [sys.executable, "-m", "workbench", "look", path]
+        for status in (2, 0):
+            done = subprocess.run(command, capture_output=True, text=True, env=os.environ | told, check=False)
+            assert done.returncode == status, done.stderr
+            # As the sentence says it.
+            told = {"FSSPEC_HTTP": done.stderr.partition("FSSPEC_HTTP=")[2].strip().rstrip(".").replace("…", "secret")}
+        assert f"{len(TALL)} × " in done.stdout
+        server.shutdown()
 
 
 @pytest.mark.parametrize("center", [False, True])

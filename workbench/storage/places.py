@@ -14,6 +14,14 @@ from workbench.paths import check_openable
 
 Options = Mapping[str, Any]
 
+_REFUSED = (401, 403)
+_S3 = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+_KEYS = {
+    **dict.fromkeys(("gs", "gcs"), "GOOGLE_APPLICATION_CREDENTIALS"),
+    **dict.fromkeys(("abfs", "abfss", "az"), "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"),
+    "hf": "HF_TOKEN",
+}
+
 
 @dataclass(frozen=True)
 class Place:
@@ -139,6 +147,8 @@ def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
     except ImportError as err:
         raise MissingError(f"Reading {place} needs a package: {err}. Try: {install('cloud')}") from err
     except Exception as err:  # the readers of each format and protocol raise what they like
+        if getattr(err, "status", None) in _REFUSED:
+            raise BadInputError(f"{place} can't be opened: its server asks who you are. {_permit(place)}.") from err
         if type(err).__name__ == "NoCredentialsError":
             raise BadInputError(f"{place} can't be opened: there are no keys for it. {_permit(place)}.") from err
         reason = " ".join(str(err).split())[:200] or type(err).__name__
@@ -146,9 +156,14 @@ def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
 
 
 def _permit(place: Place | str) -> str:
-    if "://" not in str(place):
+    scheme, there, _ = str(place).partition("://")
+    if not there:
         return "Change its mode, or copy it"
-    return "Give anon=true if it is public, else keys in the environment, such as AWS_ACCESS_KEY_ID"
+    # By the name of a variable, which fsspec or the store's own library reads: no secret is in a form or a record.
+    if scheme in ("http", "https"):
+        header = '{"client_kwargs": {"headers": {"Authorization": "Bearer …"}}}'
+        return f"Put a token into the environment, of workers too: FSSPEC_{scheme.upper()}={header}"
+    return f"Give anon=true if it is public, else keys in the environment, of workers too: {_KEYS.get(scheme, _S3)}"
 
 
 @contextmanager

@@ -294,7 +294,14 @@ Raw = Annotated[
     ),
 ]
 
-Anonymous = Annotated[bool, Words("Read a URL of s3, gs or abfs without keys, as public data allow.", only="path")]
+Anonymous = Annotated[
+    bool,
+    Words(
+        "Read a URL of s3, gs or abfs without keys, as public data allow. Else keys and tokens are those of the "
+        "environment: AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, FSSPEC_HTTPS.",
+        only="path",
+    ),
+]
 
 Endpoint = Annotated[
     Text,
