@@ -55,13 +55,26 @@ async function settled(): Promise<void> {
   await vi.advanceTimersByTimeAsync(50);
 }
 
+/** Panel's view, in a document with its channel to the kernel. */
+const held = vi.fn();
+const roots = [
+  { properties: {}, setv: vi.fn() },
+  { properties: { debounce: {} }, setv: held }
+];
+const view = { model: { document: { roots: () => roots } } } as never;
+
+test('messages to the kernel are not held back', () => {
+  expect(held).toHaveBeenCalledWith({ debounce: 0 }, { sync: false });
+  expect(roots[0].setv).not.toHaveBeenCalled();
+});
+
 beforeEach(() => {
   vi.useFakeTimers();
   vi.stubGlobal('IntersectionObserver', Seen);
   Element.prototype.scrollIntoView = () => undefined;
   sent = [];
   n = 0;
-  place = render({ model });
+  place = render({ model, view });
   document.body.replaceChildren(place);
 });
 
