@@ -14,6 +14,7 @@ from workbench.clusters import launch, records, spare
 from workbench.clusters.control import logs, stop, wait
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError
+from workbench.jobs import processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
 
@@ -66,6 +67,16 @@ def test_a_spare_of_another_environment_is_not_taken(
     assert record.pid != kept.process.pid
     assert kept.process.poll() is not None
     asyncio.run(stop(asyncio.run(wait("cold-otter"))))
+
+
+def test_a_spare_that_has_no_environment_yet_is_ended_too(
+    keep: Callable[[], spare.Spare], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = keep()
+    # For an instant after it was begun the kernel tells of none, and by that its processes are found.
+    monkeypatch.setattr(processes, "leftovers", lambda *_: [])
+    kept.end()
+    assert kept.process.poll() is not None
 
 
 def test_a_name_that_is_taken_costs_the_spare_but_leaves_no_process(keep: Callable[[], spare.Spare]) -> None:

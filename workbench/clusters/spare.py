@@ -52,7 +52,10 @@ class Spare(NamedTuple):
 
     def end(self) -> None:
         """End it, and all that it started."""
-        processes.end(processes.leftovers(self.process.pid, self.mark))
+        started = processes.leftovers(self.process.pid, self.mark)
+        # It is among them, but for an instant in which it begins and has no environment yet.
+        self.process.kill()
+        processes.end(started)
         self.process.wait()
         self.log.unlink(missing_ok=True)
         if self.process.stdin is not None:
