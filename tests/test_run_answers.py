@@ -12,6 +12,7 @@ from typing import Any
 import dask.array as da
 import dask.config
 import numpy as np
+import psutil
 import pytest
 import xarray
 import zarr
@@ -19,6 +20,7 @@ import zarr
 from tests.test_runs import start_cluster
 from tests.waiting import until
 from workbench.cli import main
+from workbench.clusters import records
 from workbench.errors import BadInputError, NotFoundError
 from workbench.runs import keeping, store
 from workbench.runs.answers import FILE, Answers
@@ -120,15 +122,21 @@ def test_a_run_killed_while_it_saves_is_gone_on_with_and_ends_as_one_that_was_no
         found = tmp_path.glob(f"{folder}/[uv]/c/*/0")
         return {(each.parts[-4:], each.stat().st_ino) for each in found}
 
+    host = psutil.Process(records.read("keeping-otter").pid)
     until(lambda: len(blocks(f".{name}.*.part")) > 2)
+    # Workers write on until the scheduler misses the process: on a quick machine all of them, but for this.
+    workers = [each for each in host.children(recursive=True) if each.pid != pid]
+    for each in workers:
+        each.suspend()
     os.kill(pid, signal.SIGKILL)
     assert finish(killed.id, timeout=20).status == "lost"
+    for each in workers:
+        each.resume()
     whole = finish(submit("svd_of_file", {**asked, "save": str(tmp_path / "whole" / "out.zarr")}, cluster).id)
     there = blocks(f".{name}.*.part")
     run = finish(submit("svd_of_file", {**asked, "save": str(tmp_path / name)}, cluster).id, timeout=60)
     assert (whole.status, run.status) == ("done", "done"), run.error
-    # Workers write on until the scheduler misses the process: on a quick machine all of them.
-    assert len(there) > 2
+    assert 2 < len(there) < 100
     assert any(f"{len(there)} blocks that an earlier run had saved" in note for note in run.notes), run.notes
     assert name != "out.zarr" or there <= blocks("out.zarr")
     for array in "usv":

@@ -24,7 +24,7 @@ import dask
 import numpy as np
 from playwright.sync_api import Page, WebSocket, sync_playwright
 
-from tests.ui.conftest import BROWSERS, running_lab
+from tests.ui.conftest import BROWSERS, chromium, running_lab, show_lab
 from tests.ui.test_main_job import hook
 from tests.ui.test_watch import opened, write
 from workbench import config
@@ -163,14 +163,11 @@ def measure_frames(folder: Path) -> None:
     page.write_text(report_html({"id": "a", "workload": "made up"}, read_events(folder / "events.parquet")))
     took = time.process_time() - began
     print(f"  report: {page.stat().st_size / 2**20:.1f} MiB with every task, written in {took:.1f} s CPU")
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
+    if not any(map(shutil.which, BROWSERS)):
         print("  panning: Chromium isn't here. Debian and Ubuntu: apt install chromium")
         return
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        )
+        browser = chromium(playwright)
         shown = browser.new_page(viewport={"width": 1400, "height": 900})
         shown.goto(page.as_uri())
         _pan(shown, REPORT, "report")
@@ -263,15 +260,12 @@ SHOWN = """() => ['.wb-Run', '[data-workbench^=cluster-]', '[data-workbench=star
 def measure_sidebar(folder: Path, n_runs: int, n_clusters: int = 50) -> None:
     """Print how soon the sidebar is there beside a long history and many clusters, and what is sent for it."""
     spec = ClusterSpec(n_workers=2, threads_per_worker=1, memory_limit=2**29)
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
     with running_lab(folder) as lab, sync_playwright() as playwright, subprocess.Popen(["sleep", "600"]) as host:
         write_history(n_runs)
         alive = {"pid": host.pid, "pid_created": processes.created(host.pid), "place": processes.place()}
         for number in range(n_clusters):
             records.create(ClusterRecord(name=f"cluster-{number}", spec=spec, status="ready", created=number, **alive))
-        browser = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        )
+        browser = chromium(playwright)
         quiet = folder / "config" / "settings" / "dask-workbench"
         quiet.mkdir()
         (quiet / "sidebar.jupyterlab-settings").write_text('{"openOnStart": "never"}')
@@ -284,9 +278,7 @@ def measure_sidebar(folder: Path, n_runs: int, n_clusters: int = 50) -> None:
 
             shown = browser.new_page(viewport={"width": 1280, "height": 800})
             shown.on("websocket", listen)
-            shown.goto(lab.url)
-            shown.wait_for_function("globalThis.jupyterapp !== undefined", timeout=120_000)
-            shown.evaluate("async () => { await jupyterapp.restored }")
+            show_lab(shown, lab.url)
             shown.wait_for_timeout(5000)
             sizes.clear()
             began = time.perf_counter()
@@ -324,19 +316,14 @@ TYPED = """verdict => {
 
 def measure_typing(folder: Path, n_keys: int = 60) -> None:
     """Print what passes from a key in a form to the verdict on the screen, in the sidebar and in a notebook's cell."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
     with running_lab(folder) as lab, sync_playwright() as playwright:
         session = Session()
         session.start(session.plan("cpu", n_workers=1), name="typed")
-        browser = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        )
+        browser = chromium(playwright)
         write(lab.notebooks / "bench.ipynb", ("from workbench.panels import Workbench\nWorkbench()",))
         for where, name in ((".wb-Sidebar", "the sidebar"), (".wb-Cell", "a notebook's cell")):
             shown = browser.new_page(viewport={"width": 1440, "height": 1300})
-            shown.goto(lab.url)
-            shown.wait_for_function("globalThis.jupyterapp !== undefined", timeout=120_000)
-            shown.evaluate("async () => { await jupyterapp.restored }")
+            show_lab(shown, lab.url)
             if where == ".wb-Cell":
                 opened(shown, "bench.ipynb")
                 shown.evaluate("() => { jupyterapp.shell.collapseLeft() }")

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
 import workbench
 from tests.conftest import using_data_folder
@@ -182,16 +182,27 @@ def finish(coroutine: Coroutine[Any, Any, T]) -> T:
         return executor.submit(asyncio.run, coroutine).result()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium or Chrome as it is installed. Of one file: Playwright's loop occupies the thread while it is there."""
+def chromium(playwright: Playwright) -> Browser:
+    """Chromium or Chrome as it is installed."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.fail("These tests need Chromium or Chrome. Debian and Ubuntu: apt install chromium")
+    options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+    return playwright.chromium.launch(executable_path=found, args=options)
+
+
+def show_lab(page: Page, url: str) -> None:
+    """Open JupyterLab in a page, and wait until its layout is restored."""
+    page.goto(url)
+    page.wait_for_function("() => window.jupyterapp !== undefined", timeout=PATIENCE * 1000)
+    page.evaluate("async () => { await window.jupyterapp.restored }")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium. Of one file: Playwright's loop occupies the thread while it is there."""
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        )
+        started = chromium(playwright)
         yield started
         started.close()
 
@@ -216,9 +227,7 @@ def open_lab(lab: Lab, page: Page) -> Callable[[], Page]:
     """
 
     def opened() -> Page:
-        page.goto(lab.url)
-        page.wait_for_function("() => window.jupyterapp !== undefined", timeout=PATIENCE * 1000)
-        page.evaluate("async () => { await window.jupyterapp.restored }")
+        show_lab(page, lab.url)
         page.wait_for_function(
             """() => [...window.jupyterapp.shell.widgets('main')].some(each => !each.id.startsWith('launcher'))
                 || document.activeElement?.closest('.jp-Launcher')"""

@@ -6,7 +6,6 @@ Light and dark, the sidebar at 250, 350 and 500 pixels, tabs at 1280 and 1920. T
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.simulated import build, environment
-from tests.ui.conftest import BROWSERS, SCREENSHOTS, Lab, running_lab
+from tests.ui.conftest import SCREENSHOTS, Lab, chromium, running_lab, show_lab
 from tests.ui.test_main_job import MINUTE, choose_workload, hook, section
 
 README = Path(__file__).with_name("pictures")
@@ -29,14 +28,10 @@ LEFT = 33
 @contextmanager
 def opened(folder: Path) -> Iterator[tuple[Lab, Page]]:
     """A Lab, and a page that shows it."""
-    found = next(filter(None, map(shutil.which, BROWSERS)))
     with running_lab(folder) as lab, sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=found, args=options)
+        browser = chromium(playwright)
         page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
-        page.goto(lab.url)
-        page.wait_for_function("() => window.jupyterapp !== undefined", timeout=MINUTE)
-        page.evaluate("async () => { await window.jupyterapp.restored }")
+        show_lab(page, lab.url)
         yield lab, page
         browser.close()
 

@@ -27,7 +27,7 @@ def browser() -> Iterator[Browser]:
         try:
             started = playwright.firefox.launch(channel="moz-firefox", executable_path=found)
         except Error as err:
-            # Firefox 140, of Debian 12 without its security updates, lacks what this Playwright asks of all.
+            # Firefox 140, which is Debian 12's, lacks a command that Playwright 1.60 sends to all.
             if "unknown command" not in str(err):
                 raise
             pytest.skip(f"this Firefox is too old for this Playwright: {str(err).splitlines()[0]}")
