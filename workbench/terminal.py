@@ -218,8 +218,11 @@ def show_run(run: Run) -> None:
     from workbench.runs import savings
 
     # What was left out, and what only code reads, are in the record.
-    told = {name: value for name, value in run.resolved.items() if value or isinstance(value, int | float)}
-    told = {name: value for name, value in told.items() if name != "remarks" and not isinstance(value, dict)}
+    told = {
+        name: value
+        for name, value in run.resolved.items()
+        if (value or isinstance(value, int | float)) and name != "remarks" and not isinstance(value, dict)
+    }
     source = told.pop("source", None) if run.workload == WATCHED else None
     unchecked = run.function is not None and run.status == "done"
     on_gpu, saving = run.on_gpu, savings.read(run.id)

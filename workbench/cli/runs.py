@@ -84,8 +84,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _runs(arguments: argparse.Namespace) -> int:
     session = new_session()
-    asked = arguments
-    filters: Wanted = {"text": asked.text, "workload": asked.workload, "cluster": asked.cluster, "status": asked.status}
+    filters: Wanted = {
+        "text": arguments.text,
+        "workload": arguments.workload,
+        "cluster": arguments.cluster,
+        "status": arguments.status,
+    }
     runs = session.runs(limit=arguments.limit, offset=arguments.offset, **filters)
     filtered = any(value is not None for value in filters.values())
     kept = session.room().words() if any(run.answers for run in runs) else ""

@@ -166,20 +166,20 @@ def _plain(name: str, array: Labelled) -> Iterator[Picture]:
     if array.data.dtype.kind not in "biuf" or min(shape, default=0) < 2:
         return
     if len(dims) == 1:
-        yield _over(name, array, None, dims[0])
+        yield _over(name, array, "", dims[0])
     elif len(dims) == 2:
         yield Picture(name, name, dims[1], dims[0], _map(array, (dims[0], dims[1])))
 
 
 def _of_quality(arrays: Mapping[str, Labelled]) -> Iterator[Picture]:
     """Samples by what is unknown and heterozygous, and how often sites have which frequency, p and unknown share."""
-    missing, het = (_values(arrays[f"sample_{name}"]) for name in ("missing", "heterozygosity"))
+    missing, het = (_vector(arrays[f"sample_{name}"]) for name in ("missing", "heterozygosity"))
     names, chosen = _labels(arrays["sample_missing"], "sample").get("sample"), _spread(len(missing))
     dots = Dots(
         100 * missing[chosen], het[chosen], tuple(map(str, np.asarray(names)[chosen])) if names is not None else ()
     )
     yield Picture("samples", f"{len(missing)} samples", "Unknown, %", "Heterozygosity", dots)
-    frequency, unknown = _values(arrays["frequency"]), _values(arrays["missing"])
+    frequency, unknown = _vector(arrays["frequency"]), _vector(arrays["missing"])
     rarer = np.minimum(frequency, 1 - frequency)
     rarer = rarer[np.isfinite(rarer)]
     yield _histogram("frequency", f"{len(rarer)} variants by frequency", "Frequency of the rarer allele", rarer, _BINS)
@@ -187,10 +187,11 @@ def _of_quality(arrays: Mapping[str, Labelled]) -> Iterator[Picture]:
     n_samples = max(1, len(missing))
     counts = np.rint(unknown * n_samples)
     low, high = float(counts.min(initial=n_samples)), float(counts.max(initial=0))
-    edges = np.arange(low, high + 2 * max(1, (high - low) // _BINS), max(1, (high - low) // _BINS)) - 0.5
+    step = max(1, (high - low) // _BINS)
+    edges = np.arange(low, high + 2 * step, step) - 0.5
     shares = 100 * counts / n_samples, 100 * edges / n_samples
     yield _histogram("missing", f"{len(unknown)} variants by what is unknown", "Unknown, %", *shares)
-    p = np.sort(np.maximum(_values(arrays["hwe_p"]), np.finfo(float).tiny))
+    p = np.sort(np.maximum(_vector(arrays["hwe_p"]), np.finfo(float).tiny))
     if n := int(np.isfinite(p).sum()):
         # All of the smallest, and fewer and fewer of the others.
         rank = np.unique(np.geomspace(1, n, min(n, MOST_DOTS // 10)).round()).astype(int)
@@ -212,12 +213,8 @@ def _of_pairs(kinship: Labelled, ibs0: Labelled) -> Iterator[Picture]:
         return
     one, other, degree = (as_text(told[name])[chosen].tolist() for name in ("sample_1", "sample_2", "degree"))
     names = tuple(f"{a}, {b}" for a, b in zip(one, other, strict=True))
-    dots = Dots(_values(ibs0)[chosen], _values(kinship)[chosen], names, tuple(degree), "degree")
+    dots = Dots(_vector(ibs0)[chosen], _vector(kinship)[chosen], names, tuple(degree), "degree")
     yield Picture("pairs", f"{len(kinship.data)} related pairs", "No allele in common", "Kinship", dots)
-
-
-def _values(array: Labelled) -> Numbers:
-    return np.asarray(array.data, "float64")
 
 
 def _spread(n: int) -> npt.NDArray[np.intp]:
@@ -233,8 +230,8 @@ def _on_grid(array: Labelled, counter: str) -> Labelled:
     return Labelled(data[:_MOST_VECTORS].reshape(-1, up, across), (counter, _UP, _ACROSS), {_UP: rows})
 
 
-def _vector(array: Labelled, counter: str, number: int, step: int = 1) -> Numbers:
-    """One vector of the array, every `step`-th of its values along each direction."""
+def _vector(array: Labelled, counter: str = "", number: int = 0, step: int = 1) -> Numbers:
+    """One vector of the array, or all of it, every `step`-th of its values along each direction."""
     place = tuple(number if dim == counter else slice(None, None, step) for dim in array.dims)
     return np.asarray(array.data[place], "float64")
 
@@ -330,7 +327,7 @@ def _tallest(x: Numbers, y: Numbers) -> npt.NDArray[np.intp]:
     return np.unique(np.concatenate([tops, even]))
 
 
-def _over(name: str, array: Labelled, counter: str | None, along: str) -> Picture:
+def _over(name: str, array: Labelled, counter: str, along: str) -> Picture:
     """First vectors as lines, over what lies along them; without a counter the only one."""
     n_along = _count(array, along)
     step = max(1, n_along // MOST_DOTS)
@@ -340,13 +337,10 @@ def _over(name: str, array: Labelled, counter: str | None, along: str) -> Pictur
         told = (np.asarray(labels["left"]) + np.asarray(labels["right"])) / 2
     x = np.arange(0, n_along, step) if told is None else np.asarray(told)[::step]
     x = x if x.dtype.kind in "Mif" else np.arange(0, n_along, step)
-    if counter is None:
-        lines: tuple[Line, ...] = (Line(x, _values(array)[::step]),)
-    else:
-        lines = tuple(
-            Line(x, _vector(array, counter, number, step), f"{counter} {number + 1}")
-            for number in range(min(3, _count(array, counter)))
-        )
+    lines = tuple(
+        Line(x, _vector(array, counter, number, step), f"{counter} {number + 1}" if counter else "")
+        for number in range(min(3, _count(array, counter)) if counter else 1)
+    )
     return Picture(name, name, along, "", lines)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from workbench.errors import MissingError, install
 from workbench.figures.answers import Dots, Line, Map, Picture
 from workbench.figures.colors import GROUPS
-from workbench.runs.store import ON_SIMULATED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +29,7 @@ _MOST_NAMED = 24
 """Groups that a legend has room for."""
 
 
-def write_picture(picture: Picture, file: BinaryIO, kind: str, *, simulated: bool = False) -> None:
+def write_picture(picture: Picture, file: BinaryIO, kind: str) -> None:
     """Write one picture as a kind of `targets.PICTURES`.
 
     Raises
@@ -44,7 +43,7 @@ def write_picture(picture: Picture, file: BinaryIO, kind: str, *, simulated: boo
 
     figure = Figure(figsize=_INCHES, layout="constrained")
     axes = _draw(figure, picture)
-    axes.set_title(picture.title + (ON_SIMULATED if simulated else ""))
+    axes.set_title(picture.title)
     figure.savefig(file, format=kind, dpi=_DPI)
 
 

@@ -196,7 +196,7 @@ def _error(run: Mapping[str, Any]) -> str:
 
 
 def _figures(run: Mapping[str, Any]) -> str:
-    facts = []
+    facts, longer = [], []
     if run.get("seconds") is not None:
         facts.append((duration(run["seconds"]), "to build and compute"))
     if run.get("bytes"):
@@ -205,10 +205,12 @@ def _figures(run: Mapping[str, Any]) -> str:
         facts.append((rate(run["bytes_per_second"]), "on average"))
     if run.get("energy"):
         facts.append((f"{count(round(run['energy']['joules']))} J", "by the GPUs"))
-    told = {name.replace("_", " "): _result(value) for name, value in plain(run.get("result")).items()}
-    facts += [(value, name) for name, value in told.items() if len(value) <= _SHORT]
-    long = {name: value for name, value in told.items() if len(value) > _SHORT}
-    longer = [value if value.endswith(".") else f"{name.capitalize()}: {value}" for name, value in long.items()]
+    for key, value in plain(run.get("result")).items():
+        name, text = key.replace("_", " "), _result(value)
+        if len(text) <= _SHORT:
+            facts.append((text, name))
+        else:
+            longer.append(text if text.endswith(".") else f"{name.capitalize()}: {text}")
     cells = "".join(
         f'<div><b>{escape(value)}</b><span class="muted">{escape(what)}</span></div>' for value, what in facts
     )

@@ -108,8 +108,8 @@ def linked(planes: Matrix, ones: Matrix, samples: int, ends: Matrix, stays: Matr
     return found
 
 
-def by_variant(packed: Matrix, n_samples: int) -> Matrix:
-    """For each variant which samples are known, homozygous and of two copies: uint64 of (rows, 3, words)."""
+def by_variant(packed: Matrix, n_samples: int) -> tuple[Matrix, Matrix]:
+    """For each variant who is known, homozygous and has two copies, as uint64 of (rows, 3, words); and how many."""
     rows, width = packed.shape
     words = -(-n_samples // (_ROWS * _SIDE_BY_SIDE)) * _SIDE_BY_SIDE
     padded = np.full((rows, 16 * words), 0xFF, np.uint8)
@@ -119,4 +119,5 @@ def by_variant(packed: Matrix, n_samples: int) -> Matrix:
     one, other = x[:, 0::2], x[:, 1::2]
     low = one & _LOW | (other & _LOW) << _ONE
     high = one >> _ONE & _LOW | other & ~_LOW
-    return np.ascontiguousarray(np.stack([~(low & high), ~low, high & ~low], axis=1))
+    planes = np.ascontiguousarray(np.stack([~(low & high), ~low, high & ~low], axis=1))
+    return planes, np.bitwise_count(planes).sum(axis=2, dtype=np.int64)

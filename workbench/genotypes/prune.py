@@ -253,19 +253,19 @@ class _Comparing:
                 stays &= (counts[:, :3] > 0).sum(axis=1) > 1
                 frequency = (counts[:, 1] + 2 * counts[:, 2]) / np.maximum(1, 2 * counts[:, :3].sum(axis=1))
                 common = np.maximum(frequency, 1 - frequency)
-        planes = bits.by_variant(packed, self.n_samples) if self.compiled else None
-        ones = None if planes is None else np.bitwise_count(planes).sum(axis=2, dtype=np.int64)
+        counted = bits.by_variant(packed, self.n_samples) if self.compiled else None
         pairs = [np.zeros((0, 2), np.int64)]
         for start in range(0, len(ends), ROWS):
             stop = min(start + ROWS, len(ends))
             last = ends[start:stop].max()
-            if planes is None or ones is None:
+            if counted is None:
                 linked = self._linked(packed[start:last], stop - start)
                 row, column = np.arange(start, stop)[:, None], np.arange(start, last)
                 linked &= (column > row) & (column < ends[start:stop, None]) & stays[start:stop, None]
             else:
-                part = planes[start:last], ones[start:last], self.n_samples, ends[start:stop] - start, stays[start:stop]
-                linked = bits.linked(*part, self.r2, self.like_plink)
+                planes, ones = (each[start:last] for each in counted)
+                part = self.n_samples, ends[start:stop] - start, stays[start:stop]
+                linked = bits.linked(planes, ones, *part, self.r2, self.like_plink)
             found = divmod(np.flatnonzero(linked), linked.shape[1])
             pairs.append(np.stack(found, axis=1) + np.int64(start + first))
         return stays, np.concatenate(pairs), common

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,6 +70,8 @@ def pictures_of(run: Run) -> tuple[Picture, ...]:
     from workbench.runs.answers import kept
 
     found = pictures(kept(run), run.result or {})
+    if run.simulated:
+        found = tuple(replace(each, title=each.title + ON_SIMULATED) for each in found)
     return tuple(sorted(found, key=lambda each: each.name in ("scree", "error")))
 
 
@@ -80,13 +83,12 @@ def small_pictures(run_id: str, bytes_kept: int) -> tuple[tuple[str, str, str], 
     """
     from workbench.figures.paper import can_write, write_small
 
-    run, found = store.get(run_id), []
-    for each in pictures_of(run):
+    found = []
+    for each in pictures_of(store.get(run_id)):
         file = io.BytesIO()
         if can_write():
             write_small(each, file)
-        title = each.title + (ON_SIMULATED if run.simulated else "")
-        found.append((each.name, title, base64.b64encode(file.getvalue()).decode()))
+        found.append((each.name, each.title, base64.b64encode(file.getvalue()).decode()))
     return tuple(found)
 
 
@@ -110,7 +112,7 @@ def picture_bytes(run: Run, name: str | None, kind: str) -> bytes:
     if kind not in KINDS:
         raise BadInputError(f"A picture can't be {kind!r:.80}. Choose one of: {', '.join(KINDS)}.")
     file = io.BytesIO()
-    write_picture(picture_of(run, name), file, kind, simulated=run.simulated)
+    write_picture(picture_of(run, name), file, kind)
     return file.getvalue()
 
 

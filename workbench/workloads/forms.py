@@ -56,12 +56,14 @@ def model(name: str, fields: Mapping[str, tuple[Any, Any]]) -> type[BaseModel]:
 def schema(model: type[BaseModel]) -> dict[str, Any]:
     """JSON Schema of a form, its fields in the order of the signature."""
     # At each key that is typed a form is drawn anew.
-    return {name: value for name, value in deepcopy(_schema(model)).items() if name != "title"}
+    return deepcopy(_schema(model))
 
 
 @lru_cache(maxsize=64)
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    return model.model_json_schema()
+    found = model.model_json_schema()
+    found.pop("title", None)
+    return found
 
 
 def read(model: type[BaseModel], raw: Mapping[str, Any]) -> dict[str, Any]:

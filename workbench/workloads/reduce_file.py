@@ -59,7 +59,7 @@ Absent = Annotated[
 ]
 
 
-def counted(numbers: Any, edges: Any, axis: tuple[int, ...]) -> Any:
+def histograms(numbers: Any, edges: Any, axis: tuple[int, ...]) -> Any:
     """How many lie in each bin, along some axes, whose length is one then; bins are the last axis."""
     edges, bins = np.asarray(edges, like=numbers), len(edges) - 1
     left = [each for each in range(numbers.ndim) if each not in axis]
@@ -92,7 +92,7 @@ def reduced(
     if what == "histogram":
         edges = np.histogram_bin_edges([], bins, range=(least, largest))
         chunks = [(1,) * len(lengths) if axis in over else lengths for axis, lengths in enumerate(x.chunks)]
-        counts = x.map_blocks(counted, edges, over, new_axis=x.ndim, chunks=(*chunks, (bins,)), dtype="int64")
+        counts = x.map_blocks(histograms, edges, over, new_axis=x.ndim, chunks=(*chunks, (bins,)), dtype="int64")
         return counts.sum(axis=over), edges
     counts, edges = da.histogram(x, FINE, range=(least, largest))
 
@@ -319,7 +319,7 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
         middle = counts.shape[-1] // 2
         (below,) = computed(client, (x < edges[middle]).sum(axis=resolved["axes"]))
         same = bool((below == counts[..., :middle].sum(axis=-1)).all()) and int(counts.sum()) == n_known
-        words = f"{int(counts.sum())} of {n_known} values are counted, {int(below.sum())} below the middle"
+        words = f"{int(counts.sum())} of {n_known} values are histograms, {int(below.sum())} below the middle"
         return Check(passed=same, what=f"{words}, by another pass. {remarks}".strip())
     within = float(results["edges"] or 0)
     (value,) = computed(client, results["value"])
@@ -333,7 +333,7 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
 
 def _parts(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
     reading = shown(resolved["format"], *((unpacked,) if resolved["unpack"] else ()))
-    return *reading, held, f"WHOLE_BYTES, FINE = {WHOLE_BYTES}, {FINE}", counted, reduced, labels_of
+    return *reading, held, f"WHOLE_BYTES, FINE = {WHOLE_BYTES}, {FINE}", histograms, reduced, labels_of
 
 
 TEMPLATE = Template(
