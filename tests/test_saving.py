@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import zipfile
 from pathlib import Path
@@ -17,7 +18,7 @@ import xarray
 import zarr
 
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
-from workbench.storage.places import full
+from workbench.storage.places import Place, full
 from workbench.storage.targets import target
 from workbench.storage.writing import Hands, table, write
 from workbench.workloads import template
@@ -169,14 +170,83 @@ def test_of_what_was_begun_only_blocks_of_the_same_bits_are_left(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["out.npz", "out.npy", "out.nc"])
-def test_a_file_is_put_together_from_blocks_that_a_process_before_it_wrote(name: str, tmp_path: Path) -> None:
+def test_a_file_is_gone_on_with_where_a_process_before_it_ended(name: str, tmp_path: Path) -> None:
     x = da.from_array(np.arange(1.0, 101.0).reshape(10, 10), chunks=2)
-    begun, hands = saved(tmp_path / "begun.zarr", {"x": Labelled(x, ("a", "b"))}), Hands()
-    (begun / "x/c/0/0").unlink()
-    to = target(tmp_path / name)
-    write({"x": Labelled(x, ("a", "b"))}, to, {}, mark="mine-2", hands=hands, begun=full(begun))
+    arrays, hands = {"x": Labelled(x, ("a", "b")), "row": Labelled(X[0], ("c",))}, Hands()
+    if name == "out.npy":
+        del arrays["row"]
+    to, begun = target(tmp_path / name), tmp_path / "begun"
+    begun.mkdir()
+    with pytest.raises(ValueError, match="ended here"):
+        write(arrays, to, {}, mark="mine-1", hands=_Ends(begun))
+    write(arrays, to, {}, mark="mine-2", hands=hands, begun=full(begun))
     assert (hands.kept, [each.name for each in tmp_path.iterdir()]) == (24, [name])
     np.testing.assert_array_equal(read(tmp_path / name), x)
+
+
+class _Ends(Hands):
+    """Ends when all but one block is written, and leaves what was there in another folder."""
+
+    def __init__(self, left: Path) -> None:
+        super().__init__()
+        self._left = left
+
+    def store(self, sources: list[da.Array], targets: list[Any], path: str) -> None:
+        super().store(sources, targets, path)
+        targets[0][0:2, 0:2] = 0.0
+        shutil.copytree(path, self._left, dirs_exist_ok=True)
+        raise ValueError("ended here")
+
+
+class _Apart(Hands):
+    """Of several machines."""
+
+    def share_a_file(self, place: Place) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("hands", [Hands, _Apart])
+@pytest.mark.parametrize("name", ["out.npz", "out.nc"])
+def test_numbers_of_all_types_and_blocks_of_all_shapes_are_where_they_belong(
+    hands: type[Hands], name: str, tmp_path: Path
+) -> None:
+    generator = np.random.default_rng(0)
+    wanted = {
+        "first": generator.random((7, 3, 5)),
+        "big": generator.integers(0, 9, (4, 6)).astype(">i4"),
+        "short": generator.random(11).astype("float32"),
+        "flags": generator.random((5, 2)) > 0.5,
+        "none": np.empty((0, 3)),
+        "in memory": np.asfortranarray(generator.random((3, 4))),
+    }
+    arrays = {
+        key: Labelled(
+            x if key == "in memory" else da.from_array(x, chunks=2), tuple(f"{key}-{axis}" for axis in range(x.ndim))
+        )
+        for key, x in wanted.items()
+    }
+    to = target(tmp_path / name)
+    write(arrays, to, {"of": "mine"}, mark="mine-1", hands=hands())
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    with (
+        np.load(to.place.path) if name == "out.npz" else xarray.open_dataset(to.place.path, engine="h5netcdf") as found
+    ):
+        for key, x in wanted.items():
+            np.testing.assert_array_equal(found[key], x)
+
+
+def test_a_file_on_one_machine_takes_its_own_room_and_no_more(tmp_path: Path) -> None:
+    taken = []
+
+    class Looks(Hands):
+        def store(self, sources: list[da.Array], targets: list[Any], path: str) -> None:
+            super().store(sources, targets, path)
+            taken.append(sum(512 * each.stat().st_blocks for each in Path(path).iterdir()))
+
+    x = da.ones((1000, 1000), chunks=100)
+    for name in ("out.npy", "out.npz", "out.nc"):
+        write({"x": Labelled(x, ("a", "b"))}, target(tmp_path / name), {}, mark="mine-1", hands=Looks())
+    assert max(taken) < 1.1 * x.nbytes
 
 
 def read(path: Path) -> Any:
@@ -191,7 +261,7 @@ def test_text_and_a_single_number_in_blocks_are_saved_in_files(tmp_path: Path) -
     names = da.from_array(np.array(NAMES), chunks=4)
     arrays = {"names": Labelled(names, ("row",)), "one": Labelled(da.from_array(X, chunks=5).sum(), ())}
     with np.load(saved(tmp_path / "out.npz", arrays)) as found:
-        assert (list(found["names"]), found["one"]) == (NAMES, X.sum())
+        assert (list(found["names"]), found["one"], found["one"].shape) == (NAMES, X.sum(), ())
     with xarray.open_dataset(saved(tmp_path / "out.nc", arrays), engine="h5netcdf") as dataset:
         assert (list(dataset["names"].values), dataset["one"]) == (NAMES, X.sum())
 

@@ -167,7 +167,7 @@ def differences(found: Sequence[About], own: Mapping[str, str]) -> str | None:
     return f"Versions differ, so that results may fail to travel or differ: {'; '.join(said)}." if said else None
 
 
-def _one_of_each(client: Client) -> list[str]:
+def one_of_each(client: Client) -> list[str]:
     """Address of one worker on each machine."""
     workers = client.scheduler_info(n_workers=-1)["workers"]
     return list({each["host"]: address for address, each in workers.items()}.values())
@@ -180,7 +180,7 @@ def unconnected(client: Client) -> str | None:
     """
     import asyncio
 
-    there = [each for each in _one_of_each(client) if not each.startswith("ucx")]
+    there = [each for each in one_of_each(client) if not each.startswith("ucx")]
     if len(there) < 2:
         return None
 
@@ -208,7 +208,7 @@ def check_connected(client: Client) -> None:
 
 def check_readable(client: Client, path: str) -> None:
     """Raise FailedError where a machine with workers can't read a path; one worker of each is asked."""
-    told = client.run(Travelling(remote.unreadable), path, workers=_one_of_each(client), on_error="ignore")
+    told = client.run(Travelling(remote.unreadable), path, workers=one_of_each(client), on_error="ignore")
     for host, reason in filter(None, told.values()):
         raise FailedError(
             f"{host} can't read {path} ({reason}). Its workers read it themselves: have it on a disk that all machines "

@@ -20,7 +20,7 @@ from workbench.runs.answers import FILE, Answers, Array, labelled, lacking, prov
 from workbench.storage import writing
 from workbench.storage.places import Place
 from workbench.storage.targets import PICTURES, SAVED, Target, target
-from workbench.travelling import Travelling
+from workbench.travelling import Travelling, one_of_each
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -111,6 +111,13 @@ class _Workers(writing.Hands):
         super().__init__()
         self._client = client
 
+    def share_a_file(self, place: Place) -> bool:
+        """Whether all of them can write into one file there: on one machine they see the same pages of it."""
+        told = self._client.run(Travelling(remote.place), workers=one_of_each(self._client), on_error="ignore")
+        # Containers of one machine have a pid namespace each.
+        here = {str(each).split()[0] for each in (*told.values(), remote.place())}
+        return super().share_a_file(place) and len(here) == 1
+
     def store(self, sources: list[Any], targets: list[Any], path: str) -> None:
         """Write each block of the sources where it belongs in the targets, which lie below `path`."""
         from distributed.client import as_completed, futures_of
@@ -139,9 +146,8 @@ class _Workers(writing.Hands):
         """
         if (without := self._client.run_on_scheduler(Travelling(remote.unwritable), "://")) is not None:
             return tuple(without)
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        there = {each["host"]: address for address, each in workers.items()}
-        told = self._client.run(Travelling(remote.unwritable), path, workers=list(there.values()), on_error="ignore")
+        there = one_of_each(self._client)
+        told = self._client.run(Travelling(remote.unwritable), path, workers=there, on_error="ignore")
         return next(filter(None, told.values()), None)
 
 

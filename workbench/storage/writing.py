@@ -1,11 +1,12 @@
 """Writes arrays with named dimensions as Zarr, .npz, .npy or NetCDF: whole or not at all, block by block.
 
 A Zarr store holds an array for each name, another one for each coordinate, and names of dimensions, as xarray writes
-and reads them. Whoever holds a block writes it, into a store beside the target: that store becomes the target, or the
-file is put together from it, block by block, as the last step.
+and reads them. Whoever holds a block writes it, into a store or a file beside the target, which becomes the target as
+the last step. Several machines, and a URL, get a store in any case, and a file is put together from it: machines that
+write into one file on a disk which they share spoil each other's pages.
 
-A store whose process was killed is gone on with, here and behind URLs: a block that is there already, bit for bit, is
-not written again. All are computed again and compared, since nothing else makes sure that a store is of one
+What a process that was killed had written is gone on with, here and behind URLs: a block that is there already, bit for
+bit, is not written again. All are computed again and compared, since nothing else makes sure that they are of one
 computation: sums may come in another order on other workers, and the factors were in memory, which is lost with the
 process.
 """
@@ -13,6 +14,7 @@ process.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -39,6 +41,7 @@ from workbench.storage.targets import COPYING, Target, what_is_at
 from workbench.storage.zarrs import MARKS, remove_halves
 
 _SLAB = 2**26  # bytes that are put into a file at a time
+_ZIP_HEAD = 30 + 20  # bytes before the name of what is in a zip file, and of its lengths in 64 bits, after it
 _FILE = "__file"  # beside arrays of a store, none of which begins so
 _LARGEST_BLOCK = 2**30  # bytes; what compresses blocks takes less than 2 GiB
 _TEXT = np.dtypes.StringDType()
@@ -85,6 +88,10 @@ class Hands:
 
     def __init__(self, told: Callable[[int, int], None] | None = None) -> None:
         self._told, self._done, self._total = told, 0, 0
+
+    def share_a_file(self, place: Place) -> bool:
+        """Whether all of them can write into one file there: on one machine they see the same pages of it."""
+        return not place.is_url
 
     def count(self, done: int = 1, *, of: int = 0) -> None:
         """Hear of blocks that are written, and of more that are to be."""
@@ -191,10 +198,12 @@ def write(
             _zarr(found, folder, told, hands)
             return
         _check_holds(to, arrays, found)
+        together = hands.share_a_file(folder)
         lazy = {name: each for name, each in found.items() if each.blocks is not None}
-        stored = _zarr(lazy, folder, told, hands) if lazy else {}
+        apart = {name: each for name, each in lazy.items() if not (together and _has_zone(each.data))}
+        stored = _zarr(apart, folder, told, hands) if apart else {}
         with _file(folder / _FILE) as path:
-            _FILES[to.kind](found | stored, path, told)
+            _FILES[to.kind](found | stored, path, told, hands if together else Hands())
 
 
 def write_parts(parts: Iterable[bytes], to: Target, *, mark: str) -> None:
@@ -443,8 +452,13 @@ def _zarr(found: Mapping[str, Variable], place: Place, attrs: Mapping[str, Any],
 
 
 def _read(array: Any) -> Any:
-    """What an array of a store holds, text in memory and numbers in blocks."""
-    return da.from_zarr(array) if array.size and array.dtype.kind in "biufc" else array[...]
+    """What an array of a store holds, numbers in blocks and text in memory."""
+    return da.from_zarr(array) if _has_zone(array) else array[...]
+
+
+def _has_zone(array: Any) -> bool:
+    """Whether its numbers lie in a zone of a file: how long text is shows when it is there."""
+    return bool(array.ndim and array.size and array.dtype.kind in "biufc")
 
 
 def _regular(x: da.Array) -> da.Array:
@@ -455,30 +469,109 @@ def _regular(x: da.Array) -> da.Array:
     return x.rechunk(da.core.normalize_chunks("auto", x.shape, dtype=x.dtype))
 
 
-# --- NumPy's files ----------------------------------------------------------------------------------------------------
+# --- Files ------------------------------------------------------------------------------------------------------------
 
 
-def _npy(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any]) -> None:
-    with path.open("wb") as file:
-        _numpy(file, next(iter(found.values())).data)
+@dataclass(frozen=True)
+class _Zone:
+    """Where the numbers of an array lie in a file, row after row."""
+
+    path: Path
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def end(self) -> int:
+        return self.offset + math.prod(self.shape) * self.dtype.itemsize
+
+    def __getitem__(self, place: tuple[slice, ...]) -> Any:
+        return np.array(np.memmap(self.path, self.dtype, "r", self.offset, self.shape)[place])
+
+    def __setitem__(self, place: tuple[slice, ...], block: Any) -> None:
+        np.memmap(self.path, self.dtype, "r+", self.offset, self.shape)[place] = block
+
+    def bytes(self) -> Iterator[Any]:
+        """All of them, a slab at a time."""
+        for start in range(self.offset, self.end, _SLAB):
+            yield np.memmap(self.path, "u1", "r", start, min(_SLAB, self.end - start)).data
 
 
-def _npz(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any]) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for name, each in found.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                _numpy(file, each.data)
+def _fill(zones: Mapping[str, _Zone], found: Mapping[str, Variable], path: Path, size: int, hands: Hands) -> None:
+    """Have blocks written where they belong in a file of so many bytes; what is around them is left as it is."""
+    begun = path.exists()
+    with path.open("r+b" if begun else "w+b") as file:
+        _reserve(file, size)
+    if zones:
+        targets = [_Begun(zone) if begun else zone for zone in zones.values()]
+        hands.store([found[name].data for name in zones], targets, str(path.parent))
 
 
-def _numpy(file: IO[bytes], data: Any) -> None:
-    """Write a .npy file, of blocks one after the other."""
-    if not isinstance(data, da.Array):
-        np.save(file, _fixed(data), allow_pickle=False)
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Give a file its size, and all its room on the disk: one that fills up later ends a process that maps the file."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+    else:  # on macOS
+        file.seek(0, os.SEEK_END)
+        while (lacking := size - file.tell()) > 0:
+            file.write(bytes(min(lacking, _SLAB)))
+    file.truncate(size)
+
+
+def _npy(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
+    name, each = next(iter(found.items()))
+    if each.blocks is None:
+        with path.open("wb") as file:
+            np.save(file, _fixed(each.data), allow_pickle=False)
         return
+    head = _head(each.data)
+    zone = _Zone(path, len(head), each.data.shape, each.data.dtype)
+    _fill({name: zone}, found, path, zone.end, hands)
+    with path.open("r+b") as file:
+        file.write(head)
+
+
+def _npz(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
+    parts, zones, at = {}, {}, 0
+    for name, each in found.items():
+        data = each.data if each.blocks is not None else np.asarray(_fixed(each.data), order="C")
+        head = _head(data)
+        at += _ZIP_HEAD + len(f"{name}.npy".encode()) + len(head)
+        if each.blocks is not None:
+            zones[name] = _Zone(path, at, data.shape, data.dtype)
+        parts[name] = head, data
+        at += data.nbytes
+    _fill(zones, found, path, at, hands)
+    # The sums that a zip file has for what it holds come of the whole, so it is read once more.
+    with _Around(path, zones.values()) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, (head, data) in parts.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                member.write(head)
+                for piece in zones[name].bytes() if name in zones else [data.data]:
+                    member.write(piece)
+
+
+class _Around(io.FileIO):
+    """A file of which zones are passed over, not written again."""
+
+    def __init__(self, path: Path, zones: Iterable[_Zone]) -> None:
+        super().__init__(path, "r+")
+        self._zones = [(zone.offset, zone.end) for zone in zones]
+
+    def write(self, data: Any, /) -> int:
+        at, size = self.tell(), memoryview(data).nbytes
+        if any(start <= at and at + size <= end for start, end in self._zones):
+            self.seek(size, os.SEEK_CUR)
+            return size
+        return super().write(data)
+
+
+def _head(data: Any) -> bytes:
+    """What a .npy file has before its numbers."""
+    file = io.BytesIO()
     head = {"descr": np.lib.format.dtype_to_descr(data.dtype), "fortran_order": False, "shape": data.shape}
     np.lib.format.write_array_header_1_0(file, head)
-    for _, block in regions(_slabs(data)):
-        file.write(np.ascontiguousarray(_in_memory(block)).data)
+    return file.getvalue()
 
 
 def _fixed(data: Any) -> Any:
@@ -486,44 +579,52 @@ def _fixed(data: Any) -> Any:
     return np.array(data.tolist(), dtype="U") if data.dtype.kind == "T" else data
 
 
-def _in_memory(block: da.Array) -> Any:
-    return block.compute(scheduler="threads")
-
-
 def _slabs(x: da.Array) -> da.Array:
-    """`x` in blocks of whole rows, as they lie in a file."""
+    """`x` in blocks of whole rows."""
     if not x.ndim:
         return x
     row = math.prod(x.shape[1:]) * x.dtype.itemsize
     return x.rechunk({0: max(1, _SLAB // max(1, row)), **dict.fromkeys(range(1, x.ndim), -1)})
 
 
-# --- NetCDF -----------------------------------------------------------------------------------------------------------
-
-
-def _nc(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any]) -> None:
+def _nc(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
     import h5netcdf
     import h5py
 
     # HDF5 that meets a full disk may take its process down.
     with tempfile.TemporaryFile(dir=path.parent) as probe:
-        if hasattr(os, "posix_fallocate"):  # not on macOS
-            os.posix_fallocate(probe.fileno(), 0, max(1, sum(each.data.nbytes for each in found.values())))
-    with _room_for_hdf5(), h5netcdf.File(path, "w") as file:
+        _reserve(probe, max(1, sum(each.data.nbytes for each in found.values())))
+    frame = path.with_name(f"{path.name}-frame")
+    early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    with _room_for_hdf5(), h5netcdf.File(frame, "w") as file:
         for each in found.values():
             for dim, length in zip(each.dims, each.data.shape, strict=True):
                 if dim not in file.dimensions:
                     file.dimensions[dim] = length
         for name, each in found.items():
             dtype = h5py.string_dtype() if each.data.dtype.kind == "T" else _of_netcdf(each.data.dtype)
-            variable = file.create_variable(name, each.dims, dtype)
+            variable = file.create_variable(name, each.dims, dtype, **({} if each.blocks is None else {"dcpl": early}))
             variable.attrs.update(_plain_attrs(each.attrs))
             if each.blocks is None:
                 variable[...] = each.data.astype(object if each.data.dtype.kind == "T" else dtype)
-                continue
-            for region, block in regions(each.blocks):
-                variable[region] = np.asarray(_in_memory(block)).astype(dtype)
         file.attrs.update(attrs)
+    with h5py.File(frame) as file:
+        zones = {
+            name: _Zone(path, file[name].id.get_offset(), each.data.shape, file[name].dtype)
+            for name, each in found.items()
+            if each.blocks is not None
+        }
+    size = frame.stat().st_size
+    _fill(zones, found, path, size, hands)
+    # Where the numbers are to be, the frame has none, nor room on the disk.
+    with frame.open("rb") as source, path.open("r+b") as to:
+        for zone in sorted(zones.values(), key=lambda zone: zone.offset):
+            to.write(source.read(zone.offset - source.tell()))
+            source.seek(zone.end)
+            to.seek(zone.end)
+        to.write(source.read())
+    frame.unlink()
 
 
 @contextlib.contextmanager
