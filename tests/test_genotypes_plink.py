@@ -88,13 +88,14 @@ def test_a_url_is_read_block_by_block(tmp_path: Path) -> None:
     assert genotypes.counts().compute().tolist() == _TINY
 
 
-def test_a_web_server_that_knows_no_ranges_is_read_from_as_well(tmp_path: Path) -> None:
-    _tiny(tmp_path)
+def test_a_web_server_that_knows_no_ranges_and_shows_folders_as_pages_is_read_from_as_well(tmp_path: Path) -> None:
+    pack_to_zarr(_tiny(tmp_path), tmp_path / "packed.zarr")
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/tiny"
-        assert open_genotypes(f"{url}.bed", rows=1).counts().compute().tolist() == _TINY
+        for path in (f"{url}.bed", url.replace("tiny", "packed.zarr")):
+            assert open_genotypes(path, rows=1).counts().compute().tolist() == _TINY
         with pytest.raises(BadInputError, match=r"/nothing isn't there. Expected"):
             open_genotypes(url.replace("tiny", "nothing"))
         server.shutdown()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 import functools
 import http.server
-import os
+import re
 import subprocess
 import sys
 import threading
@@ -13,6 +13,7 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
+import cloudpickle
 import dask
 import dask.array as da
 import h5py
@@ -22,9 +23,12 @@ import xarray as xr
 import zarr
 
 from workbench.errors import BadInputError, MissingError
+from workbench.genotypes import open_genotypes
 from workbench.genotypes.arrays import NpyCounts
+from workbench.storage.places import with_token
 from workbench.workloads import template
 from workbench.workloads.file import read_npy, read_npy_url, read_npz
+from workbench.workloads.values import BadParameterError
 
 SVD = template("svd_of_file")
 TALL = np.random.default_rng(0).normal(size=(600, 12)) * 0.6 ** np.arange(12)
@@ -291,7 +295,9 @@ def test_a_zarr_array_is_read_over_http(served: str, tmp_path: Path, processes: 
     assert check.passed, check.what
 
 
-def test_a_server_that_asks_for_a_token_gets_that_of_the_environment(tmp_path: Path) -> None:
+def test_a_server_that_asks_for_a_token_gets_that_of_a_variable(
+    tmp_path: Path, quick_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("aiohttp")
 
     class Guarded(http.server.SimpleHTTPRequestHandler):
@@ -304,18 +310,45 @@ def test_a_server_that_asks_for_a_token_gets_that_of_the_environment(tmp_path: P
             return None
 
     np.save(tmp_path / "x.npy", TALL)
+    zarr.create_array(str(tmp_path / "x.zarr"), data=TALL, chunks=(450, 12))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = TALL
+    counts = np.random.default_rng(0).integers(0, 3, (40, 12)).astype("int8")
+    zarr.create_array(str(tmp_path / "g.zarr"), data=counts, chunks=(20, 12))
+    monkeypatch.setenv("MY_TOKEN", "secret")
+    monkeypatch.delenv("NO_TOKEN", raising=False)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Guarded, directory=tmp_path)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        path = f"http://127.0.0.1:{server.server_port}/x.npy"
-        told: dict[str, str] = {}
-        command = [sys.executable, "-m", "workbench", "look", path]
-        for status in (2, 0):
-            done = subprocess.run(command, capture_output=True, text=True, env=os.environ | told, check=False)
+        url = f"http://127.0.0.1:{server.server_port}"
+        command = [sys.executable, "-m", "workbench", "look", f"{url}/x.npy"]
+        for added, status, told in (
+            ((), 2, "asks who you are. Put a token into a variable of the environment.*as token_variable"),
+            (("--token-variable", "NO_TOKEN"), 2, "the environment has no NO_TOKEN, which token_variable names"),
+            (("--token-variable", "MY_TOKEN"), 0, f"{len(TALL)} × "),
+        ):
+            done = subprocess.run([*command, *added], capture_output=True, text=True, check=False)
             assert done.returncode == status, done.stderr
-            # As the sentence says it.
-            told = {"FSSPEC_HTTP": done.stderr.partition("FSSPEC_HTTP=")[2].strip().rstrip(".").replace("…", "secret")}
-        assert f"{len(TALL)} × " in done.stdout
+            assert re.search(told, " ".join((done.stdout + done.stderr).split()))
+        for name in ("x.npy", "x.zarr", "x.h5"):
+            parameters = SVD.validate({"path": f"{url}/{name}", "token_variable": "MY_TOKEN"})
+            assert "secret" not in f"{parameters.resolved} {SVD.cell(parameters)}"
+            summary, check = SVD.compute(parameters, quick_client)
+            np.testing.assert_allclose(summary["singular_values"], VALUES, rtol=1e-12)
+            assert check.passed, check.what
+            cell: dict[str, Any] = {}
+            exec(SVD.cell(parameters), cell)
+            np.testing.assert_allclose(cell["s"], VALUES, rtol=1e-12)
+        genotypes = open_genotypes(f"{url}/g.zarr", storage_options={"token_variable": "MY_TOKEN"})
+        np.testing.assert_array_equal(genotypes.counts().compute(), counts)
+        assert b"secret" not in cloudpickle.dumps(dict(genotypes.packed.__dask_graph__()))
+        with pytest.raises(BadParameterError, match="token_variable of svd_of_file is for http://, https://, abfs://"):
+            SVD.validate({"path": str(tmp_path / "x.npy"), "token_variable": "MY_TOKEN"})
+        with pytest.raises(BadParameterError, match="the name of a variable, such as EARTHDATA_TOKEN"):
+            SVD.validate({"path": f"{url}/x.npy", "token_variable": "Bearer secret"})
         server.shutdown()
+    # Of files that are read together one may be elsewhere.
+    assert with_token("https://b.org/x", {"token_variable": "MY_TOKEN", "token_server": "a.org"}) == {}
+    assert with_token("hf://datasets/x", {"token_variable": "MY_TOKEN"}) == {"token": "secret"}
 
 
 @pytest.mark.parametrize("center", [False, True])

@@ -266,7 +266,7 @@ _OTHER: dict[str, Any] = {
     "ld_step": None,  # of ld_window
     "k": 4,
     "n_populations": 3,
-    **dict.fromkeys(("anon", "endpoint_url", "raw")),  # of files elsewhere, or packed
+    **dict.fromkeys(("anon", "endpoint_url", "token_variable", "raw")),  # of files elsewhere, or packed
     **dict.fromkeys(("autosomes_only", "leave_out")),  # of sites with contigs
     **dict.fromkeys(("keep_samples", "remove")),  # of files
     **dict.fromkeys(("variable", "select", "rows", "samples", "features")),  # of files with several of them

@@ -237,19 +237,25 @@ class Session:
         """Forget a preset that was kept."""
         presets.forget(self.workload(workload).reference, name)
 
-    def look(self, path: str, *, anon: bool = False, endpoint_url: str | None = None) -> Contents:
+    def look(
+        self, path: str, *, anon: bool = False, endpoint_url: str | None = None, token_variable: str | None = None
+    ) -> Contents:
         """What a file, folder or URL holds: arrays, dimensions, and what can be chosen of them. Nothing starts."""
         from workbench.workloads.contents import look
         from workbench.workloads.opening import options_of
 
-        return look(path, options_of("look", path, anon=anon, endpoint_url=endpoint_url))
+        server = {"anon": anon, "endpoint_url": endpoint_url, "token_variable": token_variable}
+        return look(path, options_of("look", path, server))
 
-    def browse(self, path: str, *, anon: bool = False, endpoint_url: str | None = None) -> Folder:
+    def browse(
+        self, path: str, *, anon: bool = False, endpoint_url: str | None = None, token_variable: str | None = None
+    ) -> Folder:
         """What lies in a folder, here or behind a URL, or beside a file: for who looks for one."""
         from workbench.storage.browsing import browse
         from workbench.workloads.opening import options_of
 
-        return browse(path, options_of("browse", path, anon=anon, endpoint_url=endpoint_url))
+        server = {"anon": anon, "endpoint_url": endpoint_url, "token_variable": token_variable}
+        return browse(path, options_of("browse", path, server))
 
     def forecast(
         self, workload: str, parameters: Mapping[str, Any], cluster: str | ClusterRecord | ClusterSpec | None = None

@@ -216,7 +216,7 @@ class FakeSession:
     def workload(self, name: str) -> FakeTemplate:
         return FakeTemplate()
 
-    def look(self, path: str, *, anon: bool = False, endpoint_url: str | None = None) -> Contents:
+    def look(self, path: str, **server: Any) -> Contents:
         if path != "winds.nc":
             raise BadInputError(f"{path} isn't there.")
         held = Held(name="u", shape=(3, 4), dtype="float64", n_bytes=96, dims=("time", "lat"))

@@ -30,7 +30,8 @@ def _look(arguments: argparse.Namespace) -> int:
     async def asked() -> Contents:
         # A path may never answer.
         with contextlib.closing(Looking()) as looking:
-            return await looking.ask("look", arguments.path, anon=arguments.anon, endpoint_url=arguments.endpoint_url)
+            server = {name: getattr(arguments, name) for name in ("anon", "endpoint_url", "token_variable")}
+            return await looking.ask("look", arguments.path, **server)
 
     found = asyncio.run(asked())
     return answer(arguments, found, lambda terminal: terminal.show_contents(found))
@@ -130,3 +131,5 @@ def add_look(commands: Any) -> None:
     look.add_argument("path", metavar="PATH", help="of .npy, .npz, HDF5, NetCDF, Zarr, GRIB, TIFF, Parquet or CSV")
     look.add_argument("--anon", action="store_true", help="read a URL of s3, gs or abfs without keys")
     look.add_argument("--endpoint-url", metavar="URL", help="who serves an s3 or gs URL")
+    words = "variable of the environment that holds a token for https, hf or abfs"
+    look.add_argument("--token-variable", metavar="NAME", help=words)

@@ -31,7 +31,7 @@ from workbench.genotypes.vcfzarr import Multiallelic, read_vcf_zarr
 from workbench.linalg import asked
 from workbench.storage import conventions, places
 from workbench.storage.places import Place
-from workbench.storage.zarrs import MARKS, safe
+from workbench.storage.zarrs import MARKS, is_marked, safe, store_at
 
 _EXPECTED = (
     "a PLINK .bed file with its .bim and .fam, VCF Zarr, a store that pack_to_zarr wrote, "
@@ -155,20 +155,18 @@ def _of_array(source: Any, told: Mapping[str, Any], rows: Rows) -> Genotypes:
 
 def _at(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
     with places.sentences_about(place, _EXPECTED):
-        kind = None if place.path.endswith(SUFFIXES) else place.kind()
-        if place.path.endswith(SUFFIXES) or (kind is None and (place + ".bed").kind() == "file"):
+        bed = place.path.endswith(SUFFIXES)
+        if not bed and place.is_url and is_marked(place):
+            return _zarr(place, told, multiallelic, rows)
+        kind = None if bed else place.kind()
+        if bed or (kind is None and (place + ".bed").kind() == "file"):
             found = read_plink(place.path, rows=rows, storage_options=place.options)
             return _self_describing(found, told, place.path)
         if kind == "file":
             return _file(place, told, multiallelic, rows)
-        if kind is None and not _zarr_at_url(place):
+        if kind is None:
             raise BadInputError(f"{place} isn't there. Expected {_EXPECTED}.")
         return _zarr(place, told, multiallelic, rows)
-
-
-def _zarr_at_url(place: Place) -> bool:
-    """Whether a server that can't list its folders has a Zarr group or array there."""
-    return place.is_url and any((place / name).kind() == "file" for name in MARKS)
 
 
 def _file(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
@@ -221,8 +219,8 @@ def _zarr(place: Place, told: Mapping[str, Any], multiallelic: Multiallelic, row
     with places.sentences_about(place, "a Zarr group or array"):
         zipped = not place.is_url and place.kind() == "file"
         try:
-            store = zarr.storage.ZipStore(place.path, mode="r") if zipped else place.path
-            found = zarr.open(store, mode="r", **place.zarr_options)
+            path = zarr.storage.ZipStore(place.path, mode="r") if zipped else place.path
+            found = zarr.open(store_at(place) if place.is_url else path, mode="r")
         except FileNotFoundError as err:
             raise BadInputError(_no_zarr(place, zipped=zipped)) from err
         return _opened_zarr(found, place, told, multiallelic, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,18 +15,31 @@ from workbench.paths import check_openable
 
 Options = Mapping[str, Any]
 
+TOKEN = "token_variable"
+"""Among options: the variable of the environment that holds a token. No secret is in a form, a graph or a record."""
+TOKEN_SERVER = "token_server"
+"""Who is told the token, where that isn't whoever is asked: of files that are read together one may be elsewhere."""
+TOKENS = {
+    **dict.fromkeys(("http", "https"), None),
+    **dict.fromkeys(("abfs", "abfss", "az"), "sas_token"),
+    "hf": "token",
+}
+"""What fsspec calls a token, by protocol; the web has a header for it."""
+
 _REFUSED = (401, 403)
 _S3 = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 _KEYS = {
     **dict.fromkeys(("gs", "gcs"), "GOOGLE_APPLICATION_CREDENTIALS"),
     **dict.fromkeys(("abfs", "abfss", "az"), "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"),
-    "hf": "HF_TOKEN",
 }
 
 
 @dataclass(frozen=True)
 class Place:
-    """A path from the root, or a URL and what fsspec is told of its server (`storage_options`); travels to workers."""
+    """A path from the root, or a URL and what fsspec is told of its server (`storage_options`); travels to workers.
+
+    Among the options may be the name of a variable of the environment that holds a token (`with_token`).
+    """
 
     path: str
     options: Options = field(default_factory=dict)
@@ -58,7 +72,7 @@ class Place:
     @property
     def zarr_options(self) -> dict[str, Any]:
         """Zarr's argument for the options, which it refuses for paths."""
-        return {"storage_options": dict(self.options)} if self.is_url and self.options else {}
+        return {"storage_options": with_token(self.path, self.options)} if self.is_url and self.options else {}
 
     def storage(self) -> tuple[Any, str]:
         """The file system of fsspec, and the path in it.
@@ -70,7 +84,7 @@ class Place:
         if not self.is_url:
             check_openable(self.path)
         kept = {"use_listings_cache": False} if self.is_url and "::" not in self.path else {}
-        fs, root = fsspec.core.url_to_fs(self.path, **kept, **self.options)
+        fs, root = fsspec.core.url_to_fs(self.path, **kept, **with_token(self.path, self.options))
         return fs, root
 
     @contextmanager
@@ -133,6 +147,37 @@ def full(path: Any, options: Options | None = None) -> Place:
     return Place(os.path.abspath(Path(found).expanduser()))  # noqa: PTH100
 
 
+def server_of(path: str) -> str:
+    """Who is asked for a URL: 'data.example.org' of 'https://data.example.org/x.nc'."""
+    return path.partition("://")[2].partition("/")[0]
+
+
+def with_token(path: str, options: Options) -> dict[str, Any]:
+    """What fsspec is told of a URL's server: the options, with the token that a variable of the environment holds.
+
+    On the web it is sent as `Authorization: Bearer TOKEN`; a value with a space in it, such as 'Basic …', as it is.
+
+    Raises
+    ------
+    BadInputError
+        The environment of this process has no such variable.
+    """
+    told = {name: value for name, value in options.items() if name not in (TOKEN, TOKEN_SERVER)}
+    variable, server = options.get(TOKEN), server_of(path)
+    if variable is None or options.get(TOKEN_SERVER, server) != server:
+        return told
+    token = os.environ.get(variable, "").strip()
+    if not token:
+        raise BadInputError(
+            f"On {platform.node()} the environment has no {variable}, which {TOKEN} names. Set it before Jupyter, a "
+            "cluster or its workers start there."
+        )
+    if name := TOKENS[path.partition("://")[0]]:
+        return {**told, name: token}
+    header = {"Authorization": token if " " in token else f"Bearer {token}"}
+    return {**told, "client_kwargs": {**told.get("client_kwargs", {}), "headers": header}}
+
+
 @contextmanager
 def sentences_about(place: Place | str, expected: str) -> Iterator[None]:
     """Turn what reading a file can raise into one sentence: the place, what is wrong, what was expected."""
@@ -159,10 +204,8 @@ def _permit(place: Place | str) -> str:
     scheme, there, _ = str(place).partition("://")
     if not there:
         return "Change its mode, or copy it"
-    # By the name of a variable, which fsspec or the store's own library reads: no secret is in a form or a record.
-    if scheme in ("http", "https"):
-        header = '{"client_kwargs": {"headers": {"Authorization": "Bearer …"}}}'
-        return f"Put a token into the environment, of workers too: FSSPEC_{scheme.upper()}={header}"
+    if scheme in ("http", "https", "hf"):
+        return f"Put a token into a variable of the environment, of workers too, and give its name as {TOKEN}"
     return f"Give anon=true if it is public, else keys in the environment, of workers too: {_KEYS.get(scheme, _S3)}"
 
 

@@ -6,11 +6,28 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import BadInputError
+from workbench.storage.places import Place, with_token
 
 MARKS = (".zarray", ".zgroup", "zarr.json")
 """Files of which a folder of any name has one that is a Zarr array or group."""
 HALF = ".partial"
 """What Zarr calls a file before it is whole."""
+
+
+def is_marked(place: Place) -> bool:
+    """Whether a folder is a Zarr array or group. A web server that can't list, or lists as a page, knows its files."""
+    return any((place / mark).kind() == "file" for mark in MARKS)
+
+
+def store_at(place: Place) -> Any:
+    """A store to read from, which travels to workers as its place: so no graph holds what is asked for with a token."""
+    from zarr.storage import FsspecStore
+
+    class Store(FsspecStore):
+        def __reduce__(self) -> tuple[Any, ...]:
+            return store_at, (place,)
+
+    return Store.from_url(place.path, with_token(place.path, place.options), read_only=True)
 
 
 def remove_halves(folder: Path) -> None:

@@ -199,7 +199,7 @@ def _workloads(session: Session, _: Asked) -> dict[str, Any]:
 
 
 async def _held(desk: Desk, asked: Asked) -> Answer:
-    body = asked.body({"path": str}, {"anon": bool, "endpoint_url": str})
+    body = asked.body({"path": str}, {"anon": bool, "endpoint_url": str, "token_variable": str})
     return Answer(await desk.look("look", **body))
 
 

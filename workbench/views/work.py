@@ -16,6 +16,7 @@ from workbench.runs.settings import read_settings
 from workbench.threads import in_thread
 from workbench.views.forms import Form, Problem, as_text, given, select
 from workbench.views.parts import button, command, confirmed, folds, keeping, link, notice, radios, text_field
+from workbench.workloads.opening import SERVED
 from workbench.workloads.registry import PATHS
 
 if TYPE_CHECKING:
@@ -164,11 +165,16 @@ async def _held(sight: Sight, typed: Mapping[str, Any]) -> Contents | None:
     if not typed.get("path"):
         return None
     try:
-        url = typed.get("endpoint_url") or None
-        found: Contents = await sight.ask("look", typed["path"], anon=str(typed.get("anon")) in _TRUE, endpoint_url=url)
+        found: Contents = await sight.ask("look", typed["path"], **_server(typed))
     except WorkbenchError:
         return None  # What is wrong with it, the forecast says.
     return found
+
+
+def _server(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed of the server of a URL."""
+    given = {name: typed[name] for name in SERVED if typed.get(name)}
+    return given | {"anon": str(typed.get("anon")) in _TRUE}
 
 
 async def _browsing(sight: Sight, template: Template, typed: Mapping[str, Any], fields: Sequence[str]) -> str:
@@ -200,8 +206,7 @@ async def _folder(sight: Sight, template: Template, typed: Mapping[str, Any], na
     recent = "".join(_pick(each, choose(each)) for each in late)
     head = paragraph("Used lately") + recent if recent else ""
     try:
-        url = typed.get("endpoint_url") or None
-        folder: Folder = await sight.ask("browse", at, anon=str(typed.get("anon")) in _TRUE, endpoint_url=url)
+        folder: Folder = await sight.ask("browse", at, **_server(typed))
     except WorkbenchError as err:
         home = link("Back to where Jupyter runs", data_choose={browsed: "."})
         return head + paragraph(str(err), "wb-Problem") + home

@@ -402,8 +402,7 @@ def _fit(raw: da.Array, removed: Removed, missing: str) -> Any:
 
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     """What is in the file, and the blocks in which it is read and worked on."""
-    asked = {name: values[name] for name in ("anon", "endpoint_url")}
-    options = options_of("eofs", values["path"], **asked)
+    options = options_of("eofs", values["path"], values)
     told = {name: values[name] for name in ("variable", "select")}
     chosen = {name: values[name] for name in ("samples", "features", "remove", "detrend", "weights")}
     try:

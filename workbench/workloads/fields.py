@@ -45,6 +45,7 @@ TITLES = {
     "anon": "Without keys",
     "endpoint_url": "Server of the URL",
     "to_endpoint_url": "Server to write to",
+    "token_variable": "Token in variable",
     "raw": "As stored",
     "fst": "F_ST",
 }
@@ -298,7 +299,7 @@ Anonymous = Annotated[
     bool,
     Words(
         "Read a URL of s3, gs or abfs without keys, as public data allow. Else keys and tokens are those of the "
-        "environment: AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, FSSPEC_HTTPS.",
+        "environment: AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS.",
         only="path",
     ),
 ]
@@ -309,6 +310,18 @@ Endpoint = Annotated[
         "Who serves an s3 or gs URL, where that isn't Amazon or Google.",
         allowed="the address of a server, such as https://minio.example.org:9000",
         examples=("https://minio.example.org:9000",),
+        only="path",
+    ),
+]
+
+TokenVariable = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z_]\w*$"),
+    Words(
+        "Variable of the environment, of workers too, that holds a token for https, hf or abfs. Its value is never "
+        "written down.",
+        allowed="the name of a variable, such as EARTHDATA_TOKEN",
+        examples=("EARTHDATA_TOKEN",),
         only="path",
     ),
 ]

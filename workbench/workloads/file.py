@@ -29,7 +29,7 @@ def read_npy_url(path: str, array: str | None, options: dict[str, Any], *where: 
     """Block of a .npy file that is somewhere else; only its rows are fetched."""
     import fsspec
 
-    with fsspec.open(path, "rb", **options) as file:
+    with fsspec.open(path, "rb", **known(path, options)) as file:
         version = np.lib.format.read_magic(file)
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         with SerializableLock("headers of .npy"):
@@ -44,7 +44,11 @@ def read_npz(path: str, array: str | None, options: dict[str, Any], *where: slic
     """Block of an array in a .npz file, which can only be read as a whole."""
     import fsspec
 
-    with fsspec.open(path, "rb", **options) as file, np.load(file) as arrays, SerializableLock("headers of .npy"):
+    with (
+        fsspec.open(path, "rb", **known(path, options)) as file,
+        np.load(file) as arrays,
+        SerializableLock("headers of .npy"),
+    ):
         return arrays[array][where]
 
 
@@ -53,7 +57,7 @@ def read_hdf5(path: str, array: str | None, options: dict[str, Any], *where: sli
     import fsspec
     import h5py
 
-    with fsspec.open(path, "rb", **options) as file, h5py.File(file, "r") as datasets:
+    with fsspec.open(path, "rb", **known(path, options)) as file, h5py.File(file, "r") as datasets:
         return datasets[array][where]
 
 
@@ -62,7 +66,7 @@ def read_zarr(path: str, array: str | None, options: dict[str, Any], *where: sli
     import zarr
 
     # For a path on this machine there are no options, and Zarr wants to hear of none.
-    return plain(zarr.open_array(path, path=array, mode="r", storage_options=options or None))[where]
+    return plain(zarr.open_array(path, path=array, mode="r", storage_options=known(path, options) or None))[where]
 
 
 def read_zarr_zip(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
@@ -86,7 +90,7 @@ def read_tiff(path: str, array: str | None, options: dict[str, Any], *where: sli
     import zarr
     from tifffile import TiffFile
 
-    with fsspec.open(path, "rb", **options) as file, TiffFile(file) as pages:
+    with fsspec.open(path, "rb", **known(path, options)) as file, TiffFile(file) as pages:
         return zarr.open_array(pages.series[int(array or 0)].aszarr(level=0), mode="r")[where]
 
 
@@ -103,7 +107,10 @@ def read_parquet(path: str, array: str | None, options: dict[str, Any], *where: 
     for number in range(begin, end + 1):
         above = ends[number - 1] if number else 0
         start, stop = max(where[0].start - above, 0), min(where[0].stop, ends[number]) - above
-        with fsspec.open(options["files"][number], "rb", **options["options"]) as file, ParquetFile(file) as table:
+        with (
+            fsspec.open(options["files"][number], "rb", **known(path, options["options"])) as file,
+            ParquetFile(file) as table,
+        ):
             names = (array.split(",") if array else table.schema_arrow.names)[where[1]]
             groups = np.cumsum([table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)])
             first, last = np.searchsorted(groups, (start, stop - 1), "right")
@@ -122,7 +129,7 @@ def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slic
 
     step, starts, names = options["step"], options["starts"], options["names"]
     first, last = where[0].start // step, -(-where[0].stop // step)
-    with fsspec.open(path, "rb", **options["options"]) as file:
+    with fsspec.open(path, "rb", **known(path, options["options"])) as file:
         file.seek(starts[first])
         text = file.read(starts[last] - starts[first])
     wanted = (array.split(",") if array else names)[where[1]]
@@ -139,6 +146,15 @@ def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slic
     if len(rows) < where[0].stop - where[0].start:
         raise ValueError(f"{path} has empty lines below row {first * step}. Remove them.")
     return np.column_stack([rows[name].to_numpy() for name in wanted])
+
+
+def known(path: str, options: dict[str, Any]) -> dict[str, Any]:
+    """What fsspec is told of a URL's server, with the token that a variable of the environment holds."""
+    if "token_variable" not in options:
+        return options
+    from workbench.storage.places import with_token
+
+    return with_token(path, options)
 
 
 def plain(array: Any) -> Any:
@@ -162,10 +178,14 @@ READERS = {
 }
 
 
+_OF_PATHS = ("npy", "zarr-zip", "dataset")
+"""Formats whose readers here are told nothing of a server."""
+
+
 def shown(format: str, *parts: Callable[..., Any]) -> tuple[Any, ...]:
     """What a notebook's cell holds for `array_of_file` to read such a file; `parts` are what it needs besides."""
     reader = READERS[format]
-    first = (plain,) if format.startswith("zarr") else ()
+    first = ((plain,) if format.startswith("zarr") else ()) + ((known,) if format not in _OF_PATHS else ())
     return *first, reader, f'READERS = {{"{format}": {reader.__name__}}}', *parts, array_of_file
 
 

@@ -19,11 +19,11 @@ from typing import IO, Any
 import numpy as np
 
 from workbench import formats
-from workbench.errors import MissingError, WorkbenchError, install
+from workbench.errors import BadInputError, MissingError, WorkbenchError, install
 from workbench.storage import conventions, datasets, places
 from workbench.storage.datasets import PickError
 from workbench.storage.places import Options, Place
-from workbench.storage.zarrs import MARKS, safe
+from workbench.storage.zarrs import MARKS, is_marked, safe
 from workbench.workloads import fields
 from workbench.workloads.values import BadParameterError
 
@@ -59,6 +59,7 @@ _ENDPOINTS = ("s3", "s3a", "gs", "gcs")
 SERVED: Mapping[str, tuple[Any, Any]] = {
     "anon": (fields.Anonymous, False),
     "endpoint_url": (fields.Endpoint | None, None),
+    places.TOKEN: (fields.TokenVariable | None, None),
 }
 """Fields of a form on the server of a URL, which `options_of` reads."""
 
@@ -172,7 +173,7 @@ def array_of(workload: str, values: Mapping[str, Any], **asked: Any) -> tuple[Fo
 
     Raises BadParameterError, which names the parameter.
     """
-    options = options_of(workload, values["path"], anon=values["anon"], endpoint_url=values["endpoint_url"])
+    options = options_of(workload, values["path"], values)
     known = {name: values[name] for name in ("raw", "select")}
     try:
         found = find_array(values["path"], values["array"], options=options, **known, **asked)
@@ -181,23 +182,29 @@ def array_of(workload: str, values: Mapping[str, Any], **asked: Any) -> tuple[Fo
     return found, found.facts() | {"options": options if found.recipe is None else found.recipe}
 
 
-def options_of(
-    workload: str, path: str, *, anon: bool, endpoint_url: str | None, names: Sequence[str] = ("anon", "endpoint_url")
-) -> dict[str, Any]:
-    """What fsspec is told of the server of a URL: to ask without keys, and where it is.
+def options_of(workload: str, path: str, given: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """What fsspec is told of the server of a URL: to ask without keys, where it is, and which variable holds a token.
 
     Raises
     ------
     BadParameterError
-        Nobody could read such a URL so; `names` are those of the two parameters.
+        Nobody could read such a URL so; the names of parameters begin with `prefix`.
     """
     protocol = path.split("://")[0] if "://" in path else None
-    for name, given, known in zip(names, (anon, endpoint_url), (_ANONYMOUS, _ENDPOINTS), strict=True):
-        if given and protocol not in known:
-            urls = ", ".join(f"{each}://" for each in known)
-            raise _bad(f"{name} of {workload} is for {urls}, and {path} is none of them. Leave {name} out.", name)
-    without_keys = _ANONYMOUS[protocol] if anon and protocol else {}
-    return {**without_keys, **({"endpoint_url": endpoint_url} if endpoint_url else {})}
+    asked = {name: given[prefix + name] for name in SERVED if given.get(prefix + name)}
+    for name, of in zip(SERVED, (_ANONYMOUS, _ENDPOINTS, places.TOKENS), strict=True):
+        if name in asked and protocol not in of:
+            urls, known = ", ".join(f"{each}://" for each in of), prefix + name
+            raise _bad(f"{known} of {workload} is for {urls}, and {path} is none of them. Leave {known} out.", known)
+    if asked.pop("anon", False) and protocol:
+        asked |= _ANONYMOUS[protocol]
+    if places.TOKEN in asked:
+        asked[places.TOKEN_SERVER] = places.server_of(path)
+        try:
+            places.with_token(path, asked)
+        except BadInputError as err:
+            raise _bad(f"{places.TOKEN} of {workload}: {err}", places.TOKEN) from err
+    return asked
 
 
 def _as_said(found: Found) -> Found:
@@ -229,8 +236,7 @@ def format_of(place: Place) -> str:
     if not place.is_url:
         return _format_of_folder(place) if Path(place.path).is_dir() else _format_of_file(place)
     fs, root = place.storage()
-    # A server that can't list its files may know one all the same.
-    if any(fs.exists(f"{root}/{name}") for name in MARKS):
+    if is_marked(place):
         return "zarr"
     if not fs.isfile(root) and fs.isdir(root):
         return _format_of_folder(place)

@@ -67,8 +67,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     """What is in the file, and an absolute path to write to."""
     where, (shape, n_bytes, remarks) = studies.looked_at("pack_genotypes", values)
     to = places.full(values["to"]).path
-    asked = {"anon": False, "endpoint_url": values["to_endpoint_url"], "names": ("anon", "to_endpoint_url")}
-    to_options = options_of("pack_genotypes", to, **asked)
+    to_options = options_of("pack_genotypes", to, values, "to_")
     if to == where["path"]:
         raise BadParameterError(f"to of pack_genotypes is {to}, what is read from. Give another path.", "to")
     return values | where | {"to": to, "to_options": to_options, "shape": shape, "bytes_before": n_bytes}, remarks

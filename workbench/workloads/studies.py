@@ -79,7 +79,7 @@ def looked_at(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any],
     from workbench.genotypes.choosing import are_regions
 
     path = places.full(values["path"]).path
-    options = options_of(workload, path, anon=values["anon"], endpoint_url=values["endpoint_url"])
+    options = options_of(workload, path, values)
     where: dict[str, Any] = {"path": path, "options": options}
     for name in ("labels", "keep_samples", "remove"):
         if name in values:
