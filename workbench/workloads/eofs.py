@@ -45,7 +45,7 @@ ROUNDING = 1e-13
 FEW = 512
 """Times or places of which all modes are found at once, in about the time of the passes that some of them take."""
 _READ_BYTES = 64_000_000
-_STREAMED_BYTES = 16_000_000
+_STREAMED_BYTES = 8_000_000
 """Of a block of some times and all places, which is read anew at each pass."""
 _FAN_IN = 8
 _MONTH, _YEAR = 27.0, 300.0
@@ -142,7 +142,9 @@ def eofs(
         # A basis of everything takes one pass, however near to each other the modes are.
         more = {"n_oversamples": min(x.shape) - k}
     # Of a symmetric matrix's value the error is the square of that of its vector.
-    u, s, v = result = svd_compressed(x, k, tol=max(tol**2, ROUNDING), seed=seed, coerce_signs=False, keep=keep, **more)
+    u, _, v = result = svd_compressed(x, k, tol=max(tol**2, ROUNDING), seed=seed, coerce_signs=False, keep=keep, **more)
+    # In double precision; in that of the anomalies they would be rounded to 3e-8 of themselves.
+    s = da.from_array(np.sqrt(np.nan_to_num(result.shares) * result.squares))
     signs = da.where(v.max(axis=1) < -v.min(axis=1), -1, 1).astype(v.dtype)
     return u * signs, s, v * signs[:, None], result.certificate, replace(grid, slabs=slabs, shares=result.shares)
 
