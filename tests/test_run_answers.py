@@ -126,8 +126,9 @@ def test_a_run_killed_while_it_saves_is_gone_on_with_and_ends_as_one_that_was_no
     def written() -> int:
         """Blocks of a store, or pieces of a file which are not of zeros any more."""
         files = tmp_path.glob(f".{name}.*.part/__file")
-        pieces = (np.fromfile(each, "u1")[:20_000_000].reshape(-1, 100_000) for each in files)
-        return len(blocks(f".{name}.*.part")) or sum(int(each.any(axis=1).sum()) for each in pieces)
+        # A few bytes of each: all would take longer than workers take to write them.
+        pieces = (np.memmap(each, "u1", "r")[50_000:20_000_000:100_000] for each in files if each.stat().st_size)
+        return len(blocks(f".{name}.*.part")) or sum(map(np.count_nonzero, pieces))
 
     host = psutil.Process(records.read("keeping-otter").pid)
     until(lambda: written() > 4)
@@ -144,7 +145,8 @@ def test_a_run_killed_while_it_saves_is_gone_on_with_and_ends_as_one_that_was_no
     run = finish(submit("svd_of_file", {**asked, "save": str(tmp_path / name)}, cluster).id, timeout=60)
     assert (whole.status, run.status) == ("done", "done"), run.error
     (kept,) = (int(n) for n in re.findall(r"(\d+) blocks that an earlier run had saved", " ".join(run.notes)))
-    assert 2 < kept < 100
+    # A quick machine writes all of a file before the workers are held; what is left half is in test_saving.
+    assert 2 < kept < 100 + (name != "out.zarr")
     assert name != "out.zarr" or kept == len(there)
     assert name != "out.zarr" or there <= blocks("out.zarr")
     for array in "usv":
