@@ -348,6 +348,8 @@ def test_a_server_that_asks_for_a_token_gets_that_of_a_variable(
         server.shutdown()
     # Of files that are read together one may be elsewhere.
     assert with_token("https://b.org/x", {"token_variable": "MY_TOKEN", "token_server": "a.org"}) == {}
+    with pytest.raises(BadInputError, match=r"token_variable is for http://.*, not for s3://data/x: leave it out"):
+        with_token("s3://data/x", {"token_variable": "MY_TOKEN"})
     assert with_token("hf://datasets/x", {"token_variable": "MY_TOKEN"}) == {"token": "secret"}
 
 

@@ -113,10 +113,11 @@ class _Workers(writing.Hands):
 
     def share_a_file(self, place: Place) -> bool:
         """Whether all of them can write into one file there: on one machine they see the same pages of it."""
+        if not super().share_a_file(place):
+            return False
         told = self._client.run(Travelling(remote.place), workers=one_of_each(self._client), on_error="ignore")
         # Containers of one machine have a pid namespace each.
-        here = {str(each).split()[0] for each in (*told.values(), remote.place())}
-        return super().share_a_file(place) and len(here) == 1
+        return len({str(each).split()[0] for each in (*told.values(), remote.place())}) == 1
 
     def store(self, sources: list[Any], targets: list[Any], path: str) -> None:
         """Write each block of the sources where it belongs in the targets, which lie below `path`."""

@@ -160,7 +160,7 @@ def with_token(path: str, options: Options) -> dict[str, Any]:
     Raises
     ------
     BadInputError
-        The environment of this process has no such variable.
+        The environment of this process has no such variable, or such URLs are read without a token.
     """
     told = {name: value for name, value in options.items() if name not in (TOKEN, TOKEN_SERVER)}
     variable, server = options.get(TOKEN), server_of(path)
@@ -172,7 +172,12 @@ def with_token(path: str, options: Options) -> dict[str, Any]:
             f"On {platform.node()} the environment has no {variable}, which {TOKEN} names. Set it before Jupyter, a "
             "cluster or its workers start there."
         )
-    if name := TOKENS[path.partition("://")[0]]:
+    protocol = path.partition("://")[0]
+    if protocol not in TOKENS:
+        raise BadInputError(
+            f"{TOKEN} is for {', '.join(f'{each}://' for each in TOKENS)}, not for {path}: leave it out."
+        )
+    if name := TOKENS[protocol]:
         return {**told, name: token}
     header = {"Authorization": token if " " in token else f"Bearer {token}"}
     return {**told, "client_kwargs": {**told.get("client_kwargs", {}), "headers": header}}
