@@ -43,7 +43,7 @@ test: tools
 	cat build/daemons.log; exit $$status
 
 # What tests use besides Python's packages; they skip, with a sentence, what can't be had.
-tools: install .venv/.browser .venv/.plink .venv/.sshd .venv/.slurm
+tools: install .venv/.browser .venv/.plink .venv/.sshd .venv/.sshfs .venv/.slurm
 	-@$(MAKE) --no-print-directory .venv-other/.installed
 
 check: check-python check-labext
@@ -148,6 +148,11 @@ build/pcaone/PCAone:
 # Unpacked and not installed: Debian's package would start a server for everybody. Its tests are skipped without it.
 .venv/.sshd: .venv/.installed
 	@PATH="$$PATH:/usr/sbin" command -v sshd >/dev/null || sh tests/apt-unpack.sh .venv/sshd openssh-server libwrap0 || true
+	touch $@
+
+# Likewise for a disk that two machines share.
+.venv/.sshfs: .venv/.installed
+	@command -v sshfs >/dev/null || sh tests/apt-unpack.sh .venv/sshfs sshfs fuse3 libfuse3-3 openssh-sftp-server || true
 	touch $@
 
 # Clusters of jobs are tested on a SLURM of their own, and those tests are skipped, with a sentence, where it can't be had.

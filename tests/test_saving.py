@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -18,7 +19,8 @@ import xarray
 import zarr
 
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
-from workbench.storage.places import Place, full
+from workbench.storage import writing
+from workbench.storage.places import full
 from workbench.storage.targets import target
 from workbench.storage.writing import Hands, table, write
 from workbench.workloads import template
@@ -170,7 +172,10 @@ def test_of_what_was_begun_only_blocks_of_the_same_bits_are_left(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["out.npz", "out.npy", "out.nc"])
-def test_a_file_is_gone_on_with_where_a_process_before_it_ended(name: str, tmp_path: Path) -> None:
+def test_a_file_is_gone_on_with_where_a_process_before_it_ended(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_PAGE", 1)  # or such blocks have a store before
     x = da.from_array(np.arange(1.0, 101.0).reshape(10, 10), chunks=2)
     arrays, hands = {"x": Labelled(x, ("a", "b")), "row": Labelled(X[0], ("c",))}, Hands()
     if name == "out.npy":
@@ -193,23 +198,34 @@ class _Ends(Hands):
 
     def store(self, sources: list[da.Array], targets: list[Any], path: str) -> None:
         super().store(sources, targets, path)
-        targets[0][0:2, 0:2] = 0.0
+        targets[0][0:2, 0:2] = np.zeros((2, 2))
         shutil.copytree(path, self._left, dirs_exist_ok=True)
         raise ValueError("ended here")
 
 
 class _Apart(Hands):
-    """Of several machines."""
+    """Of several machines; keeps which pages each block touches."""
 
-    def share_a_file(self, place: Place) -> bool:
-        return False
+    on_one_machine = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages: list[set[int]] = []
+
+    def store(self, sources: list[da.Array], targets: list[Any], path: str) -> None:
+        super().store(sources, targets, path)
+        for x, zone in zip(sources, targets, strict=True):
+            if isinstance(zone, writing._Zone):
+                ends = zone.offset + np.cumsum([0, *x.chunks[0]]) * zone.dtype.itemsize
+                self.pages += [set(range(a // 4096, (b - 1) // 4096 + 1)) for a, b in itertools.pairwise(ends)]
 
 
-@pytest.mark.parametrize("hands", [Hands, _Apart])
+@pytest.mark.parametrize(("hands", "page"), [(Hands, 1), (Hands, 4096), (_Apart, 4096)])
 @pytest.mark.parametrize("name", ["out.npz", "out.nc"])
 def test_numbers_of_all_types_and_blocks_of_all_shapes_are_where_they_belong(
-    hands: type[Hands], name: str, tmp_path: Path
+    hands: type[Hands], page: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(writing, "_PAGE", page)
     generator = np.random.default_rng(0)
     wanted = {
         "first": generator.random((7, 3, 5)),
@@ -235,15 +251,37 @@ def test_numbers_of_all_types_and_blocks_of_all_shapes_are_where_they_belong(
             np.testing.assert_array_equal(found[key], x)
 
 
+@pytest.mark.parametrize("chunks", [((7, 30, 63), -1, -1), (9, 11, 13)])
+@pytest.mark.parametrize("name", ["out.npy", "out.npz", "out.nc"])
+def test_several_machines_never_write_to_the_same_page(
+    name: str, chunks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_SLAB", 8192)
+    generator = np.random.default_rng(0)
+    wanted = {"x": generator.random((100, 40, 27)), "y": generator.random((100, 2000, 1)).astype("f4")}
+    if name == "out.npy":
+        del wanted["y"]
+    arrays = {
+        key: Labelled(da.from_array(x, chunks=chunks), tuple(f"{key}{i}" for i in range(3)))
+        for key, x in wanted.items()
+    }
+    hands = _Apart()
+    write(arrays, target(tmp_path / name), {}, mark="mine-1", hands=hands)
+    np.testing.assert_array_equal(read(tmp_path / name), wanted["x"])
+    assert len(hands.pages) > 100
+    assert sum(map(len, hands.pages)) == len(set.union(*hands.pages))
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
 def test_a_file_on_one_machine_takes_its_own_room_and_no_more(tmp_path: Path) -> None:
     taken = []
 
     class Looks(Hands):
         def store(self, sources: list[da.Array], targets: list[Any], path: str) -> None:
             super().store(sources, targets, path)
-            taken.append(sum(512 * each.stat().st_blocks for each in Path(path).iterdir()))
+            taken.append(sum(512 * each.stat().st_blocks for each in Path(path).rglob("*")))
 
-    x = da.ones((1000, 1000), chunks=100)
+    x = da.ones((2000, 2000), chunks=1000)
     for name in ("out.npy", "out.npz", "out.nc"):
         write({"x": Labelled(x, ("a", "b"))}, target(tmp_path / name), {}, mark="mine-1", hands=Looks())
     assert max(taken) < 1.1 * x.nbytes

@@ -7,6 +7,7 @@ import secrets
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,10 +112,9 @@ class _Workers(writing.Hands):
         super().__init__()
         self._client = client
 
-    def share_a_file(self, place: Place) -> bool:
-        """Whether all of them can write into one file there: on one machine they see the same pages of it."""
-        if not super().share_a_file(place):
-            return False
+    @cached_property
+    def on_one_machine(self) -> bool:
+        """Whether all of them see the same pages of a file."""
         told = self._client.run(Travelling(remote.place), workers=one_of_each(self._client), on_error="ignore")
         # Containers of one machine have a pid namespace each.
         return len({str(each).split()[0] for each in (*told.values(), remote.place())}) == 1

@@ -2,8 +2,9 @@
 
 A Zarr store holds an array for each name, another one for each coordinate, and names of dimensions, as xarray writes
 and reads them. Whoever holds a block writes it, into a store or a file beside the target, which becomes the target as
-the last step. Several machines, and a URL, get a store in any case, and a file is put together from it: machines that
-write into one file on a disk which they share spoil each other's pages.
+the last step. Machines that write into the same page of a file on a disk which they share spoil it, so several of them
+write ranges that begin at pages; blocks that aren't whole rows are put into a store before, and so are all that become
+a file behind a URL, which this process puts together.
 
 What a process that was killed had written is gone on with, here and behind URLs: a block that is there already, bit for
 bit, is not written again. All are computed again and compared, since nothing else makes sure that they are of one
@@ -14,7 +15,9 @@ process.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
+import itertools
 import json
 import math
 import os
@@ -27,20 +30,24 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import dask.array as da
 import numpy as np
 from dask.callbacks import Callback
+from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 
+from workbench import formats
 from workbench.errors import BadInputError, ConflictError
 from workbench.storage.places import Place, writing_to
 from workbench.storage.targets import COPYING, Target, what_is_at
 from workbench.storage.zarrs import MARKS, remove_halves
 
 _SLAB = 2**26  # bytes that are put into a file at a time
+_PAGE = 4096  # bytes; longer headers are unsafe to NumPy
 _ZIP_HEAD = 30 + 20  # bytes before the name of what is in a zip file, and of its lengths in 64 bits, after it
 _FILE = "__file"  # beside arrays of a store, none of which begins so
 _LARGEST_BLOCK = 2**30  # bytes; what compresses blocks takes less than 2 GiB
@@ -89,9 +96,10 @@ class Hands:
     def __init__(self, told: Callable[[int, int], None] | None = None) -> None:
         self._told, self._done, self._total = told, 0, 0
 
-    def share_a_file(self, place: Place) -> bool:
-        """Whether all of them can write into one file there: on one machine they see the same pages of it."""
-        return not place.is_url
+    @cached_property
+    def on_one_machine(self) -> bool:
+        """Whether all of them see the same pages of a file."""
+        return True
 
     def count(self, done: int = 1, *, of: int = 0) -> None:
         """Hear of blocks that are written, and of more that are to be."""
@@ -198,12 +206,14 @@ def write(
             _zarr(found, folder, told, hands)
             return
         _check_holds(to, arrays, found)
-        together = hands.share_a_file(folder)
-        lazy = {name: each for name, each in found.items() if each.blocks is not None}
-        apart = {name: each for name, each in lazy.items() if not (together and _has_zone(each.data))}
+        apart = {
+            name: each
+            for name, each in found.items()
+            if each.blocks is not None and (folder.is_url or not _has_zone(each.data) or _scattered(each.data, hands))
+        }
         stored = _zarr(apart, folder, told, hands) if apart else {}
         with _file(folder / _FILE) as path:
-            _FILES[to.kind](found | stored, path, told, hands if together else Hands())
+            _FILES[to.kind](found | stored, path, told, Hands() if folder.is_url else hands)
 
 
 def write_parts(parts: Iterable[bytes], to: Target, *, mark: str) -> None:
@@ -235,7 +245,7 @@ def table(arrays: Mapping[str, Labelled], hands: Hands | None = None) -> Iterato
         columns = list(map(str, along.get(dim, (dim, numbered))[1]))
     beside = {key: np.asarray(other.data) for key, other in arrays.items() if key != name and other.dims == (rows,)}
     yield "\t".join((*labels, *columns, *beside))
-    data, hands = _slabs(da.asarray(each.data)), hands or Hands()
+    data, hands = _pieces(da.asarray(each.data)), hands or Hands()
     hands.count(0, of=data.numblocks[0])
     start = 0
     for length in data.chunks[0]:
@@ -461,6 +471,18 @@ def _has_zone(array: Any) -> bool:
     return bool(array.ndim and array.size and array.dtype.kind in "biufc")
 
 
+def _scattered(x: da.Array, hands: Hands) -> bool:
+    """Whether blocks of `x` would be written to a file in tiny runs, or into pages that another machine writes to."""
+    if all(n == 1 for n in x.numblocks[1:]):
+        return False  # of whole rows, which lie in one piece
+    run = x.dtype.itemsize
+    for block, length in zip(reversed(x.chunksize), reversed(x.shape), strict=True):
+        run *= block
+        if block < length:
+            break
+    return run < _PAGE or not hands.on_one_machine
+
+
 def _regular(x: da.Array) -> da.Array:
     """`x` in blocks of one size but for the last of each dimension, none of them too large to be compressed."""
     even = all(len(set(lengths[:-1])) <= 1 and lengths[-1] <= lengths[0] for lengths in x.chunks)
@@ -489,33 +511,63 @@ class _Zone:
         return np.array(np.memmap(self.path, self.dtype, "r", self.offset, self.shape)[place])
 
     def __setitem__(self, place: tuple[slice, ...], block: Any) -> None:
-        np.memmap(self.path, self.dtype, "r+", self.offset, self.shape)[place] = block
+        # Not by mapping the file: a disk that is full would end the process, or on a network's not even be told.
+        block = np.ascontiguousarray(block, self.dtype)
+        strides = [math.prod(self.shape[axis + 1 :]) * self.dtype.itemsize for axis in range(block.ndim)]
+        # Of this axis and those after it, a block's numbers are next to each other in the file.
+        whole = max((axis for axis, n in enumerate(self.shape) if block.shape[axis] != n), default=0)
+        offsets = np.array(self.offset + place[whole].start * strides[whole])
+        for each, stride in zip(place[:whole], strides, strict=False):
+            offsets = np.add.outer(offsets, np.arange(each.start, each.stop) * stride)
+        file = os.open(self.path, os.O_WRONLY)
+        try:
+            for run, offset in zip(block.reshape(offsets.size, -1), offsets.flat, strict=True):
+                left = run.view("u1").data
+                while left:
+                    left = left[os.pwrite(file, left, offset + run.nbytes - len(left)) :]
+        finally:
+            os.close(file)
 
-    def bytes(self) -> Iterator[Any]:
+    def bytes(self) -> Iterator[bytes]:
         """All of them, a slab at a time."""
-        for start in range(self.offset, self.end, _SLAB):
-            yield np.memmap(self.path, "u1", "r", start, min(_SLAB, self.end - start)).data
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            for start in range(self.offset, self.end, _SLAB):
+                yield file.read(min(_SLAB, self.end - start))
 
 
 def _fill(zones: Mapping[str, _Zone], found: Mapping[str, Variable], path: Path, size: int, hands: Hands) -> None:
     """Have blocks written where they belong in a file of so many bytes; what is around them is left as it is."""
     begun = path.exists()
     with path.open("r+b" if begun else "w+b") as file:
-        _reserve(file, size)
+        file.truncate(size)
+    _check_room(path, size - 512 * path.stat().st_blocks)
+    sources, targets = [found[name].data for name in zones], list(zones.values())
+    for i, (x, zone) in enumerate(zip(sources, targets, strict=True)):
+        if not hands.on_one_machine or _scattered(x, hands):
+            sources[i] = _ranges(x, zone)
+            targets[i] = replace(zone, shape=sources[i].shape)
     if zones:
-        targets = [_Begun(zone) if begun else zone for zone in zones.values()]
-        hands.store([found[name].data for name in zones], targets, str(path.parent))
+        hands.store(sources, [_Begun(zone) if begun else zone for zone in targets], str(path.parent))
 
 
-def _reserve(file: IO[bytes], size: int) -> None:
-    """Give a file its size, and all its room on the disk: one that fills up later ends a process that maps the file."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file.fileno(), 0, size)
-    else:  # on macOS
-        file.seek(0, os.SEEK_END)
-        while (lacking := size - file.tell()) > 0:
-            file.write(bytes(min(lacking, _SLAB)))
-    file.truncate(size)
+def _check_room(path: Path, size: int) -> None:
+    """Raise OSError where a disk hasn't so many bytes: better now than after hours."""
+    if shutil.disk_usage(path.parent).free < size:
+        raise OSError(errno.ENOSPC, f"{formats.size(size)} are needed, and {os.strerror(errno.ENOSPC)}", str(path))
+
+
+def _ranges(x: da.Array, zone: _Zone) -> da.Array:
+    """The numbers of `x` as they lie in a file, in ranges that begin at its pages."""
+    x = _pieces(x).astype(zone.dtype)
+    blocks, lengths = np.ndindex(*x.numblocks), tuple(map(math.prod, itertools.product(*x.chunks)))
+    name = f"flat-{uuid.uuid4().hex}"
+    tasks = {(name, i): (np.ravel, (x.name, *block)) for i, block in enumerate(blocks)}
+    flat = da.Array(HighLevelGraph.from_collections(name, tasks, [x]), name, (lengths,), zone.dtype)
+    step = _SLAB // zone.dtype.itemsize
+    first = -zone.offset % _SLAB // zone.dtype.itemsize
+    edges = [0, *range(first or step, flat.size, step), flat.size]
+    return flat.rechunk((tuple(np.diff(edges).tolist()),), method="tasks")
 
 
 def _npy(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
@@ -535,8 +587,9 @@ def _npz(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any], ha
     parts, zones, at = {}, {}, 0
     for name, each in found.items():
         data = each.data if each.blocks is not None else np.asarray(_fixed(each.data), order="C")
-        head = _head(data)
-        at += _ZIP_HEAD + len(f"{name}.npy".encode()) + len(head)
+        at += _ZIP_HEAD + len(f"{name}.npy".encode())
+        head = _head(data, at)
+        at += len(head)
         if each.blocks is not None:
             zones[name] = _Zone(path, at, data.shape, data.dtype)
         parts[name] = head, data
@@ -566,12 +619,14 @@ class _Around(io.FileIO):
         return super().write(data)
 
 
-def _head(data: Any) -> bytes:
-    """What a .npy file has before its numbers."""
+def _head(data: Any, at: int = 0) -> bytes:
+    """What a .npy file has before its numbers; where others are before it, so long that these begin at a page."""
     file = io.BytesIO()
     head = {"descr": np.lib.format.dtype_to_descr(data.dtype), "fortran_order": False, "shape": data.shape}
     np.lib.format.write_array_header_1_0(file, head)
-    return file.getvalue()
+    usual = file.getvalue()
+    text = usual[10:-1] + b" " * (-(at + len(usual)) % _PAGE if at else 0) + b"\n"
+    return usual[:8] + len(text).to_bytes(2, "little") + text
 
 
 def _fixed(data: Any) -> Any:
@@ -579,12 +634,13 @@ def _fixed(data: Any) -> Any:
     return np.array(data.tolist(), dtype="U") if data.dtype.kind == "T" else data
 
 
-def _slabs(x: da.Array) -> da.Array:
-    """`x` in blocks of whole rows."""
-    if not x.ndim:
-        return x
-    row = math.prod(x.shape[1:]) * x.dtype.itemsize
-    return x.rechunk({0: max(1, _SLAB // max(1, row)), **dict.fromkeys(range(1, x.ndim), -1)})
+def _pieces(x: da.Array) -> da.Array:
+    """`x` in blocks, each of which lies in a file in one piece: of whole rows, or of a part of one that is long."""
+    chunks, inner = {}, x.dtype.itemsize
+    for axis in reversed(range(x.ndim)):
+        chunks[axis] = max(1, min(x.shape[axis], _SLAB // inner))
+        inner *= max(1, x.shape[axis])
+    return x.rechunk(chunks)
 
 
 def _nc(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
@@ -593,11 +649,12 @@ def _nc(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any], han
 
     # HDF5 that meets a full disk may take its process down.
     with tempfile.TemporaryFile(dir=path.parent) as probe:
-        _reserve(probe, max(1, sum(each.data.nbytes for each in found.values())))
+        probe.write(bytes(2**20 + sum(each.data.nbytes for each in found.values() if each.blocks is None)))
     frame = path.with_name(f"{path.name}-frame")
     early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    with _room_for_hdf5(), h5netcdf.File(frame, "w") as file:
+    at_pages = {} if hands.on_one_machine else {"alignment_threshold": 1, "alignment_interval": _PAGE}
+    with _room_for_hdf5(), h5netcdf.File(frame, "w", **at_pages) as file:
         for each in found.values():
             for dim, length in zip(each.dims, each.data.shape, strict=True):
                 if dim not in file.dimensions:
