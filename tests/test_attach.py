@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import signal
@@ -56,7 +57,7 @@ def test_a_cluster_of_somebody_else_is_used_from_the_terminal_and_goes_on(
     assert run["check"]["passed"]
     assert run["spec"]["profile"] == "address"
     assert main(["down", "there"]) == 0
-    assert capfd.readouterr().out == "Detached: there, which goes on without us\n"
+    assert capfd.readouterr().out == "Detached: there. Nothing was changed there.\n"
     assert records.names() == ()
     with Client(address) as client:
         assert client.submit(sum, [1, 2]).result() == 3
@@ -75,6 +76,10 @@ def test_python_attaches_forecasts_and_compares(address: str, data_folder: Path)
     assert there.client.submit(sum, [1, 2]).result() == 3
     forecast = session.forecast("array_sum", {"size": "8MiB"}, "there")
     assert forecast.verdict == "fits"
+    on = ["--cluster there", f"address --set address={address}"]
+    beside = workbench.compare("array_sum", on=on, parameters={"size": "8MiB"}, repeats=2)
+    assert [row.reason for row in beside.rows] == [None, None]
+    assert beside.status == "done", beside.error
     compared = workbench.compare("array_sum", on=["--cluster there"], sweep={"size": ["4MiB", "8MiB"]}, repeats=2)
     assert compared.status == "done", compared.error
     there.stop()
@@ -288,6 +293,8 @@ def test_a_scheduler_that_is_stuck_is_told_and_one_that_has_ended_is_lost(data_f
         scheduler.suspend()
         until(lambda: "hasn't answered" in (there.record.warning or ""))
         assert not there.record.can_compute
+        logs = asyncio.run(Session().logs(there.name))
+        assert f"does not answer at {found} (within 5 s)" in logs["scheduler"]
         scheduler.resume()
         until(lambda: there.record.warning is None)
         scheduler.send_signal(signal.SIGTERM)

@@ -197,7 +197,7 @@ def test_a_filter_that_fits_no_run_does_not_say_that_there_are_none(capsys):
 
 
 def test_stopping_everything_when_nothing_runs_is_fine(capsys):
-    assert answer(capsys, "down", "--all") == {"stopped": [], "detached": []}
+    assert answer(capsys, "down", "--all") == {"stopped": [], "detached": [], "dismissed": []}
 
 
 def test_workloads_are_listed_with_schema_and_source(capsys):

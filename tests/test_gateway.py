@@ -168,7 +168,7 @@ def test_a_cluster_of_a_gateway_is_started_used_changed_and_stopped(
     assert told(capfd, "scale", "far", "--adapt", "0", "1")["adaptive"] == [0, 1]
     until(lambda: records.read("far").n_workers == 0)
     assert told(capfd, "run", "array_sum", "--cluster", "far", "-p", "size=4MiB")["status"] == "done"
-    assert told(capfd, "down", "far") == {"stopped": ["far"], "detached": []}
+    assert told(capfd, "down", "far") == {"stopped": ["far"], "detached": [], "dismissed": []}
     assert gateway.list_clusters() == []
 
 
@@ -310,7 +310,9 @@ def test_what_is_no_gateway_is_told_in_time(data_folder: Path, said: bytes, sent
         asyncio.run(story())
 
 
-def test_a_killed_owner_leaves_its_cluster_and_says_so(gateway: Gateway) -> None:
+def test_a_killed_owner_leaves_its_cluster_which_can_still_be_stopped(
+    gateway: Gateway, capfd: pytest.CaptureFixture[str]
+) -> None:
     far = workbench.start("gateway", n_workers=1)
     pid = far.record.pid
     assert pid is not None
@@ -318,6 +320,9 @@ def test_a_killed_owner_leaves_its_cluster_and_says_so(gateway: Gateway) -> None
     until(lambda: far.record.status == "lost")
     assert "What it started elsewhere may still run" in (far.record.message or "")
     assert len(gateway.list_clusters()) == 1
+    assert main(["down", far.name]) == 0
+    assert capfd.readouterr().out == f"Stopped: {far.name}\n"
+    until(lambda: not gateway.list_clusters())
 
 
 def test_an_expired_login_is_told_and_what_goes_on_there_is_not_said_to_be_stopped(

@@ -206,6 +206,8 @@ def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_clie
         "table": pd.DataFrame({"v": [1.0, 2.0]}, index=pd.Index(["a", "b"], name="k")),
         "odd": {1, 2},
         "nan": float("nan"),
+        "deep": {"largest": [float("inf"), 1.0]},
+        "names": pd.DataFrame({"n": ["x", "y"], "gap": ["x", None]}),
         "small": np.arange(3),
         "certificate": 5,
     }
@@ -219,12 +221,13 @@ def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_clie
     futures = quick_client.compute([persisted[name] for name in gathered])
     results = built | persisted | dict(zip(gathered, quick_client.gather(futures), strict=True))
     values = returned.values(results)
-    assert values | {"nan": None} == {
+    assert values == {
         "total": 10.0,
         "delayed": 2,
         "nested": [1],
         "odd": "{1, 2}",
-        "nan": None,
+        "nan": "nan",
+        "deep": {"largest": ["inf", 1.0]},
         "small": [0, 1, 2],
         "certificate_": 5,
     }
@@ -233,8 +236,12 @@ def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_clie
         "large": ("large_0", "large_1"),
         "field": ("time", "lon"),
         "table.v": ("k",),
+        "names.n": ("names_row",),
         "small": ("small_0",),
     }
+    assert list(arrays["names.n"].data) == ["x", "y"]
+    (said,) = returned.remarks(results, "f")
+    assert said.startswith("Of names not kept: gap.")
     assert isinstance(arrays["large"].data, da.Array)
     assert list(arrays["field"].coords["time"]) == [1, 2, 3, 4]
     assert list(arrays["table.v"].coords["k"]) == ["a", "b"]

@@ -32,6 +32,7 @@ ENTRY_POINTS = """
 tea = somebodys_profile:Tea
 broken = no_such_module:Profile
 misnamed = somebodys_profile:Tea
+ends = somebodys_profile.ends:Profile
 cpu = somebodys_profile:Tea
 """
 
@@ -73,6 +74,7 @@ def test_one_that_cant_be_imported_says_why_and_breaks_nothing(brought: None) ->
     assert not offered["broken"].available
     assert "can't be imported (no_such_module:Profile: No module named" in (offered["broken"].reason or "")
     assert "is no Profile with the name 'misnamed'" in (offered["misnamed"].reason or "")
+    assert "can't be imported (somebodys_profile.ends:Profile: it ends Python" in (offered["ends"].reason or "")
     assert offered["cpu"].title == "CPU"
     with pytest.raises(MissingError, match="The broken profile can't be had here"):
         plan("broken", inventory())
@@ -84,7 +86,7 @@ def test_one_that_cant_be_imported_says_why_and_breaks_nothing(brought: None) ->
         ({"kind": "mint"}, "kind is 'mint'. Input should be 'green' or 'black'."),
         ({"n_workers": 9}, "n_workers is 9. Input should be less than or equal to 2."),
         ({"memory": "1GiB"}, "memory is '1GiB', and the tea profile takes no memory. It takes: n_workers, kind."),
-        ({"sugar": True}, "plan() has no 'sugar'. Choose from:"),
+        ({"sugar": True}, "sugar is True, and the tea profile takes no sugar. It takes: n_workers, kind."),
     ],
 )
 def test_its_choices_are_judged_by_its_own_model(brought: None, given: dict[str, Any], sentence: str) -> None:
@@ -163,13 +165,19 @@ def test_a_team_keeps_profiles_in_a_file_of_its_folder(
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "workbench.yaml"
     with dask.config.set({"workbench.profiles": {"night": {"profile": "cpu"}, "dawn": {"profile": "cpu"}}}):
-        file.write_text("workbench: {profiles: {night: {profile: cpu, n_workers: 2}, odd: 3, cpu: {profile: ucx}}}")
+        file.write_text(
+            "workbench: {profiles: {night: {profile: cpu, n_workers: 2}, odd: 3, cpu: {profile: ucx}, "
+            "typo: {profile: cpu, n_wokers: 2}, big: {profile: cpu, n_workers: lots}, gone: {profile: nosuch}}}"
+        )
         offered = {each.name: each for each in profiles.profiles(inventory())}
         assert offered["night"].summary == "CPU with n_workers=2. From workbench.yaml here."
         assert offered["dawn"].summary == "CPU. From Dask's configuration."
         assert offered["odd"].reason == (
             f"It names no profile (in workbench.yaml here). Give one of: {', '.join(registered())}."
         )
+        assert "takes no n_wokers" in (offered["typo"].reason or "")
+        assert "n_workers is 'lots'" in (offered["big"].reason or "")
+        assert "There is no profile 'nosuch' (in workbench.yaml here)" in (offered["gone"].reason or "")
         assert offered["cpu"].title == "CPU"
         assert "can't be called so" in (offered["cpu-of-your-own"].reason or "")
         with pytest.raises(NotFoundError, match=r"It stands in workbench\.yaml or in Dask's configuration"):

@@ -250,7 +250,7 @@ def test_an_answer_is_saved_for_other_programs_by_a_command(
 
 
 def test_a_record_of_arrays_reads_as_a_sentence() -> None:
-    assert Answers(arrays={}).sentence.endswith("not kept.")
+    assert Answers(arrays={}).sentence.endswith("not kept: save=PATH saves them.")
 
 
 def test_only_workloads_with_arrays_can_save() -> None:

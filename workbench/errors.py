@@ -55,7 +55,7 @@ def whole(text: str, most: int = 500) -> str:
     return line[: end + 1] if end > 0 else f"{line[:most]}…"
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Why something can't be read: where the first fault of a pydantic ValidationError is, and which."""
     if not hasattr(error, "errors"):
         return str(getattr(error, "strerror", None) or error).rstrip(".")

@@ -12,6 +12,7 @@ import inspect
 import platform
 import sys
 import tempfile
+import warnings
 import zipfile
 import zlib
 from collections import Counter
@@ -165,6 +166,11 @@ def differences(found: Sequence[About], own: Mapping[str, str]) -> str | None:
         if where:
             said.append(f"{name} is {' and '.join(where)}, and {ours} here")
     return f"Versions differ, so that results may fail to travel or differ: {'; '.join(said)}." if said else None
+
+
+def without_dasks_table() -> None:
+    """Have Dask's clients print no table of versions, from here on in this process: `differences` is one sentence."""
+    warnings.filterwarnings("ignore", message=r"\s*Mismatched versions found")
 
 
 def one_of_each(client: Client) -> list[str]:

@@ -111,21 +111,21 @@ def _down(arguments: argparse.Namespace) -> int:
     session = new_session()
     if (arguments.name is None) != arguments.all:
         raise BadInputError("Give either the name of a cluster, or --all.")
-    attached = {one.name for one in session.clusters() if "stop" not in one.can}
+    endings = {one.name: one.ending for one in session.clusters()}
     if arguments.all:
         ended = asyncio.run(session.stop_all())
     else:
         asyncio.run(session.stop(arguments.name))
         ended = (arguments.name,)
-    stopped, detached = [[one for one in ended if (one in attached) is which] for which in (False, True)]
+    become = {how: [one for one in ended if endings.get(one, "stopped") == how] for how in _ENDINGS}
     left = [f"Left as it is: {one.name}. {one.message}" for one in session.clusters() if one.status == "unknown"]
-    done = [
-        f"{what}: {', '.join(names)}{more}"
-        for what, names, more in (("Stopped", stopped, ""), ("Detached", detached, ", which goes on without us"))
-        if names
-    ]
+    done = [f"{how.capitalize()}: {', '.join(names)}{_ENDINGS[how]}" for how, names in become.items() if names]
     text = "\n".join([*(done or ["No cluster is running."]), *(left if arguments.all else ())])
-    return answer(arguments, {"stopped": stopped, "detached": detached}, text)
+    return answer(arguments, become, text)
+
+
+_ENDINGS = {"stopped": "", "detached": ". Nothing was changed there.", "dismissed": ""}
+"""What may become of clusters, and what is said of them."""
 
 
 def new_session() -> Session:

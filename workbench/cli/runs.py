@@ -65,7 +65,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from workbench.runs.settings import read_settings
 
     session = new_session()
-    parameters = workload_parameters(arguments)
+    parameters = workload_parameters(arguments) | ({"replace": "true"} if arguments.replace else {})
     settings = read_settings(parameters_of(arguments.settings, "--config", "optimization.fuse.ave-width=5"))
     if arguments.cluster is not None:
         record = session.cluster(arguments.cluster)
@@ -257,6 +257,7 @@ def add_run_commands(commands: Any) -> None:
     add_parameters(run)
     add_settings(run)
     run.add_argument("--force", action="store_true", help="run it although the forecast says that it won't fit")
+    run.add_argument("--replace", action="store_true", help="replace what is where the answer is to be saved")
     add_yes(run)
 
     runs = add_command(commands, "runs", _runs, "list the runs, the newest first")

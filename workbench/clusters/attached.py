@@ -17,7 +17,7 @@ from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, refus
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError
 from workbench.formats import duration
-from workbench.travelling import About, ask as ask_all, differences, machine_elsewhere, minor
+from workbench.travelling import About, ask as ask_all, differences, machine_elsewhere, minor, without_dasks_table
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -61,7 +61,7 @@ class Attached(Handle):
         trouble = f"It hasn't answered for {duration(round(unheard))}." if unheard > 3 * _INTERVAL + ANSWERING else None
         if not workers and not self._adapts:
             trouble = trouble or "It has no workers."
-        self._spec = _spec_of(self._spec, workers, self._machine)
+        self._spec = measured(self._spec, workers, self._machine)
         return State(
             arrived=len(workers),
             requested=len(workers),
@@ -185,17 +185,13 @@ def abouts(place: Place) -> list[About]:
     from distributed import Client
 
     client: Client
-    with Client(
-        place.address,
-        security=place.security,
-        timeout=ANSWERING,
-        set_as_default=False,
-    ) as client:
+    without_dasks_table()
+    with Client(place.address, security=place.security, timeout=ANSWERING, set_as_default=False) as client:
         return ask_all(client)
 
 
-def _spec_of(spec: ClusterSpec, workers: list[dict[str, Any]], machine: Mapping[str, Any] | None) -> ClusterSpec:
-    """What the workers turned out to be; where they differ, each counts for the smallest."""
+def measured(spec: ClusterSpec, workers: list[dict[str, Any]], machine: Mapping[str, Any] | None) -> ClusterSpec:
+    """Return what the workers turned out to be; where they differ, each counts for the smallest."""
     if not workers:
         return spec
     total = machine["memory"]["total"] if machine else psutil.virtual_memory().total

@@ -279,8 +279,10 @@ def choosing(function: Callable[P, T]) -> Callable[P, T]:
         for name in kwargs:
             if name not in known and not takes(profile, name):
                 meant = OTHER_WORDS.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), None)
+                if meant is None and profile is not None:
+                    continue  # which says what it takes
                 hint = f"; did you mean {meant}?" if meant else "."
-                raise BadInputError(f"{function.__qualname__}() has no {name!r}{hint} Choose from: {', '.join(known)}.")
+                raise BadInputError(f"There is no choice {name!r}{hint} Choose from: {', '.join(known)}.")
         return function(*args, **kwargs)
 
     spelled.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from workbench.clusters.reaching import heard
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import ConflictError, FailedError, MissingError, install
 from workbench.threads import finish, load
-from workbench.travelling import minor
+from workbench.travelling import minor, without_dasks_table
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -56,13 +56,15 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
         if not asynchronous and record.spec.protocol == "tcp":
             # A client waits for ever for one that takes the connection and says nothing; with TLS it wants an answer.
             finish(heard(record.scheduler_address or "", keys, timeout))
-        return Client(
-            record.scheduler_address,
-            security=keys,
-            name=client_name or _kernel(),
-            asynchronous=asynchronous,
-            timeout=timeout,
-        )
+        with warnings.catch_warnings():
+            without_dasks_table()
+            return Client(
+                record.scheduler_address,
+                security=keys,
+                name=client_name or _kernel(),
+                asynchronous=asynchronous,
+                timeout=timeout,
+            )
     except OSError as err:
         raise FailedError(
             f"Cluster {name} does not answer at {record.scheduler_address} ({str(err) or 'it says nothing'}). "

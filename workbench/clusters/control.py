@@ -14,12 +14,13 @@ from workbench import formats
 from workbench.clusters import records, security
 from workbench.clusters.asking import ask
 from workbench.clusters.handle import Verb
+from workbench.clusters.profiles import profile as profile_of
 from workbench.clusters.reaching import asking
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
 from workbench.threads import in_thread, load
 
-_RPC_PATIENCE = 5.0
+_RPC_PATIENCE, _RESTARTING = 5.0, 60.0
 _POLL = 0.03
 
 
@@ -58,11 +59,14 @@ async def logs(record: ClusterRecord) -> dict[str, str]:
     found = {"host": await in_thread(records.log, record.name)}
     if record.status != "ready":
         return found
-    with contextlib.suppress(FailedError):
+    try:
         async with _scheduler(record) as scheduler:
             found["scheduler"] = _text(await scheduler.get_logs())
+        async with _scheduler(record) as scheduler:
             workers = await scheduler.worker_logs()
-            found.update({address: _text(lines) for address, lines in workers.items()})
+        found.update({address: _text(lines) for address, lines in workers.items()})
+    except FailedError as err:
+        found["scheduler" if "scheduler" not in found else "workers"] = str(err)
     return found
 
 
@@ -117,7 +121,7 @@ async def workers(record: ClusterRecord) -> list[Worker]:
 async def restart_worker(record: ClusterRecord, address: str) -> None:
     """Start one worker anew; what it held is computed again where it is needed."""
     _check_can(record, "restart")
-    async with _scheduler(record) as scheduler:
+    async with _scheduler(record, _RESTARTING) as scheduler:
         if address not in (there := (await scheduler.identity())["workers"]):
             raise NotFoundError(f"{record.name} has no worker {address:.80}. It has: {', '.join(there)}.")
         done = await scheduler.restart_workers(
@@ -184,7 +188,11 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
     # What was lost before is dismissed. On this machine nothing goes on, whatever is said.
     if left.status == "lost" and record.status != "lost" and left.spec.elsewhere and left.message:
         raise FailedError(left.message)
-    await in_thread(_clear, record)
+    try:
+        if left.ending == "stopped" and left.is_over:
+            await profile_of(left.spec.profile).end(left.spec, left.called)
+    finally:
+        await in_thread(_clear, record)
 
 
 async def wait(
@@ -281,15 +289,17 @@ def _check_ready(record: ClusterRecord) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _scheduler(record: ClusterRecord) -> AsyncIterator[Any]:
-    """Dask's RPC to the cluster's scheduler. Raises FailedError when it doesn't answer."""
+async def _scheduler(record: ClusterRecord, patience: float = _RPC_PATIENCE) -> AsyncIterator[Any]:
+    """Dask's RPC to the cluster's scheduler. Raises FailedError when it hasn't answered after so many seconds."""
     await in_thread(load, "distributed")
     keys = security.load(record)
     try:
-        async with asking(record.contact or "", keys, _RPC_PATIENCE) as scheduler:
+        # A process that was stopped takes connections, and never answers.
+        async with asyncio.timeout(patience), asking(record.contact or "", keys, _RPC_PATIENCE) as scheduler:
             yield scheduler
     except OSError as err:
-        raise FailedError(f"The scheduler of {record.name} does not answer at {record.contact} ({err}).") from err
+        why = str(err) or f"within {formats.duration(patience)}"
+        raise FailedError(f"The scheduler of {record.name} does not answer at {record.contact} ({why}).") from err
 
 
 def _text(lines: list[tuple[str, str]]) -> str:

@@ -91,6 +91,8 @@ class Handle:
     """Address over TCP of a scheduler that speaks UCX."""
     dashboard: str | None = None
     """Socket of Dask's own dashboard: 'unix:<path>'."""
+    called: str = ""
+    """What it is called by what started it elsewhere and goes on without us."""
     versions: Mapping[str, str] = {}
     """Of 'python' and 'dask' at the scheduler, where another Python than this one may run it."""
     can: tuple[Verb, ...] = ()

@@ -138,12 +138,10 @@ class _Owner:
         error = start.exception()
         if error is None:
             return None
+        if isinstance(error, WorkbenchError):
+            return str(error)
         logger.error("The cluster did not start", exc_info=error)
-        return (
-            str(error)
-            if isinstance(error, WorkbenchError)
-            else f"The cluster did not start: {whole(_innermost(error))}."
-        )
+        return f"The cluster did not start: {whole(_innermost(error))}."
 
     async def _start_scheduler_and_workers(self) -> None:
         spec = self.record.spec
@@ -159,6 +157,7 @@ class _Owner:
             contact_address=handle.contact,
             dashboard_address=handle.dashboard,
             can=handle.can,
+            called=handle.called,
             versions={**self.record.versions, **handle.versions},
         )
         self.update(stage="workers")
@@ -300,6 +299,8 @@ class _Owner:
         """End what is left of it, and leave the record to say why."""
         tail = records.log_tail(self.record.name)
         left = await self._close()
+        if left is None:
+            self.update(called="")
         self._leave(status, " ".join(filter(None, (sentence, left))), tail)
 
     def _leave(self, status: Literal["failed", "lost"], sentence: str, tail: tuple[str, ...] = ()) -> None:

@@ -75,6 +75,8 @@ class ClusterRecord(Record):
     versions: dict[str, str] = Field(default_factory=dict)
     can: tuple[Verb, ...] = VERBS
     """What can be asked of it. One that can't be stopped is somebody else's: one detaches from it."""
+    called: str = ""
+    """What it is called by what started it elsewhere and goes on when the host dies."""
     machine: dict[str, Any] | None = None
     """What is known of the machines that its workers run on, as an inventory says it; None for this one."""
     jobs: tuple[Job, ...] = ()
@@ -97,6 +99,13 @@ class ClusterRecord(Record):
     def is_over(self) -> bool:
         """Whether nothing of it runs any more and only the record is left."""
         return self.status in ("failed", "lost")
+
+    @property
+    def ending(self) -> Literal["stopped", "detached", "dismissed"]:
+        """What becomes of it where it is to end: of one that is over only the record is left, or what goes on there."""
+        if "stop" in self.can and (self.called or not self.is_over):
+            return "stopped"
+        return "dismissed" if self.is_over else "detached"
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -406,7 +415,8 @@ def _died(record: ClusterRecord) -> str:
     here = record.place == processes.place()
     how = "was killed or crashed" if here else "is gone, with the machine or container it ran on"
     if profile(record.spec.profile).attaches:
-        return f"Its process {how}. What it started elsewhere may still run: look there, or attach to it."
+        ends = f", or end it: workbench down {record.name}" if record.ending == "stopped" else ""
+        return f"Its process {how}. What it started elsewhere may still run: look there, attach to it{ends}."
     return f"Its process {how}, and its workers and their data with it. Start the cluster again."
 
 

@@ -34,6 +34,7 @@ class _Factors(NamedTuple):
 class SVD(_Factors):
     """`u, s, vh` as Dask arrays, with the `certificate` of their accuracy.
 
+    It is about `values`, the singular values in double precision; `s` are these as `a`'s type rounds them.
     `squares` is ‖A‖²_F of the array as it was centred and scaled: the sum of all its squared singular values (infinite
     or 0 where a square is out of range), and `shares` the part of it that each value's square is (NaN where it is 0).
     `mean` and `factor` are what each column (row, if M < N) was centred by and multiplied with, or None: known where
@@ -42,6 +43,7 @@ class SVD(_Factors):
     """
 
     certificate: Certificate
+    values: Matrix
     squares: float
     shares: Matrix
     mean: Matrix | None
@@ -216,8 +218,10 @@ def _factors(a: Any, operator: DaskOperator, found: krylov.Leading, wide: bool, 
     right = _array(v.conj().T, a, dtype)
     # What is divided by its deviation has no unit left.
     unit = 0 if operator.view.scale else exponent
-    values = _array(np.ldexp(s, unit), a, np.finfo(dtype).dtype)
-    result = SVD(right.T, values, left.T) if wide else SVD(left, values, right)
+    values = np.ldexp(s, unit)
+    rounded = _array(values, a, np.finfo(dtype).dtype)
+    result = SVD(right.T, rounded, left.T) if wide else SVD(left, rounded, right)
+    result.values = values
     result.certificate = found.certificate
     result.shares = s**2 / operator.squares if operator.squares else np.full_like(s, np.nan)
     with np.errstate(over="ignore", under="ignore"):
@@ -237,7 +241,7 @@ def _array(matrix: Matrix, like: Any, dtype: Any) -> Any:
 def _nothing(a: Any, tol: float, seed: int) -> SVD:
     u, s, vh = tall.svd(a)
     result = SVD(u, s, vh)
-    none = np.zeros(0)
+    result.values = none = np.zeros(0)
     result.certificate = Certificate(tol, none, none, "proved", None, 0, 0.0, (), none, 0, 0, "float64", seed)
     result.squares, result.shares, result.mean, result.factor, result.exponent = 0.0, none, None, None, 0
     return result

@@ -68,7 +68,7 @@ class Answers(BaseModel, frozen=True):
         saved = f"saved to {self.saved}" if self.saved else None
         if self.dropped is not None:
             kept = "no longer kept, to make room for later ones"
-        return " and ".join(filter(None, (saved, kept))) or "not kept"
+        return " and ".join(filter(None, (saved, kept))) or "not kept: save=PATH saves them"
 
 
 class Arrays(dict[str, Any]):

@@ -36,6 +36,7 @@ from workbench.travelling import (
     machine_elsewhere,
     make_ready,
     versions,
+    without_dasks_table,
 )
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     (run_id,) = sys.argv[1:] if arguments is None else arguments
     signal.signal(signal.SIGTERM, _raise_cancelled)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    without_dasks_table()
     run = config.patiently(lambda: store.claim(run_id, os.getpid(), psutil.Process().create_time()), _PATIENCE)
     if run is None:
         return 1
@@ -367,6 +369,7 @@ def _explain(error: Exception, run: Run) -> str:
 def _end_of_cluster(name: str) -> str | None:
     """How the cluster ended, None while it is there."""
     from workbench.clusters import records
+    from workbench.clusters.reaching import Place, refuses
     from workbench.errors import NotFoundError
 
     # A host that goes down takes a moment to be gone; its scheduler's connections break first.
@@ -381,6 +384,9 @@ def _end_of_cluster(name: str) -> str | None:
         if record.status != "ready":
             return record.message or f"It is {record.status}."
         time.sleep(0.2)
+    # The owner of one that is only attached asks now and then.
+    if record.contact and refuses(Place(record.contact)):
+        return f"The scheduler at {record.contact} has ended."
     return None
 
 

@@ -639,9 +639,10 @@ def _epitaph(run: Run) -> tuple[Status, str]:
             f"workbench show {run.id} --log"
         )
     done = f" after {run.progress.done} of {run.progress.total} tasks" if run.progress.total else ""
+    own = "by its own function or a library that crashed, or " if run.function else ""
     return "lost", (
-        f"Its runner process (pid {run.pid}) was ended from outside{done}: killed, short of memory, or the machine "
-        "went down. Nothing was computed further; run it again."
+        f"Its runner process (pid {run.pid}) was ended {own}from outside{done}: killed, short of memory, or the "
+        f"machine went down. Nothing was computed further; run it again, or see: workbench show {run.id} --log"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,7 @@ TOKENS = {
 """What fsspec calls a token, by protocol; the web has a header for it."""
 
 _REFUSED = (401, 403)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _S3 = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 _KEYS = {
     **dict.fromkeys(("gs", "gcs"), "GOOGLE_APPLICATION_CREDENTIALS"),
@@ -220,5 +222,6 @@ def writing_to(place: Place) -> Iterator[None]:
     try:
         yield
     except OSError as err:
-        reason = " ".join(str(err).split())[:200]
-        raise FailedError(f"{place} can't be written ({reason}). Make room there, or choose another path.") from err
+        reason = err.strerror or " ".join(str(err).split())[:200]
+        remedy = "Make room there, or choose" if err.errno in _FULL else "Choose"
+        raise FailedError(f"{place} can't be written ({reason}). {remedy} another path.") from err

@@ -143,8 +143,7 @@ def eofs(
         more = {"n_oversamples": min(x.shape) - k}
     # Of a symmetric matrix's value the error is the square of that of its vector.
     u, _, v = result = svd_compressed(x, k, tol=max(tol**2, ROUNDING), seed=seed, coerce_signs=False, keep=keep, **more)
-    # In double precision; in that of the anomalies they would be rounded to 3e-8 of themselves.
-    s = da.from_array(np.sqrt(np.nan_to_num(result.shares) * result.squares))
+    s = da.from_array(result.values)
     signs = da.where(v.max(axis=1) < -v.min(axis=1), -1, 1).astype(v.dtype)
     return u * signs, s, v * signs[:, None], result.certificate, replace(grid, slabs=slabs, shares=result.shares)
 

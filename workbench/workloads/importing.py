@@ -205,7 +205,11 @@ def functions(module: ModuleType) -> dict[str, Any]:
     there = {
         name: each
         for name, each in vars(module).items()
-        if inspect.isfunction(each) and each.__module__ == module.__name__ and not name.startswith("_")
+        if inspect.isfunction(each)
+        and each.__module__ == module.__name__
+        and not name.startswith("_")
+        # A lambda has no name of its own, and no help.
+        and each.__name__ != "<lambda>"
     }
     return {name: each for name, each in there.items() if hasattr(each, "__workbench__")} or there
 

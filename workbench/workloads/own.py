@@ -138,6 +138,8 @@ class Own(Template):
                 found = self.function(**self._arguments(parameters))
         except SystemExit as err:
             raise FailedError(f"{self.told.name} ended Python (sys.exit). Let it return, or raise an error.") from err
+        except KeyboardInterrupt as err:
+            raise FailedError(f"{self.told.name} raised KeyboardInterrupt. Let it return, or raise an error.") from err
         return returned.named(found, self.told.name, signatures.returned_names(self.function))
 
     def collections(self, built: Mapping[str, Any]) -> dict[str, Any]:
@@ -288,6 +290,8 @@ def loaded(function: Function, shown: str) -> Own:
     with _briefly():
         module = importing.load(where)
     callable_: Callable[..., Any] | None = importing.functions(module).get(name)
+    if importing.sha_of(module) == function.sha and callable_ is None:
+        raise FailedError(f"{Path(where).name} has no function {name!r} any more when its run imports it.")
     if callable_ is None or importing.sha_of(module) != function.sha:
         raise FailedError(
             f"{Path(where).name}, or a module beside it, was changed after this was asked for. Run it again."

@@ -59,6 +59,10 @@ Absent = Annotated[
 ]
 
 
+_WHOLE = 2**53
+"""From here on double precision leaves out whole numbers."""
+
+
 def histograms(numbers: Any, edges: Any, axis: tuple[int, ...]) -> Any:
     """How many lie in each bin, along some axes, whose length is one then; bins are the last axis."""
     edges, bins = np.asarray(edges, like=numbers), len(edges) - 1
@@ -293,11 +297,13 @@ def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
         with np.errstate(all="ignore"):
             expected = _by_numpy(numbers, what, tuple(axes), resolved["percent"])
         size = float(np.abs(numbers[known]).max(initial=0)) * (numbers[..., :1].size if what == "sum" else 1)
+    if np.dtype(resolved["stored"]).kind in "iu" and size > _WHOLE:
+        remarks = f"{remarks} Whole numbers above 2⁵³ are rounded to 16 digits, NumPy's as well.".strip()
     off = float(np.nanmax(np.abs(np.asarray(got) - expected), initial=0))
     # Sums are made pairwise: rounding grows with the logarithm of their length, which is below 64.
     allowed = 64 * float(np.finfo(resolved["dtype"]).eps) * size
     same_gaps = bool((np.isnan(got) == np.isnan(expected)).all())
-    words = f"{of_what} differ from NumPy's by at most {off:.1e} ({allowed:.1e} allowed)."
+    words = f"{of_what} differ{'' if value.ndim else 's'} from NumPy's by at most {off:.1e} ({allowed:.1e} allowed)."
     return Check(passed=off <= allowed and same_gaps, what=f"{words} {remarks}".strip())
 
 

@@ -103,12 +103,21 @@ def _plain(found: Any) -> Any:
     if hasattr(found, "dtype") and hasattr(found, "tolist"):
         if found.dtype.kind not in "biuf":
             return found.item() if found.ndim == 0 and found.dtype.kind == "U" else repr(found)[:200]
-        return found.tolist() if found.size <= _SHOWN and found.ndim <= 1 else _NONE
+        return _spelled(found.tolist()) if found.size <= _SHOWN and found.ndim <= 1 else _NONE
     try:
         text = json.dumps(found, default=_number)
     except (TypeError, ValueError, RecursionError):
         return repr(found)[:200]
-    return json.loads(text) if len(text) <= _LONGEST else f"{text[:200]}…"
+    return _spelled(json.loads(text)) if len(text) <= _LONGEST else f"{text[:200]}…"
+
+
+def _spelled(value: Any) -> Any:
+    """What JSON has no number for as text: 'nan', 'inf' and '-inf'."""
+    if isinstance(value, dict):
+        return {name: _spelled(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_spelled(each) for each in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)
 
 
 def _number(value: Any) -> Any:
@@ -151,8 +160,9 @@ def _column(where: str, table: str, column: Any) -> Iterator[tuple[str, Labelled
     if hasattr(column, "to_dask_array"):
         yield where, Labelled(column.to_dask_array(lengths=True), (row,))
     else:
-        index = column.index.to_numpy()
-        yield where, Labelled(column.to_numpy(), (row,), {row: index.astype(str) if index.dtype == object else index})
+        index, data = column.index.to_numpy(), column.to_numpy()
+        data = data.astype(str) if data.dtype == object and all(isinstance(each, str) for each in data) else data
+        yield where, Labelled(data, (row,), {row: index.astype(str) if index.dtype == object else index})
 
 
 def _unknown(length: float) -> bool:
@@ -173,8 +183,16 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
         if not dask.is_dask_collection(each) and isinstance(n_bytes, int) and n_bytes > LARGEST:
             said.append(
                 f"{name} of {whose} is one object of {formats.size(n_bytes)} in one process and is not kept: return it "
-                "as a Dask array."
+                "as a Dask array, and give save=PATH."
             )
+        elif hasattr(each, "columns") and hasattr(each, "index"):
+            kept = {where for where, array in _arrays(name, each) if _is_kept(array.data)}
+            lost = [str(column) for column in each.columns if f"{name}.{column}" not in kept]
+            if lost:
+                said.append(
+                    f"Of {name} not kept: {', '.join(lost)}. Only numbers, dates and text without gaps are, and of "
+                    "Dask's tables no text."
+                )
         elif _is_one_piece(each):
             said.append(
                 f"{name} of {whose} is larger than {formats.size(LARGEST)} in one piece and stayed where it was made: "

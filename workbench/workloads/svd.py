@@ -110,8 +110,8 @@ def compressed_svd(
     if method == "workbench":
         from workbench.linalg import svd_compressed
 
-        u, s, v = result = svd_compressed(x, k, tol=tol, seed=seed, keep=keep)
-        return u, s, v, result.certificate, seconds_to_make
+        u, _, v = result = svd_compressed(x, k, tol=tol, seed=seed, keep=keep)
+        return u, da.from_array(result.values), v, result.certificate, seconds_to_make
     # A RandomState makes its numbers where x is, on the CPU or a GPU.
     rs = da.random.RandomState(seed)
     u, s, v = da.linalg.svd_compressed(x, k, iterator=iterator, n_power_iter=n_power_iter, seed=rs, compute=compute)

@@ -75,7 +75,8 @@ def svd_of_file(
         if k is None:
             u, s, v = svd(x)
             return u, s, v, None, kept, seconds_to_make
-        u, s, v = result = svd_compressed(x, k, tol=tol, seed=seed, center=0 if center else None, keep=keep)
+        u, _, v = result = svd_compressed(x, k, tol=tol, seed=seed, center=0 if center else None, keep=keep)
+        s = da.from_array(result.values)
         return u, s, v, result.certificate, kept, seconds_to_make
     if k is None:
         u, s, v = da.linalg.svd(x)

@@ -40,6 +40,10 @@ _OURS = (*_FIRST, *sorted(_FILES - {*_FIRST}))
 """Each has a file of its name, which is all that is needed."""
 
 
+_NUMBERS = {"int": "Give a whole number", "float": "Give a number", "bool": "Give true or false"}
+"""What is to be given in place of text that can't be read as such."""
+
+
 class Around(NamedTuple):
     """What a plan is made in.
 
@@ -132,18 +136,28 @@ class Profile(ABC):
         try:
             return model.model_validate({name: value for name, value in given.items() if value is not None})
         except ValidationError as err:
-            first = err.errors()[0]
-            name = str(first["loc"][0])
-            if first["type"] == "missing":
-                raise BadInputError(f"{name} is missing. {model.model_fields[name].description}") from err
-            if first["type"] == "extra_forbidden":
-                raise BadInputError(
-                    f"{name} is {given[name]!r:.80}, and the {self.name} profile takes no {name}. It takes: "
-                    f"{', '.join(model.model_fields)}."
-                ) from err
-            meant = first["msg"].removeprefix("Value error, ")
-            remedy = f"Give {ALLOWED[name]}" if name in ALLOWED and issubclass(model, AnyChoices) else meant
-            raise BadInputError(f"{name} is {given[name]!r:.80}. {remedy}.") from err
+            raise BadInputError(self._complaint(err.errors()[0], given, model)) from err
+
+    def complaint(self, given: Mapping[str, Any], model: type[BaseModel]) -> str | None:
+        """Return what is wrong with what was given, whatever else has to be given yet; None where nothing is."""
+        try:
+            model.model_validate(given)
+        except ValidationError as err:
+            wrong = [each for each in err.errors() if each["loc"] and each["loc"][0] in given]
+            return self._complaint(wrong[0], given, model) if wrong else None
+        return None
+
+    def _complaint(self, error: Any, given: Mapping[str, Any], model: type[BaseModel]) -> str:
+        name = str(error["loc"][0])
+        if error["type"] == "missing":
+            return f"{name} is missing. {model.model_fields[name].description}"
+        if error["type"] == "extra_forbidden":
+            known = ", ".join(model.model_fields)
+            return f"{name} is {given[name]!r:.80}, and the {self.name} profile takes no {name}. It takes: {known}."
+        said = error["msg"].removeprefix("Value error, ")
+        meant = _NUMBERS.get(error["type"].partition("_")[0], said) if error["type"].endswith("_parsing") else said
+        remedy = f"Give {ALLOWED[name]}" if name in ALLOWED and issubclass(model, AnyChoices) else meant
+        return f"{name} is {given[name]!r:.80}. {remedy}."
 
     @abstractmethod
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
@@ -154,6 +168,13 @@ class Profile(ABC):
 
     def check(self, spec: ClusterSpec) -> None:  # noqa: B027  Most have nothing to check.
         """Raise a WorkbenchError where it can't be started now; called just before the start, for 10 s at most."""
+
+    def seen(self, spec: ClusterSpec) -> ClusterSpec:
+        """Return the spec with what the workers are of a cluster that runs already.
+
+        Raises a WorkbenchError as `check` does.
+        """
+        return spec
 
     def consent(self, spec: ClusterSpec) -> str | None:
         """Return what a person has to agree to first; None where it is harmless."""
@@ -185,6 +206,12 @@ class Profile(ABC):
 
     def cancel(self, jobs: Sequence[Job]) -> None:  # noqa: B027  Most have no jobs.
         """Cancel jobs in a queue whose owner died without doing so."""
+
+    async def end(self, spec: ClusterSpec, called: str) -> None:  # noqa: B027  Most have nothing that goes on.
+        """End what goes on elsewhere under this name, since its owner died.
+
+        Raises FailedError with what to do there where it can't be ended from here.
+        """
 
 
 class Broken(Profile):
@@ -227,8 +254,9 @@ def _ours(name: str) -> Profile:
 def _loaded(point: Any) -> Profile:
     try:
         made = point.load()()
-    except Exception as err:  # noqa: BLE001  Code of somebody else's, of which nothing here may break.
-        return Broken(point.name, f"Its package can't be imported ({point.value}: {reason_of(err)}).")
+    except (Exception, SystemExit) as err:  # noqa: BLE001  Code of somebody else's, of which nothing here may break.
+        said = "it ends Python" if isinstance(err, SystemExit) else reason_of(err)
+        return Broken(point.name, f"Its package can't be imported ({point.value}: {said}).")
     if not isinstance(made, Profile) or made.name != point.name:
         return Broken(point.name, f"{point.value} is no Profile with the name {point.name!r}.")
     return made

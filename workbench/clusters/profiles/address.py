@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from workbench.clusters.attached import Attached
+from workbench.clusters.attached import Attached, measured
 from workbench.clusters.choices import File
 from workbench.clusters.profiles import Around, Profile, profile
 from workbench.clusters.reaching import PORT, Place, reach
@@ -122,6 +122,11 @@ class Address(Profile):
     def check(self, spec: ClusterSpec) -> None:
         """Raise a WorkbenchError where no scheduler answers at the address, in 10 s at most."""
         reach(Place.of(spec.options))
+
+    def seen(self, spec: ClusterSpec) -> ClusterSpec:
+        """Return the spec with the workers that its scheduler tells of."""
+        found = reach(Place.of(spec.options))
+        return measured(spec, list(found.identity.get("workers", {}).values()), None)
 
     def code(self, spec: ClusterSpec) -> str:
         """Return the code that connects to it."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -339,6 +340,11 @@ class Gateway(Profile):
             raise
         return handle
 
+    async def end(self, spec: ClusterSpec, called: str) -> None:
+        """Have the gateway stop it."""
+        handle = GatewayHandle(spec, Server.of(spec.options).client(), called, Place(""))
+        await handle.close()
+
 
 async def _proxy_of(server: Server) -> str:
     async with server.client() as client:
@@ -383,7 +389,7 @@ class GatewayHandle(Started):
         if "cluster" in spec.options:
             self.can = ("scale", "adapt")
         self._gateway = client
-        self._name = name
+        self._name = self.called = name
 
     async def begin(self) -> None:
         """Ask its scheduler for the first time."""
@@ -413,7 +419,9 @@ class GatewayHandle(Started):
                 warnings.simplefilter("error", UserWarning)
                 await asking
         except (UserWarning, ValueError, GatewayClusterError, GatewayServerError) as err:
-            raise FailedError(f"The gateway says: {_short(err)}.") from err
+            # It has what it can then, which is no help to who wants more.
+            said = re.sub(r"\.? *Scaling to \d+ instead", ". Ask for fewer", _short(err))
+            raise FailedError(f"The gateway says: {said}.") from err
         except (ClientError, OSError, TimeoutError) as err:
             raise FailedError(self._shut_out(err)) from err
 

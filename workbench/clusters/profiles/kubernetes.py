@@ -167,6 +167,28 @@ class Kubernetes(Profile):
             raise
         return handle
 
+    async def end(self, spec: ClusterSpec, called: str) -> None:
+        """Delete it."""
+        import kr8s
+        from kr8s.asyncio.objects import new_class
+
+        kind = new_class("DaskCluster", "kubernetes.dask.org/v1", namespaced=True)
+        try:
+            async with asyncio.timeout(_CHECKING):
+                await (await kind.get(called, namespace=spec.options.get("namespace"))).delete()
+        except kr8s.NotFoundError:
+            return
+        # ValueError is what it makes of a cluster that one can't log in to.
+        except (kr8s.ServerError, kr8s.APITimeoutError, OSError, TimeoutError, ValueError) as err:
+            raise FailedError(_goes_on(err, called, spec.options.get("namespace") or "default")) from err
+
+
+def _goes_on(err: BaseException, name: str, namespace: str) -> str:
+    return (
+        f"Kubernetes didn't delete it ({whole(str(err) or type(err).__name__).rstrip('.')}), so that it may go on "
+        f"there. Delete it: kubectl delete daskcluster {name} --namespace {namespace}"
+    )
+
 
 def _limits(cores: int | None, memory: int | None, gpus: int) -> str:
     told = (
@@ -303,6 +325,7 @@ class KubernetesHandle(Started):
     def __init__(self, spec: ClusterSpec, cluster: KubeCluster) -> None:
         super().__init__(spec, Place(cluster.scheduler_address))
         self._cluster = cluster
+        self.called = cluster.name
         self._jobs: tuple[Job, ...] = ()
         self._looked = 0.0
 
@@ -344,8 +367,4 @@ class KubernetesHandle(Started):
             async with asyncio.timeout(_CHECKING):
                 await self._cluster.close(timeout=_CHECKING)
         except (kr8s.ServerError, kr8s.APITimeoutError, OSError, TimeoutError) as err:
-            where = f"{self._cluster.name} --namespace {self._cluster.namespace}"
-            raise FailedError(
-                f"Kubernetes didn't delete it ({whole(str(err) or type(err).__name__).rstrip('.')}), so that it may go "
-                f"on there. Delete it: kubectl delete daskcluster {where}"
-            ) from err
+            raise FailedError(_goes_on(err, self._cluster.name, self._cluster.namespace)) from err

@@ -41,8 +41,15 @@ class Own(Profile):
         return f"{self._other.title}{f' with {chosen}' if chosen else ''}. From {self._where}."
 
     def unavailable(self, around: Around) -> str | None:
-        """Return why the other can't be had."""
-        return self._other.unavailable(around)
+        """Return why the other can't be had, or not with what is kept."""
+        reason = self._other.unavailable(around)
+        if reason is not None:
+            return reason
+        model = self._other.choices(around.inventory)
+        # What only a server knows is judged when it is asked.
+        known = {name: each for name, each in self.kept.items() if name in model.model_fields or not self.takes(name)}
+        wrong = self._other.complaint(known, model)
+        return f"{wrong} It is kept so in {self._where}." if wrong else None
 
     def choices(self, inventory: Inventory) -> type[BaseModel]:
         """Return the choices of the other."""
@@ -121,6 +128,8 @@ def _one(name: str, about: Any, where: str, *, is_fine: bool) -> Profile:
     if not is_fine:
         return Broken(name, f"A profile of your own can't be called so (in {where}). Choose another name.")
     if not isinstance(about, dict) or about.get("profile") not in registered():
-        return Broken(name, f"It names no profile (in {where}). Give one of: {', '.join(registered())}.")
+        named = about.get("profile") if isinstance(about, dict) else None
+        what = f"There is no profile {named!r:.60}" if named is not None else "It names no profile"
+        return Broken(name, f"{what} (in {where}). Give one of: {', '.join(registered())}.")
     other = registered()[about["profile"]]
     return Own(name, other, {each: value for each, value in about.items() if each != "profile"}, where)

@@ -16,6 +16,9 @@ from workbench.errors import BadInputError, FailedError
 _PATIENCE = 8.0
 _PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 _RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING")
+_LIMITS = ("PartitionTimeLimit", "PartitionNodeLimit", "PerJobLimit", "BadConstraints")
+_NEVER = " (more than is allowed there, so it never starts: ask for less)"
+"""Reasons that no waiting ends: sbatch takes such jobs, unless its site has it refuse them."""
 
 
 class Slurm(Queue):
@@ -58,7 +61,8 @@ class Slurm(Queue):
             state: Literal["pending", "running", "ended"] = (
                 "pending" if word in _PENDING else "running" if word in _RUNNING else "ended"
             )
-            why = {"pending": "" if reason == "None" else reason, "running": "", "ended": word}[state]
+            waits = "" if reason == "None" else f"{reason}{_NEVER if reason.endswith(_LIMITS) else ''}"
+            why = {"pending": waits, "running": "", "ended": word}[state]
             expected = float(start) if state == "pending" and start.isdecimal() else None
             found[number] = Job(id=number, state=state, reason=why, start=expected)
         return found

@@ -16,6 +16,7 @@ from workbench.clusters import records
 from workbench.clusters.budget import MINIMUM_PER_WORKER, budget, most_workers, running, workers
 from workbench.clusters.lines import Line, read_line
 from workbench.clusters.plan import check_agreed, consent as consent_to_cluster, has_gpus, plan
+from workbench.clusters.profiles import profile
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, MissingError
@@ -276,7 +277,11 @@ def _spec_alone(line: Line, inventory: Inventory, chosen: Template) -> ClusterSp
     try:
         spec = _planned(line, inventory)
         if not spec.is_known:
-            return "What its workers have isn't known before it is up. Add --threads and --memory, or start it first."
+            spec = profile(spec.profile).seen(spec)
+        if not spec.is_known:
+            takes = "threads_per_worker" in profile(spec.profile).choices(inventory).model_fields
+            first = "Add --threads and --memory, or start" if takes else "Start"
+            return f"What its workers have isn't known before it is up. {first} it first, and use --cluster NAME."
         return refusal(spec, chosen) or spec
     except (MissingError, ConflictError) as err:
         return str(err)

@@ -1,0 +1,3 @@
+"""A module that ends Python when it is imported."""
+
+raise SystemExit("so")
