@@ -102,6 +102,10 @@ def test_what_can_not_be_looked_into_is_said_in_one_sentence(tmp_path: Path) -> 
     (tmp_path / "folder").mkdir()
     with pytest.raises(BadInputError, match=r"There is no array in .*folder\."):
         _look(tmp_path / "folder")
+    (tmp_path / "text.csv").write_text("name,a,b\nx,1,2\ny,3,4\n")
+    told = _look(tmp_path / "text.csv")
+    assert told.arrays[0].shape == (2, 2)
+    assert told.remarks[:2] == ("Columns: a, b.", "Columns without numbers: name. Name as array those that are meant.")
     (tmp_path / "table.csv.gz").write_bytes(gzip.compress(b"1,2\n3,4\n"))
     (tmp_path / "table.txt").write_text("1,2\n3,4\n")
     with pytest.raises(BadInputError, match=r"table\.csv\.gz is compressed as a whole.*gunzip"):

@@ -244,9 +244,16 @@ def _parquet(place: Place) -> Listed:
 
 
 def _csv(place: Place) -> Listed:
-    found = opening.find_array(place.path, None, options=place.options)
+    text: tuple[str, ...] = ()
+    try:
+        found = opening.find_array(place.path, None, options=place.options)
+    except opening.NoNumbersError as err:
+        if not err.numbers:
+            raise
+        found = opening.find_array(place.path, ",".join(err.numbers), options=place.options)
+        text = (f"Columns without numbers: {', '.join(err.others[:50])}. Name as array those that are meant.",)
     names = found.array.split(",") if found.array else (found.recipe or {})["names"]
-    return (_held("", found.shape, found.dtype),), (f"Columns: {', '.join(names[:50])}.", *found.remarks)
+    return (_held("", found.shape, found.dtype),), (f"Columns: {', '.join(names[:50])}.", *text, *found.remarks)
 
 
 def _bed(place: Place) -> Listed:

@@ -622,9 +622,22 @@ def _columns(place: Place, array: str | None, schema: Any) -> list[str]:
     others = [name for name in wanted if name not in numbers]
     if others or not wanted:
         what = "is no column" if others and others[0] not in schema.names else "holds no numbers"
-        offered = ",".join(numbers[:20]) or "none"
-        raise _bad(f"{others[0]!r} of {place} {what}. Name columns of numbers as array: {offered}.", "array")
+        if what != "is no column" and types.is_string(schema.field(others[0]).type):
+            what += ", or numbers with decimal commas"
+        raise NoNumbersError(f"{others[0]!r} of {place} {what}.", numbers, others)
     return wanted
+
+
+class NoNumbersError(BadParameterError):
+    """Columns of a table that hold no numbers were asked for; `numbers` are those that do, `others` those."""
+
+    def __init__(self, what: str, numbers: Sequence[str], others: Sequence[str]) -> None:
+        offered = ",".join(numbers[:20]) or "none"
+        super().__init__(f"{what} Name columns of numbers as array: {offered}.", "array")
+        self.what, self.numbers, self.others = what, tuple(numbers), tuple(others)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.what, self.numbers, self.others)
 
 
 def _table(
