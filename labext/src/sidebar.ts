@@ -53,6 +53,14 @@ export class Workbench extends Widget {
     void this.page.then(page => page.reveal(`wb-section-${section}`));
   }
 
+  /** Lab takes for the current tab the one that has the focus. */
+  protected onActivateRequest(): void {
+    if (this.view !== 'sidebar') {
+      this.node.tabIndex = -1;
+      this.node.focus({ preventScroll: true });
+    }
+  }
+
   dispose(): void {
     void this.page.then(page => page.dispose());
     Signal.clearData(this);

@@ -143,8 +143,10 @@ test('what can not be undone is asked first, and a click elsewhere takes that ba
   const button = find('button');
   button.click();
   expect([asked.length, button.dataset['asking']]).toEqual([0, '']);
+  expect(button.getAttribute('aria-label')).toBe('Delete?');
   button.dispatchEvent(new FocusEvent('focusout', { bubbles: true }));
   expect(button.dataset['asking']).toBeUndefined();
+  expect(button.getAttribute('aria-label')).toBeNull();
   button.click();
   button.click();
   expect(asked).toEqual([['DELETE', 'runs/x', {}]]);

@@ -45,8 +45,8 @@ def test_after_warming_up_the_first_record_is_opened_without_an_import_of_what_i
     with Recorder(tmp_path / "events.parquet") as recorder:
         recorder.write(Batch(1.0, NO_TASKS, (), Progress(1.0, {"sum": {"total": 1, "done": 1, "erred": 0}})))
     code = (
-        "import sys, pathlib; from workbench.views.drawing import document, warm_up\n"
-        "warm_up(); before = set(sys.modules)\n"
+        "import sys, pathlib; from workbench.views.drawing import WARM_UP, document\n"
+        "[each() for each in WARM_UP]; before = set(sys.modules)\n"
         "from workbench.monitor.record import read_events\n"
         "document('light', '/', simulated=False); read_events(pathlib.Path(sys.argv[1]) / 'events.parquet')\n"
         "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"

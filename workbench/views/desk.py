@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +19,9 @@ T = TypeVar("T")
 
 WARM_AFTER = 3.0
 """Seconds after that before what opening a record needs is loaded: the first page is being drawn then."""
+
+UNTOUCHED = 2.0
+"""Seconds without a key or a click before more of that is loaded: what is typed is answered late meanwhile."""
 
 QUICK = 0.5
 """Seconds that an action may take before it is answered with 202 and goes on by itself: most failures show sooner."""
@@ -106,8 +110,11 @@ class Desk:
             await in_thread(load, "workbench.workloads.catalogue")
         await self.keep_warm()
         if first:
-            await asyncio.sleep(WARM_AFTER)
-            await in_thread(_load)
+            for part in (0, 1, 2):
+                await asyncio.sleep(WARM_AFTER if part == 0 else QUICK)
+                while self._watching is not None and time.monotonic() < self._watching.touched + UNTOUCHED:
+                    await asyncio.sleep(QUICK)
+                await in_thread(_load, part)
 
     async def begin(self, action: Coroutine[Any, Any, Any]) -> None:
         """Start an action and return: its error when it fails quickly, else it goes on and tells the watchers."""
@@ -157,7 +164,7 @@ class Desk:
             await in_thread(self._session.let_go)
 
 
-def _load() -> None:
-    from workbench.views.drawing import warm_up
+def _load(part: int) -> None:
+    from workbench.views.drawing import WARM_UP
 
-    warm_up()
+    WARM_UP[part]()

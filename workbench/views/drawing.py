@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 from uuid import uuid4
 
@@ -54,13 +55,15 @@ def with_own_ids(item: dict[str, Any]) -> dict[str, Any]:
     return renewed
 
 
-def warm_up() -> None:
-    """Do what is done once for the first record that is opened: imports, and tables that Bokeh and pyarrow fill."""
+def _warm_up_records() -> None:
+    """Do what is done once for the first record that is opened: imports, and tables that pyarrow fills."""
     import pyarrow as pa
 
     import workbench.monitor.record  # noqa: F401
 
     # With the first value that it makes, pyarrow imports pandas.
     pa.scalar(0)
-    for theme in THEMES:
-        _item(theme, False, PARTS)
+
+
+WARM_UP: tuple[Callable[[], Any], ...] = (_warm_up_records, *(partial(_item, theme, False, PARTS) for theme in THEMES))
+"""What is done once for the first record that is opened, in parts that take a quarter of a second each."""

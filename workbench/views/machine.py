@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -174,6 +175,8 @@ class _Planned(NamedTuple):
     typed: dict[str, Any]
     spec: ClusterSpec | None
     problem: Problem | None
+    usual: ClusterSpec | None = None
+    """What the choices come to without the one that is wrong."""
 
 
 def _plan(sight: Sight, profile: str, inventory: Inventory) -> _Planned:
@@ -181,7 +184,11 @@ def _plan(sight: Sight, profile: str, inventory: Inventory) -> _Planned:
     try:
         return _Planned(profile, typed, sight.session.plan(profile, inventory, **typed), None)
     except WorkbenchError as err:
-        return _Planned(profile, typed, None, Problem.of(err))
+        problem, usual = Problem.of(err), None
+        with suppress(WorkbenchError):
+            others = {name: each for name, each in typed.items() if name != problem.parameter}
+            usual = sight.session.plan(profile, inventory, **others)
+        return _Planned(profile, typed, None, problem, usual)
 
 
 def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offered]) -> str:
@@ -251,7 +258,7 @@ def nearby(sight: Sight, _: str) -> str:
             link(
                 each.address,
                 title=each.command,
-                data_choose={"plan.address.address": each.address},
+                data_choose={"profile": "address", "plan.address.address": each.address},
                 data_workbench="nearby",
             ),
             markup.faint(f" {each.command if each.n_workers is None else count(each.n_workers, 'worker')}"),
@@ -295,7 +302,8 @@ def _form(sight: Sight, planned: _Planned, inventory: Inventory) -> tuple[Form, 
     """Form of the choices, those that have to be made, and the others."""
     schema = find(planned.profile).form(planned.typed, inventory).model_json_schema()
     needed = list(schema.get("required", ()))
-    defaults = hints(planned.spec) if planned.spec else {}
+    known = planned.spec or planned.usual
+    defaults = hints(known) if known else {}
     options = {}
     if "python" in schema["properties"]:
         options["python"] = _pythons(sight, planned.typed.get("python"), defaults.get("python", ""))

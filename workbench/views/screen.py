@@ -8,6 +8,7 @@ See server/rest-api.yml. No tornado here: the WebSocket of the server and the wi
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,7 @@ class Screen:
 
     def receive(self, message: dict[str, Any]) -> None:
         """Take in what the page asks for."""
+        self._watching.touched = time.monotonic()
         try:
             self._wishes.put_nowait(message)
         except asyncio.QueueFull:
@@ -119,7 +121,7 @@ class Screen:
             changed = await watch.take()
             if changed is not None and self._watches.get(name) is watch:
                 await self._send({"type": "patches", "watch": name, **changed})
-            if watch.gone is not None and self._watches.get(name) is watch:
+            if watch.gone is not None and not self._watching.closing and self._watches.get(name) is watch:
                 del self._watches[name]
                 await self._send({"type": "gone", "watch": name, "message": watch.gone})
 

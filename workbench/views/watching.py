@@ -64,6 +64,10 @@ class Watching:
         make_figure: FigureMaker | None = None,
         linger: float = LINGER,
     ) -> None:
+        self.closing = False
+        """A page is told of no end then: it watches again when the server is back."""
+        self.touched = 0.0
+        """When a page last told of something that a person did, by the clock that never goes back."""
         self.session = session
         self.log = log
         self.state = StateWatcher(session, base_url, log)
@@ -186,6 +190,7 @@ class Watching:
 
     async def close(self) -> None:
         """End all watching in this server. The clusters go on."""
+        self.closing = True
         # First: a view that is being made may begin to watch.
         await self.views.close()
         self._hearing.close()

@@ -259,10 +259,11 @@ export class Page {
     }
     const { confirm, choose, request, requests, command, args, page, fold, reveal, copy } = button.dataset;
     if (confirm && button.dataset['asking'] === undefined) {
-      button.dataset['asking'] = '';
+      button.dataset['asking'] = button.getAttribute('aria-label') ?? '';
+      button.setAttribute('aria-label', confirm);
       return;
     }
-    delete button.dataset['asking'];
+    answered(button);
     if (choose) {
       this.choose(JSON.parse(choose) as Choices);
     }
@@ -356,7 +357,7 @@ export class Page {
     if (event.key === 'Enter' && target.dataset['enter']) {
       target.closest('.wb-Row')?.querySelector<HTMLElement>(`[data-workbench="${target.dataset['enter']}"]`)?.click();
     } else if (event.key === 'Escape' && target.dataset['asking'] !== undefined) {
-      delete target.dataset['asking'];
+      answered(target);
     } else if (step && group && target.tagName === 'BUTTON') {
       const stops = [...group.querySelectorAll<HTMLElement>('button:not(:disabled)')];
       const next = stops[(stops.indexOf(target) + step + stops.length) % stops.length];
@@ -398,7 +399,7 @@ export class Page {
 
   private _left(event: FocusEvent): void {
     const left = event.target as HTMLInputElement;
-    delete left.dataset['asking'];
+    answered(left);
     if (left.name) {
       window.setTimeout(() => this._fill(left));
     }
@@ -484,4 +485,15 @@ function linesOf(list: HTMLElement): HTMLElement[][] {
 /** What stands for a line: its title. */
 function headOf(line: HTMLElement[]): HTMLElement | undefined {
   return line.find(each => each.dataset['fold']) ?? line[0];
+}
+
+/** Take a question back: the button is called again what it was. */
+function answered(button: HTMLElement): void {
+  const named = button.dataset['asking'];
+  delete button.dataset['asking'];
+  if (named) {
+    button.setAttribute('aria-label', named);
+  } else if (named !== undefined) {
+    button.removeAttribute('aria-label');
+  }
 }
