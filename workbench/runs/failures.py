@@ -18,6 +18,9 @@ from workbench.runs.store import Run
 _QUEUE_TOLD = 8.0
 """Seconds within which a queue has told that a job ended whose worker is gone."""
 
+_DATA_GONE = ("already forgotten", "scattered data")
+"""What Dask says of tasks whose data were sent by a client to a worker that is gone."""
+
 _LESS_MEMORY = "Use smaller chunks or a smaller size, or a cluster with more memory for each worker."
 
 
@@ -39,7 +42,7 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
         return _killed(error, run)
     if isinstance(error, MemoryError):
         return f"A task needed more memory than there was ({_said(error)}). {_LESS_MEMORY}"
-    if isinstance(error, CancelledError) and lost_connection(error):
+    if isinstance(error, CancelledError) and any(why in str(error) for why in _DATA_GONE):
         return (
             f"Workers of {run.cluster} went away, and with them data that can't be made again without its client. Run "
             f"it again; why they went is in the log: workbench logs {run.cluster}"

@@ -622,7 +622,8 @@ def _columns(place: Place, array: str | None, schema: Any) -> list[str]:
     others = [name for name in wanted if name not in numbers]
     if others or not wanted:
         what = "is no column" if others and others[0] not in schema.names else "holds no numbers"
-        if what != "is no column" and types.is_string(schema.field(others[0]).type):
+        is_csv = place.path.lower().endswith((".csv", ".tsv"))
+        if is_csv and what != "is no column" and types.is_string(schema.field(others[0]).type):
             what += ", or numbers with decimal commas"
         raise NoNumbersError(f"{others[0]!r} of {place} {what}.", numbers, others)
     return wanted
