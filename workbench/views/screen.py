@@ -121,7 +121,7 @@ class Screen:
             changed = await watch.take()
             if changed is not None and self._watches.get(name) is watch:
                 await self._send({"type": "patches", "watch": name, **changed})
-            if watch.gone is not None and not self._watching.closing and self._watches.get(name) is watch:
+            if watch.gone is not None and not self._watching.restarting and self._watches.get(name) is watch:
                 del self._watches[name]
                 await self._send({"type": "gone", "watch": name, "message": watch.gone})
 

@@ -64,8 +64,9 @@ class Watching:
         make_figure: FigureMaker | None = None,
         linger: float = LINGER,
     ) -> None:
-        self.closing = False
-        """A page is told of no end then: it watches again when the server is back."""
+        self.restarting = False
+        """Whether a server that may come back is stopping: its pages are told of no end, and watch again then."""
+        self._is_server = bool(base_url)
         self.touched = 0.0
         """When a page last told of something that a person did, by the clock that never goes back."""
         self.session = session
@@ -190,7 +191,7 @@ class Watching:
 
     async def close(self) -> None:
         """End all watching in this server. The clusters go on."""
-        self.closing = True
+        self.restarting = self._is_server
         # First: a view that is being made may begin to watch.
         await self.views.close()
         self._hearing.close()
