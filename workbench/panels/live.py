@@ -363,6 +363,8 @@ class _Alone:
     value: ClassVar[dict[str, Any]] = {}
     problem = None
     cursor = 0
+    restarting = False
+    touched = 0.0
 
     def __init__(self, begin: Callable[[str, Callable[[], None]], Awaitable[OnScreen]]) -> None:
         self._begin = begin
