@@ -114,11 +114,10 @@ export class Stream {
       state = await this._api.state(this._cursor, wait);
     } catch (error) {
       this._become(error instanceof ApiError && error.status === 404 ? 'missing' : 'down');
-      // What failed while nothing answered says nothing of what blocks sockets.
-      this._failures = 1;
       return;
     }
     if (this._connection === 'down') {
+      // What failed while nothing answered says nothing of what blocks sockets.
       this._failures = 1;
       this.open();
     }

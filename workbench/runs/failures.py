@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import traceback
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -11,12 +10,8 @@ from typing import Any
 from dask.utils import key_split
 
 from workbench import formats
-from workbench.clusters.handle import queued
 from workbench.errors import NotFoundError, WorkbenchError, whole
 from workbench.runs.store import Run
-
-_QUEUE_TOLD = 8.0
-"""Seconds within which a queue has told that a job ended whose worker is gone."""
 
 _DATA_GONE = ("already forgotten", "scattered data")
 """What Dask says of tasks whose data were sent by a client to a worker that is gone."""
@@ -30,14 +25,12 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
     Parameters
     ----------
     cluster_end
-        How the cluster ended, where it did: then that is the cause, whatever the exception says.
+        Sentence on how the cluster, or jobs of it, ended: then that is the cause, whatever the exception says.
     """
     if cluster_end is not None:
-        return f"The cluster {run.cluster} ended while the run was going on. {cluster_end}"
+        return cluster_end
     if isinstance(error, WorkbenchError):
         return str(error)
-    if may_be_the_clusters_end(error) and (ended := _jobs_that_ended(run)):
-        return ended
     if _killed_worker(error):
         return _killed(error, run)
     if isinstance(error, MemoryError):
@@ -65,27 +58,6 @@ def _killed(error: Any, run: Run) -> str:
         f"A task of kind '{key_split(error.task)}' ended {workers}, most "
         f"likely because it needs more memory than a worker has{limit}. {_LESS_MEMORY}"
     )
-
-
-def _jobs_that_ended(run: Run) -> str | None:
-    """Sentence on jobs of a queue that ended, and the workers with them; None where none did."""
-    from workbench.clusters import records
-
-    deadline = time.monotonic() + _QUEUE_TOLD
-    while time.monotonic() < deadline:
-        try:
-            jobs = records.read(run.cluster).jobs
-        except NotFoundError:
-            return None
-        if not jobs:
-            return None
-        if ended := [job for job in jobs if job.state == "ended"]:
-            return (
-                f"Jobs of {run.cluster} ended while the run was going on: {queued(ended)}. If their time was up, give "
-                "a longer walltime or fewer data."
-            )
-        time.sleep(0.2)
-    return None
 
 
 def lost_devices(run: Run) -> str | None:

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from workbench.workloads.registry import Template
     from workbench.workloads.values import Check
 
+_QUEUE_TOLD = 8.0
+"""Seconds within which a queue has told that a job ended whose worker is gone."""
+
 _PATIENCE = 3600.0  # seconds for which a run waits for room on the disk, or for the database
 _CONNECTING = 30.0  # seconds, as Dask's own clients wait
 _DEVICES_INTERVAL = 1.0  # seconds between two looks at what the cluster's host says of its GPUs
@@ -361,7 +364,10 @@ async def _executing(client: Client, worker: str) -> list[Any] | None:
 def _explain(error: Exception, run: Run) -> str:
     from workbench.runs.failures import lost_devices, may_be_the_clusters_end, sentence
 
-    end = _end_of_cluster(run.cluster) if may_be_the_clusters_end(error) else None
+    end = None
+    if may_be_the_clusters_end(error):
+        how = _end_of_cluster(run.cluster)
+        end = f"The cluster {run.cluster} ended while the run was going on. {how}" if how else _end_of_jobs(run.cluster)
     said = sentence(error, run, end)
     return said if end else " ".join(filter(None, (lost_devices(run), said)))
 
@@ -387,6 +393,29 @@ def _end_of_cluster(name: str) -> str | None:
     # The owner of one that is only attached asks now and then.
     if record.contact and refuses(Place(record.contact)):
         return f"The scheduler at {record.contact} has ended."
+    return None
+
+
+def _end_of_jobs(name: str) -> str | None:
+    """Sentence on jobs of a queue that ended, and the workers with them; None where none did."""
+    from workbench.clusters import records
+    from workbench.clusters.handle import queued
+    from workbench.errors import NotFoundError
+
+    deadline = time.monotonic() + _QUEUE_TOLD
+    while time.monotonic() < deadline:
+        try:
+            jobs = records.read(name).jobs
+        except NotFoundError:
+            return None
+        if not jobs:
+            return None
+        if ended := [job for job in jobs if job.state == "ended"]:
+            return (
+                f"Jobs of {name} ended while the run was going on: {queued(ended)}. If their time was up, give a "
+                "longer walltime or fewer data."
+            )
+        time.sleep(0.2)
     return None
 
 

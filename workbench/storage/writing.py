@@ -30,7 +30,6 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -96,7 +95,7 @@ class Hands:
     def __init__(self, told: Callable[[int, int], None] | None = None) -> None:
         self._told, self._done, self._total = told, 0, 0
 
-    @cached_property
+    @property
     def on_one_machine(self) -> bool:
         """Whether all of them see the same pages of a file."""
         return True

@@ -110,11 +110,16 @@ class Desk:
             await in_thread(load, "workbench.workloads.catalogue")
         await self.keep_warm()
         if first:
-            for part in (0, 1, 2):
-                await asyncio.sleep(WARM_AFTER if part == 0 else QUICK)
-                while self._watching is not None and time.monotonic() < self._watching.touched + UNTOUCHED:
-                    await asyncio.sleep(QUICK)
-                await in_thread(_load, part)
+            await asyncio.sleep(WARM_AFTER)
+            await self._untouched()
+            for load_part in await in_thread(_parts):
+                await self._untouched()
+                await in_thread(load_part)
+
+    async def _untouched(self) -> None:
+        """Return when nobody types or clicks."""
+        while self._watching is not None and time.monotonic() < self._watching.touched + UNTOUCHED:
+            await asyncio.sleep(QUICK)
 
     async def begin(self, action: Coroutine[Any, Any, Any]) -> None:
         """Start an action and return: its error when it fails quickly, else it goes on and tells the watchers."""
@@ -164,7 +169,7 @@ class Desk:
             await in_thread(self._session.let_go)
 
 
-def _load(part: int) -> None:
+def _parts() -> tuple[Callable[[], Any], ...]:
     from workbench.views.drawing import WARM_UP
 
-    WARM_UP[part]()
+    return WARM_UP

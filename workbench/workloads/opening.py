@@ -621,10 +621,13 @@ def _columns(place: Place, array: str | None, schema: Any) -> list[str]:
     wanted = array.split(",") if array else there
     others = [name for name in wanted if name not in numbers]
     if others or not wanted:
-        what = "is no column" if others and others[0] not in schema.names else "holds no numbers"
         is_csv = place.path.lower().endswith((".csv", ".tsv"))
-        if is_csv and what != "is no column" and types.is_string(schema.field(others[0]).type):
-            what += ", or numbers with decimal commas"
+        if others and others[0] not in schema.names:
+            what = "is no column"
+        elif is_csv and types.is_string(schema.field(others[0]).type):
+            what = "holds no numbers, or numbers with decimal commas"
+        else:
+            what = "holds no numbers"
         raise NoNumbersError(f"{others[0]!r} of {place} {what}.", numbers, others)
     return wanted
 

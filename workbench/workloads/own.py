@@ -290,12 +290,12 @@ def loaded(function: Function, shown: str) -> Own:
     with _briefly():
         module = importing.load(where)
     callable_: Callable[..., Any] | None = importing.functions(module).get(name)
-    if importing.sha_of(module) == function.sha and callable_ is None:
-        raise FailedError(f"{Path(where).name} has no function {name!r} any more when its run imports it.")
-    if callable_ is None or importing.sha_of(module) != function.sha:
+    if importing.sha_of(module) != function.sha:
         raise FailedError(
             f"{Path(where).name}, or a module beside it, was changed after this was asked for. Run it again."
         )
+    if callable_ is None:
+        raise FailedError(f"{Path(where).name} has no function {name!r} any more when its run imports it.")
     told = again(function.reference)
     later = importing.imported_later(module) if where.endswith(".py") else {}
     with _briefly():

@@ -157,12 +157,20 @@ def _arrays(name: str, found: Any) -> Iterator[tuple[str, Labelled]]:
 
 def _column(where: str, table: str, column: Any) -> Iterator[tuple[str, Labelled]]:
     row = str(getattr(column.index, "name", None) or f"{table}_row")
-    if hasattr(column, "to_dask_array"):
-        yield where, Labelled(column.to_dask_array(lengths=True), (row,))
+    data = _of_column(column)
+    if hasattr(data, "chunks"):
+        yield where, Labelled(data.compute_chunk_sizes(), (row,))
     else:
-        index, data = column.index.to_numpy(), column.to_numpy()
-        data = data.astype(str) if data.dtype == object and all(isinstance(each, str) for each in data) else data
+        index = column.index.to_numpy()
         yield where, Labelled(data, (row,), {row: index.astype(str) if index.dtype == object else index})
+
+
+def _of_column(column: Any) -> Any:
+    """The array of a table's column; of Dask's its lengths aren't known, and nothing is computed."""
+    if hasattr(column, "to_dask_array"):
+        return column.to_dask_array()
+    data = column.to_numpy()
+    return data.astype(str) if data.dtype == object and all(isinstance(each, str) for each in data) else data
 
 
 def _unknown(length: float) -> bool:
@@ -186,8 +194,7 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
                 "as a Dask array, and give save=PATH."
             )
         elif hasattr(each, "columns") and hasattr(each, "index"):
-            kept = {where for where, array in _arrays(name, each) if _is_kept(array.data)}
-            lost = [str(column) for column in each.columns if f"{name}.{column}" not in kept]
+            lost = [str(column) for column in each.columns if not _is_kept(_of_column(each[column]))]
             if lost:
                 said.append(
                     f"Of {name} not kept: {', '.join(lost)}. Only numbers, dates and text without gaps are, and of "
