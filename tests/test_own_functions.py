@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -193,6 +192,7 @@ def test_a_file_for_which_there_was_no_time_is_late_wherever_that_showed(tmp_pat
 
 
 def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_client):
+    import dask.dataframe
     import pandas as pd
     import xarray
 
@@ -242,6 +242,9 @@ def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_clie
     assert list(arrays["names.n"].data) == ["x", "y"]
     (said,) = returned.remarks(results, "f")
     assert said.startswith("Of names not kept: gap.")
+    far = dask.dataframe.from_pandas(pd.DataFrame({"v": [1.0, 2.0], "t": ["a", "b"]}), npartitions=2)
+    assert [each.data.shape for each in returned.arrays({"far": far}).values()] == [(2,)]
+    assert returned.remarks({"far": far}, "f")[0].startswith("Of far not kept: t.")
     assert isinstance(arrays["large"].data, da.Array)
     assert list(arrays["field"].coords["time"]) == [1, 2, 3, 4]
     assert list(arrays["table.v"].coords["k"]) == ["a", "b"]

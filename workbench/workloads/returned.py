@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import warnings
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from typing import Any
 
@@ -168,7 +169,10 @@ def _column(where: str, table: str, column: Any) -> Iterator[tuple[str, Labelled
 def _of_column(column: Any) -> Any:
     """The array of a table's column; of Dask's its lengths aren't known, and nothing is computed."""
     if hasattr(column, "to_dask_array"):
-        return column.to_dask_array()
+        with warnings.catch_warnings():
+            # Of text, which isn't kept then.
+            warnings.filterwarnings("ignore", message="Dask currently has limited support")
+            return column.to_dask_array()
     data = column.to_numpy()
     return data.astype(str) if data.dtype == object and all(isinstance(each, str) for each in data) else data
 
@@ -187,8 +191,9 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
 
     said = []
     for name, each in results.items():
-        n_bytes = getattr(each, "nbytes", 0)
-        if not dask.is_dask_collection(each) and isinstance(n_bytes, int) and n_bytes > LARGEST:
+        # A Dask table raises when it is asked.
+        n_bytes = 0 if dask.is_dask_collection(each) else getattr(each, "nbytes", 0)
+        if isinstance(n_bytes, int) and n_bytes > LARGEST:
             said.append(
                 f"{name} of {whose} is one object of {formats.size(n_bytes)} in one process and is not kept: return it "
                 "as a Dask array, and give save=PATH."
