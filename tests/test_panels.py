@@ -90,22 +90,19 @@ def test_profiles_are_offered_and_those_that_cannot_be_had_say_why(person: Perso
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "sentence"),
-    [
-        ("n_workers", "-2", "n_workers is '-2'"),
-        ("memory", "lots", "memory is 'lots'"),
-        ("idle_timeout", "soon", "idle_timeout is 'soon'"),
-    ],
+    ("field", "value", "called"),
+    [("n_workers", "-2", "Workers"), ("memory", "lots", "Memory"), ("idle_timeout", "soon", "Idle time-out")],
 )
 def test_a_choice_that_cannot_be_used_is_a_sentence_and_no_click(
-    person: Person, field: str, value: str, sentence: str
+    person: Person, field: str, value: str, called: str
 ) -> None:
+    sentence = f" is '{value}'"
     person.chooses(**{f"plan.cpu.{field}": value})
-    person.finds("start", sentence)
-    person.finds("plan-form", sentence)
+    person.finds("start", f"“{called}”{sentence}")
+    person.finds("plan-form", f"“{called}”{sentence}")
     assert "disabled" in (person.button("start", "start") or {})
     answer = person.asked("clusters", "POST", {"profile": "cpu", "choices": {field: value}})
-    assert sentence in answer["message"]
+    assert f"{field}{sentence}" in answer["message"]
     assert Session().clusters() == ()
 
 
@@ -225,7 +222,7 @@ def test_a_click_on_run_gives_a_checked_answer(otter: Person) -> None:
 def test_a_bad_parameter_is_a_sentence_and_runs_nothing(otter: Person) -> None:
     before = len(Session().runs())
     otter.chooses(**{"workload": "transpose_sum", "run.transpose_sum.size": "-3"})
-    otter.finds("work", "size of transpose_sum")
+    otter.finds("work", "“Size” is -3")
     assert "disabled" in (otter.button("work", "run-button") or {})
     body = {"workload": "transpose_sum", "cluster": "otter", "parameters": {"size": "-3"}}
     assert "size of transpose_sum" in otter.asked("runs", "POST", body)["message"]

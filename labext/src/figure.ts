@@ -4,7 +4,7 @@ import { ILabShell, ILayoutRestorer } from '@jupyterlab/application';
 import { IThemeManager, MainAreaWidget, ToolbarButton, WidgetTracker } from '@jupyterlab/apputils';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { pauseIcon, runIcon, Toolbar, fastForwardIcon, fileIcon } from '@jupyterlab/ui-components';
+import { downloadIcon, fastForwardIcon, fileIcon, pauseIcon, runIcon, Toolbar } from '@jupyterlab/ui-components';
 import type { Message } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
@@ -41,6 +41,7 @@ class FigureContent extends Widget {
     );
     super({ node: figure.node });
     this.figure = figure;
+    figure.fills = true;
     figure.onChange = () => this.changed.emit();
     stream.message.connect((_, message) => void figure.receive(message), this);
   }
@@ -76,6 +77,10 @@ function figureTab(content: FigureContent, model: Model, trans: TranslationBundl
     : trans.__('What is kept of the %1 %2', kind, name);
   if (watched.cluster) {
     addLiveButtons(tab, trans);
+  }
+  addButtons(tab, trans);
+  if (watched.cluster) {
+    addSummary(tab);
   } else {
     tab.toolbar.addItem(
       'report',
@@ -107,20 +112,47 @@ function addLiveButtons({ content, toolbar }: MainAreaWidget<FigureContent>, tra
     dataset: { workbench: 'follow' },
     onClick: () => figure.follow(!figure.following)
   });
-  const summary = new Widget();
-  summary.addClass('wb-Figure-summary');
-  summary.node.dataset['workbench'] = 'summary';
   const refresh = () => {
     pause.pressed = figure.paused;
     follow.pressed = figure.following;
-    summary.node.textContent = figure.summary;
   };
   content.changed.connect(refresh);
   toolbar.addItem('pause', pause);
   toolbar.addItem('follow', follow);
+  refresh();
+}
+
+function addButtons({ content, toolbar }: MainAreaWidget<FigureContent>, trans: TranslationBundle): void {
+  const { figure, watched } = content;
+  if (!watched.comparison) {
+    toolbar.addItem(
+      'all',
+      new ToolbarButton({
+        label: trans.__('Show all'),
+        tooltip: trans.__('From the first task to the last'),
+        dataset: { workbench: 'show-all' },
+        onClick: () => figure.showAll()
+      })
+    );
+  }
+  toolbar.addItem(
+    'save',
+    new ToolbarButton({
+      icon: downloadIcon,
+      tooltip: trans.__('Save as PNG'),
+      dataset: { workbench: 'save-picture' },
+      onClick: () => void figure.save()
+    })
+  );
+}
+
+function addSummary({ content, toolbar }: MainAreaWidget<FigureContent>): void {
+  const summary = new Widget();
+  summary.addClass('wb-Figure-summary');
+  summary.node.dataset['workbench'] = 'summary';
+  content.changed.connect(() => (summary.node.textContent = content.figure.summary));
   toolbar.addItem('spacer', Toolbar.createSpacerItem());
   toolbar.addItem('summary', summary);
-  refresh();
 }
 
 function tabId(watched: Watched): string {

@@ -3,6 +3,7 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/applica
 import { Notification } from '@jupyterlab/apputils';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
+import { duration } from './figures/formats';
 import type { Model } from './model';
 import { Commands, DOMAIN, IModel } from './tokens';
 import type { IRun, RunStatus } from './tokens';
@@ -26,8 +27,9 @@ export function ended(before: ReadonlyMap<string, number>, runs: IRun[], now: nu
 /** What a title begins with while a run goes on: how far the youngest is. */
 export function doing(runs: IRun[]): string {
   const run = runs.find(each => each.status === 'running');
-  const { done, total, more } = run?.progress ?? {};
-  return !run ? '' : total && done && !more ? `${Math.floor((100 * done) / total)} % · ` : '… · ';
+  const { done, total, more, passes } = run?.progress ?? {};
+  const far = total && done && !more ? `${Math.floor((100 * done) / total)} %` : passes ? `pass ${passes}` : '…';
+  return run ? `${far} · ` : '';
 }
 
 /** Keeps something before the title of the browser's tab, whatever Lab makes of that title. */
@@ -58,7 +60,8 @@ export const notifyPlugin: JupyterFrontEndPlugin<void> = {
       entitle(doing(model.runs));
       for (const [run, how] of ended(going, model.runs, now)) {
         const actions = [{ label: trans.__('Show'), callback: () => void commands.execute(Commands.runs) }];
-        Notification.emit(trans.__('%1 on %2: %3', run.title, run.cluster, run.status), how, {
+        const took = run.seconds ? `, ${duration(1e6 * run.seconds)}` : '';
+        Notification.emit(trans.__('%1 on %2: %3', run.title, run.cluster, run.status) + took, how, {
           autoClose: 10000,
           actions
         });

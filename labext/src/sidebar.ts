@@ -9,6 +9,7 @@ import { Widget } from '@lumino/widgets';
 
 import { workbenchIcon } from './icons';
 import type { Model } from './model';
+import { memory } from './page/memory';
 import { Page } from './page/page';
 import type { Connection, INotebooks } from './tokens';
 
@@ -16,6 +17,8 @@ import type { Connection, INotebooks } from './tokens';
 const FILES = 'application/x-jupyter-icontents';
 /** Where what is folded is kept between two visits. */
 const FOLDED = 'dask-workbench:folded';
+/** Where what was chosen in forms is kept until this tab of the browser is closed. */
+const FORMS = `dask-workbench:forms:${PageConfig.getBaseUrl()}`;
 
 export class Workbench extends Widget {
   /** Shows one of Python's views; `wide` has side by side what `sidebar` has in a column. All share what is chosen. */
@@ -82,6 +85,7 @@ export class Workbench extends Widget {
         command: (name, args) => void this._commands.execute(name, { ...args }),
         open: path => window.open(api.pageUrl(path), '_blank', 'noopener'),
         copy: text => Clipboard.copyToSystem(text),
+        memory: memory(FORMS),
         translate: words => this._trans.__(words)
       },
       Array.isArray(folded) && !isTab ? folded.map(String) : [],

@@ -18,15 +18,17 @@ export type RunStatus = 'starting' | 'running' | 'done' | 'failed' | 'cancelled'
 
 export interface IRun {
   id: string;
-  /** What a person called it, else its workload. */
+  /** What a person called it, else what its workload is called. */
   title: string;
   /** Seconds since the epoch; null before it began. */
   started: number | null;
   workload: string;
   status: RunStatus;
   cluster: string | null;
-  /** Tasks done of all; `more` where not all are known yet. */
-  progress?: { done: number; total: number; more?: boolean } | null;
+  /** How long it took, of one that is done. */
+  seconds?: number | null;
+  /** Tasks done of all; `more` where not all are known yet, and passes over the array that have begun. */
+  progress?: { done: number; total: number; more?: boolean; passes?: number } | null;
 }
 
 /** A figure before anything is in it, and the scripts that draw it. */

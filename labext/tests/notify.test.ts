@@ -32,6 +32,8 @@ test('a title says how far the youngest run is, and is as before when all have e
   document.title = 'b.ipynb - Lab';
   entitle(doing([{ ...runs[0], progress: null }]));
   expect(document.title).toBe('… · b.ipynb - Lab');
+  entitle(doing([{ ...runs[0], progress: { done: 3, total: 8, more: true, passes: 2 } }]));
+  expect(document.title).toBe('pass 2 · b.ipynb - Lab');
   entitle(doing([{ ...run, status: 'done' }]));
   expect(document.title).toBe('b.ipynb - Lab');
 });

@@ -56,11 +56,12 @@ COLUMNS = {
     "lanes": ("label", "worker"),
     "mark": ("task", "worker", "label"),
     "limits": ("cpu", "memory"),
-    "window": ("start", "end"),
+    "window": ("start", "end", "first", "last"),
     **replay.COLUMNS,
     **gpu_lines.COLUMNS,
 }
-"""Columns of each source. `window` holds the stretch of time to show while one follows, in ms since the epoch."""
+"""Columns of each source. `window` holds the stretch of time to show while one follows, and all that there is, in ms
+since the epoch."""
 
 _PROGRESS_ROW = 22
 _BAR_ALPHA = {"light": (0.2, 0.3), "dark": (0.12, 0.22)}
@@ -134,9 +135,9 @@ def build(theme: Theme) -> Layout:
     root = column(
         empty,
         bar.root,
-        progress,
         stream,
         kinds,
+        progress,
         gpus.root,
         cpu,
         memory,

@@ -508,7 +508,8 @@ class LiveFigure:
         if self._follow.is_empty:
             return None
         start, end = self.window()
-        return Patch("window", "replace", {"start": [start], "end": [end]})
+        first, last = (1000 * each for each in self._follow.whole())
+        return Patch("window", "replace", {"start": [start], "end": [end], "first": [first], "last": [last]})
 
 
 class _Sent:

@@ -88,7 +88,7 @@ def serve(port: int, *, browser: bool, as_json: bool) -> None:
     session = Session()
 
     def page() -> Workbench:
-        shown = Workbench(session)
+        shown = Workbench(session, alone=True)
         pn.state.on_session_destroyed(lambda _: shown.close())
         return shown
 

@@ -33,10 +33,14 @@ class Workbench(InCell):
         Take Panel's JavaScript from the installed package, so that it works without the internet.
     theme
         Colours of the figures, "light" or "dark"; found out from the page by default.
+    alone
+        Whether it is a page of its own: that remembers what was chosen, and says in its title what goes on.
     """
 
-    def __init__(self, session: Session | None = None, *, inline: bool = True, theme: str | None = None) -> None:
-        options = {"view": "wide", "theme": theme_or_none(theme)}
+    def __init__(
+        self, session: Session | None = None, *, inline: bool = True, theme: str | None = None, alone: bool = False
+    ) -> None:
+        options = {"view": "wide", "theme": theme_or_none(theme), "alone": alone}
         super().__init__(inline)
         self.session = session or Session()
         self._desk: Desk | None = None

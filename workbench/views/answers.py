@@ -24,7 +24,7 @@ _ONLY_IN_FULL = {"inventory", "versions"}
 """What a list of runs leaves out."""
 
 _CLUSTER_IN_BRIEF = ("name", "status", "created", "n_workers", "clients")
-_RUN_IN_BRIEF = ("id", "title", "workload", "status", "cluster", "started")
+_RUN_IN_BRIEF = ("id", "workload", "status", "cluster", "started", "seconds")
 
 
 class Answer(NamedTuple):
@@ -103,6 +103,7 @@ def read_state(session: Session, base_url: str) -> dict[str, Any]:
         "runs": [run_in_list(run) for run in session.runs(limit=LATEST_RUNS)],
         "budget": session.budget(inventory).model_dump(mode="json"),
         "simulated": inventory.simulated,
+        "titles": {each.name: each.title for each in session.workloads(wait=False)},
         # A function that was added is in the list of workloads at once.
         "own": stamp(),
         # Comparing runs of the past changes neither clusters nor runs.
@@ -114,16 +115,21 @@ def in_brief(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state as pages get it, at every change of anything: what is in views they ask for there."""
     return {
         "clusters": [_cluster_in_brief(each) for each in state.get("clusters", ())],
-        "runs": [_run_in_brief(run) for run in state.get("runs", ())],
+        "runs": [_run_in_brief(run, state["titles"]) for run in state.get("runs", ())],
         "simulated": state.get("simulated", False),
     }
 
 
-def _run_in_brief(run: Mapping[str, Any]) -> dict[str, Any]:
-    told = {name: run[name] for name in _RUN_IN_BRIEF}
+def run_title(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    """What a run is called: by the person, or else as its workload."""
+    return run["title"] if run["title"] != run["workload"] else titles.get(run["workload"], run["workload"])
+
+
+def _run_in_brief(run: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, Any]:
+    told = {name: run[name] for name in _RUN_IN_BRIEF} | {"title": run_title(run, titles)}
     if run["status"] != "running" or not run["progress"]:
         return told
-    return told | {"progress": {name: run["progress"][name] for name in ("done", "total", "more")}}
+    return told | {"progress": {name: run["progress"][name] for name in ("done", "total", "more", "passes")}}
 
 
 def _cluster_in_brief(cluster: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from workbench.errors import WorkbenchError
 from workbench.figures.markup import tag
 from workbench.views.page import Choices
-from workbench.views.parts import checkbox, text_field
+from workbench.views.parts import checkbox, drawer, fold, text_field
 from workbench.workloads.registry import PATHS
 
 FIRST = ("path", "to", "size", "n_variants", "n_samples", "n_rows", "k", "n_components", "tol", "memory", "n_workers")
@@ -70,13 +70,25 @@ class Form(NamedTuple):
     def elsewhere(self, fields: Sequence[str]) -> str | None:
         """What is wrong that no field can say."""
         problem = self.problem
-        return problem.message if problem and (problem.parameter or "") not in fields else None
+        return self.in_words(problem.message) if problem and (problem.parameter or "") not in fields else None
+
+    def in_words(self, sentence: str) -> str:
+        """The sentence with what the fields are called in the place of the parameters' names.
+
+        A name of one word is left alone, but where the sentence begins with it: it may mean what it says.
+        """
+        for name, field in self.schema["properties"].items():
+            called = f"“{resolved(field, self.schema).get('title', name)}”"
+            sentence = re.sub(rf"^{re.escape(name)}\b( of \w+(?= is ))?", called, sentence)
+            if "_" in name:
+                sentence = re.sub(rf"\b{re.escape(name)}\b(?!=)", called, sentence)
+        return sentence
 
     def _field(self, name: str) -> str:
         field = resolved(self.schema["properties"][name], self.schema)
         id_ = f"wb-{self.prefix}{name}".replace(".", "-")
         required = name in self.schema.get("required", ())
-        message = self.problem.message if self.problem and self.problem.parameter == name else None
+        message = self.in_words(self.problem.message) if self.problem and self.problem.parameter == name else None
         # A field that waits to be filled in is not wrong yet.
         wrong = message is not None and not (required and name not in self.values)
         about = f"{name}: {' '.join(filter(None, (field.get('description'), bounds(field))))}"
@@ -114,6 +126,8 @@ class Form(NamedTuple):
             if default not in dict(options):
                 options = [(default, default or "automatic"), *options]
             return select(options, value, data_default=default, **shared)
+        if field.get("instead"):
+            shared["data_alone"] = f"{self.prefix}{field['instead']}"
         numeric = field.get("type") in ("integer", "number")
         examples = field.get("examples") or ()
         return text_field(
@@ -136,7 +150,12 @@ def select(options: Iterable[tuple[str, str]], chosen: str, **attributes: Any) -
 
 
 def search(
-    prefix: str, label: str, hook: str, lists: Mapping[str, tuple[str, Iterable[tuple[str, str]], str]], *more: str
+    prefix: str,
+    label: str,
+    hook: str,
+    lists: Mapping[str, tuple[str, Iterable[tuple[str, str]], str]],
+    *more: str,
+    folded: bool | None = None,
 ) -> str:
     """A field for the text to look for, and lists that narrow what is found.
 
@@ -144,6 +163,8 @@ def search(
     ----------
     lists
         By name: what the list is called, its values with their labels, and the one that is chosen.
+    folded
+        Whether the lists are behind a fold that is closed; None for no fold.
     """
     text = text_field(f"{prefix}text", label, type="search", placeholder=label, data_workbench=f"{hook}-search")
     narrowing = (
@@ -157,7 +178,12 @@ def search(
         )
         for name, (title, options, chosen) in lists.items()
     )
-    return tag("div", text, *narrowing, *more, class_="wb-Search")
+    if folded is None:
+        return tag("div", text, *narrowing, *more, class_="wb-Search")
+    id_ = f"wb-{hook}-filter"
+    word = fold(id_, "Filter", is_open=not folded, data_workbench=f"{hook}-filter")
+    lists_ = tag("div", *narrowing, *more, class_="wb-Search")
+    return tag("div", text, word, class_="wb-Row") + drawer(id_, lists_, is_open=not folded)
 
 
 def given(choices: Choices, prefix: str) -> dict[str, Any]:

@@ -205,7 +205,9 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
     if spec is not None and spec.devices:
         # Those that are seen to be proposed, though others may be idler by now.
         body["choices"] = {"devices": ",".join(spec.devices)}
-    sentences = [each for each in (None if waits else problem and problem.message, refused, agreement) if each]
+    sentences = [
+        each for each in (None if waits else problem and form.in_words(problem.message), refused, agreement) if each
+    ]
     name = text_field(
         "name",
         "Name of the cluster",

@@ -195,6 +195,7 @@ def known() -> dict[str, View]:
         "bandwidth": View(workers.bandwidth, every(1.0), ("marked.",)),
         "profile": View(workers.profile, every(5.0)),
         "runs": View(runs.runs, runs.pace, ("runs.",)),
+        "latest": View(runs.latest, runs.pace),
         "run": View(runs.run),
         "log-tail": View(clusters.log_tail),
         "run-answer": View(runs.run_answer_view),

@@ -135,9 +135,9 @@ def fold(id_: str, label: str, *, is_open: bool = False, **attributes: Any) -> s
     return tag("button", caret, label, aria_expanded="true" if is_open else "false", **fixed, **attributes)
 
 
-def drawer(id_: str, *body: str) -> str:
-    """What is seen only when something that names it is clicked."""
-    return tag("div", *body, id=id_, class_="wb-Drawer", hidden=True)
+def drawer(id_: str, *body: str, is_open: bool = False) -> str:
+    """What is seen only when something that names it is clicked, or from the start."""
+    return tag("div", *body, id=id_, class_="wb-Drawer", hidden=not is_open)
 
 
 def folds(prefix: str = "", /, **bodies: tuple[str, str]) -> str:

@@ -31,7 +31,7 @@ from workbench.runs.comparing.comparisons import clusters_of
 from workbench.runs.forecasting.machines import cost_text
 from workbench.runs.singular import in_words
 from workbench.runs.store import SIMULATED, Progress
-from workbench.views.answers import API, LATEST_RUNS, run_in_list
+from workbench.views.answers import API, LATEST_RUNS, run_in_list, run_title
 from workbench.views.forms import as_text, search
 from workbench.views.parts import (
     button,
@@ -98,12 +98,32 @@ def runs(sight: Sight, _: str) -> str:
     room = sight.session.room() if any(run["answers"] for run in found) else None
     return (
         _search(sight, titles, {*there, *(run["cluster"] for run in found)})
-        + paragraph(f"{count(total)} found" if asked else "", role="status")
+        + _found(total if asked else None)
         + _ticked(sight)
         + _ended(sight, titles)
         + tag("ul", *rows, id="wb-list-of-runs", class_="wb-Runs", aria_label="Runs", data_stop=True)
         + more("runs", shown, _MORE, older)
         + (paragraph(room.words()) if room and room.next else "")
+    )
+
+
+def latest(sight: Sight, workload: str) -> str:
+    """How the last run of a workload goes or went, in a few words beside the button that starts one."""
+    run = next((each for each in sight.state.get("runs", ()) if each["workload"] == workload), None)
+    if run is None:
+        return ""
+    status, words = run["status"], run["status"]
+    if status in _ACTIVE and run["started"]:
+        words = joined((_far(run), duration(round(time.time() - run["started"]))))
+    elif status == "done" and run["seconds"] is not None:
+        words = duration(run["seconds"])
+    told = f"Last run: {joined((status, _where_and_when(run)))}"
+    id_ = run["id"]
+    return tag(
+        "span",
+        tag("span", class_="wb-Dot"),
+        link(words, title=told, data_reveal=f"wb-section-runs wb-more-{id_}", data_workbench="latest-run"),
+        class_=f"wb-Latest wb-mod-{status}",
     )
 
 
@@ -113,12 +133,20 @@ def _ended(sight: Sight, titles: Mapping[str, str]) -> str:
     last = max(ended, key=lambda run: run["stopped"], default=None)
     took = last and last["seconds"] is not None and duration(last["seconds"])
     said = joined((f"{_named(last, titles)} on {last['cluster']}: {last['status']}", took or None)) if last else ""
-    return tag("p", escape(said), role="status", class_="wb-hidden", data_workbench="run-ended")
+    doing = next((f"{_far(run)} · " for run in sight.state.get("runs", ()) if run["status"] == "running"), None)
+    return tag("p", escape(said), role="status", class_="wb-hidden", data_doing=doing, data_workbench="run-ended")
+
+
+def _far(run: Mapping[str, Any]) -> str:
+    """How far a run is, in few characters: '37 %', or 'pass 4' where not all tasks are known."""
+    progress = Progress.model_validate(run["progress"] or {})
+    if progress.total and not progress.more:
+        return f"{100 * progress.done // progress.total} %"
+    return f"pass {progress.passes}" if progress.passes else "…"
 
 
 def _named(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    name = run["title"] if run["title"] != run["workload"] else titles.get(run["workload"], run["workload"])
-    return f"{SIMULATED if run['simulated'] else ''}{name}"
+    return f"{SIMULATED if run['simulated'] else ''}{run_title(run, titles)}"
 
 
 def _asked(sight: Sight) -> Wanted:
@@ -145,7 +173,16 @@ def _search(sight: Sight, titles: Mapping[str, str], clusters: set[str]) -> str:
     }
     lists = {name: (name.capitalize(), each, choices.get(f"runs.{name}", "")) for name, each in options.items()}
     day = text_field("runs.day", "Day", type="date", data_workbench="runs-day")
-    return search("runs.", "Search runs", "runs", lists, day)
+    narrowed = any(choices.get(f"runs.{name}") for name in _FILTERS[1:])
+    return search("runs.", "Search runs", "runs", lists, day, folded=not narrowed)
+
+
+def _found(total: int | None) -> str:
+    """How many were found, and back to all of them; nothing where all are shown, but for who hears what changes."""
+    if total is None:
+        return paragraph("", role="status")
+    all_ = link("Show all", data_choose={f"runs.{name}": None for name in _FILTERS}, data_workbench="runs-all")
+    return tag("div", paragraph(f"{count(total)} found", role="status"), all_, class_="wb-Row")
 
 
 def _ticked(sight: Sight) -> str:

@@ -15,7 +15,7 @@ from workbench.formats import size, span
 from workbench.runs.settings import read_settings
 from workbench.threads import in_thread
 from workbench.views.forms import Form, Problem, as_text, given, select
-from workbench.views.parts import button, command, confirmed, folds, keeping, link, notice, radios, text_field
+from workbench.views.parts import button, command, confirmed, folds, keeping, link, live, notice, radios, text_field
 from workbench.workloads.opening import SERVED
 from workbench.workloads.registry import PATHS
 
@@ -132,7 +132,7 @@ async def _chosen(sight: Sight, template: Template) -> str:
         + _holds(held)
         + _target(sight, cluster)
         + _verdict(needs, form.elsewhere(fields), cluster)
-        + tag("div", beside, run, class_="wb-Row wb-mod-end wb-Go")
+        + tag("div", live(f"latest:{template.name}"), beside, run, class_="wb-Row wb-mod-end wb-Go")
         + notice("POST runs", "run-problem")
         + folds(
             more_fields=(

@@ -69,6 +69,8 @@ class Words:
     examples: tuple[Any, ...] = ()
     only: str | None = None
     """Where it does something: 'method=dask', 'path' (where one is given), '!path' (where none is)."""
+    instead: str | None = None
+    """The parameter in whose place it is given: a form takes that one back."""
     title: str | None = None
     """What the form calls it; None for what `TITLES` says, or the parameter's name."""
 
@@ -96,6 +98,7 @@ Size = Annotated[
         allowed=ALLOWED_SIZE,
         unit="bytes or fraction",
         examples=("512MiB", "2GiB", "0.25"),
+        instead="shape",
     ),
 ]
 
@@ -106,6 +109,7 @@ Shape = Annotated[
         allowed="two whole numbers, each at least 1, such as 10000, 10000",
         unit="elements",
         examples=((10000, 10000),),
+        instead="size",
     ),
 ]
 

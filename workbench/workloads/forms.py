@@ -122,7 +122,12 @@ def is_nothing(text: str) -> bool:
 
 def _field(name: str, annotation: Any, default: Any) -> tuple[Any, FieldInfo]:
     words = next(mark for mark in _marks(annotation) if isinstance(mark, Words))
-    extra = {"allowed": allowed(told_annotation(annotation)), "unit": words.unit, "only": words.only}
+    extra = {
+        "allowed": allowed(told_annotation(annotation)),
+        "unit": words.unit,
+        "only": words.only,
+        "instead": words.instead,
+    }
     return annotation, Field(
         default,
         title=words.title or TITLES.get(name, name.replace("_", " ").capitalize()),

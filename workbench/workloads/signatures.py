@@ -38,7 +38,7 @@ _BOUND = {
     "max_length": "of a length of at most",
     "pattern": "that matches",
 }
-_WORDS = ("unit", "description", "examples", "allowed", "only", "title")
+_WORDS = ("unit", "description", "examples", "allowed", "only", "instead", "title")
 _PARAMETERS = re.compile(r"^Parameters\n-{3,}\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.MULTILINE | re.DOTALL)
 _SEQUENCES = (list, tuple, Sequence)
 _USE = "int, float, str, bool, Literal, pathlib.Path, X | None, or a list or tuple of them"
@@ -191,6 +191,7 @@ def field(name: str, told: Mapping[str, Any]) -> tuple[Any, Any]:
         unit=_of_any(told, "unit"),
         examples=tuple(told.get("examples") or ()),
         only=told.get("only"),
+        instead=told.get("instead"),
         title=told.get("title") or name.replace("_", " ").capitalize(),
     )
     return Annotated[_annotation(told), words], told.get("default", ...)

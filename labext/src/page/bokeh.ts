@@ -17,13 +17,23 @@ export interface IBokehRange extends IBokehModel {
   end: number;
 }
 
+export interface IBokehPlot extends IBokehModel {
+  height: number;
+}
+
 export interface IBokehDocument {
   get_model_by_name(name: string): IBokehModel | null;
   roots(): IBokehModel[];
 }
 
+interface IView {
+  model: IBokehModel;
+  /** All of it as it looks now, drawn once more. */
+  export(type: 'png'): { to_blob(): Promise<Blob> };
+}
+
 interface IViewManager {
-  roots: { model: IBokehModel }[];
+  roots: IView[];
   clear(): void;
 }
 
@@ -36,18 +46,22 @@ export interface IBokeh {
 /** A figure on the page. */
 export interface IEmbedded {
   document: IBokehDocument;
+  /** What is seen, as PNG. */
+  picture(): Promise<Blob>;
   dispose(): void;
 }
 
 /** Draw a figure, as Bokeh's JSON, into an element. */
 export async function embed(bokeh: IBokeh, item: object, host: HTMLElement): Promise<IEmbedded> {
   const views = await bokeh.embed.embed_item(item, host);
-  const { document } = views.roots[0].model;
+  const [root] = views.roots;
+  const { document } = root.model;
   if (!document) {
     throw new Error('The figure came without a document.');
   }
   return {
     document,
+    picture: () => root.export('png').to_blob(),
     dispose: () => {
       views.clear();
       host.replaceChildren();

@@ -39,9 +39,14 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
   );
   const bar = document.createElement('div');
   const button = document.createElement('button');
+  const [all, save] = [document.createElement('button'), document.createElement('button')];
   const summary = document.createElement('span');
+  all.textContent = 'Show all';
+  all.onclick = () => figure.showAll();
+  save.textContent = 'Save as PNG';
+  save.onclick = () => void figure.save();
   bar.className = 'wb-Figure-bar';
-  bar.append(button, summary);
+  bar.append(button, all, save, summary);
   summary.className = 'wb-Figure-summary';
   const follow = () => {
     const stands = figure.paused || !figure.following;
@@ -54,6 +59,7 @@ export function mountFigure(host: HTMLElement, messages: Messages, options: IOpt
   figure.onChange = () => {
     button.textContent = figure.paused || !figure.following ? 'Follow' : 'Pause';
     button.hidden = !figure.live || !options.watched.cluster;
+    all.hidden = !figure.stretches;
     summary.textContent = figure.summary;
   };
   figure.onChange();

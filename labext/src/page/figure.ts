@@ -4,7 +4,7 @@
  */
 import type { IFigure, IPatch, IWatchStatus, StreamMessage, Watched } from '../tokens';
 import { embed } from './bokeh';
-import type { IBokeh, IBokehRange, IBokehSource, IEmbedded } from './bokeh';
+import type { IBokeh, IBokehPlot, IBokehRange, IBokehSource, IEmbedded } from './bokeh';
 
 export type Theme = 'light' | 'dark';
 
@@ -24,6 +24,10 @@ const QUEUE = 1000;
 const WINDOW = 'window';
 /** Milliseconds after the last pan or zoom before Python is asked for the detail of what is in view. */
 const SETTLE = 150;
+/** The plot that takes the room which the others leave. */
+const STREAM = 'tasks_plot';
+/** Pixels that aren't worth a layout. */
+const SLIGHT = 3;
 
 /** Figures that this page has drawn. */
 let figures = 0;
@@ -34,6 +38,8 @@ export class Figure {
   onChange: () => void = () => undefined;
   /** One line about the cluster, for a toolbar. */
   summary = '';
+  /** Whether the task stream grows into what is free of the place. */
+  fills = false;
 
   constructor(
     readonly watched: Watched,
@@ -47,6 +53,7 @@ export class Figure {
     this._note.setAttribute('role', 'status');
     this.node.append(this._host, this._note);
     this._seen.observe(this.node);
+    this._resized.observe(this._host);
   }
 
   get paused(): boolean {
@@ -55,6 +62,11 @@ export class Figure {
 
   get following(): boolean {
     return this._following;
+  }
+
+  /** Whether it has an axis of time, of which more may be shown. */
+  get stretches(): boolean {
+    return this._whole !== null;
   }
 
   /** Whether there is more to come. */
@@ -73,6 +85,26 @@ export class Figure {
     this._following = following;
     this._showLatest();
     this.onChange();
+  }
+
+  /** Show all that has happened. */
+  showAll(): void {
+    if (this._whole) {
+      // As a pan does, which asks for detail.
+      this._range?.setv(this._whole);
+    }
+  }
+
+  /** Download what is seen, as PNG. */
+  async save(): Promise<void> {
+    const picture = await this._embedded?.picture();
+    if (picture) {
+      const link = document.createElement('a');
+      link.href = URL.createObjectURL(picture);
+      link.download = `${Object.values(this.watched)[0]}.png`;
+      link.click();
+      URL.revokeObjectURL(link.href);
+    }
   }
 
   /** Draw it anew, for example in the colours of another theme. */
@@ -110,6 +142,11 @@ export class Figure {
     this._ready = true;
     this._say(this._message);
     this._listen();
+    const stream = this._embedded.document.get_model_by_name(STREAM) as IBokehPlot | null;
+    this._least = stream?.height ?? 0;
+    if (this._host.firstElementChild) {
+      this._resized.observe(this._host.firstElementChild);
+    }
     this._drain();
     if (kept) {
       // As a pan does: Python is asked for the detail of what is in view.
@@ -145,6 +182,7 @@ export class Figure {
     this._round += 1;
     this._unwatch();
     this._seen.disconnect();
+    this._resized.disconnect();
     this._embedded?.dispose();
     window.clearTimeout(this._settle);
   }
@@ -214,8 +252,30 @@ export class Figure {
     }
     this._ours = false;
     if (source === WINDOW) {
-      const { start, end } = columns as Record<string, number[]>;
+      const { start, end, first, last } = columns as Record<string, number[]>;
       this._window = { start: start[0], end: end[0] };
+      const begins = !this._whole;
+      this._whole = { start: first[0], end: last[0] };
+      if (begins) {
+        this.onChange();
+      }
+    } else if (source === STREAM) {
+      this._least = columns['height'] as number;
+      this._fill();
+    }
+  }
+
+  /** Let the stream have what the plots below it leave of the place, or what its lanes need. */
+  private _fill(): void {
+    const [stream, root] = [this._embedded?.document.get_model_by_name(STREAM), this._host.firstElementChild];
+    if (!this.fills || !stream || !root || !this._host.clientHeight) {
+      return;
+    }
+    const { height } = stream as IBokehPlot;
+    const free = this._host.clientHeight - (root as HTMLElement).offsetHeight;
+    const wanted = Math.max(this._least, height + free);
+    if (Math.abs(wanted - height) > SLIGHT) {
+      stream.setv({ height: wanted });
     }
   }
 
@@ -276,6 +336,8 @@ export class Figure {
   private _following = true;
   private readonly _host = document.createElement('div');
   private _id = '';
+  /** Pixels that the stream's lanes need. */
+  private _least = 0;
   private _live = true;
   private _message = '';
   private _missed = false;
@@ -284,6 +346,7 @@ export class Figure {
   private _paused = false;
   private _queue: IPatch[][] = [];
   private _ready = false;
+  private readonly _resized = new ResizeObserver(() => this._fill());
   private _round = 0;
   private readonly _seen = new IntersectionObserver(entries => {
     this._visible = entries[entries.length - 1].isIntersecting;
@@ -291,5 +354,6 @@ export class Figure {
   });
   private _settle = 0;
   private _visible = false;
+  private _whole: { start: number; end: number } | null = null;
   private _window: { start: number; end: number } | null = null;
 }

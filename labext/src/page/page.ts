@@ -18,13 +18,14 @@
  * data-command, data-args   something that the place of this page does, such as a tab of Lab
  * data-page                 a page of the server, in a new tab of the browser
  * data-fold                 id of what a click opens and closes
- * data-reveal               id of what a click opens and brings into view
+ * data-reveal               ids of what a click opens, of which it brings the last into view
  * data-copy                 copies the text that follows
  * data-enter                hook of the button in the same row that the Enter key presses
  * data-first                the field that is selected when a fold is opened
  * data-drop                 of an input: a path that is dropped on it, or beside it in its section, becomes its value
  * data-stop                 of a list: the Tab key stops once in its lines (data-line), and arrows go on from there
  */
+import type { IMemory } from './memory';
 import { morph } from './morph';
 import { translated } from './words';
 
@@ -41,12 +42,16 @@ export interface IChannel {
   /** Open a page of the server in a new tab of the browser. */
   open(path: string): void;
   copy(text: string): void;
+  /** Keeps what was chosen while a page is loaded again, if the place can. */
+  memory?: IMemory;
   /** Words of Python's in the language of the place; English without it. */
   translate?(words: string): string;
 }
 
 /** Milliseconds after a key before Python hears of it: fast typing travels together. */
 const PAUSE = 20;
+/** What a page still knows when it is loaded again: what was chosen in forms. */
+const LASTING = /^(profile|plan|workload|run|settings|cluster|compare)($|\.)/;
 
 let views = 0;
 
@@ -69,7 +74,7 @@ export class Page {
     folded: string[] = [],
     beside: Page | null = null
   ) {
-    this.choices = beside?.choices ?? {};
+    this.choices = beside?.choices ?? this._channel.memory?.read() ?? {};
     this._pages = beside?._pages ?? new Set();
     this._pages.add(this);
     folded.forEach(id => this._folds.set(id, false));
@@ -91,6 +96,9 @@ export class Page {
       rootMargin: '99999px'
     });
     document.addEventListener('visibilitychange', this._lookAtAll);
+    if (!beside && Object.keys(this.choices).length) {
+      this._say(this.choices);
+    }
     this._settle();
   }
 
@@ -132,6 +140,8 @@ export class Page {
       }
     }
     this._pages.forEach(page => page._settle());
+    const lasting = Object.entries(this.choices).filter(([name]) => LASTING.test(name));
+    this._channel.memory?.keep(Object.fromEntries(lasting));
     this._say(changes);
   }
 
@@ -145,10 +155,14 @@ export class Page {
     return field !== null;
   }
 
-  /** Unfold the element of this id and show its beginning. */
-  reveal(id: string): void {
-    this._fold(id, true);
-    window.requestAnimationFrame(() => this._find(id)?.parentElement?.scrollIntoView({ block: 'start' }));
+  /** Unfold the elements of these ids and show where the last of them begins. */
+  reveal(ids: string): void {
+    const each = ids.split(' ');
+    each.forEach(id => this._fold(id, true));
+    window.requestAnimationFrame(() => {
+      const there = each.map(id => this._find(id)).filter(found => found !== null);
+      there.pop()?.parentElement?.scrollIntoView({ block: 'start' });
+    });
   }
 
   /** The field in which a path goes that is dropped here. */
@@ -198,6 +212,20 @@ export class Page {
     this.node.querySelectorAll<HTMLElement>('[data-notice]').forEach(each => this._notify(each));
     this.node.querySelectorAll<HTMLInputElement>('[name]').forEach(each => this._fill(each));
     this.node.querySelectorAll<HTMLElement>('[data-stop]').forEach(each => this._stopOnce(each));
+    this.node.querySelectorAll<HTMLElement>('[role=radio][aria-checked=true]').forEach(each => this._showChosen(each));
+  }
+
+  /** Where the list of a choice scrolls: bring what has just been chosen into its view. */
+  private _showChosen(chosen: HTMLElement): void {
+    const list = chosen.parentElement!;
+    if (this._chosen.get(list) === chosen || !list.clientHeight) {
+      return;
+    }
+    this._chosen.set(list, chosen);
+    const above = chosen.getBoundingClientRect().top - list.getBoundingClientRect().top;
+    if (above < 0 || above + chosen.offsetHeight > list.clientHeight) {
+      list.scrollTop += above - list.clientHeight / 2;
+    }
   }
 
   /** Have the Tab key stop once in a list: where it was left, or else at its first line. */
@@ -461,6 +489,7 @@ export class Page {
   }
 
   private readonly _busy = new Set<string>();
+  private readonly _chosen = new WeakMap<HTMLElement, HTMLElement>();
   private readonly _folds = new Map<string, boolean>();
   private readonly _lives = new Map<HTMLElement, ILive>();
   private readonly _pages: Set<Page>;

@@ -3,6 +3,7 @@ import type { Watched } from '../tokens';
 import { mountFigure, whenSilent } from './cell';
 import type { IMounted } from './cell';
 import type { Theme } from './figure';
+import { memory } from './memory';
 import type { Messages } from './messages';
 import { Page } from './page';
 import type { IChannel } from './page';
@@ -12,6 +13,8 @@ interface IOptions {
   view: string;
   /** Of figures; null follows the page. */
   theme: Theme | null;
+  /** Whether it is the page, not a part of one: it keeps what was chosen, and has the title. */
+  alone?: boolean;
 }
 
 /** What the kernel answers with that isn't JSON. */
@@ -25,12 +28,13 @@ type Arguments = Record<string, string>;
 
 const API = 'workbench/api/';
 
-export function mountPage(host: HTMLElement, messages: Messages, { view, theme }: IOptions): IMounted {
+export function mountPage(host: HTMLElement, messages: Messages, { view, theme, alone }: IOptions): IMounted {
   const place = element('div', 'wb-Page');
   const said = element('p', 'wb-Page wb-Said');
   const watched = element('section', 'wb-Page wb-Watched');
   place.dataset['live'] = view;
   said.setAttribute('role', 'status');
+  host.classList.toggle('wb-Wide', alone ?? false);
   host.append(place, said, watched);
   let figure: IMounted | null = null;
 
@@ -105,7 +109,8 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme }
     request: (verb, path, body) => messages.request(verb, path, body),
     command,
     open: path => void open(messages, path).catch((error: Error) => say(error.message)),
-    copy: text => void copy(text, '')
+    copy: text => void copy(text, ''),
+    memory: alone ? memory('dask-workbench:forms') : undefined
   };
   const page: Page = new Page(place, channel);
   const forget = whenSilent(messages, text => (place.textContent = text));
@@ -117,6 +122,9 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme }
         say(message['message'] as string);
       } else if (!page.receive(message)) {
         figure?.receive(message);
+      } else if (alone) {
+        const doing = place.querySelector<HTMLElement>('[data-doing]')?.dataset['doing'] ?? '';
+        document.title = `${doing}Workbench`;
       }
     },
     dispose: () => {
