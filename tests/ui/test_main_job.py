@@ -149,6 +149,19 @@ def test_a_person_picks_cpu_starts_runs_and_watches(
     page.wait_for_timeout(500)
     screenshot("watch-light")
     assert coloured(figure) > before + 5_000
+    # All of it, and a picture to keep.
+    follow = hook(page, "follow")
+    expect(follow).to_have_attribute("aria-pressed", "true")
+    hook(page, "show-all").click()
+    expect(follow).to_have_attribute("aria-pressed", "false")
+    with page.expect_download() as download:
+        hook(page, "save-picture").click()
+    assert download.value.suggested_filename == "picked-otter.png"
+    assert np.asarray(Image.open(download.value.path())).std() > 10
+    # The last run is told of beside the button, and found from there.
+    expect(hook(page, "latest-run")).to_contain_text(" s")
+    hook(page, "latest-run").click()
+    expect(hook(hook(page, f"run-{run['id']}"), "run-more")).to_have_attribute("aria-expanded", "true")
 
     run = run_workload(page, lab, "svd_of_file", path=str(digits), k="3", center="true")
     assert run["check"]["passed"], run["check"]["what"]
@@ -158,6 +171,24 @@ def test_a_person_picks_cpu_starts_runs_and_watches(
     hook(cluster, "stop").click()
     expect(hook(page, "cluster-picked-otter")).to_have_count(0, timeout=MINUTE)
     assert lab.get("workbench/api/clusters")["clusters"] == []
+
+
+def test_what_was_typed_is_there_after_a_reload_and_a_shape_takes_the_size_back(open_lab: OpenLab) -> None:
+    page = open_lab()
+    open_sidebar(page)
+    choose_workload(page, "transpose_sum")
+    size = hook(page, "field-size")
+    usual = size.input_value()
+    size.fill("17MiB")
+    expect(hook(page, "compare-what")).to_contain_text("17MiB")
+    page.reload()
+    expect(hook(page, "workload-transpose_sum")).to_have_attribute("aria-checked", "true", timeout=MINUTE)
+    expect(size).to_have_value("17MiB")
+    unfold(page, "more-fields")
+    hook(page, "field-shape").fill("300, 300")
+    expect(size).to_have_value(usual)
+    expect(hook(page, "field-size-problem")).to_have_count(0)
+    expect(hook(page, "field-shape-problem")).to_have_count(0)
 
 
 def test_the_retina_photograph_is_decomposed_through_the_sidebar(lab: Lab, open_lab: OpenLab) -> None:

@@ -40,7 +40,7 @@ def test_run_all_of_the_start_page_shows_what_was_watched(lab: Lab, open_lab: Op
     watch.scroll_into_view_if_needed()
     expect(watch).to_contain_text("nothing more to watch", timeout=MINUTE)
     expect(watch.get_by_role("button", name="Pause")).to_be_hidden()
-    stream = watch.locator(".bk-Figure").nth(1)
+    stream = watch.locator(".bk-Figure").first
     page.wait_for_timeout(500)
     screenshot("start-notebook-watch-light")
     assert coloured(stream) > 1_000

@@ -98,7 +98,9 @@ def test_a_task_or_worker_that_is_clicked_in_one_pane_is_marked_in_the_others(
         screenshot("panes-graph")
         assert any('"source":"mark"' in each and '["sum-partial"]' in each for each in marks)
         # In the stream's progress, for the graph.
-        first = figure.locator(".bk-Figure").first.bounding_box()
+        bars = figure.locator(".bk-Figure").nth(1)
+        bars.scroll_into_view_if_needed()
+        first = bars.bounding_box()
         assert first is not None
         page.mouse.click(first["x"] + first["width"] / 2, first["y"] + 24 + 11)
         expect(node).to_have_attribute("aria-pressed", "false")
@@ -106,7 +108,7 @@ def test_a_task_or_worker_that_is_clicked_in_one_pane_is_marked_in_the_others(
         screenshot("panes-stream")
         # A rectangle of the stream, of the tasks that are marked, since all others are pale: for its worker as well.
         page.get_by_role("button", name="Pause").click()
-        tasks = figure.locator(".bk-Figure").nth(1)
+        tasks = figure.locator(".bk-Figure").first
         tasks.click(position=darkest(tasks))
         workers = opened(page, "workers")
         marked = workers.locator("[aria-pressed=true]")
