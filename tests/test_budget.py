@@ -40,7 +40,7 @@ def record(name: str, n_workers: int, each: int, **changes: Any) -> ClusterRecor
 def test_what_is_left_is_the_limit_less_the_reserve_less_what_running_clusters_were_promised() -> None:
     found = budget(machine(), [record("calm-otter", 2, 2 * GIB), record("brave-yak", 1, GIB)])
     assert found.model_dump() == {"limit": 20 * GIB, "reserve": 2 * GIB, "promised": 5 * GIB, "left": 13 * GIB}
-    assert found.describe() == ("20 GiB of memory, less 2 GiB in reserve, less 5 GiB promised to running clusters")
+    assert found.describe() == ("20 GiB of memory, less 2 GiB in reserve, less 5 GiB given to running clusters")
 
 
 def test_more_promised_than_there_is_leaves_nothing_and_not_less() -> None:
@@ -92,8 +92,8 @@ def test_too_much_memory_is_refused_with_the_numbers_and_three_remedies() -> Non
     with pytest.raises(ConflictError) as refused:
         check_budget(spec(2, 8 * GIB), machine(), [record("calm-otter", 2, int(2.5 * GIB))])
     assert str(refused.value) == (
-        "This would promise 16 GiB, and 13 GiB is left (20 GiB of memory, less 2 GiB in reserve, less "
-        "5 GiB promised to running clusters): stop calm-otter (5 GiB), ask for at most 13GiB of memory, or force "
+        "This asks for 16 GiB, and 13 GiB is left (20 GiB of memory, less 2 GiB in reserve, less "
+        "5 GiB given to running clusters): stop calm-otter (5 GiB), ask for at most 13GiB of memory, or force "
         "it."
     )
     assert refused.value.status == 409

@@ -20,7 +20,6 @@ from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, FailedError, NotFoundError
 from workbench.figures.colors import LIGHT
 from workbench.figures.comparison import COLUMNS, ComparisonFigure, page, table_html
-from workbench.figures.markup import unbroken
 from workbench.hardware import inventory
 from workbench.jobs import folders
 from workbench.runs import store
@@ -219,7 +218,7 @@ def test_an_outlier_is_named_and_does_not_pass_for_no_difference():
 
 def test_what_could_not_be_had_stands_in_the_table_with_its_reason():
     found = comparison(row("one", times(6)), row("gpu", [], reason="No | GPU."))
-    assert "| gpu | – |" in export(found, "markdown")
+    assert "| One GPU | – |" in export(found, "markdown")
     assert "No \\| GPU." in export(found, "markdown")
     assert summarise(comparison(row("gpu", [], reason="No GPU."))).verdict == "Nothing was measured."
 
@@ -249,7 +248,7 @@ def test_a_sweep_over_workers_gives_a_scaling_curve():
     assert [point.speedup for point in curve.points] == pytest.approx([1, 10 / 6, 2.5])
     assert [point.efficiency for point in curve.points] == pytest.approx([1, 10 / 12, 10 / 16])
     assert curve.serial_share == pytest.approx(0.2)
-    assert "Strong scaling, cpu --threads 1" in export(comparison(*rows, request=request), "markdown")
+    assert "Strong scaling, CPU with 1 thread" in export(comparison(*rows, request=request), "markdown")
     growing = summarise(comparison(*rows, request=request.model_copy(update={"weak": True})))
     assert growing.verdict == "4 cores did 4 times the work of 1 in 0.4 times the time: efficiency 250 %."
 
@@ -259,7 +258,7 @@ def test_the_same_data_say_how_many_cores_equal_a_gpu():
     gpu = row("gpu", times(3, noise=0), devices=("GPU-1",))
     (found,) = summarise(comparison(*rows, gpu)).cores_equal
     assert found.cores == pytest.approx(8)
-    assert "8 CPU cores equal gpu (1 GPU)" in found.sentence
+    assert "8 CPU cores equal One GPU" in found.sentence
     assert "extrapolated by Amdahl's law from 1 to 2 cores" in found.sentence
     assert found.sentence in summarise(comparison(*rows, gpu)).verdict
     (alone,) = summarise(comparison(rows[0], gpu)).cores_equal
@@ -281,10 +280,10 @@ def test_without_a_gpu_nobody_speaks_of_cores_that_equal_it():
 def test_a_gpu_slower_than_the_cores_beside_it_equals_less_than_they_are():
     gpu = row("gpu", times(12, noise=0), devices=("GPU-1",))
     ((_, said),) = asked_how_many(row("cpu 1", times(6, noise=0)), gpu)
-    assert said == "gpu (1 GPU) took 2 times as long as 1 CPU core, so less than one core equals it."
+    assert said == "One GPU took 2 times as long as 1 CPU core, so less than one core equals it."
     two = [row(f"cpu {n}", times(6, noise=0), threads=n) for n in (2, 4)]
     ((_, said),) = asked_how_many(*two, gpu)
-    assert said == "gpu (1 GPU) took 2 times as long as 2 CPU cores, so fewer than 2 cores equal it."
+    assert said == "One GPU took 2 times as long as 2 CPU cores, so fewer than 2 cores equal it."
 
 
 def test_where_cores_that_equal_a_gpu_can_not_be_told_a_sentence_says_why():
@@ -594,14 +593,42 @@ def test_a_page_that_stands_alone_has_no_button_that_nobody_hears():
     assert "Put the table into a cell" in json.dumps(ComparisonFigure("light", found).item())
 
 
-def test_no_option_is_broken_after_its_hyphens():
-    assert unbroken("cpu --workers 2 <b>") == 'cpu <span style="white-space: nowrap">--workers</span> 2 &lt;b&gt;'
+def test_a_line_is_told_in_words():
+    told = {
+        text: read_line(text).words()
+        for text in (
+            "cpu",
+            "cpu --workers 1 --threads 1",
+            "cpu --workers 2 --threads 1 --no-encrypt",
+            "cpu --threads 2 --memory 2GiB",
+            "numpy",
+            "gpu",
+            "--cluster calm-otter",
+            "slurm --workers 2 --set queue=long",
+            "their-own --workers 1",
+        )
+    }
+    assert list(told.values()) == [
+        "CPU",
+        "One core",
+        "CPU with 2 workers × 1 thread, not encrypted",
+        "CPU with 2 threads, memory 2GiB",
+        "NumPy",
+        "One GPU",
+        "calm-otter",
+        "SLURM with 2 workers, queue long",
+        "their-own with 1 worker",
+    ]
     summary = summarise(comparison(row("cpu --workers 2", [1.0])))
-    assert all(unbroken("cpu --workers 2") in text for text in (_bars(summary), table_html(summary, LIGHT)))
+    for text in (_bars(summary), table_html(summary, LIGHT), as_markdown(summary)):
+        assert "CPU with 2 workers" in text
 
 
 def test_bars_in_the_sidebar_are_drawn_to_one_scale():
     bars = _bars(summarise(comparison(row("one", times(6)), row("two", times(3, seed=1)))))
-    assert [float(share) for share in re.findall(r"width: ([\d.]+)%", bars)] == pytest.approx([100, 50], abs=2)
+    one, two = (float(share) for share in re.findall(r"width: ([\d.]+)%", bars))
+    assert one == pytest.approx(2 * two, abs=4)
+    # The longest of all times ends where the scale does.
+    assert re.findall(r"right: ([\d.]+)%", bars)[0] == "0.0"
     # A number beside a bar takes its room, and not the same of each.
     assert re.findall(r'wb-Meter-text">([^<]*)<', bars) == ["", ""]

@@ -91,7 +91,7 @@ def test_the_sentences_name_cores_memory_and_where_the_memory_comes_from() -> No
         "3 processes of 2 threads: processes as chosen, 8 usable cores shared out.",
         "2 usable cores of 8 left to the scheduler, Jupyter and others.",
         "10 GiB for all workers together, 3.33 GiB for each: two thirds of what the budget leaves (20 GiB of "
-        "memory, less 2 GiB in reserve, less 3 GiB promised to running clusters), so that it can grow or another "
+        "memory, less 2 GiB in reserve, less 3 GiB given to running clusters), so that it can grow or another "
         "cluster start.",
     )
 
@@ -125,7 +125,7 @@ def test_more_threads_than_cores_and_more_memory_than_is_left_are_warned_of() ->
 
 
 def test_with_no_memory_left_and_none_chosen_the_plan_is_refused_with_the_numbers() -> None:
-    with pytest.raises(ConflictError, match=r"0 B of memory is left .*less 19 GiB promised"):
+    with pytest.raises(ConflictError, match=r"0 B of memory is left .*less 19 GiB given"):
         plan("cpu", machine(), promised=19 * GIB)
     assert plan("cpu", machine(), promised=19 * GIB, memory="2GiB").memory == 2 * GIB
 

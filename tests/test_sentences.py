@@ -197,7 +197,7 @@ def test_what_comes_of_simulated_gpus_is_marked_in_every_face(capsys):
     show_run(run)
     assert "SIMULATED" in capsys.readouterr().out
     found = comparison(gpu, row("cpu", [2.0]), inventory=machine)
-    assert (found.title, summarise(found).workload) == ("SIMULATED · array_sum",) * 2
+    assert (found.title, summarise(found).title) == ("SIMULATED · Sum of an array",) * 2
     on_cores = run.model_copy(update={"spec": row("cpu", [1.0]).spec})
     assert not on_cores.simulated
 

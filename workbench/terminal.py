@@ -68,7 +68,7 @@ def show_hardware(
     from workbench.views.machine import about
 
     machine = about(inventory)
-    machine["Memory"] += f" · {formats.size(budget.left)} left to promise to clusters"
+    machine["Memory"] += f" · {formats.size(budget.left)} free for clusters"
     machine["UCX"] = inventory.ucx.version or inventory.ucx.reason or "not installed"
     if transports is not None:
         machine["Transports"] = _transports(transports)
@@ -347,7 +347,7 @@ def show_comparison(comparison: Comparison, summary: Summary) -> None:
     (first, *others, last), body = cells(summary)
     _print(_table((first.upper(), *(f">{name.upper()}" for name in others), last.upper()), body, wraps=True))
     _print()
-    measured = [(row.on, row.seconds.median) for row in summary.rows if row.seconds is not None]
+    measured = [(row.title, row.seconds.median) for row in summary.rows if row.seconds is not None]
     widest = max((len(on) for on, _ in measured), default=0)
     for on, seconds in measured:
         bar = "█" * max(1, round(_CHART_WIDTH * seconds / max(each for _, each in measured)))

@@ -26,6 +26,8 @@ class FigureContent extends Widget {
 
   constructor(
     readonly watched: Watched,
+    /** What the tab is called. */
+    readonly called: string,
     model: Model,
     theme: () => Theme
   ) {
@@ -71,7 +73,8 @@ function figureTab(content: FigureContent, model: Model, trans: TranslationBundl
   tab.title.icon = watchIcon;
   tab.title.closable = true;
   const [kind, name] = kindAndName(watched);
-  tab.title.label = model.simulated ? `SIMULATED · ${name}` : name;
+  const simulated = model.simulated && !content.called.startsWith('SIMULATED');
+  tab.title.label = simulated ? `SIMULATED · ${content.called}` : content.called;
   tab.title.caption = watched.cluster
     ? trans.__('Tasks, CPU and memory of %1', name)
     : trans.__('What is kept of the %1 %2', kind, name);
@@ -190,7 +193,8 @@ function activateFigures(
         return null;
       }
       const open = tracker.find(tab => tab.id === tabId(watched));
-      const tab = open ?? figureTab(new FigureContent(watched, model, theme), model, trans);
+      const called = (args['title'] as string | undefined) ?? kindAndName(watched)[1];
+      const tab = open ?? figureTab(new FigureContent(watched, called, model, theme), model, trans);
       if (!open) {
         void tracker.add(tab);
       }
@@ -201,7 +205,7 @@ function activateFigures(
   themes?.themeChanged.connect(() => tracker.forEach(tab => void tab.content.figure.load()));
   void restorer?.restore(tracker, {
     command: Commands.watch,
-    args: tab => ({ ...tab.content.watched }),
+    args: tab => ({ ...tab.content.watched, title: tab.content.called }),
     name: tab => tab.id
   });
 }

@@ -29,10 +29,10 @@ class Budget(BaseModel, frozen=True):
     left: int
 
     def describe(self) -> str:
-        """One clause: '23.5 GiB of memory, less 2.4 GiB in reserve, less 5 GiB promised to running clusters'."""
+        """One clause: '23.5 GiB of memory, less 2.4 GiB in reserve, less 5 GiB given to running clusters'."""
         return (
             f"{formats.size(self.limit)} of memory, less {formats.size(self.reserve)} in reserve, "
-            f"less {formats.size(self.promised)} promised to running clusters"
+            f"less {formats.size(self.promised)} given to running clusters"
         )
 
 
@@ -137,7 +137,7 @@ def _check_memory(spec: ClusterSpec, budget: Budget, others: tuple[ClusterRecord
         remedies.append(f"ask for at most {_rounded_down(budget.left)} of memory")
     wanted, left = formats.sizes_apart(spec.memory, budget.left)
     raise ConflictError(
-        f"This would promise {wanted}, and {left} is left ({budget.describe()}): {_joined([*remedies, 'force it'])}."
+        f"This asks for {wanted}, and {left} is left ({budget.describe()}): {_joined([*remedies, 'force it'])}."
     )
 
 

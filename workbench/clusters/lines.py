@@ -5,7 +5,11 @@ from __future__ import annotations
 import shlex
 from typing import Any, NamedTuple
 
+from workbench.clusters.profiles import known_profiles
+from workbench.clusters.spec import WITHOUT_DASK
 from workbench.errors import BadInputError
+
+ONE_CORE = "One core"
 
 OPTIONS = {
     "--workers": "n_workers",
@@ -44,9 +48,33 @@ class Line(NamedTuple):
             words += [names[choice], str(value)] if choice in names else other
         return shlex.join(words)
 
+    def words(self) -> str:
+        """The same for a person to read: 'CPU with 2 workers × 1 thread, not encrypted'."""
+        if self.cluster is not None:
+            return self.cluster
+        if self.profile in WITHOUT_DASK:
+            return {"numpy": "NumPy", "cupy": "CuPy"}[str(self.profile)]
+        known = known_profiles().get(str(self.profile))
+        rest = dict(self.choices)
+        workers, threads = (rest.pop(name, None) for name in ("n_workers", "threads_per_worker"))
+        if self.profile == "cpu" and not rest and str(workers) == str(threads) == "1":
+            return ONE_CORE
+        shape = [_counted(each, what) for each, what in ((workers, "worker"), (threads, "thread")) if each is not None]
+        others = [
+            "not encrypted" if name == "encrypt" and value is False else f"{name.replace('_', ' ')} {value}"
+            for name, value in rest.items()
+        ]
+        told = ", ".join([*([" × ".join(shape)] if shape else []), *others])
+        title = known.title if known else str(self.profile)
+        return f"{title} with {told}" if told else title
+
     def having(self, **choices: Any) -> Line:
         """Return the same line with these choices in place of its own."""
         return self._replace(choices={**self.choices, **choices})
+
+
+def _counted(number: Any, what: str) -> str:
+    return f"{number} {what}" if str(number) == "1" else f"{number} {what}s"
 
 
 def read_line(text: str) -> Line:

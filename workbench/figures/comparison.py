@@ -14,7 +14,6 @@ from bokeh.plotting import figure
 
 from workbench.errors import BadInputError
 from workbench.figures.colors import THEMES, Theme, worker_color
-from workbench.figures.markup import unbroken
 from workbench.figures.patch import Patch, named, room_for
 from workbench.figures.plots import FONT, dress
 from workbench.figures.reactions import reaction
@@ -181,7 +180,7 @@ def table_html(summary: Summary, theme: Theme) -> str:
         shown = [*enumerate(row[:2]), (2, row[-1])] if reason else [*enumerate(row)]
         return "".join(
             f'<td style="{edge}; text-align: {_side(i, numbers) if i < 2 or not reason else "left"}; '
-            f'{_wrap(each) if i else _NAME}"{f" colspan={reason}" if reason and i == 2 else ""}>{unbroken(each)}</td>'
+            f'{_wrap(each) if i else _NAME}"{f" colspan={reason}" if reason and i == 2 else ""}>{escape(each)}</td>'
             for i, each in shown
         )
 
@@ -219,7 +218,7 @@ def _bar_text(each: Any) -> str:
     judged = judged_text(each)
     beside = f", {judged}{' as the first' if each.difference in ('faster', 'slower') else ''}" if judged else ""
     between = f", {bandwidth_text(each)}" if each.bandwidth else ""
-    return f"{each.on}: {duration(each.seconds.median)}{beside}{between}"
+    return f"{each.title}: {duration(each.seconds.median)}{beside}{between}"
 
 
 def _samples(measured: Sequence[Any], theme: Theme) -> dict[str, list[Any]]:
@@ -296,7 +295,8 @@ def _differences(summary: Summary, theme: Theme) -> str:
     if not summary.differences:
         return ""
     edge = f"border-bottom: 1px solid {theme.grid}; padding: 3px 14px 3px 0; vertical-align: top; text-align: left"
-    header = "".join(f'<th style="{edge}">{escape(each)}</th>' for each in ("differs", *(r.on for r in summary.rows)))
+    names = ("differs", *(row.title for row in summary.rows))
+    header = "".join(f'<th style="{edge}">{escape(each)}</th>' for each in names)
     lines = "".join(
         f'<tr><td style="{edge}">{escape(f"{each.kind}: {each.name}")}</td>'
         + "".join(f'<td style="{edge}">{escape(text)}</td>' for text in each.texts)

@@ -97,15 +97,6 @@ def meter(label: str, value: float, of: float, text: str, *, memory: bool = Fals
     return tag("div", bar, tag("span", escape(text), class_="wb-Meter-text"), class_="wb-Meter", title=label)
 
 
-def unbroken(line: str) -> str:
-    """A line such as 'cpu --workers 2', in which no option is broken after its hyphens."""
-    words = (
-        tag("span", escape(word), style="white-space: nowrap") if word.startswith("-") else escape(word)
-        for word in line.split(" ")
-    )
-    return " ".join(words)
-
-
 def joined(parts: Iterable[str | None]) -> str:
     """Parts that there are, with dots between them."""
     return " · ".join(part for part in parts if part)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import parse_bytes
 
-from workbench.clusters.lines import OPTIONS, Line, read_line
+from workbench.clusters.lines import ONE_CORE, OPTIONS, Line, read_line
 from workbench.clusters.plan import consent, plan
 from workbench.clusters.profiles import profile, takes
 from workbench.clusters.spec import WITHOUT_DASK, ClusterSpec
@@ -148,7 +148,7 @@ def _problem(wish: _Wish) -> str | None:
 def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], sweep: str | None) -> Iterator[_Offer]:
     inventory = sight.machine.inventory()
     if inventory.cpu.usable > 1:
-        yield _offer(sight, "one-core", "cpu --workers 1 --threads 1", "One core")
+        yield _offer(sight, "one-core", "cpu --workers 1 --threads 1", ONE_CORE)
     # One that runs already is among the clusters below.
     available = [
         each for each in sight.session.profiles(inventory) if each.available and profile(each.name).verb == "Start"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
-from workbench.figures.markup import faint, folded, icon_button, joined, meter, paragraph, tag, unbroken
+from workbench.figures.markup import faint, folded, icon_button, joined, meter, paragraph, tag
 from workbench.formats import ago, duration
 from workbench.runs.comparing.table import as_markdown, judged_text, remarks
 from workbench.views.answers import API
@@ -16,7 +16,7 @@ from workbench.views.parts import command, confirmed, foot, line, more
 
 if TYPE_CHECKING:
     from workbench.runs.comparing.comparisons import Comparison
-    from workbench.runs.comparing.table import RowSummary, Summary
+    from workbench.runs.comparing.table import RowSummary, Summary, Times
     from workbench.views.page import Sight
 
 SHOWN = 5
@@ -39,19 +39,15 @@ def comparisons(sight: Sight, _: str) -> str:
 
 def _one(sight: Sight, comparison: Comparison, now: float) -> str:
     summary = sight.session.summary(comparison)
-    workload = next(
-        (each.title for each in sight.session.workloads(wait=False) if each.name == comparison.workload), None
-    )
-    title = comparison.title if workload is None else comparison.title.replace(comparison.workload, workload)
     given = comparison.request.parameters if comparison.request else {}
     words = ", ".join(f"{name}={as_text(value)}" for name, value in given.items())
     state = None if comparison.status in ("done", "running") else comparison.status
     when = None if comparison.active else ago(comparison.stopped or comparison.created, now)
     return line(
         f"comparison-{comparison.id}",
-        f"Comparison of {comparison.workload}",
+        f"Comparison of {summary.title}",
         comparison.status,
-        [tag("span", escape(title), " ", faint(words), class_="wb-Run-title", title=words or None)],
+        [tag("span", escape(summary.title), " ", faint(words), class_="wb-Run-title", title=words or None)],
         _progress(comparison),
         "" if comparison.active else paragraph(summary.verdict, "wb-Verdict", data_workbench="verdict"),
         _bars(summary),
@@ -72,22 +68,36 @@ def _progress(comparison: Comparison) -> str:
 
 
 def _bars(summary: Summary) -> str:
-    longest = max((row.seconds.median for row in summary.rows if row.seconds is not None), default=1.0)
+    longest = max((row.seconds.max for row in summary.rows if row.seconds is not None), default=1.0)
     rows = (tag("li", _bar(row, longest)) for row in summary.rows)
     return tag("ul", *rows, class_="wb-Compared", data_workbench="compare-bars")
 
 
 def _bar(row: RowSummary, longest: float) -> str:
-    name = tag("span", unbroken(row.on), title=row.describe)
+    name = tag("span", escape(row.title), title=joined((row.on, row.describe)))
     if row.seconds is None:
         return name + paragraph(row.reason or "")
     took = duration(row.seconds.median)
     # Beside the bar, numbers of unequal length would make bars of unequal scale.
     return (
         tag("div", name, tag("span", took), class_="wb-Compared-row")
-        + meter(f"{row.on}: {took}", row.seconds.median, longest, "")
+        + tag(
+            "div",
+            meter(f"{row.title}: {took}", row.seconds.median, longest, ""),
+            _whisker(row.seconds, longest),
+            class_="wb-Compared-bar",
+        )
         + paragraph(judged_text(row))
     )
+
+
+def _whisker(seconds: Times, longest: float) -> str:
+    """Line from the shortest to the longest time, over the bar that ends at the median."""
+    if len(seconds.all) < 2:
+        return ""
+    left, right = 100 * seconds.min / longest, 100 * (longest - seconds.max) / longest
+    title = f"from {duration(seconds.min)} to {duration(seconds.max)}"
+    return tag("span", style=f"left: {left:.1f}%; right: {right:.1f}%", class_="wb-Whisker", title=title)
 
 
 def _notes(summary: Summary) -> str:
@@ -102,7 +112,7 @@ def _buttons(comparison: Comparison, summary: Summary) -> Iterator[str]:
     yield icon_button(
         "watch",
         "Chart and table in a tab of Lab",
-        **command("watch", comparison=comparison.id),
+        **command("watch", comparison=comparison.id, title=f"{summary.title}, compared"),
         data_workbench="watch-comparison",
     )
     yield icon_button(

@@ -250,7 +250,8 @@ def _line(comparison: Comparison | None, rows: list[str], runs: list[dict[str, A
     )
     when = status if comparison.active else ago(comparison.stopped or comparison.created, time.time())
     # Its items have ids of their own, so it has none that a page would be sent only the name of.
-    chart = icon_button("watch", "Chart and table", **command("watch", comparison=comparison.id))
+    what = f"{titles.get(comparison.workload, comparison.workload)}, compared"
+    chart = icon_button("watch", "Chart and table", **command("watch", comparison=comparison.id, title=what))
     return line(
         f"compared-{comparison.id}",
         title,
@@ -294,7 +295,7 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         title=given or None,
         data_workbench="run-more",
     )
-    icons = _icons(run, going=active and run["cluster"] in there)
+    icons = _icons(run, title, going=active and run["cluster"] in there)
     warning = (run.get("on_gpu") or {}).get("warning") or ""
     return line(
         f"run-{id_}",
@@ -508,11 +509,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _icons(run: dict[str, Any], *, going: bool) -> Iterator[str]:
+def _icons(run: dict[str, Any], title: str, *, going: bool) -> Iterator[str]:
     path = f"runs/{run['id']}"
     if run["status"] in _ACTIVE:
         yield icon_button("close", "Cancel", data_request=f"POST {path}/cancel", data_workbench="cancel-run")
-    watched = {"cluster": run["cluster"]} if going else {"run": run["id"]}
+    watched = {"cluster": run["cluster"]} if going else {"run": run["id"], "title": title}
     yield icon_button(
         "watch",
         f"Watch {run['cluster']}" if going else "Watch what was recorded",

@@ -378,7 +378,10 @@ def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any
         return tag("div", said, class_="wb-Needs")
     lasting = span(needs.seconds["low"], needs.seconds["high"]) if needs.seconds else None
     memory = f"{size(needs.memory_per_worker)} a worker" if needs.memory_per_worker else None
-    short = joined(((needs.verdict or "").capitalize() or None, lasting, memory)) or needs.sentence
+    short = joined(((needs.verdict or "").capitalize() or None, lasting, memory))
+    if not short and needs.needs["known"]:
+        short = f"Needs about {size(needs.needs['held_total'])} of memory"
+    short = short or needs.sentence
     light = _LIGHTS.get(needs.verdict or "", "none")
     measure, request = "", f"POST clusters/{cluster['name']}/calibrate" if cluster else ""
     if needs.calibrate and cluster:

@@ -84,10 +84,7 @@ class Matrix:
 
 
 def _on_all(kept: int, held: int) -> str:
-    return (
-        f"about {formats.size(kept + held)} on all workers together, {formats.size(held)} of it in the hands of one "
-        "worker at a time."
-    )
+    return f"about {formats.size(kept + held)} on all workers, {formats.size(held)} of it in one at a time."
 
 
 def matrix(resolved: Mapping[str, Any]) -> Matrix:

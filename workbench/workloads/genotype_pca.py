@@ -269,7 +269,7 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         on_device=on_device,
         on_host=read if on_device else 0,
         sentence=f"Goes through {formats.size(packed)} of packed genotypes {times_gone_through(passes)}, {hold}: "
-        f"{formats.size(held)} in the hands of one worker at a time.",
+        f"{formats.size(held)} in one worker at a time.",
     )
 
 

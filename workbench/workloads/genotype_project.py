@@ -96,8 +96,8 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         n_blocks=max(16, packed // 2**23),
         work={"read": float(packed), "thin_f32": 8.0 * min(m, n_variants) * n_samples * k},
         on_device=False,
-        sentence=f"Goes through {formats.size(packed)} of packed genotypes once: {formats.size(held)} in the hands of "
-        "one worker at a time.",
+        sentence=f"Goes through {formats.size(packed)} of packed genotypes once: {formats.size(held)} in one worker "
+        "at a time.",
     )
 
 

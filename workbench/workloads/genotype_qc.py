@@ -77,8 +77,8 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         n_blocks=n_blocks,
         work={"read": 6.0 * packed},
         on_device=False,
-        sentence=f"Goes through {formats.size(packed)} of packed genotypes once: {formats.size(held)} in the hands of "
-        f"one worker at a time, and {formats.size(answer)} come back.",
+        sentence=f"Goes through {formats.size(packed)} of packed genotypes once: {formats.size(held)} in one worker "
+        f"at a time, and {formats.size(answer)} come back.",
     )
 
 

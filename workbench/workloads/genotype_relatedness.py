@@ -107,7 +107,7 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         moved=packed * tiles,
         on_device=False,
         sentence=f"Compares {formats.count(n_samples * (n_samples - 1) // 2)} pairs in {formats.size(packed)} of bits "
-        f"that stay in memory, by sample: {formats.size(held)} in the hands of one worker at a time.",
+        f"that stay in memory, by sample: {formats.size(held)} in one worker at a time.",
     )
 
 

@@ -77,6 +77,12 @@ def listed(*, wait: bool = True) -> Listed:
     return Listed(tuple(found), tuple(broken))
 
 
+def title_of(workload: str) -> str:
+    """What a workload is called, or its name where nothing more of it is known by now."""
+    there = (*templates(), *listed(wait=False).workloads)
+    return next((each.title for each in there if each.name == workload), workload)
+
+
 def stamp() -> list[tuple[str, int]]:
     """What changes when a file that is listed comes, goes or is written to."""
     found = []

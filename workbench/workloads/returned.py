@@ -234,8 +234,8 @@ def needs(found: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
     # A task has its input, what it makes, and most often something between in its hands.
     in_hand = threads_per_worker * 3 * max(blocks, default=0)
     told = (
-        f"Estimated from its graph: blocks of up to {formats.size(max(blocks))}, three of them in the hands of each "
-        f"thread, and an answer of {formats.size(output)}."
+        f"Estimated from its graph: blocks of up to {formats.size(max(blocks))}, three of them in each thread, "
+        f"and an answer of {formats.size(output)}."
         if blocks
         else f"Its graph has {formats.count(n_tasks, 'task')}, whose sizes nobody knows before they run."
     )

@@ -47,9 +47,9 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
     figure = null;
     watched.replaceChildren();
   };
-  const watch = (what: Watched) => {
+  const watch = ({ title, ...what }: Watched & { title?: string }) => {
     const [name] = Object.values(what);
-    const node = below(name);
+    const node = below(title ?? name);
     figure = mountFigure(node, messages, { watched: what, theme });
   };
   /** A view of its own, below. */

@@ -18,12 +18,14 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from workbench import config
 from workbench.clusters import records
+from workbench.clusters.lines import read_line
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, NotFoundError, reason_of
 from workbench.jobs import folders
 from workbench.jobs.folders import Lasting
 from workbench.runs import store
 from workbench.runs.settings import read_pairs
+from workbench.workloads.listing import title_of
 from workbench.workloads.values import Check
 
 Stage = Literal["starting clusters", "warming up", "measuring", "stopping clusters"]
@@ -119,6 +121,14 @@ class Row(BaseModel, frozen=True):
     """Machine of a run of the past; those of one comparison have the comparison's."""
 
     @property
+    def title(self) -> str:
+        """The hardware in words, and the values of swept parameters."""
+        try:
+            return f"{read_line(self.on).words()}{self.label.removeprefix(self.on)}"
+        except BadInputError:
+            return self.label  # A row of the past is called after its runs.
+
+    @property
     def seconds(self) -> tuple[float, ...]:
         """Times of the runs that gave an answer, in the order in which they were measured."""
         return tuple(sample.seconds for sample in self.samples if sample.seconds is not None)
@@ -146,8 +156,8 @@ class Comparison(Lasting, frozen=True):
 
     @property
     def title(self) -> str:
-        """The workload's name, marked where GPUs were simulated."""
-        return f"{store.SIMULATED if self.simulated else ''}{self.workload}"
+        """What the workload is called, marked where GPUs were simulated."""
+        return f"{store.SIMULATED if self.simulated else ''}{title_of(self.workload)}"
 
     @property
     def simulated(self) -> bool:

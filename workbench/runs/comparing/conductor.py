@@ -214,7 +214,7 @@ async def _compute(book: Book, rows: Sequence[int], now: str, kept: Callable[[Ro
         row = book.comparison.rows[index]
         if row.reason is not None:
             continue
-        book.note(now=f"{now} {row.label}")
+        book.note(now=f"{now} {row.title}")
         run = await _run(book, index)
         if run is not None:
             book.note_row(index, done=1, versions=run.versions, **kept(book.comparison.rows[index], run))

@@ -53,7 +53,9 @@ class RowSummary(BaseModel, frozen=True):
     """One line of the table."""
 
     on: str
-    """The architecture, with the values of swept parameters."""
+    """The line that names the hardware, with the values of swept parameters."""
+    title: str
+    """The same in words."""
     describe: str | None
     """Workers, threads, memory and protocol."""
     seconds: Times | None
@@ -141,6 +143,8 @@ class Summary(BaseModel, frozen=True):
 
     id: str
     workload: str
+    title: str
+    """What the workload is called, marked where GPUs were simulated."""
     status: str
     rows: tuple[RowSummary, ...]
     agree: bool | None
@@ -165,7 +169,8 @@ def summarise(comparison: Comparison) -> Summary:
     scaling = _scalings(comparison)
     return Summary(
         id=comparison.id,
-        workload=comparison.title,
+        workload=comparison.workload,
+        title=comparison.title,
         status=comparison.status,
         rows=rows,
         agree=found.agree,
@@ -189,7 +194,7 @@ def export(comparison: Comparison, form: Format) -> str:
 
 def as_markdown(summary: Summary) -> str:
     """Return the table and what is to be said of it, in GitHub's Markdown."""
-    lines = [f"**{summary.workload}**: {summary.verdict}", "", *_markdown_table(*cells(summary))]
+    lines = [f"**{summary.title}**: {summary.verdict}", "", *_markdown_table(*cells(summary))]
     for curve in summary.scaling:
         kind = "Weak" if curve.weak else "Strong"
         header = ["cores", "time", "gain" if curve.weak else "speed-up", "efficiency"]
@@ -198,7 +203,7 @@ def as_markdown(summary: Summary) -> str:
         ]
         lines += ["", f"{kind} scaling, {curve.what}:", "", *_markdown_table(header, body)]
     if summary.differences:
-        header = ["differs", *(row.on for row in summary.rows)]
+        header = ["differs", *(row.title for row in summary.rows)]
         body = [[f"{each.kind}: {each.name}", *each.texts] for each in summary.differences]
         lines += ["", *_markdown_table(header, body)]
     return "\n".join([*lines, "", *(f"- {_escaped(remark)}" for remark in remarks(summary))]).rstrip() + "\n"
@@ -225,7 +230,7 @@ def as_csv(summary: Summary) -> str:
 def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table as texts; columns in which nothing stands are left out."""
     header = [
-        "architecture",
+        "hardware",
         "time",
         "min – max",
         "ratio to the first",
@@ -237,7 +242,7 @@ def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
     ]
     body = [
         [
-            row.on,
+            row.title,
             "–" if row.seconds is None else formats.duration(row.seconds.median),
             "" if row.seconds is None or len(row.seconds.all) == 1 else _range(row.seconds.min, row.seconds.max),
             ratio_text(row),
@@ -256,12 +261,12 @@ def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
 def remarks(summary: Summary) -> tuple[str, ...]:
     """Sentences below the table: agreement, outliers, cores that equal a GPU, notes."""
     strayed = (
-        f"Outlier: {each.run} on {row.on} (round {each.round + 1}) took {formats.duration(each.seconds)}, "
+        f"Outlier: {each.run} on {row.title} (round {each.round + 1}) took {formats.duration(each.seconds)}, "
         f"{each.factor:.2f} times the median. It is counted in the table."
         for row in summary.rows
         for each in row.outliers
     )
-    ended = (f"{row.on} ended early: {row.reason}" for row in summary.rows if row.reason and row.seconds)
+    ended = (f"{row.title} ended early: {row.reason}" for row in summary.rows if row.reason and row.seconds)
     # The first is in the verdict. Of answers that don't agree the times say nothing.
     equal = (each.sentence for each in summary.cores_equal[1:] if summary.agree is not False)
     several = sum(row.seconds is not None for row in summary.rows) > 1
@@ -287,7 +292,7 @@ def verdict(
     if any(row.ratio is None for row in measured):
         return "These are runs of different workloads, so their times are not compared."
     if len(measured) == 1:
-        sentences = [f"{measured[0].on} took {_median(measured[0])}; there is nothing to compare it with."]
+        sentences = [f"{measured[0].title} took {_median(measured[0])}; there is nothing to compare it with."]
     else:
         # Rows of weak scaling do different amounts of work: none of them is the fastest.
         grown = [_grown(each, alone=len(scaling) == 1) for each in scaling if each.weak]
@@ -304,16 +309,16 @@ def _order(measured: Sequence[RowSummary]) -> list[str]:
     if all(compared(_all(a), _all(b)).difference == "none" for a, b in every):
         return [f"No difference: the spread of {formats.count(len(first.runs), 'repeat')} covers it."]
     behind = [row for row in measured if row is not best and compared(_all(row), _all(best)).difference == "slower"]
-    alike = [f"{row.on} ({_median(row)})" for row in measured if row not in behind]
-    same = [row.on for row in measured[1:] if row.difference == "none"]
+    alike = [f"{row.title} ({_median(row)})" for row in measured if row not in behind]
+    same = [row.title for row in measured[1:] if row.difference == "none"]
     sentences = []
     if len(alike) == 1:
-        times = "" if best is first else f", {1 / (best.ratio or 1):.3g} times as fast as {first.on}"
-        sentences.append(f"{best.on} is the fastest ({_median(best)}){times}.")
+        times = "" if best is first else f", {1 / (best.ratio or 1):.3g} times as fast as {first.title}"
+        sentences.append(f"{best.title} is the fastest ({_median(best)}){times}.")
     elif behind:
         sentences.append(f"Which of these is the fastest can't be told: {', '.join(alike)}.")
     if same:
-        sentences.append(f"No difference between {first.on} and {', '.join(same)}.")
+        sentences.append(f"No difference between {first.title} and {', '.join(same)}.")
     return [*sentences, *_unsure(measured, [each for each in judged if each[2].difference == "unsure"])]
 
 
@@ -323,7 +328,7 @@ def _unsure(measured: Sequence[RowSummary], pairs: Sequence[tuple[RowSummary, Ro
         return []
     if all(len(row.runs) == 1 for row in measured):
         return ["One time each can't be told from chance."]
-    hidden = " and ".join(dict.fromkeys(f"whether {a.on} differs from {b.on}" for a, b, _ in pairs))
+    hidden = " and ".join(dict.fromkeys(f"whether {a.title} differs from {b.title}" for a, b, _ in pairs))
     if any(found.confidence < statistics.CONFIDENCE for *_, found in pairs):
         return [f"Too few repeats to tell at 95 % {hidden}: give {FEWEST_REPEATS} or more."]
     return [f"An outlier hides {hidden}: repeat it."]
@@ -409,6 +414,7 @@ def _row(row: Row, first: Row | None) -> RowSummary:
     told = transports.told(row)
     return RowSummary(
         on=row.label,
+        title=row.title,
         describe=None if row.spec is None else row.spec.describe(),
         seconds=times,
         ratio=1.0 if seconds and row is first else beside and beside.ratio,
@@ -516,7 +522,7 @@ def _apart_from(row: Row, swept: Sequence[str]) -> str:
     line = read_line(row.on)
     rest = {name: value for name, value in line.choices.items() if name not in {SWEPT_OPTIONS[each] for each in swept}}
     others = [f"{name}={value}" for name, value in row.swept.items() if name not in swept]
-    return ", ".join([str(line._replace(choices=rest)), *others])
+    return ", ".join([line._replace(choices=rest).words(), *others])
 
 
 def _scaling(what: str, rows: Sequence[Row], *, weak: bool) -> Scaling | None:
@@ -584,7 +590,7 @@ def _not_told(row: Row, comparison: Comparison) -> CoresEqual:
 
 
 def _unknown(row: Row, why: str) -> CoresEqual:
-    sentence = f"How many CPU cores equal {row.label} can't be told: {why}"
+    sentence = f"How many CPU cores equal {row.title} can't be told: {why}"
     return CoresEqual(on=row.label, cores=None, low=None, high=None, how="unknown", sentence=sentence)
 
 
@@ -602,7 +608,8 @@ def _equal(row: Row, cores: Sequence[Row]) -> CoresEqual:
         return _unknown(row, "the times can't be told from chance.")
     if more_than >= fewer_than or not all(more_than < each < fewer_than for each in same):
         return _unknown(row, "more of them were not always faster here.")
-    who = f"{row.label} ({formats.count(len(row.spec.devices) if row.spec else 1, 'GPU')})"
+    n_gpus = len(row.spec.devices) if row.spec else 1
+    who = row.title if row.title == "One GPU" else f"{row.title} ({formats.count(n_gpus, 'GPU')})"
     points = sorted((n, seconds) for n, seconds, _ in judged)
     if fewer_than == points[0][0]:
         found = next(found for n, _, found in judged if n == fewer_than)
