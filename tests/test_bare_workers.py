@@ -130,6 +130,4 @@ def test_what_went_wrong_is_said_in_whole_sentences() -> None:
     )
     error = RuntimeError(dask_says)
     error.__cause__ = ModuleNotFoundError("No module named 'zarr.core'", name="zarr.core")
-    assert failures.sentence(error, run, None).startswith(
-        "The package zarr isn't installed where scheduler and workers"
-    )
+    assert failures.sentence(error, run, None).startswith("The package zarr isn't installed where it was needed")

@@ -139,3 +139,17 @@ def test_a_form_offers_what_the_file_holds_and_keeps_what_was_typed(tmp_path: Pa
 
     assert _choices(found, {"variable": "w"})["variable"] == [("u", "u"), ("v", "v"), ("w", "w")]
     assert "time 120 × lat 9 × lon 12, float64" in _holds(found)
+
+
+def test_what_is_packed_and_what_is_cut_short_is_said(tmp_path: Path) -> None:
+
+    data = xr.Dataset({"t": (("time", "lat"), np.full((4, 5), 281.5))})
+    packing = {"dtype": "int16", "scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32768}
+    data.to_netcdf(tmp_path / "p.nc", encoding={"t": packing})
+    (held,) = look(str(tmp_path / "p.nc")).arrays
+    assert held.packing == "packed (× 0.01 + 280)"
+    assert "int16" in held.line()
+    np.save(tmp_path / "whole.npy", np.zeros((100, 30)))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "whole.npy").read_bytes()[:5000])
+    with pytest.raises(BadInputError, match=r"is cut short: .* needs 24128 bytes and it has 5000"):
+        look(str(tmp_path / "cut.npy"))

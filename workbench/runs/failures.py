@@ -116,7 +116,10 @@ def _lacking(error: BaseException | None) -> str | None:
     if error is None or error.name is None:
         return None
     package = error.name.partition(".")[0]
-    return f"The package {package} isn't installed where scheduler and workers run. Install it in their environment."
+    return (
+        f"The package {package} isn't installed where it was needed. Install it in the environment of scheduler and "
+        "workers, and in the one in which workbench runs."
+    )
 
 
 def _said(error: BaseException) -> str:

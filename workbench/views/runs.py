@@ -315,9 +315,18 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
 
 def _differing(run: dict[str, Any], before: dict[str, Any] | None) -> str:
     """Parameters in which it differs from the run of the same workload before it."""
-    old = before["parameters"] if before else {}
-    changed = [f"{name}={as_text(value)}" for name, value in run["parameters"].items() if old.get(name) != value]
+    changed = [
+        f"{name}={as_text(value)}"
+        for name, value in run["parameters"].items()
+        if before is None or _meant(run, name) != _meant(before, name)
+    ]
     return f" {', '.join(changed)}" if changed else ""
+
+
+def _meant(run: dict[str, Any], name: str) -> Any:
+    """What a parameter came to, left alone or not; of a size the shape."""
+    came_to = run["resolved"]
+    return came_to.get("shape" if name == "size" else name, run["parameters"].get(name))
 
 
 def _where_and_when(run: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from workbench import formats
 from workbench.errors import BadInputError, MissingError, WorkbenchError
-from workbench.storage import datasets, places
+from workbench.storage import conventions, datasets, places
 from workbench.storage.places import Options, Place
 from workbench.workloads import first_sight, opening
 from workbench.workloads.first_sight import Picture
@@ -40,6 +40,8 @@ class Held(BaseModel, frozen=True):
     chunks: tuple[int, ...] | None = None
     """Lengths of the blocks in which it is stored; None where it lies in one piece."""
     compression: str | None = None
+    packing: str | None = None
+    """How its numbers become those that they stand for, which is done where they are read."""
     title: str | None = None
     """What it is, and in which units, as its attributes say."""
 
@@ -52,7 +54,14 @@ class Held(BaseModel, frozen=True):
         )
         blocks = f"blocks of {' × '.join(map(str, self.chunks))}" if self.chunks and self.chunks != self.shape else None
         shape = " × ".join(lengths) or "one value"
-        parts = (f"{shape}, {self.dtype}", formats.size(self.n_bytes), blocks, self.compression, self.title)
+        parts = (
+            f"{shape}, {self.dtype}",
+            formats.size(self.n_bytes),
+            blocks,
+            self.compression,
+            self.packing,
+            self.title,
+        )
         return ", ".join(filter(None, parts))
 
 
@@ -166,8 +175,7 @@ def _held(name: str, shape: Any, dtype: Any, **more: Any) -> Held:
 
 
 def _npy(place: Place) -> Listed:
-    with place.open() as file:
-        shape, fortran, dtype = opening.npy_header(file)
+    shape, fortran, dtype = opening.npy_whole(place)
     told = ("It is stored column by column (Fortran order).",) if fortran and len(shape) > 1 else ()
     return (_held("", shape, dtype),), told
 
@@ -188,8 +196,9 @@ def _hdf5(place: Place) -> Listed:
     with opening.hdf5_datasets(place) as datasets:
         for name, item in datasets.items():
             if not item.attrs.get("NAME", b"").startswith(b"This is a netCDF dimension"):
-                stored = {"chunks": item.chunks, "compression": item.compression, "title": _title(item.attrs)}
-                found.append(_held(name, item.shape or (), item.dtype, dims=_scales(name, item), **stored))
+                stored = {"chunks": item.chunks, "compression": item.compression}
+                told = _told(item.dtype, item.attrs)
+                found.append(_held(name, item.shape or (), item.dtype, dims=_scales(name, item), **stored, **told))
     return tuple(found), ()
 
 
@@ -216,7 +225,7 @@ def _of_zarr(name: str, array: Any) -> Held:
     named = tuple(dims) if dims and all(isinstance(each, str) for each in dims) else None
     chunks = array.shards or array.chunks
     dtype = opening.numpy_type(array)
-    return _held(name, array.shape, dtype, dims=named, chunks=chunks, compression=packed, title=_title(said))
+    return _held(name, array.shape, dtype, dims=named, chunks=chunks, compression=packed, **_told(dtype, said))
 
 
 def _tiff(place: Place) -> Listed:
@@ -291,8 +300,18 @@ def _by_xarray(place: Place) -> Listed:
         for name, each in dataset.variables.items():
             kind = each.encoding.get("dtype", each.dtype)
             dims = tuple(map(str, each.dims))
-            found.append(_held(str(name), each.shape, kind, dims=dims, title=_title(each.attrs)))
+            found.append(_held(str(name), each.shape, kind, dims=dims, **_told(kind, each.encoding | each.attrs)))
     return tuple(found), ()
+
+
+def _told(dtype: Any, said: Mapping[str, Any]) -> dict[str, str | None]:
+    """What attributes say of an array: how it is packed, what it is and in which units."""
+    packing = None
+    # What nobody can read says so where somebody wants to compute with it.
+    with contextlib.suppress(BadInputError):
+        found = conventions.stored("it", np.dtype(dtype), said)
+        packing = f"packed (× {found.scale:.6g} + {found.offset:.6g})" if found.is_packed else None
+    return {"packing": packing, "title": _title(said)}
 
 
 def _title(said: Mapping[str, Any]) -> str | None:

@@ -361,18 +361,24 @@ def _folded(found: Found, rows: str | None) -> Found:
     return replace(found, shape=shape, chunks=chunks, lengths=found.shape, axes=axes, remarks=(*found.remarks, remark))
 
 
-def _npy(place: Place, array: str | None) -> Found:
+def npy_whole(place: Place) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether it lies column by column, and type of a .npy. Raises BadInputError where it is cut short."""
     with place.open() as file:
         shape, fortran, dtype = npy_header(file)
-        start = file.tell()
+        needed = file.tell() + math.prod(shape) * dtype.itemsize
         size = file.seek(0, os.SEEK_END)
-    _check(place, None, shape, dtype)
-    promised = start + math.prod(shape) * dtype.itemsize
-    if size < promised:
+    # Objects are pickled, and are refused elsewhere.
+    if size < needed and not dtype.hasobject:
         raise _bad(
-            f"{place} is cut short: an array of {_times(shape)} {dtype} needs {promised} bytes and it has {size}. "
+            f"{place} is cut short: an array of {_times(shape)} {dtype} needs {needed} bytes and it has {size}. "
             "Save or copy it again."
         )
+    return shape, fortran, dtype
+
+
+def _npy(place: Place, array: str | None) -> Found:
+    shape, fortran, dtype = npy_whole(place)
+    _check(place, None, shape, dtype)
     if not place.is_url:
         return Found(place.path, None, "npy", _lengths(shape), dtype)
     if fortran:

@@ -40,7 +40,13 @@ def named(found: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, 
                 f"{name} of {whose} is a {type(each).__name__}, which holds no values yet. Return a list, an array or "
                 "a Dask collection."
             )
-    return {name: _lazy(each) for name, each in parts.items()}
+    try:
+        return {name: _lazy(each) for name, each in parts.items()}
+    except RecursionError as err:
+        raise FailedError(
+            f"The answer of {whose} holds itself, or is a list or dict of a depth that nobody can follow. Return "
+            "its parts by name."
+        ) from err
 
 
 def _lazy(found: Any) -> Any:
