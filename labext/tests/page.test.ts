@@ -1,16 +1,22 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
 import { Page } from '../src/page/page';
-import type { IChannel } from '../src/page/page';
+import type { Choices, IChannel } from '../src/page/page';
 
 /** Tells of every element that it can be seen. */
 class Seen {
   constructor(private _tell: (entries: object[]) => void) {}
   observe(target: Element): void {
-    this._tell([{ target, isIntersecting: true }]);
+    if (!this._known.has(target)) {
+      this._known.add(target);
+      this._tell([{ target, isIntersecting: true }]);
+    }
   }
-  unobserve(): void {}
+  unobserve(target: Element): void {
+    this._known.delete(target);
+  }
   disconnect(): void {}
+  private readonly _known = new Set<Element>();
 }
 
 let sent: Record<string, unknown>[];
@@ -274,4 +280,37 @@ test('words go through the translation of the place, and code and fields as they
   expect(find('pre').textContent + find('code').textContent + find('b').textContent).toBe('StartRowsStart');
   expect(find<HTMLInputElement>('input').value).toBe('Start');
   expect(find<HTMLInputElement>('input').placeholder).toBe('Zeilen');
+});
+
+test('the end of a list brings more of it where its column scrolls', () => {
+  const link = '<button data-more data-choose=\'{"runs.shown": 70}\'>Show more</button>';
+  show('sidebar', link);
+  expect(page.choices).toEqual({});
+  show('sidebar', `<div class="wb-Columns"><div>${link}</div></div>`);
+  expect(page.choices).toEqual({ 'runs.shown': 70 });
+});
+
+test('a page that is loaded again says what was chosen in its forms, and forgets the rest', async () => {
+  let kept: Choices = { 'run.array_sum.size': '2GiB' };
+  const memory = { read: () => kept, keep: (choices: Choices) => (kept = choices) };
+  const again = new Page(document.createElement('main'), { ...channel, memory });
+  await settled();
+  expect(sent.at(-1)).toEqual({ type: 'choose', choices: { 'run.array_sum.size': '2GiB' } });
+  again.choose({ 'plan.cpu.memory': '1GiB', 'runs.ticked': 'a', workload: 'array_sum' });
+  expect(kept).toEqual({ 'run.array_sum.size': '2GiB', 'plan.cpu.memory': '1GiB', workload: 'array_sum' });
+  again.dispose();
+});
+
+test('what is chosen where a list scrolls is brought into view, once', () => {
+  const list = (chosen: number) =>
+    `<div role="radiogroup">${[0, 1].map(n => `<button role="radio" aria-checked="${n === chosen}"></button>`).join('')}</div>`;
+  show('sidebar', list(0));
+  const [group, second] = [find('[role=radiogroup]'), find('button:last-child')];
+  Object.defineProperty(group, 'clientHeight', { value: 100 });
+  second.getBoundingClientRect = () => ({ top: 300 }) as DOMRect;
+  show('sidebar', list(1));
+  expect(group.scrollTop).toBe(250);
+  group.scrollTop = 10;
+  show('sidebar', list(1));
+  expect(group.scrollTop).toBe(10);
 });

@@ -50,7 +50,8 @@ def more(what: str, shown: int, further: int, left: int) -> str:
     if left <= 0:
         return ""
     choose = {f"{what}.shown": shown + further}
-    return link(f"Show more ({count(left)} older)", data_choose=choose, data_workbench=f"older-{what}")
+    label = f"Show more ({count(left)} older)"
+    return link(label, data_choose=choose, data_more=True, data_workbench=f"older-{what}")
 
 
 def line(

@@ -23,6 +23,7 @@
  * data-enter                hook of the button in the same row that the Enter key presses
  * data-first                the field that is selected when a fold is opened
  * data-drop                 of an input: a path that is dropped on it, or beside it in its section, becomes its value
+ * data-more                 a click brings more of a list; where a column scrolls by itself, so does reaching its end
  * data-stop                 of a list: the Tab key stops once in its lines (data-line), and arrows go on from there
  */
 import type { IMemory } from './memory';
@@ -105,6 +106,7 @@ export class Page {
   dispose(): void {
     this._pages.delete(this);
     this._seen.disconnect();
+    this._ends.disconnect();
     document.removeEventListener('visibilitychange', this._lookAtAll);
     this._lives.forEach((_, place) => this._forget(place));
   }
@@ -212,6 +214,7 @@ export class Page {
     this.node.querySelectorAll<HTMLElement>('[data-notice]').forEach(each => this._notify(each));
     this.node.querySelectorAll<HTMLInputElement>('[name]').forEach(each => this._fill(each));
     this.node.querySelectorAll<HTMLElement>('[data-stop]').forEach(each => this._stopOnce(each));
+    this.node.querySelectorAll('.wb-Columns [data-more]').forEach(each => this._ends.observe(each));
     this.node.querySelectorAll<HTMLElement>('[role=radio][aria-checked=true]').forEach(each => this._showChosen(each));
   }
 
@@ -490,6 +493,9 @@ export class Page {
 
   private readonly _busy = new Set<string>();
   private readonly _chosen = new WeakMap<HTMLElement, HTMLElement>();
+  private readonly _ends = new IntersectionObserver(entries => {
+    entries.filter(each => each.isIntersecting).forEach(each => (each.target as HTMLElement).click());
+  });
   private readonly _folds = new Map<string, boolean>();
   private readonly _lives = new Map<HTMLElement, ILive>();
   private readonly _pages: Set<Page>;
