@@ -358,7 +358,8 @@ def test_an_earlier_comparison_is_shown_again(person: Person) -> None:
     comparisons.create(comparison(row("one", times(6)), row("two", times(3, seed=1))))
     hook = "comparison-compare-array_sum-abcdef"
     watching = person.button("comparisons", "watch-comparison", hook) or {}
-    assert json.loads(watching["data-args"] or "") == {"comparison": "compare-array_sum-abcdef"}
+    args = json.loads(watching["data-args"] or "")
+    assert args == {"comparison": "compare-array_sum-abcdef", "title": "Sum of an array, compared"}
     assert person.button("comparisons", "cancel-comparison", hook) is None
 
 

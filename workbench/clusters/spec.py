@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, Field, model_validator
@@ -113,6 +113,24 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json(exclude={"why"}))
+
+    def chosen(self, names: Container[str]) -> dict[str, Any]:
+        """Choices of these names with which its profile plans such a cluster again."""
+        told = {
+            "n_workers": self.n_workers,
+            "threads_per_worker": self.threads_per_worker if self.is_known else None,
+            "memory": self.memory if self.is_known else None,
+            "encrypt": self.encrypt,
+            "idle_timeout": self.idle_timeout or "never",
+            "python": self.python,
+            "devices": ",".join(self.devices),
+            "device_memory_limit": self.device_memory_limit,
+            "rmm_pool_size": self.rmm_pool_size,
+            "ucx_tls": self.ucx_tls,
+            "interface": self.interface,
+            **self.options,
+        }
+        return {name: value for name, value in told.items() if value not in (None, "") and name in names}
 
     def describe(self) -> str:
         """One line: '2 workers × 1 thread, 10.2 GiB (5.1 GiB each), tls'."""

@@ -20,6 +20,9 @@ JSON = "application/json"
 LATEST_RUNS = 50
 """Runs in the pushed state; older ones are asked for."""
 
+_COMPARISONS = 5
+"""The latest, one of which may go on."""
+
 _ONLY_IN_FULL = {"inventory", "versions"}
 """What a list of runs leaves out."""
 
@@ -106,9 +109,18 @@ def read_state(session: Session, base_url: str) -> dict[str, Any]:
         "titles": {each.name: each.title for each in session.workloads(wait=False)},
         # A function that was added is in the list of workloads at once.
         "own": stamp(),
+        "comparing": _comparing(session),
         # Comparing runs of the past changes neither clusters nor runs.
         "compared": comparisons.stat().st_mtime_ns if comparisons.exists() else 0,
     }
+
+
+def _comparing(session: Session) -> list[str]:
+    """Names of the clusters that were started for comparisons that go on."""
+    from workbench.runs.comparing.comparisons import clusters_of
+
+    going = (each for each in session.comparisons(limit=_COMPARISONS) if each.active)
+    return [name for each in going for name in clusters_of(each)]
 
 
 def in_brief(state: Mapping[str, Any]) -> dict[str, Any]:

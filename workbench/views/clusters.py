@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from workbench.clusters.budget import refusal
+from workbench.clusters.profiles import known_profiles
+from workbench.clusters.spec import ClusterSpec
 from workbench.figures import markup
 from workbench.figures.gpus import cluster_gpu_list
 from workbench.figures.markup import folded, icon_button, meter, paragraph, tag
@@ -70,8 +73,13 @@ def clusters(sight: Sight, _: str) -> str:
         actions += confirmed("stop", "Stop everything", question, "DELETE clusters", "stop-all")
     note = tag("span", str(len(found)), class_="wb-Section-note") if found else ""
     shown = int(sight.choices.get("clusters.shown") or _SHOWN)
-    body = "".join(_cluster(sight, each) for each in found[:shown]) or paragraph("None is running.")
-    body += more("clusters", shown, _MORE, len(found) - shown)
+    compared = sight.state.get("comparing", ())
+    own = [each for each in found if each["name"] not in compared]
+    body = "".join(_cluster(sight, each) for each in own[:shown]) or ("" if compared else paragraph("None is running."))
+    body += more("clusters", shown, _MORE, len(own) - shown)
+    if theirs := [_cluster(sight, each) for each in found if each["name"] in compared]:
+        # They come and go with it, and what is below would move each time.
+        body += folded(f"{count(len(theirs), 'cluster')} of a comparison", "".join(theirs), id="wb-compared-clusters")
     return section("clusters", "Clusters", notice("DELETE clusters") + body, note=note, actions=actions)
 
 
@@ -135,12 +143,29 @@ def _starting(_: Sight, cluster: dict[str, Any]) -> str:
     return meter(f"Start of {cluster['name']}", reached.get(cluster["stage"], 1.0), 1, "")
 
 
-def _failed(_: Sight, cluster: dict[str, Any]) -> str:
+def _failed(sight: Sight, cluster: dict[str, Any]) -> str:
     name = cluster["name"]
     log = folded("Last lines of the log", live(f"log-tail:{name}"), id=f"wb-tail-{name}")
     dismiss = button("Dismiss", data_request=f"DELETE clusters/{name}", data_workbench="dismiss")
     message = cluster["message"] or "It ended without saying why."
-    return paragraph(message, "wb-Problem", role="alert") + log + tag("div", dismiss, class_="wb-Row wb-mod-end")
+    row = tag("div", _again(sight, cluster), dismiss, class_="wb-Row wb-mod-end")
+    return paragraph(message, "wb-Problem", role="alert") + log + row
+
+
+def _again(sight: Sight, cluster: dict[str, Any]) -> str:
+    """Button that starts one which is planned as this was; of one that somebody else started there is none."""
+    known = known_profiles().get(cluster["spec"]["profile"])
+    if known is None or known.verb != "Start":
+        return ""
+    spec = ClusterSpec.model_validate_json(json.dumps(cluster["spec"]))
+    choices = spec.chosen(known.choices(sight.machine.inventory()).model_fields)
+    return button(
+        "Start again",
+        title=f"A new cluster: {spec.describe()}",
+        data_request="POST clusters",
+        data_body={"profile": spec.profile, "choices": choices},
+        data_workbench="start-again",
+    )
 
 
 def _ready(sight: Sight, cluster: dict[str, Any]) -> str:

@@ -166,7 +166,7 @@ def _offers(sight: Sight, template: Template, typed: Mapping[str, Any], sweep: s
         if any(each.name == "gpu" for each in available):
             yield _Offer("cupy", "cupy", "CuPy", "without Dask")
     fixed = BadInputError("It runs already, with the workers that it has.") if sweep in SWEPT_OPTIONS else None
-    for cluster in sight.clusters("ready"):
+    for cluster in sight.ready():
         name, plan = cluster["name"], _in_short(cluster["description"])
         yield _Offer(f"cluster-{name}", f"--cluster {shlex.quote(name)}", name, plan, error=fixed)
     if chosen_preset(template, typed):

@@ -137,6 +137,10 @@ class Sight(NamedTuple):
         """Return the clusters that are in this state: 'starting', 'ready' and so on."""
         return [each for each in self.state.get("clusters", ()) if each["status"] == status]
 
+    def ready(self) -> list[dict[str, Any]]:
+        """Return the clusters that a person can use: those of a comparison that goes on end with it."""
+        return [each for each in self.clusters("ready") if each["name"] not in self.state.get("comparing", ())]
+
     async def ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Return what a method of the session says that may open paths of a person's."""
         if self.look is not None:

@@ -62,7 +62,7 @@ def chosen_preset(template: Template, typed: Mapping[str, Any]) -> Preset | None
 
 def target(sight: Sight) -> dict[str, Any] | None:
     """Return the cluster that workloads run on: the chosen one while it is ready, else the youngest that is."""
-    ready = sight.clusters("ready")
+    ready = sight.ready()
     chosen = [each for each in ready if each["name"] == sight.choices.get("cluster")]
     return max(chosen or ready, key=lambda each: each["created"], default=None)
 
@@ -361,7 +361,7 @@ def _keep(sight: Sight, template: Template, prefix: str, typed: Mapping[str, Any
 
 
 def _target(sight: Sight, cluster: dict[str, Any] | None) -> str:
-    ready = sight.clusters("ready")
+    ready = sight.ready()
     if not ready or cluster is None:
         words = "waiting for a cluster …" if sight.clusters("starting") else "start one above"
         control = markup.faint(words)
