@@ -109,7 +109,9 @@ def runs(sight: Sight, _: str) -> str:
 
 def latest(sight: Sight, workload: str) -> str:
     """How the last run of a workload goes or went, in a few words beside the button that starts one."""
-    run = next((each for each in sight.state.get("runs", ()) if each["workload"] == workload), None)
+    compared = sight.state.get("comparing", ())
+    runs = (each for each in sight.state.get("runs", ()) if each["cluster"] not in compared)
+    run = next((each for each in runs if each["workload"] == workload), None)
     if run is None:
         return ""
     status, words = run["status"], run["status"]
