@@ -286,7 +286,7 @@ test('the end of a list brings more of it where its column scrolls', () => {
   const link = '<button data-more data-choose=\'{"runs.shown": 70}\'>Show more</button>';
   show('sidebar', link);
   expect(page.choices).toEqual({});
-  show('sidebar', `<div class="wb-Columns"><div>${link}</div></div>`);
+  show('sidebar', `<div class="wb-Wide">${link}</div>`);
   expect(page.choices).toEqual({ 'runs.shown': 70 });
 });
 

@@ -80,6 +80,7 @@ class Form(NamedTuple):
         for name, field in self.schema["properties"].items():
             called = f"“{resolved(field, self.schema).get('title', name)}”"
             sentence = re.sub(rf"^{re.escape(name)}\b( of \w+(?= is ))?", called, sentence)
+            sentence = re.sub(rf"^\w+ needs {re.escape(name)}\b", f"{called} is needed", sentence)
             if "_" in name:
                 sentence = re.sub(rf"\b{re.escape(name)}\b(?!=)", called, sentence)
         return sentence

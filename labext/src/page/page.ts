@@ -214,7 +214,7 @@ export class Page {
     this.node.querySelectorAll<HTMLElement>('[data-notice]').forEach(each => this._notify(each));
     this.node.querySelectorAll<HTMLInputElement>('[name]').forEach(each => this._fill(each));
     this.node.querySelectorAll<HTMLElement>('[data-stop]').forEach(each => this._stopOnce(each));
-    this.node.querySelectorAll('.wb-Columns [data-more]').forEach(each => this._ends.observe(each));
+    this.node.querySelectorAll('.wb-Wide [data-more]').forEach(each => this._ends.observe(each));
     this.node.querySelectorAll<HTMLElement>('[role=radio][aria-checked=true]').forEach(each => this._showChosen(each));
   }
 
