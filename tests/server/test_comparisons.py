@@ -53,7 +53,7 @@ async def test_five_comparisons_are_listed_and_more_for_each_click(api: Any, ses
     few = await html_of(api, "comparisons")
     assert few.count('<li id="wb-comparison-') == 5
     assert "Show more (2 older)" in text_of(few)
-    (choices,) = re.findall(r'data-choose="([^"]*)" data-more data-workbench="older-comparisons"', few)
+    (choices,) = re.findall(r'data-choose="([^"]*)" data-workbench="older-comparisons"', few)
     more = await html_of(api, "comparisons", json.loads(html.unescape(choices)))
     assert more.count('<li id="wb-comparison-') == 7
     assert "older-comparisons" not in more

@@ -102,7 +102,7 @@ def runs(sight: Sight, _: str) -> str:
         + _ticked(sight)
         + _ended(sight, titles)
         + tag("ul", *rows, id="wb-list-of-runs", class_="wb-Runs", aria_label="Runs", data_stop=True)
-        + more("runs", shown, _MORE, older)
+        + more("runs", shown, _MORE, older, data_more=True)
         + (paragraph(room.words()) if room and room.next else "")
     )
 
