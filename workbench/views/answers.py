@@ -125,8 +125,10 @@ def _comparing(session: Session) -> list[str]:
 
 def in_brief(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state as pages get it, at every change of anything: what is in views they ask for there."""
+    # Those that end with a comparison are nobody's to connect to.
+    own = (each for each in state.get("clusters", ()) if each["name"] not in state["comparing"])
     return {
-        "clusters": [_cluster_in_brief(each) for each in state.get("clusters", ())],
+        "clusters": [_cluster_in_brief(each) for each in own],
         "runs": [_run_in_brief(run, state["titles"]) for run in state.get("runs", ())],
         "simulated": state.get("simulated", False),
     }
