@@ -20,6 +20,7 @@ from tests.views import html_of
 from workbench.cli import main as cli
 from workbench.clusters import control, records
 from workbench.clusters.connect import connect
+from workbench.clusters.handle import Job
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, NotFoundError
@@ -292,3 +293,10 @@ def test_only_marked_processes_of_the_hosts_session_are_leftovers(data_folder: P
     for child in children:
         child.communicate(b"\n")
     assert found == [[children[0].pid], [], []]
+
+
+def test_a_job_that_the_queue_has_not_told_of_is_not_pending_where_its_worker_is_there(spec: ClusterSpec) -> None:
+    jobs = (Job(id="1", state="running"), Job(id="2", state="pending", reason="Priority"))
+    found = record(spec, status="ready", jobs=jobs, n_workers=1, n_workers_expected=2)
+    assert found.waiting == "1 of 2 workers; 1 pending: Priority"
+    assert found.model_copy(update={"n_workers": 2}).waiting == "2 of 2 workers"

@@ -111,7 +111,9 @@ class ClusterRecord(Record):
     @property
     def queued(self) -> str:
         """What is to be said of its jobs in a queue: '6 pending: Priority, start estimated 14:20'."""
-        return queued(self.jobs)
+        # The queue is asked less often than workers come.
+        all_there = self.status == "ready" and self.n_workers >= self.n_workers_expected > 0
+        return queued(job for job in self.jobs if not (all_there and job.state == "pending"))
 
     @property
     def waiting(self) -> str:
