@@ -238,8 +238,8 @@ def test_progress_shows_the_largest_names_and_adds_up_the_rest():
     figure.feed([Batch(START, progress=counts)])
     columns = next(patch.columns for patch in figure.patches() if patch.source == "progress")
     assert columns["name"][0] == "name29"
-    assert columns["name"][-1] == "19 more names"
-    assert len(columns["name"]) == 12
+    assert columns["name"][-1] == "23 more names"
+    assert len(columns["name"]) == 8
     assert columns["count"][0] == "29 / 129"
 
 

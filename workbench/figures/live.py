@@ -31,7 +31,7 @@ from workbench.figures.timeline import Lane, Timeline, View, join
 from workbench.monitor.events import Batch, Task, Tasks
 from workbench.runs.store import ON_SIMULATED
 
-MOST_NAMES = 12
+MOST_NAMES = 8
 """Progress bars; what is beyond is added up in one."""
 
 MOST_WORKERS_NAMED = 16

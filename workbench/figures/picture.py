@@ -26,7 +26,7 @@ from workbench.figures.colors import (
 )
 from workbench.figures.gpu_lines import GpuSeries
 from workbench.figures.layout import LAUNCHED
-from workbench.figures.live import count_words
+from workbench.figures.live import MOST_NAMES, count_words
 from workbench.figures.samples import Series
 from workbench.figures.timeline import Timeline
 from workbench.monitor.events import KINDS, Batch, Tasks
@@ -36,7 +36,6 @@ _LEFT, _RIGHT = 150, 14
 _PLOT = WIDTH - _LEFT - _RIGHT
 _RECTANGLES = 3_000
 _SEGMENTS = 300
-_MOST_NAMES = 8
 _LANES_HEIGHT = 200
 _LINES_HEIGHT = 64
 _BAR = 17
@@ -118,7 +117,7 @@ class Picture:
         rows = sorted(self.rows.values(), key=lambda row: -row.seconds)
         if not rows:
             return ""
-        shown, rest = rows[:_MOST_NAMES], rows[_MOST_NAMES:]
+        shown, rest = rows[:MOST_NAMES], rows[MOST_NAMES:]
         if rest:
             shown.append(
                 Row(
@@ -192,7 +191,7 @@ class Picture:
         if not counts:
             return
         canvas.title("Progress")
-        shown = counts if len(counts) <= _MOST_NAMES else counts[: _MOST_NAMES - 1]
+        shown = counts if len(counts) <= MOST_NAMES else counts[: MOST_NAMES - 1]
         rest = [count for _, count in counts[len(shown) :]]
         rows = [(name, count, neutral_colors()[color_index(name)]) for name, count in shown]
         if rest:
