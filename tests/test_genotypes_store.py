@@ -207,8 +207,11 @@ def test_what_pack_to_zarr_did_not_write_is_never_replaced(tmp_path: Path) -> No
 
 def test_a_store_is_not_replaced_by_what_is_read_from_it(tmp_path: Path) -> None:
     stored = pack_to_zarr(_genotypes(), tmp_path / "s.zarr")
-    with pytest.raises(ConflictError, match=r"s.zarr is what is read from. Choose another path"):
-        pack_to_zarr(stored, tmp_path / "s.zarr", rows=50, overwrite=True)
+    (tmp_path / "link.zarr").symlink_to(tmp_path / "s.zarr")
+    linked = open_genotypes(tmp_path / "link.zarr")
+    for source, path in ((stored, "s.zarr"), (stored, "link.zarr"), (linked, "s.zarr")):
+        with pytest.raises(ConflictError, match=r"zarr is what is read from \(.*\). Choose another path"):
+            pack_to_zarr(source, tmp_path / path, rows=50, overwrite=True)
     _same(pack_to_zarr(stored, tmp_path / "other.zarr", rows=50), _genotypes())
 
 

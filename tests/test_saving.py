@@ -337,9 +337,17 @@ def test_a_workload_saves_neither_over_what_it_reads_nor_three_arrays_as_one(tmp
     with pytest.raises(BadInputError, match="the answer has u, s, v"):
         svd.validate(given)
     zarr.save_array(str(tmp_path / "d.zarr"), X)
-    given = {"path": str(tmp_path / "d.zarr"), "save": str(tmp_path / "d.zarr"), "replace": True}
-    with pytest.raises(BadInputError, match="what is read"):
-        svd.validate(given)
+    (tmp_path / "link.zarr").symlink_to(tmp_path / "d.zarr")
+    zarr.open_group(str(tmp_path / "group.zarr")).create_array("a", data=X)
+    for read, save in (("d", "d"), ("link", "d"), ("d", "link"), ("group.zarr/a", "group")):
+        path = str(tmp_path / (read if "/" in read else f"{read}.zarr"))
+        given = {"path": path, "save": str(tmp_path / f"{save}.zarr"), "replace": True}
+        with pytest.raises(BadInputError, match="and path reads .*written over while it is read"):
+            svd.validate(given)
+    project = {"path": str(tmp_path / "d.zarr"), "components": str(tmp_path / "group.zarr")}
+    given = {**project, "save": str(tmp_path / "group.zarr"), "replace": True}
+    with pytest.raises(BadInputError):
+        template("genotype_project").validate(given)
 
 
 def test_where_an_answer_is_saved_is_no_part_of_what_is_computed(

@@ -84,8 +84,8 @@ def pack_to_zarr(
     genotypes = open_genotypes(source, **opening)
     place = places.full(path, to_storage_options)
     wanted = _described(genotypes, codec, rows)
-    if genotypes.source == place.path and overwrite:
-        raise ConflictError(f"{place} is what is read from. Choose another path.")
+    if overwrite and genotypes.source and places.overlap(genotypes.source, place.path):
+        raise ConflictError(f"{place} is what is read from ({genotypes.source}). Choose another path.")
     with places.writing_to(place):
         group, complete = _begun(place, wanted, overwrite=overwrite)
         if not complete:

@@ -149,6 +149,12 @@ def full(path: Any, options: Options | None = None) -> Place:
     return Place(os.path.abspath(Path(found).expanduser()))  # noqa: PTH100
 
 
+def overlap(one: str, other: str) -> bool:
+    """Whether one of two paths or URLs is the other, or lies in it, whatever links lead there."""
+    real = [path.rstrip("/") if Place(path).is_url else os.path.realpath(path) for path in (one, other)]
+    return any(inner == outer or inner.startswith(f"{outer}/") for inner, outer in (real, real[::-1]))
+
+
 def server_of(path: str) -> str:
     """Who is asked for a URL: 'data.example.org' of 'https://data.example.org/x.nc'."""
     return path.partition("://")[2].partition("/")[0]

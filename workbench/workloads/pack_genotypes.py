@@ -68,7 +68,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     where, (shape, n_bytes, remarks) = studies.looked_at("pack_genotypes", values)
     to = places.full(values["to"]).path
     to_options = options_of("pack_genotypes", to, values, "to_")
-    if to == where["path"]:
+    if places.overlap(to, where["path"]):
         raise BadParameterError(f"to of pack_genotypes is {to}, what is read from. Give another path.", "to")
     return values | where | {"to": to, "to_options": to_options, "shape": shape, "bytes_before": n_bytes}, remarks
 

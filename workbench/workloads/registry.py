@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import NotFoundError, WorkbenchError, install
@@ -320,6 +321,7 @@ class Template:
 
     def _target(self, resolved: Mapping[str, Any], save: str, replace: bool) -> str:
         """Where the answer is saved to; BadParameterError where that can't be."""
+        from workbench.storage.places import overlap
         from workbench.storage.targets import target
 
         try:
@@ -333,8 +335,14 @@ class Template:
                 "a name that ends with .zarr, .npz or .nc.",
                 "save",
             )
-        if str(found) in (resolved.get("path"), resolved.get("labels")):
-            raise BadParameterError(f"save of {self.name} is {found}, what is read. Give another path.", "save")
+        for name, value in resolved.items():
+            # Any parameter may name a file that is read, those of a person's function as well.
+            if isinstance(value, str) and ("://" in value or Path(value).exists()) and overlap(value, str(found)):
+                raise BadParameterError(
+                    f"save of {self.name} is {found}, and {name} reads {value}: it would be written over while it is "
+                    "read. Give another path.",
+                    "save",
+                )
         return str(found)
 
     @cached_property
