@@ -342,7 +342,7 @@ def test_a_workload_saves_neither_over_what_it_reads_nor_three_arrays_as_one(tmp
     for read, save in (("d", "d"), ("link", "d"), ("d", "link"), ("group.zarr/a", "group")):
         path = str(tmp_path / (read if "/" in read else f"{read}.zarr"))
         given = {"path": path, "save": str(tmp_path / f"{save}.zarr"), "replace": True}
-        with pytest.raises(BadInputError, match="and path reads .*written over while it is read"):
+        with pytest.raises(BadInputError, match=r"and path reads .*written over while it is read"):
             svd.validate(given)
     project = {"path": str(tmp_path / "d.zarr"), "components": str(tmp_path / "group.zarr")}
     given = {**project, "save": str(tmp_path / "group.zarr"), "replace": True}

@@ -48,6 +48,11 @@ export class Workbench extends Widget {
     this.node.append(this._banner, this._host);
     this.page = this._recall();
     _model.changed.connect(this._tell, this);
+    _model.stream.connectionChanged.connect((_, now) => {
+      if (now === 'pushed') {
+        void this.page.then(page => page.forgive());
+      }
+    }, this);
     this._tell();
   }
 

@@ -76,7 +76,7 @@ async def test_a_new_cluster_is_answered_at_once_as_starting(api: Any, session: 
     assert (answer.content["name"], answer.content["status"]) == ("mine", "starting")
     assert session.calls == [("start", "mine", False)]
     assert answer.content["description"].startswith("1 worker × ")
-    assert answer.content["cell"] == 'import workbench\n\nclient = workbench.connect("mine")\nclient'
+    assert answer.content["cell"] == 'import workbench\n\nclient = workbench.connect("mine")\nprint(client)'
 
 
 async def test_a_plan_shows_spec_and_code_and_why_it_would_be_refused(api: Any, session: Any) -> None:

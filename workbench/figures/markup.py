@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -34,6 +35,9 @@ def _attribute(name: str, value: Any) -> str:
     return f" {name}" if value is True else f' {name}="{escape(text)}"'
 
 
+_COMMAND = re.compile(r":\s+workbench [a-z]+[^.;]*")
+
+
 def paragraph(text: str, class_: str = "wb-Muted", **attributes: Any) -> str:
     """One sentence as a paragraph; nothing for no text."""
     return tag("p", escape(text), class_=class_, **attributes) if text else ""
@@ -50,10 +54,20 @@ def faint(text: str) -> str:
     return tag("span", escape(text), class_="wb-Muted")
 
 
-def code(text: str, hook: str | None = None) -> str:
-    """Program text or a log, with a button that copies it."""
+def code(text: str, hook: str | None = None, *, class_: str = "wb-Code") -> str:
+    """Program text, with a button that copies it."""
     button = icon_button("copy", "Copy", data_copy=True)
-    return tag("div", button, tag("pre", escape(text), tabindex=0, data_workbench=hook), class_="wb-Code")
+    return tag("div", button, tag("pre", escape(text), tabindex=0, data_workbench=hook), class_=class_)
+
+
+def log(text: str, hook: str = "log") -> str:
+    """What a process wrote, its end in view, with a button that copies it."""
+    return code(text or "Nothing was logged.", hook, class_="wb-Code wb-Log")
+
+
+def without_commands(sentence: str) -> str:
+    """The same without what is to be typed in a terminal, for a page that has a button for it."""
+    return _COMMAND.sub("", sentence)
 
 
 def values_html(result: Mapping[str, Any]) -> str:

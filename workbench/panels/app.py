@@ -34,6 +34,9 @@ _STYLE = """
   --jp-layout-color1: canvas;
   --jp-layout-color2: color-mix(in srgb, canvastext 8%, canvas);
   --jp-layout-color3: color-mix(in srgb, canvastext 16%, canvas);
+  --jp-error-color1: light-dark(#c62828, #ff8a80);
+  --jp-success-color1: light-dark(#2e7d32, #81c784);
+  --jp-content-link-color: light-dark(#1565c0, #64b5f6);
 }
 body { margin: 0; background: canvas }
 """

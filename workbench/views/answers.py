@@ -87,7 +87,7 @@ def _typed(name: str, value: Any) -> str:
 
 def connecting_cell(name: str) -> str:
     """Code that connects a notebook to a cluster."""
-    return f'import workbench\n\nclient = workbench.connect("{name}")\nclient'
+    return f'import workbench\n\nclient = workbench.connect("{name}")\nprint(client)'
 
 
 def run_in_list(run: Run) -> dict[str, Any]:

@@ -373,7 +373,7 @@ def record_of(sight: Sight, name: str) -> dict[str, Any] | None:
 def log_tail(sight: Sight, name: str) -> str:
     """The last lines that a cluster wrote which failed."""
     record = record_of(sight, name) or {}
-    return markup.code("\n".join(record.get("log_tail", ())) or "Nothing was logged.", "log")
+    return markup.log("\n".join(record.get("log_tail", ())))
 
 
 async def logs(sight: Sight, name: str) -> str:
@@ -390,7 +390,8 @@ async def logs(sight: Sight, name: str) -> str:
     writers = [("", "all"), *((each, each) for each in found)]
     return search(prefix, "Search the log", "logs", {"who": ("Written by", writers, who)}) + (
         "".join(
-            folded(each, markup.code(said or "Nothing was logged.", "log"), open=place == 0 or bool(text))
+            # Another element where something is looked for: whether this one is open, a person has said.
+            folded(each, markup.log(said), open=place == 0 or bool(text), id=f"wb-log-{each}{'-found' * bool(text)}")
             for place, (each, said) in enumerate(shown.items())
         )
         or paragraph("No line has this.")

@@ -133,12 +133,18 @@ def _wish(sight: Sight) -> _Wish:
 
 def _problem(wish: _Wish) -> str | None:
     """What stands in the way, as far as that is known before anything starts."""
-    if len(wish.lines) < (1 if wish.chosen.get("sweep") else 2):
-        return "Tick two or more, or one and something to sweep."
+    sweep = wish.chosen.get("sweep")
+    values = read_values(wish.values) if sweep else ("",)
+    if sweep in SWEPT_OPTIONS and not all(each.isdecimal() and int(each) for each in values):
+        return f"{sweep} to sweep are '{wish.values:.40}'. Give whole numbers with commas between them, such as 1,2,4."
+    if len(wish.lines) < (1 if sweep else 2):
+        return "Tick two or more, or one and two values to sweep."
     try:
         read_request({name: value for name, value in wish.body.items() if name != "agreed"})
     except BadInputError as err:
         return str(err)
+    if len(wish.lines) * len(values) < 2:
+        return "One value on one kind of hardware is nothing to compare. Give two values or more, or tick one more."
     return None
 
 

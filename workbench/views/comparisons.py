@@ -68,26 +68,33 @@ def _progress(comparison: Comparison) -> str:
 
 
 def _bars(summary: Summary) -> str:
-    longest = max((row.seconds.max for row in summary.rows if row.seconds is not None), default=1.0)
-    rows = (tag("li", _bar(row, longest)) for row in summary.rows)
+    measured = [row.seconds for row in summary.rows if row.seconds is not None]
+    # Times of different work are on no scale together.
+    alike = all(row.ratio is not None for row in summary.rows if row.seconds is not None)
+    longest = max((each.max for each in measured), default=1.0) if alike else None
+    # Of two the verdict says it.
+    rows = (tag("li", _bar(row, longest, judged=len(measured) > 2)) for row in summary.rows)
     return tag("ul", *rows, class_="wb-Compared", data_workbench="compare-bars")
 
 
-def _bar(row: RowSummary, longest: float) -> str:
+def _bar(row: RowSummary, longest: float | None, *, judged: bool) -> str:
     name = tag("span", escape(row.title), title=joined((row.on, row.describe)))
     if row.seconds is None:
         return name + paragraph(row.reason or "")
     took = duration(row.seconds.median)
     # Beside the bar, numbers of unequal length would make bars of unequal scale.
+    said = tag("div", name, tag("span", took), class_="wb-Compared-row")
+    if longest is None:
+        return said
     return (
-        tag("div", name, tag("span", took), class_="wb-Compared-row")
+        said
         + tag(
             "div",
             meter(f"{row.title}: {took}", row.seconds.median, longest, ""),
             _whisker(row.seconds, longest),
             class_="wb-Compared-bar",
         )
-        + paragraph(judged_text(row))
+        + (paragraph(judged_text(row)) if judged else "")
     )
 
 

@@ -45,6 +45,8 @@ class Form(NamedTuple):
         What a field comes to that was left alone, where that isn't the schema's default.
     options
         Values and labels of fields whose schema doesn't know them.
+    enter
+        Hook of the button that the Enter key presses in a field.
     """
 
     schema: Mapping[str, Any]
@@ -53,6 +55,7 @@ class Form(NamedTuple):
     problem: Problem | None = None
     defaults: Mapping[str, str] = {}
     options: Mapping[str, Sequence[tuple[str, str]]] = {}
+    enter: str | None = None
 
     def html(self, fields: Iterable[str]) -> str:
         """These fields, in a grid."""
@@ -79,7 +82,7 @@ class Form(NamedTuple):
         """
         for name, field in self.schema["properties"].items():
             called = f"“{resolved(field, self.schema).get('title', name)}”"
-            sentence = re.sub(rf"^{re.escape(name)}\b( of \w+(?= is ))?", called, sentence)
+            sentence = re.sub(rf"^{re.escape(name)}\b( of \w+(?= is |:))?", called, sentence)
             sentence = re.sub(rf"^\w+ needs {re.escape(name)}\b", f"{called} is needed", sentence)
             if "_" in name:
                 sentence = re.sub(rf"\b{re.escape(name)}\b(?!=)", called, sentence)
@@ -140,6 +143,7 @@ class Form(NamedTuple):
             data_step=field.get("type") == "integer",
             data_minimum=field.get("minimum"),
             data_drop=name in PATHS,
+            data_enter=self.enter,
             **shared,
         )
 

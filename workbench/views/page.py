@@ -255,9 +255,9 @@ class Views:
                 return str(await view.make(sight, argument))
             return str(await in_thread(view.make, sight, argument))
         except WorkbenchError as err:
-            from workbench.figures.markup import paragraph
+            from workbench.figures.markup import paragraph, without_commands
 
-            return paragraph(str(err), "wb-Problem")
+            return paragraph(without_commands(str(err)), "wb-Problem")
 
     def period(self, name: str) -> float:
         """Seconds after which it is to be made anew."""

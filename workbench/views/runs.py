@@ -91,7 +91,7 @@ def runs(sight: Sight, _: str) -> str:
     lines = _folded(sight, found)[:shown]
     before = dict(_with_the_one_before(found))
     rows = (
-        _line(each, [_run(run, titles, there, before[run["id"]]) for run in listed], listed, titles)
+        _line(sight, each, [_run(run, titles, there, before[run["id"]]) for run in listed], listed, titles)
         for each, listed in lines
     )
     older = total - sum(len(listed) for _, listed in lines)
@@ -142,6 +142,8 @@ def _ended(sight: Sight, titles: Mapping[str, str]) -> str:
 def _far(run: Mapping[str, Any]) -> str:
     """How far a run is, in few characters: '37 %', or 'pass 4' where not all tasks are known."""
     progress = Progress.model_validate(run["progress"] or {})
+    if progress.stage in ("checking", "saving"):
+        return progress.stage
     if progress.total and not progress.more:
         return f"{100 * progress.done // progress.total} %"
     return f"pass {progress.passes}" if progress.passes else "…"
@@ -239,11 +241,17 @@ def _folded(sight: Sight, found: Sequence[dict[str, Any]]) -> list[tuple[Compari
     return list(lines.values())
 
 
-def _line(comparison: Comparison | None, rows: list[str], runs: list[dict[str, Any]], titles: Mapping[str, str]) -> str:
+def _line(
+    sight: Sight,
+    comparison: Comparison | None,
+    rows: list[str],
+    runs: list[dict[str, Any]],
+    titles: Mapping[str, str],
+) -> str:
     if comparison is None:
         return rows[0]
     id_, status = f"wb-compared-{comparison.id}", comparison.status
-    title = f"Comparison of {titles.get(comparison.workload, comparison.workload)}"
+    title = f"{titles.get(comparison.workload, comparison.workload)}, compared"
     done = [run["id"] for run in runs if run["status"] not in _ACTIVE]
     head = fold(
         id_,
@@ -252,13 +260,13 @@ def _line(comparison: Comparison | None, rows: list[str], runs: list[dict[str, A
     )
     when = status if comparison.active else ago(comparison.stopped or comparison.created, time.time())
     # Its items have ids of their own, so it has none that a page would be sent only the name of.
-    what = f"{titles.get(comparison.workload, comparison.workload)}, compared"
-    chart = icon_button("watch", "Chart and table", **command("watch", comparison=comparison.id, title=what))
+    chart = icon_button("watch", "Chart and table", **command("watch", comparison=comparison.id, title=title))
     return line(
         f"compared-{comparison.id}",
         title,
         status,
         [head, tag("span", escape(when), class_="wb-Muted"), chart],
+        "" if comparison.active else foot(sight.session.summary(comparison).verdict, ()),
         tag("ul", *rows, id=id_, hidden=True, class_="wb-Compared-runs"),
         tick=_tick(title, ",".join(done)),
     )
@@ -307,12 +315,19 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
         _progress(run) if active else "",
         foot(_where_and_when(run), icons, _outcome(run) if run["result"] else ""),
         paragraph(warning, "wb-Problem", data_workbench="gpu-warning"),
-        paragraph(run["error"] or "", "wb-Problem", data_workbench="run-error"),
+        _failure(run["error"]) if run["error"] else "",
         drawer(f"wb-more-{id_}", live(f"run:{id_}:{before['id'] if before else ''}")),
         notice(f" runs/{id_}"),
         tick=_tick(title, "" if active else id_),
         id=f"wb-run-{id_}",
     )
+
+
+def _failure(error: str) -> str:
+    """What went wrong, with a button that copies it."""
+    copy = icon_button("copy", "Copy details", data_copy=True)
+    said = tag("span", escape(markup.without_commands(error)), role="alert", data_workbench="run-error")
+    return tag("p", copy, said, class_="wb-Problem")
 
 
 def _differing(run: dict[str, Any], before: dict[str, Any] | None) -> str:
@@ -381,13 +396,12 @@ def run(sight: Sight, argument: str) -> str:
     """All that is known of a run, with the one before it, if any: 'id:before'."""
     run_id, _, before = argument.partition(":")
     found = sight.session.show(run_id).model_dump(mode="json")
-    error = markup.code(found["error"], "run-error-copy") if found["error"] else ""
     parts = {"run_log": ("Log", live(f"run-log:{run_id}")), "marks": ("Name and note", _marks(found))}
     if found.get("answers") or (found["result"] or {}).get("singular_values"):
         parts = {"answer": ("Answer", live(f"run-answer:{run_id}")), **parts}
     if found.get("diagnosis"):
         parts = {"where": ("Where the time went", diagnosis_html(found["diagnosis"])), **parts}
-    return error + _details(found, before) + _again(sight, found) + folds(f"{run_id}-", **parts)
+    return _details(found, before) + _again(sight, found) + folds(f"{run_id}-", **parts)
 
 
 def _again(sight: Sight, run: dict[str, Any]) -> str:
@@ -605,4 +619,4 @@ def saving(sight: Sight, run_id: str) -> str:
 
 def run_log(sight: Sight, run_id: str) -> str:
     """What the process of a run printed."""
-    return markup.code(sight.session.log(run_id) or "Nothing was logged.", "run-log")
+    return markup.log(sight.session.log(run_id), "run-log")

@@ -91,7 +91,7 @@ async def _chosen(sight: Sight, template: Template) -> str:
     except WorkbenchError as err:
         needs, problem = None, problem or Problem(str(err))
     schema = template.schema()
-    form = Form(schema, prefix, typed, problem, _defaults(preset, needs), _choices(held, typed))
+    form = Form(schema, prefix, typed, problem, _defaults(preset, needs), _choices(held, typed), "run-button")
     fields = shown_fields(template, schema, typed, preset)
     first, more = form.split(fields)
     choices = {"parameters": prefix, "settings": f"settings.{template.name}"}

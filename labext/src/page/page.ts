@@ -20,7 +20,7 @@
  * data-fold                 id of what a click opens and closes
  * data-reveal               ids of what a click opens, of which it brings the last into view
  * data-copy                 copies the text that follows
- * data-enter                hook of the button in the same row that the Enter key presses
+ * data-enter                hook of the button in the same row, or section, that the Enter key presses
  * data-first                the field that is selected when a fold is opened
  * data-drop                 of an input: a path that is dropped on it, or beside it in its section, becomes its value
  * data-more                 a click brings more of a list; where a column scrolls by itself, so does reaching its end
@@ -145,6 +145,12 @@ export class Page {
     const lasting = Object.entries(this.choices).filter(([name]) => LASTING.test(name));
     this._channel.memory?.keep(Object.fromEntries(lasting));
     this._say(changes);
+  }
+
+  /** Say no more what went wrong, for example because the server answers again. */
+  forgive(): void {
+    this._problems.clear();
+    this._settle();
   }
 
   /** Take a path that is dropped on a place, if one belongs there; without one, whether one would be taken. */
@@ -340,7 +346,8 @@ export class Page {
         this.choose(JSON.parse(then) as Choices);
       }
     } catch (error) {
-      this._problems.set(request, [(error as Error).message, false]);
+      // What is to be typed in a terminal has a button here.
+      this._problems.set(request, [(error as Error).message.replace(/:\s+workbench [a-z]+[^.;]*/g, ''), false]);
     }
     this._busy.delete(request);
     this._settle();
@@ -383,15 +390,17 @@ export class Page {
   private _pressed(event: KeyboardEvent): void {
     const target = event.target as HTMLElement;
     const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
+    const end = { Home: 0, End: -1 }[event.key];
     const group = target.closest('[role=radiogroup], [role=toolbar]');
     const input = target as HTMLInputElement;
     if (event.key === 'Enter' && target.dataset['enter']) {
-      target.closest('.wb-Row')?.querySelector<HTMLElement>(`[data-workbench="${target.dataset['enter']}"]`)?.click();
+      const within = target.closest('.wb-Row') ?? target.closest('.wb-Section');
+      within?.querySelector<HTMLElement>(`[data-workbench="${target.dataset['enter']}"]`)?.click();
     } else if (event.key === 'Escape' && target.dataset['asking'] !== undefined) {
       answered(target);
-    } else if (step && group && target.tagName === 'BUTTON') {
+    } else if ((step || end !== undefined) && group && target.tagName === 'BUTTON') {
       const stops = [...group.querySelectorAll<HTMLElement>('button:not(:disabled)')];
-      const next = stops[(stops.indexOf(target) + step + stops.length) % stops.length];
+      const next = stops.at(end ?? (stops.indexOf(target) + step!) % stops.length)!;
       event.preventDefault();
       next.focus();
       if (group.getAttribute('role') === 'radiogroup') {

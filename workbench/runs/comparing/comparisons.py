@@ -157,7 +157,7 @@ class Comparison(Lasting, frozen=True):
     @property
     def title(self) -> str:
         """What the workload is called, marked where GPUs were simulated."""
-        return f"{store.SIMULATED if self.simulated else ''}{title_of(self.workload)}"
+        return f"{store.SIMULATED if self.simulated else ''}{', '.join(map(title_of, self.workload.split(', ')))}"
 
     @property
     def simulated(self) -> bool:

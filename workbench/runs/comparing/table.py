@@ -26,6 +26,9 @@ from workbench.workloads.values import Check
 
 Format = Literal["markdown", "csv", "json"]
 
+_APART = 0.02
+"""Part by which a ratio differs from that of the medians before it is said how it is found."""
+
 
 class Times(BaseModel, frozen=True):
     """Times of a row in seconds."""
@@ -271,7 +274,10 @@ def remarks(summary: Summary) -> tuple[str, ...]:
     equal = (each.sentence for each in summary.cores_equal[1:] if summary.agree is not False)
     several = sum(row.seconds is not None for row in summary.rows) > 1
     agreed = summary.agreement if several or summary.agree is not None else None
-    found = (summary.error, agreed, *strayed, *ended, *equal, *summary.notes)
+    first = next((row.seconds.median for row in summary.rows if row.seconds), 1.0)
+    apart = any(r.seconds and r.ratio and abs(r.ratio * first / r.seconds.median - 1) > _APART for r in summary.rows)
+    how = "A ratio is the median over all pairs of runs, which isn't that of the medians." if apart else None
+    found = (summary.error, agreed, how, *strayed, *ended, *equal, *summary.notes)
     return tuple(" ".join(each.split()) for each in found if each)
 
 
