@@ -203,3 +203,13 @@ test('a page that is taken away says so', () => {
   removed();
   expect(sent.at(-1)).toMatchObject({ type: 'bye' });
 });
+
+test('a request that waits for a silent kernel is told of, until that speaks', async () => {
+  say({ type: 'ready' });
+  show('wide', '<button data-workbench="b" data-request="POST runs">Run</button>');
+  click('b');
+  await vi.advanceTimersByTimeAsync(9000);
+  expect(place.textContent).toContain('The kernel has not answered yet');
+  say({ type: 'answer', id: last('request')['id'], value: {} });
+  expect(place.textContent).not.toContain('The kernel has not answered yet');
+});

@@ -40,10 +40,14 @@ interface IWaiting {
 const GREETING = [1000, 15000];
 /** Milliseconds that a message may come later than one that was sent after it. */
 const DISORDER = 100;
+/** Milliseconds without a word from the kernel after which a person is told that a request waits. */
+const PATIENCE = 8000;
 
 export class Messages {
   /** Called with each message that is for what is shown here. */
   onMessage: (message: IMessage) => void = () => undefined;
+  /** Called when a request has waited without a word from the kernel, and when that speaks again. */
+  onSilence: (silent: boolean) => void = () => undefined;
 
   constructor(private _model: IModel) {
     _model.on('msg:custom', text => this._receive(JSON.parse(text) as INumbered));
@@ -74,6 +78,8 @@ export class Messages {
     const request = { type: 'request', id, verb, path, body };
     this._sayIfReady(request);
     const said = this._ready;
+    const heard = this._heard;
+    window.setTimeout(() => this._heard === heard && this._waiting.has(id) && this._tellSilence(true), PATIENCE);
     return new Promise((resolve, reject) => this._waiting.set(id, { request, said, resolve, reject }));
   }
 
@@ -111,6 +117,8 @@ export class Messages {
     if (message.page && message.page !== this._page) {
       return;
     }
+    this._heard += 1;
+    this._tellSilence(false);
     if (message.type === 'again') {
       this._begin();
     } else if (message.type === 'heard') {
@@ -126,6 +134,13 @@ export class Messages {
     }
     if (this._newest > this._n && !this._missing) {
       this._missing = window.setTimeout(() => this._askAgain(), DISORDER);
+    }
+  }
+
+  private _tellSilence(silent: boolean): void {
+    if (silent !== this._silent) {
+      this._silent = silent;
+      this.onSilence(silent);
     }
   }
 
@@ -176,11 +191,13 @@ export class Messages {
   private readonly _came = new Map<number, INumbered>();
   private readonly _choices: Record<string, unknown> = {};
   private _greeting = 0;
+  private _heard = 0;
   private _missing = 0;
   private _n = 0;
   private _newest = 0;
   private _page = '';
   private _ready = false;
+  private _silent = false;
   private readonly _waiting = new Map<number, IWaiting>();
   private readonly _watches = new Map<string, object>();
 }

@@ -113,6 +113,8 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
     memory: alone ? memory('dask-workbench:forms') : undefined
   };
   const page: Page = new Page(place, channel);
+  messages.onSilence = silent =>
+    say(silent ? 'The kernel has not answered yet. Where it is not busy, run this cell again.' : '');
   const forget = whenSilent(messages, text => (place.textContent = text));
   return {
     receive: message => {
