@@ -365,8 +365,8 @@ def test_waiting_is_for_the_disk_where_a_task_reads_or_writes_and_for_a_core_els
     for name in ("spread", "thread-sum", "multiply", "restore"):
         assert told(name).shares["disk"] == 0, name
         assert told(name).sentence == (
-            "For 75 % of the time tasks held a thread and waited: for a core that was busy, a file or a network; for "
-            "25 % they computed. Look what else uses these cores, disks and links."
+            "Tasks ran for 100 % of the time, and for 75 % of it they only waited: for a core that was busy, a file or "
+            "a network. Look what else uses these cores, disks and links."
         )
 
 

@@ -191,8 +191,11 @@ def test_what_comes_of_simulated_gpus_is_marked_in_every_face(capsys):
     machine = {"cpu": {}, "gpus": [{"name": "SIMULATED GPU 0", "uuid": "GPU-1"}]}
     fields = {"workload": "array_sum", "cluster": "c", "status": "done", "seconds": 1.0, "result": {"value": 1.5}}
     run = Run(id="r", spec=gpu.spec, inventory=machine, **fields)
-    pages = (in_view(run.model_dump(mode="json"), {}, set(), None), report_html(run, None))
-    assert all("SIMULATED · array_sum" in text for text in pages)
+    pages = (
+        in_view(run.model_dump(mode="json"), {"array_sum": "Sum of an array"}, set(), None),
+        report_html(run, None),
+    )
+    assert all("SIMULATED · Sum of an array" in text for text in pages)
     assert run.model_dump(mode="json")["simulated"] is True
     show_run(run)
     assert "SIMULATED" in capsys.readouterr().out

@@ -334,7 +334,7 @@ def test_bad_input_gets_a_sentence_and_starts_nothing(lab: Lab, open_lab: OpenLa
     section(page, "hardware", opened=True)
     unfold(page, "more-choices")
     hook(page, "field-n_workers").fill("-2")
-    expect(hook(page, "plan-problem")).to_contain_text("-2")
+    expect(hook(page, "plan")).to_contain_text("-2")
     expect(hook(page, "field-n_workers-problem")).to_contain_text("-2")
     expect(hook(page, "start")).to_be_disabled()
     hook(page, "field-n_workers").fill("")

@@ -16,6 +16,7 @@ from workbench.figures.measured import Section, plain, sections, sections_html, 
 from workbench.formats import count, duration, rate, size
 from workbench.monitor.events import Batch
 from workbench.runs.store import SIMULATED
+from workbench.workloads.listing import title_of
 from workbench.workloads.values import Labelled
 
 _STYLE = """
@@ -184,7 +185,8 @@ def titled(run: Mapping[str, Any]) -> str:
 
 
 def _name(run: Mapping[str, Any]) -> str:
-    return str(run.get("title") or run.get("workload") or "run")
+    workload, title = str(run.get("workload") or "run"), run.get("title")
+    return title if title and title != workload else title_of(workload)
 
 
 def _imported(run: Mapping[str, Any]) -> str:

@@ -47,6 +47,8 @@ class Form(NamedTuple):
         Values and labels of fields whose schema doesn't know them.
     enter
         Hook of the button that the Enter key presses in a field.
+    silent
+        Whether what is wrong is said elsewhere, and a field only shows that it is.
     """
 
     schema: Mapping[str, Any]
@@ -56,6 +58,7 @@ class Form(NamedTuple):
     defaults: Mapping[str, str] = {}
     options: Mapping[str, Sequence[tuple[str, str]]] = {}
     enter: str | None = None
+    silent: bool = False
 
     def html(self, fields: Iterable[str]) -> str:
         """These fields, in a grid."""
@@ -105,7 +108,7 @@ class Form(NamedTuple):
                 "span",
                 escape(message or about),
                 id=f"{id_}-about",
-                class_="wb-Problem" if wrong else "wb-Field-hint" if message else "wb-hidden",
+                class_="wb-hidden" if not message or self.silent else "wb-Problem" if wrong else "wb-Field-hint",
                 role="alert" if wrong else None,
                 data_workbench=f"field-{name}-problem" if wrong else None,
             ),

@@ -205,9 +205,9 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
     if spec is not None and spec.devices:
         # Those that are seen to be proposed, though others may be idler by now.
         body["choices"] = {"devices": ",".join(spec.devices)}
-    sentences = [
-        each for each in (None if waits else problem and form.in_words(problem.message), refused, agreement) if each
-    ]
+    # What is wrong stands where the plan would, so that nothing moves; a field that is always seen says it itself.
+    wrong = None if problem is None or waits or problem.parameter in needed else form.in_words(problem.message)
+    sentences = [each for each in (refused, agreement) if each]
     name = text_field(
         "name",
         "Name of the cluster",
@@ -229,11 +229,12 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
         data_workbench="start",
     )
     preview = spec.preview() if spec else None
-    described = spec.describe() if spec else "–"
+    described = spec.describe() if spec else wrong or "–"
+    looks = "wb-Problem" if wrong else "wb-Plan"
     return (
         (form.html(needed) if needed else "")
         + (live("nearby") if "address" in needed else "")
-        + tag("p", escape(described), class_="wb-Plan", aria_live="polite", data_workbench="plan")
+        + tag("p", escape(described), class_=looks, aria_live="polite", data_workbench="plan")
         # In one place, whether there are some or none: what follows is not made anew while somebody types in it.
         + tag(
             "div",
@@ -277,7 +278,7 @@ def plan_form(sight: Sight, _: str) -> str:
     if profile is None:
         return ""
     form, _needed, more = _form(sight, _plan(sight, profile, inventory), inventory)
-    return form.html(more) + _keep(sight, profile)
+    return form._replace(silent=True).html(more) + _keep(sight, profile)
 
 
 def _keep(sight: Sight, profile: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from html import escape
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from workbench.errors import BadInputError
@@ -406,10 +407,14 @@ def run(sight: Sight, argument: str) -> str:
 
 def _again(sight: Sight, run: dict[str, Any]) -> str:
     """The same once more, or with something changed; and what can't be undone."""
-    there = run["cluster"] in {each["name"] for each in sight.clusters("ready")}
+    # Where it ran, or else where the next one would.
+    ready = sorted(sight.ready(), key=lambda each: (each["name"] == run["cluster"], each["created"]))
+    on = ready[-1]["name"] if ready else None
     form = {f"run.{run['workload']}.{name}": _typed(value) for name, value in run["parameters"].items()}
     known = any(each.name == run["workload"] for each in sight.session.workloads(wait=False))
-    body = {"workload": run["workload"], "cluster": run["cluster"], "parameters": run["parameters"]}
+    # A person's function, as path and name.
+    is_there = known or Path(run["workload"].rpartition(":")[0] or ".").is_file()
+    body = {"workload": run["workload"], "cluster": on, "parameters": run["parameters"]}
     if settings := run.get("settings"):
         body |= {"settings": settings}
         texts = {name: each if isinstance(each, str) else json.dumps(each) for name, each in settings.items()}
@@ -417,8 +422,8 @@ def _again(sight: Sight, run: dict[str, Any]) -> str:
     buttons = [
         button(
             "Run again",
-            disabled=not there,
-            title=f"On {run['cluster']}" if there else f"{run['cluster']} is no longer there",
+            disabled=on is None,
+            title=f"On {on}" if on else "Start a cluster first",
             data_request="POST runs",
             data_body=body,
             data_workbench="run-again",
@@ -431,7 +436,7 @@ def _again(sight: Sight, run: dict[str, Any]) -> str:
         ),
     ]
     delete = confirmed("delete", "Delete this run", "Delete?", f"DELETE runs/{run['id']}", "delete-run")
-    shown = (*(buttons if known else ()), "" if run["status"] in _ACTIVE else delete)
+    shown = (*(buttons if known else buttons[:1] if is_there else ()), "" if run["status"] in _ACTIVE else delete)
     return tag("div", *shown, class_="wb-Row") + notice("POST runs")
 
 

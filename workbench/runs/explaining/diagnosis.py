@@ -193,9 +193,8 @@ def _nothing_to_change(facts: Facts) -> str:
     computing, waited, handing = facts.shares["computing"], _waited(facts), facts.shares["scheduler"]
     if waited >= _WAITED:
         return (
-            f"For {percent(waited)} of the time tasks held a thread and waited: for a core that was busy, a file or a "
-            f"network; for {percent(computing - waited)} they computed. Look what else uses these cores, disks and "
-            "links"
+            f"Tasks ran for {percent(computing)} of the time, and for {percent(waited)} of it they only waited: for a "
+            "core that was busy, a file or a network. Look what else uses these cores, disks and links"
         )
     computed = f"the workers computed for {percent(computing)} of their time"
     if handing > _MOSTLY_WAITING:
