@@ -400,4 +400,4 @@ async def logs(sight: Sight, name: str) -> str:
 
 def pane(name: str, kind: str) -> dict[str, str]:
     """Which view of a cluster opens in a tab of its own, and what the tab is called."""
-    return {"view": f"{kind}:{name}", "label": f"{PANES[kind]} of {name}"}
+    return {"view": f"{kind}:{name}", "label": PANES[kind]}
