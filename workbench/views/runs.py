@@ -413,8 +413,9 @@ def _again(sight: Sight, run: dict[str, Any]) -> str:
     form = {f"run.{run['workload']}.{name}": _typed(value) for name, value in run["parameters"].items()}
     known = any(each.name == run["workload"] for each in sight.session.workloads(wait=False))
     # A person's function, as path and name.
-    is_there = known or Path(run["workload"].rpartition(":")[0] or ".").is_file()
-    body = {"workload": run["workload"], "cluster": on, "parameters": run["parameters"]}
+    workload = run["workload"] if known else (run["function"] or {}).get("reference", "")
+    is_there = known or Path(workload.rpartition(":")[0] or ".").is_file()
+    body = {"workload": workload, "cluster": on, "parameters": run["parameters"]}
     if settings := run.get("settings"):
         body |= {"settings": settings}
         texts = {name: each if isinstance(each, str) else json.dumps(each) for name, each in settings.items()}

@@ -94,7 +94,9 @@ export class Page {
     this._seen = new IntersectionObserver(entries => entries.forEach(each => this._moved(each)), {
       // Scrolled out of sight is shown, by a sidebar or a notebook: or what is searched for would be missing.
       root: node.parentElement,
-      rootMargin: '99999px'
+      rootMargin: '99999px',
+      // The same for columns that scroll by themselves; TypeScript doesn't know it yet.
+      ...{ scrollMargin: '99999px' }
     });
     document.addEventListener('visibilitychange', this._lookAtAll);
     if (!beside && Object.keys(this.choices).length) {
