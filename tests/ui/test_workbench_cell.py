@@ -129,7 +129,7 @@ def test_all_that_the_sidebar_does_is_done_in_a_cell(
     compared = bench.locator('[data-workbench^="comparison-compare-array_sum"]')
     expect(hook(compared, "verdict")).to_be_visible(timeout=3 * MINUTE)
     hook(compared, "watch-comparison").click()
-    expect(bench.locator(".wb-Watched")).to_contain_text("--threads 1", timeout=MINUTE)
+    expect(bench.locator(".wb-Watched")).to_contain_text("One core", timeout=MINUTE)
     screenshot("bench-compared")
     page.set_viewport_size({"width": 620, "height": 1300})
     page.wait_for_timeout(1000)
@@ -190,6 +190,10 @@ def test_it_works_where_there_is_no_jupyter(
     screenshot("bench-served")
     assert coloured(figure) > 1_000
     assert figure.bounding_box()["y"] < 500
+    # Run stays in view above what is watched, and a column has what is below its end as well.
+    run = hook(page, "run-button").bounding_box()
+    assert run["y"] + run["height"] <= figure.bounding_box()["y"]
+    expect(page.locator("[data-live=comparisons] > ul")).to_have_count(1)
     hook(cluster, "stop").click()
     expect(cluster).to_have_count(0, timeout=MINUTE)
     assert urlsplit(page.url).query == ""
