@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from tests.test_genotypes_qc import column, numbers, plink2
+from workbench.cli import main
 from workbench.compiled import installed
 from workbench.errors import BadInputError
-from workbench.genotypes import Genotypes, bits, kinship, relatives
+from workbench.genotypes import Genotypes, bits, kinship, open_genotypes, relatives
 from workbench.genotypes.packing import pack
+from workbench.runs import keeping, store
 from workbench.workloads import template
 
 WORKLOAD = template("genotype_relatedness")
@@ -104,3 +106,20 @@ def test_the_workload_tells_degrees_and_finds_a_wrong_kinship(tmp_path: Path, qu
     assert not WORKLOAD.check(parameters, results, quick_client).passed
     with pytest.raises(BadInputError, match=r"cutoff is a kinship of at most 0\.5"):
         kinship(study(family(100)), 2)
+
+
+def test_the_samples_to_remove_are_saved_as_a_list_that_removes_them_all(
+    tmp_path: Path, data_folder: Path, quick_client: Any
+) -> None:
+    np.save(tmp_path / "counts.npy", family(1500))
+    results = WORKLOAD.build(WORKLOAD.validate({"path": str(tmp_path / "counts.npy")}))
+    store.create(store.Run(id="kin-1", workload="genotype_relatedness", cluster="otter", status="running", created=1.0))
+    store.update("kin-1", answers=keeping.leave("kin-1", WORKLOAD.arrays(results), None, quick_client).answers)
+    store.update("kin-1", status="done")
+    assert main(["save", "kin-1", str(tmp_path / "rem.tsv"), "--only", "remove"]) == 0
+    gone = list(results["related"].remove)
+    assert (tmp_path / "rem.tsv").read_text().splitlines() == ["remove", *gone]
+    left = open_genotypes(tmp_path / "counts.npy", remove=tmp_path / "rem.tsv")
+    assert (left.n_samples, left.remarks) == (24 - len(gone), ())
+    assert len(gone) > 1
+    assert not len(kinship(left).pairs)

@@ -26,6 +26,8 @@ _LINES = "a text file with a sample's name, or its family and name, on each line
 _BED = "regions such as 6:25000000-35000000, separated by commas, or a BED file (contig, start from 0, end)"
 _REGION = re.compile(r"([^\s:,;]+):(\d+)-(\d+)")
 _HEADS = ("FID", "IID")
+_SAVED = "REMOVE"
+"""Header of what a run of genotype_relatedness saves as a table."""
 
 
 def of_chosen_samples(
@@ -98,7 +100,8 @@ def _lines(parameter: str, given: Names, options: places.Options | None) -> tupl
     if head and head[0] in _HEADS:
         columns = [head.index(name) for name in _HEADS if name in head]
         return [tuple(line[i] for i in columns if i < len(line)) for line in lines[1:]], str(place)
-    return [tuple(line[:2]) for line in lines if not line[0].startswith("#")], str(place)
+    listed = lines[1:] if head == [_SAVED] else lines
+    return [tuple(line[:2]) for line in listed if not line[0].startswith("#")], str(place)
 
 
 def in_regions(genotypes: Genotypes, regions: Regions) -> Matrix:
