@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from tests.test_genotypes_qc import column, numbers, plink2
 from workbench.cli import main
 from workbench.compiled import installed
 from workbench.errors import BadInputError
-from workbench.genotypes import Genotypes, bits, kinship, open_genotypes, relatives
+from workbench.genotypes import Genotypes, bits, kinship, open_genotypes, pca, relatives
+from workbench.genotypes.choosing import of_chosen_samples
 from workbench.genotypes.packing import pack
 from workbench.runs import keeping, store
 from workbench.workloads import template
@@ -80,6 +82,23 @@ def test_degrees_are_those_of_a_family_and_the_samples_to_remove_leave_no_pair(t
     assert (np.diff(found.kinship) <= 0).all()
     (tmp_path / "gone.txt").write_text("\n".join(found.remove))
     assert not len(kinship(study(family()), 0.0442, remove=tmp_path / "gone.txt").pairs)
+
+
+def test_a_name_removes_all_samples_that_have_it_and_leaves_no_pair() -> None:
+    whole = study(family())
+    names = np.where(np.arange(24) % 8 == 2, "twice", whole.samples)
+    repeated = replace(whole, samples=names)
+    found = kinship(repeated)
+    assert "twice" in found.remove
+    assert not len(kinship(repeated, remove=found.remove).pairs)
+    left = open_genotypes(repeated, remove=["twice"])
+    assert "twice" not in left.samples
+    assert left.n_samples == 21
+    (remark,) = left.remarks
+    assert "3 samples share their name with another, such as twice" in remark
+    assert of_chosen_samples(open_genotypes(repeated)).remarks == (remark,)
+    components = pca(repeated, 2, remove=found.remove)
+    assert not set(found.remove) & set(components.samples)
 
 
 @pytest.mark.parametrize("rows", [1, 63, 64, 65, 700])

@@ -12,7 +12,7 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.genotypes.contigs import on_autosomes
-from workbench.genotypes.values import Genotypes
+from workbench.genotypes.values import Genotypes, as_text
 from workbench.linalg.blocks import refuse_masked
 from workbench.storage import places
 
@@ -38,14 +38,14 @@ def of_chosen_samples(
 ) -> Genotypes:
     """Genotypes of the samples in `keep_samples` (None: of all) that aren't in `remove`, in the order they have.
 
-    Names that no sample has are told of in `remarks`.
+    A name chooses all samples that have it. Names that no sample has, or several, are told of in `remarks`.
 
     Raises
     ------
     BadInputError
         One of the lists can't be read or knows none of the samples, or no sample is left.
     """
-    mask, remarks = np.ones(genotypes.n_samples, bool), list(genotypes.remarks)
+    mask, remarks = np.ones(genotypes.n_samples, bool), [*genotypes.remarks, *_on_repeats(genotypes)]
     for name, given, stays in (("keep_samples", keep_samples, True), ("remove", remove, False)):
         if given is not None:
             named, told = _named(genotypes, name, given, storage_options)
@@ -53,9 +53,16 @@ def of_chosen_samples(
             remarks += told
     if not mask.any():
         raise BadInputError(f"keep_samples and remove leave none of {genotypes.n_samples} samples. Leave out fewer.")
-    if mask.all():
-        return replace(genotypes, remarks=tuple(remarks))
-    return replace(genotypes.of_samples(mask), remarks=tuple(remarks))
+    chosen = genotypes if mask.all() else genotypes.of_samples(mask)
+    return replace(chosen, remarks=tuple(dict.fromkeys(remarks)))
+
+
+def _on_repeats(genotypes: Genotypes) -> list[str]:
+    names, numbers = np.unique(as_text(genotypes.samples), return_counts=True)
+    if len(names) == genotypes.n_samples:
+        return []
+    n, first = int(numbers[numbers > 1].sum()), names[numbers > 1][0]
+    return [f"{n} samples share their name with another, such as {first}: who names one chooses all of that name."]
 
 
 def _named(
@@ -64,22 +71,22 @@ def _named(
     """A mask of the samples that are named, and a sentence on names that no sample has."""
     asked, what = _lines(parameter, given, options)
     samples = [str(name) for name in np.asarray(genotypes.samples).tolist()]
-    place: dict[Any, int] = {name: i for i, name in enumerate(samples)}
+    places_of: dict[Any, list[int]] = {}
+    for i, name in enumerate(samples):
+        places_of.setdefault(name, []).append(i)
     families = genotypes.sample_table.get("family")
     if families is not None:
         # A reader joins both where names alone repeat.
-        pairs = zip(map(str, families.tolist()), samples, strict=True)
-        place |= {(family, name.removeprefix(f"{family}_")): i for i, (family, name) in enumerate(pairs)}
+        for i, (family, name) in enumerate(zip(map(str, families.tolist()), samples, strict=True)):
+            places_of.setdefault((family, name.removeprefix(f"{family}_")), []).append(i)
     mask, unknown = np.zeros(len(samples), bool), 0
     for words in asked:
         pair = (words[0], words[-1])
         ways: tuple[Any, ...] = (" ".join(words), "_".join(words))
         ways += (pair,) if len(words) == 2 and families is not None and words[0] != "0" else words[-1:]
-        found = next((place[way] for way in ways if way in place), None)
-        if found is None:
-            unknown += 1
-        else:
-            mask[found] = True
+        found = next((places_of[way] for way in ways if way in places_of), [])
+        unknown += not found
+        mask[found] = True
     if asked and not mask.any():
         raise BadInputError(
             f"{what} names none of the samples: the first there is {' '.join(asked[0])!r}, the first sample "
