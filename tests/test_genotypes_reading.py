@@ -86,6 +86,10 @@ def test_vcf_zarr_without_the_optional_columns_is_read(tmp_path: Path) -> None:
     genotypes = open_genotypes(_vcf_zarr(tmp_path / "bare.vcz", _calls(_COUNTS), **bare))
     np.testing.assert_array_equal(genotypes.counts().compute(), _COUNTS)
     assert genotypes.variants.alleles is None
+    alone = _vcf_zarr(tmp_path / "alone.vcz", _calls(_COUNTS), variant_allele=[["A"]] * 60)
+    alleles = open_genotypes(alone).variants.alleles
+    assert alleles is not None
+    assert alleles[0].tolist() == ["A", ""]
 
 
 def test_sites_of_several_alternate_alleles_are_counted_together_or_dropped_or_refused(tmp_path: Path) -> None:

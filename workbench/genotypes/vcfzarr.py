@@ -123,7 +123,7 @@ def _variants(group: Any, n_variants: int, place: str) -> tuple[Variants, np.nda
         return Variants(contig, position, id, None), np.zeros(n_variants, int)
     alleles = as_text(alleles)
     alternates = (alleles[:, 1:] != "").sum(axis=1)
-    both = alleles[:, :2].copy() if alleles.shape[1] > 1 else np.stack([alleles[:, 0], alleles[:, 0]], axis=1)
+    both = np.stack([alleles[:, 0], alleles[:, 0]], axis=1)
     both[:, 1] = [",".join(filter(None, row)) for row in alleles[:, 1:]]
     return Variants(contig, position, id, both), alternates
 
