@@ -12,7 +12,7 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.genotypes.contigs import on_autosomes
-from workbench.genotypes.values import Genotypes, as_text
+from workbench.genotypes.values import IN_FAMILY, Genotypes, as_text
 from workbench.linalg.blocks import refuse_masked
 from workbench.storage import places
 
@@ -76,9 +76,9 @@ def _named(
         places_of.setdefault(name, []).append(i)
     families = genotypes.sample_table.get("family")
     if families is not None:
-        # A reader joins both where names alone repeat.
-        for i, (family, name) in enumerate(zip(map(str, families.tolist()), samples, strict=True)):
-            places_of.setdefault((family, name.removeprefix(f"{family}_")), []).append(i)
+        names = genotypes.sample_table.get(IN_FAMILY, genotypes.samples)
+        for i, pair in enumerate(zip(as_text(families).tolist(), as_text(names).tolist(), strict=True)):
+            places_of.setdefault(pair, []).append(i)
     mask, unknown = np.zeros(len(samples), bool), 0
     for words in asked:
         pair = (words[0], words[-1])

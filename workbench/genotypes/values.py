@@ -18,6 +18,9 @@ from workbench.travelling import reach_cluster
 TEXT = np.dtypes.StringDType()
 """Text of any length: in NumPy's other type each value takes the room of the longest, and one allele may be a gene."""
 
+IN_FAMILY = "name_in_family"
+"""Column of names that repeat across families, where those of the samples are joined of both."""
+
 
 def as_text(column: Any) -> np.ndarray[Any, Any]:
     """Names as an array of text, whatever text, objects or numbers a file or a person gives."""
