@@ -84,6 +84,7 @@ def test_variants_in_regions_are_those_between_both_ends(tmp_path: Path) -> None
     ):
         with pytest.raises(BadInputError, match=sentence):
             in_regions(study(**places), wrong)
+    assert not pca(study(**places), 2, leave_out=[]).dropped
     with pytest.raises(BadInputError, match="needs the contig and position"):
         pca(study(), 2, leave_out="6:1-2")
 

@@ -149,7 +149,7 @@ def _split(given: str) -> list[str]:
 def _read_regions(given: Regions) -> list[tuple[str, int, int]]:
     parts = _split(str(given)) if isinstance(given, (str, Path)) else [str(each) for each in given]
     found = [_REGION.fullmatch(part) for part in parts]
-    if found and all(found):
+    if all(found):
         regions = [(match[1], int(match[2]), int(match[3])) for match in found if match]
     elif isinstance(given, (str, Path)) and not any(found):
         regions = _read_bed(places.full(given))
