@@ -97,3 +97,24 @@ def test_the_workload_counts_keeps_arrays_and_finds_a_wrong_count(tmp_path: Path
         WORKLOAD.validate({"path": str(tmp_path / "counts.npy"), "autosomes_only": True})
     with pytest.raises(BadInputError, match="All 900 variants are left out"):
         qc(str(tmp_path / "counts.npy"), kept=np.zeros(900, bool))
+
+
+@pytest.mark.parametrize(("variants", "samples"), [(0, 5), (5, 0)])
+@pytest.mark.parametrize("workload", ["genotype_qc", "genotype_pca", "genotype_relatedness"])
+def test_files_without_variants_or_samples_are_refused_as_such(
+    workload: str, variants: int, samples: int, tmp_path: Path
+) -> None:
+    (tmp_path / "none.bed").write_bytes(b"\x6c\x1b\x01" + bytes(variants * -(-samples // 4)))
+    (tmp_path / "none.bim").write_text("".join(f"1 v{i} 0 {i} A C\n" for i in range(variants)))
+    (tmp_path / "none.fam").write_text("".join(f"f s{i} 0 0 0 -9\n" for i in range(samples)))
+    sentence = rf"path of {workload}: .*none.bed has {variants} variants of {samples} samples, expected some"
+    with pytest.raises(BadParameterError, match=sentence):
+        template(workload).validate({"path": str(tmp_path / "none.bed")})
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_file_in_which_nothing_is_known_is_summed_up(tmp_path: Path) -> None:
+    np.save(tmp_path / "counts.npy", np.full((9, 5), 255, np.uint8))
+    summary = WORKLOAD.summarise(WORKLOAD.build(WORKLOAD.validate({"path": str(tmp_path / "counts.npy")})))
+    assert summary["sample_most_unknown"] == "sample 0 (100 %)"
+    assert summary["samples_heterozygosity_3_sd_apart"] == 0

@@ -45,6 +45,8 @@ def of_chosen_samples(
     BadInputError
         One of the lists can't be read or knows none of the samples, or no sample is left.
     """
+    if not genotypes.n_samples:  # whoever needs some says so
+        return genotypes
     mask, remarks = np.ones(genotypes.n_samples, bool), [*genotypes.remarks, *_on_repeats(genotypes)]
     for name, given, stays in (("keep_samples", keep_samples, True), ("remove", remove, False)):
         if given is not None:

@@ -122,7 +122,7 @@ def kinship(
     genotypes = choosing.of_chosen_variants(genotypes, kept=kept, autosomes_only=autosomes_only, leave_out=leave_out)
     n = genotypes.n_samples
     if n < 2:
-        raise BadInputError("Samples are related to each other, and there is one: give two or more.")
+        raise BadInputError(f"Samples are related to each other, and there are fewer than two ({n}): give two or more.")
     everywhere(bits.warm_up)
     tiles = [slice(start, min(start + TILE, n)) for start, _ in pairwise([*range(0, n, TILE), n])]
     turned = dask.delayed(_Turning(n, rule), pure=True)

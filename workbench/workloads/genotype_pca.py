@@ -197,11 +197,6 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         where, (shape, _, remarks) = studies.looked_at("genotype_pca", values)
         notes = (*_needless(given), *remarks)
         values = {name: value for name, value in values.items() if name not in _SIMULATED}
-    if not min(shape):
-        raise BadParameterError(
-            f"path of genotype_pca: {where['path']} has {shape[0]} variants of {shape[1]} samples, expected some.",
-            "path",
-        )
     if values["n_components"] > min(shape):
         raise BadParameterError(
             f"n_components of genotype_pca is {values['n_components']}. Give a whole number from 1 to {min(shape)}: "

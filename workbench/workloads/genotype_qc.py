@@ -85,8 +85,8 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
 def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
     """Counts at the usual thresholds, and the samples that stand out."""
     found: Quality = results["quality"]
-    het, worst = found.sample_het, int(np.nanargmax(found.sample_missing))
-    apart = np.abs(het - np.nanmean(het)) > 3 * np.nanstd(het)
+    het, worst = found.sample_het[~np.isnan(found.sample_het)], int(found.sample_missing.argmax())
+    apart = np.abs(het - het.mean()) > 3 * het.std() if het.size else het
     return {
         "variants": len(found.counts),
         "samples": len(found.samples),

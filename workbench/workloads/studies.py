@@ -74,8 +74,8 @@ class Study(NamedTuple):
     remarks: tuple[str, ...]
 
 
-def looked_at(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], Study]:
-    """Absolute paths, and what is there. BadParameterError names the parameter that can't be used."""
+def looked_at(workload: str, values: Mapping[str, Any], at_least: int = 1) -> tuple[dict[str, Any], Study]:
+    """Absolute paths, and what is there: so many variants and samples. BadParameterError names what can't be used."""
     from workbench.genotypes.choosing import are_regions
 
     path = places.full(values["path"]).path
@@ -90,7 +90,13 @@ def looked_at(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any],
     told = {name: values[name] for name in ("array", "orientation", "missing")}
     choices = {name: where.get(name, values.get(name)) for name in ("labels", *OF_FILES)}
     stamps = [_stamp(place) for place in (path, *choices.values()) if isinstance(place, str)]
-    return where, _opened(workload, path, *(tuple(each.items()) for each in (told, options, choices)), *stamps)
+    found = _opened(workload, path, *(tuple(each.items()) for each in (told, options, choices)), *stamps)
+    if min(found.shape) < at_least:
+        raise BadParameterError(
+            f"path of {workload}: {path} has {found.shape[0]} variants of {found.shape[1]} samples, expected some.",
+            "path",
+        )
+    return where, found
 
 
 def opened(resolved: Mapping[str, Any]) -> Genotypes:
