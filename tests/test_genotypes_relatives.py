@@ -127,6 +127,15 @@ def test_the_workload_tells_degrees_and_finds_a_wrong_kinship(tmp_path: Path, qu
         kinship(study(family(100)), 2)
 
 
+def test_where_no_kinship_can_be_computed_it_is_said_so() -> None:
+    x = np.random.default_rng(0).integers(0, 2, (50, 6)).astype(np.uint8)
+    for counts, chosen in ((np.full_like(x, 255), {}), (2 * x, {}), (x * 0, {"maf": 0.1})):
+        with pytest.raises(BadInputError, match=r"can't be computed of the \d+ variants .* Leave out fewer variants"):
+            kinship(study(counts), -np.inf, **chosen)
+    half = np.where(np.arange(6) < 4, x, 255).astype(np.uint8)
+    assert len(kinship(study(half), -np.inf).pairs) == 6
+
+
 def test_the_samples_to_remove_are_saved_as_a_list_that_removes_them_all(
     tmp_path: Path, data_folder: Path, quick_client: Any
 ) -> None:
