@@ -73,7 +73,7 @@ def test_variants_are_found_by_place_and_alleles_in_any_order_and_with_either_co
     half = found.project(named(NEW)[: M // 2])
     slope = (centres(half.scores) * centres(expected.scores)).sum(axis=0) / (centres(expected.scores) ** 2).sum(axis=0)
     np.testing.assert_allclose(slope, 1, atol=0.25)
-    with pytest.raises(BadInputError, match="Only 40 of 4000 variants of the reference are there"):
+    with pytest.raises(BadInputError, match=r"Only 40 of 4000 variants .*another build .* in lower case"):
         found.project(named(NEW)[:40])
     with pytest.raises(BadInputError, match="neither names nor places"):
         pca(OURS, 2).project(NEW[:100])

@@ -216,7 +216,8 @@ def project(reference: GenotypePCA | Reference | str, source: Any, *, correct: b
     if np.linalg.eigvalsh(gram)[0] < _LEAST:
         raise BadInputError(
             f"Only {len(rows)} of {len(reference.loadings)} variants of the reference are there, too few for its "
-            f"{loadings.shape[1]} components. Take fewer components, or genotypes with the same variants."
+            f"{loadings.shape[1]} components. Take fewer components, or genotypes with the same variants. Positions "
+            "may be of another build of the genome, alleles of the other strand or in lower case."
         )
     packed = blocked(genotypes[rows])
     task = dask.delayed(_projected, pure=True)
