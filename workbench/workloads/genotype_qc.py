@@ -100,6 +100,8 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
 def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
     found: Quality = results["quality"]
     known = {name: getattr(found.variants, name) for name in ("id", "contig", "position")}
+    if found.variants.alleles is not None:
+        known["other_allele"], known["counted_allele"] = found.variants.alleles.T
     variants = {f"variant_{name}": ("variant", column) for name, column in known.items() if column is not None}
     samples = {"sample": found.samples}
     copies = {"genotype": np.array(["0", "1", "2", "unknown"])}
