@@ -213,6 +213,19 @@ def test_files_that_have_changed_since_are_refused_and_new_labels_are_written(tm
         pack_to_zarr(source, path, rows=10, overwrite=True)
 
 
+def test_a_source_at_a_url_that_has_changed_since_is_refused(tmp_path: Path) -> None:
+    url, counts = "memory://genotypes-changed/counts.zarr", np.ones((90, 9), np.uint8)
+    with dask.config.set(scheduler="threads"):
+        for _ in range(2):
+            zarr.create_array(url, data=counts, chunks=(10, 9), overwrite=True)
+            pack_to_zarr(url, tmp_path / "s.zarr", overwrite=True, storage_options={})
+            pack_to_zarr(url, tmp_path / "s.zarr", storage_options={})
+        counts[25] = 2
+        zarr.open_array(url)[:] = counts
+        with pytest.raises(ConflictError, match="from files that have changed since"):
+            pack_to_zarr(url, tmp_path / "s.zarr", storage_options={})
+
+
 def _plink_files(folder: Path, counts: Any) -> None:
     codes = np.array([3, 2, 0], np.uint8)[np.pad(counts, ((0, 0), (0, 3)), constant_values=2)].reshape(90, 3, 4)
     rows = (codes << np.array([0, 2, 4, 6], np.uint8)).sum(axis=2).astype(np.uint8)
