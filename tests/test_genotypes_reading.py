@@ -135,7 +135,7 @@ def test_haploid_calls_are_refused_only_of_variants_that_take_part(tmp_path: Pat
     assert ld_prune(whole, 2, kept=~on_x).shape == (60,)
     some = whole[~on_x][::2].of_samples([4, 1])[[3, 0]].counts()
     np.testing.assert_array_equal(some, expected[::2][[3, 0]][:, [4, 1]])
-    sentence = "variant 17, sample 3 .* fewer alleles than 2, .* Leave such variants out: autosomes_only, or leave_out"
+    sentence = "variant 17, sample 3 .* fewer alleles than 2, .* Leave such variants out: autosomes_only, leave_out, or"
     for refused in (lambda: qc(whole), lambda: pca(whole, 3), lambda: whole[10:18].packed.compute()):
         with pytest.raises(BadInputError, match=sentence):
             refused()

@@ -53,7 +53,7 @@ class _Calls(ZarrCounts):
                 raise BadInputError(
                     f"{self.place} mixes ploidies: variant {rows.start + row}, sample {columns.start + column} "
                     "(counted from 0) has fewer alleles than 2, as on X, Y and mitochondria. Leave such variants out: "
-                    "autosomes_only, or leave_out."
+                    "autosomes_only, leave_out, or in Python genotypes[mask], as before packing."
                 )
         first, second = calls[..., 0], calls[..., 1]
         copies = (first > 0).view(np.int8) + (second > 0).view(np.int8)
