@@ -84,6 +84,7 @@ def test_variants_in_regions_are_those_between_both_ends(tmp_path: Path) -> None
     ):
         with pytest.raises(BadInputError, match=sentence):
             in_regions(study(**places), wrong)
+    assert not pca(study(**places), 2, leave_out=[]).dropped
     with pytest.raises(BadInputError, match="needs the contig and position"):
         pca(study(), 2, leave_out="6:1-2")
 
@@ -148,3 +149,14 @@ def test_the_workload_takes_what_python_takes_and_names_the_parameter_that_is_wr
         assert caught.value.parameter == name
     with pytest.raises(BadParameterError, match="remove of genotype_pca is for files"):
         pca_of.validate({"remove": "few.txt"})
+
+
+def test_choices_without_effect_are_told_of(tmp_path: Path) -> None:
+    (tmp_path / "a.bed").write_bytes(b"\x6c\x1b\x01" + bytes(range(40)))
+    (tmp_path / "a.bim").write_text("".join(f"{1 + i // 20} v{i} 0 {i} A C\n" for i in range(40)))
+    (tmp_path / "a.fam").write_text("".join(f"f s{i} 0 0 0 -9\n" for i in range(4)))
+    given = {"path": str(tmp_path / "a.bed"), "n_components": 2}
+    wide = template("genotype_pca").validate(given | {"leave_out": "99:1-5", "ld_r2": 0.1, "ld_like": "plink"})
+    assert "leave_out: no variant lies there, so none is left out. Contigs are 1, 2." in wide.notes
+    assert "ld_r2, ld_like: of ld_window only, without effect while none is given." in wide.notes
+    assert not template("genotype_pca").validate(given | {"leave_out": "2:1-50", "ld_r2": 0.1, "ld_window": 9}).notes

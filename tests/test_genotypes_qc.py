@@ -16,6 +16,7 @@ from workbench.errors import BadInputError
 from workbench.genotypes import Genotypes, qc
 from workbench.genotypes.packing import pack
 from workbench.genotypes.qc import by_sample
+from workbench.storage.writing import table
 from workbench.workloads import template
 from workbench.workloads.values import BadParameterError
 
@@ -97,3 +98,34 @@ def test_the_workload_counts_keeps_arrays_and_finds_a_wrong_count(tmp_path: Path
         WORKLOAD.validate({"path": str(tmp_path / "counts.npy"), "autosomes_only": True})
     with pytest.raises(BadInputError, match="All 900 variants are left out"):
         qc(str(tmp_path / "counts.npy"), kept=np.zeros(900, bool))
+
+
+@pytest.mark.parametrize(("variants", "samples"), [(0, 5), (5, 0)])
+@pytest.mark.parametrize("workload", ["genotype_qc", "genotype_pca", "genotype_relatedness"])
+def test_files_without_variants_or_samples_are_refused_as_such(
+    workload: str, variants: int, samples: int, tmp_path: Path
+) -> None:
+    (tmp_path / "none.bed").write_bytes(b"\x6c\x1b\x01" + bytes(variants * -(-samples // 4)))
+    (tmp_path / "none.bim").write_text("".join(f"1 v{i} 0 {i} A C\n" for i in range(variants)))
+    (tmp_path / "none.fam").write_text("".join(f"f s{i} 0 0 0 -9\n" for i in range(samples)))
+    sentence = rf"path of {workload}: .*none.bed has {variants} variants of {samples} samples, expected some"
+    with pytest.raises(BadParameterError, match=sentence):
+        template(workload).validate({"path": str(tmp_path / "none.bed")})
+
+
+def test_arrays_have_the_alleles_of_each_variant(tmp_path: Path) -> None:
+    (tmp_path / "a.bed").write_bytes(b"\x6c\x1b\x01\x39\x0e")
+    (tmp_path / "a.bim").write_text("1 v0 0 1 A C\n1 v1 0 2 G T\n")
+    (tmp_path / "a.fam").write_text("".join(f"f s{i} 0 0 0 -9\n" for i in range(4)))
+    arrays = WORKLOAD.arrays(WORKLOAD.build(WORKLOAD.validate({"path": str(tmp_path / "a.bed")})))
+    head, *lines = (line.split("\t") for line in table({"frequency": arrays["frequency"]}))
+    alleles = [head.index(f"variant_{name}_allele") for name in ("other", "counted")]
+    assert [[line[i] for i in alleles] for line in lines] == [["C", "A"], ["T", "G"]]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_file_in_which_nothing_is_known_is_summed_up(tmp_path: Path) -> None:
+    np.save(tmp_path / "counts.npy", np.full((9, 5), 255, np.uint8))
+    summary = WORKLOAD.summarise(WORKLOAD.build(WORKLOAD.validate({"path": str(tmp_path / "counts.npy")})))
+    assert summary["sample_most_unknown"] == "sample 0 (100 %)"
+    assert summary["samples_heterozygosity_3_sd_apart"] == 0

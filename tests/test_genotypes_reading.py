@@ -14,7 +14,7 @@ import pytest
 import zarr
 
 from workbench.errors import BadInputError
-from workbench.genotypes import Genotypes, Variants, open_genotypes, simulate
+from workbench.genotypes import Genotypes, Variants, kinship, ld_prune, open_genotypes, pca, qc, simulate
 from workbench.genotypes.rows import at_most, block_rows
 
 _COUNTS = np.random.default_rng(0).integers(0, 3, (60, 13)).astype("u1")
@@ -86,6 +86,10 @@ def test_vcf_zarr_without_the_optional_columns_is_read(tmp_path: Path) -> None:
     genotypes = open_genotypes(_vcf_zarr(tmp_path / "bare.vcz", _calls(_COUNTS), **bare))
     np.testing.assert_array_equal(genotypes.counts().compute(), _COUNTS)
     assert genotypes.variants.alleles is None
+    alone = _vcf_zarr(tmp_path / "alone.vcz", _calls(_COUNTS), variant_allele=[["A"]] * 60)
+    alleles = open_genotypes(alone).variants.alleles
+    assert alleles is not None
+    assert alleles[0].tolist() == ["A", ""]
 
 
 def test_sites_of_several_alternate_alleles_are_counted_together_or_dropped_or_refused(tmp_path: Path) -> None:
@@ -113,6 +117,28 @@ def test_mixed_ploidy_is_refused_with_its_place(tmp_path: Path) -> None:
     genotypes = open_genotypes(_vcf_zarr(tmp_path / "x.vcz", calls))
     with pytest.raises(BadInputError, match=r"x.vcz mixes ploidies: variant 33, sample 8 .* fewer alleles than 2"):
         genotypes.packed.compute()
+
+
+def test_haploid_calls_are_refused_only_of_variants_that_take_part(tmp_path: Path) -> None:
+    calls, on_x = _calls(_COUNTS), np.arange(60) % 20 >= 17
+    calls[on_x, 3:6, 1] = -2
+    where = {"variant_contig": np.where(on_x, 1, 0), "contig_id": ["chr1", "chrX"]}
+    path = _vcf_zarr(tmp_path / "x.vcz", calls, **where)
+    whole = open_genotypes(path, remove=["NA12"])
+    expected = _COUNTS[~on_x][:, :12]
+    for choice in ({"autosomes_only": True}, {"leave_out": "X:0-999"}, {"kept": ~on_x}):
+        assert qc(whole, **choice).counts[:, 2].tolist() == (expected == 2).sum(axis=1).tolist()
+        assert kinship(whole, -np.inf, **choice).n_variants == len(expected)
+        found = pca(whole, 3, **choice)
+        np.testing.assert_allclose(found.singular_values, pca(expected, 3).singular_values, rtol=1e-6)
+        assert found.project(whole).matched == len(expected)
+    assert ld_prune(whole, 2, kept=~on_x).shape == (60,)
+    some = whole[~on_x][::2].of_samples([4, 1])[[3, 0]].counts()
+    np.testing.assert_array_equal(some, expected[::2][[3, 0]][:, [4, 1]])
+    sentence = "variant 17, sample 3 .* fewer alleles than 2, .* Leave such variants out: autosomes_only, leave_out, or"
+    for refused in (lambda: qc(whole), lambda: pca(whole, 3), lambda: whole[10:18].packed.compute()):
+        with pytest.raises(BadInputError, match=sentence):
+            refused()
 
 
 def test_vcf_zarr_in_a_zip_file_is_read(tmp_path: Path) -> None:

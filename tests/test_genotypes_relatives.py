@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import numpy as np
 import pytest
 
 from tests.test_genotypes_qc import column, numbers, plink2
+from workbench.cli import main
 from workbench.compiled import installed
 from workbench.errors import BadInputError
-from workbench.genotypes import Genotypes, bits, kinship, relatives
+from workbench.genotypes import Genotypes, bits, kinship, open_genotypes, pca, relatives
+from workbench.genotypes.choosing import of_chosen_samples
 from workbench.genotypes.packing import pack
+from workbench.runs import keeping, store
 from workbench.workloads import template
 
 WORKLOAD = template("genotype_relatedness")
@@ -80,6 +84,23 @@ def test_degrees_are_those_of_a_family_and_the_samples_to_remove_leave_no_pair(t
     assert not len(kinship(study(family()), 0.0442, remove=tmp_path / "gone.txt").pairs)
 
 
+def test_a_name_removes_all_samples_that_have_it_and_leaves_no_pair() -> None:
+    whole = study(family())
+    names = np.where(np.arange(24) % 8 == 2, "twice", whole.samples)
+    repeated = replace(whole, samples=names)
+    found = kinship(repeated)
+    assert "twice" in found.remove
+    assert not len(kinship(repeated, remove=found.remove).pairs)
+    left = open_genotypes(repeated, remove=["twice"])
+    assert "twice" not in left.samples
+    assert left.n_samples == 21
+    (remark,) = left.remarks
+    assert "3 samples share their name with another, such as twice" in remark
+    assert of_chosen_samples(open_genotypes(repeated)).remarks == (remark,)
+    components = pca(repeated, 2, remove=found.remove)
+    assert not set(found.remove) & set(components.samples)
+
+
 @pytest.mark.parametrize("rows", [1, 63, 64, 65, 700])
 def test_bits_are_turned_to_lie_by_sample(rows: int) -> None:
     x = np.random.default_rng(rows).integers(0, 4, (rows, 29)).astype(np.uint8)
@@ -104,3 +125,29 @@ def test_the_workload_tells_degrees_and_finds_a_wrong_kinship(tmp_path: Path, qu
     assert not WORKLOAD.check(parameters, results, quick_client).passed
     with pytest.raises(BadInputError, match=r"cutoff is a kinship of at most 0\.5"):
         kinship(study(family(100)), 2)
+
+
+def test_where_no_kinship_can_be_computed_it_is_said_so() -> None:
+    x = np.random.default_rng(0).integers(0, 2, (50, 6)).astype(np.uint8)
+    for counts, chosen in ((np.full_like(x, 255), {}), (2 * x, {}), (x * 0, {"maf": 0.1})):
+        with pytest.raises(BadInputError, match=r"can't be computed of the \d+ variants .* Leave out fewer variants"):
+            kinship(study(counts), -np.inf, **chosen)
+    half = np.where(np.arange(6) < 4, x, 255).astype(np.uint8)
+    assert len(kinship(study(half), -np.inf).pairs) == 6
+
+
+def test_the_samples_to_remove_are_saved_as_a_list_that_removes_them_all(
+    tmp_path: Path, data_folder: Path, quick_client: Any
+) -> None:
+    np.save(tmp_path / "counts.npy", family(1500))
+    results = WORKLOAD.build(WORKLOAD.validate({"path": str(tmp_path / "counts.npy")}))
+    store.create(store.Run(id="kin-1", workload="genotype_relatedness", cluster="otter", status="running", created=1.0))
+    store.update("kin-1", answers=keeping.leave("kin-1", WORKLOAD.arrays(results), None, quick_client).answers)
+    store.update("kin-1", status="done")
+    assert main(["save", "kin-1", str(tmp_path / "rem.tsv"), "--only", "remove"]) == 0
+    gone = list(results["related"].remove)
+    assert (tmp_path / "rem.tsv").read_text().splitlines() == ["remove", *gone]
+    left = open_genotypes(tmp_path / "counts.npy", remove=tmp_path / "rem.tsv")
+    assert (left.n_samples, left.remarks) == (24 - len(gone), ())
+    assert len(gone) > 1
+    assert not len(kinship(left).pairs)

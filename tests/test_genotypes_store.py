@@ -192,6 +192,48 @@ def test_another_source_or_way_of_packing_is_refused_unless_it_may_replace(tmp_p
     _same(pack_to_zarr(_genotypes(seed=1), path, rows=50, overwrite=True), _genotypes(seed=1))
 
 
+def test_files_that_have_changed_since_are_refused_and_new_labels_are_written(tmp_path: Path) -> None:
+    counts = np.random.default_rng(0).integers(0, 3, (90, 9)).astype(np.uint8)
+    zarr.create_array(tmp_path / "chunked", data=counts, chunks=(10, 9))
+    np.save(tmp_path / "whole.npy", counts)
+    _plink_files(tmp_path, counts)
+    for name in ("chunked", "whole.npy", "study.bed"):
+        source, path = tmp_path / name, tmp_path / f"{name}.zarr"
+        pack_to_zarr(source, path, rows=10)
+        before = _written(path / "packed")
+        groups = {"group": [f"g{i % 2}" for i in range(9)]}
+        found = pack_to_zarr(source, path, rows=10, labels=groups)
+        assert list(found.sample_table["group"]) == groups["group"]
+        assert _written(path / "packed") == before
+        file = source / "c" / "3" / "0" if source.is_dir() else source
+        file.write_bytes(file.read_bytes())
+        os.utime(file, ns=(0, 1))
+        with pytest.raises(ConflictError, match=r"other genotypes of this size, or from files that have changed since"):
+            pack_to_zarr(source, path, rows=10)
+        pack_to_zarr(source, path, rows=10, overwrite=True)
+
+
+def test_a_source_at_a_url_that_has_changed_since_is_refused(tmp_path: Path) -> None:
+    url, counts = "memory://genotypes-changed/counts.zarr", np.ones((90, 9), np.uint8)
+    with dask.config.set(scheduler="threads"):
+        for _ in range(2):
+            zarr.create_array(url, data=counts, chunks=(10, 9), overwrite=True)
+            pack_to_zarr(url, tmp_path / "s.zarr", overwrite=True, storage_options={})
+            pack_to_zarr(url, tmp_path / "s.zarr", storage_options={})
+        counts[25] = 2
+        zarr.open_array(url)[:] = counts
+        with pytest.raises(ConflictError, match="from files that have changed since"):
+            pack_to_zarr(url, tmp_path / "s.zarr", storage_options={})
+
+
+def _plink_files(folder: Path, counts: Any) -> None:
+    codes = np.array([3, 2, 0], np.uint8)[np.pad(counts, ((0, 0), (0, 3)), constant_values=2)].reshape(90, 3, 4)
+    rows = (codes << np.array([0, 2, 4, 6], np.uint8)).sum(axis=2).astype(np.uint8)
+    (folder / "study.bed").write_bytes(b"\x6c\x1b\x01" + rows.tobytes())
+    (folder / "study.bim").write_text("".join(f"1 s{i} 0 {i} A C\n" for i in range(90)))
+    (folder / "study.fam").write_text("".join(f"f p{i} 0 0 0 -9\n" for i in range(9)))
+
+
 def test_what_pack_to_zarr_did_not_write_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years")

@@ -17,7 +17,7 @@ import zarr
 from tests.test_runs import start_cluster
 from workbench.cli import main
 from workbench.figures.report import report_html
-from workbench.genotypes import open_genotypes
+from workbench.genotypes import eigenvec, open_genotypes
 from workbench.runs import keeping, store
 from workbench.runs.singular import values
 from workbench.runs.store import Run
@@ -249,6 +249,21 @@ def test_all_scores_and_loadings_are_kept_and_rebuild_the_scaled_counts(
     head, rows = _read(tmp_path / "scores.tsv")
     assert {"sample", "family", "PC1", "PC4"} <= set(head)
     np.testing.assert_allclose([float(row[-1]) for row in rows], found["scores"][:, 3])
+
+
+def test_samples_whose_names_repeat_across_families_have_both_in_plinks_file(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, 200).astype(np.uint8).tobytes()
+    (tmp_path / "a.bed").write_bytes(b"\x6c\x1b\x01" + rows)
+    (tmp_path / "a.bim").write_text("".join(f"1 v{i} 0 {i} A C\n" for i in range(100)))
+    pairs = [["f1", "f1_a"], ["f1", "b"], ["f2", "b"], *(["f3", f"c{i}"] for i in range(5))]
+    (tmp_path / "a.fam").write_text("".join(f"{family} {name} 0 0 0 -9\n" for family, name in pairs))
+    (tmp_path / "gone.txt").write_text("f3 c4\n")
+    genotypes = open_genotypes(tmp_path / "a.bed", remove=tmp_path / "gone.txt")
+    assert list(genotypes.samples[:3]) == ["f1_f1_a", "f1_b", "f2_b"]
+    results = PCA.build(PCA.validate({"path": str(tmp_path / "a"), "n_components": 2}))
+    head, *lines = eigenvec.lines(PCA.arrays(results))["eigenvec"]
+    assert head.split("\t") == ["#FID", "IID", "PC1", "PC2"]
+    assert [line.split("\t")[:2] for line in lines] == pairs
 
 
 @pytest.mark.parametrize("scaler", ["plink", "patterson"])

@@ -12,7 +12,7 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.genotypes.contigs import on_autosomes
-from workbench.genotypes.values import Genotypes
+from workbench.genotypes.values import IN_FAMILY, Genotypes, as_text
 from workbench.linalg.blocks import refuse_masked
 from workbench.storage import places
 
@@ -26,6 +26,8 @@ _LINES = "a text file with a sample's name, or its family and name, on each line
 _BED = "regions such as 6:25000000-35000000, separated by commas, or a BED file (contig, start from 0, end)"
 _REGION = re.compile(r"([^\s:,;]+):(\d+)-(\d+)")
 _HEADS = ("FID", "IID")
+_SAVED = "REMOVE"
+"""Header of what a run of genotype_relatedness saves as a table."""
 
 
 def of_chosen_samples(
@@ -36,14 +38,16 @@ def of_chosen_samples(
 ) -> Genotypes:
     """Genotypes of the samples in `keep_samples` (None: of all) that aren't in `remove`, in the order they have.
 
-    Names that no sample has are told of in `remarks`.
+    A name chooses all samples that have it. Names that no sample has, or several, are told of in `remarks`.
 
     Raises
     ------
     BadInputError
         One of the lists can't be read or knows none of the samples, or no sample is left.
     """
-    mask, remarks = np.ones(genotypes.n_samples, bool), list(genotypes.remarks)
+    if not genotypes.n_samples:  # whoever needs some says so
+        return genotypes
+    mask, remarks = np.ones(genotypes.n_samples, bool), [*genotypes.remarks, *_on_repeats(genotypes)]
     for name, given, stays in (("keep_samples", keep_samples, True), ("remove", remove, False)):
         if given is not None:
             named, told = _named(genotypes, name, given, storage_options)
@@ -51,9 +55,16 @@ def of_chosen_samples(
             remarks += told
     if not mask.any():
         raise BadInputError(f"keep_samples and remove leave none of {genotypes.n_samples} samples. Leave out fewer.")
-    if mask.all():
-        return replace(genotypes, remarks=tuple(remarks))
-    return replace(genotypes.of_samples(mask), remarks=tuple(remarks))
+    chosen = genotypes if mask.all() else genotypes.of_samples(mask)
+    return replace(chosen, remarks=tuple(dict.fromkeys(remarks)))
+
+
+def _on_repeats(genotypes: Genotypes) -> list[str]:
+    names, numbers = np.unique(as_text(genotypes.samples), return_counts=True)
+    if len(names) == genotypes.n_samples:
+        return []
+    n, first = int(numbers[numbers > 1].sum()), names[numbers > 1][0]
+    return [f"{n} samples share their name with another, such as {first}: who names one chooses all of that name."]
 
 
 def _named(
@@ -62,22 +73,22 @@ def _named(
     """A mask of the samples that are named, and a sentence on names that no sample has."""
     asked, what = _lines(parameter, given, options)
     samples = [str(name) for name in np.asarray(genotypes.samples).tolist()]
-    place: dict[Any, int] = {name: i for i, name in enumerate(samples)}
+    places_of: dict[Any, list[int]] = {}
+    for i, name in enumerate(samples):
+        places_of.setdefault(name, []).append(i)
     families = genotypes.sample_table.get("family")
     if families is not None:
-        # A reader joins both where names alone repeat.
-        pairs = zip(map(str, families.tolist()), samples, strict=True)
-        place |= {(family, name.removeprefix(f"{family}_")): i for i, (family, name) in enumerate(pairs)}
+        names = genotypes.sample_table.get(IN_FAMILY, genotypes.samples)
+        for i, pair in enumerate(zip(as_text(families).tolist(), as_text(names).tolist(), strict=True)):
+            places_of.setdefault(pair, []).append(i)
     mask, unknown = np.zeros(len(samples), bool), 0
     for words in asked:
         pair = (words[0], words[-1])
         ways: tuple[Any, ...] = (" ".join(words), "_".join(words))
         ways += (pair,) if len(words) == 2 and families is not None and words[0] != "0" else words[-1:]
-        found = next((place[way] for way in ways if way in place), None)
-        if found is None:
-            unknown += 1
-        else:
-            mask[found] = True
+        found = next((places_of[way] for way in ways if way in places_of), [])
+        unknown += not found
+        mask[found] = True
     if asked and not mask.any():
         raise BadInputError(
             f"{what} names none of the samples: the first there is {' '.join(asked[0])!r}, the first sample "
@@ -98,7 +109,8 @@ def _lines(parameter: str, given: Names, options: places.Options | None) -> tupl
     if head and head[0] in _HEADS:
         columns = [head.index(name) for name in _HEADS if name in head]
         return [tuple(line[i] for i in columns if i < len(line)) for line in lines[1:]], str(place)
-    return [tuple(line[:2]) for line in lines if not line[0].startswith("#")], str(place)
+    listed = lines[1:] if head == [_SAVED] else lines
+    return [tuple(line[:2]) for line in listed if not line[0].startswith("#")], str(place)
 
 
 def in_regions(genotypes: Genotypes, regions: Regions) -> Matrix:
@@ -139,7 +151,7 @@ def _split(given: str) -> list[str]:
 def _read_regions(given: Regions) -> list[tuple[str, int, int]]:
     parts = _split(str(given)) if isinstance(given, (str, Path)) else [str(each) for each in given]
     found = [_REGION.fullmatch(part) for part in parts]
-    if found and all(found):
+    if all(found):
         regions = [(match[1], int(match[2]), int(match[3])) for match in found if match]
     elif isinstance(given, (str, Path)) and not any(found):
         regions = _read_bed(places.full(given))

@@ -17,6 +17,7 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.genotypes.scaling import CONVENTIONS
+from workbench.genotypes.values import IN_FAMILY
 
 SUFFIXES = ("eigenvec", "eigenval", "eigenvec.var", "acount")
 _ROWS = 100_000
@@ -52,7 +53,7 @@ def _eigenvec(scores: Any) -> Iterator[str]:
     lengths = np.linalg.norm(values, axis=0)
     values = values / np.where(lengths > 0, lengths, 1.0)
     family = along(coords, "family")
-    names = along(coords, "sample")
+    names = along(coords, IN_FAMILY if family is not None and IN_FAMILY in coords else "sample")
     yield "\t".join(("#IID" if family is None else "#FID\tIID", *along(coords, "component")))
     for i, row in enumerate(values):
         yield "\t".join((*(() if family is None else (str(family[i]),)), str(names[i]), *map(number, row)))

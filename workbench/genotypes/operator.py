@@ -120,7 +120,7 @@ class GenotypeOperator:
         self.kept = nbytes < most_kept(on_devices(genotypes.packed)) if keep is None else keep
         packed = blocked(genotypes, self.kept, kernel.LARGEST_BLOCK)
         self.packed = for_passes(packed, self.kept)
-        self._genotypes = replace(genotypes, packed=self.packed)
+        self._genotypes = replace(genotypes, packed=self.packed, reread=None)
         self.passes = 0
         self.squares = np.inf
         # Σ f² over all genotypes, and over those missing, for which their site's mean stands.

@@ -188,6 +188,7 @@ def pca(
     asked.flags(keep)
     barred = choosing.barred(genotypes, kept=kept, autosomes_only=autosomes_only, leave_out=leave_out)
     mask = choosing.rest(barred)
+    genotypes = genotypes.taking_part(mask)
     if ld_prune is not None:
         mask = _pruned(genotypes, ld_prune, rule, mask)
     chosen = _kernel(kernel, genotypes)
@@ -199,7 +200,7 @@ def pca(
             stacklevel=2,
         )
     if chosen in (device, half) and not blocks.on_device(genotypes.packed._meta):
-        genotypes = replace(genotypes, packed=genotypes.packed.to_backend("cupy"))
+        genotypes = replace(genotypes, packed=genotypes.packed.to_backend("cupy"), reread=None)
     operator = GenotypeOperator(genotypes, rule, kernel=chosen, kept_rows=mask, keep=keep, at_least=k)
     more = chosen.oversamples(k) if n_oversamples is None else asked.whole("n_oversamples", n_oversamples, least=0)
     start = asked.start(seed)

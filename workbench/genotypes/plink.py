@@ -17,7 +17,7 @@ from workbench.errors import BadInputError
 from workbench.genotypes.kernels import last_byte
 from workbench.genotypes.packing import PER_BYTE, packed_width
 from workbench.genotypes.rows import block_rows, packed_array
-from workbench.genotypes.values import TEXT, Genotypes, Variants, as_text
+from workbench.genotypes.values import IN_FAMILY, TEXT, Genotypes, Variants, as_text
 from workbench.linalg.blocks import tiles
 from workbench.storage import places
 from workbench.storage.places import Place
@@ -214,12 +214,12 @@ def _samples(fam: Place) -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any
     columns = _columns(fam, {6: [TEXT] * 6, 5: [TEXT] * 5}, "family, sample, father, mother, sex and phenotype")
     family, name, father, mother, sex = columns[:5]
     # A sample is named by family and name together; most files repeat no name, and people know it by that.
-    names = name if len(set(columns[1])) == len(columns[1]) else family + "_" + name
+    repeats = len(set(name)) < len(name)
     table = {"family": family, "father": father, "mother": mother}
     table["sex"] = as_text([_SEX.get(code, "unknown") for code in sex])
     if len(columns) == 6:
         table["phenotype"] = _phenotype(columns[5])
-    return names, table
+    return (family + "_" + name, table | {IN_FAMILY: name}) if repeats else (name, table)
 
 
 def _phenotype(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -9,7 +9,7 @@ Statistics 38, 2010: the shrinkage, for variants that are not linked.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,8 @@ _STORE = "a Zarr store of what genotype_pca answered: save=NAME.zarr, or what is
 _ROWS = 256
 # Below this part of their length, loadings say too little of a component.
 _LEAST = 0.1
+_NO_ALLELE = ("0", ".", "")
+"""What stands in a .bim, a VCF and VCF Zarr for an allele that no sample of the file has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,9 +177,10 @@ class Projection:
 def project(reference: GenotypePCA | Reference | str, source: Any, *, correct: bool = False) -> Projection:
     """Scores of new samples on the components of a PCA of others, from packed blocks.
 
-    Variants are found again by their contig, position and alleles, else by their names, whichever allele is counted. Of
-    those that are lacking the scores are the best fit to the others. A missing genotype counts as the mean of the
-    reference, so samples with many are nearer to the middle.
+    Variants are found again by their contig, position and alleles, else by their names, whichever allele is counted. An
+    allele that a file lacks, as no sample has it, is that of the reference. Of variants that are lacking the scores are
+    the best fit to the others. A missing genotype counts as the mean of the reference, so samples with many are nearer
+    to the middle.
 
     Parameters
     ----------
@@ -213,7 +216,8 @@ def project(reference: GenotypePCA | Reference | str, source: Any, *, correct: b
     if np.linalg.eigvalsh(gram)[0] < _LEAST:
         raise BadInputError(
             f"Only {len(rows)} of {len(reference.loadings)} variants of the reference are there, too few for its "
-            f"{loadings.shape[1]} components. Take fewer components, or genotypes with the same variants."
+            f"{loadings.shape[1]} components. Take fewer components, or genotypes with the same variants. Positions "
+            "may be of another build of the genome, alleles of the other strand or in lower case."
         )
     packed = blocked(genotypes[rows])
     task = dask.delayed(_projected, pure=True)
@@ -271,27 +275,54 @@ def _matched(reference: Reference, genotypes: Genotypes) -> tuple[Matrix, Matrix
                 f"{genotypes.n_variants}, not {reference.n_variants} as those of the reference."
             )
         return reference.rows, np.arange(n), np.zeros(n, bool)
+    alleles = _completed(names_here[by], here.alleles, names_there[by], there.alleles)
+    if by == "places":
+        names_there[by] = _with_alleles(names_there[by], there.alleles)
+        names_here[by] = _with_alleles(names_here[by], alleles)
     place = {name: i for i, name in enumerate(names_there[by])}
     pairs = [(row, place[name]) for row, name in enumerate(names_here[by]) if name in place]
     rows, places_there = np.array(pairs, np.int64).reshape(-1, 2).T
     _, first = np.unique(places_there, return_index=True)
     first = np.sort(first)
     rows, places_there = rows[first], places_there[first]
-    if there.alleles is None or here.alleles is None:
+    if there.alleles is None or alleles is None:
         return rows, places_there, np.zeros(len(rows), bool)
-    ours, theirs = here.alleles[rows], there.alleles[places_there]
+    ours, theirs = alleles[rows], there.alleles[places_there]
     same, swapped = (ours == theirs).all(axis=1), (ours == theirs[:, ::-1]).all(axis=1)
     fits = same | swapped
     return rows[fits], places_there[fits], (swapped & ~same)[fits]
 
 
+def _completed(names_here: Sequence[Any], here: Any, names_there: Sequence[Any], there: Any) -> Any:
+    """Alleles here, where those that a file lacks, as its samples don't have them, are of the reference."""
+    if here is None or there is None:
+        return here
+    lacking = np.logical_or.reduce([here == word for word in _NO_ALLELE])
+    rows = np.flatnonzero(lacking.any(axis=1)).tolist()
+    pairs: dict[Any, set[tuple[str, str]]] = {names_here[row]: set() for row in rows}
+    for name, pair in zip(names_there, there.tolist(), strict=True):
+        if name in pairs:
+            pairs[name].add(tuple(pair))
+    found = here.copy()
+    for row in rows:
+        known = set(here[row][~lacking[row]])
+        fits = [pair for pair in pairs[names_here[row]] if known <= set(pair)]
+        if len(fits) == 1:
+            ((one, other),) = fits
+            found[row] = [other, one] if here[row, 0] == other or here[row, 1] == one else [one, other]
+    return found
+
+
+def _with_alleles(names: Sequence[Any], alleles: Any) -> list[Any]:
+    return [(*name, frozenset(pair)) for name, pair in zip(names, alleles.tolist(), strict=True)]
+
+
 def _names(variants: Variants) -> dict[str, list[Any]]:
-    """What variants may be found by, the surest first."""
+    """What variants may be found by, the surest first; places need alleles beside them."""
     found: dict[str, list[Any]] = {}
     if variants.contig is not None and variants.position is not None and variants.alleles is not None:
         contigs = [choosing.plain_contig(str(name)) for name in variants.contig.tolist()]
-        alleles = (frozenset(pair) for pair in variants.alleles.tolist())
-        found["places"] = list(zip(contigs, np.asarray(variants.position).tolist(), alleles, strict=True))
+        found["places"] = list(zip(contigs, np.asarray(variants.position).tolist(), strict=True))
     if variants.id is not None:
         found["names"] = variants.id.tolist()
     return found

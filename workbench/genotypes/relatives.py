@@ -112,6 +112,11 @@ def kinship(
         As `pca` has them.
     cutoff
         The least kinship; by default 0.0884, between second and third degree. -inf lists all pairs.
+
+    Raises
+    ------
+    BadInputError
+        There is one sample, or of no pair kinship can be computed.
     """
     from workbench.genotypes.pca import as_genotypes
 
@@ -122,7 +127,7 @@ def kinship(
     genotypes = choosing.of_chosen_variants(genotypes, kept=kept, autosomes_only=autosomes_only, leave_out=leave_out)
     n = genotypes.n_samples
     if n < 2:
-        raise BadInputError("Samples are related to each other, and there is one: give two or more.")
+        raise BadInputError(f"Samples are related to each other, and there are fewer than two ({n}): give two or more.")
     everywhere(bits.warm_up)
     tiles = [slice(start, min(start + TILE, n)) for start, _ in pairwise([*range(0, n, TILE), n])]
     turned = dask.delayed(_Turning(n, rule), pure=True)
@@ -134,6 +139,11 @@ def kinship(
         for j in range(i, len(tiles))
     ]
     tables, rows = dask.compute(found, [dask.delayed(_height)(block) for block in blocks])
+    if not sum(count for *_, count in tables):
+        raise BadInputError(
+            f"Kinship can't be computed of the {sum(rows)} variants that take part: no two samples are known in the "
+            "same ones and heterozygous in some. Leave out fewer variants, or samples in which little is known."
+        )
     pairs, numbers = (np.concatenate([table[k] for table in tables]) for k in (0, 1))
     order = np.lexsort((pairs[:, 1], pairs[:, 0], -numbers[:, 0]))
     pairs, (phi, known, hethet, ibs0) = pairs[order], numbers[order].T
@@ -164,18 +174,19 @@ def _height(block: tuple[Matrix, int]) -> int:
 
 def _related(
     one: Sequence[Matrix], other: Sequence[Matrix] | None, starts: tuple[int, int], cutoff: float
-) -> tuple[Matrix, Matrix]:
-    """Pairs of two tiles of samples, and their kinship, variants known, and shares of both kinds among these."""
+) -> tuple[Matrix, Matrix, int]:
+    """Pairs of two tiles of samples; their kinship, variants known, and shares of both kinds; of how many it can be."""
     left = bits.joined(one)
     right = left if other is None else bits.joined(other)
     hethet, ibs0, het, other_het = bits.pairs(left, right, other is None)
     least = np.minimum(het, other_het)
     with np.errstate(divide="ignore", invalid="ignore"):
         phi = 0.5 - (het + other_het - 2 * hethet + 4 * ibs0) / (4 * least)
-    those = (phi >= cutoff) & (least > 0)
+    can = least > 0
     if other is None:
-        those &= np.arange(len(left))[:, None] < np.arange(len(left))
+        can &= np.arange(len(left))[:, None] < np.arange(len(left))
+    those = (phi >= cutoff) & can
     i, j = np.nonzero(those)
     known = bits.known_together(left[i], right[j])
     numbers = [phi[i, j], known, hethet[i, j] / known, ibs0[i, j] / known]
-    return np.stack([i + starts[0], j + starts[1]], axis=1), np.stack(numbers, axis=1)
+    return np.stack([i + starts[0], j + starts[1]], axis=1), np.stack(numbers, axis=1), int(can.sum())

@@ -25,6 +25,7 @@ from workbench.genotypes.layout import (
     read_store,
 )
 from workbench.genotypes.packing import packed_width, unpack
+from workbench.genotypes.plink import SUFFIXES
 from workbench.genotypes.reading import open_genotypes
 from workbench.genotypes.rows import block_rows
 from workbench.genotypes.values import Genotypes, as_text
@@ -53,7 +54,8 @@ def pack_to_zarr(
     """Write genotypes as a packed Zarr store and give them as read from there.
 
     Each block is read, packed and written by one Dask task: on the cluster of the current client, or in this process.
-    A block's file appears whole or not at all, so a call with the same source goes on where another was killed.
+    A block's file appears whole or not at all, so a call with the same source goes on where another was killed. Labels
+    that are new since are written to a store that is there.
 
     Parameters
     ----------
@@ -76,21 +78,24 @@ def pack_to_zarr(
     Raises
     ------
     ConflictError
-        There is something else at the path.
+        There is something else at the path, or what was packed of files that have changed since.
     """
     if codec not in ARRAY_OF:
         raise BadInputError(f"Unknown codec {codec!r}. Choose one of: {', '.join(ARRAY_OF)}.")
     reach_cluster()
     genotypes = open_genotypes(source, **opening)
     place = places.full(path, to_storage_options)
-    wanted = _described(genotypes, codec, rows)
     if overwrite and genotypes.source and places.overlap(genotypes.source, place.path):
         raise ConflictError(f"{place} is what is read from ({genotypes.source}). Choose another path.")
+    # Who gives genotypes has told of no server.
+    options = None if isinstance(source, Genotypes) else opening.get("storage_options")
+    wanted = _described(genotypes, codec, rows, _stamp(genotypes.source, options))
     with places.writing_to(place):
         group, complete = _begun(place, wanted, overwrite=overwrite)
         if not complete:
             _write_blocks(genotypes, place, wanted, progress)
-            _write_labels(group, genotypes)
+        _write_labels(group, genotypes)
+        if not complete:
             if not place.is_url:
                 remove_halves(Path(place.path))
             group.update_attributes(wanted.attributes(complete=True))
@@ -99,7 +104,7 @@ def pack_to_zarr(
         return read_store(group, place)
 
 
-def _described(genotypes: Genotypes, codec: Codec, rows: int | Literal["auto"]) -> Description:
+def _described(genotypes: Genotypes, codec: Codec, rows: int | Literal["auto"], stamp: Sequence[str]) -> Description:
     heights = genotypes.packed.chunks[0]
     if rows == "auto" and len(set(heights[:-1])) <= 1 and heights and heights[-1] <= heights[0]:
         rows = max(1, heights[0])
@@ -112,13 +117,21 @@ def _described(genotypes: Genotypes, codec: Codec, rows: int | Literal["auto"]) 
         n_samples=genotypes.n_samples,
         rows=height,
         source=genotypes.source,
-        content=_content(genotypes),
+        content=_content(genotypes, stamp),
     )
 
 
-def _content(genotypes: Genotypes) -> str:
-    """A name for what is in the genotypes: labels, and the first, middle and last row."""
-    found = blake2b(digest_size=16)
+def _stamp(source: str | None, options: places.Options | None) -> list[str]:
+    if source is None or ("://" in source and options is None):
+        return []
+    stem = source.removesuffix(".bed")
+    names = [source] if stem == source else [stem + suffix for suffix in SUFFIXES]
+    return [each for name in names for each in Place(name, options or {}).stamp()]
+
+
+def _content(genotypes: Genotypes, stamp: Sequence[str]) -> str:
+    """A name for what is in the genotypes: names, the first, middle and last row, and when their files were written."""
+    found = blake2b("\0".join(stamp).encode(), digest_size=16)
     columns = [genotypes.samples, *(getattr(genotypes.variants, field.name) for field in fields(genotypes.variants))]
     for column in columns:
         if column is not None:
@@ -155,7 +168,7 @@ def _begun(place: Place, wanted: Description, *, overwrite: bool) -> tuple[Any, 
 def _differing(place: Place, said: Description, wanted: Description) -> str:
     there, here = (f"{each.shown} in blocks of {each.rows} variants" for each in (said, wanted))
     if there == here:
-        here = "other genotypes of this size"
+        here = "other genotypes of this size, or from files that have changed since,"
     return f"{place} holds {there}, but {here} are to be written. Choose another path, or overwrite=True."
 
 
@@ -263,4 +276,5 @@ def _write_labels(group: Any, genotypes: Genotypes) -> None:
     columns[SAMPLE_NAMES] = genotypes.samples
     for name, column in columns.items():
         data = column if column.dtype.kind in "biuf" else as_text(column)
-        group.create_array(name, data=data, overwrite=True)
+        if name not in group or not np.array_equal(group[name][:], data):
+            group.create_array(name, data=data, overwrite=True)

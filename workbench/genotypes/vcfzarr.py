@@ -5,6 +5,9 @@ Source of the format: "VCF Zarr specification", version 0.4.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -18,11 +21,17 @@ from workbench.storage.zarrs import safe
 Multiallelic = Literal["any", "drop", "refuse"]
 _MULTIALLELIC = ("any", "drop", "refuse")
 _FILL = -2
+# Each task carries them. Chromosomes and regions are few; of variants chosen one by one some are left out in vain.
+_RUNS = 1000
 _EXPECTED = "call_genotype (variants × samples × ploidy) and sample_id"
 
 
+@dataclass(frozen=True)
 class _Calls(ZarrCounts):
     """Copies of any alternate allele, from calls of two alleles each."""
+
+    left_out: tuple[tuple[int, int], ...] = ()
+    """Variants that take no part, from the first up to, not including, the last: haploid calls are missing there."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -36,11 +45,16 @@ class _Calls(ZarrCounts):
         with places.sentences_about(f"{self.place}, variants {rows.start} to {rows.stop - 1}", "call_genotype whole"):
             calls = np.asarray(self.array[rows, columns])
         if calls.size and calls.min() <= _FILL:
-            row, column = (int(i[0]) for i in np.nonzero((calls <= _FILL).any(axis=2)))
-            raise BadInputError(
-                f"{self.place} mixes ploidies: variant {rows.start + row}, sample {columns.start + column} (counted "
-                "from 0) has fewer alleles than 2, as on X, Y and mitochondria. Keep the autosomes alone."
-            )
+            haploid: Any = (calls <= _FILL).any(axis=2)
+            for start, stop in self.left_out:
+                haploid[max(0, start - rows.start) : max(0, stop - rows.start)] = False
+            if haploid.any():
+                row, column = np.argwhere(haploid)[0]
+                raise BadInputError(
+                    f"{self.place} mixes ploidies: variant {rows.start + row}, sample {columns.start + column} "
+                    "(counted from 0) has fewer alleles than 2, as on X, Y and mitochondria. Leave such variants out: "
+                    "autosomes_only, leave_out, or in Python genotypes[mask], as before packing."
+                )
         first, second = calls[..., 0], calls[..., 1]
         copies = (first > 0).view(np.int8) + (second > 0).view(np.int8)
         # A call of which one half is known can't be counted: it is missing, as in sgkit.
@@ -63,7 +77,8 @@ def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any",
     Raises
     ------
     BadInputError
-        An array of the specification is missing or of another shape, or the calls aren't diploid.
+        An array of the specification is missing or of another shape, or calls of variants that take part aren't
+        diploid when they are read.
     """
     if multiallelic not in _MULTIALLELIC:
         raise BadInputError(f"Unknown multiallelic={multiallelic!r}. Choose one of: {', '.join(_MULTIALLELIC)}.")
@@ -73,15 +88,10 @@ def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any",
     if samples is None:
         raise BadInputError(f"{place} has no array sample_id. Expected a VCF Zarr group with {_EXPECTED}.")
     variants, alternates = _variants(group, n_variants, place)
-    found = genotypes_of_counts(
-        _Calls(calls, place),
-        orientation="variants×samples",
-        missing=-1,
-        samples=samples.tolist(),
-        variants=variants,
-        rows=rows,
-        source=place,
-    )
+    labels = {"samples": samples.tolist(), "variants": variants, "rows": rows, "source": place}
+    given = {"orientation": "variants×samples", "missing": -1, **labels}
+    found = genotypes_of_counts(_Calls(calls, place), **given)
+    found = replace(found, reread=partial(_reread, calls, place, given))
     several = np.flatnonzero(alternates > 1)
     if not several.size or multiallelic == "any":
         return found
@@ -91,6 +101,13 @@ def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any",
             "Choose multiallelic='any' to count copies of any of them, or 'drop'."
         )
     return found[alternates <= 1]
+
+
+def _reread(calls: Any, place: str, given: Mapping[str, Any], mask: np.ndarray[Any, Any]) -> Any:
+    ends = np.flatnonzero(np.diff(~mask, prepend=False, append=False)).reshape(-1, 2)
+    longest = ends[np.argsort(ends[:, 0] - ends[:, 1], kind="stable")[:_RUNS]]
+    left_out = tuple((first, last) for first, last in longest.tolist())
+    return genotypes_of_counts(_Calls(calls, place, left_out), **given).packed
 
 
 def _calls(group: Any, place: str) -> Any:
@@ -123,7 +140,7 @@ def _variants(group: Any, n_variants: int, place: str) -> tuple[Variants, np.nda
         return Variants(contig, position, id, None), np.zeros(n_variants, int)
     alleles = as_text(alleles)
     alternates = (alleles[:, 1:] != "").sum(axis=1)
-    both = alleles[:, :2].copy() if alleles.shape[1] > 1 else np.stack([alleles[:, 0], alleles[:, 0]], axis=1)
+    both = np.stack([alleles[:, 0], alleles[:, 0]], axis=1)
     both[:, 1] = [",".join(filter(None, row)) for row in alleles[:, 1:]]
     return Variants(contig, position, id, both), alternates
 

@@ -28,6 +28,8 @@ TOKENS = {
 """What fsspec calls a token, by protocol; the web has a header for it."""
 
 _REFUSED = (401, 403)
+_TELLING = {"size", "mtime", "ETag", "etag", "LastModified", "last_modified", "Last-Modified", "updated", "created"}
+"""What file systems of fsspec call what changes when somebody writes to a file."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _S3 = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 _KEYS = {
@@ -107,6 +109,20 @@ class Place:
         """Bytes of a file, or of all files of a folder."""
         fs, root = self.storage()
         return int(fs.du(root))
+
+    def stamp(self) -> list[str]:
+        """What changes when somebody writes to a file, or to one in a folder; empty where that can't be told."""
+        fs, root = self.storage()
+        try:
+            found = {root: fs.info(root)}
+            if found[root]["type"] == "directory":
+                found = fs.find(root, detail=True)
+        except (OSError, NotImplementedError):
+            return []
+        # A page that lists a folder changes without the files, and here a link or a mode changes when one was created.
+        telling = _TELLING if self.is_url else _TELLING - {"created"}
+        files = [(name, told) for name, told in sorted(found.items()) if told.get("mimetype") != "text/html"]
+        return [f"{name} {key} {told[key]}" for name, told in files for key in sorted(telling & set(told))]
 
     def read(self, start: int | None = None, stop: int | None = None) -> bytes:
         """Bytes of a file, or a part of them."""

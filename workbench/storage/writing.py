@@ -229,14 +229,16 @@ def write_parts(parts: Iterable[bytes], to: Target, *, mark: str) -> None:
 def table(arrays: Mapping[str, Labelled], hands: Hands | None = None) -> Iterator[str]:
     """Lines of the first array as a table: labels along its rows, its columns, then other arrays with a value for each.
 
-    Tabs are between them.
+    Tabs are between them. Rows without labels are numbered from 0, but not those of a column of text: readers of lists
+    would take numbers for names.
     """
     name, each = next(iter(arrays.items()))
     if each.data.ndim not in (1, 2):
         raise BadInputError(f"{name} has {each.data.ndim} dimensions, a table two. Name another, or save as .npz.")
     along = {key: given if isinstance(given, tuple) else (key, given) for key, given in each.coords.items()}
     rows, *others = each.dims
-    labels = {rows: along.pop(rows, (rows, range(each.data.shape[0])))[1]}
+    listed = each.data.ndim == 1 and each.data.dtype.kind in "OTU"
+    labels = {} if listed and rows not in along else {rows: along.pop(rows, (rows, range(each.data.shape[0])))[1]}
     labels |= {key: values for key, (dim, values) in along.items() if dim == rows}
     columns = [name]
     for dim in others:

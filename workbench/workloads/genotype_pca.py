@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -173,6 +173,7 @@ def genotype_pca(
 
 
 _SIMULATED = ("n_variants", "n_samples", "n_populations", "fst", "missing_rate")
+_OF_WINDOWS = ("ld_r2", "ld_step", "ld_like")
 
 
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
@@ -195,19 +196,19 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         where, notes = {"path": None, "options": None}, ("Without a path, populations are simulated.",)
     else:
         where, (shape, _, remarks) = studies.looked_at("genotype_pca", values)
-        notes = (*_needless(given), *remarks)
-        values = {name: value for name, value in values.items() if name not in _SIMULATED}
-    if not min(shape):
-        raise BadParameterError(
-            f"path of genotype_pca: {where['path']} has {shape[0]} variants of {shape[1]} samples, expected some.",
-            "path",
+        notes = (
+            *_without_effect(given, _SIMULATED, "of simulated populations, without effect on a file"),
+            *remarks,
         )
+        values = {name: value for name, value in values.items() if name not in _SIMULATED}
     if values["n_components"] > min(shape):
         raise BadParameterError(
             f"n_components of genotype_pca is {values['n_components']}. Give a whole number from 1 to {min(shape)}: "
             f"there are {shape[0]} variants of {shape[1]} samples.",
             "n_components",
         )
+    if values["ld_window"] is None:
+        notes = (*notes, *_without_effect(given, _OF_WINDOWS, "of ld_window only, without effect while none is given"))
     packed = shape[0] * -(-shape[1] // 4)
     keep = around.keeps(packed)
     if not keep:
@@ -219,9 +220,9 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     return values | where | {"shape": shape, "keep": keep, "kernel": "device" if around.on_gpu else "auto"}, notes
 
 
-def _needless(given: Mapping[str, Any]) -> tuple[str, ...]:
-    names = ", ".join(name for name in _SIMULATED if name in given)
-    return (f"{names}: of simulated populations only, without effect on a file.",) if names else ()
+def _without_effect(given: Mapping[str, Any], parameters: Sequence[str], why: str) -> tuple[str, ...]:
+    names = ", ".join(name for name in parameters if name in given)
+    return (f"{names}: {why}.",) if names else ()
 
 
 # --- needs ------------------------------------------------------------------------------------------------------------

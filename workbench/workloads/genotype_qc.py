@@ -85,8 +85,8 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
 def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
     """Counts at the usual thresholds, and the samples that stand out."""
     found: Quality = results["quality"]
-    het, worst = found.sample_het, int(np.nanargmax(found.sample_missing))
-    apart = np.abs(het - np.nanmean(het)) > 3 * np.nanstd(het)
+    het, worst = found.sample_het[~np.isnan(found.sample_het)], int(found.sample_missing.argmax())
+    apart = np.abs(het - het.mean()) > 3 * het.std() if het.size else het
     return {
         "variants": len(found.counts),
         "samples": len(found.samples),
@@ -100,6 +100,8 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
 def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
     found: Quality = results["quality"]
     known = {name: getattr(found.variants, name) for name in ("id", "contig", "position")}
+    if found.variants.alleles is not None:
+        known["other_allele"], known["counted_allele"] = found.variants.alleles.T
     variants = {f"variant_{name}": ("variant", column) for name, column in known.items() if column is not None}
     samples = {"sample": found.samples}
     copies = {"genotype": np.array(["0", "1", "2", "unknown"])}

@@ -65,7 +65,7 @@ def pack_genotypes(
 
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     """What is in the file, and an absolute path to write to."""
-    where, (shape, n_bytes, remarks) = studies.looked_at("pack_genotypes", values)
+    where, (shape, n_bytes, remarks) = studies.looked_at("pack_genotypes", values, at_least=0)
     to = places.full(values["to"]).path
     to_options = options_of("pack_genotypes", to, values, "to_")
     if places.overlap(to, where["path"]):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import numpy as np
 from pydantic import Field
 
 from workbench.errors import BadInputError
@@ -74,8 +76,8 @@ class Study(NamedTuple):
     remarks: tuple[str, ...]
 
 
-def looked_at(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], Study]:
-    """Absolute paths, and what is there. BadParameterError names the parameter that can't be used."""
+def looked_at(workload: str, values: Mapping[str, Any], at_least: int = 1) -> tuple[dict[str, Any], Study]:
+    """Absolute paths, and what is there: so many variants and samples. BadParameterError names what can't be used."""
     from workbench.genotypes.choosing import are_regions
 
     path = places.full(values["path"]).path
@@ -90,7 +92,13 @@ def looked_at(workload: str, values: Mapping[str, Any]) -> tuple[dict[str, Any],
     told = {name: values[name] for name in ("array", "orientation", "missing")}
     choices = {name: where.get(name, values.get(name)) for name in ("labels", *OF_FILES)}
     stamps = [_stamp(place) for place in (path, *choices.values()) if isinstance(place, str)]
-    return where, _opened(workload, path, *(tuple(each.items()) for each in (told, options, choices)), *stamps)
+    found = _opened(workload, path, *(tuple(each.items()) for each in (told, options, choices)), *stamps)
+    if min(found.shape) < at_least:
+        raise BadParameterError(
+            f"path of {workload}: {path} has {found.shape[0]} variants of {found.shape[1]} samples, expected some.",
+            "path",
+        )
+    return where, found
 
 
 def opened(resolved: Mapping[str, Any]) -> Genotypes:
@@ -129,10 +137,18 @@ def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_:
                 found = choosing.of_chosen_samples(found, **{parameter: chosen[parameter]}, **given)
         for parameter in ("leave_out", "autosomes_only"):
             if parameter in chosen:
-                choosing.barred(found, **{parameter: chosen[parameter]})
+                masks = choosing.barred(found, **{parameter: chosen[parameter]})
+                if parameter == "leave_out" and not any(mask.any() for mask in masks.values()):
+                    found = replace(found, remarks=(*found.remarks, _nowhere(found)))
     except BadInputError as err:
         raise BadParameterError(f"{parameter} of {workload}: {err}", parameter) from err
     return Study(found.shape, _size(found.source or path, options=dict(options)), found.remarks)
+
+
+def _nowhere(found: Genotypes) -> str:
+    contigs = list(dict.fromkeys(map(str, np.asarray(found.variants.contig).tolist())))
+    more = f" and {len(contigs) - 5} more" if len(contigs) > 5 else ""
+    return f"leave_out: no variant lies there, so none is left out. Contigs are {', '.join(contigs[:5])}{more}."
 
 
 def _stamp(path: str) -> Any:
