@@ -88,6 +88,28 @@ def test_a_texts_experiment_is_compared_at_a_scale_from_the_terminal(
     assert {(run.preset, run.resolved["generator"]) for run in store.select()} == {("post", "RandomState")}
 
 
+def test_what_no_limit_can_be_held_against_is_refused_before_it_is_measured(
+    data_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["compare", "array_sum", "--on", ONE, "--fail-if-slower", "10%"]
+    assert main([*command, "--sweep", "seed=1,2", "--repeats", "3"]) == 2
+    assert "With a limit give --repeats 4 or more." in capsys.readouterr().err
+    assert main(command) == 2
+    assert f"there is one only: {ONE}." in capsys.readouterr().err
+    assert comparisons.select() == ()
+
+
+def test_a_row_whose_runs_fail_is_no_success(
+    data_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("def third(n: int = 1):\n    return 6 / n\n")
+    assert main(["compare", f"{mine}:third", "--on", ONE, "--sweep", "n=1,0", "--repeats", "1", "--json"]) == 1
+    said = capsys.readouterr()
+    assert "n=0 failed:" in said.err
+    assert json.loads(said.out)["agree"] is None
+
+
 def test_ctrl_c_stops_what_was_started_and_keeps_what_was_measured(data_folder):
     command = [sys.executable, "-m", "workbench", "compare", "array_sum", "--on", ONE, "--warmup", "0", "--json"]
     command += [word for name, value in LONG.items() for word in ("-p", f"{name}={value}")]

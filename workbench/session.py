@@ -419,6 +419,7 @@ class Session:
         *,
         on: Sequence[str] | str | None = None,
         agreed: bool | Callable[[str], bool] = False,
+        judged: bool = False,
         **options: Any,
     ) -> Comparison:
         """Start to compare architectures and return at once; `wait_comparison` tells how it goes on.
@@ -433,6 +434,8 @@ class Session:
         agreed
             Whether a person agrees to what starts, such as UCX that listens on all network interfaces, or a function
             that asks.
+        judged
+            Refuse, before anything starts, too few rows or repeats for a limit such as of `--fail-if-slower`.
         options
             `sweep` (values by name), `weak`, `repeats` and `warmup`; see
             `workbench.runs.comparing.comparisons.Request`.
@@ -442,7 +445,7 @@ class Session:
         inventory, parameters = self.hardware(), parameters or {}
         on = usual_lines(workload, parameters, inventory) if on is None else on
         given = {"workload": workload, "parameters": parameters, "on": on, **options}
-        return submit(read_request(given), inventory, agreed=agreed)
+        return submit(read_request(given), inventory, agreed=agreed, judged=judged)
 
     def compare_runs(self, runs: Sequence[str]) -> Comparison:
         """Put runs of the past beside one another, with that in which they differ."""

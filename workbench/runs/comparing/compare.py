@@ -23,7 +23,7 @@ from workbench.errors import BadInputError, ConflictError, FailedError, MissingE
 from workbench.jobs import folders, processes
 from workbench.jobs.waiting import Waiting
 from workbench.runs import store
-from workbench.runs.comparing import comparisons
+from workbench.runs.comparing import comparisons, gate
 from workbench.runs.comparing.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
 from workbench.runs.forecasting import machines
 from workbench.runs.forecasting.forecast import actual_spec, refusal, size_of, verdict
@@ -141,14 +141,19 @@ def consent(rows: Sequence[Row]) -> str | None:
     return next(filter(None, map(consent_to_cluster, started)), None)
 
 
-def submit(request: Request, inventory: Inventory, *, agreed: bool | Callable[[str], bool] = False) -> Comparison:
+def submit(
+    request: Request, inventory: Inventory, *, agreed: bool | Callable[[str], bool] = False, judged: bool = False
+) -> Comparison:
     """Start a comparison and return at once. Raises FailedError where none of its architectures can be had.
 
-    `agreed` is whether a person agrees to what starts, where that takes an agreement, or a function that asks.
+    `agreed` is whether a person agrees to what starts, where that takes an agreement, or a function that asks;
+    `judged` whether a limit is held against it, which takes several rows and repeats.
     """
     from workbench.workloads.registry import template
 
     planned = plan_comparison(request, inventory, records.read_all())
+    if judged:
+        gate.check(planned.rows, request.repeats)
     if all(row.reason for row in planned.rows):
         reasons = dict.fromkeys(f"{row.on}: {row.reason}" for row in planned.rows)
         raise FailedError("\n".join(["None of these can be had.", *(f"    {reason}" for reason in reasons)]))

@@ -133,6 +133,11 @@ class Row(BaseModel, frozen=True):
         """Times of the runs that gave an answer, in the order in which they were measured."""
         return tuple(sample.seconds for sample in self.samples if sample.seconds is not None)
 
+    @property
+    def failed(self) -> bool:
+        """Whether a run of it failed, one that warms up included; not where it can't be had."""
+        return self.reason is not None and bool(self.samples or self.warmups)
+
 
 class Comparison(Lasting, frozen=True):
     """Several architectures or sets of parameters, measured in turn."""
