@@ -88,6 +88,24 @@ def test_a_texts_experiment_is_compared_at_a_scale_from_the_terminal(
     assert {(run.preset, run.resolved["generator"]) for run in store.select()} == {("post", "RandomState")}
 
 
+def test_two_comparisons_wait_for_one_another_and_one_that_waits_can_be_cancelled(data_folder: Path) -> None:
+    session = Session()
+    first = session.compare("array_sum", LONG, on=[ONE], repeats=1, warmup=0)
+    until(lambda: store.select())
+    second, third = (session.compare("array_sum", SMALL, on=[ONE], repeats=2, warmup=1) for _ in range(2))
+    for waiting in (second, third):
+        until(lambda id=waiting.id: comparisons.get(id).stage == "waiting for another comparison")
+    asyncio.run(session.cancel_comparison(third.id))
+    assert asyncio.run(session.wait_comparison(third.id, timeout=20)).status == "cancelled"
+    assert comparisons.get(second.id).stage == "waiting for another comparison"
+    asyncio.run(session.cancel_comparison(first.id))
+    ended = asyncio.run(session.wait_comparison(second.id))
+    assert ended.status == "done", log_of(ended)
+    one, *others = sorted(store.select(), key=lambda run: run.created)
+    assert len(others) == 3
+    assert all(run.created > one.stopped for run in others)
+
+
 def test_what_no_limit_can_be_held_against_is_refused_before_it_is_measured(
     data_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

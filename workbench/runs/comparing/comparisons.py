@@ -7,6 +7,7 @@ ended without saying so.
 from __future__ import annotations
 
 import contextlib
+import platform
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ from workbench.runs.settings import read_pairs
 from workbench.workloads.listing import title_of
 from workbench.workloads.values import Check
 
-Stage = Literal["starting clusters", "warming up", "measuring", "stopping clusters"]
+Stage = Literal["waiting for another comparison", "starting clusters", "warming up", "measuring", "stopping clusters"]
 Mode = Literal["side by side", "one after another", "past"]
 
 MOST_REPEATS = 1000
@@ -235,6 +236,11 @@ def clusters_of(comparison: Comparison) -> tuple[str, ...]:
 def cluster_name(comparison_id: str, index: int) -> str:
     """Name of the index-th cluster that is started for a comparison."""
     return f"compare-{comparison_id.rpartition('-')[2]}-{index + 1}"
+
+
+def turn_file() -> Path:
+    """File that is locked by the comparison which computes on this machine; a disk may be several machines'."""
+    return _all() / f".turn-{platform.node()}"
 
 
 def places(rows: Sequence[Row]) -> tuple[str, ...]:
