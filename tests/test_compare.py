@@ -425,6 +425,7 @@ def test_weak_scaling_lets_the_size_grow_and_not_the_blocks():
         ({"parameters": {"size": "lots"}}, "size of array_sum is 'lots'"),
         ({"parameters": "size"}, "no KEY=VALUE"),
         ({"on": "tpu"}, "Unknown profile 'tpu'"),
+        ({"workload": "pack_genotypes", "parameters": "path=a.bed to=a.zarr"}, "writes to one path"),
     ],
 )
 def test_a_request_that_can_not_be_used_says_why(given, said):

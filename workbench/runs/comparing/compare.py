@@ -115,6 +115,11 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
             "save: a comparison runs a workload many times, and its answers can't all have one name. Leave save out, "
             "and save the answer of one of its runs: workbench save RUN FILE."
         )
+    if chosen.pinned is None and "to" in chosen.schema()["properties"]:
+        raise BadInputError(
+            f"{chosen.name} writes to one path, and a comparison runs it many times: after the first nothing is left "
+            "to be written. Run it by itself, each time with another path, and then: workbench compare --runs RUN RUN."
+        )
     wishes, notes = _wishes(request, chosen)
     lines = list(dict.fromkeys(str(wish.line) for wish in wishes))
     parsed = {str(wish.line): wish.line for wish in wishes}
