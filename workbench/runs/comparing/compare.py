@@ -80,6 +80,11 @@ def read_request(given: Mapping[str, Any]) -> Request:
     except ValidationError as err:
         problem = err.errors()[0]
         name = str(problem["loc"][0])
+        if name not in Request.model_fields:
+            raise BadInputError(
+                f"A comparison has no option {name!r:.60}. Choose among: {', '.join(Request.model_fields)}. Those of "
+                "the workload go into parameters, such as parameters={'size': '1GiB'}."
+            ) from err
         allowed = {
             "repeats": f"a whole number from 1 to {MOST_REPEATS}",
             "warmup": f"a whole number from 0 to {MOST_REPEATS}",

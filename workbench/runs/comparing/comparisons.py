@@ -25,7 +25,7 @@ from workbench.errors import BadInputError, ConflictError, NotFoundError, reason
 from workbench.jobs import folders
 from workbench.jobs.folders import Lasting
 from workbench.runs import store
-from workbench.runs.settings import read_pairs
+from workbench.runs.settings import read_pairs, read_setting_pairs
 from workbench.workloads.listing import title_of
 from workbench.workloads.values import Check
 
@@ -65,7 +65,7 @@ class Request(BaseModel, frozen=True, extra="forbid", str_strip_whitespace=True)
     parameters: Pairs = {}
     on: Annotated[tuple[str, ...], BeforeValidator(_read_lines)] = ("cpu",)
     """Lines such as 'cpu --workers 2', or '--cluster NAME' for one that runs; see `clusters.lines`."""
-    settings: Pairs = {}
+    settings: Annotated[dict[str, Any], BeforeValidator(read_setting_pairs)] = {}
     """Settings of Dask for all rows."""
     sweep: Annotated[dict[str, tuple[Any, ...]], BeforeValidator(_read_sweep)] = {}
     """Values of parameters of the workload, or of workers, threads and memory, each of which makes rows of its own."""
