@@ -368,12 +368,12 @@ class Session:
 
         return await wait(run, on_change, timeout=timeout)
 
-    def export_run(self, run: str, path: Path, *, replace: bool = False, with_answers: bool = False) -> Path:
+    def export_run(self, run: str, path: str | Path, *, replace: bool = False, with_answers: bool = False) -> Path:
         """Write a run that has ended as one zip file, which `import_run` reads on any machine, and return its path.
 
         `with_answers` says whether the arrays that are kept with it go along.
         """
-        return exchange.export_run(self.show(run), path, replace=replace, with_answers=with_answers)
+        return exchange.export_run(self.show(run), Path(path), replace=replace, with_answers=with_answers)
 
     def save_run(
         self, run: str, path: str | Path, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False
@@ -398,9 +398,9 @@ class Session:
 
         return cancel(self.show(run).id)
 
-    def import_run(self, file: Path | IO[bytes], *, new_id: bool = False) -> Run:
+    def import_run(self, file: str | Path | IO[bytes], *, new_id: bool = False) -> Run:
         """Take in a run that `export_run` wrote; `new_id` gives it another id where its own is taken."""
-        return exchange.import_run(file, new_id=new_id)
+        return exchange.import_run(Path(file) if isinstance(file, str) else file, new_id=new_id)
 
     def room(self) -> Room:
         """What the arrays that are kept with runs take, of how much, and which would be dropped next."""
