@@ -44,6 +44,12 @@ def this_process():
     return {"pid": os.getpid(), "pid_created": psutil.Process().create_time()}
 
 
+def test_what_runs_cannot_be_looked_for_by_is_told():
+    for looked_for in (store.select, store.count):
+        with pytest.raises(BadInputError, match=r"by 'foo'\. Choose among: workload, status"):
+            looked_for(foo=1)
+
+
 def test_names_and_notes_in_any_script_are_found_in_small_letters_and_large():
     for run_id, name in (("total-aaaaaa", 'Nächtlich "a"'), ("total-bbbbbb", "夜間 🌙")):
         store.create(a_run(run_id, parameters={"path": "GRÖSSE.npy"}))

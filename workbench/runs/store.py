@@ -540,6 +540,9 @@ def _holds(text: str, wanted: str) -> bool:
 
 
 def _condition(wanted: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    unknown = next((name for name in wanted if name not in _CONDITIONS), None)
+    if unknown is not None:
+        raise BadInputError(f"Runs can't be looked for by {unknown!r:.60}. Choose among: {', '.join(_CONDITIONS)}.")
     if wanted.get("status") not in (None, *get_args(Status)):
         raise BadInputError(f"status: given '{wanted['status']}', allowed are {', '.join(get_args(Status))}.")
     given = {_CONDITIONS[name]: value for name, value in wanted.items() if value is not None}
