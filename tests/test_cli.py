@@ -88,6 +88,7 @@ def a_kept_run(run_id="array_sum-aaaaaa", **changes):
         (["run", "array_sum", "--on", ""], "PROFILE"),
         (["run", "array_sum", "--on", "cpu", "-p", "size"], "-p: given 'size', allowed is KEY=VALUE"),
         (["run", "array_sum", "--on", "cpu", "-p", "sise=1GiB"], "sise"),
+        (["run", "array_sum", "--on", "cpu", "-p", "seed=1", "-p", " seed=2"], "-p: seed is given twice"),
         (["run", "array_sum", "--on", "cpu", "-p", "size=-5"], "size"),
         (["run", "array_sum", "--on", "cpu", "-p", "size=nan"], "size"),
         (["runs", "--limit", "0"], "limit"),
