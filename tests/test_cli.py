@@ -104,6 +104,7 @@ def a_kept_run(run_id="array_sum-aaaaaa", **changes):
         (["comparisons", "--limit", "-1"], "limit"),
         (["comparisons", "--save", "x.md"], "name the comparison"),
         (["comparisons", "--csv"], "name the comparison"),
+        (["comparisons", "last", "--csv", "--json"], "Given: --csv and --json. Give one"),
         (["comparisons", "a\0b"], "is not the id of a comparison"),
         (["compare", "array_sum", "--sweep", "foo"], "--sweep: given 'foo', allowed is KEY=VALUE"),
         (["compare", "array_sum", "--save", "/nowhere/x.md"], "would lie in /nowhere, which is no folder"),

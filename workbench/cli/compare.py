@@ -109,10 +109,10 @@ def _conducted(session: Session, arguments: argparse.Namespace, *, judged: bool)
 
 
 def _comparisons(arguments: argparse.Namespace) -> int:
-    session = new_session()
+    form, session = _form(arguments), new_session()
     if arguments.name is not None:
-        return _tell(session.comparison(arguments.name), _form(arguments), arguments.save)
-    if _form(arguments) in ("markdown", "csv") or arguments.save is not None:
+        return _tell(session.comparison(arguments.name), form, arguments.save)
+    if form in ("markdown", "csv") or arguments.save is not None:
         raise BadInputError("A list has no table: name the comparison to print or save, such as: last.")
     found = session.comparisons(limit=arguments.limit)
     value = [each.model_dump(exclude={"inventory"}) for each in found]
@@ -160,7 +160,10 @@ def _form(arguments: argparse.Namespace) -> str | None:
     if arguments.save is not None:
         _of_file(Path(arguments.save))
         check_writable(Path(arguments.save))
-    return next((form for form in ("markdown", "csv", "json") if getattr(arguments, form)), None)
+    forms = [form for form in ("markdown", "csv", "json") if getattr(arguments, form)]
+    if len(forms) > 1:
+        raise BadInputError(f"Given: {' and '.join(f'--{form}' for form in forms)}. Give one; --save writes another.")
+    return next(iter(forms), None)
 
 
 def _of_file(path: Path) -> Any:
