@@ -222,8 +222,8 @@ class Session:
         """One workload. NotFoundError lists which exist."""
         return registry.template(name)
 
-    def keep_preset(self, workload: str, name: str, parameters: Mapping[str, Any]) -> None:
-        """Keep parameters of a workload under a name, which then is a preset of this person's.
+    def keep_preset(self, workload: str, name: str, parameters: Mapping[str, Any]) -> bool:
+        """Keep parameters of a workload under a name, which then is a preset of this person's; whether one is replaced.
 
         Raises BadInputError where name or parameters can't be used; nothing is kept then.
         """
@@ -231,7 +231,7 @@ class Session:
         given = {key: value for key, value in parameters.items() if value not in (None, "")}
         # Some memory, for sizes that are fractions of it.
         checked = chosen.validate(given, memory=2**30)
-        presets.keep(chosen.reference, chosen.presets, name, checked.given)
+        return presets.keep(chosen.reference, chosen.presets, name, checked.given)
 
     def forget_preset(self, workload: str, name: str) -> None:
         """Forget a preset that was kept."""
