@@ -191,6 +191,13 @@ def test_without_clusters_and_runs_the_lists_are_empty(capsys):
     assert "workbench up cpu" in capsys.readouterr().out
 
 
+def test_lists_of_clusters_and_comparisons_are_read_without_writing(capsys, data_folder):
+    assert [main([command]) for command in ("ls", "comparisons")] == [0, 0]
+    capsys.readouterr()
+    assert complaint(capsys, "comparisons", "nothing")[0] == 2
+    assert list(data_folder.iterdir()) == []
+
+
 def test_a_filter_that_fits_no_run_does_not_say_that_there_are_none(capsys):
     a_kept_run()
     assert [run["id"] for run in answer(capsys, "runs", "night")] == []

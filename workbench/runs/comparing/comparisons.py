@@ -181,6 +181,7 @@ def folder(comparison_id: str) -> Path:
 def create(comparison: Comparison) -> Comparison:
     """Keep a new comparison."""
     with config.writing(folder(comparison.id)):
+        _all().mkdir(exist_ok=True, mode=0o700)
         folder(comparison.id).mkdir(mode=0o700)
     return write(comparison)
 
@@ -207,15 +208,14 @@ def find(text: str) -> Comparison:
         if not latest:
             raise NotFoundError("There is no comparison yet. Make one: workbench compare array_sum --on cpu")
         return latest[0]
-    ids = [path.name for path in _all().iterdir() if not path.name.startswith(".")]
-    return get(folders.one_of(ids, text, "comparisons"))
+    return get(folders.one_of([path.name for path in _folders()], text, "comparisons"))
 
 
 def select(*, limit: int | None = 50) -> tuple[Comparison, ...]:
     """Return the comparisons, the newest first."""
     if limit is not None and limit < 1:
         raise BadInputError(f"limit: given {limit}, allowed are whole numbers from 1.")
-    found = [_read(path) for path in _all().iterdir() if not path.name.startswith(".")]
+    found = map(_read, _folders())
     ordered = sorted((each for each in found if each is not None), key=lambda each: each.created, reverse=True)
     return tuple(ordered[:limit])
 
@@ -249,10 +249,11 @@ def places(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _all() -> Path:
-    path = config.data_folder() / "comparisons"
-    with config.writing(path):
-        path.mkdir(exist_ok=True, mode=0o700)
-    return path
+    return config.data_folder() / "comparisons"
+
+
+def _folders() -> list[Path]:
+    return [path for path in _all().glob("*") if not path.name.startswith(".")]
 
 
 _ended: dict[Path, tuple[int, Comparison]] = {}
