@@ -479,7 +479,7 @@ def test_runs_of_one_name_are_pooled_and_a_gate_fails_what_is_surely_slower(data
     assert main(["compare", "--group", "v1", "--group", "v3", "--fail-if-slower", "10%"]) == 0
     capsys.readouterr()
     assert main(["compare", "--group", "v1", "--group", "few", "--fail-if-slower", "10%"]) == 2
-    assert "few has the time of 1 run, and 4 of each are needed" in capsys.readouterr().err
+    assert "few: its time can't be judged. It has the time of 1 run, 4 of each are needed" in capsys.readouterr().err
     assert main(["compare", "--group", "v1", "--group", "nobody"]) == 2
     assert main(["compare", "--group", "v1", "--group", "v2", "--fail-if-slower", "fast"]) == 2
     assert "The limit is 'fast'. Give a percentage such as 10%." in capsys.readouterr().err
@@ -499,7 +499,7 @@ def test_a_gate_judges_what_can_be_and_says_why_it_can_not_judge_the_rest(data_f
     command = ["compare", "--junit", str(file), "--fail-if-memory-over", "10%"]
     groups = ["--group", "v1", "--group", "quick"]
     assert main([*command, *groups, "--fail-if-slower", "10%"]) == 3
-    assert "its runs are too short to be sampled" in capsys.readouterr().err
+    assert "its runs are too short for a worker to be sampled" in capsys.readouterr().err
     suite = ElementTree.parse(file).getroot()
     assert [suite.get(each) for each in ("tests", "failures", "errors", "skipped")] == ["2", "1", "0", "1"]
     assert main([*command, *groups, "--fail-if-slower", "50%"]) == 2
@@ -507,7 +507,7 @@ def test_a_gate_judges_what_can_be_and_says_why_it_can_not_judge_the_rest(data_f
     for groups in (["--group", "v1", "--group", "broken"], ["--group", "broken", "--group", "v1"]):
         assert main([*command, *groups]) == 1
         said = capsys.readouterr()
-        assert "broken has runs that failed: No module named 'mine'." in said.err
+        assert "has runs that failed: No module named 'mine'." in said.err
         assert "All answers are the same" not in said.out
         assert ElementTree.parse(file).find("testcase/error") is not None
 

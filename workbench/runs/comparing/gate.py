@@ -86,14 +86,18 @@ def _judged(first: Row, other: Row, what: What, limit: float) -> Judged:
 
 def _not_judged(row: Row, label: str, what: What, count: int) -> Judged:
     """Why `label` can't be judged: `row`, which is it or the first, has `count` runs that tell of it."""
-    head = f"{label}: its {what} can't be judged. {row.label}"
+    head = f"{label}: its {what} can't be judged. {'It' if row.label == label else row.label}"
     if row.reason is not None:
         how = "has runs that failed" if row.failed else "can't be had"
         return Judged(label, what, "error", f"{head} {how}: {row.reason}")
-    few = f"{head} has the {what} of {formats.count(count, 'run')}, and {FEWEST_REPEATS} of each are needed"
     if len(row.seconds) < FEWEST_REPEATS:
-        return Judged(label, what, "skipped", f"{few} to tell a difference from chance. Run it more often.")
-    return Judged(label, what, "skipped", f"{few}: its runs are too short to be sampled. Give them more to do.")
+        why = "to tell a difference from chance. Run it more often."
+    elif row.spec is not None and row.spec.alone:
+        why = "and only workers of Dask are sampled, which it doesn't have."
+    else:
+        why = "and its runs are too short for a worker to be sampled. Give them more to do."
+    count_of = f"{head} has the {what} of {formats.count(count, 'run')}, {FEWEST_REPEATS} of each are needed"
+    return Judged(label, what, "skipped", f"{count_of} {why}")
 
 
 def _peaks(row: Row) -> tuple[float, ...]:
