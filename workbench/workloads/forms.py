@@ -220,9 +220,9 @@ def _listed(text: str) -> list[Any]:
 
 
 def _without_numpy(value: Any) -> Any:
-    """NumPy's numbers as Python's."""
-    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
-        return value.item()
+    """NumPy's numbers and arrays as Python's."""
+    if type(value).__module__ == "numpy" and hasattr(value, "ndim"):
+        return value.tolist()
     if isinstance(value, (list, tuple)):
         return [_without_numpy(item) for item in value]
     return value
