@@ -157,14 +157,14 @@ def submit(
     """Start a comparison and return at once. Raises FailedError where none of its architectures can be had.
 
     `agreed` is whether a person agrees to what starts, where that takes an agreement, or a function that asks;
-    `judged` whether a limit is held against it, which takes several rows and repeats.
+    `judged` whether a limit is held against it, which takes several rows and repeats, and tells of each, had or not.
     """
     from workbench.workloads.registry import template
 
     planned = plan_comparison(request, inventory, records.read_all())
     if judged:
         gate.check(planned.rows, request.repeats)
-    if all(row.reason for row in planned.rows):
+    if all(row.reason for row in planned.rows) and not judged:
         reasons = dict.fromkeys(f"{row.on}: {row.reason}" for row in planned.rows)
         raise FailedError("\n".join(["None of these can be had.", *(f"    {reason}" for reason in reasons)]))
     check_agreed(consent(planned.rows), agreed)
