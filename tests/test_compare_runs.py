@@ -113,7 +113,7 @@ def test_what_no_limit_can_be_held_against_is_refused_before_it_is_measured(
     assert main([*command, "--sweep", "seed=1,2", "--repeats", "3"]) == 2
     assert "With a limit give --repeats 4 or more." in capsys.readouterr().err
     assert main(command) == 2
-    assert f"there is one only: {ONE}." in capsys.readouterr().err
+    assert f"There is one row only, {ONE}, and nothing to compare it with." in capsys.readouterr().err
     assert comparisons.select() == ()
 
 

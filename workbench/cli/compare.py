@@ -71,10 +71,9 @@ def _gate(comparison: Comparison, file: str | None, limits: dict[str, float], co
     if file is not None:
         with config.writing(Path(file)):
             Path(file).write_text(junit(judged, comparison.title), encoding="utf-8")
+    codes = {"failure": _OVER, "error": 1, "skipped": code or _NOT_JUDGED}
     outcomes = {each.outcome for each in judged}
-    if "over" in outcomes:
-        return _OVER
-    return 1 if "error" in outcomes else code or (_NOT_JUDGED if "skipped" in outcomes else 0)
+    return next((found for outcome, found in codes.items() if outcome in outcomes), code)
 
 
 def _conducted(session: Session, arguments: argparse.Namespace, *, judged: bool) -> Comparison:

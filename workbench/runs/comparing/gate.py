@@ -16,7 +16,7 @@ from workbench.runs.comparing.comparisons import Comparison, Row
 from workbench.runs.statistics import CONFIDENCE, FEWEST_REPEATS, compared
 
 What = Literal["time", "memory"]
-Outcome = Literal["within", "over", "error", "skipped"]
+Outcome = Literal["system-out", "failure", "error", "skipped"]
 
 
 class Judged(NamedTuple):
@@ -25,7 +25,7 @@ class Judged(NamedTuple):
     label: str
     what: What
     outcome: Outcome
-    """'error' where one of the two rows has failed runs or can't be had, 'skipped' where too few runs tell of it."""
+    """As JUnit has it: 'error' where one of both has failed runs or can't be had, 'skipped' where too few tell."""
     sentence: str
 
 
@@ -39,11 +39,9 @@ def read_limit(text: str) -> float:
 
 def check(rows: Sequence[Row], repeats: int = FEWEST_REPEATS) -> None:
     """Raise BadInputError where no row could be judged, however it turns out: there is one, or too few repeats."""
-    if len(rows) < 2:
-        only = "".join(row.label for row in rows)
+    if len(rows) == 1:
         raise BadInputError(
-            f"A limit is on how rows compare with the first, and there is one only: {only}. Add another: --on, --sweep "
-            "or --group."
+            f"There is one row only, {rows[0].label}, and nothing to compare it with. Add --on, --sweep or --group."
         )
     if repeats < FEWEST_REPEATS:
         raise BadInputError(
@@ -77,7 +75,7 @@ def _judged(first: Row, other: Row, what: What, limit: float) -> Judged:
     return Judged(
         other.label,
         what,
-        "over" if over else "within",
+        "failure" if over else "system-out",
         f"{other.label}: {what} {found.ratio:.3g} times that of {first.label} ({found.low:.3g} to {found.high:.3g} at "
         f"{100 * CONFIDENCE:.0f} %; {middle[0]} and {middle[1]}), {'over' if over else 'within'} the limit of "
         f"{1 + limit:.3g} times.",
@@ -116,19 +114,12 @@ def _peaks(row: Row) -> tuple[float, ...]:
 def junit(judged: Sequence[Judged], name: str) -> str:
     """Return what was judged as the XML that CI systems read."""
     counts = Counter(each.outcome for each in judged)
-    numbers = {
-        "tests": len(judged),
-        "failures": counts["over"],
-        "errors": counts["error"],
-        "skipped": counts["skipped"],
-    }
+    numbers = {"tests": len(judged), "failures": counts["failure"], "errors": counts["error"]}
+    numbers |= {"skipped": counts["skipped"]}
     suite = ElementTree.Element("testsuite", {"name": name} | {key: str(value) for key, value in numbers.items()})
     for each in judged:
         case = ElementTree.SubElement(suite, "testcase", classname=name, name=f"{each.label}: {each.what}")
-        if each.outcome == "within":
-            ElementTree.SubElement(case, "system-out").text = each.sentence
-        else:
-            tag = "failure" if each.outcome == "over" else each.outcome
-            ElementTree.SubElement(case, tag, message=each.sentence).text = each.sentence
+        message = {} if each.outcome == "system-out" else {"message": each.sentence}
+        ElementTree.SubElement(case, each.outcome, message).text = each.sentence
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
