@@ -90,8 +90,13 @@ def test_a_texts_experiment_is_compared_at_a_scale_from_the_terminal(
 
 def test_two_comparisons_wait_for_one_another_and_one_that_waits_can_be_cancelled(data_folder: Path) -> None:
     session = Session()
-    first = session.compare("array_sum", LONG, on=[ONE], repeats=1, warmup=0)
+    plain = ONE.replace("--memory 512MiB ", "")
+    first = session.compare("array_sum", LONG, on=[plain], repeats=1, warmup=0)
     until(lambda: store.select())
+    fourth = session.compare("array_sum", SMALL, on=[plain], repeats=1, warmup=0)
+    asyncio.run(session.cancel_comparison(fourth.id))
+    # Not from what the cluster of another leaves, which is gone by then.
+    assert fourth.rows[0].spec.memory == pytest.approx(first.rows[0].spec.memory, rel=0.2)
     second, third = (session.compare("array_sum", SMALL, on=[ONE], repeats=2, warmup=1) for _ in range(2))
     for waiting in (second, third):
         until(lambda id=waiting.id: comparisons.get(id).stage == "waiting for another comparison")

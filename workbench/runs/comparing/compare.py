@@ -161,7 +161,10 @@ def submit(
     """
     from workbench.workloads.registry import template
 
-    planned = plan_comparison(request, inventory, records.read_all())
+    # By its turn those of other comparisons are gone.
+    others = {name for each in comparisons.select(limit=None) if each.active for name in comparisons.clusters_of(each)}
+    there = [record for record in records.read_all() if record.name not in others]
+    planned = plan_comparison(request, inventory, there)
     if judged:
         gate.check(planned.rows, request.repeats)
     if all(row.reason for row in planned.rows) and not judged:
