@@ -88,6 +88,7 @@ def a_kept_run(run_id="array_sum-aaaaaa", **changes):
         (["run", "array_sum", "--on", ""], "PROFILE"),
         (["run", "array_sum", "--on", "cpu", "-p", "size"], "-p: given 'size', allowed is KEY=VALUE"),
         (["run", "array_sum", "--on", "cpu", "-p", "sise=1GiB"], "sise"),
+        (["run", "array_sum", "--on", "cpu", "-p", "seed=1", "-p", " seed=2"], "-p: seed is given twice"),
         (["run", "array_sum", "--on", "cpu", "-p", "size=-5"], "size"),
         (["run", "array_sum", "--on", "cpu", "-p", "size=nan"], "size"),
         (["runs", "--limit", "0"], "limit"),
@@ -103,6 +104,7 @@ def a_kept_run(run_id="array_sum-aaaaaa", **changes):
         (["comparisons", "--limit", "-1"], "limit"),
         (["comparisons", "--save", "x.md"], "name the comparison"),
         (["comparisons", "--csv"], "name the comparison"),
+        (["comparisons", "last", "--csv", "--json"], "Given: --csv and --json. Give one"),
         (["comparisons", "a\0b"], "is not the id of a comparison"),
         (["compare", "array_sum", "--sweep", "foo"], "--sweep: given 'foo', allowed is KEY=VALUE"),
         (["compare", "array_sum", "--save", "/nowhere/x.md"], "would lie in /nowhere, which is no folder"),
@@ -187,6 +189,13 @@ def test_without_clusters_and_runs_the_lists_are_empty(capsys):
     assert answer(capsys, "runs") == []
     assert main(["ls"]) == 0
     assert "workbench up cpu" in capsys.readouterr().out
+
+
+def test_lists_of_clusters_and_comparisons_are_read_without_writing(capsys, data_folder):
+    assert [main([command]) for command in ("ls", "comparisons")] == [0, 0]
+    capsys.readouterr()
+    assert complaint(capsys, "comparisons", "nothing")[0] == 2
+    assert list(data_folder.iterdir()) == []
 
 
 def test_a_filter_that_fits_no_run_does_not_say_that_there_are_none(capsys):

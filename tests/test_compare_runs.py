@@ -88,6 +88,58 @@ def test_a_texts_experiment_is_compared_at_a_scale_from_the_terminal(
     assert {(run.preset, run.resolved["generator"]) for run in store.select()} == {("post", "RandomState")}
 
 
+def test_two_comparisons_wait_for_one_another_and_one_that_waits_can_be_cancelled(data_folder: Path) -> None:
+    session = Session()
+    plain = ONE.replace("--memory 512MiB ", "")
+    first = session.compare("array_sum", LONG, on=[plain], repeats=1, warmup=0)
+    until(lambda: store.select())
+    fourth = session.compare("array_sum", SMALL, on=[plain], repeats=1, warmup=0)
+    asyncio.run(session.cancel_comparison(fourth.id))
+    # Not from what the cluster of another leaves, which is gone by then.
+    assert fourth.rows[0].spec.memory == pytest.approx(first.rows[0].spec.memory, rel=0.2)
+    second, third = (session.compare("array_sum", SMALL, on=[ONE], repeats=2, warmup=1) for _ in range(2))
+    for waiting in (second, third):
+        until(lambda id=waiting.id: comparisons.get(id).stage == "waiting for another comparison")
+    asyncio.run(session.cancel_comparison(third.id))
+    assert asyncio.run(session.wait_comparison(third.id, timeout=20)).status == "cancelled"
+    assert comparisons.get(second.id).stage == "waiting for another comparison"
+    asyncio.run(session.cancel_comparison(first.id))
+    ended = asyncio.run(session.wait_comparison(second.id))
+    assert ended.status == "done", log_of(ended)
+    one, *others = sorted(store.select(), key=lambda run: run.created)
+    assert len(others) == 3
+    assert all(run.created > one.stopped for run in others)
+
+
+def test_what_no_limit_can_be_held_against_is_refused_before_it_is_measured(
+    data_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["compare", "array_sum", "--on", ONE, "--fail-if-slower", "10%"]
+    assert main([*command, "--sweep", "seed=1,2", "--repeats", "3"]) == 2
+    assert "With a limit give --repeats 4 or more." in capsys.readouterr().err
+    assert main(command) == 2
+    assert f"There is one row only, {ONE}, and nothing to compare it with." in capsys.readouterr().err
+    assert comparisons.select() == ()
+
+
+def test_a_gate_tells_of_rows_none_of_which_can_be_had(data_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "gate.xml"
+    command = ["compare", "array_sum", "--on", "gpu", "--on", "gpus", "--fail-if-slower", "10%", "--junit", str(file)]
+    assert main(command) == 1
+    assert "gpus: its time can't be judged. It can't be had" in file.read_text()
+
+
+def test_a_row_whose_runs_fail_is_no_success(
+    data_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("def third(n: int = 1):\n    return 6 / n\n")
+    assert main(["compare", f"{mine}:third", "--on", ONE, "--sweep", "n=1,0", "--repeats", "1", "--json"]) == 1
+    said = capsys.readouterr()
+    assert "n=0 failed:" in said.err
+    assert json.loads(said.out)["agree"] is None
+
+
 def test_ctrl_c_stops_what_was_started_and_keeps_what_was_measured(data_folder):
     command = [sys.executable, "-m", "workbench", "compare", "array_sum", "--on", ONE, "--warmup", "0", "--json"]
     command += [word for name, value in LONG.items() for word in ("-p", f"{name}={value}")]

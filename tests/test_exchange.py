@@ -1,5 +1,7 @@
 import json
+import resource
 import shutil
+import signal
 import zipfile
 from io import BytesIO
 
@@ -9,11 +11,12 @@ import pyarrow.parquet
 import pytest
 
 from tests.test_record import FIRST
-from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError
 from workbench.monitor.record import Recorder, read_events
 from workbench.runs import exchange, keeping, store
 from workbench.runs.exchange import export_run, import_run
 from workbench.runs.store import Run
+from workbench.session import Session
 from workbench.workloads.values import Labelled
 
 
@@ -82,6 +85,8 @@ def test_only_runs_that_have_ended_are_exported_and_nothing_is_written_over(run,
         export_run(run, exported)
     assert export_run(run, exported, replace=True) == exported
     assert export_run(run, tmp_path) == tmp_path / "array_sum-3fa29c.zip"
+    assert Session().export_run(run.id, str(tmp_path / "a.zip")) == tmp_path / "a.zip"
+    assert Session().import_run(str(tmp_path / "a.zip"), new_id=True).parameters == run.parameters
     with pytest.raises(NotFoundError, match="no folder"):
         export_run(run, tmp_path / "missing" / "a.zip")
     with pytest.raises(ConflictError, match="still running"):
@@ -142,6 +147,17 @@ def test_a_file_that_would_fill_the_disk_is_refused_before_it_does(exported, dat
     with pytest.raises(BadInputError):
         import_run(bomb)
     assert not [path for path in data_folder.iterdir() if path.name.startswith(".import")]
+
+
+def test_a_full_data_folder_is_not_called_a_file_that_cannot_be_read(exported, data_folder):
+    limit, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limit[1]))
+    try:
+        with pytest.raises(StorageError, match=rf"{data_folder} can't be written"):
+            import_run(exported)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_what_is_no_zip_or_half_of_one_is_refused(exported, tmp_path):

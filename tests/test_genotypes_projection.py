@@ -108,9 +108,11 @@ def test_a_run_projects_onto_what_an_earlier_run_kept(tmp_path: Path, data_folde
         np.save(tmp_path / f"{name}.npy", genotypes.counts().compute())
     first, second = template("genotype_pca"), template("genotype_project")
     results = first.build(first.validate({"path": str(tmp_path / "ours.npy"), "n_components": 3, "tol": 1e-5}))
-    store.create(store.Run(id="mine-1", workload="genotype_pca", cluster="otter", status="running"))
-    keeping.leave("mine-1", first.arrays(results), None, quick_client)
-    parameters = second.validate({"components": "mine-1", "path": str(tmp_path / "new.npy")})
+    store.create(store.Run(id="genotype_pca-3fa29c", workload="genotype_pca", cluster="otter", status="running"))
+    keeping.leave("genotype_pca-3fa29c", first.arrays(results), None, quick_client)
+    parameters = second.validate({"components": "genotype_pca-3fa29c", "path": str(tmp_path / "new.npy")})
+    for short in ("last", "3fa29c"):
+        assert second.validate(parameters.given | {"components": short}) == parameters
     assert second.needs(parameters).peak(1) > 0
     found = second.build(parameters)
     check = second.check(parameters, found, quick_client)

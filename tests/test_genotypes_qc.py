@@ -80,6 +80,10 @@ def test_the_workload_counts_keeps_arrays_and_finds_a_wrong_count(tmp_path: Path
     np.save(tmp_path / "counts.npy", np.random.default_rng(0).integers(0, 4, (900, 37)).astype("uint8"))
     (tmp_path / "list.txt").write_text("sample 1\nsample 2\n")
     parameters = WORKLOAD.validate({"path": str(tmp_path / "counts.npy"), "remove": str(tmp_path / "list.txt")})
+    names = np.array(["sample 1", "sample 2"])
+    assert WORKLOAD.validate({"path": tmp_path / "counts.npy", "remove": names}).resolved == parameters.resolved | {
+        "remove": names.tolist()
+    }
     assert parameters.resolved["shape"] == [900, 35]
     assert WORKLOAD.needs(parameters).peak(2) > 0
     results = WORKLOAD.build(parameters)

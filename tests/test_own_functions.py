@@ -479,10 +479,37 @@ def test_runs_of_one_name_are_pooled_and_a_gate_fails_what_is_surely_slower(data
     assert main(["compare", "--group", "v1", "--group", "v3", "--fail-if-slower", "10%"]) == 0
     capsys.readouterr()
     assert main(["compare", "--group", "v1", "--group", "few", "--fail-if-slower", "10%"]) == 2
-    assert "few has 1 run that tell of time, and at least 4 of each are needed" in capsys.readouterr().err
+    assert "few: its time can't be judged. It has the time of 1 run, 4 of each are needed" in capsys.readouterr().err
     assert main(["compare", "--group", "v1", "--group", "nobody"]) == 2
     assert main(["compare", "--group", "v1", "--group", "v2", "--fail-if-slower", "fast"]) == 2
     assert "The limit is 'fast'. Give a percentage such as 10%." in capsys.readouterr().err
+
+
+def test_a_gate_judges_what_can_be_and_says_why_it_can_not_judge_the_rest(data_folder, tmp_path, capsys):
+    from workbench.cli import main
+    from workbench.runs import store
+
+    _named("v1", [1.0, 1.01, 0.99, 1.02, 1.0])
+    _named("quick", [1.3, 1.31, 1.32, 1.29, 1.3])
+    _named("broken", [1.0])
+    for run in store.of_name("quick"):
+        store.update(run.id, diagnosis=None)
+    store.update("total-broken0", status="failed", error="No module named 'mine'.")
+    file = tmp_path / "gate.xml"
+    command = ["compare", "--junit", str(file), "--fail-if-memory-over", "10%"]
+    groups = ["--group", "v1", "--group", "quick"]
+    assert main([*command, *groups, "--fail-if-slower", "10%"]) == 3
+    assert "its runs are too short for a worker to be sampled" in capsys.readouterr().err
+    suite = ElementTree.parse(file).getroot()
+    assert [suite.get(each) for each in ("tests", "failures", "errors", "skipped")] == ["2", "1", "0", "1"]
+    assert main([*command, *groups, "--fail-if-slower", "50%"]) == 2
+    capsys.readouterr()
+    for groups in (["--group", "v1", "--group", "broken"], ["--group", "broken", "--group", "v1"]):
+        assert main([*command, *groups]) == 1
+        said = capsys.readouterr()
+        assert "has runs that failed: No module named 'mine'." in said.err
+        assert "All answers are the same" not in said.out
+        assert ElementTree.parse(file).find("testcase/error") is not None
 
 
 def test_what_is_watched_keeps_its_answer_and_its_tags(quick_client, data_folder):

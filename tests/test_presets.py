@@ -272,6 +272,8 @@ def test_a_preset_of_ones_own_is_kept_runs_and_is_forgotten(
 ) -> None:
     assert main(["presets", "array_sum", "--keep", "mine", "-p", "shape=40,60", "-p", "chunks=20"]) == 0
     assert "mine (what you kept): shape=[40, 60], chunks=20" in capsys.readouterr().out
+    assert main(["presets", "array_sum", "--keep", "mine", "-p", "shape=40,60", "-p", "chunks=20"]) == 0
+    assert "replaced mine" in capsys.readouterr().err
     found = template("array_sum").validate({"preset": "mine", "seed": "3"}, threads=2)
     assert (found.preset, found.resolved["shape"], found.resolved["seed"]) == ("mine", [40, 60], 3)
     # The process that computes it needs no file of presets.
@@ -288,6 +290,7 @@ def test_a_preset_of_ones_own_is_kept_runs_and_is_forgotten(
     ("words", "sentence"),
     [
         (["--keep", "post"], "array_sum has a preset 'post' already"),
+        (["--keep", ""], "A preset can't be called ''"),
         (["--keep", "Night Queue"], "A preset can't be called 'Night Queue'"),
         (["--keep", "mine", "-p", "size=lots"], "size of array_sum is 'lots'"),
         (["--forget", "mine"], "You kept no preset 'mine' of array_sum"),

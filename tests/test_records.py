@@ -250,7 +250,7 @@ def test_fields_of_a_later_version_are_ignored(data_folder: Path, spec: ClusterS
 
 
 def test_half_a_folder_is_no_cluster_and_its_name_is_free(data_folder: Path, spec: ClusterSpec) -> None:
-    records.folder("calm-otter").mkdir()
+    records.folder("calm-otter").mkdir(parents=True)
     (records.folder("calm-otter") / "host.log").write_text("half")
     assert records.read_all() == ()
     records.create(record(spec))

@@ -18,6 +18,7 @@ import pytest
 import xarray
 import zarr
 
+import workbench
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError, WorkbenchError
 from workbench.storage import writing
 from workbench.storage.places import full
@@ -363,3 +364,8 @@ def test_where_an_answer_is_saved_is_no_part_of_what_is_computed(
 def test_numbers_of_a_zip_are_stored_as_they_are(tmp_path: Path) -> None:
     with zipfile.ZipFile(saved(tmp_path / "out.npz")) as archive:
         assert {each.compress_type for each in archive.infolist()} == {zipfile.ZIP_STORED}
+
+
+def test_an_id_is_no_run_and_the_sentence_says_how_to_get_one(tmp_path):
+    with pytest.raises(BadInputError, match=r"run is 'last'\. Give the run itself, such as .*show\('last'\)"):
+        workbench.save("last", tmp_path / "a.npz")

@@ -79,5 +79,5 @@ def test_settings_are_a_field_below_more_and_a_bad_one_is_told_before_anything_r
 
 @pytest.mark.parametrize("given", [5, ["a"], "ave-width"])
 def test_settings_that_name_nothing_are_refused(given):
-    with pytest.raises(BadInputError, match=r"settings is|is no KEY=VALUE"):
+    with pytest.raises(BadInputError, match=r"settings is|isn't KEY=VALUE"):
         read_settings(given)

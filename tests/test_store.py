@@ -44,6 +44,22 @@ def this_process():
     return {"pid": os.getpid(), "pid_created": psutil.Process().create_time()}
 
 
+def test_what_runs_cannot_be_looked_for_by_is_told():
+    for looked_for in (store.select, store.count):
+        with pytest.raises(BadInputError, match=r"by 'foo'\. Choose among: workload, status"):
+            looked_for(foo=1)
+
+
+def test_names_and_notes_in_any_script_are_found_in_small_letters_and_large():
+    for run_id, name in (("total-aaaaaa", 'Nächtlich "a"'), ("total-bbbbbb", "夜間 🌙")):
+        store.create(a_run(run_id, parameters={"path": "GRÖSSE.npy"}))
+        store.mark(run_id, {"name": name, "note": "ΔT"})
+    for text, found in (("NÄCHT", 1), ('lich "A"', 1), ("夜間", 1), ("🌙", 1), ("δt", 2), ("größe", 2), ("ü", 0)):
+        assert (store.count(text=text), len(store.select(text=text))) == (found, found), text
+    assert store.find('Nächtlich "a"').id == "total-aaaaaa"
+    assert [run.id for run in store.of_name("夜間 🌙")] == ["total-bbbbbb"]
+
+
 def test_a_run_comes_back_as_it_was_kept():
     run = a_run(
         parameters={"size": "2GiB"},

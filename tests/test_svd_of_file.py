@@ -215,6 +215,7 @@ def test_a_relative_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     parameters = SVD.validate({"path": "./x.npy"})
     assert parameters.given["path"] == parameters.resolved["path"] == str(tmp_path / "x.npy")
+    assert SVD.validate({"path": Path("x.npy")}).given == parameters.given
     monkeypatch.setenv("HOME", str(tmp_path))
     assert SVD.validate({"path": "~/x.npy"}).resolved["path"] == str(tmp_path / "x.npy")
     assert SVD.validate({"path": f"file://{tmp_path}/x.npy"}).resolved["path"] == str(tmp_path / "x.npy")

@@ -222,8 +222,8 @@ class Session:
         """One workload. NotFoundError lists which exist."""
         return registry.template(name)
 
-    def keep_preset(self, workload: str, name: str, parameters: Mapping[str, Any]) -> None:
-        """Keep parameters of a workload under a name, which then is a preset of this person's.
+    def keep_preset(self, workload: str, name: str, parameters: Mapping[str, Any]) -> bool:
+        """Keep parameters of a workload under a name, which then is a preset of this person's; whether one is replaced.
 
         Raises BadInputError where name or parameters can't be used; nothing is kept then.
         """
@@ -231,7 +231,7 @@ class Session:
         given = {key: value for key, value in parameters.items() if value not in (None, "")}
         # Some memory, for sizes that are fractions of it.
         checked = chosen.validate(given, memory=2**30)
-        presets.keep(chosen.reference, chosen.presets, name, checked.given)
+        return presets.keep(chosen.reference, chosen.presets, name, checked.given)
 
     def forget_preset(self, workload: str, name: str) -> None:
         """Forget a preset that was kept."""
@@ -368,12 +368,12 @@ class Session:
 
         return await wait(run, on_change, timeout=timeout)
 
-    def export_run(self, run: str, path: Path, *, replace: bool = False, with_answers: bool = False) -> Path:
+    def export_run(self, run: str, path: str | Path, *, replace: bool = False, with_answers: bool = False) -> Path:
         """Write a run that has ended as one zip file, which `import_run` reads on any machine, and return its path.
 
         `with_answers` says whether the arrays that are kept with it go along.
         """
-        return exchange.export_run(self.show(run), path, replace=replace, with_answers=with_answers)
+        return exchange.export_run(self.show(run), Path(path), replace=replace, with_answers=with_answers)
 
     def save_run(
         self, run: str, path: str | Path, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False
@@ -398,9 +398,9 @@ class Session:
 
         return cancel(self.show(run).id)
 
-    def import_run(self, file: Path | IO[bytes], *, new_id: bool = False) -> Run:
+    def import_run(self, file: str | Path | IO[bytes], *, new_id: bool = False) -> Run:
         """Take in a run that `export_run` wrote; `new_id` gives it another id where its own is taken."""
-        return exchange.import_run(file, new_id=new_id)
+        return exchange.import_run(Path(file) if isinstance(file, str) else file, new_id=new_id)
 
     def room(self) -> Room:
         """What the arrays that are kept with runs take, of how much, and which would be dropped next."""
@@ -419,6 +419,7 @@ class Session:
         *,
         on: Sequence[str] | str | None = None,
         agreed: bool | Callable[[str], bool] = False,
+        judged: bool = False,
         **options: Any,
     ) -> Comparison:
         """Start to compare architectures and return at once; `wait_comparison` tells how it goes on.
@@ -433,6 +434,8 @@ class Session:
         agreed
             Whether a person agrees to what starts, such as UCX that listens on all network interfaces, or a function
             that asks.
+        judged
+            Refuse, before anything starts, too few rows or repeats for a limit such as of `--fail-if-slower`.
         options
             `sweep` (values by name), `weak`, `repeats` and `warmup`; see
             `workbench.runs.comparing.comparisons.Request`.
@@ -442,7 +445,7 @@ class Session:
         inventory, parameters = self.hardware(), parameters or {}
         on = usual_lines(workload, parameters, inventory) if on is None else on
         given = {"workload": workload, "parameters": parameters, "on": on, **options}
-        return submit(read_request(given), inventory, agreed=agreed)
+        return submit(read_request(given), inventory, agreed=agreed, judged=judged)
 
     def compare_runs(self, runs: Sequence[str]) -> Comparison:
         """Put runs of the past beside one another, with that in which they differ."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _CANCEL_PATIENCE = 40.0  # seconds in which a run is cancelled and the clusters are stopped
 _OVER = 3  # the exit code where something is over a limit
+_NOT_JUDGED = 2  # where something can't be judged
 _FORMATS = {".md": "markdown", ".markdown": "markdown", ".csv": "csv", ".json": "json", ".html": "html", ".htm": "html"}
 
 
@@ -43,9 +44,9 @@ def _compare(arguments: argparse.Namespace) -> int:
     elif arguments.runs is not None:
         comparison = session.compare_runs(arguments.runs)
     else:
-        comparison = _conducted(session, arguments)
+        comparison = _conducted(session, arguments, judged=bool(limits))
     code = _tell(comparison, form, arguments.save)
-    return _gate(comparison, arguments.junit, limits) or code
+    return _gate(comparison, arguments.junit, limits, code) if limits else code
 
 
 def _limits(arguments: argparse.Namespace) -> dict[str, float]:
@@ -60,10 +61,8 @@ def _limits(arguments: argparse.Namespace) -> dict[str, float]:
     return limits
 
 
-def _gate(comparison: Comparison, file: str | None, limits: dict[str, float]) -> int:
-    """Say what is over a limit, and write it down; exit code 3 where something is."""
-    if not limits:
-        return 0
+def _gate(comparison: Comparison, file: str | None, limits: dict[str, float], code: int) -> int:
+    """Say what is over a limit, and write it down; 3 where something is, then `code`, 2 where not all was judged."""
     from workbench.runs.comparing.gate import judge, junit
 
     judged = judge(comparison, **limits)
@@ -72,10 +71,12 @@ def _gate(comparison: Comparison, file: str | None, limits: dict[str, float]) ->
     if file is not None:
         with config.writing(Path(file)):
             Path(file).write_text(junit(judged, comparison.title), encoding="utf-8")
-    return _OVER if any(each.failed for each in judged) else 0
+    codes = {"failure": _OVER, "error": 1, "skipped": code or _NOT_JUDGED}
+    outcomes = {each.outcome for each in judged}
+    return next((found for outcome, found in codes.items() if outcome in outcomes), code)
 
 
-def _conducted(session: Session, arguments: argparse.Namespace) -> Comparison:
+def _conducted(session: Session, arguments: argparse.Namespace, *, judged: bool) -> Comparison:
     """Comparison that has ended; Ctrl-C ends it, and shows what was measured until then."""
     comparison = None
     try:
@@ -91,6 +92,7 @@ def _conducted(session: Session, arguments: argparse.Namespace) -> Comparison:
                     repeats=arguments.repeats,
                     warmup=arguments.warmup,
                     agreed=arguments.yes or agreed,
+                    judged=judged,
                 )
             with shown("comparison_progress", comparison) as on_change:
                 return asyncio.run(session.wait_comparison(comparison.id, on_change))
@@ -106,10 +108,10 @@ def _conducted(session: Session, arguments: argparse.Namespace) -> Comparison:
 
 
 def _comparisons(arguments: argparse.Namespace) -> int:
-    session = new_session()
+    form, session = _form(arguments), new_session()
     if arguments.name is not None:
-        return _tell(session.comparison(arguments.name), _form(arguments), arguments.save)
-    if _form(arguments) in ("markdown", "csv") or arguments.save is not None:
+        return _tell(session.comparison(arguments.name), form, arguments.save)
+    if form in ("markdown", "csv") or arguments.save is not None:
         raise BadInputError("A list has no table: name the comparison to print or save, such as: last.")
     found = session.comparisons(limit=arguments.limit)
     value = [each.model_dump(exclude={"inventory"}) for each in found]
@@ -121,7 +123,7 @@ def _comparisons(arguments: argparse.Namespace) -> int:
 
 
 def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
-    """Print the comparison or write it to a file; the exit code says whether its answers agree."""
+    """Print the comparison or write it to a file; the exit code says whether all runs went well and agree."""
     from workbench.runs.comparing.table import export, summarise
 
     if save is not None:
@@ -144,7 +146,10 @@ def _tell(comparison: Comparison, form: str | None, save: str | None) -> int:
         return 1
     measured = any(row.seconds is not None for row in summary.rows)
     if comparison.status == "done" and measured:
-        return 0
+        failed = [row for row in comparison.rows if row.failed]
+        for row in failed:
+            complain(f"Runs of {row.title} failed: {row.reason}")
+        return 1 if failed else 0
     if comparison.status != "cancelled":
         complain(comparison.error or f"{comparison.id} is {comparison.status}.")
     return 1
@@ -154,7 +159,10 @@ def _form(arguments: argparse.Namespace) -> str | None:
     if arguments.save is not None:
         _of_file(Path(arguments.save))
         check_writable(Path(arguments.save))
-    return next((form for form in ("markdown", "csv", "json") if getattr(arguments, form)), None)
+    forms = [form for form in ("markdown", "csv", "json") if getattr(arguments, form)]
+    if len(forms) > 1:
+        raise BadInputError(f"Given: {' and '.join(f'--{form}' for form in forms)}. Give one; --save writes another.")
+    return next(iter(forms), None)
 
 
 def _of_file(path: Path) -> Any:

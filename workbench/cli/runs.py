@@ -48,9 +48,10 @@ def _workloads(arguments: argparse.Namespace) -> int:
 def _presets(arguments: argparse.Namespace) -> int:
     session = new_session()
     chosen = session.workload(arguments.workload)
-    if arguments.keep:
-        session.keep_preset(chosen.reference, arguments.keep, workload_parameters(arguments))
-    if arguments.forget:
+    kept = arguments.keep
+    if kept is not None and session.keep_preset(chosen.reference, kept, workload_parameters(arguments)):
+        complain(f"replaced {kept}, which you had kept before")
+    if arguments.forget is not None:
         session.forget_preset(chosen.reference, arguments.forget)
     for wrong in () if arguments.json else chosen.wrong_presets:
         complain(wrong)

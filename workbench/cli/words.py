@@ -35,6 +35,8 @@ def parameters_of(given: Sequence[str], option: str = "-p", example: str = "size
         name, equals, value = item.partition("=")
         if not equals or not name.strip():
             raise BadInputError(f"{option}: given '{item}', allowed is KEY=VALUE, such as {option} {example}.")
+        if name.strip() in parameters:
+            raise BadInputError(f"{option}: {name.strip()} is given twice. Give it once.")
         parameters[name.strip()] = value
     return parameters
 

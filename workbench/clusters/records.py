@@ -143,7 +143,7 @@ def folder(name: str) -> Path:
     """Folder of one cluster, there or not. Raises NotFoundError when `name` can't be a cluster's."""
     if not is_name(name):
         raise NotFoundError(_unknown(name))
-    return clusters_folder() / name
+    return config.data_folder() / "clusters" / name
 
 
 def read(name: str) -> ClusterRecord:
@@ -273,7 +273,8 @@ def remove_keys(name: str) -> None:
 
 
 def _folders() -> list[Path]:
-    return [path for path in clusters_folder().iterdir() if is_name(path.name) and (path / "record.json").exists()]
+    # It may be missing where nothing can be written.
+    return [path.parent for path in config.data_folder().glob("clusters/*/record.json") if is_name(path.parent.name)]
 
 
 def _unknown(name: str) -> str:

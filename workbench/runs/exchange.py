@@ -22,6 +22,7 @@ A run that was imported keeps its machine, and whoever shows it says so: see `Ru
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -53,6 +54,7 @@ MOST_ROWS = 200_000_000
 """Rows that a table may claim to have; a few bytes can claim any number."""
 
 _CHUNK = 2**20
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 _OF_STORE = re.compile(rf"{re.escape(FILE)}(/(?!\.)[^/\\\0]+)+")
 """Names of files of a Zarr store: none leads out of it."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -153,6 +155,8 @@ def _unpack(path: Path | IO[bytes], folder: Path, name: str) -> None:
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as err:
         raise BadInputError(f"{name} is not a whole zip file ({err}). Give one that workbench export wrote.") from err
     except OSError as err:
+        if err.errno in _NO_ROOM:
+            raise  # It is the data folder that can't be written.
         raise BadInputError(f"{name} can't be read ({err.strerror or err}).") from err
     except Exception as err:
         # What a broken stream of each kind of compression raises is an error of its own.

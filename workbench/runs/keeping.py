@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from workbench import config, formats, remote
-from workbench.errors import NotFoundError, WorkbenchError
+from workbench.errors import BadInputError, NotFoundError, WorkbenchError
 from workbench.jobs import processes
 from workbench.runs import store
 from workbench.runs.answers import FILE, Answers, Array, labelled, lacking, provenance
@@ -278,6 +278,8 @@ def wanted(
 
     Raises NotFoundError where some of them are not kept.
     """
+    if not isinstance(run, store.Run):
+        raise BadInputError(f"run is {run!r:.60}. Give the run itself, such as workbench.Session().show({run!r:.60}).")
     to = target(path, kind, replace=replace, kinds=SAVED)
     if to.kind in PICTURES:
         return to, {}

@@ -13,19 +13,26 @@ import yaml
 from workbench.errors import BadInputError
 
 
-def read_pairs(value: Any) -> Any:
+def read_pairs(value: Any, example: str = "size=2GiB") -> Any:
     """Return names and values of a text such as 'size=2GiB seed=1'; what isn't a text as it is."""
     if not isinstance(value, str):
         return value
     try:
         words = shlex.split(value)
     except ValueError as err:
-        raise BadInputError(f"'{value:.80}' can't be read ({err}). Give KEY=VALUE, such as size=2GiB.") from err
+        raise BadInputError(f"'{value:.80}' can't be read ({err}). Give KEY=VALUE, such as {example}.") from err
     pairs = [word.partition("=") for word in words]
     wrong = next((name for name, equals, _ in pairs if not equals or not name), None)
     if wrong is not None:
-        raise BadInputError(f"'{wrong:.80}' is no KEY=VALUE. Give such as size=2GiB, with spaces between several.")
+        raise BadInputError(
+            f"'{wrong:.80}' isn't KEY=VALUE. Give one such as {example}, or several with spaces between."
+        )
     return {name: given for name, _, given in pairs}
+
+
+def read_setting_pairs(value: Any) -> Any:
+    """Do the same for a text of settings."""
+    return read_pairs(value, "optimization.fuse.ave-width=5")
 
 
 def read_settings(given: Any) -> dict[str, Any]:
@@ -36,7 +43,7 @@ def read_settings(given: Any) -> dict[str, Any]:
     >>> read_settings("optimization.fuse.ave-width=5")
     {'optimization.fuse.ave-width': 5}
     """
-    given = read_pairs(given)
+    given = read_setting_pairs(given)
     if not isinstance(given, Mapping):
         raise BadInputError(f"settings is {given!r:.60}. Give Dask's by name: {_EXAMPLE}.")
     return {name.strip(): _read(name.strip(), value) for name, value in given.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import sqlite3
 import time
@@ -526,11 +527,22 @@ _CONDITIONS = {
     "cluster": "cluster = ?",
     "since": "created >= ?",
     "until": "created < ?",
-    "text": "instr(text, lower(?)) > 0",
+    "text": "holds(text, ?)",
 }
+
+_ESCAPED = re.compile(r'(?:\\(?:u[0-9a-f]{4}|["\\/bfnrt]))+')
+
+
+def _holds(text: str, wanted: str) -> bool:
+    """Whether `wanted` stands in a text with escapes of JSON, in small letters or large: SQLite knows ASCII's only."""
+    plain = _ESCAPED.sub(lambda escaped: json.loads(f'"{escaped[0]}"'), text)
+    return wanted.casefold() in plain.casefold()
 
 
 def _condition(wanted: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    unknown = next((name for name in wanted if name not in _CONDITIONS), None)
+    if unknown is not None:
+        raise BadInputError(f"Runs can't be looked for by {unknown!r:.60}. Choose among: {', '.join(_CONDITIONS)}.")
     if wanted.get("status") not in (None, *get_args(Status)):
         raise BadInputError(f"status: given '{wanted['status']}', allowed are {', '.join(get_args(Status))}.")
     given = {_CONDITIONS[name]: value for name, value in wanted.items() if value is not None}
@@ -673,9 +685,8 @@ def _database(*, reading: bool = False) -> Iterator[sqlite3.Connection]:
 
 
 def _opened(path: Path, *, reading: bool) -> sqlite3.Connection:
-    database = sqlite3.connect(path, timeout=_BUSY_TIMEOUT)
+    database = _connected(path, timeout=_BUSY_TIMEOUT)
     try:
-        database.row_factory = sqlite3.Row
         # In WAL mode this keeps the file whole through a crash; the last change may be lost with the power.
         database.execute("PRAGMA synchronous = NORMAL")
         _prepare(database, path)
@@ -684,11 +695,17 @@ def _opened(path: Path, *, reading: bool) -> sqlite3.Connection:
         if not reading or not path.exists() or _code(err) not in _FAULTS_OF_THE_DISK:
             raise
         # Even a reader makes files beside it, unless it is told that nobody writes: nobody can.
-        database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-        database.row_factory = sqlite3.Row
+        database = _connected(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
     except BaseException:
         database.close()
         raise
+    return database
+
+
+def _connected(where: Path | str, **options: Any) -> sqlite3.Connection:
+    database = sqlite3.connect(where, **options)
+    database.row_factory = sqlite3.Row
+    database.create_function("holds", 2, _holds, deterministic=True)
     return database
 
 

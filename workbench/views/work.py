@@ -381,7 +381,7 @@ def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any
     # Where it takes days, nobody should begin because nothing was said.
     lasting = lasting or ("time not known" if needs.verdict and needs.calibrate else None)
     short = joined(((needs.verdict or "").capitalize() or None, lasting, memory))
-    if not short and needs.needs["known"]:
+    if not short and needs.needs.get("known"):
         short = f"Needs about {size(needs.needs['held_total'])} of memory"
     short = short or needs.sentence
     light = _LIGHTS.get(needs.verdict or "", "none")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
+import os
 import types
 import warnings
 from collections.abc import Callable, Mapping
@@ -96,7 +97,7 @@ def bad(workload: str, name: str, given: Any, allowed: str) -> BadParameterError
 
 def from_text(value: Any, annotation: Any) -> Any:
     """Value that a text stands for where a field takes more than text; anything else comes back as it is."""
-    value = _without_numpy(value)
+    value = os.fspath(value) if isinstance(value, os.PathLike) else _without_numpy(value)
     if not isinstance(value, str):
         return value
     text = value.strip()
@@ -219,9 +220,9 @@ def _listed(text: str) -> list[Any]:
 
 
 def _without_numpy(value: Any) -> Any:
-    """NumPy's numbers as Python's."""
-    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
-        return value.item()
+    """NumPy's numbers and arrays as Python's."""
+    if type(value).__module__ == "numpy" and hasattr(value, "ndim"):
+        return value.tolist()
     if isinstance(value, (list, tuple)):
         return [_without_numpy(item) for item in value]
     return value

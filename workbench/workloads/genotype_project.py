@@ -9,6 +9,7 @@ import numpy as np
 
 from workbench import config, formats
 from workbench.errors import BadInputError
+from workbench.jobs import folders
 from workbench.storage import places
 from workbench.workloads import fields, studies
 from workbench.workloads.fields import Resolved, Text, Words
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 Components = Annotated[
     Text,
     Words(
-        "Whose components: the ID of a run of genotype_pca, or the path of what it saved as Zarr.",
-        allowed="the ID of a run of genotype_pca, or the path of what it saved as Zarr",
+        "Whose components: the ID of a run of genotype_pca, its end, or last, or the path of what it saved as Zarr.",
+        allowed="the ID of a run of genotype_pca, its end, or last, or the path of what it saved as Zarr",
         examples=("genotype_pca-3fa29c", "components.zarr"),
     ),
 ]
@@ -72,13 +73,22 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     from workbench.genotypes import Reference
 
     where, (shape, _, remarks) = studies.looked_at("genotype_project", values)
-    kept = config.data_folder() / "runs" / values["components"] / _KEPT
-    store = str(kept) if kept.exists() else places.full(values["components"]).path
     try:
+        store = _store(values["components"])
         loadings = Reference.read(store).loadings.shape
     except BadInputError as err:
         raise BadParameterError(f"components of genotype_project: {err}", "components") from err
     return values | where | {"components": store, "shape": shape, "loadings": loadings}, remarks
+
+
+def _store(text: str) -> str:
+    """Path of the components of a run whose id this is, or begins or ends so; else the path that `text` is."""
+    kept = {path.parent.name: path for path in config.data_folder().glob(f"runs/*/{_KEPT}")}
+    if text == "last":
+        late = (name for name in kept if name.startswith("genotype_pca-"))
+        text = max(late, key=lambda name: kept[name].stat().st_mtime, default=text)
+    found = kept.get(folders.one_of(list(kept), text, "runs"))
+    return places.full(text).path if found is None else str(found)
 
 
 def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
@@ -153,4 +163,5 @@ TEMPLATE = studies.template(
     checker=_check,
     summary_of=_summary,
     arrays_of=_arrays,
+    referring=("components",),
 )

@@ -69,8 +69,8 @@ def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
     return found, tuple(wrong)
 
 
-def keep(workload: str, taken: tuple[Preset, ...], name: str, parameters: Mapping[str, Any]) -> None:
-    """Keep parameters of a workload under a name, in the data folder, in place of those that had it.
+def keep(workload: str, taken: tuple[Preset, ...], name: str, parameters: Mapping[str, Any]) -> bool:
+    """Keep parameters of a workload under a name, in the data folder; whether they take the place of others.
 
     Raises BadInputError or ConflictError where the name can't be used. Whether the parameters can, `validate` says.
     """
@@ -78,7 +78,9 @@ def keep(workload: str, taken: tuple[Preset, ...], name: str, parameters: Mappin
     if name in (preset.name for preset in taken):
         raise ConflictError(f"{workload} has a preset {name!r} already, which isn't yours. Choose another name.")
     there = kept.read("presets")
-    kept.write("presets", {**there, workload: {**(there.get(workload) or {}), name: dict(parameters)}})
+    mine = there.get(workload) or {}
+    kept.write("presets", {**there, workload: {**mine, name: dict(parameters)}})
+    return name in mine
 
 
 def forget(workload: str, name: str) -> None:

@@ -81,6 +81,8 @@ class Template:
     """Package that it needs on GPUs beside CuPy, and the extra that brings it; None where it needs none."""
     by_processors: bool = False
     """Whether processors work on its blocks also where workers have GPUs, which is no fault then."""
+    referring: tuple[str, ...] = ()
+    """Parameters that are kept as they were understood, as paths are: another run may be the last one tomorrow."""
     alone: Alone | None = field(default=None, repr=False)
     """What of it NumPy or CuPy does without Dask, for a row beside clusters; None where they have nothing for it."""
 
@@ -229,7 +231,7 @@ class Template:
         if saving.get("save") is not None:
             saving["save"] = self._target(resolved, **saving)
         # The process that runs it has another working folder.
-        given |= {name: (saving | resolved)[name] for name in self.paths & given.keys()}
+        given |= {name: (saving | resolved)[name] for name in self.paths.union(self.referring) & given.keys()}
         return Parameters(
             workload=self.name,
             given=given,

@@ -46,14 +46,15 @@ def _names(what: str, example: str) -> Words:
     each = "a name or a family and a name on each line"
     return Words(
         f"File of the samples to {what}, {each}.",
-        allowed=f"the path of a text file with {each}",
+        allowed=f"the path of a text file with {each}, or in Python a list of names",
         examples=(example,),
         only="path",
     )
 
 
-SamplesKept = Annotated[Text, _names("keep", "unrelated.txt")]
-SamplesRemoved = Annotated[Text, _names("leave out", "related.txt")]
+_Names = Text | tuple[Text, ...]
+SamplesKept = Annotated[_Names, _names("keep", "unrelated.txt")]
+SamplesRemoved = Annotated[_Names, _names("leave out", "related.txt")]
 RegionsOut = Annotated[
     Text,
     Words(
@@ -85,7 +86,7 @@ def looked_at(workload: str, values: Mapping[str, Any], at_least: int = 1) -> tu
     where: dict[str, Any] = {"path": path, "options": options}
     for name in ("labels", "keep_samples", "remove"):
         if name in values:
-            where[name] = None if values[name] is None else places.full(values[name]).path
+            where[name] = places.full(values[name]).path if isinstance(values[name], str) else values[name]
     if "leave_out" in values:
         given = values["leave_out"]
         where["leave_out"] = given if not given or are_regions(given) else places.full(given).path
@@ -123,7 +124,7 @@ def _opened(workload: str, path: str, told: Any, options: Any, choices: Any, *_:
     from workbench.genotypes import choosing, open_genotypes
     from workbench.genotypes.labels import with_labels
 
-    chosen = {name: value for name, value in choices if value}
+    chosen = {name: value for name, value in choices if value not in (None, False)}
     given: dict[str, Any] = {"storage_options": dict(options)}
     parameter = "path"
     try:

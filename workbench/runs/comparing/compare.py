@@ -23,7 +23,7 @@ from workbench.errors import BadInputError, ConflictError, FailedError, MissingE
 from workbench.jobs import folders, processes
 from workbench.jobs.waiting import Waiting
 from workbench.runs import store
-from workbench.runs.comparing import comparisons
+from workbench.runs.comparing import comparisons, gate
 from workbench.runs.comparing.comparisons import MOST_REPEATS, MOST_ROWS, Comparison, Mode, Request, Row
 from workbench.runs.forecasting import machines
 from workbench.runs.forecasting.forecast import actual_spec, refusal, size_of, verdict
@@ -80,6 +80,11 @@ def read_request(given: Mapping[str, Any]) -> Request:
     except ValidationError as err:
         problem = err.errors()[0]
         name = str(problem["loc"][0])
+        if name not in Request.model_fields:
+            raise BadInputError(
+                f"A comparison has no option {name!r:.60}. Choose among: {', '.join(Request.model_fields)}. Those of "
+                "the workload go into parameters, such as parameters={'size': '1GiB'}."
+            ) from err
         allowed = {
             "repeats": f"a whole number from 1 to {MOST_REPEATS}",
             "warmup": f"a whole number from 0 to {MOST_REPEATS}",
@@ -115,6 +120,11 @@ def plan_comparison(request: Request, inventory: Inventory, there: Sequence[Clus
             "save: a comparison runs a workload many times, and its answers can't all have one name. Leave save out, "
             "and save the answer of one of its runs: workbench save RUN FILE."
         )
+    if chosen.pinned is None and "to" in chosen.schema()["properties"]:
+        raise BadInputError(
+            f"{chosen.name} writes to one path, and a comparison runs it many times: after the first nothing is left "
+            "to be written. Run it by itself, each time with another path, and then: workbench compare --runs RUN RUN."
+        )
     wishes, notes = _wishes(request, chosen)
     lines = list(dict.fromkeys(str(wish.line) for wish in wishes))
     parsed = {str(wish.line): wish.line for wish in wishes}
@@ -141,15 +151,23 @@ def consent(rows: Sequence[Row]) -> str | None:
     return next(filter(None, map(consent_to_cluster, started)), None)
 
 
-def submit(request: Request, inventory: Inventory, *, agreed: bool | Callable[[str], bool] = False) -> Comparison:
+def submit(
+    request: Request, inventory: Inventory, *, agreed: bool | Callable[[str], bool] = False, judged: bool = False
+) -> Comparison:
     """Start a comparison and return at once. Raises FailedError where none of its architectures can be had.
 
-    `agreed` is whether a person agrees to what starts, where that takes an agreement, or a function that asks.
+    `agreed` is whether a person agrees to what starts, where that takes an agreement, or a function that asks;
+    `judged` whether a limit is held against it, which takes several rows and repeats, and tells of each, had or not.
     """
     from workbench.workloads.registry import template
 
-    planned = plan_comparison(request, inventory, records.read_all())
-    if all(row.reason for row in planned.rows):
+    # By its turn those of other comparisons are gone.
+    others = {name for each in comparisons.select(limit=None) if each.active for name in comparisons.clusters_of(each)}
+    there = [record for record in records.read_all() if record.name not in others]
+    planned = plan_comparison(request, inventory, there)
+    if judged:
+        gate.check(planned.rows, request.repeats)
+    if all(row.reason for row in planned.rows) and not judged:
         reasons = dict.fromkeys(f"{row.on}: {row.reason}" for row in planned.rows)
         raise FailedError("\n".join(["None of these can be had.", *(f"    {reason}" for reason in reasons)]))
     check_agreed(consent(planned.rows), agreed)

@@ -7,6 +7,7 @@ ended without saying so.
 from __future__ import annotations
 
 import contextlib
+import platform
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -24,11 +25,11 @@ from workbench.errors import BadInputError, ConflictError, NotFoundError, reason
 from workbench.jobs import folders
 from workbench.jobs.folders import Lasting
 from workbench.runs import store
-from workbench.runs.settings import read_pairs
+from workbench.runs.settings import read_pairs, read_setting_pairs
 from workbench.workloads.listing import title_of
 from workbench.workloads.values import Check
 
-Stage = Literal["starting clusters", "warming up", "measuring", "stopping clusters"]
+Stage = Literal["waiting for another comparison", "starting clusters", "warming up", "measuring", "stopping clusters"]
 Mode = Literal["side by side", "one after another", "past"]
 
 MOST_REPEATS = 1000
@@ -64,7 +65,7 @@ class Request(BaseModel, frozen=True, extra="forbid", str_strip_whitespace=True)
     parameters: Pairs = {}
     on: Annotated[tuple[str, ...], BeforeValidator(_read_lines)] = ("cpu",)
     """Lines such as 'cpu --workers 2', or '--cluster NAME' for one that runs; see `clusters.lines`."""
-    settings: Pairs = {}
+    settings: Annotated[dict[str, Any], BeforeValidator(read_setting_pairs)] = {}
     """Settings of Dask for all rows."""
     sweep: Annotated[dict[str, tuple[Any, ...]], BeforeValidator(_read_sweep)] = {}
     """Values of parameters of the workload, or of workers, threads and memory, each of which makes rows of its own."""
@@ -133,6 +134,11 @@ class Row(BaseModel, frozen=True):
         """Times of the runs that gave an answer, in the order in which they were measured."""
         return tuple(sample.seconds for sample in self.samples if sample.seconds is not None)
 
+    @property
+    def failed(self) -> bool:
+        """Whether a run of it failed, one that warms up included; not where it can't be had."""
+        return self.reason is not None and bool(self.samples or self.warmups)
+
 
 class Comparison(Lasting, frozen=True):
     """Several architectures or sets of parameters, measured in turn."""
@@ -175,6 +181,7 @@ def folder(comparison_id: str) -> Path:
 def create(comparison: Comparison) -> Comparison:
     """Keep a new comparison."""
     with config.writing(folder(comparison.id)):
+        _all().mkdir(exist_ok=True, mode=0o700)
         folder(comparison.id).mkdir(mode=0o700)
     return write(comparison)
 
@@ -201,15 +208,14 @@ def find(text: str) -> Comparison:
         if not latest:
             raise NotFoundError("There is no comparison yet. Make one: workbench compare array_sum --on cpu")
         return latest[0]
-    ids = [path.name for path in _all().iterdir() if not path.name.startswith(".")]
-    return get(folders.one_of(ids, text, "comparisons"))
+    return get(folders.one_of([path.name for path in _folders()], text, "comparisons"))
 
 
 def select(*, limit: int | None = 50) -> tuple[Comparison, ...]:
     """Return the comparisons, the newest first."""
     if limit is not None and limit < 1:
         raise BadInputError(f"limit: given {limit}, allowed are whole numbers from 1.")
-    found = [_read(path) for path in _all().iterdir() if not path.name.startswith(".")]
+    found = map(_read, _folders())
     ordered = sorted((each for each in found if each is not None), key=lambda each: each.created, reverse=True)
     return tuple(ordered[:limit])
 
@@ -232,16 +238,22 @@ def cluster_name(comparison_id: str, index: int) -> str:
     return f"compare-{comparison_id.rpartition('-')[2]}-{index + 1}"
 
 
+def turn_file() -> Path:
+    """File that is locked by the comparison which computes on this machine; a disk may be several machines'."""
+    return _all() / f".turn-{platform.node()}"
+
+
 def places(rows: Sequence[Row]) -> tuple[str, ...]:
     """Lines of the rows that can be had, each once: rows with one line share one cluster."""
     return tuple(dict.fromkeys(row.on for row in rows if row.spec is not None))
 
 
 def _all() -> Path:
-    path = config.data_folder() / "comparisons"
-    with config.writing(path):
-        path.mkdir(exist_ok=True, mode=0o700)
-    return path
+    return config.data_folder() / "comparisons"
+
+
+def _folders() -> list[Path]:
+    return [path for path in _all().glob("*") if not path.name.startswith(".")]
 
 
 _ended: dict[Path, tuple[int, Comparison]] = {}

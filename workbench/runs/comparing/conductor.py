@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
 import sys
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import psutil
 
@@ -32,6 +33,7 @@ from workbench.runs.store import Run
 
 _CANCEL_PATIENCE = 20.0  # seconds that a run gets to free its workers
 _PATIENCE = 3600.0  # seconds for which what was measured waits for room on the disk
+_POLL = 0.2  # seconds between two looks at whether it is this comparison's turn
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +62,8 @@ async def _main(comparison_id: str) -> int:
         if folders.asked_to_end(comparisons.folder(comparison_id)):
             cancel()
         with folders.signs_of_life(comparisons.folder(comparison_id)):
-            await conduct(book)
+            async with _turn(book):
+                await conduct(book)
         outcome = _outcome(book.comparison)
     except asyncio.CancelledError:
         outcome = {"status": "cancelled", "error": "It was cancelled. What was measured until then is kept."}
@@ -103,6 +106,30 @@ class Book:
         """Rows that can be measured, those of one place where it is named."""
         rows = enumerate(self.comparison.rows)
         return [index for index, row in rows if row.reason is None and place in (None, row.on)]
+
+
+@contextlib.asynccontextmanager
+async def _turn(book: Book) -> AsyncIterator[None]:
+    """Run the block while no other comparison computes on this machine; those elsewhere don't wait."""
+    specs = [row.spec for row in book.comparison.rows if row.reason is None and row.spec is not None]
+    if all(spec.elsewhere for spec in specs):
+        yield
+        return
+    # Whoever holds it lets it go when it dies, too.
+    with comparisons.turn_file().open("w", encoding="utf-8") as file:
+        while not _locked(file):
+            if book.comparison.stage is None:
+                book.note(stage="waiting for another comparison")
+            await asyncio.sleep(_POLL)
+        yield
+
+
+def _locked(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 async def conduct(book: Book) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 from xml.etree import ElementTree
@@ -12,12 +13,10 @@ from workbench import formats
 from workbench.errors import BadInputError, NotFoundError
 from workbench.runs import store
 from workbench.runs.comparing.comparisons import Comparison, Row
-from workbench.runs.statistics import CONFIDENCE, compared
+from workbench.runs.statistics import CONFIDENCE, FEWEST_REPEATS, compared
 
 What = Literal["time", "memory"]
-
-_FEWEST = 4
-"""Runs of each: of fewer the test of Mann and Whitney finds no difference at 95 %, however large."""
+Outcome = Literal["system-out", "failure", "error", "skipped"]
 
 
 class Judged(NamedTuple):
@@ -25,7 +24,8 @@ class Judged(NamedTuple):
 
     label: str
     what: What
-    failed: bool
+    outcome: Outcome
+    """As JUnit has it: 'error' where one of both has failed runs or can't be had, 'skipped' where too few tell."""
     sentence: str
 
 
@@ -37,40 +37,65 @@ def read_limit(text: str) -> float:
     return float(found[1]) / 100
 
 
-def judge(comparison: Comparison, *, slower: float | None = None, memory: float | None = None) -> tuple[Judged, ...]:
-    """Judge each row against the first. It fails where the median ratio is over the limit and surely not by chance.
+def check(rows: Sequence[Row], repeats: int = FEWEST_REPEATS) -> None:
+    """Raise BadInputError where no row could be judged, however it turns out: there is one, or too few repeats."""
+    if len(rows) == 1:
+        raise BadInputError(
+            f"There is one row only, {rows[0].label}, and nothing to compare it with. Add --on, --sweep or --group."
+        )
+    if repeats < FEWEST_REPEATS:
+        raise BadInputError(
+            f"{formats.count(repeats, 'repeat')} can't be told from chance. With a limit give --repeats "
+            f"{FEWEST_REPEATS} or more."
+        )
 
-    Raises BadInputError where there are too few runs to tell.
+
+def judge(comparison: Comparison, *, slower: float | None = None, memory: float | None = None) -> tuple[Judged, ...]:
+    """Judge each row against the first. It is over where the median ratio is, and surely not by chance.
+
+    Raises BadInputError where there is one row only.
     """
+    check(comparison.rows)
     first, *others = comparison.rows
-    limits: list[tuple[What, float]] = []
-    limits += [("time", slower)] if slower is not None else []
-    limits += [("memory", memory)] if memory is not None else []
-    return tuple(_judged(first, other, what, limit) for what, limit in limits for other in others)
+    limits: tuple[tuple[What, float | None], ...] = (("time", slower), ("memory", memory))
+    return tuple(_judged(first, other, what, limit) for what, limit in limits if limit is not None for other in others)
 
 
 def _judged(first: Row, other: Row, what: What, limit: float) -> Judged:
     one, two = (row.seconds if what == "time" else _peaks(row) for row in (first, other))
-    for row, values in ((first, one), (other, two)):
-        if len(values) < _FEWEST:
-            raise BadInputError(
-                f"{row.label} has {formats.count(len(values), 'run')} that tell of {what}, and at least {_FEWEST} of "
-                "each are needed to tell a difference from chance. Run it more often."
-            )
+    for row, values in ((other, two), (first, one)):
+        if len(values) < FEWEST_REPEATS:
+            return _not_judged(row, other.label, what, len(values))
     found = compared(two, one)
     assert found.low is not None
     assert found.high is not None
-    failed = found.ratio > 1 + limit and found.low > 1
+    over = found.ratio > 1 + limit and found.low > 1
     shown = formats.duration if what == "time" else formats.size
     middle = [shown(statistics.median(values)) for values in (one, two)]
-    verdict = "over the limit" if failed else "within the limit"
     return Judged(
         other.label,
         what,
-        failed,
+        "failure" if over else "system-out",
         f"{other.label}: {what} {found.ratio:.3g} times that of {first.label} ({found.low:.3g} to {found.high:.3g} at "
-        f"{100 * CONFIDENCE:.0f} %; {middle[0]} and {middle[1]}), {verdict} of {1 + limit:.3g} times.",
+        f"{100 * CONFIDENCE:.0f} %; {middle[0]} and {middle[1]}), {'over' if over else 'within'} the limit of "
+        f"{1 + limit:.3g} times.",
     )
+
+
+def _not_judged(row: Row, label: str, what: What, count: int) -> Judged:
+    """Why `label` can't be judged: `row`, which is it or the first, has `count` runs that tell of it."""
+    head = f"{label}: its {what} can't be judged. {'It' if row.label == label else row.label}"
+    if row.reason is not None:
+        how = "has runs that failed" if row.failed else "can't be had"
+        return Judged(label, what, "error", f"{head} {how}: {row.reason}")
+    if len(row.seconds) < FEWEST_REPEATS:
+        why = "to tell a difference from chance. Run it more often."
+    elif row.spec is not None and row.spec.alone:
+        why = "and only workers of Dask are sampled, which it doesn't have."
+    else:
+        why = "and its runs are too short for a worker to be sampled. Give them more to do."
+    count_of = f"{head} has the {what} of {formats.count(count, 'run')}, {FEWEST_REPEATS} of each are needed"
+    return Judged(label, what, "skipped", f"{count_of} {why}")
 
 
 def _peaks(row: Row) -> tuple[float, ...]:
@@ -88,13 +113,13 @@ def _peaks(row: Row) -> tuple[float, ...]:
 
 def junit(judged: Sequence[Judged], name: str) -> str:
     """Return what was judged as the XML that CI systems read."""
-    failures = sum(each.failed for each in judged)
-    suite = ElementTree.Element("testsuite", name=name, tests=str(len(judged)), failures=str(failures))
+    counts = Counter(each.outcome for each in judged)
+    numbers = {"tests": len(judged), "failures": counts["failure"], "errors": counts["error"]}
+    numbers |= {"skipped": counts["skipped"]}
+    suite = ElementTree.Element("testsuite", {"name": name} | {key: str(value) for key, value in numbers.items()})
     for each in judged:
         case = ElementTree.SubElement(suite, "testcase", classname=name, name=f"{each.label}: {each.what}")
-        if each.failed:
-            ElementTree.SubElement(case, "failure", message=each.sentence).text = each.sentence
-        else:
-            ElementTree.SubElement(case, "system-out").text = each.sentence
+        message = {} if each.outcome == "system-out" else {"message": each.sentence}
+        ElementTree.SubElement(case, each.outcome, message).text = each.sentence
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

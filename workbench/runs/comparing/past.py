@@ -56,16 +56,17 @@ def _kept(rows: tuple[Row, ...], workloads: Sequence[str], notes: tuple[str, ...
 def compare_groups(names: Sequence[str]) -> Comparison:
     """Put groups of runs beside one another, each a row of all runs of one name, and keep that as a comparison.
 
-    Raises BadInputError for fewer than two names, and NotFoundError for one that no run that is done has.
+    Where all runs of a name failed, its row says why. Raises BadInputError for fewer than two names, and NotFoundError
+    for one that no run that has ended has.
     """
     names = list(dict.fromkeys(names))
     if not _FEWEST <= len(names) <= MOST_ROWS:
         raise BadInputError(f"Given: {formats.count(len(names), 'group')}. Give from {_FEWEST} to {MOST_ROWS}.")
-    groups = {name: [run for run in store.of_name(name) if run.status == "done"] for name in names}
+    groups = {name: _ended(name) for name in names}
     empty = [name for name, runs in groups.items() if not runs]
     if empty:
         raise NotFoundError(
-            f"No run that is done is called {empty[0]!r:.80}. Name runs by watch(name=…), or in the list."
+            f"No run that has ended is called {empty[0]!r:.80}. Name runs by watch(name=…), or in the list."
         )
     workloads = list(dict.fromkeys(run.workload for runs in groups.values() for run in runs))
     codes = {run.function.sha for runs in groups.values() for run in runs if run.function is not None}
@@ -73,6 +74,12 @@ def compare_groups(names: Sequence[str]) -> Comparison:
     notes += ["They are of different code."] if len(codes) > 1 else []
     rows = tuple(_pooled(name, runs) for name, runs in groups.items())
     return _kept(rows, workloads, tuple(notes))
+
+
+def _ended(name: str) -> list[Run]:
+    """Runs of this name that are done, or where none is, those that ended otherwise."""
+    ended = [run for run in store.of_name(name) if not run.active]
+    return [run for run in ended if run.status == "done"] or ended
 
 
 def _pooled(name: str, runs: Sequence[Run]) -> Row:

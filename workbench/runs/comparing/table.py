@@ -15,7 +15,7 @@ from workbench import formats
 from workbench.clusters.spec import SIZES
 from workbench.runs import statistics
 from workbench.runs.comparing import transports
-from workbench.runs.comparing.agreement import Answer, agreement, data_of
+from workbench.runs.comparing.agreement import Agreement, Answer, agreement, data_of
 from workbench.runs.comparing.compare import SWEPT_OPTIONS
 from workbench.runs.comparing.comparisons import Comparison, Row
 from workbench.runs.forecasting import calibration, machines
@@ -168,6 +168,9 @@ def summarise(comparison: Comparison) -> Summary:
     """Return what a comparison says, which may be still going on."""
     rows = tuple(_row(row, _first(comparison)) for row in comparison.rows)
     found = agreement(_answers(comparison))
+    failed = [row.title for row in comparison.rows if row.failed]
+    if failed and found.agree is not False:
+        found = Agreement(None, f"Runs of {', '.join(failed)} failed, so not all answers can be compared.")
     equal = _cores_equal(comparison)
     scaling = _scalings(comparison)
     return Summary(
