@@ -81,6 +81,17 @@ def test_variants_are_found_by_place_and_alleles_in_any_order_and_with_either_co
         pca(OURS, 2, scaler="standard").project(NEW)
 
 
+def test_a_name_that_several_variants_have_tells_of_none() -> None:
+    found, new = pca(named(OURS), 3, tol=1e-6), named(NEW)
+    names = new.variants.id.copy()
+    names[: M // 4] = "."
+    new = replace(new, variants=replace(new.variants, contig=None, id=names))
+    again = found.project(new)
+    assert (again.matched, again.lacking) == (M - M // 4, M // 4)
+    found = pca(replace(new, samples=new.samples), 3, tol=1e-6)
+    assert found.project(new).matched == M - M // 4
+
+
 @pytest.mark.parametrize("by_name", [False, True])
 def test_samples_alone_in_their_files_which_lack_alleles_have_the_scores_that_they_have_together(by_name: bool) -> None:
     found, new = pca(named(OURS), 3, tol=1e-6), named(NEW)

@@ -59,7 +59,7 @@ def _read(place: places.Place, samples: np.ndarray[Any, Any]) -> dict[str, np.nd
     columns = [[line[i] for line in cells[1:]] for i in range(len(header))]
     known = [len(set(wanted).intersection(column)) for column in columns]
     key = int(np.argmax(known))
-    if not known[key]:
+    if wanted and not known[key]:
         raise BadInputError(
             f"{place} knows none of the samples, the first of which is {wanted[0]!r}. Expected {_TABLE}."
         )
