@@ -60,6 +60,14 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.fixture(autouse=True)
+def _known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a kubeconfig, of a Kubernetes that nobody asks."""
+    path = tmp_path / "known"
+    path.touch()
+    monkeypatch.setenv("KUBECONFIG", str(path))
+
+
 @pytest.fixture
 def kubernetes(here: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Any]]:
     """What there is of a kind."""
@@ -219,7 +227,7 @@ def silent() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("server", "sentence"),
     [
-        (contextlib.nullcontext(""), "can't be used"),
+        (contextlib.nullcontext(""), "There is no kubeconfig ("),
         (contextlib.nullcontext("http://127.0.0.1:1"), "Kubernetes can't be reached"),
         (silent(), "Kubernetes didn't answer within 8 s"),
         (answering(Without), "Kubernetes has no Dask operator. Whoever runs it installs it with: helm"),

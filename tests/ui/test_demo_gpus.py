@@ -64,7 +64,7 @@ def test_the_demo_runs_its_workloads_from_the_sidebar_and_marks_each_answer(
     with page.context.expect_page() as opened:
         hook(shown, "report").click()
     report = opened.value
-    expect(report.locator("h1")).to_contain_text("SIMULATED · genotype_pca")
+    expect(report.locator("h1")).to_contain_text("SIMULATED · Principal components of genotypes")
     report.wait_for_function("() => window.Bokeh?.documents.length >= 4", timeout=MINUTE)
     titles = report.evaluate(
         "() => Bokeh.documents.flatMap(d => [...d._all_models.values()]).map(m => m.title?.text).filter(Boolean)"

@@ -96,7 +96,7 @@ def test_the_idle_gpus_are_proposed_and_a_person_chooses_which(lab: Lab, open_la
     for gpu in (1, 3, 6, 7):
         hook(page, f"choose-{gpu}").uncheck()
     hook(page, "choose-5").check()
-    expect(hook(page, "plan-problem")).to_contain_text("GPU 5 (SIMULATED GPU 5")
+    expect(hook(page, "plan")).to_contain_text("GPU 5 (SIMULATED GPU 5")
     expect(hook(page, "start")).to_be_disabled()
     hook(page, "choose-5").uncheck()
     unfold(page, "more-choices")

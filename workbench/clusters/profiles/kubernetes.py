@@ -76,6 +76,10 @@ class KubernetesChoices(BaseModel, frozen=True, extra="forbid", coerce_numbers_t
     idle_timeout: IdleTimeout = None
 
 
+_IN_A_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+"""What lets a pod use the Kubernetes that it is in."""
+
+
 class Kubernetes(Profile):
     """Workers as pods of Kubernetes."""
 
@@ -86,6 +90,15 @@ class Kubernetes(Profile):
     needs = ("dask-kubernetes", "kubernetes")
     attaches = True
     options = ("gpus", "image", "namespace", "env", "service")
+
+    def unavailable(self, around: Around) -> str | None:
+        """Return why it can't be had here: its package is missing, or nothing tells of a Kubernetes."""
+        given = os.environ.get("KUBECONFIG") or "~/.kube/config"
+        paths = [Path(path).expanduser() for path in given.split(os.pathsep)]
+        missing = super().unavailable(around)
+        if missing is None and not any(path.exists() for path in (*paths, _IN_A_POD)):
+            return f"There is no kubeconfig ({given}): ask whoever runs your Kubernetes for one, or set KUBECONFIG."
+        return missing
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec of so many pods."""
