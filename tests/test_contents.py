@@ -4,6 +4,7 @@ import base64
 import gzip
 import io
 import sys
+import warnings
 from pathlib import Path
 
 import h5py
@@ -153,3 +154,13 @@ def test_what_is_packed_and_what_is_cut_short_is_said(tmp_path: Path) -> None:
     (tmp_path / "cut.npy").write_bytes((tmp_path / "whole.npy").read_bytes()[:5000])
     with pytest.raises(BadInputError, match=r"is cut short: .* needs 24128 bytes and it has 5000"):
         look(str(tmp_path / "cut.npy"))
+
+
+def test_text_in_zarr_is_listed_and_never_offered_as_numbers(tmp_path: Path) -> None:
+    data = xr.Dataset({"s": (("x",), np.array(["a", "b"], dtype=object)), "n": (("y", "x"), np.eye(2))})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data.to_zarr(tmp_path / "s.zarr")
+    found = _look(tmp_path / "s.zarr")
+    assert {each.name: each.dtype for each in found.arrays} == {"n": "float64", "s": "str"}
+    assert found.choices["variable"] == ("n",)

@@ -168,10 +168,10 @@ Listed = tuple[tuple[Held, ...], tuple[str, ...]]
 
 
 def _held(name: str, shape: Any, dtype: Any, **more: Any) -> Held:
-    shape = tuple(map(int, shape))
-    return Held(
-        name=name, shape=shape, dtype=str(np.dtype(dtype)), n_bytes=math.prod(shape) * np.dtype(dtype).itemsize, **more
-    )
+    shape, known = tuple(map(int, shape)), np.dtype(dtype)
+    # NumPy's text of any length has a name that isn't read again.
+    called = "str" if known.kind == "T" else str(known)
+    return Held(name=name, shape=shape, dtype=called, n_bytes=math.prod(shape) * known.itemsize, **more)
 
 
 def _npy(place: Place) -> Listed:
