@@ -16,6 +16,7 @@ _HEAD = "padding: 1px 10px 1px 0; text-align: right; vertical-align: bottom"
 _CELL = "padding: 1px 10px 1px 0; text-align: right; white-space: nowrap"
 _FULL = 0.85
 """Share of a memory from which on it is shown as nearly full."""
+_COMMAND = re.compile(r":\s+workbench [a-z]+[^.;]*")
 
 
 def tag(name: str, /, *children: str, **attributes: Any) -> str:
@@ -33,9 +34,6 @@ def _attribute(name: str, value: Any) -> str:
         return ""
     text = json.dumps(value) if isinstance(value, dict | list) else str(value)
     return f" {name}" if value is True else f' {name}="{escape(text)}"'
-
-
-_COMMAND = re.compile(r":\s+workbench [a-z]+[^.;]*")
 
 
 def paragraph(text: str, class_: str = "wb-Muted", **attributes: Any) -> str:

@@ -36,7 +36,6 @@ _STORE = "a Zarr store of what genotype_pca answered: save=NAME.zarr, or what is
 _ROWS = 256
 # Below this part of their length, loadings say too little of a component.
 _LEAST = 0.1
-_SEVERAL = 2
 _NO_ALLELE = ("0", ".", "")
 """What stands in a .bim, a VCF and VCF Zarr for an allele that no sample of the file has."""
 
@@ -285,7 +284,7 @@ def _matched(reference: Reference, genotypes: Genotypes) -> tuple[Matrix, Matrix
     if by == "names":
         # One that several variants have, such as '.', tells of none.
         numbers = Counter(names_there[by]), Counter(names_here[by])
-        place = {name: i for name, i in place.items() if all(each[name] < _SEVERAL for each in numbers)}
+        place = {name: i for name, i in place.items() if all(each[name] == 1 for each in numbers)}
     pairs = [(row, place[name]) for row, name in enumerate(names_here[by]) if name in place]
     rows, places_there = np.array(pairs, np.int64).reshape(-1, 2).T
     _, first = np.unique(places_there, return_index=True)

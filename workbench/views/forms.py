@@ -84,7 +84,8 @@ class Form(NamedTuple):
         A name of one word is left alone, but where the sentence begins with it: it may mean what it says.
         """
         for name, field in self.schema["properties"].items():
-            called = f"“{resolved(field, self.schema).get('title', name)}”"
+            # Backslashes, which a person's own title may have, mean something in what is put in.
+            called = f"“{resolved(field, self.schema).get('title', name)}”".replace("\\", r"\\")
             sentence = re.sub(rf"^{re.escape(name)}\b( of \w+(?= is |:))?", called, sentence)
             sentence = re.sub(rf"^\w+ needs {re.escape(name)}\b", f"{called} is needed", sentence)
             if "_" in name:

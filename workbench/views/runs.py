@@ -87,12 +87,12 @@ def runs(sight: Sight, _: str) -> str:
     if not found and not asked:
         return paragraph("Nothing has been run yet.")
     total = len(found) if len(found) < read else sight.session.count_runs(**asked)
-    titles = {template.name: template.title for template in sight.session.workloads(wait=False)}
+    titles = sight.state.get("titles", {})
     there = {each["name"] for each in sight.state.get("clusters", ())}
     lines = _folded(sight, found)[:shown]
     before = dict(_with_the_one_before(found))
     rows = (
-        _line(sight, each, [_run(run, titles, there, before[run["id"]]) for run in listed], listed, titles)
+        _line(sight, each, [_run(run, titles, there, before[run["id"]]) for run in listed], listed)
         for each, listed in lines
     )
     older = total - sum(len(listed) for _, listed in lines)
@@ -242,17 +242,11 @@ def _folded(sight: Sight, found: Sequence[dict[str, Any]]) -> list[tuple[Compari
     return list(lines.values())
 
 
-def _line(
-    sight: Sight,
-    comparison: Comparison | None,
-    rows: list[str],
-    runs: list[dict[str, Any]],
-    titles: Mapping[str, str],
-) -> str:
+def _line(sight: Sight, comparison: Comparison | None, rows: list[str], runs: list[dict[str, Any]]) -> str:
     if comparison is None:
         return rows[0]
-    id_, status = f"wb-compared-{comparison.id}", comparison.status
-    title = f"{titles.get(comparison.workload, comparison.workload)}, compared"
+    summary = sight.session.summary(comparison)
+    id_, status, title = f"wb-compared-{comparison.id}", comparison.status, f"{summary.title}, compared"
     done = [run["id"] for run in runs if run["status"] not in _ACTIVE]
     head = fold(
         id_,
@@ -267,7 +261,7 @@ def _line(
         title,
         status,
         [head, tag("span", escape(when), class_="wb-Muted"), chart],
-        "" if comparison.active else foot(sight.session.summary(comparison).verdict, ()),
+        "" if comparison.active else foot(summary.verdict, ()),
         tag("ul", *rows, id=id_, hidden=True, class_="wb-Compared-runs"),
         tick=_tick(title, ",".join(done)),
     )
@@ -411,7 +405,7 @@ def _again(sight: Sight, run: dict[str, Any]) -> str:
     ready = sorted(sight.ready(), key=lambda each: (each["name"] == run["cluster"], each["created"]))
     on = ready[-1]["name"] if ready else None
     form = {f"run.{run['workload']}.{name}": _typed(value) for name, value in run["parameters"].items()}
-    known = any(each.name == run["workload"] for each in sight.session.workloads(wait=False))
+    known = run["workload"] in sight.state.get("titles", {})
     # A person's function, as path and name.
     workload = run["workload"] if known else (run["function"] or {}).get("reference", "")
     is_there = known or Path(workload.rpartition(":")[0] or ".").is_file()
