@@ -5,6 +5,7 @@
 import type { IFigure, IPatch, IWatchStatus, StreamMessage, Watched } from '../tokens';
 import { embed } from './bokeh';
 import type { IBokeh, IBokehPlot, IBokehRange, IBokehSource, IEmbedded } from './bokeh';
+import { download } from './download';
 
 export type Theme = 'light' | 'dark';
 
@@ -99,11 +100,7 @@ export class Figure {
   async save(): Promise<void> {
     const picture = await this._embedded?.picture();
     if (picture) {
-      const link = document.createElement('a');
-      link.href = URL.createObjectURL(picture);
-      link.download = `${Object.values(this.watched)[0]}.png`;
-      link.click();
-      URL.revokeObjectURL(link.href);
+      download(picture, `${Object.values(this.watched)[0]}.png`);
     }
   }
 

@@ -3,6 +3,7 @@ import type { Watched } from '../tokens';
 import { mountFigure, whenSilent } from './cell';
 import type { IMounted } from './cell';
 import type { Theme } from './figure';
+import { download } from './download';
 import { memory } from './memory';
 import type { Messages } from './messages';
 import { Page } from './page';
@@ -159,9 +160,7 @@ async function open(messages: Messages, path: string): Promise<void> {
       tab.document.title = path.replace(API, '');
       tab.document.body.append(frame);
     } else {
-      const address = URL.createObjectURL(blob);
-      Object.assign(element('a', ''), { href: address, download: found.name ?? 'workbench.html' }).click();
-      URL.revokeObjectURL(address);
+      download(blob, found.name ?? 'workbench.html');
     }
   } catch (error) {
     tab?.close();
