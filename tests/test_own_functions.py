@@ -12,6 +12,7 @@ from distributed import wait
 
 import workbench
 from tests.conftest import using_data_folder
+from tests.views import html_of
 from workbench.clusters import records
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
 from workbench.runs.submit import finish, submit
@@ -343,6 +344,26 @@ def test_what_only_a_task_or_a_function_imports_is_there_on_workers_that_run_els
     second = finish(submit(f"{project}/late.py:lazily", {}, cluster).id)
     assert (second.error, second.result) == (None, {"value": 1200.0})
     assert first.function.sha != second.function.sha
+
+
+def test_the_page_finds_a_function_of_any_file_and_has_its_form(tmp_path: Path, data_folder: Path) -> None:
+    path = tmp_path / "analysis.py"
+    path.write_text("def total(n: int = 7):\n    return n\n\n\ndef bad(n):\n    return n\n", encoding="utf-8")
+    (tmp_path / "notes.txt").write_text("no function", encoding="utf-8")
+    folder = html_of("work", {"browse.functions": str(tmp_path)})
+    assert str(path) in folder
+    assert "notes.txt" not in folder
+    inside = html_of("work", {"browse.functions": str(path)})
+    assert f"{path}:total" in inside
+    assert "n of bad has neither an annotation nor a default" in inside
+    choices = {"workload": f"{path}:total"}
+    form = html_of("work", choices)
+    assert 'name="run.analysis.py:total.n"' in form
+    assert f"{path}:total" in html_of("compare", choices)
+    path.unlink()
+    gone = html_of("work", choices)
+    assert f"There is no file {path}" in gone
+    assert 'data-workbench="run-button"' in gone
 
 
 def test_files_in_workloads_and_packages_are_listed_beside_ours_and_what_is_broken_says_why(

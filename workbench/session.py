@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from workbench.runs.store import Run, Wanted
     from workbench.storage.browsing import Folder
     from workbench.workloads.contents import Contents
+    from workbench.workloads.importing import Described
     from workbench.workloads.listing import Broken
     from workbench.workloads.registry import Template
 
@@ -221,6 +222,15 @@ class Session:
     def workload(self, name: str) -> Template:
         """One workload. NotFoundError lists which exist."""
         return registry.template(name)
+
+    def functions(self, path: str) -> tuple[Described, ...]:
+        """Functions of a Python file, each of which is a workload as `path:name`, or has a problem.
+
+        Raises BadInputError where it can't be imported, and NotFoundError where there is no such file.
+        """
+        from workbench.workloads.own import functions
+
+        return functions(path)
 
     def keep_preset(self, workload: str, name: str, parameters: Mapping[str, Any]) -> bool:
         """Keep parameters of a workload under a name, which then is a preset of this person's; whether one is replaced.

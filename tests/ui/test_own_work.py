@@ -88,3 +88,26 @@ def test_a_file_is_picked_analysed_and_drawn_and_a_function_of_a_cell_run_twice_
     expect(hook(comparison, "compare-bars").get_by_role("listitem")).to_have_count(2)
     comparison.scroll_into_view_if_needed()
     screenshot("own-compared")
+
+
+def test_a_function_of_any_file_is_found_run_and_changed_on_the_page(lab: Lab, open_lab: Callable[[], Page]) -> None:
+    (lab.notebooks / "analysis.py").write_text(FUNCTION, encoding="utf-8")
+    session = Session()
+    if not session.clusters():
+        session.start(session.plan("cpu", n_workers=1), name="calm")
+    page = open_lab()
+    open_sidebar(page)
+    section(page, "hardware", opened=False)
+    runs = section(page, "runs", opened=True)
+    hook(page, "browse-functions").click()
+    hook(page, "browsed").get_by_text("analysis.py").click(timeout=MINUTE)
+    hook(page, "browsed").get_by_text("Total", exact=True).click(timeout=MINUTE)
+    hook(page, "field-n").fill("300")
+    hook(page, "run-button").click(timeout=MINUTE)
+    first = runs.locator('[data-workbench^="run-"][data-status="done"]', has_text="analysis.py:total").first
+    expect(first).to_be_visible(timeout=MINUTE)
+    hook(page, "workload-eofs").click()
+    expect(hook(page, "field-n")).to_have_count(0)
+    hook(first, "run-more").click()
+    hook(first, "run-change").click()
+    expect(hook(page, "field-n")).to_have_value("300")

@@ -21,7 +21,7 @@ from workbench.runs.comparing.compare import SWEPT_OPTIONS, read_request, usual_
 from workbench.runs.comparing.comparisons import read_values
 from workbench.views.forms import FIRST, as_text, given, select
 from workbench.views.parts import button, checkbox, folds, live, notice, text_field
-from workbench.views.work import chosen_preset, chosen_workload, shown_fields
+from workbench.views.work import Chosen, chosen_preset, chosen_workload, shown_fields
 
 if TYPE_CHECKING:
     from workbench.hardware import Inventory
@@ -48,7 +48,7 @@ class _Offer(NamedTuple):
 class _Wish(NamedTuple):
     """What is to be compared, as it stands."""
 
-    template: Template
+    workload: Chosen
     typed: Mapping[str, Any]
     """Parameters of the workload."""
     chosen: Mapping[str, Any]
@@ -61,10 +61,15 @@ class _Wish(NamedTuple):
     problem: str | None
 
     @property
+    def template(self) -> Template:
+        """The workload itself."""
+        return self.workload.template
+
+    @property
     def body(self) -> dict[str, Any]:
         """What the button asks for."""
         sweep, chosen = self.chosen.get("sweep"), self.chosen
-        asked: dict[str, Any] = {"workload": self.template.name, "parameters": dict(self.typed), "on": list(self.lines)}
+        asked: dict[str, Any] = {"workload": self.workload.name, "parameters": dict(self.typed), "on": list(self.lines)}
         asked["repeats"] = chosen.get("repeats", 5)
         if sweep:
             asked["sweep"] = {sweep: list(read_values(self.values))}
@@ -72,9 +77,9 @@ class _Wish(NamedTuple):
         return asked | ({"agreed": bool(chosen.get("agreed"))} if self.asks else {})
 
 
-def compare(sight: Sight, _: str) -> str:
+async def compare(sight: Sight, _: str) -> str:
     """What is compared, on what, and the comparisons."""
-    wish = _wish(sight)
+    wish = _wish(sight, await chosen_workload(sight))
     begin = button(
         "Compare",
         kind="accept",
@@ -111,8 +116,8 @@ def compare(sight: Sight, _: str) -> str:
     )
 
 
-def _wish(sight: Sight) -> _Wish:
-    template, chosen, inventory = chosen_workload(sight), given(sight.choices, "compare."), sight.machine.inventory()
+def _wish(sight: Sight, workload: Chosen) -> _Wish:
+    template, chosen, inventory = workload.template, given(sight.choices, "compare."), sight.machine.inventory()
     typed = given(sight.choices, f"run.{template.name}.")
     offers = tuple(_offers(sight, template, typed, chosen.get("sweep")))
     further = [_offer(sight, "", text, text) for each in chosen.get("lines", "").split(";") if (text := each.strip())]
@@ -125,7 +130,7 @@ def _wish(sight: Sight) -> _Wish:
     asks = next((asked for each in ticked if each.spec and (asked := consent(each.spec))), None)
     sweep = chosen.get("sweep")
     values = chosen.get(f"values.{sweep}", _values(sweep, template, typed, inventory))
-    wish = _Wish(template, typed, chosen, offers, lines, values, asks, None)
+    wish = _Wish(workload, typed, chosen, offers, lines, values, asks, None)
     # What can't be had is a row that says why, but nobody meant a line that can't be read.
     unread = next((str(each.error) for each in further if isinstance(each.error, BadInputError)), None)
     return wish._replace(problem=unread or _problem(wish))

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from html import escape
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from workbench.errors import BadInputError
@@ -407,8 +406,7 @@ def _again(sight: Sight, run: dict[str, Any]) -> str:
     form = {f"run.{run['workload']}.{name}": _typed(value) for name, value in run["parameters"].items()}
     known = run["workload"] in sight.state.get("titles", {})
     # A person's function, as path and name.
-    workload = run["workload"] if known else (run["function"] or {}).get("reference", "")
-    is_there = known or Path(workload.rpartition(":")[0] or ".").is_file()
+    workload = run["workload"] if known else (run["function"] or {}).get("reference")
     body = {"workload": workload, "cluster": on, "parameters": run["parameters"]}
     if settings := run.get("settings"):
         body |= {"settings": settings}
@@ -426,12 +424,12 @@ def _again(sight: Sight, run: dict[str, Any]) -> str:
         button(
             "Change",
             title="Fill the form with its parameters",
-            data_choose={"workload": run["workload"], **form},
+            data_choose={"workload": workload, **form},
             data_workbench="run-change",
         ),
     ]
     delete = confirmed("delete", "Delete this run", "Delete?", f"DELETE runs/{run['id']}", "delete-run")
-    shown = (*(buttons if known else buttons[:1] if is_there else ()), "" if run["status"] in _ACTIVE else delete)
+    shown = (*(buttons if workload else ()), "" if run["status"] in _ACTIVE else delete)
     return tag("div", *shown, class_="wb-Row") + notice("POST runs")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from workbench.errors import WorkbenchError
@@ -14,14 +14,15 @@ from workbench.figures.markup import facts, folded, joined, paragraph, tag
 from workbench.formats import size, span
 from workbench.runs.settings import read_settings
 from workbench.threads import in_thread
+from workbench.views.browsing import Sought, browsing
 from workbench.views.forms import Form, Problem, as_text, given, select
 from workbench.views.parts import button, command, confirmed, folds, keeping, link, live, notice, radios, text_field
 from workbench.workloads.opening import SERVED
+from workbench.workloads.own import is_named
 from workbench.workloads.registry import PATHS
 
 if TYPE_CHECKING:
     from workbench.runs.forecasting.forecast import Forecast
-    from workbench.storage.browsing import Folder
     from workbench.views.page import Sight
     from workbench.workloads.contents import Contents
     from workbench.workloads.presets import Preset
@@ -41,18 +42,42 @@ _LIGHTS = {"fits": "good", "will spill": "fair", "won't fit": "bad", "can't run"
 async def work(sight: Sight, _: str) -> str:
     """The section's body: the catalogue, and below it the workload that is chosen."""
     # Files of a person's may have to be asked for what is in them.
-    there = await in_thread(sight.session.workloads)
-    chosen = chosen_workload(sight)
-    offered = ((each.name, each.title, each.summary.replace("`", "")) for each in there)
+    there = {each.name: each for each in await in_thread(sight.session.workloads)}
+    chosen = await chosen_workload(sight)
+    unlisted = {} if chosen.is_listed else {chosen.name: chosen.template}
+    offered = ((name, each.title, each.summary.replace("`", "")) for name, each in (unlisted | there).items())
     catalogue = radios("workload", "Workload", ("wb-Catalogue", "wb-Entry"), offered, chosen.name)
     broken = (paragraph(f"{each.where}: {each.why}") for each in sight.session.broken_workloads(wait=False))
-    return catalogue + "".join(broken) + await _chosen(sight, chosen)
+    unread = paragraph(chosen.problem, "wb-Problem", data_workbench="function-problem")
+    return catalogue + "".join(broken) + unread + await _own(sight) + await _chosen(sight, chosen)
 
 
-def chosen_workload(sight: Sight) -> Template:
+class Chosen(NamedTuple):
+    """The workload that a page chose."""
+
+    name: str
+    """What requests call it: a name of the list, or `path:function` of a person's file that isn't listed."""
+    template: Template
+    problem: str = ""
+    """Why it isn't the function that was chosen."""
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether it can be asked without opening a person's file."""
+        return not is_named(self.name)
+
+
+async def chosen_workload(sight: Sight) -> Chosen:
     """Return the workload that the page chose, or the first."""
-    templates = sight.session.workloads(wait=False)
-    return next((each for each in templates if each.name == sight.choices.get("workload")), templates[0])
+    templates, name, problem = sight.session.workloads(wait=False), sight.choices.get("workload"), ""
+    found = next((each for each in templates if each.name == name), None)
+    if found is None and is_named(name):
+        try:
+            return Chosen(str(name), await sight.ask("workload", name))
+        except WorkbenchError as err:
+            problem = str(err)
+    found = found or templates[0]
+    return Chosen(found.name, found, problem)
 
 
 def chosen_preset(template: Template, typed: Mapping[str, Any]) -> Preset | None:
@@ -67,15 +92,16 @@ def target(sight: Sight) -> dict[str, Any] | None:
     return max(chosen or ready, key=lambda each: each["created"], default=None)
 
 
-async def _chosen(sight: Sight, template: Template) -> str:
+async def _chosen(sight: Sight, chosen: Chosen) -> str:
+    template = chosen.template
     prefix = f"run.{template.name}."
     typed = given(sight.choices, prefix)
     preset = chosen_preset(template, typed)
     cluster = target(sight)
     held, needs, problem = None, None, None
-    question = template.name, typed, cluster["name"] if cluster else None
+    question = chosen.name, typed, cluster["name"] if cluster else None
     try:
-        if PATHS & typed.keys():
+        if PATHS & typed.keys() or not chosen.is_listed:
             held, found = await _held_and_needed(sight, typed, question)
             if isinstance(found, WorkbenchError):
                 raise found
@@ -96,7 +122,7 @@ async def _chosen(sight: Sight, template: Template) -> str:
     first, more = form.split(fields)
     choices = {"parameters": prefix, "settings": f"settings.{template.name}"}
     past = needs.sentence if needs and needs.verdict == "won't fit" else None
-    body: dict[str, Any] = {"workload": template.name, "force": False}
+    body: dict[str, Any] = {"workload": chosen.name, "force": False}
     if cluster and needs:
         body |= {"cluster": cluster["name"], "force": needs.verdict == "won't fit"}
     stopped = cluster is None or needs is None or needs.verdict == "can't run"
@@ -137,7 +163,7 @@ async def _chosen(sight: Sight, template: Template) -> str:
         + folds(
             more_fields=(
                 "More",
-                form.html(more) + _settings(template, wanted) + _keep(sight, template, prefix, typed, preset),
+                form.html(more) + _settings(template, wanted) + _keep(sight, chosen, prefix, typed, preset),
             ),
             workload_source=(
                 "Code",
@@ -146,6 +172,16 @@ async def _chosen(sight: Sight, template: Template) -> str:
             about=("About", tag("pre", escape(template.help), class_="wb-Help")),
         )
     )
+
+
+async def _own(sight: Sight) -> str:
+    """A way to functions of a person's in files that are in no list."""
+    listed = sight.state.get("titles", {})
+    runs = (run for run in sight.state.get("runs", ()) if run["function"] and run["workload"] not in listed)
+    late = dict.fromkeys(run["function"]["reference"] for run in runs)
+    function = Sought("browse.functions", "workload", {}, functions=True)
+    found = await browsing(sight, function, "A function of your own", list(late)[:_LATE], ".")
+    return tag("div", found, class_="wb-Browse")
 
 
 async def _held_and_needed(
@@ -179,53 +215,13 @@ def _server(typed: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _browsing(sight: Sight, template: Template, typed: Mapping[str, Any], fields: Sequence[str]) -> str:
     """For each field that takes a path, a way to find it: paths of late runs, and folders to look into."""
-    schema = template.schema()["properties"]
-    found = ""
+    schema, found = template.schema()["properties"], ""
     # A field of that name that has choices is another thing: eofs removes a mean, not the samples of a file.
     for name in (each for each in fields if each in PATHS - _WRITTEN and "enum" not in schema[each]):
-        at = sight.choices.get(f"browse.{name}")
-        choice = {f"browse.{name}": None if at else str(typed.get(name) or ".")}
-        found += link(
-            "Close" if at else f"Browse for {schema[name].get('title', name).lower()}",
-            data_choose=choice,
-            aria_expanded="true" if at else "false",
-            data_workbench=f"browse-{name}",
-        )
-        found += await _folder(sight, template, typed, name, str(at)) if at else ""
+        path = Sought(f"browse.{name}", f"run.{template.name}.{name}", _server(typed))
+        title = f"Browse for {schema[name].get('title', name).lower()}"
+        found += await browsing(sight, path, title, _late_paths(sight, name), str(typed.get(name) or "."))
     return tag("div", found, class_="wb-Browse") if found else ""
-
-
-async def _folder(sight: Sight, template: Template, typed: Mapping[str, Any], name: str, at: str) -> str:
-    """A folder to choose a file from: each entry is a click."""
-    field, browsed = f"run.{template.name}.{name}", f"browse.{name}"
-
-    def choose(path: str) -> dict[str, str | None]:
-        return {field: path, browsed: None}
-
-    late = _late_paths(sight, name)
-    recent = "".join(_pick(each, choose(each)) for each in late)
-    head = paragraph("Used lately") + recent if recent else ""
-    try:
-        folder: Folder = await sight.ask("browse", at, **_server(typed))
-    except WorkbenchError as err:
-        home = link("Back to where Jupyter runs", data_choose={browsed: "."})
-        return head + paragraph(str(err), "wb-Problem") + home
-    up = _pick("↑ the folder above", {browsed: folder.above}) if folder.above else ""
-    whole = link("Choose this folder, a Zarr store", data_choose=choose(folder.path)) if folder.is_store else ""
-    entries = "".join(
-        _pick(
-            f"{each.name}/" if each.is_folder else joined((each.name, size(each.n_bytes) if each.n_bytes else None)),
-            {browsed: each.path} if each.is_folder else choose(each.path),
-        )
-        for each in folder.entries
-    )
-    more = f"{folder.more} more: type the path." if folder.more else "" if folder.entries else "Nothing is here."
-    listed = tag("div", up, entries, class_="wb-Listed", data_workbench="browsed")
-    return head + paragraph(folder.path) + whole + listed + paragraph(more)
-
-
-def _pick(label: str, choice: Mapping[str, str | None]) -> str:
-    return button(label, class_="wb-Entry", data_choose=choice, title=label)
 
 
 def _late_paths(sight: Sight, name: str) -> list[str]:
@@ -337,9 +333,9 @@ def _wide(label: str, control: str, id_: str | None, **attributes: Any) -> str:
     return tag("div", field, class_="wb-Form")
 
 
-def _keep(sight: Sight, template: Template, prefix: str, typed: Mapping[str, Any], preset: Preset | None) -> str:
+def _keep(sight: Sight, chosen: Chosen, prefix: str, typed: Mapping[str, Any], preset: Preset | None) -> str:
     """To keep what is typed under a name, or forget the preset that was."""
-    path, hook = f"presets/{quote(template.name, safe='')}/{preset.name if preset else ''}", "preset-keep"
+    path, hook = f"presets/{quote(chosen.name, safe='')}/{preset.name if preset else ''}", "preset-keep"
     forget = ""
     if preset and preset.removable:
         then = {f"{prefix}preset": None}
@@ -354,7 +350,7 @@ def _keep(sight: Sight, template: Template, prefix: str, typed: Mapping[str, Any
         title="A preset of your own: these parameters under a name",
         request="POST presets",
         forget=forget,
-        body={"workload": template.name},
+        body={"workload": chosen.name},
         take={"parameters": prefix, "name": "preset.name"},
         then={"preset.name": None, **{f"{prefix}{each}": None for each in typed}, f"{prefix}preset": name},
     ) + (notice(f"DELETE {path}") if forget else "")

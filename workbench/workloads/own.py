@@ -47,7 +47,7 @@ DEADLINE = 10.0
 _PATIENCE = 30.0  # seconds more for the process itself, which on a busy machine takes its time to begin
 _FORGET = 300.0  # seconds after which a file that could not be imported is tried again: a package may be there now
 _MOST_PRINTED = 2**20  # characters of what a run prints that are kept in its log
-_UNKNOWN = Needs(known=False, sentence="What it needs shows when its graph is there: no function says it before.")
+_UNKNOWN = Needs(known=False, sentence="How much memory it needs is known once it has begun.")
 _remembered: dict[str, tuple[float, Contents]] = {}
 
 
@@ -201,6 +201,14 @@ class Own(Template):
         return forms.model(self.told.name, {**fields, **self._saving})
 
 
+_NAMED = re.compile(r"(?P<where>.+?\.py)(?::(?P<function>.*))?", re.DOTALL)
+
+
+def is_named(name: object) -> bool:
+    """Whether a text names a function by its file, there or not."""
+    return isinstance(name, str) and _NAMED.fullmatch(name) is not None
+
+
 def find(name: str) -> Own | None:
     """Return the function that `mine.py:total` names; None where the text names no file.
 
@@ -211,13 +219,26 @@ def find(name: str) -> Own | None:
     BadInputError
         The file can't be imported, or the function can't have a form.
     """
-    found = re.fullmatch(r"(?P<where>.+?\.py)(?::(?P<function>.*))?", name, re.DOTALL)
+    found = _NAMED.fullmatch(name)
     if found is None:
         return None
-    path = Path(found["where"]).expanduser().absolute()
+    path = _there(found["where"])
+    return _one(str(path), found["function"], f"{path.name}:{{}}")
+
+
+def functions(where: str) -> tuple[Described, ...]:
+    """Return the public functions of a file. Raises as `find` does."""
+    told = contents(str(_there(where)))
+    if told.error is not None:
+        raise BadInputError(told.error)
+    return told.functions
+
+
+def _there(where: str) -> Path:
+    path = Path(where).expanduser().absolute()
     if not path.is_file():
         raise NotFoundError(f"There is no file {path}. Give the path of one, and a function: analysis.py:my_function.")
-    return _one(str(path), found["function"], f"{path.name}:{{}}")
+    return path
 
 
 def again(reference: str) -> Own:

@@ -42,6 +42,10 @@ _SAVING: Mapping[str, tuple[Any, Any]] = {"save": (Save | None, None), "replace"
 """Fields of the form of each workload that answers with arrays."""
 
 
+def _no_parts(_: Mapping[str, Any]) -> tuple[str, ...]:
+    return ()
+
+
 def _no_arrays(_: Mapping[str, Any]) -> dict[str, Labelled]:
     return {}
 
@@ -65,7 +69,7 @@ class Template:
     summary_of: Callable[[Mapping[str, Any]], dict[str, Any]] = field(repr=False)
     arrays_of: Callable[[Mapping[str, Any]], dict[str, Labelled]] = field(default=_no_arrays, repr=False)
     """From the results to the arrays that a person takes away; none for workloads that answer with numbers."""
-    parts: Callable[[Mapping[str, Any]], Sequence[Callable[..., Any] | str]] = field(default=lambda _: (), repr=False)
+    parts: Callable[[Mapping[str, Any]], Sequence[Callable[..., Any] | str]] = field(default=_no_parts, repr=False)
     """Functions that `function` calls, and lines between them, that the notebook cell therefore shows too."""
     extra: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, repr=False)
     """Fields of the form, with type and default, that the function doesn't take: what the check asks for."""

@@ -192,7 +192,7 @@ def field(name: str, told: Mapping[str, Any]) -> tuple[Any, Any]:
         examples=tuple(told.get("examples") or ()),
         only=told.get("only"),
         instead=told.get("instead"),
-        title=told.get("title") or name.replace("_", " ").capitalize(),
+        title=told.get("title") or (name.replace("_", " ").capitalize() if len(name) > 1 else name),
     )
     return Annotated[_annotation(told), words], told.get("default", ...)
 

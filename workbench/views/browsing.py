@@ -1,0 +1,93 @@
+"""Looking for a file, a store or a function in folders: each entry is a click."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from workbench.errors import WorkbenchError
+from workbench.figures.markup import joined, paragraph, tag
+from workbench.formats import size
+from workbench.views.parts import button, link
+
+if TYPE_CHECKING:
+    from workbench.storage.browsing import Folder
+    from workbench.views.page import Sight
+    from workbench.workloads.importing import Described
+
+
+class Sought(NamedTuple):
+    """What a person looks for."""
+
+    browsed: str
+    """The page's choice in which it stands where they look."""
+    field: str
+    """And that which is what they found."""
+    server: Mapping[str, Any]
+    """What was typed of the server of a URL."""
+    functions: bool = False
+    """Whether it is a function of a Python file, `path:name`."""
+
+    def found(self, value: str) -> dict[str, str | None]:
+        """What is chosen then."""
+        return {self.field: value, self.browsed: None}
+
+    def inside(self, path: str) -> dict[str, str | None]:
+        """What is chosen to look into a folder, or a file of functions."""
+        return {self.browsed: path}
+
+
+async def browsing(sight: Sight, sought: Sought, title: str, late: Sequence[str], begin: str) -> str:
+    """A word that opens and closes the search: what was used lately, and a folder, at first that of `begin`."""
+    at = sight.choices.get(sought.browsed)
+    opened = "true" if at else "false"
+    hook = sought.browsed.replace(".", "-")
+    word = link(
+        "Close" if at else title,
+        data_choose={sought.browsed: None if at else begin},
+        aria_expanded=opened,
+        data_workbench=hook,
+    )
+    if not at:
+        return word
+    recent = "".join(_pick(each, sought.found(each)) for each in late)
+    head = word + (paragraph("Used lately") + recent if recent else "")
+    into = _functions if sought.functions and str(at).endswith(".py") else _folder
+    try:
+        return head + await into(sight, sought, str(at))
+    except WorkbenchError as err:
+        home = link("Back to where Jupyter runs", data_choose=sought.inside("."))
+        return head + paragraph(str(err), "wb-Problem") + home
+
+
+async def _folder(sight: Sight, sought: Sought, at: str) -> str:
+    folder: Folder = await sight.ask("browse", at, **sought.server)
+    up = _pick("↑ the folder above", sought.inside(folder.above)) if folder.above else ""
+    whole = ""
+    if folder.is_store and not sought.functions:
+        whole = link("Choose this folder, a Zarr store", data_choose=sought.found(folder.path))
+    entries = "".join(
+        _pick(
+            f"{each.name}/" if each.is_folder else joined((each.name, size(each.n_bytes) if each.n_bytes else None)),
+            sought.inside(each.path) if each.is_folder or sought.functions else sought.found(each.path),
+        )
+        for each in folder.entries
+        if each.is_folder or not sought.functions or each.name.endswith(".py")
+    )
+    more = f"{folder.more} more: type the path." if folder.more else "" if entries else "Nothing is here."
+    listed = tag("div", up, entries, class_="wb-Listed", data_workbench="browsed")
+    return paragraph(folder.path) + whole + listed + paragraph(more)
+
+
+async def _functions(sight: Sight, sought: Sought, path: str) -> str:
+    there: tuple[Described, ...] = await sight.ask("functions", path)
+    up = _pick("↑ its folder", sought.inside(str(Path(path).parent)))
+    fit = (_pick(each.title, sought.found(f"{path}:{each.name}")) for each in there if not each.problem)
+    listed = tag("div", up, *fit, class_="wb-Listed", data_workbench="browsed")
+    unfit = (paragraph(each.problem) for each in there if each.problem)
+    return paragraph(path) + listed + "".join(unfit) + ("" if there else paragraph("It has no public function."))
+
+
+def _pick(label: str, choice: Mapping[str, str | None]) -> str:
+    return button(label, class_="wb-Entry", data_choose=choice, title=label)
