@@ -103,6 +103,21 @@ def test_a_lane_that_comes_later_is_put_in_its_place():
     assert by_worker == {"2": 0.0, "10": 1.0}
 
 
+def test_a_worker_that_was_started_anew_goes_on_in_its_lane_and_line():
+    figure, page = LiveFigure(), Page()
+    figure.feed(
+        [batch(task(0, worker="tcp://a:1"), samples=[sample(0, "tcp://a:1", "0"), sample(0.5, "tcp://a:1", "0")])]
+    )
+    page.apply(figure.patches())
+    figure.feed([batch(task(9, worker="tcp://a:2"))])
+    page.apply(figure.patches())
+    figure.feed([batch(task(10, worker="tcp://a:2"), samples=[sample(1, "tcp://a:2", "0")])])
+    page.apply(figure.patches())
+    assert page.sources["lanes"]["worker"] == ["0"]
+    assert page.sources["tasks"]["y"] == [0.0, 0.0, 0.0]
+    assert set(page.sources["workers_memory"]["worker"]) == {"0"}
+
+
 def test_lanes_are_labelled_by_worker_and_thread():
     figure, page = LiveFigure(), Page()
     figure.feed([batch(*(task(i, thread=i) for i in range(3)), samples=[sample(0)])])

@@ -333,6 +333,28 @@ def test_a_worker_that_is_killed_comes_back(running: ClusterRecord) -> None:
     assert len(after & before) == 1
 
 
+def _hold(n_bytes: int) -> None:
+    held = []
+    while sum(map(len, held)) < n_bytes:
+        held.append(b"x" * (16 * MIB))
+        time.sleep(0.02)
+    time.sleep(10)
+
+
+def test_a_worker_that_outgrew_its_memory_is_told_of_until_a_restart(running: ClusterRecord) -> None:
+    with connect(running.name) as client:
+        worker = min(client.scheduler_info()["workers"])
+        task = client.submit(_hold, 600 * MIB, workers=[worker], pure=False)
+        assert until(lambda: records.read(running.name).warning)
+        task.cancel()
+    said = str(records.read(running.name).warning)
+    assert re.match(r"Worker \d was started again at \d\d:\d\d", said)
+    assert "its data outgrew the 512 MiB that it may use" in said
+    assert until(lambda: records.read(running.name).n_workers == 2)
+    asyncio.run(control.restart_workers(running))
+    assert until(lambda: records.read(running.name).warning is None)
+
+
 def test_a_worker_that_is_slow_to_come_back_is_waited_for(
     data_folder: Path, spec: ClusterSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,7 +159,7 @@ async def test_watching_a_cluster_brings_its_patches_and_its_numbers(open_page: 
     async with open_page() as page:
         await page.send(type="watch", watch="w1", cluster="calm-otter", theme="dark")
         await until(lambda: "calm-otter" in feeds.open)
-        feeds.open["calm-otter"](Batch(1.5, samples=(sample("a"), sample("b", memory=30))))
+        feeds.open["calm-otter"](Batch(1.5, samples=(sample("a"), sample("b", name="1", memory=30))))
         patches = await page.next("patches")
         while not patches["patches"]:
             patches = await page.next("patches")

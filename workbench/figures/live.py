@@ -26,8 +26,8 @@ from workbench.figures.gpu_lines import DRAWN, GpuLines
 from workbench.figures.layout import Layout, build, kinds_words, progress_room, stream_height, titles
 from workbench.figures.patch import Patch, room_for
 from workbench.figures.replay import at_the_end, replay_columns
-from workbench.figures.samples import Series
-from workbench.figures.timeline import Lane, Timeline, View, join
+from workbench.figures.samples import Samples
+from workbench.figures.timeline import Lane, Timeline, View, arranged, join
 from workbench.monitor.events import Batch, Task, Tasks
 from workbench.runs.store import ON_SIMULATED
 
@@ -75,7 +75,8 @@ class LiveFigure:
         self.name = name
         self.timeline = Timeline()
         self._follow = Follow()
-        self._series: dict[str, Series] = {}
+        self._samples = Samples()
+        self._series = self._samples.series
         self._gpus = GpuLines(self.theme)
         self._counts: dict[str, Mapping[str, int]] = {}
         self._recorded = False
@@ -85,7 +86,7 @@ class LiveFigure:
         self._records: list[Tasks] = []
         self._mark: tuple[str, str] | None = None
         self._pinned: tuple[float, float, int, int] | None = None
-        self._lanes: list[int] = []
+        self._rows: dict[int, int] = {}
         self._sent = _Sent()
         self._layout: Layout | None = None
 
@@ -103,8 +104,7 @@ class LiveFigure:
             self._simulated = self._simulated or any(gpu.name.startswith("SIMULATED") for gpu in batch.gpus)
             self._on_gpus = self._on_gpus or bool(batch.gpus)
             self._others = self._others or not batch.tasks.own.all()
-            for sample in batch.samples:
-                self._series.setdefault(sample.worker, Series()).add(sample)
+            self._samples.add(batch.samples)
             if batch.progress is not None:
                 self._counts = dict(batch.progress.counts)
 
@@ -193,8 +193,8 @@ class LiveFigure:
 
         lane, category = self.timeline.lanes_and_categories()
         place = np.zeros(len(self.timeline.lanes), np.int64)
-        place[self._lanes] = np.arange(len(self._lanes))
-        workers = [self._short(self.timeline.lanes[index].worker) for index in self._lanes]
+        place[list(self._rows)] = list(self._rows.values())
+        workers = [self._short(lane.worker) for lane in self._shown_lanes()]
         return record_values(self._records[0], place[lane], category, workers, themes, limit)
 
     # -- tasks
@@ -205,14 +205,22 @@ class LiveFigure:
 
     def _task_patches(self) -> Iterator[Patch]:
         timeline, sent = self.timeline, self._sent
-        if timeline.n_rows == sent.n_rows:
+        # A lane is another's as soon as its worker is known to be one that was started anew.
+        renamed = len(timeline) and len(self._samples) != sent.n_workers
+        if timeline.n_rows == sent.n_rows and not renamed:
             return
         start, end = (edge / 1000 for edge in self.window())
         new = self._new_rectangles(start, end)
         full = sent.n_rectangles + len(new) > 2 * self._most_rectangles
         # What was sent for another zoom is too coarse now, or has gaps between its rectangles that are too wide.
         rescaled = not 0.5 < (end - start) / (sent.seconds or 1e-9) < 2
-        if full or rescaled or sent.n_rows < timeline.first_row or not set(new.lane.tolist()) <= set(self._lanes):
+        if (
+            renamed
+            or full
+            or rescaled
+            or sent.n_rows < timeline.first_row
+            or not set(new.lane.tolist()) <= self._rows.keys()
+        ):
             yield from self._replaced_tasks()
             return
         sent.n_rows = timeline.n_rows
@@ -244,7 +252,9 @@ class LiveFigure:
                 self._part(pinned_start - beside, pinned_end + beside, 2 * pixels, limit),
             ]
         view = join(views)
-        self._arrange_lanes(view)
+        seen = np.unique(view.lane).tolist()
+        self._rows = arranged(self.timeline.lanes, seen, self._samples.name, self._workers())
+        self._sent.n_workers = len(self._samples)
         self._sent.n_rows = self.timeline.n_rows
         self._sent.n_rectangles = len(view)
         self._sent.seconds = end - start
@@ -260,20 +270,16 @@ class LiveFigure:
         share = (stop - begin) / (end - start)
         return self.timeline.view(begin, stop, max(1, round(share * pixels)), limit=max(1, round(share * limit)))
 
-    def _arrange_lanes(self, view: View) -> None:
-        seen = set(np.unique(view.lane).tolist())
-        workers = {worker: index for index, worker in enumerate(self._workers())}
-        lanes = self.timeline.lanes
-
-        def place(lane: int) -> tuple[int, int]:
-            return workers.get(lanes[lane].worker, len(workers)), lanes[lane].thread
-
-        self._lanes = sorted(seen, key=place)
+    def _shown_lanes(self) -> list[Lane]:
+        """Lanes of the rows from top to bottom, with the names of their workers."""
+        shown = {row: self.timeline.lanes[lane] for lane, row in self._rows.items()}
+        return [Lane(self._samples.name(lane.worker), lane.thread) for lane in shown.values()]
 
     def _lanes_patches(self) -> Iterator[Patch]:
-        height, lane_height = stream_height(len(self._lanes))
-        labels = _lane_labels([self.timeline.lanes[lane] for lane in self._lanes], self._label, lane_height)
-        workers = [self._name(self.timeline.lanes[lane].worker) for lane in self._lanes]
+        lanes = self._shown_lanes()
+        height, lane_height = stream_height(len(lanes))
+        labels = _lane_labels(lanes, self._label, lane_height)
+        workers = [lane.worker for lane in lanes]
         yield Patch("lanes", "replace", {"label": labels, "worker": workers})
         yield Patch("tasks_ticks", "set", {"ticks": [index for index, label in enumerate(labels) if label]})
         yield room_for(len(labels), "tasks_range")
@@ -286,8 +292,7 @@ class LiveFigure:
             np.argsort(np.select([view.category == ERRED, view.category == THEIRS], [1, -1]), kind="stable")
         )
         colors = category_colors(self.theme)
-        place = {lane: index for index, lane in enumerate(self._lanes)}
-        y = np.array([place[lane] for lane in view.lane.tolist()], float)
+        y = np.array([self._rows[lane] for lane in view.lane.tolist()], float)
         # Transfers and disk are drawn as a strip at the foot of their lane: they go on beside computing.
         beside = (view.category >= TRANSFER) & (view.category < ERRED)
         pixel = seconds / _WIDTH
@@ -357,8 +362,8 @@ class LiveFigure:
             return None
         task, worker = self._mark
         # As the columns of tasks and of samples have it.
-        labels = [self._short(address) for address in self._series if worker and self._name(address) == worker]
-        return Patch("mark", "replace", {"task": [task], "worker": [worker], "label": [*labels, worker][:1]})
+        label = self._short(worker) if worker in self._series else worker
+        return Patch("mark", "replace", {"task": [task], "worker": [worker], "label": [label]})
 
     def _replay_patches(self) -> Iterator[Patch]:
         if not len(self.timeline) or not self._records or self.timeline.n_rows == self._sent.n_replayed:
@@ -373,14 +378,12 @@ class LiveFigure:
     # -- workers
 
     def _workers(self) -> list[str]:
+        """Names of workers, in order."""
         return sorted(self._series, key=lambda worker: _natural(self._short(worker)))
 
-    def _name(self, worker: str) -> str:
-        series = self._series.get(worker)
-        return series.latest.name if series is not None and series.latest is not None else worker
-
     def _short(self, worker: str) -> str:
-        name = self._name(worker)
+        """Name or address in few characters."""
+        name = self._samples.name(worker)
         # A worker with a GPU of its own is named after it, and no lane has room for a UUID.
         return self._gpus.label(name) or _shortened(name.rpartition("://")[2], 24)
 
@@ -388,7 +391,7 @@ class LiveFigure:
         short = self._short(worker)
         if len(short) <= 3:
             return f"worker {short}"
-        if self._gpus.label(self._name(worker)):
+        if self._gpus.label(self._samples.name(worker)):
             return short
         host, colon, port = short.rpartition(":")
         return f"…:{port}" if colon and host else _shortened(short, 11)
@@ -517,6 +520,7 @@ class _Sent:
 
     def __init__(self) -> None:
         self.n_rows = 0
+        self.n_workers = 0
         self.n_replayed = 0
         self.n_rectangles = 0
         self.seconds = 0.0

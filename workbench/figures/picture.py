@@ -27,8 +27,8 @@ from workbench.figures.colors import (
 from workbench.figures.gpu_lines import GpuSeries
 from workbench.figures.layout import LAUNCHED
 from workbench.figures.live import MOST_NAMES, count_words
-from workbench.figures.samples import Series
-from workbench.figures.timeline import Timeline
+from workbench.figures.samples import Samples
+from workbench.figures.timeline import Timeline, arranged
 from workbench.monitor.events import KINDS, Batch, Tasks
 
 WIDTH = 960
@@ -66,7 +66,8 @@ class Picture:
         """Seconds, of all threads together."""
         self.n_others = 0
         self._timeline = Timeline()
-        self._series: dict[str, Series] = {}
+        self._samples = Samples()
+        self._series = self._samples.series
         self._gpus: dict[str, GpuSeries] = {}
         self._simulated = False
         self._counts: Mapping[str, Mapping[str, int]] = {}
@@ -81,8 +82,7 @@ class Picture:
             self._latest = max(self._latest, batch.time)
             self._timeline.feed([batch])
             self._count(batch.tasks)
-            for sample in batch.samples:
-                self._series.setdefault(sample.worker, Series()).add(sample)
+            self._samples.add(batch.samples)
             for gpu in batch.gpus:
                 self._gpus.setdefault(gpu.uuid, GpuSeries()).add(gpu)
                 self._simulated = self._simulated or gpu.name.startswith("SIMULATED")
@@ -99,7 +99,7 @@ class Picture:
 
     def summary(self) -> str:
         """One line on what was computed, such as '125 tasks on 2 workers, 1.2 s of computing'."""
-        workers = len({lane.worker for lane in self._timeline.lanes} | set(self._series))
+        workers = len({self._samples.name(lane.worker) for lane in self._timeline.lanes} | set(self._series))
         parts = [
             f"{formats.count(self.n_tasks, 'task')} on {formats.count(workers, 'worker')}",
             f"{formats.duration(sum(row.seconds for row in self.rows.values()))} of computing",
@@ -206,12 +206,13 @@ class Picture:
         legend = {TRANSFER: "transfer", DISK: "disk", ERRED: "failed", THEIRS: "other computations"}
         colors = neutral_colors()
         canvas.title("Task stream", [(colors[kind], word) for kind, word in legend.items() if kind in kinds])
-        lanes = self._lanes(set(view.lane.tolist()))
+        seen = set(view.lane.tolist())
+        rows = arranged(self._timeline.lanes, seen, self._samples.name, self._workers())
+        lanes = list({row: lane for lane, row in rows.items()}.values())
         if not lanes:
             canvas.note("No task has finished yet." if self._counts else "No task came to the cluster.")
             return
         height = min(18.0, max(2.0, _LANES_HEIGHT / len(lanes)))
-        place = {lane: index for index, lane in enumerate(lanes)}
         self._name_lanes(canvas, lanes, height)
         groups: dict[tuple[str, float], list[str]] = defaultdict(list)
         order = np.argsort(np.select([view.category == ERRED, view.category == THEIRS], [1, -1]), kind="stable")
@@ -226,7 +227,7 @@ class Picture:
             strict=True,
         ):
             beside = TRANSFER <= category < ERRED
-            top = canvas.y + place[lane] * height + (0.64 * height if beside else 0.06 * height)
+            top = canvas.y + rows[lane] * height + (0.64 * height if beside else 0.06 * height)
             tall = (0.3 if beside else 0.88) * height
             groups[colors[category], shade].append(_rectangle(start, top, max(stop - start, 0.7), tall))
         for (color, shade), parts in groups.items():
@@ -234,38 +235,29 @@ class Picture:
         canvas.down(height * len(lanes))
         canvas.axis()
 
-    def _lanes(self, seen: set[int]) -> list[int]:
-        lanes, workers = self._timeline.lanes, self._workers()
-        return sorted(seen, key=lambda lane: (workers.get(lanes[lane].worker, len(workers)), lanes[lane].thread))
-
     def _name_lanes(self, canvas: _Canvas, lanes: Sequence[int], height: float) -> None:
         named, free = None, -1e9
         for index, lane in enumerate(lanes):
-            worker = self._timeline.lanes[lane].worker
+            worker = self._samples.name(self._timeline.lanes[lane].worker)
             y = canvas.y + index * height
             if worker != named and y - free >= 12:
                 canvas.label(self._label(worker), y + max(height / 2, 5))
                 named, free = worker, y
 
-    def _workers(self) -> dict[str, int]:
-        return {
-            worker: index
-            for index, worker in enumerate(sorted(self._series, key=lambda each: _natural(self._label(each))))
-        }
+    def _workers(self) -> list[str]:
+        return sorted(self._series, key=lambda each: _natural(self._label(each)))
 
     def _label(self, worker: str) -> str:
-        series = self._series.get(worker)
-        name = series.latest.name if series is not None and series.latest is not None else worker
-        short = name.rpartition("://")[2]
+        short = self._samples.name(worker).rpartition("://")[2]
         return f"worker {short}" if len(short) <= 3 else short[-20:]
 
     def _draw_workers(self, canvas: _Canvas) -> None:
         lines = []
-        for worker, index in self._workers().items():
+        for index, worker in enumerate(self._workers()):
             segments = self._series[worker].segments("memory", canvas.begin, canvas.end, _SEGMENTS)
             lines.append((neutral_line(index), segments))
         if any(len(segments) for _, segments in lines):
-            named = [(neutral_line(index), self._label(worker)) for worker, index in self._workers().items()]
+            named = [(neutral_line(index), self._label(worker)) for index, worker in enumerate(self._workers())]
             canvas.title("Worker memory", named if len(named) <= 6 else [])
             canvas.lines(lines, formats.size)
 

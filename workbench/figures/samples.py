@@ -57,6 +57,28 @@ class Series:
         return line(np.array(self._time[first:]), np.array(column[first:]))
 
 
+class Samples:
+    """What workers were heard to do, by what Dask calls them: one that was started anew goes on under its name."""
+
+    def __init__(self) -> None:
+        self.series: dict[str, Series] = {}
+        self._names: dict[str, str] = {}
+
+    def add(self, samples: Iterable[WorkerSample]) -> None:
+        """Take in samples."""
+        for sample in samples:
+            self._names[sample.worker] = sample.name
+            self.series.setdefault(sample.name, Series()).add(sample)
+
+    def __len__(self) -> int:
+        """Addresses that were heard of."""
+        return len(self._names)
+
+    def name(self, worker: str) -> str:
+        """What the worker of an address is called, the address itself where it wasn't heard of."""
+        return self._names.get(worker, worker)
+
+
 class Workers:
     """What each worker of a cluster was last heard to do: a batch holds only those that said something new."""
 
@@ -66,8 +88,8 @@ class Workers:
     def feed(self, samples: Iterable[WorkerSample]) -> None:
         """Take in samples, and forget workers that weren't heard of for as long as breaks their line."""
         for sample in samples:
-            known = self._latest.get(sample.worker, sample)
-            self._latest[sample.worker] = max(known, sample, key=lambda each: each.time)
+            known = self._latest.get(sample.name, sample)
+            self._latest[sample.name] = max(known, sample, key=lambda each: each.time)
         now = max((each.time for each in self._latest.values()), default=0.0)
         self._latest = {worker: each for worker, each in self._latest.items() if now - each.time <= GAP}
 

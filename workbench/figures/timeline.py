@@ -9,7 +9,7 @@ is half busy so looks half busy at any zoom.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,20 @@ class View:
     def take(self, rows: Integers) -> View:
         """These rows of all columns."""
         return View(*(getattr(self, name)[rows] for name in View.__slots__))
+
+
+def arranged(
+    lanes: Sequence[Lane], seen: Iterable[int], called: Callable[[str], str], order: Sequence[str]
+) -> dict[int, int]:
+    """Row of each lane that is seen, by its worker's place in `order` and then by thread.
+
+    Lanes of one row are those of a worker that was started anew: it is `called` as it was.
+    """
+    rank = {name: place for place, name in enumerate(order)}
+    names = {lane: called(lanes[lane].worker) for lane in seen}
+    keys = {lane: (rank.get(name, len(rank)), name, lanes[lane].thread) for lane, name in names.items()}
+    rows = {key: row for row, key in enumerate(sorted(set(keys.values())))}
+    return {lane: rows[key] for lane, key in sorted(keys.items(), key=lambda item: item[1])}
 
 
 def join(views: Sequence[View]) -> View:

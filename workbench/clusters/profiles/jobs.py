@@ -153,7 +153,7 @@ class JobsHandle(LocalHandle):
         return state._replace(
             jobs=(*self._scheduler_job(), *jobs),
             trouble=trouble or other,
-            warning=differences(self._abouts, remote.packages()),
+            warning=differences(self._abouts, remote.packages()) or state.warning,
             machine=machine_elsewhere(self._abouts),
         )
 

@@ -61,12 +61,13 @@ class LocalHandle(Handle):
         self._requested = spec.n_workers
         self._adaptive: Adaptive | None = None
         self._clients: set[str] = set()
+        self._outgrown: list[tuple[float, str]] = []
         self._filled = False
         # One that is elsewhere is asked instead.
         if isinstance(scheduler, Scheduler):
             self.dashboard = dashboard.hide(scheduler, folder)
             dashboard.connect_when_asked(scheduler)
-            scheduler.add_plugin(_Watcher(self._clients, changed), name="workbench-host")
+            scheduler.add_plugin(_Watcher(scheduler, self._clients, self._outgrown, changed), name="workbench-host")
 
     @classmethod
     async def of(cls, cluster: SpecCluster, spec: ClusterSpec, folder: Path, changed: Callable[[], None]) -> Self:
@@ -94,6 +95,20 @@ class LocalHandle(Handle):
             pids=tuple(sorted(nanny.pid for nanny in self._nannies() if nanny.pid)),
             clients=tuple(sorted(self._clients)),
             idle_since=self._scheduler.check_idle(),
+            warning=self.outgrown(),
+        )
+
+    def outgrown(self) -> str | None:
+        """Return a sentence on workers that Dask started again because of their memory; None where there were none."""
+        if not self._outgrown:
+            return None
+        at, worker = self._outgrown[-1]
+        times, limit = len(self._outgrown), formats.size(self._spec.memory_limit)
+        who = f"Worker {worker} was started again at {formats.moment(at, time.time())}"
+        before = f", and workers {formats.count(times - 1, 'time')} before" if times > 1 else ""
+        return (
+            f"{who}{before}: its data outgrew the {limit} that it may use. What it held is computed once more. Use "
+            "smaller chunks, fewer threads a worker, or more memory."
         )
 
     async def finished(self) -> str:
@@ -120,6 +135,7 @@ class LocalHandle(Handle):
 
     async def restart(self) -> None:
         """Start all workers anew; what they computed or hold is forgotten."""
+        self._outgrown.clear()
         await self._scheduler.restart(stimulus_id=f"workbench-restart-{time.time()}")
 
     async def close(self) -> None:
@@ -177,13 +193,28 @@ async def _side_entrance(scheduler: Scheduler) -> str:
 
 
 class _Watcher(SchedulerPlugin):
-    """Tells of workers and clients that come and go."""
+    """Tells of workers and clients that come and go, and of workers that outgrew their memory."""
 
     name = "workbench-host"
 
-    def __init__(self, clients: set[str], changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        clients: set[str],
+        outgrown: list[tuple[float, str]],
+        changed: Callable[[], None],
+    ) -> None:
+        self._scheduler = scheduler
         self._clients = clients
+        self._outgrown = outgrown
         self._changed = changed
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        # What Dask's nannies say before they end a worker.
+        if topic == "worker-restart-memory":
+            worker = self._scheduler.workers.get(msg["worker"])
+            self._outgrown.append((time.time(), str(worker.name) if worker else msg["worker"]))
+            self._changed()
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         self._changed()
