@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from PIL import Image, ImageColor
 from playwright.sync_api import Locator, Page, Request, expect
 
 from tests.conftest import using_data_folder
@@ -16,6 +17,7 @@ from tests.ui.test_cells import run
 from tests.ui.test_main_job import MINUTE, coloured, hook, unfold
 from tests.ui.test_notebooks import dark
 from tests.ui.test_watch import opened, write
+from workbench.figures.colors import LIGHT
 from workbench.session import Session
 
 CELLS = ("from workbench.panels import Workbench\nWorkbench()",)
@@ -74,6 +76,12 @@ def test_all_that_the_sidebar_does_is_done_in_a_cell(
     page.wait_for_timeout(1000)
     assert coloured(figure) > 5_000
     screenshot("bench-light")
+    with page.expect_download() as saved:
+        figure.get_by_role("button", name="Save as PNG").click()
+    picture = Image.open(saved.value.path()).convert("RGB")
+    colors = {color for _, color in picture.getcolors(maxcolors=2**20) or ()}
+    # Of the legend, which Bokeh's own export leaves out; nothing was spilled.
+    assert ImageColor.getrgb(LIGHT.disk) in colors
     dark(page)
     expect(figure.locator(".wb-Figure-host > div")).to_have_css("background-color", "rgb(17, 17, 17)", timeout=MINUTE)
     page.wait_for_timeout(1000)

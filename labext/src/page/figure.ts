@@ -6,6 +6,7 @@ import type { IFigure, IPatch, IWatchStatus, StreamMessage, Watched } from '../t
 import { embed } from './bokeh';
 import type { IBokeh, IBokehPlot, IBokehRange, IBokehSource, IEmbedded } from './bokeh';
 import { download } from './download';
+import { picture } from './picture';
 
 export type Theme = 'light' | 'dark';
 
@@ -98,9 +99,12 @@ export class Figure {
 
   /** Download what is seen, as PNG. */
   async save(): Promise<void> {
-    const picture = await this._embedded?.picture();
-    if (picture) {
-      download(picture, `${Object.values(this.watched)[0]}.png`);
+    const plots = this._embedded?.picture;
+    if (plots) {
+      const name = Object.values(this.watched)[0];
+      const now = new Date().toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' });
+      const heading = [name, this.summary, now].filter(Boolean).join(' · ');
+      download(await picture(this._host, plots, heading), `${name}.png`);
     }
   }
 
