@@ -238,7 +238,9 @@ def _check(check: Mapping[str, Any] | None) -> str:
     if not check:
         return ""
     tone, word = ("good", "Check passed") if check.get("passed") else ("bad", "Check failed")
-    return f'<p><b class="{tone}">{word}.</b> {escape(str(check.get("what", "")))}</p>'
+    detail = str(check.get("detail") or "")
+    folded = f'<details class="muted"><summary>By how much</summary>{escape(detail)}</details>' if detail else ""
+    return f'<p><b class="{tone}">{word}.</b> {escape(str(check.get("what", "")))}</p>{folded}'
 
 
 def _on_gpu(found: Mapping[str, Any] | None) -> str:
@@ -280,7 +282,7 @@ def _list(values: Mapping[str, Any] | None) -> str:
     rows = "".join(
         f"<dt>{escape(str(name))}</dt><dd>{escape(_shown(name, value))}</dd>"
         for name, value in (values or {}).items()
-        if value is not None
+        if value not in (None, "", [], {})
     )
     return f"<dl>{rows}</dl>" if rows else ""
 
@@ -288,6 +290,8 @@ def _list(values: Mapping[str, Any] | None) -> str:
 def _shown(name: str, value: Any) -> str:
     if value is None:
         return "–"
+    if name == "idle_timeout":
+        return duration(value)
     return size(value) if name in SIZES and value else _text(value)
 
 

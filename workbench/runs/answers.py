@@ -135,7 +135,7 @@ def provenance(run: Run) -> dict[str, Any]:
         "versions": json.dumps(run.versions),
         "created": formats.iso(run.created),
         **({} if run.seconds is None else {"seconds": run.seconds}),
-        **({} if run.check is None else {"check": run.check.what}),
+        **({} if run.check is None else {"check": f"{run.check.what} {run.check.detail}".strip()}),
         **({} if certificate is None else {"certificate": certificate["sentence"]}),
         **({} if certificate is None else {"certificate_bound": json.dumps(certificate["bound"])}),
     }

@@ -476,12 +476,13 @@ def _marks(run: dict[str, Any]) -> str:
 
 
 def _details(run: dict[str, Any], before: str | None) -> str:
-    result = run["result"] or {}
+    result, check = run["result"] or {}, run["check"]
     told = {
         "Forecast": _forecast(run),
         "Text": run.get("beside_text"),
         "Energy": Energy.model_validate(run["energy"]).text() if run.get("energy") else None,
         "On the GPU?": (run.get("on_gpu") or {}).get("sentence"),
+        "Check": check and f"{check['what']} {check['detail']}".strip(),
         "Bandwidth": _sentence(result.get("bandwidth")),
         "Certificate": _sentence(result.get("certificate")),
     }

@@ -43,11 +43,11 @@ def svd_is_exact(x: Any, results: Mapping[str, Any], client: Client | None) -> C
     # Rounding grows with the square root of what is added up; a wrong value is off by orders of magnitude more.
     bound = 1000 * float(np.finfo(x.dtype).eps) * math.sqrt(max(1, min(x.shape)))
     passed = residual <= bound and skew <= bound
-    words = "as rounding explains" if passed else "more than rounding explains"
+    words = "up to rounding" if passed else "only with errors that rounding doesn't explain"
     return Check(
         passed=bool(passed),
-        what=f"A and U S V differ by {residual:.1e} of A on {len(parts)} of {x.npartitions} blocks, UᵀU and VVᵀ from "
-        f"one by {skew:.1e}: {words} ({bound:.1e}).",
+        what=f"The factors give the array back {words}, in {len(parts)} of its {x.npartitions} blocks.",
+        detail=f"A and U S V differ by {residual:.1e} of A, UᵀU and VVᵀ from one by {skew:.1e} ({bound:.1e} allowed).",
     )
 
 
@@ -116,12 +116,15 @@ def svd_is_certified(x: Any, results: Mapping[str, Any], client: Client | None, 
     shares = np.where(told, s / largest, np.inf)
     off, apart = np.abs(along - s) / largest, np.where(told, np.sqrt(left) / largest, 0.0)
     expected = (1.5 * certificate.residuals + 16 * products) / shares + 1e3 * eps
-    what = "Over one more pass, Aᵀ U and V S differ by "
-    what += f"{apart.max():.1e} of the largest value ({expected.max():.1e} expected)"
     passed = bool(skew <= bound and (off <= certificate.of_largest + 1e2 * eps).all() and (apart <= expected).all())
-    if not passed:
-        what += f", and UᵀA V and S by {off.max():.1e}: the certificate is of another array"
-    return Check(passed=passed, what=f"{what}; UᵀU and VVᵀ from one by {skew:.1e} ({bound:.1e} allowed).")
+    return Check(
+        passed=passed,
+        what="Read once more, the array agrees with the answer as closely as its error bounds say."
+        if passed
+        else "Read once more, the array doesn't agree with the answer: its error bounds are those of another array.",
+        detail=f"Aᵀ U and V S differ by {apart.max():.1e} of the largest value ({expected.max():.1e} expected), UᵀA V "
+        f"and S by {off.max():.1e}, UᵀU and VVᵀ from one by {skew:.1e} ({bound:.1e} allowed).",
+    )
 
 
 def _verdict(count: int, worst: float, number: int, tolerance: float, *, proved: bool) -> Check:

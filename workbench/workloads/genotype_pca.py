@@ -379,38 +379,34 @@ def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
     # The pass adds up numbers of all variants: rounding grows with the root of how many (Higham, Mary, SISC 41, 2019).
     summing = 4 * float(np.finfo(float).eps) * math.sqrt(max(1, len(found.kept)))
     expected = 1.5 * found.certificate.residuals + 16 * products + summing
-    if not ((off <= found.certificate.of_largest + 1e-12).all() and (apart <= expected).all()):
-        return Check(
-            passed=False,
-            what=f"One more pass gives singular values that differ by {off.max():.1e} of the largest, and AᵀA v and "
-            f"s² v that differ by {apart.max():.1e} of its square ({expected.max():.1e} expected).",
-        )
-    told = (
-        f"One more pass finds AᵀA v and s² v to differ by {apart.max():.1e} of the "
-        f"largest value's square, as expected ({expected.max():.1e})."
+    detail = (
+        f"AᵀA v and s² v differ by {apart.max():.1e} of the largest value's square ({expected.max():.1e} expected), "
+        f"singular values by {off.max():.1e} of the largest."
     )
-    if resolved["path"] is not None:
-        return Check(passed=True, what=told)
-    return _populations_are_apart(resolved, found, told)
+    if not ((off <= found.certificate.of_largest + 1e-12).all() and (apart <= expected).all()):
+        told = "Read once more, the genotypes don't agree with the components as closely as their error bounds say."
+        return Check(passed=False, what=told, detail=detail)
+    told = "Read once more, the genotypes agree with the components as closely as their error bounds say."
+    agreed = Check(passed=True, what=told, detail=detail)
+    return agreed if resolved["path"] is not None else _populations_are_apart(resolved, found, agreed)
 
 
-def _populations_are_apart(resolved: Mapping[str, Any], found: GenotypePCA, told: str) -> Check:
+def _populations_are_apart(resolved: Mapping[str, Any], found: GenotypePCA, agreed: Check) -> Check:
     # Patterson, Price, Reich (2006): structure shows from F_ST of 1 / sqrt(variants × samples) on.
     threshold = 1 / math.sqrt(max(1, int(found.kept.sum())) * len(found.samples))
     n_populations = resolved["n_populations"]
     if n_populations < 2 or resolved["fst"] < _TELLING * threshold or len(found.samples) < 3 * n_populations:
-        return Check(passed=True, what=f"{told} Populations are too near to each other, or too few, to be told apart.")
+        said = f"{agreed.what} Populations are too near to each other, or too few, to be told apart."
+        return agreed.model_copy(update={"what": said})
     labels, first = np.asarray(found.sample_table["population"]), np.asarray(found.scores[:, 0])
     between = sum(
         (labels == name).sum() * (first[labels == name].mean() - first.mean()) ** 2 for name in np.unique(labels)
     )
     share = float(between / ((first - first.mean()) ** 2).sum())
     passed = share > 0.5
-    return Check(
-        passed=bool(passed),
-        what=f"{told} Populations make up {100 * share:.3g} % of the first component's variance"
-        + ("." if passed else ", more than half of which was expected of an F_ST so far above the threshold."),
-    )
+    expected = "." if passed else ", more than half of which was expected of an F_ST so far above the threshold."
+    said = f"{agreed.what} Populations make up {100 * share:.3g} % of the first component's variance{expected}"
+    return agreed.model_copy(update={"passed": bool(passed), "what": said})
 
 
 TEMPLATE = Template(

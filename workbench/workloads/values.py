@@ -142,10 +142,13 @@ class Function(BaseModel, frozen=True):
 
 
 class Check(BaseModel, frozen=True):
-    """Verdict on the answer of a run; `what` says what was compared with what."""
+    """Verdict on the answer of a run."""
 
     passed: bool
     what: str
+    """What was compared with what, in a sentence for everybody."""
+    detail: str = ""
+    """By how much it differed, and by how much it may, for who knows the method."""
 
 
 @dataclass(frozen=True)
