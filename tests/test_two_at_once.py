@@ -143,7 +143,7 @@ SUBJECTS = {
             "keep": False,
         },
         NO_CHOICE,
-        linalg.pca,
+        linalg.PCA,
     ),
     "PCA.transform": Subject(
         lambda **given: _fitted("transform", **given),
