@@ -377,7 +377,8 @@ def weighted_anomalies(
     }
     if slabs[0] < shape[0]:
         fit = _fit(raw, grid.removed, missing).persist()
-        x = da.map_blocks(anomalies.fitted_anomalies, raw, weights, fit=fit, chunks=raw.chunks, **told)
+        more = {"n_times": shape[0], "chunks": raw.chunks}
+        x = da.map_blocks(anomalies.fitted_anomalies, raw, weights, fit=fit, **more, **told)
         states = da.from_delayed(fit.state, (math.prod(shape[1:]),), dtype=int).reshape(shape[1:])
         return da.reshape_blockwise(x, (shape[0], math.prod(shape[1:]))).to_backend(), states
     both = da.map_blocks(anomalies.anomalies, raw, weights, chunks=((shape[0] + 1,), *raw.chunks[1:]), **told)
@@ -390,7 +391,7 @@ def _fit(raw: da.Array, removed: Removed, missing: str) -> Any:
     of_all = dask.delayed(removed, traverse=False)
     starts = np.cumsum((0, *raw.chunks[0]))
     parts = [
-        dask.delayed(anomalies.sums)(block, int(first), of_all)
+        dask.delayed(anomalies.sums)(block, int(first), raw.shape[0], of_all)
         for block, first in zip(raw.to_delayed().ravel(), starts, strict=False)
     ]
     while len(parts) > 1:
