@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 from workbench.errors import BadInputError, MissingError, install
 from workbench.storage import places
 from workbench.storage.places import Options, Place
+from workbench.storage.zarrs import is_marked
 
 FORMATS = "NetCDF, a Zarr group as xarray writes it, or GRIB"
 _STARTS = {b"CDF": "scipy", b"\x89HDF": "h5netcdf", b"GRIB": "cfgrib", b"PK": "zarr"}
@@ -55,23 +56,18 @@ class Source:
         """The dataset; values of its variables are read when they are asked for."""
         xr, place = _xarray(self.path), Place(self.path, self.options)
         how = {"engine": self.engine, "chunks": None, "cache": False, **how}
-        if self.engine != "zarr" and place.is_url:
-            with place.open() as file, xr.open_dataset(file, **self._group(), **how) as found:
-                yield found
-        elif self.engine == "zarr":
-            with _store(place) as store:
+        how |= {"group": self.group} if self.group else {}
+        how |= {"phony_dims": "sort"} if self.engine == "h5netcdf" else {}
+        # What cfgrib would write beside the file is for whoever opens it often.
+        how |= {"indexpath": ""} if self.engine == "cfgrib" else {}
+        with ExitStack() as stack:
+            where: Any = self.path
+            if self.engine == "zarr":
+                where = stack.enter_context(_store(place))
                 how |= {"consolidated": self.consolidated, **place.zarr_options}
-                with xr.open_dataset(store, **self._group(), **how) as found:
-                    yield found
-        else:
-            # What cfgrib would write beside the file is for whoever opens it often.
-            how |= {"indexpath": ""} if self.engine == "cfgrib" else {}
-            with xr.open_dataset(self.path, **self._group(), **how) as found:
-                yield found
-
-    def _group(self) -> dict[str, Any]:
-        given: dict[str, Any] = {"phony_dims": "sort"} if self.engine == "h5netcdf" else {}
-        return given | ({"group": self.group} if self.group else {})
+            elif place.is_url:
+                where = stack.enter_context(place.open())
+            yield stack.enter_context(xr.open_dataset(where, **how))
 
 
 @dataclass(frozen=True)
@@ -93,19 +89,12 @@ class Picked:
 
     def reader(self, dims: Sequence[str]) -> Callable[..., np.ndarray[Any, Any]]:
         """Function that reads a block for `dask.array.map_blocks`, its dimensions in this order; NaN is missing."""
-        return partial(_read, source=self.source, name=self.name, places=dict(self.places), dims=tuple(dims))
+        return partial(_read_block, name=self.name, recipe=self.recipe() | {"dims": list(dims)})
 
     def recipe(self) -> dict[str, Any]:
-        """What `read_part` needs beside path and name, as JSON."""
-        source = self.source
-        return {
-            "places": {dim: each if isinstance(each, int) else list(each) for dim, each in self.places.items()},
-            "dims": list(self.dims),
-            "engine": source.engine,
-            "group": source.group,
-            "consolidated": source.consolidated,
-            "options": dict(source.options),
-        }
+        """What `read_part` needs beside the name, as JSON."""
+        places = {dim: each if isinstance(each, int) else list(each) for dim, each in self.places.items()}
+        return {"places": places, "dims": list(self.dims), "source": asdict(self.source)}
 
     def names(self, dims: Sequence[str], folded: Sequence[int]) -> Callable[[Sequence[int]], str]:
         """Function that says in words which place an index is, whose first number counts along all of `folded`."""
@@ -118,34 +107,22 @@ class Picked:
         return f"{self.source.path} ({self.name})"
 
 
-def _read(
-    block_info: Any, source: Source, name: str, places: Mapping[str, Sequence[int] | int], dims: Sequence[str]
-) -> np.ndarray[Any, Any]:
-    bounds = dict(zip(dims, block_info[None]["array-location"], strict=True))
-    parts: dict[str, Any] = {
-        dim: place if isinstance(place, int) else _part(range(*place)[slice(*bounds[dim])])
-        for dim, place in places.items()
-    }
-    # Times and coordinates stay as they are stored: decoding them takes longer than reading a block.
-    with source.opened(decode_times=False, decode_coords=False) as dataset:
-        return np.asarray(dataset[name].isel(parts).transpose(*dims).values)
+def _read_block(block_info: Any, name: str, recipe: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    return read_part(name, [slice(*bounds) for bounds in block_info[None]["array-location"]], recipe)
 
 
-def _source(path: str, recipe: Mapping[str, Any]) -> Source:
-    return Source(path, recipe["options"], recipe["engine"], recipe["group"], recipe["consolidated"])
-
-
-def read_part(path: str, name: str, where: Sequence[slice], recipe: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+def read_part(name: str, where: Sequence[slice], recipe: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     """Block of a variable as it was selected; NaN is missing."""
-    info = {None: {"array-location": [(part.start, part.stop) for part in where]}}
-    return _read(info, _source(path, recipe), name, recipe["places"], recipe["dims"])
+    parts = _parts(recipe["places"], dict(zip(recipe["dims"], where, strict=True)))
+    # Times and coordinates stay as they are stored: decoding them takes longer than reading a block.
+    with Source(**recipe["source"]).opened(decode_times=False, decode_coords=False) as dataset:
+        return np.asarray(dataset[name].isel(parts).transpose(*recipe["dims"]).values)
 
 
-def coords_of(path: str, name: str, recipe: Mapping[str, Any], dims: Sequence[str]) -> dict[str, Any]:
+def coords_of(name: str, recipe: Mapping[str, Any], dims: Sequence[str]) -> dict[str, Any]:
     """Coordinates of these dimensions of a variable as it was selected, as `Labelled` has them."""
-    with _source(path, recipe).opened() as dataset:
-        parts = {dim: each if isinstance(each, int) else _part(range(*each)) for dim, each in recipe["places"].items()}
-        return along(dataset[name].isel(parts).coords, dims)
+    with Source(**recipe["source"]).opened() as dataset:
+        return along(dataset[name].isel(_parts(recipe["places"])).coords, dims)
 
 
 def along(coords: Any, dims: Sequence[str]) -> dict[str, Any]:
@@ -193,9 +170,7 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
     with places.sentences_about(place, FORMATS), source.opened() as dataset:
         array = dataset[_named(place, dataset, name)]
         where = _positions(place, array, _asked(select))
-        picked = array.isel(
-            {dim: each if isinstance(each, int) else _part(range(*each)) for dim, each in where.items()}
-        )
+        picked = array.isel(_parts(where))
         stored = array.encoding.get("shards") or array.encoding.get("preferred_chunks") or array.encoding.get("chunks")
         return Picked(
             source,
@@ -278,7 +253,7 @@ def _xarray(path: str) -> Any:
 def _engine(place: Place) -> str:
     _xarray(place.path)
     fs, root = place.storage()
-    if fs.isdir(root) or (place.is_url and any(fs.exists(f"{root}/{name}") for name in (".zgroup", "zarr.json"))):
+    if fs.isdir(root) or (place.is_url and is_marked(place)):
         return "zarr"
     with place.open() as file:
         start = file.read(8)
@@ -409,8 +384,16 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, (float, np.floating)) else str(value)[:19].removesuffix("T00:00:00")
 
 
-def _part(positions: range) -> slice:
-    return slice(positions.start, positions.stop, positions.step)
+def _parts(places: Mapping[str, Sequence[int] | int], where: Mapping[str, slice] | None = None) -> dict[str, Any]:
+    """Positions in the file of what was selected, or of a part of that."""
+    found: dict[str, Any] = {}
+    for dim, each in places.items():
+        if isinstance(each, int):
+            found[dim] = each
+        else:
+            part = range(*each)[(where or {}).get(dim, slice(None))]
+            found[dim] = slice(part.start, part.stop, part.step)
+    return found
 
 
 def _chunks(array: Any, stored: Any, picked: Any, where: Mapping[str, Any]) -> tuple[int, ...]:
