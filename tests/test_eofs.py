@@ -260,7 +260,6 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"variable": "u", "select": "time=2050"}, "select", "lies at time=2050. time goes from 1980-01-01"),
     ({"variable": "u", "select": "lat=91"}, "select", "lies at lat=91. lat goes from 80 to -80 in 9 steps"),
     ({"variable": "u", "select": "lat"}, "select", "Give dimensions with values or ranges"),
-    ({"variable": "u", "features": "lat"}, "features", "has the dimensions lat, lon. Name them all"),
     ({"variable": "u", "select": "time=1980-02"}, "samples", "no dimension is one of times by CF"),
 ]
 

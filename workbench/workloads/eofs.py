@@ -60,14 +60,6 @@ Samples = Annotated[
         examples=("time", "time, member"),
     ),
 ]
-Features = Annotated[
-    Text,
-    Words(
-        "Dimensions of the patterns; where none are given, all but those of the samples.",
-        allowed="names of dimensions, such as latitude, longitude",
-        examples=("latitude, longitude",),
-    ),
-]
 Removal = Annotated[
     Literal["mean", "seasonal cycle", "none"],
     Words(
@@ -108,7 +100,6 @@ def eofs(
     select: fields.Selection | None = None,
     k: fields.Components = 10,
     samples: Samples | None = None,
-    features: Features | None = None,
     remove: Removal = "mean",
     detrend: Detrend = False,
     weights: Weights = "auto",
@@ -132,7 +123,7 @@ def eofs(
     from workbench.linalg import svd_compressed
     from workbench.workloads.eofs import FEW, ROUNDING, grid_of, weighted_anomalies
 
-    grid = grid_of(path, variable, select, options, samples, features, remove, detrend, weights)
+    grid = grid_of(path, variable, select, options, samples, remove, detrend, weights)
     x, states = weighted_anomalies(grid, reads, slabs, chunks, dtype, missing)
     if keep:
         x, states = dask.persist(x, states)
@@ -219,7 +210,6 @@ def grid_of(
     select: str | None,
     options: Mapping[str, Any] | None,
     samples: str | None,
-    features: str | None,
     remove: str,
     detrend: bool,
     weights: str,
@@ -227,26 +217,15 @@ def grid_of(
     """What is decomposed, from the words of a person; of the file only its coordinates are read."""
     picked = datasets.pick(path, variable, select, options)
     dims = _of_samples(picked, samples)
-    others = [dim for dim in picked.dims if dim not in dims]
-    wanted = others if features is None else _names(features)
-    if sorted(wanted) != sorted(others):
-        raise BadParameterError(
-            f"features of eofs is {features!r}, and beside {', '.join(dims)} {picked.title} has the dimensions "
-            f"{', '.join(others)}. Name them all, or select one place along the others, such as select='level=500'.",
-            "features",
-        )
-    if not wanted:
+    others = tuple(dim for dim in picked.dims if dim not in dims)
+    if not others:
         raise BadParameterError(
             f"{picked.title} has the dimension {', '.join(dims)} alone. Expected places beside it, such as latitude.",
             "variable",
         )
     removed, told = _removed(picked, dims, remove, detrend)
-    weight, more = _weights(picked, wanted, weights)
-    return Grid(picked, dims, tuple(wanted), removed, weight, (*told, *more))
-
-
-def _names(given: str) -> list[str]:
-    return [each.strip() for each in given.split(",") if each.strip()]
+    weight, more = _weights(picked, others, weights)
+    return Grid(picked, dims, others, removed, weight, (*told, *more))
 
 
 def _lengths(picked: Picked, dims: Sequence[str]) -> tuple[int, ...]:
@@ -255,7 +234,8 @@ def _lengths(picked: Picked, dims: Sequence[str]) -> tuple[int, ...]:
 
 def _of_samples(picked: Picked, samples: str | None) -> tuple[str, ...]:
     time = datasets.time_of(picked.coords, picked.dims)
-    found = _names(samples) if samples is not None else [time] if time is not None else []
+    named = (samples or time or "").split(",")
+    found = [each.strip() for each in named if each.strip()]
     if not found or len(set(found)) < len(found) or not set(found) <= set(picked.dims):
         there = ", ".join(picked.dims) or "none"
         given = "no dimension is one of times by CF's conventions" if samples is None else f"it was {samples!r}"
@@ -406,7 +386,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
     """What is in the file, and the blocks in which it is read and worked on."""
     options = options_of("eofs", values["path"], values)
     told = {name: values[name] for name in ("variable", "select")}
-    chosen = {name: values[name] for name in ("samples", "features", "remove", "detrend", "weights")}
+    chosen = {name: values[name] for name in ("samples", "remove", "detrend", "weights")}
     try:
         grid = grid_of(values["path"], **told, options=options, **chosen)
     except BadParameterError:
@@ -606,7 +586,7 @@ def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
 
 
 def _matrix(resolved: Mapping[str, Any]) -> da.Array:
-    names = ("path", "variable", "select", "options", "samples", "features", "remove", "detrend", "weights")
+    names = ("path", "variable", "select", "options", "samples", "remove", "detrend", "weights")
     grid = grid_of(**{name: resolved[name] for name in names})
     return weighted_anomalies(grid, *(resolved[name] for name in ("reads", "slabs", "chunks", "dtype", "missing")))[0]
 
