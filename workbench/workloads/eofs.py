@@ -139,9 +139,6 @@ def eofs(
     return u * signs, s, v * signs[:, None], result.certificate, replace(grid, slabs=slabs, shares=result.shares)
 
 
-# --- what is decomposed -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Grid:
     """A variable as samples and features: where its values are, what is removed, how places are weighted."""
@@ -379,9 +376,6 @@ def _fit(raw: da.Array, removed: Removed, missing: str) -> Any:
     return dask.delayed(anomalies.fitted)(parts[0], of_all, raw.shape[0], missing)
 
 
-# --- parameters -------------------------------------------------------------------------------------------------------
-
-
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     """What is in the file, and the blocks in which it is read and worked on."""
     options = options_of("eofs", values["path"], values)
@@ -469,9 +463,6 @@ def _blocks(
     wide = grown(of_places, places, max(1, room // stored[0]))
     high = min(times, stored[0] * max(1, room // (math.prod(wide) * stored[0])))
     return slab, (high, *wide)
-
-
-# --- needs, answers, checks -------------------------------------------------------------------------------------------
 
 
 def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:

@@ -156,9 +156,6 @@ def labels_of(
     return {"dims": dims, "coords": coords, "what": what}
 
 
-# --- parameters
-
-
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     wanted = [each.strip() for each in (values["over"] or "").split(",") if each.strip()]
     names = [each for each in wanted if not each.lstrip("-").isdigit()]
@@ -202,9 +199,6 @@ def _blocks(found: Found, item: int) -> tuple[int, ...]:
         return shrunk(found.shape, room)
     stored = tuple(map(min, found.chunks, found.shape))
     return grown(stored, found.shape, room) if math.prod(stored) <= room else stored
-
-
-# --- needs, answers, checks
 
 
 def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
