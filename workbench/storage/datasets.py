@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import BadInputError, MissingError, install
+from workbench.errors import BadInputError, BadParameterError, MissingError, install
 from workbench.storage import places
 from workbench.storage.places import Options, Place
 from workbench.storage.zarrs import is_marked
@@ -28,17 +28,6 @@ _NORTH = {"degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "
 _TIMES = {"time", "t", "valid_time"}
 _LATITUDES = {"lat", "latitude", "nav_lat", "xlat"}
 _NOT_FOUND = 20
-
-
-class PickError(BadInputError):
-    """A part of a dataset that isn't there; `what` says what was asked for: variable, select or dimension."""
-
-    def __init__(self, sentence: str, what: str) -> None:
-        super().__init__(sentence)
-        self.what = what
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.what)
 
 
 @dataclass(frozen=True)
@@ -158,7 +147,7 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
     Raises
     ------
     BadInputError
-        There is no such thing, in one sentence; PickError where the file itself is in order.
+        There is no such thing, in one sentence; BadParameterError where the file itself is in order.
     MissingError
         A package that reads it isn't installed.
     """
@@ -284,17 +273,17 @@ def _named(place: Place, dataset: Any, name: str | None) -> str:
     if name is not None and name in dataset.variables:
         found = dataset[name]
         if found.dtype.kind not in "biuf" or not found.ndim:
-            raise PickError(
+            raise BadParameterError(
                 f"The variable {name!r} of {place} holds no numbers along a dimension. Choose one of: {_list(names)}.",
                 "variable",
             )
         return name
     if not names:
-        raise PickError(f"{place} holds no variable of numbers. Expected {FORMATS}.", "path")
+        raise BadParameterError(f"{place} holds no variable of numbers. Expected {FORMATS}.", "path")
     if name is not None:
-        raise PickError(f"There is no variable {name!r} in {place}. Choose one of: {_list(names)}.", "variable")
+        raise BadParameterError(f"There is no variable {name!r} in {place}. Choose one of: {_list(names)}.", "variable")
     if len(names) > 1:
-        raise PickError(f"{place} holds {len(names)} variables. Name one of them: {_list(names)}.", "variable")
+        raise BadParameterError(f"{place} holds {len(names)} variables. Name one of them: {_list(names)}.", "variable")
     return names[0]
 
 
@@ -304,7 +293,7 @@ def _asked(select: str | None) -> dict[str, str]:
     for part in filter(None, map(str.strip, re.split(r"[,;]", select or ""))):
         name, sign, value = map(str.strip, part.partition("="))
         if not name or not sign or not value:
-            raise PickError(
+            raise BadParameterError(
                 f"select is {part!r}. Give dimensions with values or ranges, such as time=1990:2020, level=500.",
                 "select",
             )
@@ -316,7 +305,7 @@ def _positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, 
     dims = [str(dim) for dim in array.dims]
     for name in asked:
         if name not in dims:
-            raise PickError(
+            raise BadParameterError(
                 f"{place} ({array.name}) has no dimension {name!r} to select. It has: {_list(dims)}.", "select"
             )
     return {dim: _of_dimension(place, array, dim, asked.get(dim)) for dim in dims}
@@ -335,7 +324,7 @@ def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequ
     except (KeyError, ValueError, TypeError, OverflowError):
         chosen = np.arange(0)
     if not len(chosen):
-        raise PickError(
+        raise BadParameterError(
             f"Nothing of {place} lies at {dim}={asked}. {dim} goes from {shown(values[0])} to "
             f"{shown(values[-1])} in {length} steps.",
             "select",
@@ -344,7 +333,7 @@ def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequ
         return int(chosen[0])
     step = int(chosen[1] - chosen[0]) if len(chosen) > 1 else 1
     if (np.diff(chosen) != step).any() or step < 1:
-        raise PickError(
+        raise BadParameterError(
             f"{dim}={asked} lies in several pieces of {place}, as {dim} is in no order. Sort it first.",
             "select",
         )

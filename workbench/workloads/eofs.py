@@ -23,7 +23,7 @@ from workbench.errors import BadInputError
 from workbench.linalg import anomalies
 from workbench.linalg.anomalies import Removed
 from workbench.storage import datasets
-from workbench.storage.datasets import Picked, PickError
+from workbench.storage.datasets import Picked
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.fields import Resolved, Text, Words
 from workbench.workloads.opening import SERVED, options_of
@@ -121,9 +121,10 @@ def eofs(
     North's rule for whether neighbours can be told apart. The largest weighted value of each pattern is positive.
     """
     from workbench.linalg import svd_compressed
+    from workbench.storage.datasets import pick
     from workbench.workloads.eofs import FEW, ROUNDING, grid_of, weighted_anomalies
 
-    grid = grid_of(path, variable, select, options, samples, remove, detrend, weights)
+    grid = grid_of(pick(path, variable, select, options), samples, remove, detrend, weights)
     x, states = weighted_anomalies(grid, reads, slabs, chunks, dtype, missing)
     if keep:
         x, states = dask.persist(x, states)
@@ -201,18 +202,11 @@ class Grid:
         return found
 
 
-def grid_of(
-    path: str,
-    variable: str | None,
-    select: str | None,
-    options: Mapping[str, Any] | None,
-    samples: str | None,
-    remove: str,
-    detrend: bool,
-    weights: str,
-) -> Grid:
-    """What is decomposed, from the words of a person; of the file only its coordinates are read."""
-    picked = datasets.pick(path, variable, select, options)
+_OF_GRID = ("samples", "remove", "detrend", "weights")
+
+
+def grid_of(picked: Picked, samples: str | None, remove: str, detrend: bool, weights: str) -> Grid:
+    """What is decomposed of a variable, from the words of a person."""
     dims = _of_samples(picked, samples)
     others = tuple(dim for dim in picked.dims if dim not in dims)
     if not others:
@@ -379,16 +373,13 @@ def _fit(raw: da.Array, removed: Removed, missing: str) -> Any:
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     """What is in the file, and the blocks in which it is read and worked on."""
     options = options_of("eofs", values["path"], values)
-    told = {name: values[name] for name in ("variable", "select")}
-    chosen = {name: values[name] for name in ("samples", "remove", "detrend", "weights")}
     try:
-        grid = grid_of(values["path"], **told, options=options, **chosen)
-    except BadParameterError:
-        raise
-    except PickError as err:
-        raise BadParameterError(f"{err.what} of eofs: {err}", err.what) from err
+        picked = datasets.pick(values["path"], values["variable"], values["select"], options)
+    except BadParameterError as err:
+        raise BadParameterError(f"{err.parameter} of eofs: {err}", err.parameter) from err
     except BadInputError as err:
         raise BadParameterError(f"path of eofs: {err}", "path") from err
+    grid = grid_of(picked, *(values[name] for name in _OF_GRID))
     times, places = grid.shape[0], math.prod(grid.shape[1:])
     most = min(times - grid.removed.rank, places)
     if values["k"] > most:
@@ -430,7 +421,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         "path": grid.picked.source.path,
         "options": options,
         "samples": ", ".join(grid.samples),
-        "variable": told["variable"] or grid.picked.name,
+        "variable": values["variable"] or grid.picked.name,
         "reads": reads,
         "slabs": slabs,
         "chunks": chunks,
@@ -577,8 +568,8 @@ def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
 
 
 def _matrix(resolved: Mapping[str, Any]) -> da.Array:
-    names = ("path", "variable", "select", "options", "samples", "remove", "detrend", "weights")
-    grid = grid_of(**{name: resolved[name] for name in names})
+    picked = datasets.pick(*(resolved[name] for name in ("path", "variable", "select", "options")))
+    grid = grid_of(picked, *(resolved[name] for name in _OF_GRID))
     return weighted_anomalies(grid, *(resolved[name] for name in ("reads", "slabs", "chunks", "dtype", "missing")))[0]
 
 
