@@ -23,8 +23,7 @@ import xarray as xr
 import zarr
 
 from workbench.errors import BadInputError, MissingError
-from workbench.genotypes import open_genotypes
-from workbench.genotypes.arrays import NpyCounts
+from workbench.genotypes import arrays, open_genotypes
 from workbench.storage.places import with_token
 from workbench.workloads import template
 from workbench.workloads.file import read_npy, read_npy_url, read_npz
@@ -690,8 +689,8 @@ def test_threads_read_headers_of_npy_one_after_the_other(tmp_path: Path, monkeyp
         return found
 
     monkeypatch.setattr(ast, "literal_eval", counted)
-    counts = NpyCounts(str(tmp_path / "x.npy"), (4, 3), 8)
-    readers: list[Any] = [functools.partial(read_npy, str(tmp_path / "x.npy"), None, {}), counts.read]
+    path = str(tmp_path / "x.npy")
+    readers: list[Any] = [functools.partial(read_npy, path, None, {}), functools.partial(arrays.read_npy, path)]
     readers += [functools.partial(read_npy_url, str(tmp_path / "x.npy"), None, {})]
     readers += [functools.partial(read_npz, str(tmp_path / "x.npz"), "x", {})]
     with ThreadPoolExecutor(8) as threads:

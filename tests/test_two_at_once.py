@@ -143,7 +143,7 @@ SUBJECTS = {
             "keep": False,
         },
         NO_CHOICE,
-        linalg.pca,
+        linalg.PCA,
     ),
     "PCA.transform": Subject(
         lambda **given: _fitted("transform", **given),
@@ -269,7 +269,7 @@ _OTHER: dict[str, Any] = {
     **dict.fromkeys(("anon", "endpoint_url", "token_variable", "raw")),  # of files elsewhere, or packed
     **dict.fromkeys(("autosomes_only", "leave_out")),  # of sites with contigs
     **dict.fromkeys(("keep_samples", "remove")),  # of files
-    **dict.fromkeys(("variable", "select", "rows", "samples", "features")),  # of files with several of them
+    **dict.fromkeys(("variable", "select", "rows", "samples")),  # of files with several of them
     "maf": 0.2,
     "hwe": 0.1,
 }

@@ -80,6 +80,17 @@ class BadInputError(WorkbenchError):
     """A parameter that can't be used; nothing was started."""
 
 
+class BadParameterError(BadInputError):
+    """A parameter of a workload, or what is asked of a file, that can't be used; `parameter` is its name."""
+
+    def __init__(self, sentence: str, parameter: str | None = None) -> None:
+        super().__init__(sentence)
+        self.parameter = parameter
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.parameter)
+
+
 class NotFoundError(WorkbenchError):
     """A cluster, run or workload of a name that doesn't exist."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from functools import partial
+from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
@@ -30,81 +31,47 @@ ZARR = "a Zarr array of counts, whole"
 HDF5 = "an HDF5 file with a dataset of counts"
 
 
-class Counts(Protocol):
+@dataclass(frozen=True)
+class Counts:
     """Counts that lie somewhere and are read a rectangle at a time."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows × columns as they are stored."""
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of a stored value."""
-
-    @property
-    def chunks(self) -> tuple[int, int] | None:
-        """How much is stored together; None where any rectangle reads equally well."""
-
-    def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
-        """Give the counts in a rectangle."""
-
-
-@dataclass(frozen=True)
-class ZarrCounts:
-    """Counts in a Zarr array."""
-
-    array: Any
-    place: str
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # noqa: D102  as in Counts, here and below
-        return tuple(self.array.shape)
-
-    @property
-    def itemsize(self) -> int:  # noqa: D102
-        return int(self.array.dtype.itemsize)
-
-    @property
-    def chunks(self) -> tuple[int, int] | None:  # noqa: D102
-        rows, columns = (self.array.shards or self.array.chunks)[:2]
-        return int(rows), int(columns)
-
-    def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:  # noqa: D102
-        with places.sentences_about(f"{self.place}, rows {rows.start} to {rows.stop - 1}", ZARR):
-            return np.asarray(self.array[rows, columns])
-
-
-@dataclass(frozen=True)
-class NpyCounts:
-    """Counts in a .npy file on this machine, of which only the rectangle itself is read."""
-
-    place: str
+    read: Callable[[slice, slice], np.ndarray[Any, Any]]
+    """Gives the counts in a rectangle."""
     shape: tuple[int, ...]
+    """Rows × columns as they are stored."""
     itemsize: int
+    """Bytes of a stored value."""
     chunks: tuple[int, int] | None = None
-
-    def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:  # noqa: D102
-        with places.sentences_about(self.place, NPY):
-            with _HEADERS:
-                found = np.load(self.place, mmap_mode="r")
-            return np.array(found[rows, columns])
+    """How much is stored together; None where any rectangle reads equally well."""
 
 
-@dataclass(frozen=True)
-class Hdf5Counts:
-    """Counts in a dataset of an HDF5 file."""
+def in_zarr(array: Any, read: Callable[..., np.ndarray[Any, Any]], place: str, *more: Any) -> Counts:
+    """Counts that `read` finds in a rectangle of a Zarr array: it is given array, place and more before the slices."""
+    rows, columns = (array.shards or array.chunks)[:2]
+    itemsize = array.dtype.itemsize * math.prod(array.shape[2:])
+    return Counts(partial(read, array, place, *more), tuple(array.shape[:2]), int(itemsize), (int(rows), int(columns)))
 
-    place: Place
-    array: str
-    shape: tuple[int, ...]
-    itemsize: int
-    chunks: tuple[int, int] | None = None
 
-    def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:  # noqa: D102
-        import h5py
+def read_zarr(array: Any, place: str, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+    """Give a rectangle of a Zarr array."""
+    with places.sentences_about(f"{place}, rows {rows.start} to {rows.stop - 1}", ZARR):
+        return np.asarray(array[rows, columns])
 
-        with places.sentences_about(self.place, HDF5), self.place.open() as file, h5py.File(file, "r") as datasets:
-            return np.asarray(datasets[self.array][rows, columns])
+
+def read_npy(place: str, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+    """Give a rectangle of a .npy file on this machine, of which only that itself is read."""
+    with places.sentences_about(place, NPY):
+        with _HEADERS:
+            found = np.load(place, mmap_mode="r")
+        return np.array(found[rows, columns])
+
+
+def read_hdf5(place: Place, array: str, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
+    """Give a rectangle of a dataset in an HDF5 file."""
+    import h5py
+
+    with places.sentences_about(place, HDF5), place.open() as file, h5py.File(file, "r") as datasets:
+        return np.asarray(datasets[array][rows, columns])
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.arrays import ZarrCounts, genotypes_of_counts
+from workbench.genotypes.arrays import genotypes_of_counts, in_zarr, read_zarr
 from workbench.genotypes.packing import MISSING
 from workbench.genotypes.rows import packed_array
 from workbench.genotypes.values import Genotypes, Variants, as_text
@@ -117,7 +117,7 @@ def read_store(group: Any, place: Place) -> Genotypes:
     kept = group["variants"].arrays() if "variants" in group else ()
     variants = Variants(**{key: _column(safe(array, place)) for key, array in kept if key in known})
     if said.codec == "blosc":
-        counts = ZarrCounts(safe(group[name], place), place.path)
+        counts = in_zarr(safe(group[name], place), read_zarr, place.path)
         found = genotypes_of_counts(
             counts,
             orientation="variants×samples",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from workbench.genotypes.arrays import (
     HDF5,
     NPY,
     ORIENTATIONS,
-    Hdf5Counts,
-    NpyCounts,
+    Counts,
     Rows,
-    ZarrCounts,
     genotypes_of_array,
     genotypes_of_counts,
+    in_zarr,
+    read_hdf5,
+    read_npy,
+    read_zarr,
     refuse_words,
 )
 from workbench.genotypes.choosing import Names, of_chosen_samples
@@ -193,7 +196,7 @@ def _npy(place: Place, told: Mapping[str, Any], rows: Rows) -> Genotypes:
         raise BadInputError(f"{place} holds one array, which has no name: leave out array.")
     with places.sentences_about(place, NPY):
         found = np.load(place.path, mmap_mode="r")
-    counts = NpyCounts(place.path, found.shape, found.dtype.itemsize)
+    counts = Counts(partial(read_npy, place.path), found.shape, found.dtype.itemsize)
     return _of_counts(counts, found.dtype, told, rows, place.path)
 
 
@@ -207,7 +210,7 @@ def _hdf5(place: Place, told: Mapping[str, Any], rows: Rows) -> Genotypes:
         )
         name = _chosen(place.path, told["array"], names, "an HDF5 file")
         dataset = datasets[name]
-        counts = Hdf5Counts(place, name, dataset.shape, dataset.dtype.itemsize, dataset.chunks)
+        counts = Counts(partial(read_hdf5, place, name), dataset.shape, dataset.dtype.itemsize, dataset.chunks)
         dtype = dataset.dtype
         told = _as_said(told, f"{place} ({name})", dtype, dataset.attrs)
     return _of_counts(counts, dtype, told, rows, place.path)
@@ -262,7 +265,7 @@ def _zarr_array(array: Any, place: str, told: Mapping[str, Any], rows: Rows) -> 
             f"{place} says that it is {declared}, which contradicts orientation={orientation!r}: leave it out."
         )
     told = _as_said(told, place, np.dtype(array.dtype), array.attrs.asdict()) | {"orientation": declared or orientation}
-    return _of_counts(ZarrCounts(array, place), np.dtype(array.dtype), told, rows, place)
+    return _of_counts(in_zarr(array, read_zarr, place), np.dtype(array.dtype), told, rows, place)
 
 
 def _as_said(told: Mapping[str, Any], what: str, dtype: np.dtype[Any], attributes: Any) -> dict[str, Any]:
@@ -284,7 +287,7 @@ def _declared(array: Any) -> str | None:
     return declared if declared in ORIENTATIONS else None
 
 
-def _of_counts(counts: Any, dtype: np.dtype[Any], told: Mapping[str, Any], rows: Rows, place: str) -> Genotypes:
+def _of_counts(counts: Counts, dtype: np.dtype[Any], told: Mapping[str, Any], rows: Rows, place: str) -> Genotypes:
     refuse_words(dtype, place)
     given = {name: value for name, value in told.items() if name != "array"}
     return genotypes_of_counts(counts, rows=rows, source=place, **given)

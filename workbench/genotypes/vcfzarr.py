@@ -5,15 +5,15 @@ Source of the format: "VCF Zarr specification", version 0.4.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from workbench.errors import BadInputError
-from workbench.genotypes.arrays import Rows, ZarrCounts, genotypes_of_counts
+from workbench.genotypes.arrays import Rows, genotypes_of_counts, in_zarr
 from workbench.genotypes.values import Genotypes, Variants, as_text
 from workbench.storage import places
 from workbench.storage.zarrs import safe
@@ -26,39 +26,30 @@ _RUNS = 1000
 _EXPECTED = "call_genotype (variants × samples × ploidy) and sample_id"
 
 
-@dataclass(frozen=True)
-class _Calls(ZarrCounts):
-    """Copies of any alternate allele, from calls of two alleles each."""
+def _copies(
+    array: Any, place: str, left_out: Sequence[tuple[int, int]], rows: slice, columns: slice
+) -> np.ndarray[Any, Any]:
+    """Copies of any alternate allele, from calls of two alleles each.
 
-    left_out: tuple[tuple[int, int], ...] = ()
-    """Variants that take no part, from the first up to, not including, the last: haploid calls are missing there."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.array.shape[:2])
-
-    @property
-    def itemsize(self) -> int:
-        return super().itemsize * 2
-
-    def read(self, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
-        with places.sentences_about(f"{self.place}, variants {rows.start} to {rows.stop - 1}", "call_genotype whole"):
-            calls = np.asarray(self.array[rows, columns])
-        if calls.size and calls.min() <= _FILL:
-            haploid: Any = (calls <= _FILL).any(axis=2)
-            for start, stop in self.left_out:
-                haploid[max(0, start - rows.start) : max(0, stop - rows.start)] = False
-            if haploid.any():
-                row, column = np.argwhere(haploid)[0]
-                raise BadInputError(
-                    f"{self.place} mixes ploidies: variant {rows.start + row}, sample {columns.start + column} "
-                    "(counted from 0) has fewer alleles than 2, as on X, Y and mitochondria. Leave such variants out: "
-                    "autosomes_only, leave_out, or in Python genotypes[mask], as before packing."
-                )
-        first, second = calls[..., 0], calls[..., 1]
-        copies = (first > 0).view(np.int8) + (second > 0).view(np.int8)
-        # A call of which one half is known can't be counted: it is missing, as in sgkit.
-        return np.where((first < 0) | (second < 0), np.int8(-1), copies)
+    Variants that are left out, from the first up to, not including, the last, may be haploid, and are missing there.
+    """
+    with places.sentences_about(f"{place}, variants {rows.start} to {rows.stop - 1}", "call_genotype whole"):
+        calls = np.asarray(array[rows, columns])
+    if calls.size and calls.min() <= _FILL:
+        haploid: Any = (calls <= _FILL).any(axis=2)
+        for start, stop in left_out:
+            haploid[max(0, start - rows.start) : max(0, stop - rows.start)] = False
+        if haploid.any():
+            row, column = np.argwhere(haploid)[0]
+            raise BadInputError(
+                f"{place} mixes ploidies: variant {rows.start + row}, sample {columns.start + column} "
+                "(counted from 0) has fewer alleles than 2, as on X, Y and mitochondria. Leave such variants out: "
+                "autosomes_only, leave_out, or in Python genotypes[mask], as before packing."
+            )
+    first, second = calls[..., 0], calls[..., 1]
+    copies = (first > 0).view(np.int8) + (second > 0).view(np.int8)
+    # A call of which one half is known can't be counted: it is missing, as in sgkit.
+    return np.where((first < 0) | (second < 0), np.int8(-1), copies)
 
 
 def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any", rows: Rows = "auto") -> Genotypes:
@@ -90,7 +81,7 @@ def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any",
     variants, alternates = _variants(group, n_variants, place)
     labels = {"samples": samples.tolist(), "variants": variants, "rows": rows, "source": place}
     given = {"orientation": "variants×samples", "missing": -1, **labels}
-    found = genotypes_of_counts(_Calls(calls, place), **given)
+    found = genotypes_of_counts(in_zarr(calls, _copies, place, ()), **given)
     found = replace(found, reread=partial(_reread, calls, place, given))
     several = np.flatnonzero(alternates > 1)
     if not several.size or multiallelic == "any":
@@ -107,7 +98,7 @@ def _reread(calls: Any, place: str, given: Mapping[str, Any], mask: np.ndarray[A
     ends = np.flatnonzero(np.diff(~mask, prepend=False, append=False)).reshape(-1, 2)
     longest = ends[np.argsort(ends[:, 0] - ends[:, 1], kind="stable")[:_RUNS]]
     left_out = tuple((first, last) for first, last in longest.tolist())
-    return genotypes_of_counts(_Calls(calls, place, left_out), **given).packed
+    return genotypes_of_counts(in_zarr(calls, _copies, place, left_out), **given).packed
 
 
 def _calls(group: Any, place: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,39 +28,20 @@ class Removed:
         """Groups as they are given, and the line that is left of `times`, so that both together are least squares."""
         if times is None:
             return cls(groups)
-        line = times.astype("float64")[:, None] - times.mean()
-        cls(groups).off(line)
-        length = float(np.sqrt((line**2).sum()))
-        return cls(groups, line[:, 0] / (length or 1.0))
+        line = times.astype("float64") - times.mean()
+        if groups is not None:
+            _, members = np.unique(groups, return_inverse=True)
+            line -= (np.bincount(members, line) / np.bincount(members))[members]
+        return cls(groups, line / (float(np.sqrt(line @ line)) or 1.0))
 
     @property
     def rank(self) -> int:
         """How many numbers are fitted to each series."""
         return (0 if self.groups is None else len(np.unique(self.groups))) + (self.trend is not None)
 
-    def off(self, x: Matrix) -> None:
-        """Take it off each column of `x`, in place."""
-        for rows in self._groups():
-            part = x[rows]
-            x[rows] = part - part.mean(axis=0)
-        if self.trend is not None:
-            x -= self.trend[:, None] * (self.trend @ x)
-
-    def fill(self, x: Matrix) -> None:
-        """Put the mean of its group, or of its column, where there is NaN, in place."""
-        for rows in [*self._groups(), slice(None)]:
-            part = x[rows]
-            known = np.isfinite(part)
-            count = known.sum(axis=0)
-            means = np.where(known, part, 0).sum(axis=0) / np.maximum(count, 1)
-            x[rows] = np.where(known | (count == 0), part, means)
-
-    def _groups(self) -> list[Any]:
-        if self.groups is None:
-            return []
-        if (self.groups == self.groups[0]).all():
-            return [slice(None)]
-        return [np.flatnonzero(self.groups == each) for each in np.unique(self.groups)]
+    def members(self, n_times: int) -> Matrix:
+        """The group of each time; 0 for all where no mean is taken off, which gaps are filled with all the same."""
+        return np.zeros(n_times, int) if self.groups is None else np.unique(self.groups, return_inverse=True)[1]
 
 
 class Sums(NamedTuple):
@@ -76,7 +57,7 @@ class Sums(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """What is taken off each place whose times are not at hand together."""
+    """What is taken off each place."""
 
     state: Matrix
     means: Matrix
@@ -84,50 +65,54 @@ class Fit(NamedTuple):
     slopes: Matrix
 
 
-def sums(block: Matrix, first: int, removed: Removed) -> Sums:
-    """Of a block of some times, the first of this number, and all places."""
-    rows = slice(first, first + len(block))
-    groups = np.zeros(len(block), int) if removed.groups is None else removed.groups[rows]
-    line = np.zeros(len(block)) if removed.trend is None else removed.trend[rows]
-    there, members = np.unique(groups, return_inverse=True)
-    counts, values, lines = (np.zeros((len(there), block[0].size)) for _ in range(3))
-    slopes = np.zeros(block[0].size)
-    for each, time, member in zip(block, line, members, strict=True):
-        x = each.ravel().astype("float64")
+def sums(block: Matrix, first: int, n_times: int, removed: Removed) -> Sums:
+    """Of a block of some of so many times, the first of this number, and all places."""
+    there, places = list(_by_group(removed.members(n_times)[first : first + len(block)])), block[0].size
+    counts, values, lines = (np.zeros((len(there), places)) for _ in range(3))
+    slopes = np.zeros(places)
+    for number, (_, rows) in enumerate(there):
+        x = block[rows].reshape(-1, places).astype("float64")
         known = np.isfinite(x)
         x[~known] = 0.0
-        counts[member] += known
-        values[member] += x
-        lines[member] += time * known
-        slopes += time * x
-    return Sums(there, counts, values, lines, slopes)
+        counts[number], values[number] = known.sum(axis=0), x.sum(axis=0)
+        if removed.trend is not None:
+            line = removed.trend[first : first + len(block)][rows]
+            lines[number] = line @ known
+            slopes += line @ x
+    return Sums(np.array([group for group, _ in there]), counts, values, lines, slopes)
+
+
+def _by_group(members: Matrix) -> Iterator[tuple[int, Any]]:
+    """Each group that is there, and which of these times are its."""
+    there, counts = np.unique(members, return_counts=True)
+    rows = np.split(members.argsort(kind="stable"), counts.cumsum()[:-1]) if len(there) > 1 else [slice(None)]
+    return zip(there.tolist(), rows, strict=True)
 
 
 def added(parts: Sequence[Sums]) -> Sums:
     """Those of all parts' times."""
     groups = np.unique(np.concatenate([part.groups for part in parts]))
-    places = np.searchsorted(groups, np.concatenate([part.groups for part in parts]))
-    found = [np.zeros((len(groups), part.shape[1]), part.dtype) for part in parts[0][1:4]]
-    for total, name in zip(found, ("counts", "values", "lines"), strict=True):
-        np.add.at(total, places, np.concatenate([getattr(part, name) for part in parts]))
+    found = [np.zeros((len(groups), part.shape[1])) for part in parts[0][1:4]]
+    for part in parts:
+        for total, each in zip(found, part[1:4], strict=True):
+            total[np.searchsorted(groups, part.groups)] += each
     return Sums(groups, found[0], found[1], found[2], np.sum([part.slopes for part in parts], axis=0))
 
 
 def fitted(total: Sums, removed: Removed, n_times: int, missing: str) -> Fit:
-    """What is taken off each place, from the sums of all times; the same as `Removed.fill` and `off` take."""
+    """What is taken off each place, from the sums of all times."""
     count = total.counts.sum(axis=0)
     gaps = LEFT_OUT if missing == "leave out" else FILLED
     state = np.where(count == n_times, PRESENT, np.where(count == 0, ABSENT, gaps))
-    groups = np.zeros(n_times, int) if removed.groups is None else removed.groups
-    sizes = np.array([(groups == each).sum() for each in total.groups])[:, None]
-    there = total.counts > 0
+    members, there = removed.members(n_times), total.counts > 0
+    sizes = np.bincount(members)[:, None]
     means = total.values / np.maximum(total.counts, 1)
     # A group of which nothing is known is filled with the mean of all that is known or filled.
     whole = (means * sizes * there).sum(axis=0) / np.maximum((sizes * there).sum(axis=0), 1)
     means = np.where(there, means, whole)
     slopes = total.slopes
     if removed.trend is not None:
-        of_line = np.array([removed.trend[groups == each].sum() for each in total.groups])[:, None]
+        of_line = np.bincount(members, removed.trend)[:, None]
         slopes = slopes + (means * (of_line - total.lines)).sum(axis=0)
     return Fit(state, means, slopes)
 
@@ -139,69 +124,44 @@ def fitted_anomalies(
     block_info: Any = None,
     *,
     removed: Removed,
+    n_times: int,
     missing: str,
     as_type: str,
     where: Callable[[tuple[int, ...]], str],
     title: str,
+    found: Matrix | None = None,
 ) -> Matrix:
-    """Weighted anomalies of some times of all places, from what all times add up to."""
-    first = block_info[0]["array-location"][0][0]
-    rows = slice(first, first + len(block))
-    places = fit.state.reshape(block.shape[1:])
+    """Weighted anomalies of some times of all places, from what all times add up to. Places left out are zeros.
+
+    `where` says in words which place of the whole array an index is. They are put into `found` where one is given.
+    """
+    first, shape = block_info[0]["array-location"][0][0], block.shape[1:]
     if missing == "refuse":
         _refuse(np.isfinite(block).reshape(len(block), -1), fit.state == FILLED, block, block_info, where, title)
-    means = fit.means.reshape(-1, *places.shape)
-    slopes = fit.slopes.reshape(places.shape)
-    groups = (
-        np.zeros(len(block), int)
-        if removed.groups is None
-        else np.searchsorted(np.unique(removed.groups), removed.groups[rows])
-    )
+    places, slopes = fit.state.reshape(shape), fit.slopes.reshape(shape)
     used = ((places == PRESENT) | (places == FILLED)) * weights[0]
-    found = np.empty(block.shape, as_type)
-    for i, each in enumerate(block):
-        x = each.astype("float64")
-        mean = means[groups[i]]
+    found = np.empty(block.shape, as_type) if found is None else found
+    for group, rows in _by_group(removed.members(n_times)[first : first + len(block)]):
+        x, mean = block[rows].astype("float64"), fit.means[group].reshape(shape)
         np.copyto(x, mean, where=~np.isfinite(x))
         if removed.groups is not None:
             x -= mean
         if removed.trend is not None:
-            x -= removed.trend[first + i] * slopes
-        np.multiply(x, used, out=found[i], casting="unsafe")
+            x -= np.multiply.outer(removed.trend[first : first + len(block)][rows], slopes)
+        x *= used
+        found[rows] = x
     return found
 
 
 def anomalies(
-    block: Matrix,
-    weights: Matrix,
-    block_info: Any = None,
-    *,
-    removed: Removed,
-    missing: str,
-    as_type: str,
-    where: Callable[[tuple[int, ...]], str],
-    title: str,
+    block: Matrix, weights: Matrix, block_info: Any = None, *, removed: Removed, missing: str, as_type: str, **told: Any
 ) -> Matrix:
-    """Weighted anomalies of all times of some places, and a last row that says of each place what became of it.
-
-    Places that are left out are zeros. `where` says in words which place of the whole array an index is.
-    """
-    x = block.reshape(len(block), -1).astype("float64")
-    known = np.isfinite(x)
-    count = known.sum(axis=0)
-    state = np.where(count == len(x), PRESENT, np.where(count == 0, ABSENT, FILLED))
-    gaps = state == FILLED
-    if missing == "refuse":
-        _refuse(known, gaps, block, block_info, where, title)
-    if gaps.any() and missing == "mean":
-        removed.fill(x)
-    elif gaps.any():
-        state[gaps] = LEFT_OUT
-    x[:, (state == ABSENT) | (state == LEFT_OUT)] = 0.0
-    removed.off(x)
-    found = np.empty((len(x) + 1, *block.shape[1:]), as_type)
-    np.multiply(x.reshape(block.shape), weights, out=found[:-1], casting="unsafe")
-    found[-1] = state.reshape(block.shape[1:])
+    """`fitted_anomalies` of all times of some places, and a last row that says of each place what became of it."""
+    how: dict[str, Any] = {"removed": removed, "n_times": len(block), "missing": missing, "as_type": as_type}
+    fit = fitted(sums(block, 0, len(block), removed), removed, len(block), missing)
+    found = np.empty((len(block) + 1, *block.shape[1:]), as_type)
+    fitted_anomalies(block, weights, fit, block_info, found=found[:-1], **how, **told)
+    found[-1] = fit.state.reshape(block.shape[1:])
     return found
 
 

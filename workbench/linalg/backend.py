@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -39,20 +40,10 @@ class Remote:
         return self._here(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (_Module(self._module), self._name)
+        return pkgutil.resolve_name, (f"{self._module}:{self._name}",)
 
     def __dask_tokenize__(self) -> tuple[str, str]:
         return self._module, self._name
-
-
-class _Module:
-    """A module of those who unpickle it."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return importlib.import_module, (self._name,)
 
 
 class CupyOnWorkers(ArrayBackendEntrypoint):

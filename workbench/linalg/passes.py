@@ -160,9 +160,7 @@ class DaskOperator:
         if self.view.known or sums.mean is None or sums.deviations is None:
             return sums
         deviation = np.sqrt(sums.deviations / sums.rows)
-        # What is constant but for rounding has no deviation to divide by; scikit-learn's StandardScaler agrees.
-        constant = deviation <= 10 * np.finfo(float).eps * np.abs(sums.mean) * np.sqrt(sums.rows)
-        factor = 1 / np.where(constant, 1.0, deviation) if self.view.scale else np.ones(len(deviation))
+        factor = factor_of(deviation, sums.mean, sums.rows) if self.view.scale else np.ones(len(deviation))
         self.view = replace(self.view, mean=sums.mean, factor=factor)
         product = sums.product - sums.rows * np.outer(sums.mean.conj(), sums.mean @ q)
         return replace(
@@ -371,9 +369,13 @@ def _rows_of(x: Any, view: View) -> tuple[Any, Any, Any]:
     deviations = _squares(x - mean, 1)[:, None]
     if not view.scale:
         return mean, None, deviations
-    deviation = xp.sqrt(deviations / x.shape[1])
-    constant = deviation <= 10 * np.finfo(x.dtype).eps * abs(mean) * np.sqrt(x.shape[1])
-    return mean, 1 / xp.where(constant, 1, deviation), deviations
+    return mean, factor_of(xp.sqrt(deviations / x.shape[1]), mean, x.shape[1]), deviations
+
+
+def factor_of(deviation: Any, mean: Any, count: int) -> Any:
+    """What divides by a deviation; 1 where a row or column is constant but for rounding, as StandardScaler has it."""
+    constant = deviation <= 10 * np.finfo(deviation.dtype).eps * abs(mean) * np.sqrt(count)
+    return 1 / namespace(deviation).where(constant, 1, deviation)
 
 
 def _left(x: Any, narrow: _Narrow, view: View, with_squares: bool) -> tuple[Any, Any, Any, Any]:

@@ -19,7 +19,7 @@ from workbench.linalg.blocks import ArrayError
 from workbench.linalg.certificate import Certificate
 from workbench.linalg.compressed import SVD, svd_compressed
 from workbench.linalg.likelihood import Model
-from workbench.linalg.passes import DaskOperator, View, shifted
+from workbench.linalg.passes import DaskOperator, View, factor_of, shifted
 
 Matrix = np.ndarray[Any, Any]
 
@@ -28,41 +28,15 @@ class NotFittedError(ArrayError, AttributeError):
     """A PCA that has seen no data yet."""
 
 
-def pca(
-    a: Any,
-    n_components: int | float | str | None,
-    *,
-    scale: bool = False,
-    whiten: bool = False,
-    tol: float = 1e-3,
-    max_passes: int = 24,
-    random_state: Any = None,
-    keep: bool | None = None,
-) -> PCA:
-    """The principal components of samples × features: `PCA(n_components, …)`, fitted to `a`.
-
-    Parameters
-    ----------
-    a : (n_samples, n_features) array
-        As `PCA.fit` takes it; the passes over it are made now.
-    n_components, scale, whiten, tol, max_passes, random_state, keep
-        As `PCA` has them.
+def pca(a: Any, n_components: int | float | str | None, **how: Any) -> PCA:
+    """The principal components of samples × features: `PCA(n_components, **how)`, fitted to `a` now.
 
     Raises
     ------
     ArrayError
         A ValueError: fewer than two samples, a parameter out of its bounds, or NaN or infinity, with their place.
     """
-    found = PCA(
-        n_components,
-        scale=scale,
-        whiten=whiten,
-        tol=tol,
-        max_passes=max_passes,
-        random_state=random_state,
-        keep=keep,
-    )
-    return found.fit(a)
+    return PCA(n_components, **how).fit(a)
 
 
 class PCA:
@@ -392,9 +366,7 @@ def _columns_of(a: Any, scale: bool, exponent: int) -> tuple[Matrix | None, Matr
     mean = blocks.host(mean)
     if not scale:
         return shifted(mean, -exponent), None
-    deviation = blocks.host(deviation)
-    constant = deviation <= 10 * np.finfo(deviation.dtype).eps * np.abs(mean) * np.sqrt(a.shape[0])
-    factor = 1 / np.where(constant, 1, deviation)
+    factor = factor_of(blocks.host(deviation), mean, a.shape[0])
     return View("columns", True, exponent, mean, factor).as_given()
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import BadInputError, MissingError, install
+from workbench.errors import BadInputError, BadParameterError, MissingError, install
 from workbench.storage import places
 from workbench.storage.places import Options, Place
+from workbench.storage.zarrs import is_marked
 
 FORMATS = "NetCDF, a Zarr group as xarray writes it, or GRIB"
 _STARTS = {b"CDF": "scipy", b"\x89HDF": "h5netcdf", b"GRIB": "cfgrib", b"PK": "zarr"}
@@ -27,17 +28,6 @@ _NORTH = {"degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "
 _TIMES = {"time", "t", "valid_time"}
 _LATITUDES = {"lat", "latitude", "nav_lat", "xlat"}
 _NOT_FOUND = 20
-
-
-class PickError(BadInputError):
-    """A part of a dataset that isn't there; `what` says what was asked for: variable, select or dimension."""
-
-    def __init__(self, sentence: str, what: str) -> None:
-        super().__init__(sentence)
-        self.what = what
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.what)
 
 
 @dataclass(frozen=True)
@@ -55,23 +45,18 @@ class Source:
         """The dataset; values of its variables are read when they are asked for."""
         xr, place = _xarray(self.path), Place(self.path, self.options)
         how = {"engine": self.engine, "chunks": None, "cache": False, **how}
-        if self.engine != "zarr" and place.is_url:
-            with place.open() as file, xr.open_dataset(file, **self._group(), **how) as found:
-                yield found
-        elif self.engine == "zarr":
-            with _store(place) as store:
+        how |= {"group": self.group} if self.group else {}
+        how |= {"phony_dims": "sort"} if self.engine == "h5netcdf" else {}
+        # What cfgrib would write beside the file is for whoever opens it often.
+        how |= {"indexpath": ""} if self.engine == "cfgrib" else {}
+        with ExitStack() as stack:
+            where: Any = self.path
+            if self.engine == "zarr":
+                where = stack.enter_context(_store(place))
                 how |= {"consolidated": self.consolidated, **place.zarr_options}
-                with xr.open_dataset(store, **self._group(), **how) as found:
-                    yield found
-        else:
-            # What cfgrib would write beside the file is for whoever opens it often.
-            how |= {"indexpath": ""} if self.engine == "cfgrib" else {}
-            with xr.open_dataset(self.path, **self._group(), **how) as found:
-                yield found
-
-    def _group(self) -> dict[str, Any]:
-        given: dict[str, Any] = {"phony_dims": "sort"} if self.engine == "h5netcdf" else {}
-        return given | ({"group": self.group} if self.group else {})
+            elif place.is_url:
+                where = stack.enter_context(place.open())
+            yield stack.enter_context(xr.open_dataset(where, **how))
 
 
 @dataclass(frozen=True)
@@ -93,19 +78,12 @@ class Picked:
 
     def reader(self, dims: Sequence[str]) -> Callable[..., np.ndarray[Any, Any]]:
         """Function that reads a block for `dask.array.map_blocks`, its dimensions in this order; NaN is missing."""
-        return partial(_read, source=self.source, name=self.name, places=dict(self.places), dims=tuple(dims))
+        return partial(_read_block, name=self.name, recipe=self.recipe() | {"dims": list(dims)})
 
     def recipe(self) -> dict[str, Any]:
-        """What `read_part` needs beside path and name, as JSON."""
-        source = self.source
-        return {
-            "places": {dim: each if isinstance(each, int) else list(each) for dim, each in self.places.items()},
-            "dims": list(self.dims),
-            "engine": source.engine,
-            "group": source.group,
-            "consolidated": source.consolidated,
-            "options": dict(source.options),
-        }
+        """What `read_part` needs beside the name, as JSON."""
+        places = {dim: each if isinstance(each, int) else list(each) for dim, each in self.places.items()}
+        return {"places": places, "dims": list(self.dims), "source": asdict(self.source)}
 
     def names(self, dims: Sequence[str], folded: Sequence[int]) -> Callable[[Sequence[int]], str]:
         """Function that says in words which place an index is, whose first number counts along all of `folded`."""
@@ -118,34 +96,22 @@ class Picked:
         return f"{self.source.path} ({self.name})"
 
 
-def _read(
-    block_info: Any, source: Source, name: str, places: Mapping[str, Sequence[int] | int], dims: Sequence[str]
-) -> np.ndarray[Any, Any]:
-    bounds = dict(zip(dims, block_info[None]["array-location"], strict=True))
-    parts: dict[str, Any] = {
-        dim: place if isinstance(place, int) else _part(range(*place)[slice(*bounds[dim])])
-        for dim, place in places.items()
-    }
-    # Times and coordinates stay as they are stored: decoding them takes longer than reading a block.
-    with source.opened(decode_times=False, decode_coords=False) as dataset:
-        return np.asarray(dataset[name].isel(parts).transpose(*dims).values)
+def _read_block(block_info: Any, name: str, recipe: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    return read_part(name, [slice(*bounds) for bounds in block_info[None]["array-location"]], recipe)
 
 
-def _source(path: str, recipe: Mapping[str, Any]) -> Source:
-    return Source(path, recipe["options"], recipe["engine"], recipe["group"], recipe["consolidated"])
-
-
-def read_part(path: str, name: str, where: Sequence[slice], recipe: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+def read_part(name: str, where: Sequence[slice], recipe: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     """Block of a variable as it was selected; NaN is missing."""
-    info = {None: {"array-location": [(part.start, part.stop) for part in where]}}
-    return _read(info, _source(path, recipe), name, recipe["places"], recipe["dims"])
+    parts = _parts(recipe["places"], dict(zip(recipe["dims"], where, strict=True)))
+    # Times and coordinates stay as they are stored: decoding them takes longer than reading a block.
+    with Source(**recipe["source"]).opened(decode_times=False, decode_coords=False) as dataset:
+        return np.asarray(dataset[name].isel(parts).transpose(*recipe["dims"]).values)
 
 
-def coords_of(path: str, name: str, recipe: Mapping[str, Any], dims: Sequence[str]) -> dict[str, Any]:
+def coords_of(name: str, recipe: Mapping[str, Any], dims: Sequence[str]) -> dict[str, Any]:
     """Coordinates of these dimensions of a variable as it was selected, as `Labelled` has them."""
-    with _source(path, recipe).opened() as dataset:
-        parts = {dim: each if isinstance(each, int) else _part(range(*each)) for dim, each in recipe["places"].items()}
-        return along(dataset[name].isel(parts).coords, dims)
+    with Source(**recipe["source"]).opened() as dataset:
+        return along(dataset[name].isel(_parts(recipe["places"])).coords, dims)
 
 
 def along(coords: Any, dims: Sequence[str]) -> dict[str, Any]:
@@ -181,7 +147,7 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
     Raises
     ------
     BadInputError
-        There is no such thing, in one sentence; PickError where the file itself is in order.
+        There is no such thing, in one sentence; BadParameterError where the file itself is in order.
     MissingError
         A package that reads it isn't installed.
     """
@@ -193,9 +159,7 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
     with places.sentences_about(place, FORMATS), source.opened() as dataset:
         array = dataset[_named(place, dataset, name)]
         where = _positions(place, array, _asked(select))
-        picked = array.isel(
-            {dim: each if isinstance(each, int) else _part(range(*each)) for dim, each in where.items()}
-        )
+        picked = array.isel(_parts(where))
         stored = array.encoding.get("shards") or array.encoding.get("preferred_chunks") or array.encoding.get("chunks")
         return Picked(
             source,
@@ -278,7 +242,7 @@ def _xarray(path: str) -> Any:
 def _engine(place: Place) -> str:
     _xarray(place.path)
     fs, root = place.storage()
-    if fs.isdir(root) or (place.is_url and any(fs.exists(f"{root}/{name}") for name in (".zgroup", "zarr.json"))):
+    if fs.isdir(root) or (place.is_url and is_marked(place)):
         return "zarr"
     with place.open() as file:
         start = file.read(8)
@@ -309,17 +273,17 @@ def _named(place: Place, dataset: Any, name: str | None) -> str:
     if name is not None and name in dataset.variables:
         found = dataset[name]
         if found.dtype.kind not in "biuf" or not found.ndim:
-            raise PickError(
+            raise BadParameterError(
                 f"The variable {name!r} of {place} holds no numbers along a dimension. Choose one of: {_list(names)}.",
                 "variable",
             )
         return name
     if not names:
-        raise PickError(f"{place} holds no variable of numbers. Expected {FORMATS}.", "path")
+        raise BadParameterError(f"{place} holds no variable of numbers. Expected {FORMATS}.", "path")
     if name is not None:
-        raise PickError(f"There is no variable {name!r} in {place}. Choose one of: {_list(names)}.", "variable")
+        raise BadParameterError(f"There is no variable {name!r} in {place}. Choose one of: {_list(names)}.", "variable")
     if len(names) > 1:
-        raise PickError(f"{place} holds {len(names)} variables. Name one of them: {_list(names)}.", "variable")
+        raise BadParameterError(f"{place} holds {len(names)} variables. Name one of them: {_list(names)}.", "variable")
     return names[0]
 
 
@@ -329,7 +293,7 @@ def _asked(select: str | None) -> dict[str, str]:
     for part in filter(None, map(str.strip, re.split(r"[,;]", select or ""))):
         name, sign, value = map(str.strip, part.partition("="))
         if not name or not sign or not value:
-            raise PickError(
+            raise BadParameterError(
                 f"select is {part!r}. Give dimensions with values or ranges, such as time=1990:2020, level=500.",
                 "select",
             )
@@ -341,7 +305,7 @@ def _positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, 
     dims = [str(dim) for dim in array.dims]
     for name in asked:
         if name not in dims:
-            raise PickError(
+            raise BadParameterError(
                 f"{place} ({array.name}) has no dimension {name!r} to select. It has: {_list(dims)}.", "select"
             )
     return {dim: _of_dimension(place, array, dim, asked.get(dim)) for dim in dims}
@@ -360,7 +324,7 @@ def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequ
     except (KeyError, ValueError, TypeError, OverflowError):
         chosen = np.arange(0)
     if not len(chosen):
-        raise PickError(
+        raise BadParameterError(
             f"Nothing of {place} lies at {dim}={asked}. {dim} goes from {shown(values[0])} to "
             f"{shown(values[-1])} in {length} steps.",
             "select",
@@ -369,7 +333,7 @@ def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequ
         return int(chosen[0])
     step = int(chosen[1] - chosen[0]) if len(chosen) > 1 else 1
     if (np.diff(chosen) != step).any() or step < 1:
-        raise PickError(
+        raise BadParameterError(
             f"{dim}={asked} lies in several pieces of {place}, as {dim} is in no order. Sort it first.",
             "select",
         )
@@ -409,8 +373,16 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, (float, np.floating)) else str(value)[:19].removesuffix("T00:00:00")
 
 
-def _part(positions: range) -> slice:
-    return slice(positions.start, positions.stop, positions.step)
+def _parts(places: Mapping[str, Sequence[int] | int], where: Mapping[str, slice] | None = None) -> dict[str, Any]:
+    """Positions in the file of what was selected, or of a part of that."""
+    found: dict[str, Any] = {}
+    for dim, each in places.items():
+        if isinstance(each, int):
+            found[dim] = each
+        else:
+            part = range(*each)[(where or {}).get(dim, slice(None))]
+            found[dim] = slice(part.start, part.stop, part.step)
+    return found
 
 
 def _chunks(array: Any, stored: Any, picked: Any, where: Mapping[str, Any]) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -41,6 +41,7 @@ from dask.system import CPU_COUNT
 
 from workbench import formats
 from workbench.errors import BadInputError, ConflictError
+from workbench.storage.labelled import Labelled
 from workbench.storage.places import Place, writing_to
 from workbench.storage.targets import COPYING, Target, what_is_at
 from workbench.storage.zarrs import MARKS, remove_halves
@@ -52,33 +53,6 @@ _FILE = "__file"  # beside arrays of a store, none of which begins so
 _LARGEST_BLOCK = 2**30  # bytes; what compresses blocks takes less than 2 GiB
 _TEXT = np.dtypes.StringDType()
 _EPOCH = {"s": "seconds since 1970-01-01", "ns": "nanoseconds since 1970-01-01"}
-
-
-class Labelled(Protocol):
-    """An array, NumPy's or Dask's, with what belongs to it."""
-
-    @property
-    def data(self) -> Any: ...  # noqa: D102
-    @property
-    def dims(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def coords(self) -> Mapping[str, Any]: ...  # noqa: D102
-    @property
-    def attrs(self) -> Mapping[str, Any]: ...  # noqa: D102
-
-
-@dataclass(frozen=True)
-class Variable:
-    """An array or a coordinate as it is written: numbers or text, in NumPy's memory or in blocks that come there."""
-
-    data: Any
-    dims: tuple[str, ...]
-    attrs: Mapping[str, Any]
-
-    @property
-    def blocks(self) -> da.Array | None:
-        """The data where Dask has them."""
-        return self.data if isinstance(self.data, da.Array) else None
 
 
 class Hands:
@@ -208,7 +182,7 @@ def write(
         apart = {
             name: each
             for name, each in found.items()
-            if each.blocks is not None and (folder.is_url or not _has_zone(each.data) or _scattered(each.data, hands))
+            if each.is_lazy and (folder.is_url or not _has_zone(each.data) or _scattered(each.data, hands))
         }
         stored = _zarr(apart, folder, told, hands) if apart else {}
         with _file(folder / _FILE) as path:
@@ -338,7 +312,7 @@ def _file(place: Place) -> Iterator[Path]:
         fs.put_file(f"{folder}/{place.name}", root)
 
 
-def variables(arrays: Mapping[str, Labelled]) -> tuple[dict[str, Variable], tuple[str, ...]]:
+def variables(arrays: Mapping[str, Labelled]) -> tuple[dict[str, Labelled], tuple[str, ...]]:
     """Arrays and their coordinates by name, and the names of those coordinates that no dimension is called."""
     found = {name: _variable(each.data, each.dims, each.attrs) for name, each in arrays.items()}
     aside = []
@@ -355,7 +329,7 @@ def variables(arrays: Mapping[str, Labelled]) -> tuple[dict[str, Variable], tupl
     return found, tuple(aside)
 
 
-def _check_holds(to: Target, arrays: Mapping[str, Labelled], found: Mapping[str, Variable]) -> None:
+def _check_holds(to: Target, arrays: Mapping[str, Labelled], found: Mapping[str, Labelled]) -> None:
     """Raise BadInputError where a file of this kind doesn't hold such arrays."""
     if to.kind == "npy" and len(arrays) != 1:
         raise BadInputError(
@@ -372,7 +346,7 @@ def with_lengths(data: Any) -> Any:
     return data.compute_chunk_sizes() if math.isnan(math.prod(data.shape)) else data
 
 
-def _variable(data: Any, dims: tuple[str, ...], attrs: Mapping[str, Any]) -> Variable:
+def _variable(data: Any, dims: tuple[str, ...], attrs: Mapping[str, Any]) -> Labelled:
     if isinstance(data, da.Array):
         data = with_lengths(data.to_backend("numpy"))
     else:
@@ -384,14 +358,14 @@ def _variable(data: Any, dims: tuple[str, ...], attrs: Mapping[str, Any]) -> Var
         data = data.astype(_TEXT)
     if data.dtype.kind not in "biufcT":
         raise BadInputError(f"Arrays of {data.dtype} can't be saved: numbers, text and dates can.")
-    return Variable(data, tuple(dims), attrs)
+    return Labelled(data, tuple(dims), attrs=attrs)
 
 
-def _counted(data: Any, dims: tuple[str, ...], attrs: Mapping[str, Any]) -> Variable:
+def _counted(data: Any, dims: tuple[str, ...], attrs: Mapping[str, Any]) -> Labelled:
     """Dates as whole numbers with a unit, by the conventions for climate and forecast data."""
     unit = "s" if (data == data.astype("datetime64[s]")).all() else "ns"
     numbers = data.astype(f"datetime64[{unit}]").astype("int64")
-    return Variable(numbers, tuple(dims), {**attrs, "units": _EPOCH[unit], "calendar": "proleptic_gregorian"})
+    return Labelled(numbers, tuple(dims), attrs={**attrs, "units": _EPOCH[unit], "calendar": "proleptic_gregorian"})
 
 
 def regions(x: da.Array) -> Iterator[tuple[tuple[slice, ...], da.Array]]:
@@ -420,7 +394,7 @@ def _plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
 # --- Zarr -------------------------------------------------------------------------------------------------------------
 
 
-def _zarr(found: Mapping[str, Variable], place: Place, attrs: Mapping[str, Any], hands: Hands) -> dict[str, Variable]:
+def _zarr(found: Mapping[str, Labelled], place: Place, attrs: Mapping[str, Any], hands: Hands) -> dict[str, Labelled]:
     """Write a store; the same variables, to be read from there."""
     import zarr
 
@@ -431,8 +405,8 @@ def _zarr(found: Mapping[str, Variable], place: Place, attrs: Mapping[str, Any],
         del group[name]
     sources, targets = [], []
     for name, each in found.items():
-        data = each.data if each.blocks is None else _regular(each.blocks)
-        blocks = "auto" if each.blocks is None else tuple(max(1, lengths[0]) for lengths in data.chunks)
+        data = _regular(each.data) if each.is_lazy else each.data
+        blocks = tuple(max(1, lengths[0]) for lengths in data.chunks) if each.is_lazy else "auto"
         layout = data.shape, str if data.dtype.kind == "T" else data.dtype.newbyteorder("="), blocks
         begun = group.get(name)
         if begun is not None and (begun.shape, begun.dtype, begun.chunks) == layout:
@@ -446,7 +420,7 @@ def _zarr(found: Mapping[str, Variable], place: Place, attrs: Mapping[str, Any],
                 attributes=_plain_attrs(each.attrs),
                 overwrite=begun is not None,
             )
-        if each.blocks is None:
+        if not each.is_lazy:
             target[...] = data
         elif data.size:
             sources.append(data)
@@ -537,7 +511,7 @@ class _Zone:
                 yield file.read(min(_SLAB, self.end - start))
 
 
-def _fill(zones: Mapping[str, _Zone], found: Mapping[str, Variable], path: Path, size: int, hands: Hands) -> None:
+def _fill(zones: Mapping[str, _Zone], found: Mapping[str, Labelled], path: Path, size: int, hands: Hands) -> None:
     """Have blocks written where they belong in a file of so many bytes; what is around them is left as it is."""
     begun = path.exists()
     with path.open("r+b" if begun else "w+b") as file:
@@ -571,9 +545,9 @@ def _ranges(x: da.Array, zone: _Zone) -> da.Array:
     return flat.rechunk((tuple(np.diff(edges).tolist()),), method="tasks")
 
 
-def _npy(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
+def _npy(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
     name, each = next(iter(found.items()))
-    if each.blocks is None:
+    if not each.is_lazy:
         with path.open("wb") as file:
             np.save(file, _fixed(each.data), allow_pickle=False)
         return
@@ -584,14 +558,14 @@ def _npy(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any], ha
         file.write(head)
 
 
-def _npz(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
+def _npz(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
     parts, zones, at = {}, {}, 0
     for name, each in found.items():
-        data = each.data if each.blocks is not None else np.asarray(_fixed(each.data), order="C")
+        data = each.data if each.is_lazy else np.asarray(_fixed(each.data), order="C")
         at += _ZIP_HEAD + len(f"{name}.npy".encode())
         head = _head(data, at)
         at += len(head)
-        if each.blocks is not None:
+        if each.is_lazy:
             zones[name] = _Zone(path, at, data.shape, data.dtype)
         parts[name] = head, data
         at += data.nbytes
@@ -644,13 +618,13 @@ def _pieces(x: da.Array) -> da.Array:
     return x.rechunk(chunks)
 
 
-def _nc(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
+def _nc(found: Mapping[str, Labelled], path: Path, attrs: Mapping[str, Any], hands: Hands) -> None:
     import h5netcdf
     import h5py
 
     # HDF5 that meets a full disk may take its process down.
     with tempfile.TemporaryFile(dir=path.parent) as probe:
-        probe.write(bytes(2**20 + sum(each.data.nbytes for each in found.values() if each.blocks is None)))
+        probe.write(bytes(2**20 + sum(each.data.nbytes for each in found.values() if not each.is_lazy)))
     frame = path.with_name(f"{path.name}-frame")
     early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -662,16 +636,16 @@ def _nc(found: Mapping[str, Variable], path: Path, attrs: Mapping[str, Any], han
                     file.dimensions[dim] = length
         for name, each in found.items():
             dtype = h5py.string_dtype() if each.data.dtype.kind == "T" else _of_netcdf(each.data.dtype)
-            variable = file.create_variable(name, each.dims, dtype, **({} if each.blocks is None else {"dcpl": early}))
+            variable = file.create_variable(name, each.dims, dtype, **({"dcpl": early} if each.is_lazy else {}))
             variable.attrs.update(_plain_attrs(each.attrs))
-            if each.blocks is None:
+            if not each.is_lazy:
                 variable[...] = each.data.astype(object if each.data.dtype.kind == "T" else dtype)
         file.attrs.update(attrs)
     with h5py.File(frame) as file:
         zones = {
             name: _Zone(path, file[name].id.get_offset(), each.data.shape, file[name].dtype)
             for name, each in found.items()
-            if each.blocks is not None
+            if each.is_lazy
         }
     size = frame.stat().st_size
     _fill(zones, found, path, size, hands)

@@ -103,9 +103,6 @@ def transpose_sum(
     return (x + x.T).sum(), seconds_to_make
 
 
-# --- parameters
-
-
 _LARGE_SIDE = 50_000
 _NOT_STORED = "nothing of a block is stored, and each is a task."
 _IN_TILES = f"whole tiles of {TILE} × {TILE}, only one of which is in a thread's memory at a time."
@@ -145,9 +142,6 @@ def _summed(values: dict[str, Any], given: Mapping[str, Any], around: Surroundin
     if generator == "fused" and max(layout[0]["chunks"]) < _LARGE_SIDE < min(layout[0]["shape"]):
         told = (*told, f"Fewer blocks cost nothing, as they are not stored: chunks={_LARGE_SIDE} takes least time.")
     return layout[0] | {"generator": generator}, (*told, *layout[1])
-
-
-# --- needs
 
 
 _TILED = ("tiles", "fast", "fused")
@@ -209,9 +203,6 @@ def _transposed_sum(resolved: Mapping[str, Any], threads_per_worker: int) -> Nee
     )
 
 
-# --- answers
-
-
 def _value(results: Mapping[str, Any]) -> dict[str, Any]:
     return {"value": float(results["value"])} | made(results)
 
@@ -255,9 +246,6 @@ def _statistical(
         passed=passed,
         what=f"{value:.10g} is {words} {range_}: {why}, and {_SIGMAS:g} standard deviations of chance.",
     )
-
-
-# --- elsewhere
 
 
 def _normal(resolved: Mapping[str, Any]) -> da.Array:

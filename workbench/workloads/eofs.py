@@ -23,7 +23,7 @@ from workbench.errors import BadInputError
 from workbench.linalg import anomalies
 from workbench.linalg.anomalies import Removed
 from workbench.storage import datasets
-from workbench.storage.datasets import Picked, PickError
+from workbench.storage.datasets import Picked
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.fields import Resolved, Text, Words
 from workbench.workloads.opening import SERVED, options_of
@@ -58,14 +58,6 @@ Samples = Annotated[
         "of the times.",
         allowed="names of dimensions, such as time or time, member",
         examples=("time", "time, member"),
-    ),
-]
-Features = Annotated[
-    Text,
-    Words(
-        "Dimensions of the patterns; where none are given, all but those of the samples.",
-        allowed="names of dimensions, such as latitude, longitude",
-        examples=("latitude, longitude",),
     ),
 ]
 Removal = Annotated[
@@ -108,7 +100,6 @@ def eofs(
     select: fields.Selection | None = None,
     k: fields.Components = 10,
     samples: Samples | None = None,
-    features: Features | None = None,
     remove: Removal = "mean",
     detrend: Detrend = False,
     weights: Weights = "auto",
@@ -130,9 +121,10 @@ def eofs(
     North's rule for whether neighbours can be told apart. The largest weighted value of each pattern is positive.
     """
     from workbench.linalg import svd_compressed
+    from workbench.storage.datasets import pick
     from workbench.workloads.eofs import FEW, ROUNDING, grid_of, weighted_anomalies
 
-    grid = grid_of(path, variable, select, options, samples, features, remove, detrend, weights)
+    grid = grid_of(pick(path, variable, select, options), samples, remove, detrend, weights)
     x, states = weighted_anomalies(grid, reads, slabs, chunks, dtype, missing)
     if keep:
         x, states = dask.persist(x, states)
@@ -146,9 +138,6 @@ def eofs(
     s = da.from_array(result.values)
     signs = da.where(v.max(axis=1) < -v.min(axis=1), -1, 1).astype(v.dtype)
     return u * signs, s, v * signs[:, None], result.certificate, replace(grid, slabs=slabs, shares=result.shares)
-
-
-# --- what is decomposed -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,40 +202,21 @@ class Grid:
         return found
 
 
-def grid_of(
-    path: str,
-    variable: str | None,
-    select: str | None,
-    options: Mapping[str, Any] | None,
-    samples: str | None,
-    features: str | None,
-    remove: str,
-    detrend: bool,
-    weights: str,
-) -> Grid:
-    """What is decomposed, from the words of a person; of the file only its coordinates are read."""
-    picked = datasets.pick(path, variable, select, options)
+_OF_GRID = ("samples", "remove", "detrend", "weights")
+
+
+def grid_of(picked: Picked, samples: str | None, remove: str, detrend: bool, weights: str) -> Grid:
+    """What is decomposed of a variable, from the words of a person."""
     dims = _of_samples(picked, samples)
-    others = [dim for dim in picked.dims if dim not in dims]
-    wanted = others if features is None else _names(features)
-    if sorted(wanted) != sorted(others):
-        raise BadParameterError(
-            f"features of eofs is {features!r}, and beside {', '.join(dims)} {picked.title} has the dimensions "
-            f"{', '.join(others)}. Name them all, or select one place along the others, such as select='level=500'.",
-            "features",
-        )
-    if not wanted:
+    others = tuple(dim for dim in picked.dims if dim not in dims)
+    if not others:
         raise BadParameterError(
             f"{picked.title} has the dimension {', '.join(dims)} alone. Expected places beside it, such as latitude.",
             "variable",
         )
     removed, told = _removed(picked, dims, remove, detrend)
-    weight, more = _weights(picked, wanted, weights)
-    return Grid(picked, dims, tuple(wanted), removed, weight, (*told, *more))
-
-
-def _names(given: str) -> list[str]:
-    return [each.strip() for each in given.split(",") if each.strip()]
+    weight, more = _weights(picked, others, weights)
+    return Grid(picked, dims, others, removed, weight, (*told, *more))
 
 
 def _lengths(picked: Picked, dims: Sequence[str]) -> tuple[int, ...]:
@@ -255,7 +225,8 @@ def _lengths(picked: Picked, dims: Sequence[str]) -> tuple[int, ...]:
 
 def _of_samples(picked: Picked, samples: str | None) -> tuple[str, ...]:
     time = datasets.time_of(picked.coords, picked.dims)
-    found = _names(samples) if samples is not None else [time] if time is not None else []
+    named = (samples or time or "").split(",")
+    found = [each.strip() for each in named if each.strip()]
     if not found or len(set(found)) < len(found) or not set(found) <= set(picked.dims):
         there = ", ".join(picked.dims) or "none"
         given = "no dimension is one of times by CF's conventions" if samples is None else f"it was {samples!r}"
@@ -377,7 +348,8 @@ def weighted_anomalies(
     }
     if slabs[0] < shape[0]:
         fit = _fit(raw, grid.removed, missing).persist()
-        x = da.map_blocks(anomalies.fitted_anomalies, raw, weights, fit=fit, chunks=raw.chunks, **told)
+        more = {"n_times": shape[0], "chunks": raw.chunks}
+        x = da.map_blocks(anomalies.fitted_anomalies, raw, weights, fit=fit, **more, **told)
         states = da.from_delayed(fit.state, (math.prod(shape[1:]),), dtype=int).reshape(shape[1:])
         return da.reshape_blockwise(x, (shape[0], math.prod(shape[1:]))).to_backend(), states
     both = da.map_blocks(anomalies.anomalies, raw, weights, chunks=((shape[0] + 1,), *raw.chunks[1:]), **told)
@@ -390,7 +362,7 @@ def _fit(raw: da.Array, removed: Removed, missing: str) -> Any:
     of_all = dask.delayed(removed, traverse=False)
     starts = np.cumsum((0, *raw.chunks[0]))
     parts = [
-        dask.delayed(anomalies.sums)(block, int(first), of_all)
+        dask.delayed(anomalies.sums)(block, int(first), raw.shape[0], of_all)
         for block, first in zip(raw.to_delayed().ravel(), starts, strict=False)
     ]
     while len(parts) > 1:
@@ -398,22 +370,16 @@ def _fit(raw: da.Array, removed: Removed, missing: str) -> Any:
     return dask.delayed(anomalies.fitted)(parts[0], of_all, raw.shape[0], missing)
 
 
-# --- parameters -------------------------------------------------------------------------------------------------------
-
-
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     """What is in the file, and the blocks in which it is read and worked on."""
     options = options_of("eofs", values["path"], values)
-    told = {name: values[name] for name in ("variable", "select")}
-    chosen = {name: values[name] for name in ("samples", "features", "remove", "detrend", "weights")}
     try:
-        grid = grid_of(values["path"], **told, options=options, **chosen)
-    except BadParameterError:
-        raise
-    except PickError as err:
-        raise BadParameterError(f"{err.what} of eofs: {err}", err.what) from err
+        picked = datasets.pick(values["path"], values["variable"], values["select"], options)
+    except BadParameterError as err:
+        raise BadParameterError(f"{err.parameter} of eofs: {err}", err.parameter) from err
     except BadInputError as err:
         raise BadParameterError(f"path of eofs: {err}", "path") from err
+    grid = grid_of(picked, *(values[name] for name in _OF_GRID))
     times, places = grid.shape[0], math.prod(grid.shape[1:])
     most = min(times - grid.removed.rank, places)
     if values["k"] > most:
@@ -455,7 +421,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         "path": grid.picked.source.path,
         "options": options,
         "samples": ", ".join(grid.samples),
-        "variable": told["variable"] or grid.picked.name,
+        "variable": values["variable"] or grid.picked.name,
         "reads": reads,
         "slabs": slabs,
         "chunks": chunks,
@@ -488,9 +454,6 @@ def _blocks(
     wide = grown(of_places, places, max(1, room // stored[0]))
     high = min(times, stored[0] * max(1, room // (math.prod(wide) * stored[0])))
     return slab, (high, *wide)
-
-
-# --- needs, answers, checks -------------------------------------------------------------------------------------------
 
 
 def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
@@ -605,8 +568,8 @@ def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
 
 
 def _matrix(resolved: Mapping[str, Any]) -> da.Array:
-    names = ("path", "variable", "select", "options", "samples", "features", "remove", "detrend", "weights")
-    grid = grid_of(**{name: resolved[name] for name in names})
+    picked = datasets.pick(*(resolved[name] for name in ("path", "variable", "select", "options")))
+    grid = grid_of(picked, *(resolved[name] for name in _OF_GRID))
     return weighted_anomalies(grid, *(resolved[name] for name in ("reads", "slabs", "chunks", "dtype", "missing")))[0]
 
 

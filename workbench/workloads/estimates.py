@@ -93,46 +93,35 @@ def matrix(resolved: Mapping[str, Any]) -> Matrix:
     return Matrix(rows, columns, min(block_rows, rows), min(block_columns, columns), np.dtype(resolved["dtype"]))
 
 
-def exact_svd(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
-    """One pass; the orthogonal factor of each block stays until the small factors are decomposed."""
+def svd(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
+    """Of a random array that is made."""
     x = matrix(resolved)
-    exact = _exact if resolved["method"] == "dask" else _orthonormalised
-    return exact(x, x.made, _making(x), threads_per_worker, "Makes")
-
-
-def approximate_svd(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
-    """Two passes and two for each power iteration; or as many as the accuracy takes."""
-    x = matrix(resolved)
-    if resolved["method"] == "workbench":
-        return _certified(x, resolved, x.made, _making(x), threads_per_worker, "Makes")
-    return _approximate(x, resolved, x.made, _making(x), threads_per_worker, "Makes")
+    work: Work = {"integers" if x.dtype == np.uint8 else "uniform": x.elements, "write": x.rounded}
+    return _svd(x, resolved, x.made, work, threads_per_worker, "Makes")
 
 
 def svd_of_file(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """As for random arrays, with reading and centring."""
     x = matrix(resolved)
     read = math.prod(resolved["blocks"]) * x.dtype.itemsize
+    work: Work = {"read": 2 * x.n_bytes}
+    if resolved["k"] is None or resolved["method"] == "dask":
+        centred = x.n_bytes if resolved["center"] else 0
+        work = {"write": 2 * x.n_bytes + centred, "read": 2 * x.n_bytes + centred}
     # A block as it is stored, which may be mapped into memory, and as it is worked on.
-    needs = _of_file(x, resolved, 2 * max(read, x.block), threads_per_worker)
+    needs = _svd(x, resolved, 2 * max(read, x.block), work, threads_per_worker, "Reads")
     return needs.model_copy(update={"on_host": 2 * read * threads_per_worker})
 
 
-def _of_file(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_worker: int) -> Needs:
-    centred = x.n_bytes if resolved["center"] else 0
-    work: Work = {"write": 2 * x.n_bytes + centred, "read": 2 * x.n_bytes + centred}
+def _svd(x: Matrix, resolved: Mapping[str, Any], taken: int, work: Work, threads_per_worker: int, verb: str) -> Needs:
     ours = resolved["method"] == "workbench"
-    if resolved["k"] is None:
-        return (_orthonormalised if ours else _exact)(x, taken, work, threads_per_worker, "Reads")
-    if ours:
-        return _certified(x, resolved, taken, {"read": 2 * x.n_bytes}, threads_per_worker, "Reads")
-    return _approximate(x, resolved, taken, work, threads_per_worker, "Reads")
-
-
-def _making(x: Matrix) -> Work:
-    return {"integers" if x.dtype == np.uint8 else "uniform": x.elements, "write": x.rounded}
+    if resolved.get("k") is None:
+        return (_orthonormalised if ours else _exact)(x, taken, work, threads_per_worker, verb)
+    return (_certified if ours else _approximate)(x, resolved, taken, work, threads_per_worker, verb)
 
 
 def _exact(x: Matrix, taken: int, work: Work, threads_per_worker: int, verb: str) -> Needs:
+    """One pass; the orthogonal factor of each block stays until the small factors are decomposed."""
     small = min(x.rows, x.columns)
     itemsize = x.dtype.itemsize
     stack = x.n_blocks * small * small * itemsize
@@ -165,6 +154,7 @@ def _exact(x: Matrix, taken: int, work: Work, threads_per_worker: int, verb: str
 def _approximate(
     x: Matrix, resolved: Mapping[str, Any], taken: int, work: Work, threads_per_worker: int, verb: str
 ) -> Needs:
+    """Two passes and two for each power iteration."""
     width = min(max(20, resolved["k"] + 10), x.rows, x.columns)  # da.linalg.compression_level
     iterations, again = resolved["n_power_iter"], resolved["compute"]
     passes = 2 + 2 * iterations

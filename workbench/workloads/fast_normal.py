@@ -147,23 +147,18 @@ def _pair(first: Any, second: Any) -> Any:
 
 
 @njit(error_model="numpy", fastmath={"contract"})
-def _fill(seed: Any, row: Any, column: Any, words: Any, moments: Any, block: Any, stride: int, side: int) -> None:
-    """Fill a tile of `side` rows and columns (a multiple of 64) with normal numbers of this mean and deviation.
-
-    Its rows lie `stride` numbers apart, each contiguous in memory: what is written with a distance that the compiler
-    can't know takes three times as long.
-    """
+def _fill(seed: Any, row: Any, column: Any, words: Any, moments: Any, tile: Any) -> None:
+    """Fill a tile, its rows one after the other, with normal numbers of this mean and deviation."""
     seed_states(seed, row, column, words)
     loc, scale = moments
-    for i in range(side):
-        for start in range(i * stride, i * stride + side, 2 * LANES):
-            _step(words, words[4], words[5])
-            lower = block[start : start + LANES]
-            upper = block[start + LANES : start + 2 * LANES]
-            for lane in range(LANES):
-                x, y = _pair(words[4, lane], words[5, lane])
-                lower[lane] = loc + scale * x
-                upper[lane] = loc + scale * y
+    for start in range(0, len(tile), 2 * LANES):
+        _step(words, words[4], words[5])
+        lower = tile[start : start + LANES]
+        upper = tile[start + LANES : start + 2 * LANES]
+        for lane in range(LANES):
+            x, y = _pair(words[4, lane], words[5, lane])
+            lower[lane] = loc + scale * x
+            upper[lane] = loc + scale * y
 
 
 @njit(error_model="numpy", fastmath={"contract", "reassoc"})
@@ -178,40 +173,24 @@ def _every_other(tile: Any, rows: int, columns: int, first_row: int, first_colum
     return total
 
 
-def _filled(place, words, moments, at, spare, side):  # type: ignore[no-untyped-def]
-    """Fill a block with normal numbers; `spare` has room for a tile, as the block's edges may cut through some.
-
-    At `place` are the seed and where the block begins and ends; `words` has room for six numbers of each generator.
-    """
-    words, moments, place = carray(words, (6, LANES)), carray(moments, 2), carray(place, 5)
-    top, bottom, left, right = _I(place[1]), _I(place[2]), _I(place[3]), _I(place[4])
-    width = right - left
-    flat, spare = carray(at, (bottom - top) * width), carray(spare, side * side)
-    for row in range(top // side, -(-bottom // side)):
-        for column in range(left // side, -(-right // side)):
-            y, x = row * side, column * side
-            first, last = max(y, top), min(y + side, bottom)
-            begin, end = max(x, left), min(x + side, right)
-            if last - first == side and end - begin == side:
-                start = (y - top) * width + x - left
-                _fill(place[0], _U(row), _U(column), words, moments, flat[start:], width, side)
-                continue
-            _fill(place[0], _U(row), _U(column), words, moments, spare, side, side)
-            for i in range(first, last):
-                to, source = flat[(i - top) * width + begin - left :], spare[(i - y) * side + begin - x :]
-                for j in range(end - begin):
-                    to[j] = source[j]
+def _filled(place, words, moments, at, n):  # type: ignore[no-untyped-def]
+    """Fill the tile of a seed, row and column with its numbers; `words` has room for six of each generator."""
+    place = carray(place, 3)
+    _fill(place[0], place[1], place[2], carray(words, (6, LANES)), carray(moments, 2), carray(at, n))
 
 
 def _summed(place, words, moments, at, side, total):  # type: ignore[no-untyped-def]
-    """Put the sum of `x + 1` over every other row and column of a block at `total`, tile by tile made at `at`."""
+    """Put the sum of `x + 1` over every other row and column of a block at `total`, tile by tile made at `at`.
+
+    At `place` are the seed and where the block begins and ends.
+    """
     words, moments, place = carray(words, (6, LANES)), carray(moments, 2), carray(place, 5)
     top, bottom, left, right = _I(place[1]), _I(place[2]), _I(place[3]), _I(place[4])
     flat, tile = carray(at, side * side), carray(at, (side, side))
     whole = 0.0
     for row in range(top // side, -(-bottom // side)):
         for column in range(left // side, -(-right // side)):
-            _fill(place[0], _U(row), _U(column), words, moments, flat, side, side)
+            _fill(place[0], _U(row), _U(column), words, moments, flat)
             y, x = row * side, column * side
             # The first even row and column that are the block's, which need not be the tile's first.
             first_row, first_column = max(top + top % 2 - y, 0), max(left + left % 2 - x, 0)
@@ -222,8 +201,8 @@ def _summed(place, words, moments, at, side, total):  # type: ignore[no-untyped-
 _N, _WORDS, _DOUBLES, _SINGLES = (
     types.intp, *(types.CPointer(kind) for kind in (types.uint64, types.float64, types.float32))
 )  # fmt: skip
-fill_d = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _DOUBLES, _DOUBLES, _N))(_filled)
-fill_f = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _SINGLES, _SINGLES, _N))(_filled)
+fill_d = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _DOUBLES, _N))(_filled)
+fill_f = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _SINGLES, _N))(_filled)
 sum_d = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _DOUBLES, _N, _DOUBLES))(_summed)
 sum_f = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _SINGLES, _N, _DOUBLES))(_summed)
 

@@ -81,7 +81,7 @@ def read_dataset(path: str, array: str | None, options: dict[str, Any], *where: 
     """Block of a variable of a dataset as xarray opens it; `options` say which part of it is meant."""
     from workbench.storage.datasets import read_part
 
-    return read_part(path, array or "", where, options)
+    return read_part(array or "", where, options)
 
 
 def read_tiff(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:

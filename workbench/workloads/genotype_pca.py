@@ -169,9 +169,6 @@ def genotype_pca(
     )
 
 
-# --- parameters -------------------------------------------------------------------------------------------------------
-
-
 _SIMULATED = ("n_variants", "n_samples", "n_populations", "fst", "missing_rate")
 _OF_WINDOWS = ("ld_r2", "ld_step", "ld_like")
 
@@ -225,9 +222,6 @@ def _without_effect(given: Mapping[str, Any], parameters: Sequence[str], why: st
     return (f"{names}: {why}.",) if names else ()
 
 
-# --- needs ------------------------------------------------------------------------------------------------------------
-
-
 def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
     """Passes over packed blocks, until the accuracy is reached."""
     from workbench.compiled import installed
@@ -272,9 +266,6 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         sentence=f"Goes through {formats.size(packed)} of packed genotypes {times_gone_through(passes)}, {hold}: "
         f"{formats.size(held)} in one worker at a time.",
     )
-
-
-# --- answers ----------------------------------------------------------------------------------------------------------
 
 
 def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
@@ -357,9 +348,6 @@ def _label_column(table: Mapping[str, Any], n_samples: int) -> str | None:
     useful = [name for name, count in distinct.items() if 1 < count < max(2, min(n_samples, 200))]
     named = [name for name in useful if "pop" in name.lower()]
     return next(iter([*named, *(name for name in useful if name not in ("sex", "father", "mother")), *useful]), None)
-
-
-# --- checks -----------------------------------------------------------------------------------------------------------
 
 
 def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:

@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench import formats
 from workbench.workloads.opening import Found
-from workbench.workloads.sizes import Wish, chunks_of
+from workbench.workloads.sizes import Wish, chunks_of, grown
 from workbench.workloads.values import BadParameterError, Surroundings
 
 _LARGEST_SIDE = 5000
@@ -35,7 +35,9 @@ def cut(
             return direct, direct, _read_note(found, direct, k)
     elif all(part % stored == 0 or part == length for part, stored, length in _axes(found, wanted)):
         return wanted, wanted, notes
-    read = _grown(found)
+    # Several stored blocks as one where they are small.
+    part = tuple(map(min, found.chunks, found.shape))
+    read = grown(part, found.shape, max(1, _READ_BYTES // np.dtype(found.working_type).itemsize))
     why = "a full SVD needs whole rows or columns in each" if k is None else "as good for the products as for memory"
     note = (
         f"Stored in blocks of {_by(found.chunks)}, read in blocks of {_by(read)} and rechunked to {_by(wanted)}: {why}."
@@ -77,17 +79,6 @@ def _aligned(found: Found, wanted: tuple[int, ...]) -> tuple[int, ...]:
         for part, stored, length in _axes(found, wanted)
     ]
     return aligned[0], aligned[1]
-
-
-def _grown(found: Found) -> tuple[int, ...]:
-    """Several stored blocks that are read as one where they are small: columns first, as they lie side by side."""
-    assert found.chunks is not None
-    rows, columns = (min(part, length) for part, length in zip(found.chunks, found.shape, strict=True))
-    itemsize = np.dtype(found.working_type).itemsize
-    fit = max(1, _READ_BYTES // (rows * columns * itemsize))
-    wide = min(fit, math.ceil(found.shape[1] / columns))
-    high = min(max(1, fit // wide), math.ceil(found.shape[0] / rows))
-    return min(rows * high, found.shape[0]), min(columns * wide, found.shape[1])
 
 
 def _axes(found: Found, wanted: tuple[int, ...]) -> list[tuple[int, int, int]]:

@@ -21,7 +21,6 @@ import numpy as np
 from workbench import formats
 from workbench.errors import BadInputError, MissingError, WorkbenchError, install
 from workbench.storage import conventions, datasets, places
-from workbench.storage.datasets import PickError
 from workbench.storage.places import Options, Place
 from workbench.storage.zarrs import MARKS, is_marked, safe
 from workbench.workloads import fields
@@ -157,10 +156,12 @@ def find_array(
                     return _folded(named, rows)
                 found = _folded(found, rows)
         read_as = _as_stored(found) if raw else _as_said(found)
-    except (BadParameterError, MissingError):
+    except MissingError:
         raise
-    except PickError as err:
-        raise _bad(str(err), {"variable": "array"}.get(err.what, err.what)) from err
+    except BadParameterError as err:
+        if err.parameter == "variable":
+            raise _bad(str(err), "array") from err
+        raise
     except WorkbenchError as err:
         raise _bad(str(err)) from err
     if array is not None and found.array is None:

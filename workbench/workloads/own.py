@@ -370,9 +370,6 @@ def travel(own: Own, module: Any) -> None:
                 made_here.__module__ = "__main__"
 
 
-# -- what is in a file
-
-
 def contents(where: str) -> Contents:
     """What is in a file, or a module; asked of a process where that isn't known already."""
     told = known(where)

@@ -140,11 +140,11 @@ def reduce_file(
         x, seconds_to_make = held(x)
     gaps = da.isnan(x).sum() if missing == "leave out" else da.zeros((), dtype=int)
     value, edges = reduced(x, what, axes, percent, bins, missing)
-    return value, value.ravel()[:20], gaps, edges, labels_of(path, array, options, format, dims, what), seconds_to_make
+    return value, value.ravel()[:20], gaps, edges, labels_of(array, options, format, dims, what), seconds_to_make
 
 
 def labels_of(
-    path: str, array: str | None, options: Mapping[str, Any] | None, format: str, dims: Sequence[str], what: str
+    array: str | None, options: Mapping[str, Any] | None, format: str, dims: Sequence[str], what: str
 ) -> dict[str, Any]:
     """Names of the answer's dimensions, and their coordinates where the file has some."""
     coords: dict[str, Any] = {}
@@ -152,11 +152,8 @@ def labels_of(
     if format == "dataset" and there:
         from workbench.storage.datasets import coords_of
 
-        coords = coords_of(path, (array or "").rpartition("/")[2], options or {}, there)
+        coords = coords_of((array or "").rpartition("/")[2], options or {}, there)
     return {"dims": dims, "coords": coords, "what": what}
-
-
-# --- parameters
 
 
 def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
@@ -202,9 +199,6 @@ def _blocks(found: Found, item: int) -> tuple[int, ...]:
         return shrunk(found.shape, room)
     stored = tuple(map(min, found.chunks, found.shape))
     return grown(stored, found.shape, room) if math.prod(stored) <= room else stored
-
-
-# --- needs, answers, checks
 
 
 def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:

@@ -118,9 +118,6 @@ def compressed_svd(
     return u, s, v, None, seconds_to_make
 
 
-# --- parameters
-
-
 def _compressible(values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
     resolved, notes = random_array(values, given, around, workload="compressed_svd", layout="wide")
     small = min(resolved["shape"])
@@ -154,9 +151,6 @@ def kept(resolved: Mapping[str, Any], n_bytes: int, around: Surroundings) -> tup
 def matrix_of(resolved: Mapping[str, Any]) -> da.Array:
     """The matrix of such parameters."""
     return random_matrix(**arguments(random_matrix, resolved))
-
-
-# --- answers
 
 
 def made(results: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,9 +198,6 @@ def factors(results: Mapping[str, Any]) -> dict[str, Labelled]:
 
 def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Client | None) -> Check:
     return checks.svd_is_right(matrix_of(resolved), resolved, results, client)
-
-
-# --- elsewhere
 
 
 TALL = (
@@ -271,7 +262,7 @@ TEMPLATES = (
         returns=("u", "s", "v", "seconds_to_make"),
         values=("seconds_to_make",),
         resolver=partial(random_array, workload="tall_skinny_svd", layout="tall"),
-        estimate=partial(estimates.with_input, estimates.exact_svd),
+        estimate=partial(estimates.with_input, estimates.svd),
         presets=TALL,
         parts=lambda _: (held,),
     ),
@@ -281,7 +272,7 @@ TEMPLATES = (
         returns=("u", "s", "v", "certificate", "seconds_to_make"),
         values=("certificate", "seconds_to_make"),
         resolver=_compressible,
-        estimate=partial(estimates.with_input, estimates.approximate_svd),
+        estimate=partial(estimates.with_input, estimates.svd),
         presets=COMPRESSED,
         parts=lambda _: (random_matrix, held),
         extra={"tolerance": (fields.Tolerance, 0.25)},

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import dask.config
 from pydantic import BaseModel
 
-from workbench.errors import BadInputError
-
-
-class BadParameterError(BadInputError):
-    """A parameter of a workload that can't be used; `parameter` is its name."""
-
-    def __init__(self, sentence: str, parameter: str | None = None) -> None:
-        super().__init__(sentence)
-        self.parameter = parameter
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.parameter)
+from workbench.errors import BadParameterError as BadParameterError
+from workbench.storage.labelled import Labelled as Labelled
 
 
 @dataclass(frozen=True)
@@ -149,16 +138,3 @@ class Check(BaseModel, frozen=True):
     """What was compared with what, in a sentence for everybody."""
     detail: str = ""
     """By how much it differed, and by how much it may, for who knows the method."""
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """One array of an answer, NumPy's or Dask's, with the names of its dimensions (as xarray.DataArray has them)."""
-
-    data: Any
-    dims: tuple[str, ...]
-    coords: Mapping[str, Any] = field(default_factory=dict)
-    """Values along dimensions, as xarray has them: by the dimension's name (samples, years, latitudes), or of another
-    name as a pair of the dimension and the values: `{"population": ("sample", names)}`."""
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    """What else belongs to it, as JSON: units, a certificate."""
