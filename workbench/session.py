@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
     from workbench.clusters.control import Group, Worker
     from workbench.clusters.environments import Environment
-    from workbench.clusters.nearby import Nearby
     from workbench.clusters.profiles import Offered
     from workbench.clusters.records import ClusterRecord
     from workbench.clusters.spec import ClusterSpec
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from workbench.runs.forecasting.forecast import Forecast
     from workbench.runs.keeping import Room
     from workbench.runs.savings import Saving
-    from workbench.runs.store import Run, Wanted
+    from workbench.runs.store import Run
     from workbench.storage.browsing import Folder
     from workbench.workloads.contents import Contents
     from workbench.workloads.importing import Described
@@ -101,17 +100,10 @@ class Session:
         **choices
             As in `AllChoices`.
         """
-        from workbench.runs.comparing.transports import ucx_measured
-
         inventory = inventory or self.hardware()
-        measured = ucx_measured(inventory) if profile == "ucx" else None
-        return plan.plan(profile, inventory, promised=self.budget(inventory).promised, ucx_measured=measured, **choices)
+        return plan.plan(profile, inventory, promised=self.budget(inventory).promised, **choices)
 
-    def start(
-        self, spec: ClusterSpec, *, name: str | None = None, force: bool = False, agreed: bool = False
-    ) -> ClusterRecord:
-        """Start a cluster and return at once, with its status "starting"."""
-        return launch.launch(spec, name=name, force=force, agreed=agreed)
+    start = staticmethod(launch.launch)
 
     def keep_profile(self, name: str, profile: str, **choices: Any) -> ClusterSpec:
         """Keep choices of a profile under a name, which then is a profile of this person's; what it comes to now.
@@ -122,35 +114,17 @@ class Session:
         own.keep(name, profile, choices)
         return self.plan(name)
 
-    def forget_profile(self, name: str) -> None:
-        """Forget a profile that was kept."""
-        own.forget(name)
-
-    def nearby(self) -> tuple[Nearby, ...]:
-        """Dask schedulers of this person on this machine that were started elsewhere; it takes a second or two."""
-        return nearby.schedulers()
+    forget_profile = staticmethod(own.forget)
+    nearby = staticmethod(nearby.schedulers)
 
     def keep_warm(self) -> None:
         """Have a process ready for the next cluster, for a face that lives long and has somebody looking at it."""
-        launch.keep_warm(_RUNS_IMPORT)
+        spare.keep(_RUNS_IMPORT)
 
-    def let_go(self) -> None:
-        """End the process that `keep_warm` keeps."""
-        spare.dismiss()
-
-    def clusters(self) -> tuple[ClusterRecord, ...]:
-        """All clusters, as they truly are."""
-        return records.read_all()
-
-    def cluster(self, name: str) -> ClusterRecord:
-        """One cluster. NotFoundError lists which exist."""
-        return records.read(name)
-
-    async def wait(
-        self, name: str, on_change: Callable[[ClusterRecord], None] | None = None, *, timeout: float | None = None
-    ) -> ClusterRecord:
-        """Cluster when it is ready. FailedError tells why it failed, with the last lines of its log."""
-        return await control.wait(name, on_change, timeout)
+    let_go = staticmethod(spare.dismiss)
+    clusters = staticmethod(records.read_all)
+    cluster = staticmethod(records.read)
+    wait = staticmethod(control.wait)
 
     async def scale(self, name: str, n_workers: int, *, force: bool = False) -> ClusterRecord:
         """Ask for another number of workers."""
@@ -219,9 +193,7 @@ class Session:
 
         return listed(wait=wait).broken
 
-    def workload(self, name: str) -> Template:
-        """One workload. NotFoundError lists which exist."""
-        return registry.template(name)
+    workload = staticmethod(registry.template)
 
     def functions(self, path: str) -> tuple[Described, ...]:
         """Functions of a Python file, each of which is a workload as `path:name`, or has a problem.
@@ -333,13 +305,8 @@ class Session:
         inventory = self.hardware().model_dump(mode="json")
         return submit(workload, parameters, record, inventory=inventory, force=force, settings=settings)
 
-    def runs(self, *, limit: int | None = 50, offset: int = 0, **wanted: Unpack[Wanted]) -> tuple[Run, ...]:
-        """Return the runs that match, the newest first, from that on which comes after `offset` others."""
-        return store.select(limit=limit, offset=offset, **wanted)
-
-    def count_runs(self, **wanted: Unpack[Wanted]) -> int:
-        """How many runs match."""
-        return store.count(**wanted)
+    runs = staticmethod(store.select)
+    count_runs = staticmethod(store.count)
 
     def mark_run(self, run: str, *, name: str | None = None, note: str | None = None, star: bool | None = None) -> Run:
         """Write a name, a note or a star on a run; what is left out stays as it is, and '' takes it off."""
@@ -418,9 +385,7 @@ class Session:
 
         return room()
 
-    def delete_run(self, run: str) -> None:
-        """Forget a run that has ended, its events and its log."""
-        store.delete(run)
+    delete_run = staticmethod(store.delete)
 
     def compare(
         self,
@@ -469,13 +434,9 @@ class Session:
 
         return compare_groups(names)
 
-    def comparisons(self, *, limit: int | None = 50) -> tuple[Comparison, ...]:
-        """Return the comparisons, the newest first."""
-        return comparisons.select(limit=limit)
-
-    def comparison(self, name: str) -> Comparison:
-        """One comparison by its id, by the only beginning or end of one, or "last"."""
-        return comparisons.find(name)
+    comparison = staticmethod(comparisons.find)
+    delete_comparison = staticmethod(comparisons.delete)
+    comparisons = staticmethod(comparisons.select)
 
     def summary(self, comparison: str | Comparison) -> Summary:
         """Rows with ratios, agreement and verdict of a comparison, which may be going on."""
@@ -501,10 +462,6 @@ class Session:
         from workbench.runs.comparing.compare import wait
 
         return await wait(name, on_change, timeout=timeout)
-
-    def delete_comparison(self, name: str) -> None:
-        """Forget a comparison that has ended; its runs stay."""
-        comparisons.delete(name)
 
     async def changes(self) -> AsyncIterator[set[Change]]:
         """Clusters, runs and comparisons that changed, as soon as they do, for as long as somebody listens.

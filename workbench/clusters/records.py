@@ -35,7 +35,6 @@ Stage = Literal["preparing", "scheduler", "workers", "ready"]
 # Between making a folder and starting the process lie milliseconds; a slow disk may take longer.
 _PROCESS_DUE = 15.0
 _TAIL_LINES = 20
-_TAIL_BYTES = 16_384
 
 
 GONE: Mapping[str, Any] = {
@@ -119,6 +118,19 @@ class ClusterRecord(Record):
     def waiting(self) -> str:
         """How many workers are there, and why the others aren't: '2 of 8 workers; 6 pending: Priority'."""
         return f"{self.n_workers} of {self.n_workers_expected} workers{self.queued and '; '}{self.queued}"
+
+    @property
+    def told(self) -> str:
+        """What is to be said of one that isn't ready, such as 'calm-otter was lost' and why."""
+        hows = {
+            "starting": f"is still starting ({self.stage}, {self.waiting})",
+            "stopping": "is being stopped",
+            "failed": "failed to start",
+            "lost": "was lost",
+            "unknown": "is unknown here",
+        }
+        why = "Try again in a moment." if self.status == "starting" else self.message
+        return f"{self.name} {hows.get(self.status, f'is {self.status}')}. {why or ''}".strip()
 
     @property
     def contact(self) -> str | None:
@@ -209,13 +221,7 @@ def log(name: str) -> str:
 
 def log_tail(name: str) -> tuple[str, ...]:
     """Last lines of the log."""
-    try:
-        with (folder(name) / "host.log").open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ()
-    return tuple(line.rstrip() for line in text.splitlines() if line.strip())[-_TAIL_LINES:]
+    return tuple(line.rstrip() for line in log(name).splitlines() if line.strip())[-_TAIL_LINES:]
 
 
 def note_process(name: str, pid: int) -> None:

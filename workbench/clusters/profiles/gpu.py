@@ -85,15 +85,12 @@ def cuda_cluster_class() -> Any:
             """Return the next worker, with variables of its own."""
             made: dict[str, Any] = super().new_worker_spec()
             for device, worker in made.items():
-                worker["options"]["env"].update(net_devices(self.network_cards.get(device)))
+                # Unless the user tells UCX otherwise.
+                if device in self.network_cards and "UCX_NET_DEVICES" not in os.environ:
+                    worker["options"]["env"]["UCX_NET_DEVICES"] = self.network_cards[device]
             return made
 
     return NearestCards
-
-
-def net_devices(card: str | None) -> dict[str, str]:
-    """Environment of a worker that is to use one port of a network card, unless the user tells UCX otherwise."""
-    return {} if card is None or "UCX_NET_DEVICES" in os.environ else {"UCX_NET_DEVICES": card}
 
 
 def on_devices(
@@ -129,18 +126,14 @@ def on_devices(
 def _without_gpus(inventory: Inventory, version: Callable[[str], str | None]) -> str | None:
     if not inventory.gpus:
         cause = inventory.missing.get("gpus", "No GPU was found.").rstrip(".")
-        return f"{cause}: {_remedy(cause)}."
+        no_driver = cause.startswith("No NVIDIA driver")
+        remedy = "install one if there is an NVIDIA GPU, or use cpu" if no_driver else "see what nvidia-smi says"
+        return f"{cause}: {remedy}."
     if not inventory.visible_gpus():
         return "CUDA_VISIBLE_DEVICES hides every GPU: unset it, or name some in it."
     if version("dask-cuda") is None:
         return f"Needs dask-cuda: {install(extra_for('cuda', inventory))}."
     return None
-
-
-def _remedy(cause: str) -> str:
-    if cause.startswith("No NVIDIA driver"):
-        return "install one if there is an NVIDIA GPU, or use cpu"
-    return "pip install nvidia-ml-py" if cause.startswith("nvidia-ml-py") else "see what nvidia-smi says"
 
 
 def _gpu_threads(threads: int) -> str:
