@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import dask.config
 import psutil
@@ -367,3 +368,15 @@ def test_a_watched_run_has_the_name_that_it_was_given_in_every_list_and_report(d
     assert "<h1>sum of a transpose<" in report_html(run, Batch(time=0.0))
     assert "<h1>sum of a transpose beside watched</h1>" in beside_html([run, other], [Batch(time=0.0)] * 2)
     assert "sum of a transpose" in html_of("runs")
+
+
+@pytest.mark.parametrize("first", ["workbench", "cfgrib"])
+def test_a_package_that_brings_an_old_sqlite_damages_nothing(first: str, data_folder: Path) -> None:
+    pytest.importorskip("cfgrib")
+    other = {"workbench": "cfgrib", "cfgrib": "workbench"}[first]
+    code = f"import {first}, {other}, sqlite3; print(sqlite3.sqlite_version_info); workbench.Session().runs()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    is_old = done.stdout < "(3, 37"
+    assert (done.returncode != 0) is is_old, done.stderr
+    assert not is_old or ("Put import workbench before" in done.stderr and "damaged" not in done.stderr)
+    assert not (first == "workbench" and is_old)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# Python's own: the eccodes of cfgrib, which xarray loads when it opens a file, brings one that is too old, and the one
+# that was loaded first stays.
+import sqlite3  # noqa: F401
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

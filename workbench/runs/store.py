@@ -21,7 +21,15 @@ from pydantic import BaseModel, Field, ValidationError, computed_field
 
 from workbench import config, formats
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError, StorageError, WorkbenchError, reason_of
+from workbench.errors import (
+    BadInputError,
+    ConflictError,
+    FailedError,
+    NotFoundError,
+    StorageError,
+    WorkbenchError,
+    reason_of,
+)
 from workbench.jobs import folders
 from workbench.jobs.folders import ACTIVE, Lasting, Status
 from workbench.monitor.energy import Energy
@@ -314,6 +322,9 @@ def on_simulated(spec: ClusterSpec | None, inventory: Mapping[str, Any] | None) 
     names = [gpu["name"] or "" for gpu in (inventory or {}).get("gpus") or ()]
     return spec is not None and bool(spec.devices) and any("SIMULATED" in name for name in names)
 
+
+_SQLITE = (3, 37)
+"""The first that knows STRICT tables."""
 
 _SCHEMA = """
 CREATE TABLE run (
@@ -719,6 +730,12 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def _unusable(path: Path, error: sqlite3.Error) -> WorkbenchError:
+    if sqlite3.sqlite_version_info < _SQLITE:
+        needed = ".".join(map(str, _SQLITE))
+        return FailedError(
+            f"SQLite {sqlite3.sqlite_version} is loaded here, as the eccodes of cfgrib brings it; the record of runs "
+            f"needs {needed}. Put import workbench before what opens data, or run it in a process of its own."
+        )
     code = _code(error)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StorageError(f"Another program has locked the record of runs {path}. Try again in a moment.")
