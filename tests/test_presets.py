@@ -345,3 +345,11 @@ def test_a_preset_is_kept_chosen_and_forgotten_on_the_page(data_folder: Path) ->
         await desk.close()
 
     asyncio.run(story())
+
+
+def test_a_preset_that_says_nothing_of_the_size_leaves_that_of_the_form(data_folder: Path) -> None:
+    Session().keep_preset("compressed_svd", "mine", {"k": 5})
+    page = html_of("work", {"workload": "compressed_svd", "run.compressed_svd.preset": "mine"})
+    fields = dict(re.findall(r'name="run\.compressed_svd\.(\w+)" value="([^"]*)"', page))
+    default = Session().workload("compressed_svd").schema()["properties"]["size"]["default"]
+    assert (fields["size"], fields["shape"], fields["k"]) == (default, "", "5")

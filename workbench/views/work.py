@@ -285,7 +285,9 @@ def _defaults(preset: Preset | None, needs: Forecast | None) -> dict[str, str]:
     """What fields come to in a preset that are left alone; how large it is follows from scale, size or shape."""
     if preset is None:
         return {}
-    laid_out = {name: as_text(needs.parameters.get(name)) if needs else "" for name in _SIZES}
+    # One that says nothing of the size has that of the form.
+    sized = preset.parameters.keys() & {"size", "shape"}
+    laid_out = {name: as_text(needs.parameters.get(name)) if needs else "" for name in _SIZES if sized}
     return {name: as_text(value) for name, value in preset.parameters.items()} | laid_out
 
 
