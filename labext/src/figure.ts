@@ -198,7 +198,7 @@ function activateFigures(
       if (!open) {
         void tracker.add(tab);
       }
-      show(app, lab, tab, { mode: tracker.size > 1 ? 'tab-after' : 'split-right' });
+      show(app, lab, tab, { mode: tracker.size > 1 || isFree(lab) ? 'tab-after' : 'split-right' });
       return tab.id;
     }
   });
@@ -208,6 +208,11 @@ function activateFigures(
     args: tab => ({ ...tab.content.watched, title: tab.content.called }),
     name: tab => tab.id
   });
+}
+
+/** Whether nothing is in the middle that one may want to see beside a figure. */
+function isFree(lab: ILabShell | null): boolean {
+  return [...(lab?.widgets('main') ?? [])].every(each => each.id.startsWith('launcher'));
 }
 
 function toWatched(args: object): Watched | null {
