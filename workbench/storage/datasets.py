@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -18,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import BadInputError, BadParameterError, MissingError, install
-from workbench.storage import places
+from workbench.storage import conventions, places
+from workbench.storage.conventions import Stored
 from workbench.storage.places import Options, Place
 from workbench.storage.zarrs import is_marked
 
@@ -41,11 +43,38 @@ class Source:
     consolidated: bool | None = None
 
     @contextmanager
-    def opened(self, **how: Any) -> Iterator[Any]:
-        """The dataset; values of its variables are read when they are asked for."""
-        xr, place = _xarray(self.path), Place(self.path, self.options)
-        how = {"engine": self.engine, "chunks": None, "cache": False, **how}
-        how |= {"group": self.group} if self.group else {}
+    def opened(self) -> Iterator[Any]:
+        """The dataset as it is stored; values of its variables are read when they are asked for."""
+        with self._place() as (where, how):
+            how |= {"group": self.group} if self.group else {}
+            with _xarray(self.path).open_dataset(where, **how) as dataset:
+                yield dataset
+
+    @contextmanager
+    def decoded(self, raw: Any) -> Iterator[Any]:
+        """The same dataset with its coordinates, of the groups above it, too: dates are dates, and gaps NaN."""
+        with ExitStack() as stack:
+            parts = (self.group or "").split("/")
+            for count in range(len(parts) - 1, -1, -1) if self.group else ():
+                with suppress(BadInputError):
+                    above = source_of(Place(self.path, self.options), "/".join(parts[:count]) or None)
+                    raw = _with_coordinates(raw, stack.enter_context(above.opened()))
+            yield _decoded(raw)
+
+    def in_groups(self) -> list[str]:
+        """Names of the variables in the groups below, "group/name"; none where that can't be told."""
+        with suppress(ValueError, OSError, LookupError, NotImplementedError), self._place() as (where, how):
+            groups = _xarray(self.path).open_groups(where, **how)
+            return [
+                f"{group.strip('/')}/{name}" for group, each in groups.items() for name in variables(_decoded(each))
+            ]
+        return []
+
+    @contextmanager
+    def _place(self) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """What xarray opens, and how."""
+        place = Place(self.path, self.options)
+        how: dict[str, Any] = {"engine": self.engine, "chunks": None, "cache": False, "decode_cf": False}
         how |= {"phony_dims": "sort"} if self.engine == "h5netcdf" else {}
         # What cfgrib would write beside the file is for whoever opens it often.
         how |= {"indexpath": ""} if self.engine == "cfgrib" else {}
@@ -56,7 +85,7 @@ class Source:
                 how |= {"consolidated": self.consolidated, **place.zarr_options}
             elif place.is_url:
                 where = stack.enter_context(place.open())
-            yield stack.enter_context(xr.open_dataset(where, **how))
+            yield where, how
 
 
 @dataclass(frozen=True)
@@ -68,6 +97,7 @@ class Picked:
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    """Of the stored numbers, which `numbers` says the meaning of."""
     stored: tuple[int, ...]
     """Lengths of the chunks in which it is stored."""
     places: Mapping[str, Sequence[int] | int]
@@ -75,9 +105,17 @@ class Picked:
     coords: Any
     """Coordinates of the selection, as xarray has them."""
     attrs: Mapping[str, Any]
+    """All that are stored, those of packing too."""
+    fill: Any = None
+    """What it is filled with where nothing was written, if that stands for "missing" and no attribute says so."""
+
+    @property
+    def numbers(self) -> Stored:
+        """What the stored numbers mean."""
+        return conventions.stored(self.title, self.dtype, self.attrs, self.fill)
 
     def reader(self, dims: Sequence[str]) -> Callable[..., np.ndarray[Any, Any]]:
-        """Function that reads a block for `dask.array.map_blocks`, its dimensions in this order; NaN is missing."""
+        """Function that reads a block for `dask.array.map_blocks`, its dimensions in this order, as it is stored."""
         return partial(_read_block, name=self.name, recipe=self.recipe() | {"dims": list(dims)})
 
     def recipe(self) -> dict[str, Any]:
@@ -91,6 +129,11 @@ class Picked:
         return partial(_in_words, tuple(dims), known, tuple(folded))
 
     @property
+    def variable(self) -> str:
+        """Its name with that of its group."""
+        return f"{self.source.group}/{self.name}" if self.source.group else self.name
+
+    @property
     def title(self) -> str:
         """Path and name."""
         return f"{self.source.path} ({self.name})"
@@ -101,16 +144,17 @@ def _read_block(block_info: Any, name: str, recipe: Mapping[str, Any]) -> np.nda
 
 
 def read_part(name: str, where: Sequence[slice], recipe: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    """Block of a variable as it was selected; NaN is missing."""
+    """Block of a variable as it was selected, of the numbers that are stored."""
     parts = _parts(recipe["places"], dict(zip(recipe["dims"], where, strict=True)))
-    # Times and coordinates stay as they are stored: decoding them takes longer than reading a block.
-    with Source(**recipe["source"]).opened(decode_times=False, decode_coords=False) as dataset:
-        return np.asarray(dataset[name].isel(parts).transpose(*recipe["dims"]).values)
+    with Source(**recipe["source"]).opened() as dataset:
+        block = dataset[name].variable.isel(parts).transpose(*recipe["dims"]).values
+    return np.asarray(block, block.dtype.newbyteorder("="))
 
 
 def coords_of(name: str, recipe: Mapping[str, Any], dims: Sequence[str]) -> dict[str, Any]:
     """Coordinates of these dimensions of a variable as it was selected, as `Labelled` has them."""
-    with Source(**recipe["source"]).opened() as dataset:
+    source = Source(**recipe["source"])
+    with source.opened() as raw, source.decoded(raw) as dataset:
         return along(dataset[name].isel(_parts(recipe["places"])).coords, dims)
 
 
@@ -156,22 +200,79 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
     if variable is not None and "/" in variable.strip("/"):
         group, _, name = variable.strip("/").rpartition("/")
     source = source_of(place, group)
-    with places.sentences_about(place, FORMATS), source.opened() as dataset:
-        array = dataset[_named(place, dataset, name)]
+    with places.sentences_about(place, FORMATS), source.opened() as raw, source.decoded(raw) as dataset:
+        elsewhere = [] if variables(dataset) or (name or "") in dataset.variables else source.in_groups()
+        if len(elsewhere) == 1 and name is None:
+            return pick(path, elsewhere[0], select, options)
+        array = dataset[_named(place, dataset, name, elsewhere)]
         where = _positions(place, array, _asked(select))
         picked = array.isel(_parts(where))
         stored = array.encoding.get("shards") or array.encoding.get("preferred_chunks") or array.encoding.get("chunks")
+        held = raw.variables[array.name]
         return Picked(
             source,
             str(array.name),
             tuple(map(str, picked.dims)),
             tuple(picked.shape),
-            np.dtype(array.dtype),
+            held.dtype.newbyteorder("="),
             _chunks(array, stored, picked, where),
             where,
             picked.coords.to_dataset().load(),
-            dict(array.attrs),
+            dict(held.attrs),
+            None if "_FillValue" in held.attrs else _fill(source, str(array.name), held.dtype),
         )
+
+
+def _fill(source: Source, name: str, dtype: np.dtype[Any]) -> Any:
+    """What NetCDF fills such a variable with, where this one is filled so."""
+    if source.engine == "scipy":
+        return conventions.netcdf_default(dtype)
+    if source.engine != "h5netcdf" or conventions.netcdf_default(dtype) is None:
+        return None
+    import h5py
+
+    with Place(source.path, source.options).open() as file, h5py.File(file, "r") as opened:
+        found = opened.get(f"{source.group or ''}/{name}")
+        return conventions.netcdf_fill(dtype, found.fillvalue) if isinstance(found, h5py.Dataset) else None
+
+
+def _with_coordinates(raw: Any, above: Any) -> Any:
+    """A group's dataset with those coordinates that are in a group above it, where CF has readers look for them."""
+    named = " ".join(str(each.attrs.get("coordinates", "")) for each in raw.variables.values()).split()
+    wanted = {*raw.sizes, *(name.rpartition("/")[2] for name in named)} - set(raw.variables)
+    found = {
+        name: each
+        for name, each in above.variables.items()
+        if name in wanted and all(raw.sizes.get(dim) == length for dim, length in each.sizes.items())
+    }
+    return raw.assign_coords(found)
+
+
+def _decoded(raw: Any) -> Any:
+    """The dataset with coordinates, dates and gaps by CF; times that nobody can tell the dates of stay numbers."""
+    import xarray as xr
+
+    with warnings.catch_warnings():
+        # That a variable has two fill values: `conventions` says which of its numbers are missing.
+        warnings.simplefilter("ignore", xr.SerializationWarning)
+        try:
+            return xr.decode_cf(raw, decode_timedelta=False)
+        except (ValueError, OverflowError):
+            dateless = {name: each for name, each in raw.variables.items() if not _is_decodable(raw, name)}
+            plain = {name: (each.dims, each, each.attrs | {"units": ""}) for name, each in dateless.items()}
+            found = xr.decode_cf(raw.assign(plain), decode_timedelta=False)
+            for name, each in dateless.items():
+                found[name].attrs["units"] = each.attrs.get("units", "")
+            return found
+
+
+def _is_decodable(raw: Any, name: Any) -> bool:
+    import xarray as xr
+
+    with suppress(ValueError, OverflowError):
+        xr.decode_cf(raw.drop_vars(set(raw.variables) - {name}), decode_timedelta=False)
+        return True
+    return False
 
 
 def source_of(place: Place, group: str | None = None) -> Source:
@@ -183,7 +284,7 @@ def source_of(place: Place, group: str | None = None) -> Source:
         for consolidated in (True, False):
             source = Source(place.path, dict(place.options), "zarr", group, consolidated)
             try:
-                with source.opened(decode_times=False, decode_coords=False):
+                with source.opened():
                     return source
             except (ValueError, KeyError):
                 if not consolidated:
@@ -268,8 +369,9 @@ def _store(place: Place) -> Iterator[Any]:
         yield store
 
 
-def _named(place: Place, dataset: Any, name: str | None) -> str:
-    names = variables(dataset)
+def _named(place: Place, dataset: Any, name: str | None, elsewhere: Sequence[str] = ()) -> str:
+    """Name of the variable that is meant; those of groups are offered where there are no others."""
+    names = variables(dataset) or elsewhere
     if name is not None and name in dataset.variables:
         found = dataset[name]
         if found.dtype.kind not in "biuf" or not found.ndim:

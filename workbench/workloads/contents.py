@@ -296,7 +296,8 @@ def _codec(codec: Any) -> str:
 
 def _by_xarray(place: Place) -> Listed:
     found = []
-    with datasets.source_of(place).opened() as dataset:
+    source = datasets.source_of(place)
+    with source.opened() as raw, source.decoded(raw) as dataset:
         for name, each in dataset.variables.items():
             kind = each.encoding.get("dtype", each.dtype)
             dims = tuple(map(str, each.dims))
@@ -329,10 +330,8 @@ def _dimensions(place: Place, held: tuple[Held, ...]) -> tuple[Dimension, ...]:
     groups = dict.fromkeys(each.name.rpartition("/")[0] for each in held if each.dims)
     found: dict[str, Dimension] = {}
     for group in list(groups)[:20]:
-        with (
-            places.sentences_about(place, datasets.FORMATS),
-            datasets.source_of(place, group or None).opened() as dataset,
-        ):
+        source = datasets.source_of(place, group or None)
+        with places.sentences_about(place, datasets.FORMATS), source.opened() as raw, source.decoded(raw) as dataset:
             found |= {each.name: each for each in _of_dataset(dataset)}
     return tuple(found.values())
 

@@ -11,6 +11,7 @@ import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import dask
@@ -26,6 +27,7 @@ from workbench.storage import datasets
 from workbench.storage.datasets import Picked
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.fields import Resolved, Text, Words
+from workbench.workloads.file import unpacked
 from workbench.workloads.opening import SERVED, options_of
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.sizes import block_rows, grown, shrunk
@@ -216,7 +218,7 @@ def grid_of(picked: Picked, samples: str | None, remove: str, detrend: bool, wei
         )
     removed, told = _removed(picked, dims, remove, detrend)
     weight, more = _weights(picked, others, weights)
-    return Grid(picked, dims, others, removed, weight, (*told, *more))
+    return Grid(picked, dims, others, removed, weight, (*picked.numbers.remarks, *told, *more))
 
 
 def _lengths(picked: Picked, dims: Sequence[str]) -> tuple[int, ...]:
@@ -248,11 +250,15 @@ def _removed(picked: Picked, samples: tuple[str, ...], remove: str, detrend: boo
     told: tuple[str, ...] = ()
     if remove == "seasonal cycle":
         if days is None or picked.coords[time].dtype.kind not in "MO":
+            units = str(picked.coords[time].attrs.get("units", "")) if days is not None else ""
+            are = f"are numbers of {units!r}, which are no dates" if "since" in units else "has no dates"
             raise BadParameterError(
-                f"remove of eofs is 'seasonal cycle', and {time} of {picked.title} has no dates. Choose mean or none.",
+                f"remove of eofs is 'seasonal cycle', and {time} of {picked.title} {are}. Choose mean or none.",
                 "remove",
             )
-        step = float(np.median(np.diff(days))) if length > 1 else 0.0
+        # In whatever order they are, and however often.
+        apart = np.diff(np.unique(days))
+        step = float(np.median(apart)) if len(apart) else 0.0
         if step > _YEAR:
             raise BadParameterError(
                 f"remove of eofs is 'seasonal cycle', and the times of {picked.title} are years. Choose mean or none.",
@@ -325,13 +331,15 @@ def weighted_anomalies(
     are: what to take off is found out by going through them once.
     """
     picked, shape = grid.picked, grid.shape
+    unpack = picked.numbers.recipe(picked.dtype)
+    stored = picked.dtype if unpack is None else np.dtype("float32" if picked.dtype == "float32" else "float64")
     raw = da.map_blocks(
-        picked.reader(grid.dims),
+        partial(_read, read=picked.reader(grid.dims), unpack=unpack, dtype=stored),
         # Of this call alone: since another call the file may have been written again.
         name=f"read-block-{uuid.uuid4().hex}",
         chunks=da.core.normalize_chunks(grid.unfolded(reads), _lengths(picked, grid.dims)),
-        dtype=picked.dtype,
-        meta=np.empty((0,) * len(grid.dims), picked.dtype),
+        dtype=stored,
+        meta=np.empty((0,) * len(grid.dims), stored),
     ).rechunk(grid.unfolded(slabs))
     if len(grid.samples) > 1:
         raw = da.reshape_blockwise(raw, shape)
@@ -355,6 +363,12 @@ def weighted_anomalies(
     both = da.map_blocks(anomalies.anomalies, raw, weights, chunks=((shape[0] + 1,), *raw.chunks[1:]), **told)
     x = da.reshape_blockwise(both[:-1], (shape[0], math.prod(shape[1:])))
     return x.rechunk(tuple(chunks)).to_backend(), both[-1]
+
+
+def _read(block_info: Any, read: Any, unpack: Mapping[str, Any] | None, dtype: np.dtype[Any]) -> Any:
+    """Block of what the stored numbers stand for; NaN is missing."""
+    block = read(block_info)
+    return block if unpack is None else unpacked(block, **unpack).astype(dtype, copy=False)
 
 
 def _fit(raw: da.Array, removed: Removed, missing: str) -> Any:
@@ -421,7 +435,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         "path": grid.picked.source.path,
         "options": options,
         "samples": ", ".join(grid.samples),
-        "variable": values["variable"] or grid.picked.name,
+        "variable": values["variable"] or grid.picked.variable,
         "reads": reads,
         "slabs": slabs,
         "chunks": chunks,

@@ -146,14 +146,13 @@ def find_array(
             images = array is None and kind in ("zarr", "zarr-zip") and finest_of(*group_of(place, kind)) is not None
             if kind in _DATASETS or ((rows or select) and kind in _BY_NAME and not images):
                 found = _dataset(place, array, select)
-                return _folded(found, rows) if as_matrix else found
-            found = _READERS[kind](place, array)
-            if select:
-                raise _bad(f"The dimensions of {found} have no values to select by. Leave select out.", "select")
+            else:
+                found = _READERS[kind](place, array)
+                if select:
+                    raise _bad(f"The dimensions of {found} have no values to select by. Leave select out.", "select")
+                if as_matrix and kind in _BY_NAME:
+                    found = _named(place, found) or found
             if as_matrix:
-                named = _named(place, found) if kind in _BY_NAME and not raw else None
-                if named is not None:
-                    return _folded(named, rows)
                 found = _folded(found, rows)
         read_as = _as_stored(found) if raw else _as_said(found)
     except MissingError:
@@ -322,6 +321,8 @@ def _dataset(place: Place, array: str | None, select: str | None) -> Found:
         picked.shape,
         picked.dtype,
         picked.stored,
+        attributes=picked.attrs,
+        fill=picked.fill,
         recipe=picked.recipe(),
         dims=picked.dims,
         rows=datasets.time_of(picked.coords, picked.dims),

@@ -1,0 +1,222 @@
+"""What is read of NetCDF and Zarr by the names of dimensions, from files as other people write them."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from workbench.storage import datasets
+from workbench.storage.datasets import Picked, pick
+from workbench.workloads import template
+from workbench.workloads.opening import find_array
+from workbench.workloads.values import BadParameterError
+
+REDUCE, EOFS, SVD = map(template, ("reduce_file", "eofs", "svd_of_file"))
+FIELD = np.random.default_rng(0).normal(size=(40, 6, 5)).astype("float32")
+TIMES = pd.date_range("1980-01", periods=40, freq="MS")
+COORDS = {"time": TIMES, "lat": ("lat", np.linspace(60, 10, 6), {"units": "degrees_north"}), "lon": np.arange(5.0)}
+DEFAULT = np.float32(9.969209968386869e36)
+
+
+def _written(folder: Path, engine: str, values: Any = FIELD, coords: Any = COORDS, **attrs: Any) -> str:
+    """The variable q, with these attributes as they are, and no _FillValue but theirs."""
+    data = xr.Dataset({"q": (("time", "lat", "lon"), values, attrs)}, coords)
+    encoding = {} if "_FillValue" in attrs else {"q": {"_FillValue": None}}
+    data.to_netcdf(folder / "q.nc", engine=engine, encoding=encoding)  # type: ignore[call-overload]
+    return str(folder / "q.nc")
+
+
+def _reduced(**given: Any) -> dict[str, Any]:
+    checked = REDUCE.validate(given)
+    results = REDUCE.build(checked)
+    results |= {name: results[name].compute() for name in ("value", "head", "gaps")}
+    return REDUCE.summarise(results)
+
+
+def _with_netcdf_fill(folder: Path, engine: str) -> str:
+    values = FIELD.copy()
+    values[3, 2, 1:3] = DEFAULT
+    path = _written(folder, engine, values)
+    if engine == "h5netcdf":  # netCDF4-python says so in HDF5's own header, and in no attribute.
+        with h5py.File(path, "r+") as file:
+            scales, attributes = [dim[0].name for dim in file["q"].dims], dict(file["q"].attrs)
+            del file["q"]
+            q = file.create_dataset("q", data=values, fillvalue=DEFAULT)
+            for axis, name in enumerate(scales):
+                q.dims[axis].attach_scale(file[name])
+            q.attrs.update({key: value for key, value in attributes.items() if not key.startswith(("DIM", "REF"))})
+    return path
+
+
+def _with_missing_value(folder: Path, engine: str) -> str:
+    values = FIELD.copy()
+    values[3, 2, 1:3] = 1e20
+    return _written(folder, engine, values, missing_value=np.float64(1e20))
+
+
+def _with_valid_range(folder: Path, engine: str) -> str:
+    values = FIELD.copy()
+    values[3, 2, 1:3] = 200, -300
+    return _written(folder, engine, values, valid_min=np.float32(-100), valid_max=np.float32(100))
+
+
+def _with_two_fills(folder: Path, engine: str) -> str:
+    values = FIELD.copy()
+    values[3, 2, 1:3] = -888, -999
+    return _written(folder, engine, values, missing_value=np.float32(-888), _FillValue=np.float32(-999))
+
+
+@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
+@pytest.mark.parametrize("write", [_with_netcdf_fill, _with_missing_value, _with_valid_range, _with_two_fills])
+def test_what_is_missing_is_the_same_whether_dimensions_are_named_or_not(
+    tmp_path: Path, engine: str, write: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, engine)
+    expected = FIELD.astype("float64")
+    expected[3, 2, 1:3] = np.nan
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        for over in ("0, 1, 2", "time, lat, lon"):
+            summary = _reduced(path=path, array="q", over=over, missing="leave out")
+            np.testing.assert_allclose(summary["value"], np.nanmean(expected), rtol=1e-6)
+            assert summary["missing"] == 2
+        with pytest.raises(ValueError, match="2 in 2 of the 30 places"):
+            EOFS.build(EOFS.validate({"path": path, "k": 2}))
+        filled = EOFS.validate({"path": path, "k": 2, "missing": "mean", "weights": "none", "tol": 1e-7})
+        s = EOFS.build(filled)["s"].compute()
+    assert not [each for each in heard if issubclass(each.category, xr.SerializationWarning)]
+    anomalies = np.nan_to_num(expected - np.nanmean(expected, axis=0)).reshape(40, -1)
+    np.testing.assert_allclose(s, np.linalg.svd(anomalies, compute_uv=False)[:2], rtol=1e-6)
+    assert any("missing" in note for note in filled.notes)
+
+
+def test_packed_numbers_and_unsigned_ones_are_the_same_whether_dimensions_are_named_or_not(tmp_path: Path) -> None:
+    stored = np.round(FIELD * 100).astype("int16")
+    stored[1, 1, 1] = -32767
+    attrs = {"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": np.int16(-32767)}
+    with h5py.File(_written(tmp_path, "h5netcdf", stored), "r+") as file:
+        file["q"].attrs.update(attrs)
+    path = str(tmp_path / "q.nc")
+    expected = np.where(stored == -32767, np.nan, stored * 0.5 + 10)
+    for over in ("0", "time"):
+        summary = _reduced(path=path, array="q", over=over, missing="leave out")
+        np.testing.assert_allclose(summary["first"], np.nanmean(expected, axis=0).ravel()[:20], rtol=1e-13)
+
+
+def test_a_number_that_plain_hdf5_holds_is_no_fill_value_of_netcdf(tmp_path: Path) -> None:
+    whole = np.arange(40 * 30).reshape(40, 6, 5).astype("int16")
+    whole[0, 0, 0] = -32767
+    path = _written(tmp_path, "h5netcdf", whole)
+
+    assert _reduced(path=path, array="q", over="time, lat, lon", what="min")["value"] == -32767
+    assert pick(path).numbers.missing == ()
+    assert pick(_written(tmp_path, "scipy", whole)).numbers.missing == (-32767,)
+
+
+@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
+def test_stored_numbers_are_used_where_they_are_asked_for_by_the_names_of_dimensions(
+    tmp_path: Path, engine: str
+) -> None:
+    stored = np.round(FIELD * 100).astype("int16")
+    path = _written(tmp_path, engine, stored, scale_factor=0.5, add_offset=10.0)
+
+    for over in ("time, lat, lon", "0, 1, 2"):
+        assert _reduced(path=path, array="q", over=over, raw=True)["value"] == pytest.approx(stored.mean())
+        assert _reduced(path=path, array="q", over=over)["value"] == pytest.approx(stored.mean() * 0.5 + 10)
+    checked = SVD.validate({"path": path, "array": "q", "rows": "time", "raw": True})
+    assert "The stored numbers are used as they are" in " ".join(checked.notes)
+    expected = np.linalg.svd(stored.reshape(40, -1).astype("float64"), compute_uv=False)
+    np.testing.assert_allclose(SVD.compute(checked)[0]["singular_values"], expected, rtol=1e-9)
+
+
+def _grouped(folder: Path, *, two: bool = False) -> str:
+    """As CF has it: coordinates in the root, the variable in a group."""
+    path = folder / "grouped.nc"
+    xr.Dataset(coords=COORDS).to_netcdf(path, engine="h5netcdf")
+    with h5py.File(path, "r+") as file:
+        for name in ("t2m", "d2m")[: 1 + two]:
+            q = file.create_dataset(f"obs/{name}", data=FIELD)
+            for axis, dim in enumerate(("time", "lat", "lon")):
+                q.dims[axis].attach_scale(file[dim])
+    return str(path)
+
+
+def test_coordinates_of_a_group_are_those_of_the_groups_above_it(tmp_path: Path) -> None:
+    path = _grouped(tmp_path)
+
+    picked = pick(path, "obs/t2m", "time=1981, lat=20:40")
+
+    assert picked.shape == (12, 3, 5)
+    np.testing.assert_allclose(datasets.latitude_of(picked.coords, ["lat", "lon"]), [40, 30, 20])
+    checked = EOFS.validate({"path": path, "variable": "obs/t2m", "k": 2, "tol": 1e-7})
+    anomalies = (FIELD - FIELD.mean(axis=0)) * np.sqrt(np.cos(np.deg2rad(np.linspace(60, 10, 6))))[:, None]
+    expected = np.linalg.svd(anomalies.reshape(40, -1).astype("float64"), compute_uv=False)[:2]
+    np.testing.assert_allclose(EOFS.build(checked)["s"].compute(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["NetCDF", "Zarr"])
+def test_the_only_variable_of_all_groups_is_found_and_several_are_named(tmp_path: Path, kind: str) -> None:
+    path = str(tmp_path / "a.zarr")
+    if kind == "NetCDF":
+        path = _grouped(tmp_path)
+        assert find_array(path, None, rows="time").array == "t2m"
+        several, names = _grouped(tmp_path, two=True), "obs/d2m, obs/t2m"
+    else:
+        data = xr.Dataset({"sst": (("time", "lat", "lon"), FIELD)}, COORDS)
+        data.to_zarr(path, group="a/b", consolidated=False)
+        assert pick(path).name == "sst"
+        assert pick(path, "a/b/sst", "lat=20:40").shape == (40, 3, 5)
+        checked = EOFS.validate({"path": path, "k": 2})
+        assert checked.resolved["variable"] == "a/b/sst"
+        EOFS.build(checked)
+        data.to_zarr(path, group="c", consolidated=False)
+        several, names = path, "a/b/sst, c/sst"
+    with pytest.raises(BadParameterError, match=f"Name one of them: {names}"):
+        pick(several)
+
+
+def test_times_counted_in_months_are_numbers_and_their_cycle_is_refused_with_the_reason(tmp_path: Path) -> None:
+    times = ("time", np.arange(40.0), {"units": "months since 1980-01-01", "axis": "T"})
+    path = _written(tmp_path, "h5netcdf", coords=COORDS | {"time": times})
+
+    assert pick(path, None, "time=12:23").shape == (12, 6, 5)
+    assert EOFS.validate({"path": path, "k": 2}).resolved["samples"] == "time"
+    with pytest.raises(BadParameterError, match="are numbers of 'months since 1980-01-01', which are no dates"):
+        EOFS.validate({"path": path, "k": 2, "remove": "seasonal cycle"})
+
+
+def _picked(folder: Path, coords: Any, select: str) -> Picked:
+    return pick(_written(folder, "h5netcdf", coords=COORDS | coords), None, select)
+
+
+@pytest.mark.parametrize("order", ["backwards", "shuffled", "twice"])
+def test_the_seasonal_cycle_is_one_of_months_in_whatever_order_they_are(tmp_path: Path, order: str) -> None:
+    months = pd.date_range("1980-01", periods=40, freq="ME")
+    times = {"backwards": months[::-1], "shuffled": np.random.default_rng(0).permutation(months)}
+    times["twice"] = months[:20].repeat(2)
+    path = _written(tmp_path, "h5netcdf", coords=COORDS | {"time": times[order]})
+
+    checked = EOFS.validate({"path": path, "k": 2, "remove": "seasonal cycle", "weights": "none", "tol": 1e-7})
+
+    assert "The seasonal cycle is the mean of each of 12 calendar months." in checked.notes
+    anomalies, number = FIELD.astype("float64"), pd.DatetimeIndex(times[order]).month
+    for month in range(1, 13):
+        anomalies[number == month] -= anomalies[number == month].mean(axis=0)
+    expected = np.linalg.svd(anomalies.reshape(40, -1), compute_uv=False)[:2]
+    np.testing.assert_allclose(EOFS.build(checked)["s"].compute(), expected, rtol=1e-6)
+
+
+def test_years_have_no_seasonal_cycle_backwards_either(tmp_path: Path) -> None:
+    years = pd.date_range("1980", periods=40, freq="YS")[::-1]
+    path = _written(tmp_path, "h5netcdf", coords=COORDS | {"time": years})
+
+    with pytest.raises(BadParameterError, match="are years"):
+        EOFS.validate({"path": path, "k": 2, "remove": "seasonal cycle"})
