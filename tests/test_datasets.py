@@ -220,3 +220,78 @@ def test_years_have_no_seasonal_cycle_backwards_either(tmp_path: Path) -> None:
 
     with pytest.raises(BadParameterError, match="are years"):
         EOFS.validate({"path": path, "k": 2, "remove": "seasonal cycle"})
+
+
+DAYS = pd.date_range("2020-01-01", periods=40)
+AS_NUMBERS = [float(each.strftime("%Y%m%d")) for each in DAYS]
+BY_NUMBER: list[tuple[str, Any, str, list[int]]] = [
+    ("time", AS_NUMBERS, "20200101:20200131", list(range(31))),
+    ("time", AS_NUMBERS, "20200201", [31]),
+    ("time", 20200000 + np.arange(1, 41), "20200010", [9]),
+    ("time", [each + 0.25 for each in AS_NUMBERS], "20200102.25:20200103.25", [1, 2]),
+    ("time", 5_000_000.0 - 10 * np.arange(40), "4999900:4999950", [5, 6, 7, 8, 9, 10]),
+    ("time", 5_000_000.0 - 10 * np.arange(40), "4999955", []),
+    ("time", 1e5 + 1e-3 * np.arange(40), "100000.005:100000.007", [5, 6, 7]),
+    ("time", np.arange(40) * np.float32(0.1), "0.3:0.7", [3, 4, 5, 6, 7]),
+    ("time", np.arange(40) * 0.1, "0.7:0.3", [3, 4, 5, 6, 7]),
+    ("time", 10.0 ** np.arange(-20, 20), "0.001:1", [17, 18, 19, 20]),
+    ("time", np.where(np.arange(40) == 39, np.nan, np.arange(40.0)), "37:", [37, 38]),
+]
+
+
+@pytest.mark.parametrize(("dim", "values", "asked", "expected"), BY_NUMBER)
+def test_numbers_are_selected_as_near_as_their_own_steps_are(
+    tmp_path: Path, dim: str, values: Any, asked: str, expected: list[int]
+) -> None:
+    def picked() -> Any:
+        return _picked(tmp_path, {dim: np.asarray(values)}, f"{dim}={asked}").places[dim]
+
+    if not expected:
+        with pytest.raises(BadParameterError, match=r"time goes from 5000000 to 4999610 in 40 steps"):
+            picked()
+    else:
+        found = picked()
+        assert ([found] if isinstance(found, int) else list(range(*found))) == expected
+
+
+MONTHS = pd.date_range("1980-01", periods=40, freq="MS")
+BY_TIME: list[tuple[Any, str, list[int]]] = [
+    (MONTHS, "1980:1981-02", list(range(14))),
+    (MONTHS, "1981-02:1980", list(range(14))),
+    (MONTHS[::-1], "1980", list(range(28, 40))),
+    (MONTHS[::-1], "1980:1981", list(range(16, 40))),
+    (MONTHS[::-1], "1983-02:", [0, 1, 2]),
+    (MONTHS[::-1], "1980-06", [34]),
+    (MONTHS, "1980-06-01T00:00", [5]),
+    (MONTHS, "1980-06-01T00:00:1980-08-01 00:00:00", [5, 6, 7]),
+    (MONTHS, ":1980-02-01T00", [0, 1]),
+    (MONTHS.repeat(2)[:40], "1980-02:1980-03", [2, 3, 4, 5]),
+    (MONTHS.repeat(2)[:40], "1980-02", [2, 3]),
+    (np.r_[MONTHS[20:], MONTHS[:20]], "1980-02:1980-03", [21, 22]),
+    (xr.date_range("1980-01", periods=40, freq="MS", calendar="360_day", use_cftime=True)[::-1], "1980-02-30", []),
+    (xr.date_range("1980-01-30", periods=40, freq="D", calendar="360_day", use_cftime=True), "1980-01-30", [0]),
+    (xr.date_range("0850", periods=40, freq="YS", calendar="noleap", use_cftime=True), "0860:0862", [10, 11, 12]),
+]
+
+
+@pytest.mark.parametrize(("times", "asked", "expected"), BY_TIME)
+def test_times_are_selected_in_any_order_and_calendar(
+    tmp_path: Path, times: Any, asked: str, expected: list[int]
+) -> None:
+    def picked() -> Any:
+        return _picked(tmp_path, {"time": times}, f"time={asked}").places["time"]
+
+    if not expected:
+        with pytest.raises(BadParameterError, match="Nothing of"):
+            picked()
+    else:
+        found = picked()
+        assert ([found] if isinstance(found, int) else list(range(*found))) == expected
+
+
+def test_times_in_pieces_and_what_is_no_time_are_told(tmp_path: Path) -> None:
+    mixed = np.r_[MONTHS[::2], MONTHS[1::2]]
+    with pytest.raises(BadParameterError, match="lies in several pieces"):
+        _picked(tmp_path, {"time": mixed}, "time=1980-02:1980-05")
+    with pytest.raises(BadParameterError, match=r"time=June is no time\. Give such as 1990"):
+        _picked(tmp_path, {}, "time=June")

@@ -30,6 +30,11 @@ _NORTH = {"degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "
 _TIMES = {"time", "t", "valid_time"}
 _LATITUDES = {"lat", "latitude", "nav_lat", "xlat"}
 _NOT_FOUND = 20
+_END = r"[^:]*[T ]\d{1,2}(?::\d\d){1,2}Z?|[^:]*"
+_RANGE = re.compile(f"({_END})(?:(:)({_END}))?")
+"""Two ends with a colon between them, which times of day have, too."""
+_TIME = re.compile(r"(-?\d{1,4})(?:-?(\d\d)(?:-?(\d\d)(?:[T ](\d\d?)(?::(\d\d)(?::(\d\d))?)?Z?)?)?)?")
+_FIRST = (0, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,8 @@ class Source:
         """Names of the variables in the groups below, "group/name"; none where that can't be told."""
         with suppress(ValueError, OSError, LookupError, NotImplementedError), self._place() as (where, how):
             groups = _xarray(self.path).open_groups(where, **how)
-            return [
-                f"{group.strip('/')}/{name}" for group, each in groups.items() for name in variables(_decoded(each))
-            ]
+            found = ([group.strip("/"), name] for group, each in groups.items() for name in variables(_decoded(each)))
+            return sorted(map("/".join, found))
         return []
 
     @contextmanager
@@ -422,8 +426,10 @@ def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequ
     values = np.arange(length) if coordinate is None else coordinate.values
     first, sign, last = _ends(asked)
     try:
-        chosen = _chosen(array, dim, values, first, last if sign else None, bool(sign))
-    except (KeyError, ValueError, TypeError, OverflowError):
+        chosen = _chosen(array, dim, values, first, last, bool(sign))
+    except BadParameterError:
+        raise
+    except (KeyError, ValueError, TypeError, OverflowError, AttributeError):
         chosen = np.arange(0)
     if not len(chosen):
         raise BadParameterError(
@@ -444,25 +450,17 @@ def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequ
 
 def _ends(asked: str) -> tuple[str, str, str]:
     """Both ends of a range, which may be times of day with colons of their own."""
-    parts = asked.split(":")
-    if len(parts) % 2:
-        return asked, "", ""
-    middle = len(parts) // 2
-    return ":".join(parts[:middle]).strip(), ":", ":".join(parts[middle:]).strip()
+    found = _RANGE.fullmatch(asked)
+    return (found[1].strip(), found[2] or "", (found[3] or "").strip()) if found else (asked, "", "")
 
 
 def _chosen(
     array: Any, dim: str, values: np.ndarray[Any, Any], first: str, last: str | None, ranged: bool
 ) -> np.ndarray[Any, Any]:
     if values.dtype.kind in "biuf":
-        if not ranged:
-            near = np.flatnonzero(np.isclose(values, float(first), rtol=1e-5, atol=1e-9))
-            return near[np.argsort(np.abs(values[near] - float(first)), kind="stable")][:1]
-        ends = [float(first) if first else -np.inf, float(last) if last else np.inf]
-        low, high = sorted(ends)
-        room = 1e-5 * np.maximum(np.abs(values), 1e-4)
-        return np.flatnonzero((values >= low - room) & (values <= high + room))
-    # Times, by pandas' and cftime's rules: "1990" is the whole year.
+        return _near(values, first, last if ranged else first, ranged)
+    if _is_time(array.coords[dim]):
+        return _at_times(array.coords[dim], dim, first, last if ranged else first)
     import xarray as xr
 
     positions = xr.DataArray(np.arange(len(values)), coords={dim: array.coords[dim].variable}, dims=dim)
@@ -470,9 +468,72 @@ def _chosen(
     return np.atleast_1d(positions.sel({dim: wanted}).values)
 
 
+def _near(values: np.ndarray[Any, Any], first: str, last: str | None, ranged: bool) -> np.ndarray[Any, Any]:
+    """Where numbers lie from one to another, or, of a single one, nearest to it."""
+    low, high = sorted((float(first) if first else -np.inf, float(last) if last else np.inf))
+    numbers = values.astype("float64")
+    off = np.maximum(low - numbers, numbers - high)
+    found = np.flatnonzero(off <= _room(values))
+    return found if ranged else found[np.argsort(off[found], kind="stable")][:1]
+
+
+def _room(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """How far what is asked for may be from each value: a thousandth of the way to its neighbour, or its rounding."""
+    numbers = values.astype("float64")
+    known, inverse = np.unique(numbers, return_inverse=True)
+    with np.errstate(invalid="ignore"):
+        gaps = np.diff(known, prepend=-np.inf, append=np.inf)
+    gap = np.fmin(gaps[:-1], gaps[1:])[inverse]
+    # One value alone has no neighbour: it is meant where five digits agree.
+    room = np.where(np.isfinite(gap), 1e-3 * gap, 1e-5 * np.abs(numbers) + 1e-9)
+    return np.maximum(room, np.spacing(np.abs(values)) / 2) if values.dtype.kind == "f" else room
+
+
+def _at_times(times: Any, dim: str, first: str, last: str | None) -> np.ndarray[Any, Any]:
+    """Where times lie from one to another, in any calendar and any order: "1990" is the whole year."""
+    found = np.ones(times.size, dtype=bool)
+    bounds = [_time(dim, each) for each in (first, last) if each]
+    if first and last:
+        # Where the second is the earlier one, it is that which they go from.
+        bounds.sort(key=lambda each: (*each, *_FIRST[len(each) :]))
+        found = (_fields(times, len(bounds[0])) >= _whole(bounds[0])) & (
+            _fields(times, len(bounds[1])) <= _whole(bounds[1])
+        )
+    elif bounds:
+        there, limit = _fields(times, len(bounds[0])), _whole(bounds[0])
+        found = there >= limit if first else there <= limit
+    return np.flatnonzero(found)
+
+
+def _time(dim: str, text: str) -> tuple[int, ...]:
+    """Year, month, day, hour, minute and second, as far as they are given."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise BadParameterError(
+            f"{dim}={text} is no time. Give such as 1990, 1990-06, 1990-06-01 or 1990-06-01T12:00, or a range of two "
+            "with a colon between them.",
+            "select",
+        )
+    return tuple(int(each) for each in found.groups() if each is not None)
+
+
+def _whole(parts: Sequence[int]) -> int:
+    """Fields of a time as one number, by which times are in order."""
+    return sum(each * 100**place for place, each in enumerate(reversed(parts)))
+
+
+def _fields(times: Any, count: int) -> Any:
+    """The first of the fields of each time, as `_whole` has them; NaN where there is no time."""
+    there = [getattr(times.dt, name).values for name in ("year", "month", "day", "hour", "minute", "second")[:count]]
+    return sum(each.astype("float64") * 100**place for place, each in enumerate(reversed(there)))
+
+
 def shown(value: Any) -> str:
-    """A coordinate's value as text."""
-    return f"{value:g}" if isinstance(value, (float, np.floating)) else str(value)[:19].removesuffix("T00:00:00")
+    """A coordinate's value as text, as one may give it back."""
+    if isinstance(value, (float, np.floating)):
+        # As many digits as its type has, but not those of rounding: 0.1 in float32, 20200131 of dates as numbers.
+        return f"{float(str(value)):.10g}"
+    return str(value)[:19].removesuffix("T00:00:00")
 
 
 def _parts(places: Mapping[str, Sequence[int] | int], where: Mapping[str, slice] | None = None) -> dict[str, Any]:
