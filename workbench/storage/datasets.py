@@ -27,8 +27,9 @@ from workbench.storage.zarrs import is_marked
 FORMATS = "NetCDF, a Zarr group as xarray writes it, or GRIB"
 _STARTS = {b"CDF": "scipy", b"\x89HDF": "h5netcdf", b"GRIB": "cfgrib", b"PK": "zarr"}
 _NORTH = {"degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn"}
+_RADIANS = {"radian", "radians", "rad"}
 _TIMES = {"time", "t", "valid_time"}
-_LATITUDES = {"lat", "latitude", "nav_lat", "xlat"}
+_LATITUDES = {"lat", "latitude", "nav_lat", "xlat", "clat", "latcell"}
 _NOT_FOUND = 20
 _END = r"[^:]*[T ]\d{1,2}(?::\d\d){1,2}Z?|[^:]*"
 _RANGE = re.compile(f"({_END})(?:(:)({_END}))?")
@@ -314,14 +315,17 @@ def time_of(coords: Any, dims: Sequence[str]) -> str | None:
 
 
 def latitude_of(coords: Any, dims: Sequence[str]) -> Any | None:
-    """The coordinate of latitudes along these dimensions, by CF; None where there is none."""
+    """The coordinate of latitudes along these dimensions, by CF, in degrees; None where there is none."""
     found = [
         each
         for name, each in coords.variables.items()
         if each.ndim and set(each.dims) <= set(dims) and each.dtype.kind in "iuf" and _is_latitude(str(name), each)
     ]
     # In degrees north of the equator: on a rotated grid, those along the dimensions are others.
-    return min(found, key=lambda each: each.ndim) if found else None
+    nearest: Any = min(found, key=lambda each: each.ndim) if found else None
+    # As models on triangles have them: ICON, MPAS.
+    in_radians = found and str(nearest.attrs.get("units", "")).lower() in _RADIANS
+    return np.rad2deg(nearest) if in_radians else nearest
 
 
 def _is_time(coord: Any) -> bool:
