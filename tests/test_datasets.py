@@ -14,6 +14,8 @@ import xarray as xr
 
 from workbench.storage import datasets
 from workbench.storage.datasets import Picked, pick
+from workbench.storage.targets import target
+from workbench.storage.writing import write
 from workbench.workloads import template
 from workbench.workloads.opening import find_array
 from workbench.workloads.values import BadParameterError
@@ -295,3 +297,31 @@ def test_times_in_pieces_and_what_is_no_time_are_told(tmp_path: Path) -> None:
         _picked(tmp_path, {"time": mixed}, "time=1980-02:1980-05")
     with pytest.raises(BadParameterError, match=r"time=June is no time\. Give such as 1990"):
         _picked(tmp_path, {}, "time=June")
+
+
+@pytest.mark.parametrize("name", ["out.nc", "out.zarr"])
+def test_what_is_saved_has_the_coordinates_of_the_file_with_their_attributes(tmp_path: Path, name: str) -> None:
+    level = ("level", np.array([500.0, 850.0]), {"units": "hPa", "positive": "down"})
+    place = np.add.outer(np.arange(6.0), np.arange(5.0))
+    coords = {"time": ("time", TIMES, {"standard_name": "time"}), "level": level, "lat": COORDS["lat"]}
+    coords |= {"place": (("lat", "lon"), place, {"units": "km", "flags": np.arange(3)}), "height": 2.0}
+    data = xr.Dataset({"q": (("time", "level", "lat", "lon"), np.stack([FIELD, 2 * FIELD], axis=1))}, coords)
+    data.to_netcdf(tmp_path / "q.nc", engine="h5netcdf")
+    parameters = EOFS.validate({"path": str(tmp_path / "q.nc"), "k": 2, "select": "level=500"})
+    results = EOFS.build(parameters)
+
+    write(EOFS.arrays(results | {"s": results["s"].compute()}), target(tmp_path / name), {}, mark="1")
+
+    with xr.open_dataset(tmp_path / name, engine="h5netcdf" if name == "out.nc" else "zarr") as found:
+        assert found.lat.attrs["units"] == "degrees_north"
+        assert found.time.attrs["standard_name"] == "time"
+        np.testing.assert_array_equal(found.time, TIMES)
+        assert (float(found.level), found.level.attrs) == (500.0, {"units": "hPa", "positive": "down"})
+        assert float(found.patterns.height) == 2.0
+        np.testing.assert_array_equal(found.patterns.place, place)
+        assert found.place.attrs == {"units": "km"}
+    reduced = REDUCE.validate({"path": str(tmp_path / "q.nc"), "over": "time", "select": "level=850"})
+    mean = REDUCE.arrays(REDUCE.build(reduced) | {"edges": None})["mean"]
+    found = xr.DataArray(mean.data.compute(), mean.coords, mean.dims)
+    np.testing.assert_allclose(found, 2 * FIELD.mean(axis=0), rtol=1e-5)
+    assert (float(found.level), found.lat.attrs["units"]) == (850.0, "degrees_north")

@@ -21,12 +21,15 @@ import numpy as np
 from workbench.errors import BadInputError, BadParameterError, MissingError, install
 from workbench.storage import conventions, places
 from workbench.storage.conventions import Stored
+from workbench.storage.labelled import coordinate
 from workbench.storage.places import Options, Place
 from workbench.storage.zarrs import is_marked
 
 FORMATS = "NetCDF, a Zarr group as xarray writes it, or GRIB"
 _STARTS = {b"CDF": "scipy", b"\x89HDF": "h5netcdf", b"GRIB": "cfgrib", b"PK": "zarr"}
 _NORTH = {"degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn"}
+_OF_OTHERS = ("bounds", "climatology", "coordinates", "grid_mapping", "formula_terms", "compress")
+"""Attributes that name other variables."""
 _RADIANS = {"radian", "radians", "rad"}
 _TIMES = {"time", "t", "valid_time"}
 _LATITUDES = {"lat", "latitude", "nav_lat", "xlat", "clat", "latcell"}
@@ -164,16 +167,27 @@ def coords_of(name: str, recipe: Mapping[str, Any], dims: Sequence[str]) -> dict
 
 
 def along(coords: Any, dims: Sequence[str]) -> dict[str, Any]:
-    """Coordinates along these dimensions; dates of other calendars than ours as text."""
+    """Coordinates along these dimensions, and those of one value; dates of other calendars than ours as text."""
     found: dict[str, Any] = {}
     for name, each in coords.variables.items():
-        if each.ndim and set(each.dims) <= set(dims):
-            values = each.values
-            if values.dtype.kind == "O":
-                values = np.array([getattr(value, "isoformat", value.__str__)() for value in values.flat])
-                values = values.reshape(each.shape)
-            found[str(name)] = values if each.dims == (name,) else (each.dims, values)
+        values = each.values
+        if values.dtype.kind == "O":
+            values = np.array([getattr(value, "isoformat", value.__str__)() for value in values.flat])
+            values = values.reshape(each.shape)
+        # One value that is missing, or a word, tells nothing of the dimensions.
+        if set(each.dims) <= set(dims) and (each.ndim or (values.dtype.kind in "iufM" and values == values)):
+            found[str(name)] = coordinate(str(name), each.dims, values, _said(each.attrs))
     return found
+
+
+def _said(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """What attributes tell of a coordinate by itself, as text and numbers of Python's."""
+    plain = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in attrs.items()}
+    return {
+        name: value
+        for name, value in plain.items()
+        if isinstance(value, (str, int, float)) and name not in (*conventions.ATTRIBUTES, *_OF_OTHERS)
+    }
 
 
 def _in_words(dims: Sequence[str], known: Sequence[Any], folded: Sequence[int], place: Sequence[int]) -> str:
