@@ -17,6 +17,7 @@ from workbench.storage.datasets import Picked, pick
 from workbench.storage.targets import target
 from workbench.storage.writing import write
 from workbench.workloads import template
+from workbench.workloads.contents import look
 from workbench.workloads.opening import find_array
 from workbench.workloads.values import BadParameterError
 
@@ -325,3 +326,100 @@ def test_what_is_saved_has_the_coordinates_of_the_file_with_their_attributes(tmp
     found = xr.DataArray(mean.data.compute(), mean.coords, mean.dims)
     np.testing.assert_allclose(found, 2 * FIELD.mean(axis=0), rtol=1e-5)
     assert (float(found.level), found.lat.attrs["units"]) == (850.0, "degrees_north")
+
+
+def _series(folder: Path, engine: str = "h5netcdf", names: str = "cbda") -> xr.Dataset:
+    """A file for each ten months, whose names are in another order; all of it."""
+    attrs = {"units": "K"}
+    whole = xr.Dataset({"q": (("time", "lat", "lon"), FIELD, attrs), "p": (("time", "lat", "lon"), -FIELD)}, COORDS)
+    (folder / "series").mkdir(exist_ok=True)
+    for number, name in enumerate(names):
+        part = whole.isel(time=slice(10 * number, 10 * number + 10)).assign_coords(made=float(number))
+        # Each counts from a time of its own.
+        encoding = {"time": {"units": f"days since {1980 + number}-01-01"}, "q": {"chunksizes": (3, 6, 5)}}
+        how: dict[str, Any] = {"encoding": encoding if engine == "h5netcdf" else {"time": encoding["time"]}}
+        part.to_netcdf(folder / "series" / f"{name}.nc", engine=engine, **how)
+    return whole
+
+
+@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
+def test_files_of_a_series_are_read_as_one_in_the_order_of_their_times(tmp_path: Path, engine: str) -> None:
+    _series(tmp_path, engine)
+    for path in (str(tmp_path / "series"), str(tmp_path / "ser*" / "?.nc")):
+        picked = pick(path, "q")
+        assert (picked.shape, dict(picked.coords.sizes)["time"]) == ((40, 6, 5), 40)
+        np.testing.assert_array_equal(picked.coords.time, TIMES)
+        assert "made" not in picked.coords
+        checked = EOFS.validate({"path": path, "variable": "q", "k": 2, "weights": "none", "tol": 1e-7})
+        expected = np.linalg.svd((FIELD - FIELD.mean(axis=0)).reshape(40, -1).astype("float64"), compute_uv=False)
+        np.testing.assert_allclose(EOFS.build(checked)["s"].compute(), expected[:2], rtol=1e-6)
+
+        for select, part in (("time=1980-05:1982-06, lat=20:40", FIELD[4:30, 2:5]), ("lat=60", FIELD[:, 0])):
+            reduced = REDUCE.build(REDUCE.validate({"path": path, "array": "q", "over": "time", "select": select}))
+            np.testing.assert_allclose(reduced["value"].compute(), part.astype("float64").mean(axis=0), rtol=1e-5)
+        one = {"path": path, "array": "q", "over": "lon", "select": "time=1981-03"}
+        found = REDUCE.arrays(REDUCE.build(REDUCE.validate(one)) | {"edges": None})["mean"]
+        np.testing.assert_allclose(found.data.compute(), FIELD[14].astype("float64").mean(axis=1), rtol=1e-5)
+        assert found.coords["time"] == (("time",)[:0], np.datetime64("1981-03-01"))
+        told = look(path)
+        assert ("q", (10, 6, 5)) in {(each.name, each.shape) for each in told.arrays}
+        assert "the first of 4 files, which are read as one" in told.remarks[0]
+
+
+def test_each_block_of_a_series_is_what_lies_in_its_files(tmp_path: Path) -> None:
+    _series(tmp_path)
+    picked = pick(str(tmp_path / "series"), "q", "time=1980-02:1983-03, lon=1:3")
+    where = [slice(3, 31), slice(1, 4), slice(0, 2)]
+    found = datasets.read_part("q", where, picked.recipe())
+    np.testing.assert_array_equal(found, FIELD[4:32, 1:4, 1:3])
+
+
+def test_a_folder_of_one_file_is_that_file(tmp_path: Path) -> None:
+    _series(tmp_path, names="a")
+    assert pick(str(tmp_path / "series"), "q", "time=1980-02").shape == (6, 5)
+
+
+def _with_other(change: Any) -> Any:
+    def write(folder: Path) -> None:
+        path = folder / "series" / "b.nc"
+        with xr.open_dataset(path, engine="h5netcdf") as found:
+            data = found.load()
+        path.unlink()
+        change(data).to_netcdf(path, engine="h5netcdf")
+
+    return write
+
+
+def _packed(data: xr.Dataset) -> xr.Dataset:
+    data.q.encoding = {"dtype": "float32", "scale_factor": 0.5}
+    return data
+
+
+def _lacks_a_file(folder: Path) -> None:
+    for path in (folder / "series").iterdir():
+        path.unlink()
+
+
+OTHERS: list[tuple[Any, str]] = [
+    (_with_other(lambda data: data.drop_vars("q")), r"There is no variable 'q' in .*/b\.nc\. Choose one of: p"),
+    (_with_other(lambda data: data.isel(lat=slice(1, None))), "differ along time, lat"),
+    (_with_other(lambda data: data.assign_coords(time=TIMES[5:15])), r"a?c?\.nc and .*\.nc overlap: both have time"),
+    (_with_other(lambda data: data.astype("float64")), r"its type is float64 in .*b\.nc|its type is float32 in"),
+    (_with_other(_packed), "its meaning of stored numbers is None in"),
+    (_with_other(lambda data: data.transpose("lat", "time", "lon")), "its dimensions is"),
+    (_with_other(lambda data: data.drop_vars("time")), "time has no values, so that their order can't be told"),
+    (lambda folder: (folder / "series" / "b.nc").write_bytes(b"no file of NetCDF"), r"b\.nc is in no format"),
+    (lambda folder: (folder / "series" / "b.nc").write_bytes(b""), r"b\.nc is empty"),
+    (_lacks_a_file, "No file matches"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), OTHERS)
+def test_files_that_are_not_alike_are_told_in_one_sentence(tmp_path: Path, change: Any, sentence: str) -> None:
+    _series(tmp_path)
+    change(tmp_path)
+    for path in (str(tmp_path / "series" / "*.nc"), str(tmp_path / "series"))[: 1 if "matches" in sentence else 2]:
+        with pytest.raises(BadParameterError, match=sentence):
+            EOFS.validate({"path": path, "variable": "q", "k": 2})
+        with pytest.raises(BadParameterError, match=sentence):
+            REDUCE.validate({"path": path, "array": "q"})

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ _OF_OTHERS = ("bounds", "climatology", "coordinates", "grid_mapping", "formula_t
 _RADIANS = {"radian", "radians", "rad"}
 _TIMES = {"time", "t", "valid_time"}
 _LATITUDES = {"lat", "latitude", "nav_lat", "xlat", "clat", "latcell"}
+_NETCDF = (".nc", ".nc4", ".nc3", ".cdf", ".netcdf")
+_PATTERN = re.compile(r"[*?[]")
 _NOT_FOUND = 20
 _END = r"[^:]*[T ]\d{1,2}(?::\d\d){1,2}Z?|[^:]*"
 _RANGE = re.compile(f"({_END})(?:(:)({_END}))?")
@@ -50,6 +54,11 @@ class Source:
     engine: str = "zarr"
     group: str | None = None
     consolidated: bool | None = None
+    files: Sequence[str] = ()
+    """NetCDF files that are read as one, in their order along the dimension `along`."""
+    along: str = ""
+    ends: Sequence[int] = ()
+    """Where along it each file ends."""
 
     @contextmanager
     def opened(self) -> Iterator[Any]:
@@ -154,14 +163,38 @@ def _read_block(block_info: Any, name: str, recipe: Mapping[str, Any]) -> np.nda
 def read_part(name: str, where: Sequence[slice], recipe: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     """Block of a variable as it was selected, of the numbers that are stored."""
     parts = _parts(recipe["places"], dict(zip(recipe["dims"], where, strict=True)))
-    with Source(**recipe["source"]).opened() as dataset:
-        block = dataset[name].variable.isel(parts).transpose(*recipe["dims"]).values
+    source, dims = Source(**recipe["source"]), recipe["dims"]
+    if not source.files:
+        return _block(source, name, parts, dims)
+    blocks = [
+        _block(replace(source, path=file, files=()), name, parts | {source.along: inside}, dims)
+        for file, inside in _of_files(source, parts[source.along])
+    ]
+    return np.concatenate(blocks, axis=dims.index(source.along)) if len(blocks) > 1 else blocks[0]
+
+
+def _block(source: Source, name: str, parts: Mapping[str, Any], dims: Sequence[str]) -> np.ndarray[Any, Any]:
+    with source.opened() as dataset:
+        block = dataset[name].variable.isel(parts).transpose(*dims).values
     return np.asarray(block, block.dtype.newbyteorder("="))
+
+
+def _of_files(source: Source, part: slice | int) -> Iterator[tuple[str, slice | int]]:
+    """The files in which a part of the shared dimension lies, and which part of each."""
+    wanted = range(part, part + 1) if isinstance(part, int) else range(part.start, part.stop, part.step)
+    for file, start, end in zip(source.files, (0, *source.ends), source.ends, strict=False):
+        inside = wanted[bisect_left(wanted, start) : bisect_left(wanted, end)]
+        if inside:
+            first = inside[0] - start
+            yield file, first if isinstance(part, int) else slice(first, inside[-1] - start + 1, inside.step)
 
 
 def coords_of(name: str, recipe: Mapping[str, Any], dims: Sequence[str]) -> dict[str, Any]:
     """Coordinates of these dimensions of a variable as it was selected, as `Labelled` has them."""
     source = Source(**recipe["source"])
+    if source.files:
+        whole = pick(source.path, f"{source.group}/{name}" if source.group else name)
+        return along(whole.coords.isel(_parts(recipe["places"]), missing_dims="ignore"), dims)
     with source.opened() as raw, source.decoded(raw) as dataset:
         return along(dataset[name].isel(_parts(recipe["places"])).coords, dims)
 
@@ -215,6 +248,8 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
         A package that reads it isn't installed.
     """
     place = places.full(path, options)
+    if files := files_of(place):
+        return _together(place, files, variable, select)
     group, name = None, variable
     if variable is not None and "/" in variable.strip("/"):
         group, _, name = variable.strip("/").rpartition("/")
@@ -240,6 +275,118 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
             dict(held.attrs),
             None if "_FillValue" in held.attrs else _fill(source, str(array.name), held.dtype),
         )
+
+
+def files_of(place: Place) -> list[str]:
+    """The NetCDF files that a folder or a pattern such as series/*.nc means; none where it means something else.
+
+    Raises
+    ------
+    BadInputError
+        Nothing matches a pattern.
+    """
+    path = Path(place.path)
+    if not place.is_url and path.is_dir() and not is_marked(place):
+        return sorted(str(each) for each in path.iterdir() if each.suffix.lower() in _NETCDF and each.is_file())
+    if place.is_url or path.exists() or not _PATTERN.search(place.path):
+        return []
+    found = sorted(map(str, Path(path.anchor).glob(str(path.relative_to(path.anchor)))))
+    if not found:
+        raise BadInputError(f"No file matches {place}. Expected NetCDF files, a year in each for example.")
+    return found
+
+
+def _together(place: Place, files: Sequence[str], variable: str | None, select: str | None) -> Picked:
+    """The variable of several NetCDF files, one after the other along the dimension in which they differ."""
+    import xarray as xr
+
+    first = pick(files[0], variable)
+    each = [first, *(pick(file, first.variable) for file in files[1:])]
+    for other in each:
+        if other.source.engine not in ("h5netcdf", "scipy"):
+            raise BadInputError(f"{other.source.path} is no NetCDF, of which several files are read together.")
+        _check_alike(first, other)
+    dim = _shared(place, each)
+    if len(each) > 1:
+        each.sort(key=lambda one: one.coords[dim].values.min())
+        _check_apart(each, dim)
+    kept = [
+        name
+        for name, known in first.coords.variables.items()
+        if dim in known.dims or all(name in one.coords and known.equals(one.coords.variables[name]) for one in each)
+    ]
+    coords = [one.coords.drop_vars(set(one.coords.variables) - set(kept)) for one in each]
+    joined = (
+        xr.concat(coords, dim, coords="minimal", compat="override", join="override") if len(each) > 1 else coords[0]
+    )
+    ends = np.cumsum([one.shape[first.dims.index(dim)] for one in each]).tolist()
+    shape = [ends[-1] if name == dim else length for name, length in zip(first.dims, first.shape, strict=True)]
+    nothing = np.broadcast_to(np.zeros((), first.dtype), shape)
+    array = xr.DataArray(nothing, joined.coords, first.dims, first.name)
+    where = _positions(place, array, _asked(select))
+    picked = array.isel(_parts(where))
+    return replace(
+        first,
+        source=replace(first.source, path=place.path, files=[one.source.path for one in each], along=dim, ends=ends),
+        dims=tuple(map(str, picked.dims)),
+        shape=tuple(picked.shape),
+        stored=_chunks(array, first.stored, picked, where),
+        places=where,
+        coords=picked.coords.to_dataset(),
+    )
+
+
+def _check_alike(first: Picked, other: Picked) -> None:
+    """Raise BadInputError where the same variable of two files can't be one after the other."""
+    told = [
+        {
+            "dimensions": ", ".join(one.dims),
+            "type": one.dtype.name,
+            "engine": one.source.engine,
+            "units": one.attrs.get("units"),
+            "meaning of stored numbers": one.numbers.recipe(one.dtype),
+        }
+        for one in (first, other)
+    ]
+    for name, value in told[0].items():
+        if told[1][name] != value:
+            raise BadInputError(
+                f"{first.name} isn't the same in all files: its {name} is {value} in {first.source.path}, and "
+                f"{told[1][name]} in {other.source.path}. Give files that were written alike."
+            )
+
+
+def _shared(place: Place, each: Sequence[Picked]) -> str:
+    """The one dimension in which files differ."""
+    first = each[0]
+
+    def differs(dim: str, other: Picked) -> bool:
+        if dim not in first.coords.variables or dim not in other.coords.variables:
+            return first.shape[first.dims.index(dim)] != other.shape[first.dims.index(dim)]
+        return not first.coords.variables[dim].equals(other.coords.variables[dim])
+
+    found = [dim for dim in first.dims if any(differs(dim, other) for other in each[1:])]
+    if len(each) == 1:
+        return first.dims[0]
+    if len(found) != 1:
+        how = f"differ along {_list(found)}" if found else "have the same coordinates"
+        raise BadInputError(
+            f"The {len(each)} files of {place} {how}. Expected files that differ along one dimension, such as time."
+        )
+    units = {str(one.coords[found[0]].attrs.get("units")) for one in each if found[0] in one.coords.variables}
+    if len(units) != 1 or not all(found[0] in one.coords.variables for one in each):
+        why = f"counts from different times: {_list(sorted(units))}" if len(units) > 1 else "has no values"
+        raise BadInputError(f"In the files of {place} {found[0]} {why}, so that their order can't be told.")
+    return found[0]
+
+
+def _check_apart(each: Sequence[Picked], dim: str) -> None:
+    for before, after in pairwise(each):
+        if not before.coords[dim].values.max() < after.coords[dim].values.min():
+            raise BadInputError(
+                f"{before.source.path} and {after.source.path} overlap: both have {dim} "
+                f"{shown(after.coords[dim].values.min())}. Give files without what is there twice."
+            )
 
 
 def _fill(source: Source, name: str, dtype: np.dtype[Any]) -> Any:

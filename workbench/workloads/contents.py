@@ -305,6 +305,13 @@ def _by_xarray(place: Place) -> Listed:
     return tuple(found), ()
 
 
+def _by_files(place: Place) -> Listed:
+    files = datasets.files_of(place)
+    found, _ = _by_xarray(Place(files[0]))
+    told = f"Lengths are those of the first of {formats.count(len(files), 'file')}, which are read as one."
+    return found, (told,)
+
+
 def _told(dtype: Any, said: Mapping[str, Any]) -> dict[str, str | None]:
     """What attributes say of an array: how it is packed, what it is and in which units."""
     packing = None
@@ -354,6 +361,7 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Place], Listed]]] = {
     "zarr-zip": ("Zarr in a .zip file", partial(_zarr, kind="zarr-zip")),
     "netcdf3": ("NetCDF 3", _by_xarray),
     "grib": ("GRIB", _by_xarray),
+    "netcdf-files": ("NetCDF files", _by_files),
     "tiff": ("TIFF", _tiff),
     "parquet": ("Parquet", _parquet),
     "csv": ("Table of text", _csv),

@@ -47,7 +47,7 @@ _PIECE_BYTES = 8_000_000
 _LINES: dict[Any, tuple[list[int], int]] = {}
 """Where lines begin in tables of this machine that were gone through, while they aren't written again."""
 _MOST_TABLES = 32
-_DATASETS = ("netcdf3", "grib")
+_DATASETS = ("netcdf3", "grib", "netcdf-files")
 _MOST_FOLDERS = 1000
 _ANONYMOUS: Mapping[str, Options] = {
     **{protocol: {"anon": True} for protocol in ("s3", "s3a", "abfs", "abfss", "az")},
@@ -232,8 +232,10 @@ def _bad(sentence: str, parameter: str = "path") -> BadParameterError:
 
 
 def format_of(place: Place) -> str:
-    """In which format it is: npy, npz, hdf5, zarr, zarr-zip, netcdf3, grib, tiff, parquet or csv."""
+    """In which format it is: npy, npz, hdf5, zarr, zarr-zip, netcdf3, netcdf-files, grib, tiff, parquet or csv."""
     if not place.is_url:
+        if not Path(place.path).is_dir() and datasets.files_of(place):
+            return "netcdf-files"
         return _format_of_folder(place) if Path(place.path).is_dir() else _format_of_file(place)
     fs, root = place.storage()
     if is_marked(place):
@@ -255,7 +257,7 @@ def _format_of_folder(place: Place) -> str:
     parts = sorted(name for name, kind in entries.items() if kind == "directory" and "=" in name)
     if parts:
         raise _bad(f"{place} is a table in folders, such as {parts[0]}. Give one of them, or write it into one folder.")
-    return "zarr"
+    return "netcdf-files" if datasets.files_of(place) else "zarr"
 
 
 def _is_part(name: str) -> bool:
