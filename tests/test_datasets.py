@@ -362,6 +362,7 @@ def test_files_of_a_series_are_read_as_one_in_the_order_of_their_times(tmp_path:
         np.testing.assert_allclose(found.data.compute(), FIELD[14].astype("float64").mean(axis=1), rtol=1e-5)
         assert found.coords["time"] == (("time",)[:0], np.datetime64("1981-03-01"))
         told = look(path)
+        assert told.n_bytes == sum(each.stat().st_size for each in (tmp_path / "series").iterdir())
         assert ("q", (10, 6, 5)) in {(each.name, each.shape) for each in told.arrays}
         assert "the first of 4 files, which are read as one" in told.remarks[0]
 
@@ -372,6 +373,15 @@ def test_each_block_of_a_series_is_what_lies_in_its_files(tmp_path: Path) -> Non
     where = [slice(3, 31), slice(1, 4), slice(0, 2)]
     found = datasets.read_part("q", where, picked.recipe())
     np.testing.assert_array_equal(found, FIELD[4:32, 1:4, 1:3])
+
+
+def test_a_file_of_a_series_that_is_read_is_not_saved_over(tmp_path: Path) -> None:
+    _series(tmp_path)
+    for path in ("series", "series/*.nc"):
+        given = {"path": str(tmp_path / path), "variable": "q", "k": 2}
+        with pytest.raises(BadParameterError, match="would be written over while it is read"):
+            EOFS.validate({**given, "save": str(tmp_path / "series" / "b.nc"), "replace": True})
+        EOFS.validate({**given, "save": str(tmp_path / "b.nc")})
 
 
 def test_a_folder_of_one_file_is_that_file(tmp_path: Path) -> None:

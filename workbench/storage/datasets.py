@@ -36,7 +36,6 @@ _RADIANS = {"radian", "radians", "rad"}
 _TIMES = {"time", "t", "valid_time"}
 _LATITUDES = {"lat", "latitude", "nav_lat", "xlat", "clat", "latcell"}
 _NETCDF = (".nc", ".nc4", ".nc3", ".cdf", ".netcdf")
-_PATTERN = re.compile(r"[*?[]")
 _NOT_FOUND = 20
 _END = r"[^:]*[T ]\d{1,2}(?::\d\d){1,2}Z?|[^:]*"
 _RANGE = re.compile(f"({_END})(?:(:)({_END}))?")
@@ -288,9 +287,9 @@ def files_of(place: Place) -> list[str]:
     path = Path(place.path)
     if not place.is_url and path.is_dir() and not is_marked(place):
         return sorted(str(each) for each in path.iterdir() if each.suffix.lower() in _NETCDF and each.is_file())
-    if place.is_url or path.exists() or not _PATTERN.search(place.path):
+    if place.is_url or path.exists() or not set(place.path) & set("*?["):
         return []
-    found = sorted(map(str, Path(path.anchor).glob(str(path.relative_to(path.anchor)))))
+    found = places.matches(place.path)
     if not found:
         raise BadInputError(f"No file matches {place}. Expected NetCDF files, a year in each for example.")
     return found

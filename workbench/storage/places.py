@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ TOKENS = {
 }
 """What fsspec calls a token, by protocol; the web has a header for it."""
 
+_PATTERN = re.compile(r"[*?[]")
 _REFUSED = (401, 403)
 _TELLING = {"size", "mtime", "ETag", "etag", "LastModified", "last_modified", "Last-Modified", "updated", "created"}
 """What file systems of fsspec call what changes when somebody writes to a file."""
@@ -163,6 +165,16 @@ def full(path: Any, options: Options | None = None) -> Place:
         raise BadInputError(f"storage_options are for URLs, and {found} is a path on this machine: leave them out.")
     # Path.absolute keeps '..', which a later `removesuffix` or a comparison would stumble over.
     return Place(os.path.abspath(Path(found).expanduser()))  # noqa: PTH100
+
+
+def matches(path: str) -> list[str]:
+    """The path from the root if something is there, else what matches it as a pattern, such as /series/*.nc."""
+    found = Path(path)
+    if found.exists():
+        return [path]
+    if not found.is_absolute() or not _PATTERN.search(path):
+        return []
+    return sorted(map(str, Path(found.anchor).glob(str(found.relative_to(found.anchor)))))
 
 
 def overlap(one: str, other: str) -> bool:

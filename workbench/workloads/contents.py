@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -150,7 +151,7 @@ def _picture(place: Place, held: tuple[Held, ...]) -> Picture | None:
 
 def _size(place: Place) -> int | None:
     with contextlib.suppress(OSError, ValueError, NotImplementedError, TypeError):
-        return place.size()
+        return sum(map(os.path.getsize, datasets.files_of(place))) or place.size()
     return None
 
 

@@ -594,7 +594,7 @@ def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
     unit = np.where(used & (grid.weights > 0), 1.0, np.nan) / np.where(grid.weights > 0, grid.weights, 1.0)
     lengths = da.core.normalize_chunks(grid.slabs[1:], grid.shape[1:])
     widths = tuple(map(math.prod, itertools.product(*lengths)))
-    near, found = grid.near_poles(), da.asarray(v) * s[:, None]
+    near, found = grid.near_poles(), da.asarray(v).to_backend("numpy") * s[:, None]
     if len(near):
         place, small = np.zeros(found.shape[1], int), np.zeros(found.shape[1], bool)
         place[near], small[near] = np.arange(len(near)), True

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import NotFoundError, WorkbenchError, install
@@ -327,7 +326,7 @@ class Template:
 
     def _target(self, resolved: Mapping[str, Any], save: str, replace: bool) -> str:
         """Where the answer is saved to; BadParameterError where that can't be."""
-        from workbench.storage.places import overlap
+        from workbench.storage.places import matches, overlap
         from workbench.storage.targets import target
 
         try:
@@ -343,7 +342,8 @@ class Template:
             )
         for name, value in resolved.items():
             # Any parameter may name a file that is read, those of a person's function as well.
-            if isinstance(value, str) and ("://" in value or Path(value).exists()) and overlap(value, str(found)):
+            read = [] if not isinstance(value, str) else [value] if "://" in value else matches(value)
+            if any(overlap(each, str(found)) for each in read):
                 raise BadParameterError(
                     f"save of {self.name} is {found}, and {name} reads {value}: it would be written over while it is "
                     "read. Give another path.",
