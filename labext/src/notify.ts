@@ -59,7 +59,9 @@ export const notifyPlugin: JupyterFrontEndPlugin<void> = {
       const now = Date.now() / 1000;
       entitle(doing(model.runs));
       for (const [run, how] of ended(going, model.runs, now)) {
-        const actions = [{ label: trans.__('Show'), callback: () => void commands.execute(Commands.runs) }];
+        const actions = [
+          { label: trans.__('Show'), callback: () => void commands.execute(Commands.section, { section: 'runs' }) }
+        ];
         const took = run.seconds ? `, ${duration(1e6 * run.seconds)}` : '';
         Notification.emit(trans.__('%1 on %2: %3', run.title, run.cluster, run.status) + took, how, {
           autoClose: 10000,
