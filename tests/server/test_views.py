@@ -144,6 +144,20 @@ async def test_more_workers_than_there_is_memory_for_are_asked_for_with_a_warnin
     assert escape(json.dumps({"n_workers": 2, "force": True})) in many
 
 
+async def test_a_name_that_no_cluster_can_have_is_told_of_while_it_is_typed(api: Any, session: Any) -> None:
+    session.add("calm-otter", created=1.0)
+    session.add("new-otter", created=time.time())
+    for name, said in {
+        "My Cluster": "A cluster can&#x27;t be called",
+        "calm-otter": "There is a cluster calm-otter already.",
+        "new-otter": None,
+        "other": None,
+    }.items():
+        html = (await api("GET", "views/start", params={"choices": json.dumps({"name": name})})).content["html"]
+        assert (said or "tls</p>") in html
+        assert ("disabled" in html.partition('data-request="POST clusters"')[0].rpartition("<button")[2]) is bool(said)
+
+
 async def test_the_logs_of_a_cluster_stand_below_the_names_of_who_wrote_them(api: Any, session: Any) -> None:
     session.add("calm-otter")
     shown = text_of((await api("GET", "views/logs:calm-otter")).content["html"])
