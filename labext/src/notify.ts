@@ -27,9 +27,7 @@ export function ended(before: ReadonlyMap<string, number>, runs: IRun[], now: nu
 /** What a title begins with while a run goes on: how far the youngest is. */
 export function doing(runs: IRun[]): string {
   const run = runs.find(each => each.status === 'running');
-  const { done, total, more, passes } = run?.progress ?? {};
-  const far = total && done && !more ? `${Math.floor((100 * done) / total)} %` : passes ? `pass ${passes}` : '…';
-  return run ? `${far} · ` : '';
+  return run ? `${run.far ?? '…'} · ` : '';
 }
 
 /** Keeps something before the title of the browser's tab, whatever Lab makes of that title. */

@@ -31,7 +31,7 @@ from workbench.runs.comparing.comparisons import clusters_of
 from workbench.runs.forecasting.machines import cost_text
 from workbench.runs.singular import in_words
 from workbench.runs.store import SIMULATED, Progress
-from workbench.views.answers import API, LATEST_RUNS, run_in_list, run_title
+from workbench.views.answers import API, LATEST_RUNS, far, run_in_list, run_title
 from workbench.views.forms import as_text, search
 from workbench.views.parts import (
     button,
@@ -116,7 +116,7 @@ def latest(sight: Sight, workload: str) -> str:
         return ""
     status, words = run["status"], run["status"]
     if status in _ACTIVE and run["started"]:
-        words = joined((_far(run), duration(round(time.time() - run["started"]))))
+        words = joined((far(run), duration(round(time.time() - run["started"]))))
     elif status == "done" and run["seconds"] is not None:
         words = duration(run["seconds"])
     told = f"Last run: {joined((status, _where_and_when(run)))}"
@@ -135,18 +135,8 @@ def _ended(sight: Sight, titles: Mapping[str, str]) -> str:
     last = max(ended, key=lambda run: run["stopped"], default=None)
     took = last and last["seconds"] is not None and duration(last["seconds"])
     said = joined((f"{_named(last, titles)} on {last['cluster']}: {last['status']}", took or None)) if last else ""
-    doing = next((f"{_far(run)} · " for run in sight.state.get("runs", ()) if run["status"] == "running"), None)
+    doing = next((f"{far(run)} · " for run in sight.state.get("runs", ()) if run["status"] == "running"), None)
     return tag("p", escape(said), role="status", class_="wb-hidden", data_doing=doing, data_workbench="run-ended")
-
-
-def _far(run: Mapping[str, Any]) -> str:
-    """How far a run is, in few characters: '37 %', or 'pass 4' where not all tasks are known."""
-    progress = Progress.model_validate(run["progress"] or {})
-    if progress.stage in ("checking", "saving"):
-        return progress.stage
-    if progress.total and not progress.more:
-        return f"{100 * progress.done // progress.total} %"
-    return f"pass {progress.passes}" if progress.passes else "…"
 
 
 def _named(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:
