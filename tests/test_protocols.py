@@ -14,15 +14,14 @@ import pytest
 import workbench
 from tests.test_budget import machine
 from tests.test_measured import dgx1
-from tests.test_ucx import needs_ucx, with_ucx
+from tests.test_ucx import needs_ucx
 from workbench.clusters import records
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import NotFoundError
 from workbench.figures.colors import LIGHT
 from workbench.figures.comparison import ComparisonFigure, columns_of
-from workbench.jobs import folders
 from workbench.runs import store
-from workbench.runs.comparing import comparisons, transports
+from workbench.runs.comparing import transports
 from workbench.runs.comparing.compare import usual_lines
 from workbench.runs.comparing.comparisons import Comparison, Row, Sample
 from workbench.runs.comparing.table import as_markdown, export, summarise
@@ -132,24 +131,6 @@ def test_a_preset_whose_text_is_about_ucx_brings_a_line_for_each_protocol() -> N
     assert usual_lines("transpose_sum", {}, machine()) == ("cpu",)
     with pytest.raises(NotFoundError, match="has no preset 'nobody'"):
         usual_lines("transpose_sum", {"preset": "nobody"}, machine())
-
-
-def test_what_was_compared_on_this_machine_says_how_ucx_did(data_folder: Path) -> None:
-    def keep(model: str | None, *rows: Row) -> None:
-        inventory = with_ucx().model_dump(mode="json")
-        inventory["cpu"]["model"] = model
-        comparisons.create(comparison(*rows, id=folders.new_id("compare-transpose_sum"), inventory=inventory))
-
-    assert transports.ucx_measured(with_ucx()) is None
-    keep("Another one", row("tcp"), row("ucx", factor=9.0))
-    keep(machine().cpu.model, row("tcp"), row("tls"))
-    keep(machine().cpu.model, *(row(each, devices=("GPU-0", "GPU-1")) for each in ("tcp", "ucx")))
-    assert transports.ucx_measured(with_ucx()) is None
-    keep(machine().cpu.model, row("tcp"), row("ucx"))
-    told = str(transports.ucx_measured(with_ucx()))
-    assert told.startswith("UCX was slower than TCP between workers without GPUs, measured here on 2001-09-0")
-    assert "transpose_sum took 2.5" in told
-    assert "over ucx (tcp on lo)." in told
 
 
 @needs_ucx

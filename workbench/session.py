@@ -99,11 +99,8 @@ class Session:
         **choices
             As in `AllChoices`.
         """
-        from workbench.runs.comparing.transports import ucx_measured
-
         inventory = inventory or self.hardware()
-        measured = ucx_measured(inventory) if profile == "ucx" else None
-        return plan.plan(profile, inventory, promised=self.budget(inventory).promised, ucx_measured=measured, **choices)
+        return plan.plan(profile, inventory, promised=self.budget(inventory).promised, **choices)
 
     start = staticmethod(launch.launch)
 

@@ -105,7 +105,7 @@ def _processes_of_ours() -> set[int]:
 def _greets(port: tuple[str, int]) -> bool:
     try:
         with socket.create_connection(Place(port[0]).port, _PATIENCE) as plain:
-            return is_dask(greeting(plain, _PATIENCE))
+            return is_dask(greeting(plain, _PATIENCE) or b"")
     except OSError:
         return False
 

@@ -39,7 +39,6 @@ def plan(
     inventory: Inventory,
     *,
     promised: int = 0,
-    ucx_measured: str | None = None,
     version: Callable[[str], str | None] = installed_version,
     infiniband: Callable[[], bool] = lambda: ucx_transports().infiniband,
     **choices: Unpack[Choices],
@@ -52,7 +51,7 @@ def plan(
         Name of one of `workbench.clusters.profiles`: cpu, gpu, gpus, ucx, address.
     **choices
         As in `AllChoices`.
-    promised, ucx_measured, version, infiniband
+    promised, version, infiniband
         As of `Around`.
 
     Raises
@@ -64,7 +63,7 @@ def plan(
     ConflictError
         No memory was chosen and none is left, or a GPU has too little that is free.
     """
-    found, around = find(profile), Around(inventory, promised, version, ucx_measured, infiniband)
+    found, around = find(profile), Around(inventory, promised, version, infiniband)
     reason = found.unavailable(around)
     if reason is not None:
         raise MissingError(f"The {profile} profile can't be had here. {reason}")

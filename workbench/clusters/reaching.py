@@ -27,6 +27,9 @@ CONNECTING = 3.0
 ANSWERING = 4.0
 """Seconds for a connection, and for an answer over it. Dask's own time-outs leave the greeting out."""
 
+KEYS = {"ca": "tls_ca_file", "cert": "tls_client_cert", "key": "tls_client_key"}
+"""Files with which one is let in, and what Dask calls them."""
+
 _HEAD, _MOST_PARTS = 8, 1000
 """Bytes that a message begins with, and parts of one that a scheduler may greet with."""
 
@@ -58,8 +61,7 @@ class Place(NamedTuple):
     @property
     def files(self) -> dict[str, str]:
         """Files that are given, by what Dask calls them."""
-        named = {"tls_ca_file": self.ca, "tls_client_cert": self.cert, "tls_client_key": self.key}
-        return {name: path for name, path in named.items() if path}
+        return {theirs: path for ours, theirs in KEYS.items() if (path := getattr(self, ours))}
 
     @property
     def security(self) -> Security | None:
@@ -157,16 +159,10 @@ def know(address: str) -> None:
 
 def check_proxy(place: Place) -> None:
     """Raise BadInputError where no proxy for schedulers listens, such as a Dask-Gateway's."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     why = None
     try:
-        with socket.create_connection(place.port, CONNECTING) as plain:
-            plain.settimeout(CONNECTING)
-            context.wrap_socket(plain, server_hostname="daskgateway-none").close()
-    except ssl.SSLError as err:
         # It hangs up on a name that it doesn't know, but it speaks TLS.
-        if err.reason == "WRONG_VERSION_NUMBER":
+        if _answer_to_tls(place, CONNECTING, "daskgateway-none") == "WRONG_VERSION_NUMBER":
             why = "what listens there speaks no TLS, as the gateway's web server does"
     except OSError as err:
         why = err.strerror or str(err)
@@ -184,9 +180,9 @@ def _check_port(place: Place) -> None:
         with socket.create_connection(place.port, CONNECTING) as plain:
             if place.scheme == "tls":
                 with _context(place).wrap_socket(plain) as encrypted:
-                    said = _first_words(encrypted)
+                    said = greeting(encrypted)
             else:
-                said = _first_words(plain)
+                said = greeting(plain)
     except ssl.SSLCertVerificationError as err:
         raise BadInputError(
             f"The scheduler at {address} has a certificate that {place.ca} didn't sign "
@@ -199,8 +195,6 @@ def _check_port(place: Place) -> None:
             f"What listens at {address} speaks no TLS that fits ({err.reason or err}). Use tcp:// if it isn't "
             "encrypted, and see that cert and key are the ones that it knows."
         ) from err
-    except _SilentError as err:
-        raise BadInputError(_silent(place)) from err
     except TimeoutError as err:
         raise BadInputError(
             f"Nobody answered at {address} within {duration(CONNECTING)}. Check host and port, and firewalls between."
@@ -212,7 +206,8 @@ def _check_port(place: Place) -> None:
             f"Nothing listens at {address} ({err.strerror or err}). Check host and port: a scheduler prints its "
             "address when it starts."
         ) from err
-
+    if said is None:
+        raise BadInputError(_silent(place))
     if not is_dask(said):
         raise BadInputError(_other(place, said))
 
@@ -225,27 +220,15 @@ def is_dask(greeting: bytes) -> bool:
     return len(greeting) == _HEAD and int.from_bytes(greeting, "little") <= _MOST_PARTS
 
 
-class _SilentError(Exception):
-    """A server that says nothing."""
-
-
-def greeting(plain: socket.socket, patience: float = ANSWERING) -> bytes:
-    """The first that a server says, as a scheduler does before it is asked; empty where it hangs up.
-
-    Raises TimeoutError where it says nothing.
-    """
+def greeting(plain: socket.socket, patience: float = ANSWERING) -> bytes | None:
+    """What a server says before it is asked, as a scheduler does; empty where it hangs up, None where it is silent."""
     plain.settimeout(patience)
     try:
         return plain.recv(_HEAD)
     except ConnectionResetError:
         return b""
-
-
-def _first_words(plain: socket.socket) -> bytes:
-    try:
-        return greeting(plain)
-    except TimeoutError as err:
-        raise _SilentError from err
+    except TimeoutError:
+        return None
 
 
 def _context(place: Place) -> ssl.SSLContext:
@@ -271,8 +254,10 @@ def _silent(place: Place) -> str:
             f"At {place.address} is a web server, perhaps the scheduler's dashboard. Give the scheduler's own address, "
             f"whose port is {PORT} unless it was given another."
         )
-    if place.scheme == "tcp" and _speaks_tls(place):
-        return f"What listens at {place.address} speaks TLS. Use tls:// with ca, cert and key."
+    with contextlib.suppress(OSError):
+        # One that asks for our certificate has spoken TLS.
+        if place.scheme == "tcp" and _answer_to_tls(place, 1) not in _NO_TLS:
+            return f"What listens at {place.address} speaks TLS. Use tls:// with ca, cert and key."
     return (
         f"What listens at {place.address} said nothing within {duration(ANSWERING)}: it is no scheduler of Dask, or "
         "one that is stuck. Check the port."
@@ -297,19 +282,20 @@ def _answer_to_a_browser(place: Place) -> bytes:
     return b""
 
 
-def _speaks_tls(place: Place) -> bool:
+_NO_TLS = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", None)
+
+
+def _answer_to_tls(place: Place, patience: float, name: str | None = None) -> str | None:
+    """Why it doesn't shake hands over TLS, in the library's word; empty where it does. Raises OSError for no answer."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection(place.port, 1) as plain:
-            plain.settimeout(1)
-            with context.wrap_socket(plain):
-                return True
+        with socket.create_connection(place.port, patience) as plain:
+            plain.settimeout(patience)
+            context.wrap_socket(plain, server_hostname=name).close()
     except ssl.SSLError as err:
-        # One that asks for our certificate has spoken TLS; another protocol is a wrong version number.
-        return err.reason not in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", None)
-    except OSError:
-        return False
+        return err.reason
+    return ""
 
 
 def refuses(place: Place) -> bool:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 from workbench.clusters import records
 from workbench.clusters.profiles import profile
-from workbench.clusters.reaching import Place, know
+from workbench.clusters.reaching import KEYS, Place, know
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import MissingError
 from workbench.threads import load as load_modules
 
 if TYPE_CHECKING:
     from distributed.security import Security
-
-_FILES = {"tls_ca_file": "ca.pem", "tls_client_cert": "cert.pem", "tls_client_key": "key.pem"}
 
 
 def make(name: str) -> Security:
@@ -30,14 +28,14 @@ def make(name: str) -> Security:
         raise MissingError(
             "Encryption needs the package cryptography: pip install cryptography. Or start with encrypt=False."
         ) from err
-    keep(records.folder(name), {field: getattr(security, field) for field in _FILES})
+    keep(records.folder(name), {field: getattr(security, field) for field in KEYS.values()})
     return security
 
 
 def keep(folder: Path, texts: Mapping[str, str]) -> tuple[str, ...]:
     """Write keys to the folder of a cluster for its clients; the paths of CA, certificate and key."""
     (folder / "tls").mkdir(mode=0o700, exist_ok=True)
-    for field, path in zip(_FILES, files(folder), strict=True):
+    for field, path in zip(KEYS.values(), files(folder), strict=True):
         with open(path, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             file.write(texts[field])
     return files(folder)
@@ -68,7 +66,7 @@ def kept(folder: Path) -> Security | None:
 
 def files(folder: Path) -> tuple[str, ...]:
     """Paths at which CA, certificate and key of the cluster in `folder` are, or will be."""
-    return tuple(str(folder / "tls" / file) for file in _FILES.values())
+    return tuple(str(folder / "tls" / f"{name}.pem") for name in KEYS)
 
 
 def paths(folder: Path) -> Security:

@@ -11,6 +11,7 @@ from workbench.clusters import control, records
 from workbench.clusters.choices import Choices, choosing
 from workbench.clusters.connect import connect
 from workbench.clusters.launch import launch
+from workbench.clusters.reaching import KEYS
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError
@@ -150,8 +151,7 @@ def attach(address: str | Client, *, name: str | None = None, **files: str | os.
 
 def _keys_of(client: Client) -> dict[str, str]:
     """Paths of the files by which a client is let in. Raises BadInputError where it has the keys in memory only."""
-    named = {"ca": "tls_ca_file", "cert": "tls_client_cert", "key": "tls_client_key"}
-    found = {ours: getattr(client.security, theirs) for ours, theirs in named.items()}
+    found = {ours: getattr(client.security, theirs) for ours, theirs in KEYS.items()}
     for ours, key in found.items():
         if key and "\n" in key:
             raise BadInputError(f"{ours} of this Client is in memory only. Give the address, and its keys as files.")

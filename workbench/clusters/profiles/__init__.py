@@ -53,8 +53,6 @@ class Around(NamedTuple):
         Bytes of this machine that are promised to running clusters.
     version
         Version of an installed package by its name, None where it is missing.
-    ucx_measured
-        How UCX without GPUs compared with TCP on this machine; None where it wasn't measured.
     infiniband
         Whether UCX has a transport for InfiniBand; asked only where there are GPUs and cards.
     """
@@ -62,7 +60,6 @@ class Around(NamedTuple):
     inventory: Inventory
     promised: int = 0
     version: Callable[[str], str | None] = installed_version
-    ucx_measured: str | None = None
     infiniband: Callable[[], bool] = lambda: False
 
 

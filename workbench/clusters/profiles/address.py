@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from workbench.clusters.attached import Attached, measured
 from workbench.clusters.choices import File
 from workbench.clusters.profiles import Around, Profile, profile
-from workbench.clusters.reaching import PORT, Place, reach
+from workbench.clusters.reaching import KEYS, PORT, Place, reach
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, MissingError, reason_of
 
@@ -159,11 +159,8 @@ def _at_gateway(address: str, around: Around) -> ClusterSpec:
     return gateway.plan({"cluster": cluster, "proxy_address": proxy}, around)
 
 
-_KEYS = ("ca", "cert", "key")
-
-
 def _check_keys(chosen: AddressChoices, scheme: str) -> None:
-    given = {name: getattr(chosen, name) for name in _KEYS}
+    given = {name: getattr(chosen, name) for name in KEYS}
     if scheme != "tls":
         name = next((name for name, path in given.items() if path), None)
         if name is not None:

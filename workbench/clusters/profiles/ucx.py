@@ -75,7 +75,7 @@ class Ucx(Here):
 
             return on_devices(chosen, around, cards, (_told(over), UCX_OPEN), **_speaking(over))
         over = over._replace(interface=over.interface or "lo")
-        why = (_told(over), around.ucx_measured or UCX_MEASURED, UCX_OPEN)
+        why = (_told(over), UCX_MEASURED, UCX_OPEN)
         return on_cores(chosen, around, why, **_speaking(over))
 
     def check(self, spec: ClusterSpec) -> None:

@@ -5,15 +5,10 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.comparisons import Row
 from workbench.runs.statistics import Ratio, compared
-
-if TYPE_CHECKING:
-    from workbench.hardware import Inventory
 
 
 def told(row: Row) -> list[Mapping[str, Any]]:
@@ -34,24 +29,6 @@ def sentence(rows: Sequence[Row]) -> str | None:
     if any(ratio.difference != "slower" for ratio in ratios.values()):
         return f"Transports between the workers, beside {names[fastest]}: {beside}."
     return f"The best transport between the workers is {names[fastest]}: {beside}."
-
-
-def ucx_measured(inventory: Inventory) -> str | None:
-    """Say how UCX between CPU workers compared with TCP when that was last compared on this machine, if it was."""
-    for comparison in comparisons.select():
-        rows = [row for row in comparison.rows if row.spec is not None and not row.spec.devices]
-        found = _relative(rows)
-        if comparison.mode == "past" or not {"tcp", "ucx"} <= set(found) or not _here(comparison.inventory, inventory):
-            continue
-        ratio = compared(found["ucx"], found["tcp"])
-        day = datetime.fromtimestamp(comparison.created).astimezone().strftime("%Y-%m-%d")
-        words = {"slower": "slower than", "faster": "faster than", "unsure": "not to be told from"}
-        return (
-            f"UCX was {words.get(ratio.difference, 'no different from')} TCP between workers without GPUs, measured "
-            f"here on {day} ({comparison.id}): {comparison.workload} took {_times(ratio)} as long, over "
-            f"{_name('ucx', rows)}."
-        )
-    return None
 
 
 def _relative(rows: Sequence[Row]) -> dict[str, tuple[float, ...]]:
@@ -87,8 +64,3 @@ def _beside(ratio: Ratio) -> str:
 def _times(ratio: Ratio) -> str:
     between = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.2f} to {ratio.high:.2f})"
     return f"{ratio.ratio:.2f}{between} times"
-
-
-def _here(then: Mapping[str, Any] | None, inventory: Inventory) -> bool:
-    cpu, now = (then or {}).get("cpu") or {}, inventory.cpu.model_dump(mode="json")
-    return all(cpu.get(name) == now.get(name) for name in ("model", "usable"))
