@@ -29,7 +29,7 @@ from workbench.runs.comparing.compare import plan_comparison, read_request, subm
 from workbench.runs.comparing.comparisons import Comparison, Request, Row, Sample
 from workbench.runs.comparing.past import compare_runs
 from workbench.runs.comparing.table import as_markdown, export, remarks, summarise
-from workbench.runs.statistics import amdahl, cores_for, outliers, ratio, spread
+from workbench.runs.statistics import Spread, amdahl, cores_for, outliers, ratio, spread
 from workbench.runs.store import Run
 from workbench.session import Session
 from workbench.views.answers import read_state
@@ -88,8 +88,8 @@ def comparison(*rows, **fields):
 
 
 def test_the_spread_of_times_is_their_median_extremes_and_quartiles():
-    assert spread([3.0, 1.0, 2.0, 5.0, 4.0]) == (3.0, 1.0, 5.0, 2.0, 4.0)
-    assert spread([2.0]) == (2.0, 2.0, 2.0, 2.0, 2.0)
+    assert spread([3.0, 1.0, 2.0, 5.0, 4.0]) == Spread(median=3.0, min=1.0, max=5.0, q1=2.0, q3=4.0)
+    assert spread([2.0]) == Spread(median=2.0, min=2.0, max=2.0, q1=2.0, q3=2.0)
 
 
 def test_times_from_one_distribution_are_seldom_told_apart():

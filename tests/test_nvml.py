@@ -149,15 +149,6 @@ def test_chips_with_unified_memory_have_no_memory_of_their_own_to_tell_of(simula
     assert found.missing["gpus.0.memory_total"] == "nvmlDeviceGetMemoryInfo failed (NVML: Not Supported)."
 
 
-def test_processes_are_asked_for_in_the_older_way_where_the_newer_is_lacking(simulated_nvml: SimulatedNvml) -> None:
-    settings: dict[str, Any] = {"processes": "0:7:1024"}
-    newer = "nvmlDeviceGetComputeRunningProcesses_v3"
-    assert simulated_nvml.inventory(errors={newer: 13}, **settings).gpus[0].processes[0].pid == 7
-    found = simulated_nvml.inventory(errors={newer: 13, newer.replace("v3", "v2"): 4}, **settings)
-    assert found.gpus[0].processes is None
-    assert "Insufficient Permissions" in found.missing["gpus.0.processes"]
-
-
 def test_no_process_is_an_answer_and_not_a_gap(simulated_nvml: SimulatedNvml) -> None:
     found = simulated_nvml.inventory()
     assert found.gpus[0].processes == ()

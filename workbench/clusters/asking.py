@@ -10,7 +10,6 @@ import contextlib
 import json
 import logging
 import os
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -54,6 +53,7 @@ async def ask(folder: Path, verb: str, **arguments: Any) -> Any:
 @contextlib.asynccontextmanager
 async def answering(folder: Path, verbs: Verbs) -> AsyncIterator[None]:
     """Answer such questions until the block ends, as the owner of the cluster in `folder`."""
+    from tornado.netutil import bind_unix_socket
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Who asked may have gone.
@@ -66,8 +66,10 @@ async def answering(folder: Path, verbs: Verbs) -> AsyncIterator[None]:
         writer.close()
 
     try:
-        server = await asyncio.start_unix_server(serve, sock=_listening(folder), limit=_LONGEST)
-    except OSError as err:
+        with short(folder) as path:
+            listening = bind_unix_socket(f"{path}/{_SOCKET}", mode=0o600)
+        server = await asyncio.start_unix_server(serve, sock=listening, limit=_LONGEST)
+    except (OSError, ValueError) as err:
         logger.warning("It can't be asked for anything: a socket in %s is not possible (%s)", folder, err)
         yield
         return
@@ -87,21 +89,6 @@ async def _answer(verbs: Verbs, verb: str, arguments: Mapping[str, Any]) -> dict
     except Exception as err:  # of whatever started the cluster; who asked is told
         logger.error("It could not %s", verb, exc_info=err)
         return {"error": f"It could not {verb}: {whole(str(err) or type(err).__name__).rstrip('.')}."}
-
-
-def _listening(folder: Path) -> socket.socket:
-    server = socket.socket(socket.AF_UNIX)
-    try:
-        with short(folder) as path:
-            (folder / _SOCKET).unlink(missing_ok=True)
-            server.bind(f"{path}/{_SOCKET}")
-        (folder / _SOCKET).chmod(0o600)
-    except OSError:
-        server.close()
-        raise
-    server.listen()
-    server.setblocking(False)
-    return server
 
 
 @contextlib.contextmanager

@@ -267,14 +267,10 @@ def choosing(function: Callable[P, T]) -> Callable[P, T]:
     parameters = sorted([*_spelled_out(), *own], key=lambda each: each.kind)
     known = [each.name for each in parameters if each.name != "self"]
 
-    def takes(profile: object, name: str) -> bool:
-        """Whether this profile takes it besides, if it is one."""
-        from workbench.clusters.profiles import takes
-
-        return takes(profile, name)
-
     @functools.wraps(function)
     def spelled(*args: P.args, **kwargs: P.kwargs) -> T:
+        from workbench.clusters.profiles import takes
+
         profile = kwargs.get("profile", next((each for each in args if isinstance(each, str)), None))
         for name in kwargs:
             if name not in known and not takes(profile, name):

@@ -91,31 +91,29 @@ class Worker(NamedTuple):
     """Percent of the last moment in which something ran on its GPU."""
     gpu_memory: int | None = None
 
-    @classmethod
-    def of(cls, address: str, told: Mapping[str, Any], now: float) -> Worker:
-        """Return a worker from what the scheduler's identity says of it."""
-        metrics = told["metrics"]
-        tasks = metrics.get("task_counts") or {}
-        return cls(
-            address,
-            str(told["name"]),
-            told["nthreads"],
-            metrics["cpu"],
-            metrics["memory"],
-            told["memory_limit"],
-            metrics["spilled_bytes"]["disk"],
-            tasks.get("executing", 0) + tasks.get("ready", 0),
-            max(0.0, now - told["last_seen"]),
-            metrics.get("gpu_utilization"),
-            metrics.get("gpu_memory_used"),
-        )
-
 
 async def workers(record: ClusterRecord) -> list[Worker]:
     """What each worker does, as its scheduler heard last."""
     async with _scheduler(record) as scheduler:
         told = (await scheduler.identity())["workers"]
-    return [Worker.of(address, each, time.time()) for address, each in told.items()]
+    return [_worker(address, each, each["metrics"]) for address, each in told.items()]
+
+
+def _worker(address: str, told: Mapping[str, Any], metrics: Mapping[str, Any]) -> Worker:
+    tasks = metrics.get("task_counts") or {}
+    return Worker(
+        address,
+        str(told["name"]),
+        told["nthreads"],
+        metrics["cpu"],
+        metrics["memory"],
+        told["memory_limit"],
+        metrics["spilled_bytes"]["disk"],
+        tasks.get("executing", 0) + tasks.get("ready", 0),
+        max(0.0, time.time() - told["last_seen"]),
+        metrics.get("gpu_utilization"),
+        metrics.get("gpu_memory_used"),
+    )
 
 
 async def restart_worker(record: ClusterRecord, address: str) -> None:
@@ -205,7 +203,10 @@ async def wait(
     began = time.monotonic()
     last = None
     while True:
-        record = _read_started(name)
+        try:
+            record = records.read(name)
+        except NotFoundError as err:
+            raise FailedError(f"Cluster {name} was stopped before it was ready.") from err
         if record != last and on_change is not None:
             on_change(record)
         last = record
@@ -216,13 +217,6 @@ async def wait(
         if timeout is not None and time.monotonic() > began + timeout:
             raise FailedError(f"Cluster {name} is still starting after {formats.duration(timeout)} ({record.stage}).")
         await asyncio.sleep(_POLL)
-
-
-def _read_started(name: str) -> ClusterRecord:
-    try:
-        return records.read(name)
-    except NotFoundError as err:
-        raise FailedError(f"Cluster {name} was stopped before it was ready.") from err
 
 
 def _with_log(record: ClusterRecord) -> str:

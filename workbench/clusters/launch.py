@@ -37,7 +37,9 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, a
     MissingError
         The environment `spec.python` lacks what is needed.
     """
+    from workbench.clusters.budget import check_budget
     from workbench.clusters.plan import check_agreed, consent
+    from workbench.hardware import inventory
 
     check_agreed(consent(spec), agreed)
     if name is not None:
@@ -46,8 +48,10 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, a
     config.seconds("start-timeout")
     profile(spec.profile).check(spec)
     if not force and not spec.elsewhere:
-        _check_budget(spec)
-    waiting = spare.take(_marked_environment) if _runs_in_this_python(spec) else None
+        check_budget(spec, inventory(), records.read_all())
+    in_this_python = spec.python is None or Path(spec.python) == Path(sys.executable)
+    fits_spare = in_this_python and (spec.profile == "cpu" or spec.elsewhere)
+    waiting = spare.take(_marked_environment) if fits_spare else None
     record = ClusterRecord(
         name=name or names.new_name(records.names()),
         spec=spec,
@@ -72,19 +76,6 @@ def keep_warm(preload: Sequence[str] = ()) -> None:
     """Have a host ready for the next cluster, with these modules imported where its runs start; see `spare`."""
     if config.get("keep-warm"):
         spare.keep(_marked_environment, preload)
-
-
-def _runs_in_this_python(spec: ClusterSpec) -> bool:
-    return (spec.profile == "cpu" or spec.elsewhere) and (
-        spec.python is None or Path(spec.python) == Path(sys.executable)
-    )
-
-
-def _check_budget(spec: ClusterSpec) -> None:
-    from workbench.clusters.budget import check_budget
-    from workbench.hardware import inventory
-
-    check_budget(spec, inventory(), records.read_all())
 
 
 def _start_host(record: ClusterRecord) -> ClusterRecord:

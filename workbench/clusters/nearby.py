@@ -79,17 +79,14 @@ def _ports() -> Iterator[tuple[str, int]]:
     hosts = _processes_of_ours()
     for process in psutil.process_iter(["uids", "name"]):
         uids, name = process.info["uids"], process.info["name"] or ""
-        if uids is None or uids.real != os.getuid() or process.pid in hosts or not _runs_python(name):
+        runs_python = "python" in name.lower() or name.startswith(("dask", "jupyter", "ipykernel"))
+        if uids is None or uids.real != os.getuid() or process.pid in hosts or not runs_python:
             continue
         with contextlib.suppress(psutil.Error):
             for each in process.net_connections("tcp"):
                 if each.status == psutil.CONN_LISTEN:
                     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(each.laddr.ip, each.laddr.ip)
                     yield f"tcp://{host}:{each.laddr.port}", process.pid
-
-
-def _runs_python(name: str) -> bool:
-    return "python" in name.lower() or name.startswith(("dask", "jupyter", "ipykernel"))
 
 
 def _processes_of_ours() -> set[int]:

@@ -126,16 +126,12 @@ def _refill() -> None:
 def _spawn(environment: Callable[[str], dict[str, str]], preload: Sequence[str]) -> Spare:
     mark = f"spare#{os.getpid()}#{uuid.uuid4().hex}"
     log = records.clusters_folder() / f".spare-{uuid.uuid4().hex}.log"
-    _forget_old_logs(log.parent)
+    # Logs of spares that were killed while they waited.
+    for path in log.parent.glob(".spare-*.log"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > 2 * PATIENCE:
+                path.unlink()
     chosen = environment(mark)
     command = [sys.executable, "workbench.clusters.host", "--wait", str(PATIENCE), str(log), *preload]
     process = processes.begin(command, log=log, environment=chosen, stdin=subprocess.PIPE)
     return Spare(process, mark, chosen, log)
-
-
-def _forget_old_logs(folder: Path) -> None:
-    """Logs of spares that were killed while they waited."""
-    for path in folder.glob(".spare-*.log"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > 2 * PATIENCE:
-                path.unlink()

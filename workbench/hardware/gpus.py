@@ -252,10 +252,7 @@ class _Device:
         return cpulist.text(cpus)
 
     def _processes(self) -> tuple[GpuProcess, ...]:
-        try:
-            found = self._call("nvmlDeviceGetComputeRunningProcesses_v3")
-        except UnreadableError:
-            found = self._call("nvmlDeviceGetComputeRunningProcesses_v2")  # drivers before 510
+        found = self._call("nvmlDeviceGetComputeRunningProcesses_v3")
         return tuple(GpuProcess(pid=each.pid, memory=each.usedGpuMemory) for each in found)
 
 

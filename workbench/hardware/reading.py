@@ -43,12 +43,12 @@ def inventory(sources: Sources | None = None) -> Inventory:
 
 
 def _cpu(sources: Sources, missing: Missing) -> Cpu:
-    threads = missing.ask("cpu.threads", _threads, sources)
+    threads = missing.ask("cpu.threads", _count, sources, True)
     affinity = missing.ask("cpu.affinity", sources.affinity)
     quota = missing.ask("cpu.quota", cgroups.cpu_quota, sources)
     return Cpu(
         model=missing.ask("cpu.model", _model, sources),
-        physical_cores=missing.ask("cpu.physical_cores", _physical_cores, sources),
+        physical_cores=missing.ask("cpu.physical_cores", _count, sources, False),
         threads=threads,
         usable=_usable(affinity, quota, threads),
         affinity=affinity,
@@ -67,32 +67,20 @@ def _model(sources: Sources) -> str:
     return named
 
 
-def _threads(sources: Sources) -> int:
-    """Hardware threads that are online."""
-    return _counted(sources.cpu_count(logical=True), "threads")
-
-
-def _physical_cores(sources: Sources) -> int:
-    """Physical cores: threads that share no core with another one counted."""
-    siblings = set()
-    for cpu in sorted(sources.sys.glob("devices/system/cpu/cpu[0-9]*/topology")):
-        for name in ("core_cpus_list", "thread_siblings_list"):
-            if (cpu / name).exists():
-                siblings.add(text(cpu / name))
-                break
-    return len(siblings) or _counted(sources.cpu_count(logical=False), "physical cores")
-
-
 def _usable(affinity: int | None, quota: float | None, threads: int | None) -> int:
     """Threads a cluster may count on: half a CPU of quota is no thread, but one is always there."""
     allowed = affinity or threads or 1
     return max(1, allowed if quota is None else min(allowed, math.floor(quota)))
 
 
-def _counted(count: int | None, what: str) -> int:
-    if not count:
-        raise UnreadableError(f"The system doesn't tell how many {what} there are.")
-    return count
+def _count(sources: Sources, logical: bool) -> int:
+    """Hardware threads that are online, or the physical cores that they share."""
+    found = sources.cpu_count(logical=logical)
+    if not found:
+        raise UnreadableError(
+            f"The system doesn't tell how many {'threads' if logical else 'physical cores'} there are."
+        )
+    return found
 
 
 def _memory(sources: Sources, missing: Missing) -> Memory:

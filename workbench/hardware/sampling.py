@@ -209,10 +209,7 @@ class Device:
         return max(0.0, rates[0]), max(0.0, rates[1])  # a driver that is reset begins anew
 
     def _processes(self) -> list[tuple[int, int | None]]:
-        try:
-            found = self._call("nvmlDeviceGetComputeRunningProcesses_v3")
-        except (AttributeError, self._library.NVMLError_FunctionNotFound):
-            found = self._call("nvmlDeviceGetComputeRunningProcesses_v2")  # drivers before 510
+        found = self._call("nvmlDeviceGetComputeRunningProcesses_v3")
         return [(each.pid, each.usedGpuMemory) for each in found]
 
     def _ask(self, name: str, reader: Callable[[], Any]) -> Any:

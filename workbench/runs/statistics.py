@@ -9,6 +9,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from pydantic import BaseModel
+
 CONFIDENCE = 0.95
 """Of an interval that a difference is judged by."""
 
@@ -24,7 +26,7 @@ _MOST_EXACT = 20
 Difference = Literal["faster", "slower", "none", "unsure"]
 
 
-class Spread(NamedTuple):
+class Spread(BaseModel, frozen=True):
     """Times of one and the same thing, in seconds."""
 
     median: float
@@ -77,10 +79,9 @@ class CoresFor(NamedTuple):
 
 def spread(seconds: Sequence[float]) -> Spread:
     """Median and spread of times; quartiles lie between the times, as NumPy's default has them."""
-    if len(seconds) == 1:
-        return Spread(*(seconds[0],) * 5)
-    q1, _, q3 = statistics.quantiles(seconds, n=4, method="inclusive")
-    return Spread(statistics.median(seconds), min(seconds), max(seconds), q1, q3)
+    median = statistics.median(seconds)
+    q1, _, q3 = statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else (median,) * 3
+    return Spread(median=median, min=min(seconds), max=max(seconds), q1=q1, q3=q3)
 
 
 def outliers(seconds: Sequence[float]) -> tuple[Outlier, ...]:

@@ -96,7 +96,9 @@ def _default_split(usable: int) -> _Split:
     if usable <= _MOST_THREADS:
         why = f"{_shape(1, usable)}: threads share their blocks of an array, processes copy them. {MEASURED}"
         return _Split(1, usable, f"{why}." if usable == 2 else f"{why}; for more cores it is a rule, not measured.")
-    n_workers = min(_sensible(usable), key=lambda n: (usable % n, n))
+    # Numbers of processes that leave each four to eight threads.
+    sensible = range(math.ceil(usable / _MOST_THREADS), usable // _FEWEST_THREADS + 1)
+    n_workers = min(sensible, key=lambda n: (usable % n, n))
     threads = usable // n_workers
     why = (
         f"{_shape(n_workers, threads)}: threads share their blocks of an array and processes copy them, but many "
@@ -104,11 +106,6 @@ def _default_split(usable: int) -> _Split:
         "a rule (a well-known post suggests ten processes of eight on eighty cores) and was not measured here."
     )
     return _Split(n_workers, threads, why)
-
-
-def _sensible(usable: int) -> range:
-    """Numbers of processes that leave each four to eight threads."""
-    return range(math.ceil(usable / _MOST_THREADS), usable // _FEWEST_THREADS + 1)
 
 
 def _cores(cpu: Cores) -> str:

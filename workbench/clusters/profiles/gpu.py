@@ -85,15 +85,12 @@ def cuda_cluster_class() -> Any:
             """Return the next worker, with variables of its own."""
             made: dict[str, Any] = super().new_worker_spec()
             for device, worker in made.items():
-                worker["options"]["env"].update(net_devices(self.network_cards.get(device)))
+                # Unless the user tells UCX otherwise.
+                if device in self.network_cards and "UCX_NET_DEVICES" not in os.environ:
+                    worker["options"]["env"]["UCX_NET_DEVICES"] = self.network_cards[device]
             return made
 
     return NearestCards
-
-
-def net_devices(card: str | None) -> dict[str, str]:
-    """Environment of a worker that is to use one port of a network card, unless the user tells UCX otherwise."""
-    return {} if card is None or "UCX_NET_DEVICES" in os.environ else {"UCX_NET_DEVICES": card}
 
 
 def on_devices(

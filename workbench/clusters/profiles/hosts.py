@@ -354,15 +354,6 @@ class HostsHandle(LocalHandle):
     patience = _CLOSING
     _packages = remote.packages()
 
-    async def fill(self) -> None:
-        """Return when the workers are there. Raises FailedError with what the first one without a worker says."""
-        self._cluster.scale(self._spec.n_workers)
-        await self._cluster
-        troubles = self._troubles()
-        if troubles:
-            raise FailedError(troubles[0])
-        await super().fill()
-
     async def state(self) -> State:
         """Return how it is, with what the machines are."""
         state, troubles = await super().state(), self._troubles()
@@ -391,6 +382,11 @@ class HostsHandle(LocalHandle):
             # The scheduler here reads each graph, too.
             "cupy": find_spec("cupy") is not None and all(about.cupy for about in abouts.values()),
         }
+
+    def _check(self) -> None:
+        """Raise FailedError with what the first machine without a worker says."""
+        for trouble in self._troubles():
+            raise FailedError(trouble)
 
     def _troubles(self) -> list[str]:
         return [each.trouble for each in self._cluster.workers.values() if each.trouble]

@@ -78,10 +78,10 @@ class LocalHandle(Handle):
         """Return when the workers that the spec asks for are there. Raises FailedError where they can't live."""
         self._cluster.scale(self._spec.n_workers)
         await self._cluster
-        self._check_memory()
+        self._check()
         while len(self._scheduler.workers) < self._spec.n_workers:
             await asyncio.sleep(_ARRIVING)
-            self._check_memory()
+            self._check()
         self._filled = True
 
     async def state(self) -> State:
@@ -153,7 +153,7 @@ class LocalHandle(Handle):
             if nanny.status in (Status.closed, Status.failed):
                 del self._cluster.workers[name]
 
-    def _check_memory(self) -> None:
+    def _check(self) -> None:
         """Workers that fill their limit by merely being there would be killed and started for ever."""
         limit = self._spec.memory_limit
         share = dask.config.get("distributed.worker.memory.terminate") or 1.0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench import kept
@@ -12,10 +11,8 @@ from workbench.errors import ConflictError, NotFoundError
 from workbench.kept import FILE, is_name
 
 if TYPE_CHECKING:
-    from distributed.security import Security
     from pydantic import BaseModel
 
-    from workbench.clusters.handle import Handle
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Inventory
 
@@ -67,15 +64,11 @@ class Own(Profile):
         """Return the other's spec, with what is kept where nothing else is given."""
         return self._other.plan({**self.kept, **given}, around)
 
-    def code(self, spec: ClusterSpec) -> str:
-        """Return the other's code."""
-        return self._other.code(spec)
+    def _is_the_others(self, *_: Any) -> Any:
+        """Never called: a spec that comes of it is the other's."""
+        raise NotImplementedError
 
-    async def launch(
-        self, spec: ClusterSpec, security: Security | None, folder: Path, changed: Callable[[], None]
-    ) -> Handle:
-        """Start the other."""
-        return await self._other.launch(spec, security, folder, changed)
+    code = launch = _is_the_others  # type: ignore[assignment]
 
 
 def own() -> dict[str, Profile]:

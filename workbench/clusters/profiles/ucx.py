@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from workbench.clusters.choices import AllChoices, ClusterChoices, UcxChoices
 from workbench.clusters.devices import Device, check as check_devices, near_cards
@@ -66,17 +66,21 @@ class Ucx(Here):
             raise BadInputError(
                 "encrypt is True, and there is no TLS over UCX. Leave it out, or choose another profile than ucx."
             )
-        over = _over(chosen)
+        # What isn't chosen for UCX the environment may tell it.
+        tls = chosen.ucx_tls or os.environ.get("UCX_TLS")
+        interface = chosen.interface or os.environ.get("UCX_NET_DEVICES")
+        speaking = {"profile": self.name, "protocol": "ucx", "ucx_tls": tls}
         if isinstance(chosen, AllChoices):
 
             def cards(picked: tuple[Device, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
-                found, reasons = _cards(picked, inventory, over, around.infiniband)
+                found, reasons = _cards(picked, inventory, interface, around.infiniband)
                 return {"network_cards": found}, reasons
 
-            return on_devices(chosen, around, cards, (_told(over), UCX_OPEN), **_speaking(over))
-        over = over._replace(interface=over.interface or "lo")
-        why = (_told(over), UCX_MEASURED, UCX_OPEN)
-        return on_cores(chosen, around, why, **_speaking(over))
+            told = (_told(tls, interface), UCX_OPEN)
+            return on_devices(chosen, around, cards, told, **speaking, interface=interface)
+        interface = interface or "lo"
+        why = (_told(tls, interface), UCX_MEASURED, UCX_OPEN)
+        return on_cores(chosen, around, why, **speaking, interface=interface)
 
     def check(self, spec: ClusterSpec) -> None:
         """Raise a WorkbenchError where a package is missing, or a GPU can't serve it at this moment."""
@@ -121,41 +125,20 @@ def _tcp_nanny_class() -> Any:
     return TcpNanny
 
 
-class _Over(NamedTuple):
-    """What UCX is told to speak over."""
-
-    tls: str | None = None
-    interface: str | None = None
-
-
-def _over(chosen: UcxChoices) -> _Over:
-    """What was chosen for UCX, or what the environment tells it."""
-    environ = os.environ
-    return _Over(chosen.ucx_tls or environ.get("UCX_TLS"), chosen.interface or environ.get("UCX_NET_DEVICES"))
-
-
-def _speaking(over: _Over) -> dict[str, Any]:
-    return {"profile": "ucx", "protocol": "ucx", "ucx_tls": over.tls, "interface": over.interface}
-
-
-def _told(over: _Over) -> str:
-    transports = f"UCX_TLS={over.tls}" if over.tls else "no UCX_TLS, so that UCX chooses its transports"
-    return (
-        f"UCX is given {transports}, and {f'UCX_NET_DEVICES={over.interface}' if over.interface else 'no interface'}."
-    )
+def _told(tls: str | None, interface: str | None) -> str:
+    transports = f"UCX_TLS={tls}" if tls else "no UCX_TLS, so that UCX chooses its transports"
+    return f"UCX is given {transports}, and {f'UCX_NET_DEVICES={interface}' if interface else 'no interface'}."
 
 
 def _cards(
-    picked: Sequence[Device], inventory: Inventory, over: _Over, infiniband: Callable[[], bool]
+    picked: Sequence[Device], inventory: Inventory, interface: str | None, infiniband: Callable[[], bool]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Network card for each GPU, and which they are or why they are left out."""
     if not inventory.network:
         return (), ("No network card for each GPU: this machine has no InfiniBand or RoCE card.",)
     names = ", ".join(card.label for card in inventory.network)
-    if over.interface:
-        return (), (
-            f"The network cards {names} are not shared out among the GPUs: all use {over.interface}, as chosen.",
-        )
+    if interface:
+        return (), (f"The network cards {names} are not shared out among the GPUs: all use {interface}, as chosen.",)
     if not infiniband():
         why = "ucx_info -d lists neither rc nor ud, and the wheels from PyPI have no InfiniBand; conda-forge's UCX has"
         return (), (f"The network cards {names} are left out: UCX has no transport for them here ({why}).",)

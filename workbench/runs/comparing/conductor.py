@@ -93,14 +93,10 @@ class Book:
             config.patiently(lambda: comparisons.write(self.comparison), 0 if self.comparison.active else _PATIENCE)
 
     def note_row(self, index: int, *, done: int = 0, **changes: Any) -> None:
-        """Change fields of a row; `done` runs more are behind us."""
+        """Change fields of a row; `done` runs more are behind us. One with a `reason` is measured no more."""
         rows = list(self.comparison.rows)
         rows[index] = rows[index].model_copy(update=changes)
         self.note(rows=tuple(rows), done=self.comparison.done + done)
-
-    def give_up(self, index: int, reason: str) -> None:
-        """Measure this row no more."""
-        self.note_row(index, reason=reason)
 
     def measurable(self, place: str | None = None) -> list[int]:
         """Rows that can be measured, those of one place where it is named."""
@@ -139,8 +135,10 @@ async def conduct(book: Book) -> None:
     if book.comparison.mode == "side by side":
         async with contextlib.AsyncExitStack() as stack:
             book.note(stage="starting clusters")
-            starting = [stack.enter_async_context(_up(book, place)) for place in places(book.comparison.rows)]
-            await _all(starting)
+            # Cancelled, it ends when each has put away what it started.
+            async with asyncio.TaskGroup() as starting:
+                for place in places(book.comparison.rows):
+                    starting.create_task(stack.enter_async_context(_up(book, place)))
             await _warm_up(book, book.measurable())
             for round_ in range(request.repeats):
                 await _measure(book, round_, rotated(book.measurable(), round_))
@@ -159,18 +157,6 @@ def rotated(items: list[Any], by: int) -> list[Any]:
     """Items in an order that begins with another one in each round, so that none always comes after the same pause."""
     start = by % len(items) if items else 0
     return items[start:] + items[:start]
-
-
-async def _all(coroutines: Sequence[Any]) -> None:
-    """Wait for all of them; when this is cancelled, until each has put away what it started."""
-    tasks = [asyncio.ensure_future(each) for each in coroutines]
-    try:
-        await asyncio.gather(*tasks)
-    except asyncio.CancelledError:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
 
 
 @contextlib.asynccontextmanager
@@ -192,7 +178,7 @@ async def _up(book: Book, place: str) -> AsyncIterator[None]:
             await _wait(book, place, name)
         except WorkbenchError as err:
             for number in rows:
-                book.give_up(number, str(err).partition("\n")[0])
+                book.note_row(number, reason=str(err).partition("\n")[0])
         else:
             for number in rows:
                 book.note_row(number, cluster=name)
@@ -246,7 +232,7 @@ async def _compute(book: Book, rows: Sequence[int], now: str, kept: Callable[[Ro
         if run is not None:
             book.note_row(index, done=1, versions=run.versions, **kept(book.comparison.rows[index], run))
             if run.status != "done":
-                book.give_up(index, run.error or f"Its run {run.id} is {run.status}.")
+                book.note_row(index, reason=run.error or f"Its run {run.id} is {run.status}.")
 
 
 async def _run(book: Book, index: int) -> Run | None:
@@ -264,7 +250,7 @@ async def _run(book: Book, index: int) -> Run | None:
                 row.workload, row.parameters, record, inventory=inventory, sha=row.sha, settings=row.settings
             )
     except WorkbenchError as err:
-        book.give_up(index, str(err))
+        book.note_row(index, reason=str(err))
         return None
     try:
         return await submit.wait(run.id)

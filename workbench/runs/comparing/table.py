@@ -19,7 +19,7 @@ from workbench.runs.comparing.agreement import Agreement, Answer, agreement, dat
 from workbench.runs.comparing.compare import SWEPT_OPTIONS
 from workbench.runs.comparing.comparisons import Comparison, Row
 from workbench.runs.forecasting import calibration, machines
-from workbench.runs.statistics import FEWEST_REPEATS, Ratio, compared, cores_for, outliers, spread
+from workbench.runs.statistics import FEWEST_REPEATS, Ratio, Spread, compared, cores_for, outliers, spread
 from workbench.runs.store import WATCHED
 from workbench.runs.transfers import speeds
 from workbench.workloads.values import Check
@@ -30,14 +30,9 @@ _APART = 0.02
 """Part by which a ratio differs from that of the medians before it is said how it is found."""
 
 
-class Times(BaseModel, frozen=True):
+class Times(Spread, frozen=True):
     """Times of a row in seconds."""
 
-    median: float
-    min: float
-    max: float
-    q1: float
-    q3: float
     all: tuple[float, ...]
     """In the order in which they were measured."""
 
@@ -226,10 +221,9 @@ def as_csv(summary: Summary) -> str:
     writer.writerow(["on", "cluster", *seconds, "repeats", *plain, *quartiles, "check", "reason"])
     for row in summary.rows:
         times = [getattr(row.seconds, name) for name in names] if row.seconds else [None] * len(names)
-        passed = None if row.check is None else "passed" if row.check.passed else "failed"
         repeats = len(row.seconds.all) if row.seconds else 0
         values = [*(getattr(row, name) for name in plain), *(row.bandwidth or (None,) * len(quartiles))]
-        writer.writerow([row.on, row.describe, *times, repeats, *values, passed, row.reason])
+        writer.writerow([row.on, row.describe, *times, repeats, *values, check_text(row), row.reason])
     return out.getvalue()
 
 
@@ -419,7 +413,7 @@ def _row(row: Row, first: Row | None) -> RowSummary:
     # A row without GPUs may run beside some that others use.
     has_gpus = row.spec is not None and bool(row.spec.devices)
     energies = [sample.energy for sample in row.samples if sample.energy is not None and has_gpus]
-    times = Times(**spread(seconds)._asdict(), all=seconds) if seconds else None
+    times = Times(**spread(seconds).model_dump(), all=seconds) if seconds else None
     told = transports.told(row)
     return RowSummary(
         on=row.label,

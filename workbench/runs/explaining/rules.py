@@ -40,7 +40,6 @@ _HALF_IDLE = 0.3
 _SLOWER = 2.0  # times as long for the same tasks; between equal workers of a busy machine 1.8 was seen
 _SAME_TASKS = 4  # of one name on each of two workers, before they are compared
 _WAITING_FOR_A_CORE = 0.15  # share of the tasks' time
-_CPU_ABOVE_THREADS = 1.3
 _COMPUTE = KINDS.index("compute")
 _TRANSFER = KINDS.index("transfer")
 
@@ -323,13 +322,9 @@ def _name_of(facts: Facts, address: str) -> str:
 
 def too_many_blas_threads(facts: Facts) -> Suggestion | None:
     """Tasks start more threads than there are cores, and wait for one another."""
-    if facts.run.spec is not None and facts.run.spec.devices:
+    has_gpus = facts.run.spec is not None and bool(facts.run.spec.devices)
+    if has_gpus or facts.measured is None or not facts.measured.workers:
         return None
-    return _blas_by_settings(facts) if facts.measured is not None and facts.measured.workers else _blas_by_cpu(facts)
-
-
-def _blas_by_settings(facts: Facts) -> Suggestion | None:
-    assert facts.measured is not None
     hosts: dict[str, list[WorkerSettings]] = {}
     for worker in facts.measured.workers.values():
         hosts.setdefault(worker.host, []).append(worker)
@@ -350,21 +345,6 @@ def _blas_by_settings(facts: Facts) -> Suggestion | None:
             f"{blas} BLAS threads in each of {sum(each.threads for each in hosts[host])} tasks make {wanted} on "
             f"{there} cores, and tasks waited for a core in {percent(share)} of the workers' time"
         ),
-        change=_ONE_BLAS_THREAD,
-    )
-
-
-def _blas_by_cpu(facts: Facts) -> Suggestion | None:
-    """From the record alone: workers that keep more cores busy than they have threads."""
-    percents = [s.cpu / (100 * s.n_threads) for s in facts.events.samples if s.n_executing and s.n_threads]
-    ratio = float(np.median(percents)) if percents else 0.0
-    share = facts.shares["computing"] * (1 - 1 / ratio) if ratio > 1 else 0.0
-    if ratio < _CPU_ABOVE_THREADS or share < WORTH_WHILE:
-        return None
-    return Suggestion(
-        rule="too many BLAS threads",
-        share=share,
-        found=f"workers kept {ratio:.1f} cores busy for each of their threads: tasks start threads of their own",
         change=_ONE_BLAS_THREAD,
     )
 
