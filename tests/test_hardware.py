@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from workbench.clusters.profiles import profiles, registered
-from workbench.errors import MissingError
 from workbench.hardware import Inventory, Sources, inventory
 from workbench.hardware.sources import UnreadableError
 
@@ -154,14 +153,6 @@ def test_on_a_machine_that_tells_nothing_every_value_has_a_reason_and_one_core_i
     }
     assert all(reason.endswith(".") for reason in found.missing.values())
     assert found.missing["cpu.affinity"] == "Not told."
-
-
-def test_memory_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
-    def refuse() -> Any:
-        raise FileNotFoundError("/proc/meminfo")
-
-    with pytest.raises(MissingError, match="memory of this machine can't be read"):
-        inventory(machine(tmp_path, virtual_memory=refuse))
 
 
 def test_the_model_comes_from_proc_and_physical_cores_are_counted(tmp_path: Path) -> None:
@@ -307,10 +298,6 @@ def test_a_driver_that_lacks_a_function_is_no_error(tmp_path: Path) -> None:
     assert "nvmlDeviceGetEnforcedPowerLimit" in found.missing["gpus.0.power_limit"]
 
 
-def missing_module() -> Any:
-    raise ImportError("No module named 'pynvml'")
-
-
 @pytest.mark.parametrize(
     ("nvml", "reason"),
     [
@@ -324,7 +311,6 @@ def missing_module() -> Any:
             lambda: FakeNvml(1, refused=("nvmlDeviceGetCount",)),
             "nvmlDeviceGetCount failed (NVML: Not Supported).",
         ),
-        (missing_module, "nvidia-ml-py isn't installed, which asks the driver for its GPUs."),
     ],
 )
 def test_no_gpus_has_a_reason(tmp_path: Path, nvml: Any, reason: str) -> None:
@@ -357,15 +343,9 @@ def test_all_profiles_are_offered_and_one_that_cannot_be_had_says_why_and_what_h
     assert str(reasons["ucx"]).startswith("Needs distributed-ucxx: pip install 'distributed-ucxx-cu13==")
 
 
-@pytest.mark.parametrize(
-    ("nvml", "reason"),
-    [
-        (lambda: FakeNvml(0), "The NVIDIA driver lists no GPU: see what nvidia-smi says."),
-        (missing_module, "nvidia-ml-py isn't installed, which asks the driver for its GPUs: pip install nvidia-ml-py."),
-    ],
-)
-def test_the_remedy_fits_the_cause(tmp_path: Path, nvml: Any, reason: str) -> None:
-    assert offered(inventory(machine(tmp_path, nvml=nvml)))["gpu"] == reason
+def test_the_remedy_fits_the_cause(tmp_path: Path) -> None:
+    found = offered(inventory(machine(tmp_path, nvml=lambda: FakeNvml(0))))
+    assert found["gpu"] == "The NVIDIA driver lists no GPU: see what nvidia-smi says."
 
 
 def test_with_a_gpu_the_missing_package_is_named_with_its_command(tmp_path: Path) -> None:

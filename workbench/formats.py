@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _ROUGH = ((_DAY, "d", 1.5), (_HOUR, "h", 1.5), (_MINUTE, "min", 1.5), (1, "s", 0.9995), (1e-3, "ms", 0))
@@ -94,3 +95,13 @@ def count(number: float, noun: str = "") -> str:
     text = f"{number:,.15g}".replace(",", " ")
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{text} {noun}{ending}" if noun else text
+
+
+def percent(share: float) -> str:
+    """'23 %'."""
+    return f"{100 * share:.0f} %"
+
+
+def listed(words: Sequence[str]) -> str:
+    """'use', 'use and power', 'use, memory and power'."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

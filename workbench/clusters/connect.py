@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import platform
 import sys
 import warnings
 from collections.abc import Callable
@@ -42,7 +43,8 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
         It speaks UCX, and distributed-ucxx isn't installed here.
     """
     record = records.read(name)
-    _check_ready(record)
+    if record.status != "ready":
+        raise (FailedError if record.is_over else ConflictError)(f"Cluster {record.told}")
     _compare_versions(record)
     if record.spec.protocol == "ucx":
         _prepare_ucx(record)
@@ -97,37 +99,20 @@ def _prepare_backend() -> None:
         logging.getLogger("distributed.protocol.pickle").setLevel(logging.WARNING)
 
 
-def _check_ready(record: ClusterRecord) -> None:
-    if record.status == "starting":
-        raise ConflictError(
-            f"Cluster {record.name} is still starting ({record.stage}, {record.n_workers} of "
-            f"{record.n_workers_expected} workers{record.queued and '; '}{record.queued}). Try again in a moment."
-        )
-    if record.status == "unknown":
-        raise ConflictError(f"Cluster {record.name} can't be connected to. {record.message}")
-    if record.status == "stopping":
-        raise ConflictError(f"Cluster {record.name} is being stopped.")
-    if record.status == "failed":
-        raise FailedError(f"Cluster {record.name} failed to start. {record.message or ''}".strip())
-    if record.status == "lost":
-        raise FailedError(f"Cluster {record.name} was lost. {record.message or ''}".strip())
-
-
 def _compare_versions(record: ClusterRecord) -> None:
-    python = ".".join(map(str, sys.version_info[:3]))
-    _warn_of_another("dask", record, dask.__version__, str, "Results may fail to travel between them.")
-    _warn_of_another("python", record, python, minor, "Functions that you send from here may end its workers.")
-
-
-def _warn_of_another(what: str, record: ClusterRecord, ours: str, part: Callable[[str], str], risk: str) -> None:
-    theirs = record.versions.get(what)
-    if theirs is not None and part(theirs) != part(ours):
-        other = "" if record.spec.elsewhere else f", or start the cluster with python={sys.executable!r}"
-        warnings.warn(
-            f"Cluster {record.name} runs {what} {theirs}, this process has {what} {ours}. {risk} Work in the cluster's "
-            f"environment{other}.",
-            stacklevel=4,
-        )
+    compared: tuple[tuple[str, str, Callable[[str], str], str], ...] = (
+        ("dask", dask.__version__, str, "Results may fail to travel between them."),
+        ("python", platform.python_version(), minor, "Functions that you send from here may end its workers."),
+    )
+    for what, ours, part, risk in compared:
+        theirs = record.versions.get(what)
+        if theirs is not None and part(theirs) != part(ours):
+            other = "" if record.spec.elsewhere else f", or start the cluster with python={sys.executable!r}"
+            warnings.warn(
+                f"Cluster {record.name} runs {what} {theirs}, this process has {what} {ours}. {risk} Work in the "
+                f"cluster's environment{other}.",
+                stacklevel=3,
+            )
 
 
 def _kernel() -> str | None:

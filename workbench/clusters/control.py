@@ -213,18 +213,10 @@ async def wait(
         if record.status == "ready":
             return record
         if record.status != "starting":
-            raise FailedError(_with_log(record))
+            raise FailedError("\n    ".join((f"Cluster {record.told}", *record.log_tail)))
         if timeout is not None and time.monotonic() > began + timeout:
             raise FailedError(f"Cluster {name} is still starting after {formats.duration(timeout)} ({record.stage}).")
         await asyncio.sleep(_POLL)
-
-
-def _with_log(record: ClusterRecord) -> str:
-    sentence = f"Cluster {record.name} {_WHAT[record.status]}. {record.message or ''}".strip()
-    return "\n".join([sentence, *(f"    {line}" for line in record.log_tail)])
-
-
-_WHAT = {"failed": "failed to start", "lost": "was lost", "stopping": "is being stopped", "unknown": "is unknown here"}
 
 
 def _check_can(record: ClusterRecord, verb: Verb) -> None:
@@ -279,7 +271,7 @@ async def _ask(record: ClusterRecord, verb: Verb, **arguments: int) -> None:
 
 def _check_ready(record: ClusterRecord) -> None:
     if record.status != "ready":
-        raise ConflictError(f"Cluster {record.name} is not ready ({record.status}). {record.message or ''}".strip())
+        raise ConflictError(f"Cluster {record.told}")
 
 
 @contextlib.asynccontextmanager

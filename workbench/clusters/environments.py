@@ -11,30 +11,28 @@ import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel
 
 import workbench
 from workbench.errors import BadInputError, MissingError
-from workbench.formats import duration
+from workbench.formats import duration, listed
 from workbench.packages import installed_version
 
 PACKAGES = ("dask", "distributed", "dask-workbench", "numpy", "cloudpickle", "msgpack", "cryptography")
 _SAME = ("dask", "distributed", "dask-workbench")
 _TIMEOUT = 10.0
 
-# Runs in a Python of any age, and asks the installed packages for their versions instead of importing them.
+# Runs in any Python from 3.8 on, and asks the installed packages for their versions instead of importing them.
 _PROBE = """
 import json, sys
 if sys.path and sys.path[0] == "": del sys.path[0]
+from importlib import metadata
 found = {}
-try:
-    from importlib import metadata
-    for package in sys.argv[1:]:
-        try: found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError: pass
-except ImportError: pass
+for package in sys.argv[1:]:
+    try: found[package] = metadata.version(package)
+    except metadata.PackageNotFoundError: pass
 print(json.dumps({"prefix": sys.prefix, "versions": dict(found, python=".".join(map(str, sys.version_info[:3])))}))
 """
 
@@ -50,11 +48,6 @@ class Environment(BaseModel, frozen=True):
     versions: dict[str, str] = {}
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-
-
-class _Probe(NamedTuple):
-    prefix: str
-    versions: dict[str, str]
 
 
 def own_versions() -> dict[str, str]:
@@ -91,7 +84,7 @@ def check_environment(python: str | os.PathLike[str] | None, *, timeout: float =
         found = _current()
     else:
         path = _interpreter(os.fspath(python))
-        found = _described(path, "", path, _probe(path, timeout).versions)
+        found = _described(path, "", path, _probe(path, timeout)[1])
     if found.problems:
         raise MissingError(" ".join(found.problems))
     return found
@@ -102,7 +95,7 @@ def installed(python: str | os.PathLike[str] | None, packages: Iterable[str]) ->
     if python is None or os.fspath(python) == sys.executable:
         found = {package: installed_version(package) for package in packages}
         return {package: version for package, version in found.items() if version is not None}
-    versions = _probe(_interpreter(os.fspath(python)), _TIMEOUT, tuple(packages)).versions
+    _, versions = _probe(_interpreter(os.fspath(python)), _TIMEOUT, tuple(packages))
     return {package: version for package, version in versions.items() if package != "python"}
 
 
@@ -150,10 +143,10 @@ def _named_by(argument: str) -> str:
 def _environment(python: str, name: str, title: str) -> tuple[str, Environment]:
     """Return an environment, and what tells it from others: two paths may lead to the same one."""
     try:
-        probe = _probe(_interpreter(python), _TIMEOUT)
+        prefix, versions = _probe(_interpreter(python), _TIMEOUT)
     except BadInputError as err:
         return python, Environment(python=python, name=name, title=title, problems=(str(err),))
-    return _identity(probe.prefix, probe.versions["python"]), _described(python, name, title, probe.versions)
+    return _identity(prefix, versions["python"]), _described(python, name, title, versions)
 
 
 def _distinct(found: Iterable[tuple[str, Environment]]) -> list[Environment]:
@@ -174,22 +167,22 @@ def _interpreter(python: str) -> str:
     path = shutil.which(given)
     if path is not None:
         return os.path.abspath(path)  # noqa: PTH100
-    folder = Path(given)
-    for inside in (folder / "bin" / "python", folder / "Scripts" / "python.exe"):
-        if inside.exists():
-            raise BadInputError(f"python is {python!r}, a folder. Give its interpreter: {inside}.")
-    cause = "which can't be executed" if folder.exists() else "which isn't there"
+    inside = Path(given) / "bin" / "python"
+    if inside.exists():
+        raise BadInputError(f"python is {python!r}, a folder. Give its interpreter: {inside}.")
+    cause = "which can't be executed" if Path(given).exists() else "which isn't there"
     raise BadInputError(f"python is {python!r}, {cause}. Give the path of a Python interpreter.")
 
 
-def _probe(python: str, timeout: float, packages: tuple[str, ...] = PACKAGES) -> _Probe:
+def _probe(python: str, timeout: float, packages: tuple[str, ...] = PACKAGES) -> tuple[str, dict[str, str]]:
+    """Prefix of an environment, and versions of its Python and of those of these packages that it has."""
     # Only a program that calls itself Python is given code to run: a shell would take it for commands.
     if not _output([python, "-V"], timeout).startswith("Python "):
         raise BadInputError(f"{python} isn't a Python interpreter. Give the path of one, such as {sys.executable}.")
     output = _output([python, "-c", _PROBE, *packages], timeout)
     try:
         answer = json.loads(output.splitlines()[-1])
-        return _Probe(answer["prefix"], answer["versions"])
+        return answer["prefix"], answer["versions"]
     except (ValueError, LookupError, TypeError) as err:
         shown = output.strip().splitlines()[-1:] or ["nothing"]
         raise BadInputError(f"{python} didn't tell its versions but said: {shown[0]:.200}") from err
@@ -221,7 +214,7 @@ def _problems(python: str, theirs: Mapping[str, str]) -> tuple[str, ...]:
     problems = []
     lacking = [package for package in PACKAGES if package not in theirs]
     if lacking:
-        problems.append(f"{python} lacks {_listed(lacking)}.")
+        problems.append(f"{python} lacks {listed(lacking)}.")
     problems += [
         f"{package} is {theirs[package]} in {python} and {ours[package]} here, and they must be the same."
         for package in _SAME
@@ -250,7 +243,3 @@ def _warnings(python: str, theirs: Mapping[str, str]) -> tuple[str, ...]:
 
 def _release(version: str, parts: int) -> str:
     return ".".join(version.split(".")[:parts])
-
-
-def _listed(items: list[str]) -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

@@ -120,6 +120,19 @@ class ClusterRecord(Record):
         return f"{self.n_workers} of {self.n_workers_expected} workers{self.queued and '; '}{self.queued}"
 
     @property
+    def told(self) -> str:
+        """What is to be said of one that isn't ready, such as 'calm-otter was lost' and why."""
+        hows = {
+            "starting": f"is still starting ({self.stage}, {self.waiting})",
+            "stopping": "is being stopped",
+            "failed": "failed to start",
+            "lost": "was lost",
+            "unknown": "is unknown here",
+        }
+        why = "Try again in a moment." if self.status == "starting" else self.message
+        return f"{self.name} {hows.get(self.status, f'is {self.status}')}. {why or ''}".strip()
+
+    @property
     def contact(self) -> str | None:
         """Address for those who only talk to the scheduler; none of them needs UCX for that."""
         return self.contact_address or self.scheduler_address

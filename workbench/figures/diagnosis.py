@@ -7,6 +7,7 @@ from typing import Any
 
 from workbench.figures.colors import LIGHT
 from workbench.figures.markup import paragraph, tag
+from workbench.formats import percent
 from workbench.runs.store import Peak
 
 # Tasks, transfers and the disk have these colours in the task stream, too; all are seen on light and on dark pages.
@@ -41,9 +42,9 @@ _HATCHED = "repeating-linear-gradient(135deg,#8c8c8c66 0 2px,transparent 2px 7px
 def diagnosis_html(told: Mapping[str, Any]) -> str:
     """Bar, legend, sentence and further suggestions of a `Diagnosis` as JSON."""
     shares = {name: share for name, share in told["shares"].items() if share >= _LEAST}
-    label = ", ".join(f"{name} {_percent(share)}" for name, share in shares.items())
+    label = ", ".join(f"{name} {percent(share)}" for name, share in shares.items())
     pieces = (
-        tag("span", style=f"flex:{share:.4f} 0 0;background:{_fill(name)}", title=f"{name} {_percent(share)}")
+        tag("span", style=f"flex:{share:.4f} 0 0;background:{_fill(name)}", title=f"{name} {percent(share)}")
         for name, share in shares.items()
     )
     bar = tag("div", *pieces, style=_BAR, role="img", aria_label=f"Of the workers' time: {label}")
@@ -66,7 +67,7 @@ def _entry(name: str, share: float) -> str:
         f"background:{_fill(name)}",
     )
     style = "display:inline-block;margin-right:14px;white-space:nowrap"
-    return tag("span", square, f"{name} {_percent(share)}", style=style, title=MEANINGS[name])
+    return tag("span", square, f"{name} {percent(share)}", style=style, title=MEANINGS[name])
 
 
 def _further(suggestions: Any) -> str:
@@ -80,7 +81,3 @@ def _further(suggestions: Any) -> str:
 
 def _fill(name: str) -> str:
     return _HATCHED if name == "idle" else COLORS[name]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"

@@ -19,10 +19,9 @@ import numpy.typing as npt
 
 from workbench.figures.colors import Theme, gpu_color, swatch
 from workbench.figures.gpus import HELD_BACK, slice_number
-from workbench.figures.markup import listed
 from workbench.figures.patch import Patch, room_for
 from workbench.figures.samples import Segments, extremes, line
-from workbench.formats import count, size
+from workbench.formats import count, listed, size
 from workbench.hardware.gauges import GpuSample
 from workbench.monitor.events import Batch, NoGpus
 

@@ -11,8 +11,8 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from workbench.figures.markup import joined, listed, meter, paragraph, tag
-from workbench.formats import size
+from workbench.figures.markup import joined, meter, paragraph, tag
+from workbench.formats import listed, size
 from workbench.hardware import Gpu, GpuSlice, Inventory
 from workbench.hardware.gauges import GpuSample, silent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -112,11 +112,6 @@ def meter(label: str, value: float, of: float, text: str, *, memory: bool = Fals
 def joined(parts: Iterable[str | None]) -> str:
     """Parts that there are, with dots between them."""
     return " · ".join(part for part in parts if part)
-
-
-def listed(words: Sequence[str]) -> str:
-    """'use', 'use and power', 'use, memory and power'."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def number(value: float) -> str:

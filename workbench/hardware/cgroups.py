@@ -6,9 +6,9 @@ Source: cgroups(7); proc_pid_cgroup(5); Documentation/admin-guide/cgroup-v1 and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from workbench.hardware.sources import Sources, UnreadableError, text
 
@@ -16,6 +16,7 @@ from workbench.hardware.sources import Sources, UnreadableError, text
 _UNLIMITED = 2**60
 
 _Controller = Literal["cpu", "memory"]
+T = TypeVar("T", int, float)
 
 
 class _Mount(NamedTuple):
@@ -27,25 +28,22 @@ class _Mount(NamedTuple):
 
 def memory_limit(sources: Sources) -> int:
     """Bytes that this process and its neighbours in the same control groups may take together."""
-    limits = [limit for folder in _folders(sources, "memory") for limit in _memory_limits(folder)]
-    if not limits:
-        raise UnreadableError(_no_limit(sources, "memory limit"))
-    return min(limits)
+    return _tightest(sources, "memory", _memory_limits, "memory limit")
 
 
 def cpu_quota(sources: Sources) -> float:
     """CPUs that this process and its neighbours in the same control groups may keep busy, such as 1.5."""
-    quotas = [quota for folder in _folders(sources, "cpu") for quota in _cpu_quotas(folder)]
-    if not quotas:
-        raise UnreadableError(_no_limit(sources, "CPU quota"))
-    return min(quotas)
+    return _tightest(sources, "cpu", _cpu_quotas, "CPU quota")
 
 
-def _no_limit(sources: Sources, what: str) -> str:
+def _tightest(sources: Sources, controller: _Controller, read: Callable[[Path], Iterator[T]], what: str) -> T:
+    limits = [limit for folder in _folders(sources, controller) for limit in read(folder)]
+    if limits:
+        return min(limits)
     if sources.system != "Linux":
-        return f"{sources.system} has no control groups."
+        raise UnreadableError(f"{sources.system} has no control groups.")
     text(sources.proc / "self" / "cgroup")
-    return f"No control group of this process sets a {what}."
+    raise UnreadableError(f"No control group of this process sets a {what}.")
 
 
 def _memory_limits(folder: Path) -> Iterator[int]:
@@ -79,7 +77,8 @@ def _content(path: Path) -> str:
 
 def _folders(sources: Sources, controller: _Controller) -> Iterator[Path]:
     """Folders of this process's groups for one controller, from its own up to where the hierarchy is mounted."""
-    mounts = _mounts(sources)
+    told = _content(sources.proc / "self" / "mountinfo").splitlines()
+    mounts = [mount for line in told if (mount := _mount(line, sources)) is not None]
     for line in _content(sources.proc / "self" / "cgroup").splitlines():
         _, names, path = line.split(":", 2)
         mount = _mount_of(mounts, names, controller)
@@ -94,14 +93,6 @@ def _mount_of(mounts: list[_Mount], names: str, controller: _Controller) -> _Mou
         if controller in names.split(",") and mount.kind == "cgroup" and controller in mount.options:
             return mount
     return None
-
-
-def _mounts(sources: Sources) -> list[_Mount]:
-    return [
-        mount
-        for line in _content(sources.proc / "self" / "mountinfo").splitlines()
-        if (mount := _mount(line, sources)) is not None
-    ]
 
 
 def _mount(line: str, sources: Sources) -> _Mount | None:

@@ -13,10 +13,7 @@ from workbench.hardware.sources import Sources, UnreadableError
 @contextmanager
 def opened(sources: Sources) -> Iterator[Any]:
     """NVML, initialised. Raises UnreadableError where there is no driver."""
-    try:
-        library = sources.nvml()
-    except ImportError as err:
-        raise UnreadableError("nvidia-ml-py isn't installed, which asks the driver for its GPUs.") from err
+    library = sources.nvml()
     try:
         initialise(library)
     except NoGpusError as err:

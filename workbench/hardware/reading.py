@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import psutil
-
 from workbench import remote
-from workbench.errors import MissingError
 from workbench.hardware import cgroups, gpus, network
 from workbench.hardware.sources import Missing, Sources, UnreadableError, text
 from workbench.hardware.topology import topology
@@ -84,13 +81,7 @@ def _count(sources: Sources, logical: bool) -> int:
 
 
 def _memory(sources: Sources, missing: Missing) -> Memory:
-    try:
-        memory = sources.virtual_memory()
-    except (OSError, RuntimeError, psutil.Error) as err:
-        raise MissingError(
-            f"The memory of this machine can't be read ({err}), so no cluster can be given a limit. "
-            "On Linux, mount /proc."
-        ) from err
+    memory = sources.virtual_memory()
     limit = missing.ask("memory.cgroup_limit", cgroups.memory_limit, sources)
     return Memory(
         total=memory.total,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
@@ -35,14 +35,6 @@ class Missing(dict[str, str]):
             return None
 
 
-class _VirtualMemory(Protocol):
-    @property
-    def total(self) -> int: ...
-
-    @property
-    def available(self) -> int: ...
-
-
 def _affinity() -> int:
     if not hasattr(os, "sched_getaffinity"):
         raise UnreadableError(f"{platform.system()} doesn't tell which CPUs a process may run on.")
@@ -65,7 +57,7 @@ class Sources:
     sys: Path = field(default_factory=lambda: config.path("sysfs") or Path("/sys"))
     system: str = platform.system()
     affinity: Callable[[], int] = _affinity
-    virtual_memory: Callable[[], _VirtualMemory] = psutil.virtual_memory
+    virtual_memory: Callable[[], Any] = psutil.virtual_memory
     cpu_count: Callable[..., int | None] = psutil.cpu_count
     sysctl: Callable[[str], str] = _sysctl
     nvml: Callable[[], Any] = lambda: import_module("pynvml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -43,9 +44,9 @@ def ucx_transports(
         return _without(f"{program} failed: {said[-1] if said else f'exit code {err.returncode}'}.", program)
     except OSError as err:
         return _without(f"{program} can't be run ({err.strerror}).", program)
-    transports = tuple(parsed(devices))
+    transports, found = tuple(parsed(devices)), re.search(r"version: (\S+)", version)
     return UcxTransports(
-        version=_version(version),
+        version=found and found[1],
         program=str(program),
         transports=transports,
         infiniband=any(each.name.split("_")[0] in _INFINIBAND for each in transports),
@@ -55,22 +56,13 @@ def ucx_transports(
 
 def parsed(output: str) -> Iterator[UcxTransport]:
     """Transports in what `ucx_info -d` prints."""
-    about: dict[str, str] = {}
-    for line in output.splitlines():
-        key, colon, value = line.lstrip("#").partition(":")
-        if not colon:
-            continue
-        if key.strip() == "Transport":
-            yield from _transport(about)
-            about = {}
-        about.setdefault(key.strip(), value.strip())
-    yield from _transport(about)
-
-
-def _transport(about: Mapping[str, str]) -> Iterator[UcxTransport]:
-    if "Transport" in about:
+    for block in re.split(r"^#\s*Transport:", output, flags=re.MULTILINE)[1:]:
+        name, *lines = block.splitlines()
+        # What is told twice counts as it was told first.
+        told = [[part.strip() for part in line.lstrip("#").split(":", 1)] for line in reversed(lines) if ":" in line]
+        about = dict(told)
         yield UcxTransport(
-            name=about["Transport"],
+            name=name.strip(),
             device=about.get("Device", ""),
             kind=about.get("Type"),
             peer_failure="peer failure" in about.get("error handling", ""),
@@ -104,14 +96,6 @@ def _run(program: Path, option: str, environ: Mapping[str, str], timeout: float)
         check=True,
     )
     return done.stdout
-
-
-def _version(output: str) -> str | None:
-    for line in output.splitlines():
-        if "ersion" in line:  # "# Library version: 1.21.0", "# UCT version=1.12.1 revision …" before 1.13
-            words = line.replace("=", ":").partition(":")[2].split()
-            return words[0] if words else None
-    return None
 
 
 def _without(reason: str, program: Path | None = None) -> UcxTransports:

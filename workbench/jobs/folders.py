@@ -113,20 +113,27 @@ def give_sign_of_life(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def signs_of_life(folder: Path) -> Iterator[None]:
-    """Give them until the end of the block."""
+def meanwhile(do: Callable[[], None], every: float, name: str) -> Iterator[None]:
+    """Call a function every so many seconds, in a thread of this name, until the block ends."""
     ended = threading.Event()
 
-    def beat() -> None:
-        give_sign_of_life(folder)
-        while not ended.wait(HEARTBEAT):
-            give_sign_of_life(folder)
+    def repeat() -> None:
+        while not ended.wait(every):
+            do()
 
-    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         ended.set()
+        thread.join(timeout=1)
+
+
+def signs_of_life(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Give them until the end of the block."""
+    give_sign_of_life(folder)
+    return meanwhile(lambda: give_sign_of_life(folder), HEARTBEAT, "heartbeat")
 
 
 def ask_to_end(record: Record, folder: Path) -> None:

@@ -22,8 +22,10 @@ A run that was imported keeps its machine, and whoever shows it says so: see `Ru
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import os
 import re
 import shutil
 import socket
@@ -31,7 +33,7 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from pydantic import ValidationError
 
@@ -90,7 +92,15 @@ def write_run(run: Run, file: IO[bytes], *, with_answers: bool = False) -> None:
         with config.writing(folder / "events.parquet"):
             finish_recording(folder / "events.parquet")
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("run.json", json.dumps(_description(run), indent=1))
+        description = {
+            "format": FORMAT,
+            "version": VERSION,
+            "exported": time.time(),
+            "machine": run.imported.machine if run.imported else socket.gethostname(),
+            "package": __version__,
+            "run": run.model_dump(mode="json", exclude={"pid", "pid_created", "place", "imported", "cost", "title"}),
+        }
+        archive.writestr("run.json", json.dumps(description, indent=1))
         for name in MEMBERS[1:]:
             if (folder / name).exists():
                 # Parquet is compressed already.
@@ -112,7 +122,8 @@ def import_run(path: Path | IO[bytes], *, new_id: bool = False) -> Run:
         Where a run of its id is there already.
     """
     name = str(path) if isinstance(path, Path) else "The file"
-    if isinstance(path, Path) and not _is_file(path):
+    # A name that is too long for a file is none either.
+    if isinstance(path, Path) and not os.path.isfile(path):  # noqa: PTH113
         raise NotFoundError(f"There is no file '{path}'. Give one that workbench export wrote.")
     parent = config.data_folder()
     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -122,24 +133,6 @@ def import_run(path: Path | IO[bytes], *, new_id: bool = False) -> Run:
         run = _read_run(folder, name)
         _check_tables(folder, name)
         return _keep(run, folder, new_id=new_id)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long for a file
-        return False
-
-
-def _description(run: Run) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "exported": time.time(),
-        "machine": run.imported.machine if run.imported else socket.gethostname(),
-        "package": __version__,
-        "run": run.model_dump(mode="json", exclude={"pid", "pid_created", "place", "imported", "cost", "title"}),
-    }
 
 
 def _unpack(path: Path | IO[bytes], folder: Path, name: str) -> None:
@@ -250,7 +243,9 @@ def _check_tables(folder: Path, name: str) -> None:
 
 
 def _keep(run: Run, folder: Path, *, new_id: bool) -> Run:
-    taken = (config.data_folder() / "runs" / run.id).exists() or _is_known(run.id)
+    taken = store.folder(run.id).exists()
+    with contextlib.suppress(NotFoundError):
+        taken = bool(store.get(run.id))
     if taken and not new_id:
         raise ConflictError(
             f"There is a run {run.id} already. To keep both, give the one that comes a new id: --new-id"
@@ -270,11 +265,3 @@ def _keep(run: Run, folder: Path, *, new_id: bool) -> Run:
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
-
-
-def _is_known(run_id: str) -> bool:
-    try:
-        store.get(run_id)
-    except NotFoundError:
-        return False
-    return True

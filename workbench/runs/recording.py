@@ -6,11 +6,12 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from workbench.errors import NotFoundError, StorageError
+from workbench.jobs import folders
 from workbench.linalg.keys import pass_in
 from workbench.monitor.energy import Energy, Meter
 from workbench.runs import store
@@ -95,30 +96,22 @@ class Recording:
         self._told = now.after(self._told)
         return self._told
 
-    @contextlib.contextmanager
-    def telling(self, run: Run, client: Client) -> Iterator[None]:
+    def telling(self, run: Run, client: Client) -> contextlib.AbstractContextManager[None]:
         """Write how far a run is, a few times a second until the block ends; and where it stands still, why."""
         # A workload of several passes makes the graph of each when the one before has ended.
-        self._told = Progress(more=((run.needs or {}).get("n_rounds") or 1) > 1)
-        over = threading.Event()
+        self._told = before = Progress(more=((run.needs or {}).get("n_rounds") or 1) > 1)
+        due = time.monotonic() + _STILL
 
         def tell() -> None:
-            before, due = self._told, time.monotonic() + _STILL
-            while not over.wait(_PROGRESS_INTERVAL):
-                now = self.progress()
-                if now == before and time.monotonic() < due:
-                    continue
-                waits = unconnected(client) if now == before else None
-                before, due = now, time.monotonic() + _STILL
-                store.write_progress(run, now.model_copy(update={"waits": waits}))
+            nonlocal before, due
+            now = self.progress()
+            if now == before and time.monotonic() < due:
+                return
+            waits = unconnected(client) if now == before else None
+            before, due = now, time.monotonic() + _STILL
+            store.write_progress(run, now.model_copy(update={"waits": waits}))
 
-        thread = threading.Thread(target=tell, name="progress", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join(timeout=1)
+        return folders.meanwhile(tell, _PROGRESS_INTERVAL, "progress")
 
     def _receive(self, batch: Batch) -> None:
         self._meter.feed(batch.gpus)

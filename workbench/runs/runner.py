@@ -46,8 +46,9 @@ if TYPE_CHECKING:
     from workbench.workloads.registry import Template
     from workbench.workloads.values import Check
 
-_QUEUE_TOLD = 8.0
-"""Seconds within which a queue has told that a job ended whose worker is gone."""
+_HOST_GONE, _QUEUE_TOLD = 2.0, 8.0
+"""Seconds within which a host that goes down is gone, whose scheduler's connections break first, and within which a
+queue has told that a job ended whose worker is gone."""
 
 _PATIENCE = 3600.0  # seconds for which a run waits for room on the disk, or for the database
 _CONNECTING = 30.0  # seconds, as Dask's own clients wait
@@ -364,59 +365,36 @@ async def _executing(client: Client, worker: str) -> list[Any] | None:
 def _explain(error: Exception, run: Run) -> str:
     from workbench.runs.failures import lost_devices, may_be_the_clusters_end, sentence
 
-    end = None
-    if may_be_the_clusters_end(error):
-        how = _end_of_cluster(run.cluster)
-        end = f"The cluster {run.cluster} ended while the run was going on. {how}" if how else _end_of_jobs(run.cluster)
+    end = _end_of_cluster(run.cluster) if may_be_the_clusters_end(error) else None
     said = sentence(error, run, end)
     return said if end else " ".join(filter(None, (lost_devices(run), said)))
 
 
 def _end_of_cluster(name: str) -> str | None:
-    """How the cluster ended, None while it is there."""
+    """How the cluster ended, or jobs of it and the workers with them, in a sentence; None where all is there."""
     from workbench.clusters import records
+    from workbench.clusters.handle import queued
     from workbench.clusters.reaching import Place, refuses
-    from workbench.errors import NotFoundError
 
-    # A host that goes down takes a moment to be gone; its scheduler's connections break first.
-    deadline = time.monotonic() + 2
-    while time.monotonic() < deadline:
+    ended, began = f"The cluster {name} ended while the run was going on.", time.monotonic()
+    while True:
         try:
             record = records.read(name)
         except NotFoundError:
-            return "It was stopped."
-        if record.status == "stopping":
-            return "It was stopped."
+            return f"{ended} It was stopped."
         if record.status != "ready":
-            return record.message or f"It is {record.status}."
-        time.sleep(0.2)
-    # The owner of one that is only attached asks now and then.
-    if record.contact and refuses(Place(record.contact)):
-        return f"The scheduler at {record.contact} has ended."
-    return None
-
-
-def _end_of_jobs(name: str) -> str | None:
-    """Sentence on jobs of a queue that ended, and the workers with them; None where none did."""
-    from workbench.clusters import records
-    from workbench.clusters.handle import queued
-    from workbench.errors import NotFoundError
-
-    deadline = time.monotonic() + _QUEUE_TOLD
-    while time.monotonic() < deadline:
-        try:
-            jobs = records.read(name).jobs
-        except NotFoundError:
-            return None
-        if not jobs:
-            return None
-        if ended := [job for job in jobs if job.state == "ended"]:
+            stopped = "It was stopped." if record.status == "stopping" else None
+            return f"{ended} {stopped or record.message or f'It is {record.status}.'}"
+        if jobs := [job for job in record.jobs if job.state == "ended"]:
             return (
-                f"Jobs of {name} ended while the run was going on: {queued(ended)}. If their time was up, give a "
+                f"Jobs of {name} ended while the run was going on: {queued(jobs)}. If their time was up, give a "
                 "longer walltime or fewer data."
             )
+        if time.monotonic() - began > (_QUEUE_TOLD if record.jobs else _HOST_GONE):
+            # The owner of one that is only attached asks now and then.
+            gone = record.contact and refuses(Place(record.contact))
+            return f"{ended} The scheduler at {record.contact} has ended." if gone else None
         time.sleep(0.2)
-    return None
 
 
 def _finite(value: Any) -> Any:

@@ -126,18 +126,14 @@ def on_devices(
 def _without_gpus(inventory: Inventory, version: Callable[[str], str | None]) -> str | None:
     if not inventory.gpus:
         cause = inventory.missing.get("gpus", "No GPU was found.").rstrip(".")
-        return f"{cause}: {_remedy(cause)}."
+        no_driver = cause.startswith("No NVIDIA driver")
+        remedy = "install one if there is an NVIDIA GPU, or use cpu" if no_driver else "see what nvidia-smi says"
+        return f"{cause}: {remedy}."
     if not inventory.visible_gpus():
         return "CUDA_VISIBLE_DEVICES hides every GPU: unset it, or name some in it."
     if version("dask-cuda") is None:
         return f"Needs dask-cuda: {install(extra_for('cuda', inventory))}."
     return None
-
-
-def _remedy(cause: str) -> str:
-    if cause.startswith("No NVIDIA driver"):
-        return "install one if there is an NVIDIA GPU, or use cpu"
-    return "pip install nvidia-ml-py" if cause.startswith("nvidia-ml-py") else "see what nvidia-smi says"
 
 
 def _gpu_threads(threads: int) -> str:

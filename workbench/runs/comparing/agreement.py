@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from workbench.formats import listed
+
 _SUM = 64
 """Roundings in a pairwise sum are as many as the logarithm of its length, which is below 64."""
 
@@ -49,7 +51,7 @@ def agreement(answers: Sequence[Answer]) -> Agreement:
     """
     given = [answer for answer in answers if answer.result is not None]
     silent = list(dict.fromkeys(answer.who for answer in answers if answer.result is None))
-    kept_none = f"{_named(silent)} kept no answer, so there is none to compare." if silent else ""
+    kept_none = f"{listed(silent)} kept no answer, so there is none to compare." if silent else ""
     if len(given) < 2:
         return Agreement(None, kept_none or "There are not two answers to compare.")
     found = _among(given)
@@ -59,7 +61,7 @@ def agreement(answers: Sequence[Answer]) -> Agreement:
 def _among(given: Sequence[Answer]) -> Agreement:
     failed = list(dict.fromkeys(answer.who for answer in given if answer.passed is False))
     if failed:
-        return Agreement(False, f"The check of {_named(failed)} failed.")
+        return Agreement(False, f"The check of {listed(failed)} failed.")
     first: dict[str, Answer] = {}
     for answer in given:
         other = first.setdefault(answer.data, answer)
@@ -157,7 +159,3 @@ def _is_list(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _named(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.errors import DamagedError, NotFoundError
+from workbench.formats import percent
 from workbench.monitor.events import KINDS
 from workbench.runs import store
 from workbench.runs.explaining import metrics
-from workbench.runs.explaining.rules import WORTH_WHILE, Facts, percent, suggestions
+from workbench.runs.explaining.rules import WORTH_WHILE, Facts, suggestions
 from workbench.runs.explaining.shares import reading_seconds, shares_of
 from workbench.runs.store import Diagnosis, Peak, Suggestion
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench import formats
+from workbench.formats import percent
 from workbench.monitor.events import KINDS
 from workbench.runs.store import Suggestion
 
@@ -488,11 +489,6 @@ def suggestions(facts: Facts) -> tuple[Suggestion, ...]:
     if any(each.rule in _EXPLAIN_IDLENESS for each in found):
         found = [each for each in found if each.rule != "idle workers"]
     return tuple(sorted(found, key=lambda each: -each.share))
-
-
-def percent(share: float) -> str:
-    """'23 %'."""
-    return f"{100 * share:.0f} %"
 
 
 def _lower(text: str) -> str:
