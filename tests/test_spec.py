@@ -68,28 +68,6 @@ def test_a_bad_field_is_refused(field: str, value: Any) -> None:
         spec(**{field: value})
 
 
-@pytest.mark.parametrize(("profile", "protocol"), [("cpu", "ucx"), ("ucx", "tls")])
-def test_ucx_goes_with_ucx_only(profile: str, protocol: str) -> None:
-    with pytest.raises(ValidationError, match="ucx"):
-        spec(profile=profile, protocol=protocol)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"profile": "gpus"},
-        {"profile": "gpus", "devices": ("GPU-1",)},
-        {"devices": ("GPU-1", "GPU-2")},
-        {"rmm_pool_size": 1},
-        {"cupy": True},
-    ],
-)
-def test_devices_go_with_the_profiles_that_have_some_one_for_each_worker(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="devices"):
-        spec(**fields)
-    assert spec(profile="gpus", devices=("GPU-1", "GPU-2")).n_workers == 2
-
-
 def test_json_of_a_spec_from_before_there_were_gpus_still_reads() -> None:
     old = '{"profile": "cpu", "n_workers": 2, "threads_per_worker": 3, "memory_limit": 1073741824, "devices": []}'
     assert ClusterSpec.model_validate_json(old) == spec()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from workbench import formats
 
@@ -55,24 +55,6 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
     options: dict[str, Any] = {}
     """What the profile alone knows, validated by it."""
     why: tuple[str, ...] = ()
-
-    @model_validator(mode="after")
-    def _fits_profile(self) -> ClusterSpec:
-        if (self.protocol == "ucx") != (self.profile == "ucx") and not self.elsewhere:
-            raise ValueError("protocol 'ucx' belongs to the profile 'ucx', and the other way round")
-        if self.profile in ("gpu", "gpus") and not self.devices:
-            raise ValueError(f"devices are missing, and the profile {self.profile!r} has a GPU for each worker")
-        if self.profile == "cpu" and self.devices:
-            raise ValueError("devices belong to the profiles 'gpu', 'gpus' and 'ucx'")
-        if self.devices and self.n_workers > len(self.devices):
-            raise ValueError(f"n_workers is {self.n_workers}, and there are {len(self.devices)} devices")
-        if self.network_cards and (self.protocol != "ucx" or len(self.network_cards) != len(self.devices)):
-            raise ValueError("network_cards are for UCX, one for each of the devices")
-        if (self.ucx_tls or self.interface) and self.protocol != "ucx":
-            raise ValueError("ucx_tls and interface are for UCX")
-        if not self.devices and (self.device_memory_limit or self.rmm_pool_size or self.cupy):
-            raise ValueError("device_memory_limit, rmm_pool_size and cupy need devices")
-        return self
 
     @property
     def alone(self) -> bool:

@@ -39,8 +39,6 @@ _ASKING = 3.0
 _FRESH = 10.0
 """Seconds that a server has to answer, and for which its answer holds: a form is drawn at every key."""
 
-_SERVER = ("address", "proxy_address", "auth")
-
 
 class Server(NamedTuple):
     """Where a gateway is, and how one says who one is."""
@@ -52,7 +50,7 @@ class Server(NamedTuple):
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Server:
         """Return the one that the options of a spec name."""
-        return cls(*(options.get(name) for name in _SERVER))  # type: ignore[arg-type]
+        return cls(*(options.get(name) for name in cls._fields))  # type: ignore[arg-type]
 
     def client(self) -> Client:
         """Return dask-gateway's own client, for use in an event loop."""
@@ -233,7 +231,7 @@ class Gateway(Profile):
     line = "A cluster that a Dask-Gateway starts elsewhere, with the options that it offers."
     needs = ("dask-gateway", "gateway")
     attaches = True
-    options = (*_SERVER, "cluster")
+    options = (*Server._fields, "cluster")
 
     def takes(self, name: str) -> bool:
         """Return True: what it takes, its server knows."""
