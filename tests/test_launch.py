@@ -13,7 +13,7 @@ import dask
 import pytest
 
 import workbench
-from workbench.clusters import control, launch, records
+from workbench.clusters import control, launch, records, spare
 from workbench.clusters.choices import AllChoices, Choices
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
@@ -53,7 +53,7 @@ def test_more_memory_than_there_is_is_refused_with_the_numbers_unless_forced(
 def test_the_host_gets_this_data_folder_and_the_marker_of_its_cluster(data_folder: Path, spec: ClusterSpec) -> None:
     record = ClusterRecord(name="calm-otter", spec=spec, created=1.5)
     with dask.config.set({"workbench.start-timeout": "7s"}):
-        environment = launch._marked_environment(record.marker, record.spec)
+        environment = spare.environment(record.marker, record.spec)
     assert environment["DASK_WORKBENCH__DATA_FOLDER"] == str(data_folder)
     assert environment["DASK_WORKBENCH__START_TIMEOUT"] == "7s"
     assert environment["WORKBENCH_CLUSTER"] == f"{data_folder}/clusters/calm-otter#1.5"
@@ -66,11 +66,11 @@ def test_blas_has_one_thread_for_each_of_dasks_unless_the_user_says_otherwise(
     record = ClusterRecord(name="calm-otter", spec=spec)
     for name in names:
         monkeypatch.delenv(name, raising=False)
-    assert [launch._marked_environment(record.marker, record.spec)[name] for name in names] == ["1", "1", "1"]
+    assert [spare.environment(record.marker, record.spec)[name] for name in names] == ["1", "1", "1"]
     with dask.config.set({"distributed.nanny.pre-spawn-environ": {"MKL_NUM_THREADS": 2}}):
-        assert [launch._marked_environment(record.marker, record.spec)[name] for name in names] == ["1", "2", "1"]
+        assert [spare.environment(record.marker, record.spec)[name] for name in names] == ["1", "2", "1"]
         monkeypatch.setenv("MKL_NUM_THREADS", "4")
-        assert [launch._marked_environment(record.marker, record.spec)[name] for name in names] == ["1", "4", "1"]
+        assert [spare.environment(record.marker, record.spec)[name] for name in names] == ["1", "4", "1"]
 
 
 def test_a_file_beside_the_user_does_not_stand_in_for_a_module(

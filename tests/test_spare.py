@@ -26,7 +26,7 @@ def keep(data_folder: Path) -> Iterator[Callable[[], spare.Spare]]:
     """Starts a spare. Not started here: pytest's own variables differ between a fixture and its test."""
 
     def kept() -> spare.Spare:
-        launch.keep_warm()
+        spare.keep()
         assert spare._waiting is not None
         return spare._waiting
 

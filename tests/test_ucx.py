@@ -18,7 +18,7 @@ from tests.conftest import using_data_folder
 from tests.test_budget import machine
 from workbench.cli import main
 from workbench.cli.clusters import check_consent, up_options
-from workbench.clusters import connect as connecting, control, launch, records
+from workbench.clusters import connect as connecting, control, launch, records, spare
 from workbench.clusters.lines import read_line
 from workbench.clusters.plan import plan
 from workbench.clusters.profiles import ucx
@@ -88,15 +88,15 @@ def test_a_context_on_a_gpu_is_not_asked_for_where_there_is_none(
 ) -> None:
     monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
     spec = plan("ucx", with_ucx())
-    environment = launch._marked_environment("", spec)
+    environment = spare.environment("", spec)
     assert environment["DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT"] == "False"
     assert environment["UCX_NET_DEVICES"] == "lo"
     monkeypatch.setenv("UCX_NET_DEVICES", "eth0")
     eth0 = plan("ucx", with_ucx())
-    assert launch._marked_environment("", eth0)["UCX_NET_DEVICES"] == "eth0"
+    assert spare.environment("", eth0)["UCX_NET_DEVICES"] == "eth0"
     # What was planned holds, whatever the environment says when it is started.
-    assert launch._marked_environment("", spec)["UCX_NET_DEVICES"] == "lo"
-    plain = launch._marked_environment("", plan("cpu", machine()))
+    assert spare.environment("", spec)["UCX_NET_DEVICES"] == "lo"
+    plain = spare.environment("", plan("cpu", machine()))
     assert "DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT" not in plain
 
 

@@ -55,6 +55,11 @@ def whole(text: str, most: int = 500) -> str:
     return line[: end + 1] if end > 0 else f"{line[:most]}…"
 
 
+def named(error: BaseException) -> str:
+    """'ValueError: no such thing', on one line and without a full stop."""
+    return f"{type(error).__name__}: {whole(str(error))}".rstrip(". :")
+
+
 def reason_of(error: BaseException) -> str:
     """Why something can't be read: where the first fault of a pydantic ValidationError is, and which."""
     if not hasattr(error, "errors"):

@@ -118,7 +118,7 @@ class Session:
 
     def keep_warm(self) -> None:
         """Have a process ready for the next cluster, for a face that lives long and has somebody looking at it."""
-        launch.keep_warm(_RUNS_IMPORT)
+        spare.keep(_RUNS_IMPORT)
 
     let_go = staticmethod(spare.dismiss)
     clusters = staticmethod(records.read_all)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import dask.config
 
 from workbench import config
 from workbench.clusters import names, records, spare
@@ -51,7 +46,7 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, a
         check_budget(spec, inventory(), records.read_all())
     in_this_python = spec.python is None or Path(spec.python) == Path(sys.executable)
     fits_spare = in_this_python and (spec.profile == "cpu" or spec.elsewhere)
-    waiting = spare.take(_marked_environment) if fits_spare else None
+    waiting = spare.take() if fits_spare else None
     record = ClusterRecord(
         name=name or names.new_name(records.names()),
         spec=spec,
@@ -72,19 +67,13 @@ def launch(spec: ClusterSpec, *, name: str | None = None, force: bool = False, a
     return _start_host(record)
 
 
-def keep_warm(preload: Sequence[str] = ()) -> None:
-    """Have a host ready for the next cluster, with these modules imported where its runs start; see `spare`."""
-    if config.get("keep-warm"):
-        spare.keep(_marked_environment, preload)
-
-
 def _start_host(record: ClusterRecord) -> ClusterRecord:
     python = record.spec.python or sys.executable
     try:
         host = processes.begin(
             [python, "workbench.clusters.host", record.name],
             log=records.folder(record.name) / "host.log",
-            environment=_marked_environment(record.marker, record.spec),
+            environment=spare.environment(record.marker, record.spec),
             cwd=_working_folder(),
         )
     except OSError as err:
@@ -108,44 +97,3 @@ def _working_folder() -> str:
         return str(Path.cwd())
     except FileNotFoundError:
         return str(Path.home())
-
-
-def _marked_environment(mark: str, spec: ClusterSpec | None = None) -> dict[str, str]:
-    """Environment of a host process; without a spec, of one that waits for a cluster on the cpu profile."""
-    settings = {
-        **processes.same_folder(),
-        "DASK_WORKBENCH__START_TIMEOUT": str(config.get("start-timeout")),
-        processes.MARKER: mark,
-        # setproctitle, which Dask uses where it is installed, would otherwise write over the marker.
-        "SPT_NOENV": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
-    chosen = spec.ucx_variables() if spec else {}
-    return {**_worker_environment(), **(_ucx_environment(spec) if spec else {}), **os.environ, **chosen, **settings}
-
-
-def _ucx_environment(spec: ClusterSpec) -> dict[str, str]:
-    """What UCX is told where the user doesn't tell it otherwise."""
-    if spec.protocol != "ucx":
-        return {}
-    # ucxx sets a variable that its own UCX then complains of.
-    quiet = {"UCX_WARN_UNUSED_ENV_VARS": "n"}
-    if spec.devices:
-        return quiet
-    return {**quiet, "DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT": "False", "UCX_NET_DEVICES": "lo"}
-
-
-def _worker_environment() -> dict[str, str]:
-    """What Dask's nanny sets before it starts a worker: one BLAS thread per Dask thread, memory given back early.
-
-    Set here since workers are forked from a process that has imported NumPy before the nanny comes to it.
-    """
-    defaults: dict[str, Any] = {
-        "MALLOC_TRIM_THRESHOLD_": 65536,
-        "OMP_NUM_THREADS": 1,
-        "MKL_NUM_THREADS": 1,
-        "OPENBLAS_NUM_THREADS": 1,
-        "PYTHONHASHSEED": 6640,
-    }
-    chosen = dask.config.get("distributed.nanny.pre-spawn-environ", {})
-    return {key: str(value) for key, value in {**defaults, **chosen}.items()}

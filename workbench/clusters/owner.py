@@ -23,7 +23,7 @@ from workbench.clusters.handle import Handle, State
 from workbench.clusters.profiles import profile
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import FailedError, StorageError, WorkbenchError, whole
+from workbench.errors import FailedError, StorageError, WorkbenchError, named
 from workbench.jobs import folders, processes
 from workbench.travelling import versions
 
@@ -141,7 +141,7 @@ class _Owner:
         if isinstance(error, WorkbenchError):
             return str(error)
         logger.error("The cluster did not start", exc_info=error)
-        return f"The cluster did not start: {whole(_innermost(error))}."
+        return f"The cluster did not start: {_innermost(error)}."
 
     async def _start_scheduler_and_workers(self) -> None:
         spec = self.record.spec
@@ -230,7 +230,7 @@ class _Owner:
             return
         error = task.exception()
         if error is not None:
-            self.lost = str(error) if isinstance(error, WorkbenchError) else whole(_innermost(error))
+            self.lost = str(error) if isinstance(error, WorkbenchError) else _innermost(error)
         self.end(self.lost or task.result())
 
     async def _watch_devices(self) -> None:
@@ -316,4 +316,4 @@ def _idle_gpus(spec: ClusterSpec) -> str | None:
 def _innermost(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
-    return f"{type(error).__name__}: {error}".rstrip(". ")
+    return named(error)

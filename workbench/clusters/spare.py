@@ -15,13 +15,16 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import dask.config
 import psutil
 
+from workbench import config
 from workbench.clusters import records
+from workbench.clusters.spec import ClusterSpec
 from workbench.jobs import processes
 
 PATIENCE = 900.0
@@ -64,34 +67,27 @@ class Spare(NamedTuple):
 
 _lock = threading.Lock()
 _waiting: Spare | None = None
-_start: Callable[[], Spare] | None = None
+_preload: Sequence[str] | None = None
+"""Modules beyond Dask that processes forked for the cluster will import; None where no spare is kept."""
 
 
-def keep(environment: Callable[[str], dict[str, str]], preload: Sequence[str] = ()) -> None:
-    """Have a spare from now on.
-
-    Parameters
-    ----------
-    environment
-        Environment of a host process that carries this mark.
-    preload
-        Modules beyond Dask that processes forked for the cluster will import.
-    """
-    global _start
+def keep(preload: Sequence[str] = ()) -> None:
+    """Have a spare from now on, with these modules imported where runs start, unless the settings say otherwise."""
+    global _preload
     # Elsewhere workers aren't forked, and there is little to be had ready.
-    if sys.platform != "linux":
+    if sys.platform != "linux" or not config.get("keep-warm"):
         return
     with _lock:
-        _start = lambda: _spawn(environment, preload)  # noqa: E731
+        _preload = preload
     _refill()
 
 
-def take(environment: Callable[[str], dict[str, str]]) -> Spare | None:
-    """Spare whose environment is the one that is wanted, None where there is none; soon there is another."""
+def take() -> Spare | None:
+    """Spare whose environment is the one of now, None where there is none; soon there is another."""
     global _waiting
     with _lock:
         spare, _waiting = _waiting, None
-        if _start is not None:
+        if _preload is not None:
             timer = threading.Timer(_NEXT, _refill)
             timer.daemon = True
             timer.start()
@@ -105,9 +101,9 @@ def take(environment: Callable[[str], dict[str, str]]) -> Spare | None:
 
 def dismiss() -> None:
     """Have none any more."""
-    global _start, _waiting
+    global _preload, _waiting
     with _lock:
-        spare, _waiting, _start = _waiting, None, None
+        spare, _waiting, _preload = _waiting, None, None
     if spare is not None:
         spare.end()
 
@@ -116,14 +112,14 @@ def _refill() -> None:
     global _waiting
     with _lock:
         there = _waiting is not None and _waiting.process.poll() is None
-        if there or _start is None or psutil.virtual_memory().available < _ROOM:
+        if there or _preload is None or psutil.virtual_memory().available < _ROOM:
             return
         # Without one a cluster starts as it always does.
         with contextlib.suppress(OSError):
-            _waiting = _start()
+            _waiting = _spawn(_preload)
 
 
-def _spawn(environment: Callable[[str], dict[str, str]], preload: Sequence[str]) -> Spare:
+def _spawn(preload: Sequence[str]) -> Spare:
     mark = f"spare#{os.getpid()}#{uuid.uuid4().hex}"
     log = records.clusters_folder() / f".spare-{uuid.uuid4().hex}.log"
     # Logs of spares that were killed while they waited.
@@ -135,3 +131,44 @@ def _spawn(environment: Callable[[str], dict[str, str]], preload: Sequence[str])
     command = [sys.executable, "workbench.clusters.host", "--wait", str(PATIENCE), str(log), *preload]
     process = processes.begin(command, log=log, environment=chosen, stdin=subprocess.PIPE)
     return Spare(process, mark, chosen, log)
+
+
+def environment(mark: str, spec: ClusterSpec | None = None) -> dict[str, str]:
+    """Environment of a host process; without a spec, of one that waits for a cluster on the cpu profile."""
+    settings = {
+        **processes.same_folder(),
+        "DASK_WORKBENCH__START_TIMEOUT": str(config.get("start-timeout")),
+        processes.MARKER: mark,
+        # setproctitle, which Dask uses where it is installed, would otherwise write over the marker.
+        "SPT_NOENV": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    chosen = spec.ucx_variables() if spec else {}
+    return {**_worker_environment(), **(_ucx_environment(spec) if spec else {}), **os.environ, **chosen, **settings}
+
+
+def _ucx_environment(spec: ClusterSpec) -> dict[str, str]:
+    """What UCX is told where the user doesn't tell it otherwise."""
+    if spec.protocol != "ucx":
+        return {}
+    # ucxx sets a variable that its own UCX then complains of.
+    quiet = {"UCX_WARN_UNUSED_ENV_VARS": "n"}
+    if spec.devices:
+        return quiet
+    return {**quiet, "DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT": "False", "UCX_NET_DEVICES": "lo"}
+
+
+def _worker_environment() -> dict[str, str]:
+    """What Dask's nanny sets before it starts a worker: one BLAS thread per Dask thread, memory given back early.
+
+    Set here since workers are forked from a process that has imported NumPy before the nanny comes to it.
+    """
+    defaults: dict[str, Any] = {
+        "MALLOC_TRIM_THRESHOLD_": 65536,
+        "OMP_NUM_THREADS": 1,
+        "MKL_NUM_THREADS": 1,
+        "OPENBLAS_NUM_THREADS": 1,
+        "PYTHONHASHSEED": 6640,
+    }
+    chosen = dask.config.get("distributed.nanny.pre-spawn-environ", {})
+    return {key: str(value) for key, value in {**defaults, **chosen}.items()}

@@ -10,7 +10,7 @@ from typing import Any
 from dask.utils import key_split
 
 from workbench import formats
-from workbench.errors import NotFoundError, WorkbenchError, whole
+from workbench.errors import NotFoundError, WorkbenchError, named
 from workbench.runs.store import Run
 
 _DATA_GONE = ("already forgotten", "scattered data")
@@ -34,7 +34,7 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
     if _killed_worker(error):
         return _killed(error, run)
     if isinstance(error, MemoryError):
-        return f"A task needed more memory than there was ({_said(error)}). {_LESS_MEMORY}"
+        return f"A task needed more memory than there was ({named(error)}.). {_LESS_MEMORY}"
     if isinstance(error, CancelledError) and any(why in str(error) for why in _DATA_GONE):
         return (
             f"Workers of {run.cluster} went away, and with them data that can't be made again without its client. Run "
@@ -46,7 +46,7 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
     # A workload that finds fault with its data says so in a sentence of its own, which needs no name of a class.
     if isinstance(error, ValueError) and text.endswith(".") and "\n" not in text:
         return text
-    said = _lacking(error) or f"{_line(error, run)}{_said(error)}"
+    said = _lacking(error) or f"{_line(error, run)}{named(error)}."
     return f"{said} The traceback is in the log: workbench show {run.id} --log"
 
 
@@ -120,8 +120,3 @@ def _lacking(error: BaseException | None) -> str | None:
         f"The package {package} isn't installed where it was needed. Install it in the environment of scheduler and "
         "workers, and in the one in which workbench runs."
     )
-
-
-def _said(error: BaseException) -> str:
-    text = whole(str(error))
-    return f"{type(error).__name__}: {text}".rstrip(". ") + "." if text else f"{type(error).__name__}."

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import psutil
 
 from workbench.clusters import records
-from workbench.errors import BadInputError, NotFoundError, StorageError, whole
+from workbench.errors import BadInputError, NotFoundError, StorageError, named
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Status
 from workbench.monitor.events import KINDS
@@ -160,7 +160,7 @@ class Watching:
             # code would compute other tasks, and a span of the person's own would hide its tasks from ours.
             self._measuring = metrics.Measuring(self.client)
         except BaseException as err:
-            self._end("failed", _sentence(err))
+            self._end("failed", named(err))
             raise
         recording.stage = "computing"
         self._telling.enter_context(recording.telling(run, self.client))
@@ -299,12 +299,7 @@ def _outcome(error: BaseException | None) -> tuple[Status, str | None]:
         return "done", None
     if isinstance(error, KeyboardInterrupt):
         return "cancelled", None
-    return "failed", _sentence(error)
-
-
-def _sentence(error: BaseException) -> str:
-    text = whole(str(error))
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return "failed", named(error)
 
 
 def _source_of(frame: FrameType) -> str | None:

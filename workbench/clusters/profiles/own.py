@@ -112,17 +112,15 @@ def forget(name: str) -> None:
 
 def _made(told: Mapping[str, Any], where: str) -> Iterator[tuple[str, Profile]]:
     for name, about in told.items():
-        # One of ours keeps its name, and the other says why it has another.
-        title = f"{name}-of-your-own" if name in registered() else str(name)
-        yield title, _one(title, about, where, is_fine=title == name and is_name(title))
-
-
-def _one(name: str, about: Any, where: str, *, is_fine: bool) -> Profile:
-    if not is_fine:
-        return Broken(name, f"A profile of your own can't be called so (in {where}). Choose another name.")
-    if not isinstance(about, dict) or about.get("profile") not in registered():
         named = about.get("profile") if isinstance(about, dict) else None
-        what = f"There is no profile {named!r:.60}" if named is not None else "It names no profile"
-        return Broken(name, f"{what} (in {where}). Give one of: {', '.join(registered())}.")
-    other = registered()[about["profile"]]
-    return Own(name, other, {each: value for each, value in about.items() if each != "profile"}, where)
+        if name in registered() or not is_name(name):
+            # One of ours keeps its name, and the other says why it has another.
+            title = f"{name}-of-your-own" if name in registered() else str(name)
+            why = f"A profile of your own can't be called so (in {where}). Choose another name."
+            yield title, Broken(title, why)
+        elif named not in registered():
+            what = f"There is no profile {named!r:.60}" if named is not None else "It names no profile"
+            yield name, Broken(name, f"{what} (in {where}). Give one of: {', '.join(registered())}.")
+        else:
+            choices = {each: value for each, value in about.items() if each != "profile"}
+            yield name, Own(name, registered()[str(named)], choices, where)
