@@ -62,7 +62,6 @@ async def logs(record: ClusterRecord) -> dict[str, str]:
     try:
         async with _scheduler(record) as scheduler:
             found["scheduler"] = _text(await scheduler.get_logs())
-        async with _scheduler(record) as scheduler:
             workers = await scheduler.worker_logs()
         found.update({address: _text(lines) for address, lines in workers.items()})
     except FailedError as err:
