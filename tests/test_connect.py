@@ -128,15 +128,15 @@ def test_an_owner_that_is_stuck_is_told_and_one_of_another_version_says_so(
     async def story() -> None:
         async with answering(records.folder("bold-heron"), {"restart": refuse}):
             with pytest.raises(FailedError, match=r"^No\.$"):
-                await control.restart_workers(record)
+                await control.restart_workers(record.name)
             with pytest.raises(FailedError, match="of another version of dask-workbench, knows no 'scale'"):
-                await control.scale(record, 1)
+                await control.scale(record.name, 1)
         with socket.socket(socket.AF_UNIX) as silent, short(records.folder("bold-heron")) as path:
             (records.folder("bold-heron") / "owner.sock").unlink(missing_ok=True)
             silent.bind(f"{path}/owner.sock")
             silent.listen()
             with pytest.raises(FailedError, match=r"doesn't answer .it is stuck"):
-                await control.restart_workers(record)
+                await control.restart_workers(record.name)
 
     asyncio.run(story())
 
