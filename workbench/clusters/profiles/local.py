@@ -31,15 +31,7 @@ _ARRIVING = 0.02  # seconds between two looks at workers that start
 
 
 class LocalHandle(Handle):
-    """A `SpecCluster` whose scheduler lives in this process.
-
-    Parameters
-    ----------
-    folder
-        Of the cluster's record: the socket of its dashboard is made there.
-    changed
-        Called when workers or clients have come or gone.
-    """
+    """A `SpecCluster` whose scheduler lives in this process; `changed` hears of workers and clients that come or go."""
 
     can = VERBS
     patience = _CLOSE_PATIENCE

@@ -69,21 +69,9 @@ def awaited(run: Run) -> Run:
 
 
 def diagnose(run: Run, events: Batch, measured: Measured | None = None) -> Diagnosis | None:
-    """Find out where the time of a run went.
+    """Find out where the `seconds` of a run went, from all events that were recorded of it; None without any task.
 
-    Parameters
-    ----------
-    run
-        One that was computed: its `seconds` are what is divided.
-    events
-        All that were recorded of it.
-    measured
-        What Dask measured; without it, serialising and the disk can't be told from transferring and computing.
-
-    Returns
-    -------
-    Diagnosis or None
-        None where no task was recorded.
+    Without what Dask measured, serialising and the disk can't be told from transferring and computing.
     """
     if not run.seconds or not len(events.tasks):
         return None
