@@ -25,7 +25,6 @@ from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, FailedError, MissingError, NotFoundError, WorkbenchError
-from workbench.jobs import processes
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +32,6 @@ def running(tmp_path_factory: pytest.TempPathFactory, spec: ClusterSpec) -> Iter
     with using_data_folder(tmp_path_factory.mktemp("data")):
         record = launch(spec.model_copy(update={"n_workers": 1}), name="calm-otter", force=True)
         yield asyncio.run(control.wait(record.name, timeout=30))
-
-
-@pytest.fixture
-def asleep() -> Iterator[dict[str, Any]]:
-    """Pid and start of a process that can pass for a host."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        yield {"pid": process.pid, "pid_created": processes.created(process.pid), "place": processes.place()}
 
 
 def test_a_client_computes_and_becomes_the_default_one(running: ClusterRecord) -> None:
