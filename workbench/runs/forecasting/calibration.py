@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from workbench import config, remote
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError, install, reason_of
+from workbench.errors import BadInputError, ConflictError, install, reason_of
 from workbench.formats import count
 from workbench.hardware import rates
 from workbench.paths import check_openable
@@ -355,15 +355,6 @@ def distance(one: Calibration | ClusterSpec, spec: ClusterSpec) -> float:
         + abs(math.log(one.n_workers / spec.n_workers)) / 2
         + (one.protocol != spec.protocol) / 4
     )
-
-
-def named(machine: str) -> Calibration:
-    """Newest calibration of a machine elsewhere. NotFoundError lists which there are."""
-    found = [one for one in kept("elsewhere") if one.machine == machine]
-    if not found:
-        names = ", ".join(sorted({one.machine for one in kept("elsewhere")})) or "none"
-        raise NotFoundError(" ".join((f"There is no calibration of {machine!r}. There are: {names}.", *damaged())))
-    return found[0]
 
 
 def host(machine: Mapping[str, Any] | None = None) -> str:
