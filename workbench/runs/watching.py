@@ -75,14 +75,8 @@ def watch(client: Client | None = None, *, name: str | None = None, tags: Mappin
 class Watching:
     """Records what a client computes between `with` and the end of the block; then it reads like the `Run` it is.
 
-    Parameters
-    ----------
-    client, name, tags
-        As of `watch`.
-    source
-        Code that is watched, to be kept with the run.
-    on_batch
-        Called with each batch of events, in the client's event loop: it must be quick.
+    `source` is the code that is watched, to be kept with the run. `on_batch` is called with each batch of events, in
+    the client's event loop: it must be quick. See `watch` for the others.
     """
 
     def __init__(
