@@ -18,7 +18,10 @@ from workbench.session import Session
 PARTS = ("about-machine", "why", "more-choices", "run-more", "compare-more")
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
+
+
+@pytest.mark.parametrize("theme", THEMES)
 def test_axe_finds_nothing_amiss(lab: Lab, open_lab: Callable[[], Page], theme: str) -> None:
     for number, status in enumerate(("done", "failed", "cancelled")):
         ended = {"status": status, "seconds": 1.0, "result": {"value": 12.0}, "created": 1e9 + number}
@@ -39,8 +42,6 @@ def test_axe_finds_nothing_amiss(lab: Lab, open_lab: Callable[[], Page], theme: 
         for place in (".wb-Sidebar", tab):
             assert_accessible(page, place)
 
-
-THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
 
 DROP = """(field) => ['lm-dragenter', 'lm-dragover', 'lm-drop'].forEach(type => {
     const event = new Event(type, {bubbles: true, cancelable: true})
