@@ -52,8 +52,16 @@ async def test_a_page_is_pushed_a_view_and_again_when_it_is_no_longer_the_same(o
 
 
 async def test_a_watched_run_has_the_name_that_it_was_given(api: Any, session: Any) -> None:
-    session.add_run("r1", workload="watched", status="done", seconds=1.5, parameters={"name": "sum of a transpose"})
-    assert "sum of a transpose 1.5 s" in text_of((await api("GET", "views/runs")).content["html"])
+    told = {"name": "sum of a transpose", "source": "total.compute()", "tags": {"git": "1a2b"}}
+    ended = {"workload": "watched", "status": "done", "seconds": 1.5}
+    session.add_run("r1", **ended, parameters=told, result={"tasks": 38, "tasks_of_others": 0}, created=1.0)
+    session.add_run(
+        "r2", **ended, parameters=told, result={"tasks": 38, "tasks_of_others": 0, "mean": 0.5}, created=2.0
+    )
+    listed = text_of((await api("GET", "views/runs")).content["html"])
+    assert "sum of a transpose 1.5 s 38 tasks" in listed
+    assert "sum of a transpose git=1a2b 1.5 s mean 0.5" in listed
+    assert "total.compute()" in text_of((await api("GET", "views/run:r1")).content["html"])
 
 
 async def test_a_screen_reader_is_told_how_the_run_went_that_ended_last(api: Any, session: Any) -> None:

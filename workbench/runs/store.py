@@ -323,6 +323,13 @@ def on_simulated(spec: ClusterSpec | None, inventory: Mapping[str, Any] | None) 
     return spec is not None and bool(spec.devices) and any("SIMULATED" in name for name in names)
 
 
+def answered(workload: str, result: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """What a run answered: what was watched may have kept nothing, but only how many tasks there were."""
+    if workload != WATCHED or result is None:
+        return result
+    return {name: value for name, value in result.items() if name not in ("tasks", "tasks_of_others")} or None
+
+
 _SQLITE = (3, 37)
 """The first that knows STRICT tables."""
 
