@@ -58,7 +58,10 @@ async def restart_workers(name: str) -> ClusterRecord:
 
 
 async def logs(name: str) -> dict[str, str]:
-    """Logs of 'host', 'scheduler' and each worker (by address); the host's alone when the cluster isn't up."""
+    """Logs of 'host', 'scheduler' and each worker, such as 'worker 0, tls://127.0.0.1:41007'.
+
+    The host's alone when the cluster isn't up.
+    """
     record = records.read(name)
     found = {"host": await in_thread(records.log, name)}
     if record.status != "ready":
@@ -66,8 +69,11 @@ async def logs(name: str) -> dict[str, str]:
     try:
         async with _scheduler(record) as scheduler:
             found["scheduler"] = _text(await scheduler.get_logs())
-            workers = await scheduler.worker_logs()
-        found.update({address: _text(lines) for address, lines in workers.items()})
+            workers, told = await scheduler.worker_logs(), (await scheduler.identity())["workers"]
+        # Those that nobody named are called as their address is.
+        called = {address: each["name"] for address, each in told.items() if each["name"] != address}
+        for address, lines in workers.items():
+            found[f"worker {called[address]}, {address}" if address in called else address] = _text(lines)
     except FailedError as err:
         found["scheduler" if "scheduler" not in found else "workers"] = str(err)
     return found
