@@ -24,6 +24,9 @@ LAT, LON = np.linspace(80, -80, 9), np.arange(0.0, 360, 30)
 TIMES = pd.date_range("1980-01", periods=480, freq="MS")
 
 
+POLES = np.linspace(90, -90, 13)
+
+
 def winds_of(dtype: str = "float64", n_times: int = 120) -> xr.Dataset:
     """Monthly winds of six modes, noise and a seasonal cycle, with land that has no values."""
     rng = np.random.default_rng(0)
@@ -383,3 +386,90 @@ def test_times_and_members_of_an_ensemble_are_samples_together(
     computed = {name: np.asarray(each.data) for name, each in arrays.items()}
     _agrees(computed | {"series": series.values.reshape(180, K)}, expected)
     assert EOFS.check(parameters, results).passed
+
+
+def _with_poles(folder: Path, n_times: int, dtype: str = "float64") -> tuple[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n_times, 3)) @ (rng.normal(size=(3, 13 * 48)) * np.array([[9], [6], [4]]))
+    x = (x + rng.normal(size=x.shape)).reshape(n_times, 13, 48).astype(dtype)
+    coords = {"time": ("time", np.arange(n_times), {"axis": "T"}), "lat": ("lat", POLES), "lon": np.arange(48)}
+    xr.Dataset({"t": (("time", "lat", "lon"), x)}, coords).to_netcdf(folder / "poles.nc", engine="h5netcdf")
+    return str(folder / "poles.nc"), x.astype("float64")
+
+
+@pytest.mark.parametrize(("n_times", "dtype"), [(60, "float32"), (600, "float64")])
+@pytest.mark.parametrize("small", [False, True])
+def test_patterns_at_the_poles_are_what_the_series_have_in_common_with_the_anomalies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_times: int, dtype: str, small: bool
+) -> None:
+    path, x = _with_poles(tmp_path, n_times, dtype)
+    if small:
+        for name in ("_SLAB_BYTES", "_SMALLEST_SLAB", "_STREAMED_BYTES"):
+            monkeypatch.setattr(eofs, name, 50_000)
+    parameters = EOFS.validate({"path": path, "k": 3, "tol": 1e-5}, threads=2, memory=100_000 if small else None)
+    results = EOFS.build(parameters)
+    results["s"] = results["s"].compute()
+    arrays = {name: np.asarray(each.data) for name, each in EOFS.arrays(results).items()}
+
+    anomalies = (x - x.mean(axis=0)).reshape(n_times, -1)
+    weights = np.repeat(np.sqrt(np.clip(np.cos(np.deg2rad(POLES)), 0, None)), 48)
+    u = np.linalg.svd(anomalies * weights, full_matrices=False)[0][:, :3]
+    u *= np.sign((arrays["series"] * u).sum(axis=0))
+    expected = (u.T @ anomalies / np.sqrt(n_times - 1)).reshape(3, 13, 48)
+    np.testing.assert_allclose(arrays["patterns"], expected, atol=1e-4 * np.abs(expected).max())
+    assert EOFS.check(parameters, results).passed
+
+
+def test_latitudes_in_radians_give_the_weights_of_those_in_degrees(tmp_path: Path) -> None:
+    winds = winds_of()
+    turned = winds.assign_coords(lat=("lat", np.deg2rad(LAT), {"units": "radian", "standard_name": "latitude"}))
+    turned.to_netcdf(tmp_path / "winds.nc", engine="h5netcdf")
+
+    arrays, _, _ = _run(path=str(tmp_path / "winds.nc"), variable="u")
+
+    _agrees(arrays, _by_numpy(winds.u))
+
+
+@pytest.mark.parametrize("memory", [None, 60_000])
+def test_places_without_a_latitude_count_as_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int | None
+) -> None:
+    winds = winds_of().u
+    lat = np.repeat(LAT[:, None], len(LON), axis=1)
+    lat[2:4, 5] = np.nan
+    grid = winds.values.copy()
+    coords = {"time": winds.time, "nav_lat": (("y", "x"), lat, {"units": "degrees_north"})}
+    data = xr.Dataset({"u": (("time", "y", "x"), grid)}, coords)
+    data.to_netcdf(tmp_path / "nemo.nc", engine="h5netcdf")
+    if memory:
+        for name in ("_SLAB_BYTES", "_SMALLEST_SLAB", "_STREAMED_BYTES"):
+            monkeypatch.setattr(eofs, name, 10_000)
+    parameters = EOFS.validate({"path": str(tmp_path / "nemo.nc"), "k": K, "tol": 1e-6}, threads=2, memory=memory)
+    results = EOFS.build(parameters)
+    results["s"] = results["s"].compute()
+
+    winds.values[:, 2:4, 5] = np.nan
+    _agrees({name: np.asarray(each.data) for name, each in EOFS.arrays(results).items()}, _by_numpy(winds))
+    assert "Of 2 places the latitude isn't known: what is there counts as missing." in parameters.notes
+    assert EOFS.summarise(results)["other_places"]["without values"] == np.isnan(winds.values[0]).sum()
+
+
+@pytest.mark.parametrize("remove", ["mean", "seasonal cycle"])
+@pytest.mark.parametrize("memory", [None, 60_000])
+def test_what_does_not_vary_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remove: str, memory: int | None
+) -> None:
+    rng = np.random.default_rng(0)
+    same = 300 * rng.random((len(LAT), len(LON))) + 0.1
+    cycle = np.cos(np.arange(120) % 12)[:, None, None] if remove == "seasonal cycle" else 0
+    winds = winds_of()[["u"]]
+    days = (TIMES[:120] - TIMES[0]).days.values[:, None, None]
+    winds.u.values[:] = same + cycle + 1e-3 * days
+    winds.to_netcdf(tmp_path / "same.nc", engine="h5netcdf")
+    if memory:
+        for name in ("_SLAB_BYTES", "_SMALLEST_SLAB", "_STREAMED_BYTES"):
+            monkeypatch.setattr(eofs, name, 10_000)
+    given = {"path": str(tmp_path / "same.nc"), "k": K, "remove": remove, "detrend": True}
+
+    with pytest.raises(BadInputError, match=r"doesn't vary: once what is removed is taken off, nothing but rounding"):
+        EOFS.build(EOFS.validate(given, threads=2, memory=memory))

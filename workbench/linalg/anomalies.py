@@ -144,13 +144,22 @@ def fitted_anomalies(
     for group, rows in _by_group(removed.members(n_times)[first : first + len(block)]):
         x, mean = block[rows].astype("float64"), fit.means[group].reshape(shape)
         np.copyto(x, mean, where=~np.isfinite(x))
+        rounding = n_times * np.finfo(float).eps * _largest(x)
         if removed.groups is not None:
             x -= mean
         if removed.trend is not None:
             x -= np.multiply.outer(removed.trend[first : first + len(block)][rows], slopes)
+        if removed.rank:
+            # So what doesn't vary is nothing, not the rounding of its mean.
+            x[:, _largest(x) <= rounding] = 0.0
         x *= used
         found[rows] = x
     return found
+
+
+def _largest(x: Matrix) -> Matrix:
+    """The largest absolute value of each place, without a copy of all."""
+    return np.maximum(x.max(axis=0), -x.min(axis=0))
 
 
 def anomalies(

@@ -185,7 +185,7 @@ def _from_zarr(path: str, answers: Answers) -> dict[str, Labelled]:
 
     members = _members(path)
     coordinates = {
-        name: (each.metadata.dimension_names[0], dates(each[...], each.attrs.asdict()))
+        name: (tuple(each.metadata.dimension_names), dates(each[...], each.attrs.asdict()), each.attrs.asdict())
         for name, each in members.items()
         if name not in answers.arrays
     }
@@ -201,11 +201,17 @@ def _from_zarr(path: str, answers: Answers) -> dict[str, Labelled]:
     }
 
 
-def _along(dims: tuple[str, ...], coordinates: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
-    """Those coordinates that lie along some of these dimensions."""
-    return {
-        name: values if name == dim else (dim, values) for name, (dim, values) in coordinates.items() if dim in dims
-    }
+def _along(dims: tuple[str, ...], coordinates: Mapping[str, tuple[tuple[str, ...], Any, Any]]) -> dict[str, Any]:
+    """Those coordinates that lie along some of these dimensions; dates say by themselves what they count."""
+    from workbench.storage.labelled import coordinate
+
+    found = {}
+    for name, (along, values, attrs) in coordinates.items():
+        counted = ("units", "calendar") if values.dtype.kind == "M" else ()
+        if set(along) <= set(dims):
+            told = {key: each for key, each in attrs.items() if key not in counted}
+            found[name] = coordinate(name, along, values, told)
+    return found
 
 
 def _from_numpy(path: str, answers: Answers) -> dict[str, Labelled]:
@@ -242,11 +248,12 @@ def _from_dataset(path: str, answers: Answers) -> dict[str, Labelled]:
     from workbench.workloads.values import Labelled
 
     found = xarray.open_dataset(path, engine="h5netcdf", chunks={})
+    coordinates = {str(key): (tuple(value.dims), value.values, value.attrs) for key, value in found.coords.items()}
     return {
         name: Labelled(
             found[name].data,
             tuple(each.dims),
-            _along(each.dims, {str(key): (str(value.dims[0]), value.values) for key, value in found.coords.items()}),
+            _along(each.dims, coordinates),
             dict(found[name].attrs),
         )
         for name, each in answers.arrays.items()

@@ -95,9 +95,14 @@ def stored(what: str, dtype: np.dtype[Any], attributes: Mapping[str, Any], fill:
     return Stored(known, tuple(missing), low, high, scale, offset, tuple(filter(None, remarks)))
 
 
+def netcdf_default(dtype: np.dtype[Any]) -> Any:
+    """What NetCDF fills an array of this type with where nobody said another value; None of bytes, as it fills none."""
+    return _NETCDF_FILLS.get(dtype.str[1:])
+
+
 def netcdf_fill(dtype: np.dtype[Any], fill: Any) -> Any:
     """`fill` where it is what NetCDF fills such an array with, which readers of NetCDF take as missing; else None."""
-    default = _NETCDF_FILLS.get(dtype.newbyteorder("=").str[1:])
+    default = netcdf_default(dtype)
     return None if default is None or fill is None or fill != default else default
 
 

@@ -7,27 +7,42 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from workbench.errors import BadInputError, BadParameterError, MissingError, install
-from workbench.storage import places
+from workbench.storage import conventions, places
+from workbench.storage.conventions import Stored
+from workbench.storage.labelled import coordinate
 from workbench.storage.places import Options, Place
 from workbench.storage.zarrs import is_marked
 
 FORMATS = "NetCDF, a Zarr group as xarray writes it, or GRIB"
 _STARTS = {b"CDF": "scipy", b"\x89HDF": "h5netcdf", b"GRIB": "cfgrib", b"PK": "zarr"}
 _NORTH = {"degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn"}
+_OF_OTHERS = ("bounds", "climatology", "coordinates", "grid_mapping", "formula_terms", "compress")
+"""Attributes that name other variables."""
+_RADIANS = {"radian", "radians", "rad"}
 _TIMES = {"time", "t", "valid_time"}
-_LATITUDES = {"lat", "latitude", "nav_lat", "xlat"}
+_LATITUDES = {"lat", "latitude", "nav_lat", "xlat", "clat", "latcell"}
+_NETCDF = (".nc", ".nc4", ".nc3", ".cdf", ".netcdf")
+_PATTERN = re.compile(r"[*?[]")
 _NOT_FOUND = 20
+_END = r"[^:]*[T ]\d{1,2}(?::\d\d){1,2}Z?|[^:]*"
+_RANGE = re.compile(f"({_END})(?:(:)({_END}))?")
+"""Two ends with a colon between them, which times of day have, too."""
+_TIME = re.compile(r"(-?\d{1,4})(?:-?(\d\d)(?:-?(\d\d)(?:[T ](\d\d?)(?::(\d\d)(?::(\d\d))?)?Z?)?)?)?")
+_FIRST = (0, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -39,13 +54,44 @@ class Source:
     engine: str = "zarr"
     group: str | None = None
     consolidated: bool | None = None
+    files: Sequence[str] = ()
+    """NetCDF files that are read as one, in their order along the dimension `along`."""
+    along: str = ""
+    ends: Sequence[int] = ()
+    """Where along it each file ends."""
 
     @contextmanager
-    def opened(self, **how: Any) -> Iterator[Any]:
-        """The dataset; values of its variables are read when they are asked for."""
-        xr, place = _xarray(self.path), Place(self.path, self.options)
-        how = {"engine": self.engine, "chunks": None, "cache": False, **how}
-        how |= {"group": self.group} if self.group else {}
+    def opened(self) -> Iterator[Any]:
+        """The dataset as it is stored; values of its variables are read when they are asked for."""
+        with self._place() as (where, how):
+            how |= {"group": self.group} if self.group else {}
+            with _xarray(self.path).open_dataset(where, **how) as dataset:
+                yield dataset
+
+    @contextmanager
+    def decoded(self, raw: Any) -> Iterator[Any]:
+        """The same dataset with its coordinates, of the groups above it, too: dates are dates, and gaps NaN."""
+        with ExitStack() as stack:
+            parts = (self.group or "").split("/")
+            for count in range(len(parts) - 1, -1, -1) if self.group else ():
+                with suppress(BadInputError):
+                    above = source_of(Place(self.path, self.options), "/".join(parts[:count]) or None)
+                    raw = _with_coordinates(raw, stack.enter_context(above.opened()))
+            yield _decoded(raw)
+
+    def in_groups(self) -> list[str]:
+        """Names of the variables in the groups below, "group/name"; none where that can't be told."""
+        with suppress(ValueError, OSError, LookupError, NotImplementedError), self._place() as (where, how):
+            groups = _xarray(self.path).open_groups(where, **how)
+            found = ([group.strip("/"), name] for group, each in groups.items() for name in variables(_decoded(each)))
+            return sorted(map("/".join, found))
+        return []
+
+    @contextmanager
+    def _place(self) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """What xarray opens, and how."""
+        place = Place(self.path, self.options)
+        how: dict[str, Any] = {"engine": self.engine, "chunks": None, "cache": False, "decode_cf": False}
         how |= {"phony_dims": "sort"} if self.engine == "h5netcdf" else {}
         # What cfgrib would write beside the file is for whoever opens it often.
         how |= {"indexpath": ""} if self.engine == "cfgrib" else {}
@@ -56,7 +102,7 @@ class Source:
                 how |= {"consolidated": self.consolidated, **place.zarr_options}
             elif place.is_url:
                 where = stack.enter_context(place.open())
-            yield stack.enter_context(xr.open_dataset(where, **how))
+            yield where, how
 
 
 @dataclass(frozen=True)
@@ -68,6 +114,7 @@ class Picked:
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    """Of the stored numbers, which `numbers` says the meaning of."""
     stored: tuple[int, ...]
     """Lengths of the chunks in which it is stored."""
     places: Mapping[str, Sequence[int] | int]
@@ -75,9 +122,17 @@ class Picked:
     coords: Any
     """Coordinates of the selection, as xarray has them."""
     attrs: Mapping[str, Any]
+    """All that are stored, those of packing too."""
+    fill: Any = None
+    """What it is filled with where nothing was written, if that stands for "missing" and no attribute says so."""
+
+    @property
+    def numbers(self) -> Stored:
+        """What the stored numbers mean."""
+        return conventions.stored(self.title, self.dtype, self.attrs, self.fill)
 
     def reader(self, dims: Sequence[str]) -> Callable[..., np.ndarray[Any, Any]]:
-        """Function that reads a block for `dask.array.map_blocks`, its dimensions in this order; NaN is missing."""
+        """Function that reads a block for `dask.array.map_blocks`, its dimensions in this order, as it is stored."""
         return partial(_read_block, name=self.name, recipe=self.recipe() | {"dims": list(dims)})
 
     def recipe(self) -> dict[str, Any]:
@@ -91,6 +146,11 @@ class Picked:
         return partial(_in_words, tuple(dims), known, tuple(folded))
 
     @property
+    def variable(self) -> str:
+        """Its name with that of its group."""
+        return f"{self.source.group}/{self.name}" if self.source.group else self.name
+
+    @property
     def title(self) -> str:
         """Path and name."""
         return f"{self.source.path} ({self.name})"
@@ -101,30 +161,66 @@ def _read_block(block_info: Any, name: str, recipe: Mapping[str, Any]) -> np.nda
 
 
 def read_part(name: str, where: Sequence[slice], recipe: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    """Block of a variable as it was selected; NaN is missing."""
+    """Block of a variable as it was selected, of the numbers that are stored."""
     parts = _parts(recipe["places"], dict(zip(recipe["dims"], where, strict=True)))
-    # Times and coordinates stay as they are stored: decoding them takes longer than reading a block.
-    with Source(**recipe["source"]).opened(decode_times=False, decode_coords=False) as dataset:
-        return np.asarray(dataset[name].isel(parts).transpose(*recipe["dims"]).values)
+    source, dims = Source(**recipe["source"]), recipe["dims"]
+    if not source.files:
+        return _block(source, name, parts, dims)
+    blocks = [
+        _block(replace(source, path=file, files=()), name, parts | {source.along: inside}, dims)
+        for file, inside in _of_files(source, parts[source.along])
+    ]
+    return np.concatenate(blocks, axis=dims.index(source.along)) if len(blocks) > 1 else blocks[0]
+
+
+def _block(source: Source, name: str, parts: Mapping[str, Any], dims: Sequence[str]) -> np.ndarray[Any, Any]:
+    with source.opened() as dataset:
+        block = dataset[name].variable.isel(parts).transpose(*dims).values
+    return np.asarray(block, block.dtype.newbyteorder("="))
+
+
+def _of_files(source: Source, part: slice | int) -> Iterator[tuple[str, slice | int]]:
+    """The files in which a part of the shared dimension lies, and which part of each."""
+    wanted = range(part, part + 1) if isinstance(part, int) else range(part.start, part.stop, part.step)
+    for file, start, end in zip(source.files, (0, *source.ends), source.ends, strict=False):
+        inside = wanted[bisect_left(wanted, start) : bisect_left(wanted, end)]
+        if inside:
+            first = inside[0] - start
+            yield file, first if isinstance(part, int) else slice(first, inside[-1] - start + 1, inside.step)
 
 
 def coords_of(name: str, recipe: Mapping[str, Any], dims: Sequence[str]) -> dict[str, Any]:
     """Coordinates of these dimensions of a variable as it was selected, as `Labelled` has them."""
-    with Source(**recipe["source"]).opened() as dataset:
+    source = Source(**recipe["source"])
+    if source.files:
+        whole = pick(source.path, f"{source.group}/{name}" if source.group else name)
+        return along(whole.coords.isel(_parts(recipe["places"]), missing_dims="ignore"), dims)
+    with source.opened() as raw, source.decoded(raw) as dataset:
         return along(dataset[name].isel(_parts(recipe["places"])).coords, dims)
 
 
 def along(coords: Any, dims: Sequence[str]) -> dict[str, Any]:
-    """Coordinates along these dimensions; dates of other calendars than ours as text."""
+    """Coordinates along these dimensions, and those of one value; dates of other calendars than ours as text."""
     found: dict[str, Any] = {}
     for name, each in coords.variables.items():
-        if each.ndim and set(each.dims) <= set(dims):
-            values = each.values
-            if values.dtype.kind == "O":
-                values = np.array([getattr(value, "isoformat", value.__str__)() for value in values.flat])
-                values = values.reshape(each.shape)
-            found[str(name)] = values if each.dims == (name,) else (each.dims, values)
+        values = each.values
+        if values.dtype.kind == "O":
+            values = np.array([getattr(value, "isoformat", value.__str__)() for value in values.flat])
+            values = values.reshape(each.shape)
+        # One value that is missing, or a word, tells nothing of the dimensions.
+        if set(each.dims) <= set(dims) and (each.ndim or (values.dtype.kind in "iufM" and values == values)):
+            found[str(name)] = coordinate(str(name), each.dims, values, _said(each.attrs))
     return found
+
+
+def _said(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """What attributes tell of a coordinate by itself, as text and numbers of Python's."""
+    plain = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in attrs.items()}
+    return {
+        name: value
+        for name, value in plain.items()
+        if isinstance(value, (str, int, float)) and name not in (*conventions.ATTRIBUTES, *_OF_OTHERS)
+    }
 
 
 def _in_words(dims: Sequence[str], known: Sequence[Any], folded: Sequence[int], place: Sequence[int]) -> str:
@@ -152,26 +248,197 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
         A package that reads it isn't installed.
     """
     place = places.full(path, options)
+    if files := files_of(place):
+        return _together(place, files, variable, select)
     group, name = None, variable
     if variable is not None and "/" in variable.strip("/"):
         group, _, name = variable.strip("/").rpartition("/")
     source = source_of(place, group)
-    with places.sentences_about(place, FORMATS), source.opened() as dataset:
-        array = dataset[_named(place, dataset, name)]
+    with places.sentences_about(place, FORMATS), source.opened() as raw, source.decoded(raw) as dataset:
+        elsewhere = [] if variables(dataset) or (name or "") in dataset.variables else source.in_groups()
+        if len(elsewhere) == 1 and name is None:
+            return pick(path, elsewhere[0], select, options)
+        array = dataset[_named(place, dataset, name, elsewhere)]
         where = _positions(place, array, _asked(select))
         picked = array.isel(_parts(where))
         stored = array.encoding.get("shards") or array.encoding.get("preferred_chunks") or array.encoding.get("chunks")
+        held = raw.variables[array.name]
         return Picked(
             source,
             str(array.name),
             tuple(map(str, picked.dims)),
             tuple(picked.shape),
-            np.dtype(array.dtype),
+            held.dtype.newbyteorder("="),
             _chunks(array, stored, picked, where),
             where,
             picked.coords.to_dataset().load(),
-            dict(array.attrs),
+            dict(held.attrs),
+            None if "_FillValue" in held.attrs else _fill(source, str(array.name), held.dtype),
         )
+
+
+def files_of(place: Place) -> list[str]:
+    """The NetCDF files that a folder or a pattern such as series/*.nc means; none where it means something else.
+
+    Raises
+    ------
+    BadInputError
+        Nothing matches a pattern.
+    """
+    path = Path(place.path)
+    if not place.is_url and path.is_dir() and not is_marked(place):
+        return sorted(str(each) for each in path.iterdir() if each.suffix.lower() in _NETCDF and each.is_file())
+    if place.is_url or path.exists() or not _PATTERN.search(place.path):
+        return []
+    found = sorted(map(str, Path(path.anchor).glob(str(path.relative_to(path.anchor)))))
+    if not found:
+        raise BadInputError(f"No file matches {place}. Expected NetCDF files, a year in each for example.")
+    return found
+
+
+def _together(place: Place, files: Sequence[str], variable: str | None, select: str | None) -> Picked:
+    """The variable of several NetCDF files, one after the other along the dimension in which they differ."""
+    import xarray as xr
+
+    first = pick(files[0], variable)
+    each = [first, *(pick(file, first.variable) for file in files[1:])]
+    for other in each:
+        if other.source.engine not in ("h5netcdf", "scipy"):
+            raise BadInputError(f"{other.source.path} is no NetCDF, of which several files are read together.")
+        _check_alike(first, other)
+    dim = _shared(place, each)
+    if len(each) > 1:
+        each.sort(key=lambda one: one.coords[dim].values.min())
+        _check_apart(each, dim)
+    kept = [
+        name
+        for name, known in first.coords.variables.items()
+        if dim in known.dims or all(name in one.coords and known.equals(one.coords.variables[name]) for one in each)
+    ]
+    coords = [one.coords.drop_vars(set(one.coords.variables) - set(kept)) for one in each]
+    joined = (
+        xr.concat(coords, dim, coords="minimal", compat="override", join="override") if len(each) > 1 else coords[0]
+    )
+    ends = np.cumsum([one.shape[first.dims.index(dim)] for one in each]).tolist()
+    shape = [ends[-1] if name == dim else length for name, length in zip(first.dims, first.shape, strict=True)]
+    nothing = np.broadcast_to(np.zeros((), first.dtype), shape)
+    array = xr.DataArray(nothing, joined.coords, first.dims, first.name)
+    where = _positions(place, array, _asked(select))
+    picked = array.isel(_parts(where))
+    return replace(
+        first,
+        source=replace(first.source, path=place.path, files=[one.source.path for one in each], along=dim, ends=ends),
+        dims=tuple(map(str, picked.dims)),
+        shape=tuple(picked.shape),
+        stored=_chunks(array, first.stored, picked, where),
+        places=where,
+        coords=picked.coords.to_dataset(),
+    )
+
+
+def _check_alike(first: Picked, other: Picked) -> None:
+    """Raise BadInputError where the same variable of two files can't be one after the other."""
+    told = [
+        {
+            "dimensions": ", ".join(one.dims),
+            "type": one.dtype.name,
+            "engine": one.source.engine,
+            "units": one.attrs.get("units"),
+            "meaning of stored numbers": one.numbers.recipe(one.dtype),
+        }
+        for one in (first, other)
+    ]
+    for name, value in told[0].items():
+        if told[1][name] != value:
+            raise BadInputError(
+                f"{first.name} isn't the same in all files: its {name} is {value} in {first.source.path}, and "
+                f"{told[1][name]} in {other.source.path}. Give files that were written alike."
+            )
+
+
+def _shared(place: Place, each: Sequence[Picked]) -> str:
+    """The one dimension in which files differ."""
+    first = each[0]
+
+    def differs(dim: str, other: Picked) -> bool:
+        if dim not in first.coords.variables or dim not in other.coords.variables:
+            return first.shape[first.dims.index(dim)] != other.shape[first.dims.index(dim)]
+        return not first.coords.variables[dim].equals(other.coords.variables[dim])
+
+    found = [dim for dim in first.dims if any(differs(dim, other) for other in each[1:])]
+    if len(each) == 1:
+        return first.dims[0]
+    if len(found) != 1:
+        how = f"differ along {_list(found)}" if found else "have the same coordinates"
+        raise BadInputError(
+            f"The {len(each)} files of {place} {how}. Expected files that differ along one dimension, such as time."
+        )
+    units = {str(one.coords[found[0]].attrs.get("units")) for one in each if found[0] in one.coords.variables}
+    if len(units) != 1 or not all(found[0] in one.coords.variables for one in each):
+        why = f"counts from different times: {_list(sorted(units))}" if len(units) > 1 else "has no values"
+        raise BadInputError(f"In the files of {place} {found[0]} {why}, so that their order can't be told.")
+    return found[0]
+
+
+def _check_apart(each: Sequence[Picked], dim: str) -> None:
+    for before, after in pairwise(each):
+        if not before.coords[dim].values.max() < after.coords[dim].values.min():
+            raise BadInputError(
+                f"{before.source.path} and {after.source.path} overlap: both have {dim} "
+                f"{shown(after.coords[dim].values.min())}. Give files without what is there twice."
+            )
+
+
+def _fill(source: Source, name: str, dtype: np.dtype[Any]) -> Any:
+    """What NetCDF fills such a variable with, where this one is filled so."""
+    if source.engine == "scipy":
+        return conventions.netcdf_default(dtype)
+    if source.engine != "h5netcdf" or conventions.netcdf_default(dtype) is None:
+        return None
+    import h5py
+
+    with Place(source.path, source.options).open() as file, h5py.File(file, "r") as opened:
+        found = opened.get(f"{source.group or ''}/{name}")
+        return conventions.netcdf_fill(dtype, found.fillvalue) if isinstance(found, h5py.Dataset) else None
+
+
+def _with_coordinates(raw: Any, above: Any) -> Any:
+    """A group's dataset with those coordinates that are in a group above it, where CF has readers look for them."""
+    named = " ".join(str(each.attrs.get("coordinates", "")) for each in raw.variables.values()).split()
+    wanted = {*raw.sizes, *(name.rpartition("/")[2] for name in named)} - set(raw.variables)
+    found = {
+        name: each
+        for name, each in above.variables.items()
+        if name in wanted and all(raw.sizes.get(dim) == length for dim, length in each.sizes.items())
+    }
+    return raw.assign_coords(found)
+
+
+def _decoded(raw: Any) -> Any:
+    """The dataset with coordinates, dates and gaps by CF; times that nobody can tell the dates of stay numbers."""
+    import xarray as xr
+
+    with warnings.catch_warnings():
+        # That a variable has two fill values: `conventions` says which of its numbers are missing.
+        warnings.simplefilter("ignore", xr.SerializationWarning)
+        try:
+            return xr.decode_cf(raw, decode_timedelta=False)
+        except (ValueError, OverflowError):
+            dateless = {name: each for name, each in raw.variables.items() if not _is_decodable(raw, name)}
+            plain = {name: (each.dims, each, each.attrs | {"units": ""}) for name, each in dateless.items()}
+            found = xr.decode_cf(raw.assign(plain), decode_timedelta=False)
+            for name, each in dateless.items():
+                found[name].attrs["units"] = each.attrs.get("units", "")
+            return found
+
+
+def _is_decodable(raw: Any, name: Any) -> bool:
+    import xarray as xr
+
+    with suppress(ValueError, OverflowError):
+        xr.decode_cf(raw.drop_vars(set(raw.variables) - {name}), decode_timedelta=False)
+        return True
+    return False
 
 
 def source_of(place: Place, group: str | None = None) -> Source:
@@ -183,7 +450,7 @@ def source_of(place: Place, group: str | None = None) -> Source:
         for consolidated in (True, False):
             source = Source(place.path, dict(place.options), "zarr", group, consolidated)
             try:
-                with source.opened(decode_times=False, decode_coords=False):
+                with source.opened():
                     return source
             except (ValueError, KeyError):
                 if not consolidated:
@@ -209,14 +476,17 @@ def time_of(coords: Any, dims: Sequence[str]) -> str | None:
 
 
 def latitude_of(coords: Any, dims: Sequence[str]) -> Any | None:
-    """The coordinate of latitudes along these dimensions, by CF; None where there is none."""
+    """The coordinate of latitudes along these dimensions, by CF, in degrees; None where there is none."""
     found = [
         each
         for name, each in coords.variables.items()
         if each.ndim and set(each.dims) <= set(dims) and each.dtype.kind in "iuf" and _is_latitude(str(name), each)
     ]
     # In degrees north of the equator: on a rotated grid, those along the dimensions are others.
-    return min(found, key=lambda each: each.ndim) if found else None
+    nearest: Any = min(found, key=lambda each: each.ndim) if found else None
+    # As models on triangles have them: ICON, MPAS.
+    in_radians = found and str(nearest.attrs.get("units", "")).lower() in _RADIANS
+    return np.rad2deg(nearest) if in_radians else nearest
 
 
 def _is_time(coord: Any) -> bool:
@@ -268,8 +538,9 @@ def _store(place: Place) -> Iterator[Any]:
         yield store
 
 
-def _named(place: Place, dataset: Any, name: str | None) -> str:
-    names = variables(dataset)
+def _named(place: Place, dataset: Any, name: str | None, elsewhere: Sequence[str] = ()) -> str:
+    """Name of the variable that is meant; those of groups are offered where there are no others."""
+    names = variables(dataset) or elsewhere
     if name is not None and name in dataset.variables:
         found = dataset[name]
         if found.dtype.kind not in "biuf" or not found.ndim:
@@ -320,8 +591,10 @@ def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequ
     values = np.arange(length) if coordinate is None else coordinate.values
     first, sign, last = _ends(asked)
     try:
-        chosen = _chosen(array, dim, values, first, last if sign else None, bool(sign))
-    except (KeyError, ValueError, TypeError, OverflowError):
+        chosen = _chosen(array, dim, values, first, last, bool(sign))
+    except BadParameterError:
+        raise
+    except (KeyError, ValueError, TypeError, OverflowError, AttributeError):
         chosen = np.arange(0)
     if not len(chosen):
         raise BadParameterError(
@@ -342,25 +615,17 @@ def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequ
 
 def _ends(asked: str) -> tuple[str, str, str]:
     """Both ends of a range, which may be times of day with colons of their own."""
-    parts = asked.split(":")
-    if len(parts) % 2:
-        return asked, "", ""
-    middle = len(parts) // 2
-    return ":".join(parts[:middle]).strip(), ":", ":".join(parts[middle:]).strip()
+    found = _RANGE.fullmatch(asked)
+    return (found[1].strip(), found[2] or "", (found[3] or "").strip()) if found else (asked, "", "")
 
 
 def _chosen(
     array: Any, dim: str, values: np.ndarray[Any, Any], first: str, last: str | None, ranged: bool
 ) -> np.ndarray[Any, Any]:
     if values.dtype.kind in "biuf":
-        if not ranged:
-            near = np.flatnonzero(np.isclose(values, float(first), rtol=1e-5, atol=1e-9))
-            return near[np.argsort(np.abs(values[near] - float(first)), kind="stable")][:1]
-        ends = [float(first) if first else -np.inf, float(last) if last else np.inf]
-        low, high = sorted(ends)
-        room = 1e-5 * np.maximum(np.abs(values), 1e-4)
-        return np.flatnonzero((values >= low - room) & (values <= high + room))
-    # Times, by pandas' and cftime's rules: "1990" is the whole year.
+        return _near(values, first, last if ranged else first, ranged)
+    if _is_time(array.coords[dim]):
+        return _at_times(array.coords[dim], dim, first, last if ranged else first)
     import xarray as xr
 
     positions = xr.DataArray(np.arange(len(values)), coords={dim: array.coords[dim].variable}, dims=dim)
@@ -368,9 +633,72 @@ def _chosen(
     return np.atleast_1d(positions.sel({dim: wanted}).values)
 
 
+def _near(values: np.ndarray[Any, Any], first: str, last: str | None, ranged: bool) -> np.ndarray[Any, Any]:
+    """Where numbers lie from one to another, or, of a single one, nearest to it."""
+    low, high = sorted((float(first) if first else -np.inf, float(last) if last else np.inf))
+    numbers = values.astype("float64")
+    off = np.maximum(low - numbers, numbers - high)
+    found = np.flatnonzero(off <= _room(values))
+    return found if ranged else found[np.argsort(off[found], kind="stable")][:1]
+
+
+def _room(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """How far what is asked for may be from each value: a thousandth of the way to its neighbour, or its rounding."""
+    numbers = values.astype("float64")
+    known, inverse = np.unique(numbers, return_inverse=True)
+    with np.errstate(invalid="ignore"):
+        gaps = np.diff(known, prepend=-np.inf, append=np.inf)
+    gap = np.fmin(gaps[:-1], gaps[1:])[inverse]
+    # One value alone has no neighbour: it is meant where five digits agree.
+    room = np.where(np.isfinite(gap), 1e-3 * gap, 1e-5 * np.abs(numbers) + 1e-9)
+    return np.maximum(room, np.spacing(np.abs(values)) / 2) if values.dtype.kind == "f" else room
+
+
+def _at_times(times: Any, dim: str, first: str, last: str | None) -> np.ndarray[Any, Any]:
+    """Where times lie from one to another, in any calendar and any order: "1990" is the whole year."""
+    found = np.ones(times.size, dtype=bool)
+    bounds = [_time(dim, each) for each in (first, last) if each]
+    if first and last:
+        # Where the second is the earlier one, it is that which they go from.
+        bounds.sort(key=lambda each: (*each, *_FIRST[len(each) :]))
+        found = (_fields(times, len(bounds[0])) >= _whole(bounds[0])) & (
+            _fields(times, len(bounds[1])) <= _whole(bounds[1])
+        )
+    elif bounds:
+        there, limit = _fields(times, len(bounds[0])), _whole(bounds[0])
+        found = there >= limit if first else there <= limit
+    return np.flatnonzero(found)
+
+
+def _time(dim: str, text: str) -> tuple[int, ...]:
+    """Year, month, day, hour, minute and second, as far as they are given."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise BadParameterError(
+            f"{dim}={text} is no time. Give such as 1990, 1990-06, 1990-06-01 or 1990-06-01T12:00, or a range of two "
+            "with a colon between them.",
+            "select",
+        )
+    return tuple(int(each) for each in found.groups() if each is not None)
+
+
+def _whole(parts: Sequence[int]) -> int:
+    """Fields of a time as one number, by which times are in order."""
+    return sum(each * 100**place for place, each in enumerate(reversed(parts)))
+
+
+def _fields(times: Any, count: int) -> Any:
+    """The first of the fields of each time, as `_whole` has them; NaN where there is no time."""
+    there = [getattr(times.dt, name).values for name in ("year", "month", "day", "hour", "minute", "second")[:count]]
+    return sum(each.astype("float64") * 100**place for place, each in enumerate(reversed(there)))
+
+
 def shown(value: Any) -> str:
-    """A coordinate's value as text."""
-    return f"{value:g}" if isinstance(value, (float, np.floating)) else str(value)[:19].removesuffix("T00:00:00")
+    """A coordinate's value as text, as one may give it back."""
+    if isinstance(value, (float, np.floating)):
+        # As many digits as its type has, but not those of rounding: 0.1 in float32, 20200131 of dates as numbers.
+        return f"{float(str(value)):.10g}"
+    return str(value)[:19].removesuffix("T00:00:00")
 
 
 def _parts(places: Mapping[str, Sequence[int] | int], where: Mapping[str, slice] | None = None) -> dict[str, Any]:

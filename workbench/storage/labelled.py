@@ -9,6 +9,13 @@ from typing import Any
 import dask
 
 
+def coordinate(name: str, dims: tuple[str, ...], values: Any, attrs: Mapping[str, Any]) -> Any:
+    """A coordinate as `Labelled` has it, in its shortest form."""
+    if attrs:
+        return dims, values, dict(attrs)
+    return values if dims == (name,) else (dims[0] if len(dims) == 1 else dims, values)
+
+
 @dataclass(frozen=True)
 class Labelled:
     """One array of an answer, NumPy's or Dask's, with the names of its dimensions (as xarray.DataArray has them)."""
@@ -17,9 +24,17 @@ class Labelled:
     dims: tuple[str, ...]
     coords: Mapping[str, Any] = field(default_factory=dict)
     """Values along dimensions, as xarray has them: by the dimension's name (samples, years, latitudes), or of another
-    name as a pair of the dimension and the values: `{"population": ("sample", names)}`."""
+    name as a pair of the dimension and the values: `{"population": ("sample", names)}`. Attributes may come third."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
     """What else belongs to it, as JSON: units, a certificate."""
+
+    def coordinates(self) -> dict[str, tuple[tuple[str, ...], Any, Mapping[str, Any]]]:
+        """Dimensions, values and attributes of each coordinate, however it was given."""
+        found = {}
+        for name, given in self.coords.items():
+            dims, values, *attrs = given if isinstance(given, tuple) else (name, given)
+            found[name] = (dims,) if isinstance(dims, str) else tuple(dims), values, attrs[0] if attrs else {}
+        return found
 
     @property
     def is_lazy(self) -> bool:

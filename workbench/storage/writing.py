@@ -209,7 +209,7 @@ def table(arrays: Mapping[str, Labelled], hands: Hands | None = None) -> Iterato
     name, each = next(iter(arrays.items()))
     if each.data.ndim not in (1, 2):
         raise BadInputError(f"{name} has {each.data.ndim} dimensions, a table two. Name another, or save as .npz.")
-    along = {key: given if isinstance(given, tuple) else (key, given) for key, given in each.coords.items()}
+    along = {key: (dims[0], values) for key, (dims, values, _) in each.coordinates().items() if len(dims) == 1}
     rows, *others = each.dims
     listed = each.data.ndim == 1 and each.data.dtype.kind in "OTU"
     labels = {} if listed and rows not in along else {rows: along.pop(rows, (rows, range(each.data.shape[0])))[1]}
@@ -317,14 +317,12 @@ def variables(arrays: Mapping[str, Labelled]) -> tuple[dict[str, Labelled], tupl
     found = {name: _variable(each.data, each.dims, each.attrs) for name, each in arrays.items()}
     aside = []
     for each in arrays.values():
-        for name, given in each.coords.items():
-            # As xarray tells values from a dimension with values.
-            dim, values = given if isinstance(given, tuple) else (name, given)
-            coordinate = _variable(values if isinstance(values, da.Array) else np.asarray(values), (dim,), {})
+        for name, (dims, values, told) in each.coordinates().items():
+            coordinate = _variable(values if isinstance(values, da.Array) else np.asarray(values), dims, told)
             if name in found and not np.array_equal(found[name].data, coordinate.data):
                 raise BadInputError(f"The answer has two different arrays called {name!r}. Give them different names.")
             found.setdefault(name, coordinate)
-            if name != dim and name not in aside:
+            if dims != (name,) and name not in aside:
                 aside.append(name)
     return found, tuple(aside)
 

@@ -296,12 +296,20 @@ def _codec(codec: Any) -> str:
 
 def _by_xarray(place: Place) -> Listed:
     found = []
-    with datasets.source_of(place).opened() as dataset:
+    source = datasets.source_of(place)
+    with source.opened() as raw, source.decoded(raw) as dataset:
         for name, each in dataset.variables.items():
             kind = each.encoding.get("dtype", each.dtype)
             dims = tuple(map(str, each.dims))
             found.append(_held(str(name), each.shape, kind, dims=dims, **_told(kind, each.encoding | each.attrs)))
     return tuple(found), ()
+
+
+def _by_files(place: Place) -> Listed:
+    files = datasets.files_of(place)
+    found, _ = _by_xarray(Place(files[0]))
+    told = f"Lengths are those of the first of {formats.count(len(files), 'file')}, which are read as one."
+    return found, (told,)
 
 
 def _told(dtype: Any, said: Mapping[str, Any]) -> dict[str, str | None]:
@@ -329,10 +337,8 @@ def _dimensions(place: Place, held: tuple[Held, ...]) -> tuple[Dimension, ...]:
     groups = dict.fromkeys(each.name.rpartition("/")[0] for each in held if each.dims)
     found: dict[str, Dimension] = {}
     for group in list(groups)[:20]:
-        with (
-            places.sentences_about(place, datasets.FORMATS),
-            datasets.source_of(place, group or None).opened() as dataset,
-        ):
+        source = datasets.source_of(place, group or None)
+        with places.sentences_about(place, datasets.FORMATS), source.opened() as raw, source.decoded(raw) as dataset:
             found |= {each.name: each for each in _of_dataset(dataset)}
     return tuple(found.values())
 
@@ -355,6 +361,7 @@ _FORMATS: Mapping[str, tuple[str, Callable[[Place], Listed]]] = {
     "zarr-zip": ("Zarr in a .zip file", partial(_zarr, kind="zarr-zip")),
     "netcdf3": ("NetCDF 3", _by_xarray),
     "grib": ("GRIB", _by_xarray),
+    "netcdf-files": ("NetCDF files", _by_files),
     "tiff": ("TIFF", _tiff),
     "parquet": ("Parquet", _parquet),
     "csv": ("Table of text", _csv),

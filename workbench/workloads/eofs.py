@@ -11,6 +11,7 @@ import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import dask
@@ -26,6 +27,7 @@ from workbench.storage import datasets
 from workbench.storage.datasets import Picked
 from workbench.workloads import checks, estimates, fields
 from workbench.workloads.fields import Resolved, Text, Words
+from workbench.workloads.file import unpacked
 from workbench.workloads.opening import SERVED, options_of
 from workbench.workloads.registry import Resolution, Template
 from workbench.workloads.sizes import block_rows, grown, shrunk
@@ -112,7 +114,7 @@ def eofs(
     chunks: Annotated[tuple[int, int], Resolved()] = (0, 0),
     dtype: Annotated[str, Resolved()] = "float64",
     keep: Annotated[bool, Resolved()] = True,
-) -> tuple[da.Array, da.Array, da.Array, Any, Any]:
+) -> tuple[da.Array, da.Array, da.Array, da.Array, Any, Any]:
     """Empirical orthogonal functions of a variable: patterns and their time series, for climate and images.
 
     Reads NetCDF, Zarr groups as xarray writes them, and GRIB. Of each place its mean or seasonal cycle, and a trend if
@@ -122,22 +124,29 @@ def eofs(
     """
     from workbench.linalg import svd_compressed
     from workbench.storage.datasets import pick
-    from workbench.workloads.eofs import FEW, ROUNDING, grid_of, weighted_anomalies
+    from workbench.workloads.eofs import FEW, ROUNDING, check_varies, grid_of, near_poles, weighted_anomalies
 
     grid = grid_of(pick(path, variable, select, options), samples, remove, detrend, weights)
     x, states = weighted_anomalies(grid, reads, slabs, chunks, dtype, missing)
     if keep:
         x, states = dask.persist(x, states)
-    grid = grid.of_states(states.compute(), k)
+    grid = replace(grid, slabs=slabs).of_states(states.compute(), k)
     more: dict[str, Any] = {"axis": 0} if slabs[0] < len(x) else {}
     if not more and min(x.shape) <= FEW:
         # A basis of everything takes one pass, however near to each other the modes are.
         more = {"n_oversamples": min(x.shape) - k}
     # Of a symmetric matrix's value the error is the square of that of its vector.
-    u, _, v = result = svd_compressed(x, k, tol=max(tol**2, ROUNDING), seed=seed, coerce_signs=False, keep=keep, **more)
+    u, rounded, v = result = svd_compressed(
+        x, k, tol=max(tol**2, ROUNDING), seed=seed, coerce_signs=False, keep=keep, **more
+    )
     s = da.from_array(result.values)
+    check_varies(grid, result.values)
     signs = da.where(v.max(axis=1) < -v.min(axis=1), -1, 1).astype(v.dtype)
-    return u * signs, s, v * signs[:, None], result.certificate, replace(grid, slabs=slabs, shares=result.shares)
+    u, v = u * signs, v * signs[:, None]
+    # Of the longer axis the vectors are lazy: U S is had from those that are at hand.
+    us = u * rounded if "axis" not in more and x.shape[0] < x.shape[1] else x.dot(v.T)
+    polar = near_poles(x, us, grid)
+    return u, s, v, polar, result.certificate, replace(grid, shares=result.shares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +187,13 @@ class Grid:
         inner = self.lengths[1:]
         return (block[0] // math.prod(inner), *inner, *block[1:])
 
+    def near_poles(self) -> np.ndarray[Any, Any]:
+        """Columns of the matrix whose weight is below a tenth of the largest."""
+        weights = np.broadcast_to(self.weights, self.shape[1:])
+        small = (weights > 0) & (weights < 0.1 * np.nanmax(weights))
+        parts = da.core.slices_from_chunks(da.core.normalize_chunks(self.slabs[1:], self.shape[1:]))
+        return np.flatnonzero(np.concatenate([small[part].ravel() for part in parts]))
+
     def counts(self) -> dict[str, Any]:
         """How many samples and places took part, and what became of the others."""
         absent, present, left_out, filled = np.bincount(self.states.ravel(), minlength=4)[:4]
@@ -202,6 +218,26 @@ class Grid:
         return found
 
 
+def near_poles(x: da.Array, us: da.Array, grid: Grid) -> da.Array:
+    """S² V of the columns of small weight, lazily, from U S: what series have in common with the anomalies themselves.
+
+    Patterns are divided by weights. An error of V, which is about equal in all columns, would become large there.
+    """
+    near = grid.near_poles()
+    return us.T.dot(x[:, near]) if len(near) else da.zeros((us.shape[1], 0), dtype=x.dtype)
+
+
+def check_varies(grid: Grid, values: np.ndarray[Any, Any]) -> None:
+    """Raise BadInputError where there is nothing to decompose."""
+    if not values[0] > 0:
+        what = f"{grid.picked.title} doesn't vary"
+        of = formats.count(grid.counts()["places"], "place")
+        raise BadInputError(
+            f"{what}: once what is removed is taken off, nothing but rounding is left at any of its {of}. Choose "
+            "another variable or selection, or remove less."
+        )
+
+
 _OF_GRID = ("samples", "remove", "detrend", "weights")
 
 
@@ -216,7 +252,7 @@ def grid_of(picked: Picked, samples: str | None, remove: str, detrend: bool, wei
         )
     removed, told = _removed(picked, dims, remove, detrend)
     weight, more = _weights(picked, others, weights)
-    return Grid(picked, dims, others, removed, weight, (*told, *more))
+    return Grid(picked, dims, others, removed, weight, (*picked.numbers.remarks, *told, *more))
 
 
 def _lengths(picked: Picked, dims: Sequence[str]) -> tuple[int, ...]:
@@ -248,11 +284,15 @@ def _removed(picked: Picked, samples: tuple[str, ...], remove: str, detrend: boo
     told: tuple[str, ...] = ()
     if remove == "seasonal cycle":
         if days is None or picked.coords[time].dtype.kind not in "MO":
+            units = str(picked.coords[time].attrs.get("units", "")) if days is not None else ""
+            are = f"are numbers of {units!r}, which are no dates" if "since" in units else "has no dates"
             raise BadParameterError(
-                f"remove of eofs is 'seasonal cycle', and {time} of {picked.title} has no dates. Choose mean or none.",
+                f"remove of eofs is 'seasonal cycle', and {time} of {picked.title} {are}. Choose mean or none.",
                 "remove",
             )
-        step = float(np.median(np.diff(days))) if length > 1 else 0.0
+        # In whatever order they are, and however often.
+        apart = np.diff(np.unique(days))
+        step = float(np.median(apart)) if len(apart) else 0.0
         if step > _YEAR:
             raise BadParameterError(
                 f"remove of eofs is 'seasonal cycle', and the times of {picked.title} are years. Choose mean or none.",
@@ -301,13 +341,16 @@ def _weights(picked: Picked, features: Sequence[str], weights: str) -> tuple[np.
         return ones, () if weights == "none" else ("There is no latitude: places are not weighted.",)
     dims = [dim for dim in features if dim in latitude.dims]
     values = latitude.transpose(*dims).values.astype("float64")
-    if not (np.abs(values) <= 90.001).all():
+    if (np.abs(values) > 90.001).any():
         raise BadParameterError(
             f"weights of eofs: the latitudes of {picked.title} go beyond 90 degrees. Choose none.", "weights"
         )
     found = np.sqrt(np.cos(np.deg2rad(np.clip(values, -90, 90))))
     shape = [latitude.sizes[dim] if dim in dims else 1 for dim in features]
-    return found.reshape(shape), ("Places are weighted by the root of the cosine of their latitude.",)
+    told = ["Places are weighted by the root of the cosine of their latitude."]
+    if nowhere := int(np.isnan(values).sum()):
+        told.append(f"Of {formats.count(nowhere, 'place')} the latitude isn't known: what is there counts as missing.")
+    return found.reshape(shape), tuple(told)
 
 
 def weighted_anomalies(
@@ -325,18 +368,22 @@ def weighted_anomalies(
     are: what to take off is found out by going through them once.
     """
     picked, shape = grid.picked, grid.shape
+    unpack = picked.numbers.recipe(picked.dtype)
+    stored = picked.dtype if unpack is None else np.dtype("float32" if picked.dtype == "float32" else "float64")
     raw = da.map_blocks(
-        picked.reader(grid.dims),
+        partial(_read, read=picked.reader(grid.dims), unpack=unpack, dtype=stored),
         # Of this call alone: since another call the file may have been written again.
         name=f"read-block-{uuid.uuid4().hex}",
         chunks=da.core.normalize_chunks(grid.unfolded(reads), _lengths(picked, grid.dims)),
-        dtype=picked.dtype,
-        meta=np.empty((0,) * len(grid.dims), picked.dtype),
+        dtype=stored,
+        meta=np.empty((0,) * len(grid.dims), stored),
     ).rechunk(grid.unfolded(slabs))
     if len(grid.samples) > 1:
         raw = da.reshape_blockwise(raw, shape)
     widths = [part if length > 1 else (1,) for part, length in zip(raw.chunks[1:], grid.weights.shape, strict=True)]
-    weights = da.from_array(grid.weights[None], chunks=((1,), *widths))
+    weights = da.from_array(np.nan_to_num(grid.weights)[None], chunks=((1,), *widths))
+    if (nowhere := np.isnan(grid.weights)).any():
+        raw = da.where(da.from_array(nowhere[None], chunks=weights.chunks), np.nan, raw)
     told: dict[str, Any] = {
         "removed": grid.removed,
         "missing": missing,
@@ -355,6 +402,12 @@ def weighted_anomalies(
     both = da.map_blocks(anomalies.anomalies, raw, weights, chunks=((shape[0] + 1,), *raw.chunks[1:]), **told)
     x = da.reshape_blockwise(both[:-1], (shape[0], math.prod(shape[1:])))
     return x.rechunk(tuple(chunks)).to_backend(), both[-1]
+
+
+def _read(block_info: Any, read: Any, unpack: Mapping[str, Any] | None, dtype: np.dtype[Any]) -> Any:
+    """Block of what the stored numbers stand for; NaN is missing."""
+    block = read(block_info)
+    return block if unpack is None else unpacked(block, **unpack).astype(dtype, copy=False)
 
 
 def _fit(raw: da.Array, removed: Removed, missing: str) -> Any:
@@ -421,7 +474,7 @@ def _resolved(values: dict[str, Any], given: Mapping[str, Any], around: Surround
         "path": grid.picked.source.path,
         "options": options,
         "samples": ", ".join(grid.samples),
-        "variable": values["variable"] or grid.picked.name,
+        "variable": values["variable"] or grid.picked.variable,
         "reads": reads,
         "slabs": slabs,
         "chunks": chunks,
@@ -541,10 +594,22 @@ def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
     unit = np.where(used & (grid.weights > 0), 1.0, np.nan) / np.where(grid.weights > 0, grid.weights, 1.0)
     lengths = da.core.normalize_chunks(grid.slabs[1:], grid.shape[1:])
     widths = tuple(map(math.prod, itertools.product(*lengths)))
+    near, found = grid.near_poles(), da.asarray(v) * s[:, None]
+    if len(near):
+        place, small = np.zeros(found.shape[1], int), np.zeros(found.shape[1], bool)
+        place[near], small[near] = np.arange(len(near)), True
+        # Of modes that are rounding the patterns are any.
+        inverse = np.divide(1, s, out=np.zeros_like(s), where=s > s[0] * ROUNDING)[:, None]
+        spread = (
+            da.asarray(results["polar"])
+            .to_backend("numpy")
+            .rechunk(-1)
+            .map_blocks(lambda block: block[:, place], chunks=((len(s),), (len(place),)), dtype=found.dtype)
+        )
+        found = da.where(small, spread * inverse, found)
     maps = da.reshape_blockwise(
-        da.asarray(v).rechunk((len(s), widths)), (len(s), *grid.shape[1:]), chunks=((len(s),), *lengths)
+        found.rechunk((len(s), widths)), (len(s), *grid.shape[1:]), chunks=((len(s),), *lengths)
     )
-    scale = (s / math.sqrt(n)).reshape(-1, *(1 for _ in grid.features))
     by_mode = {
         "explained_variance": s**2 / n,
         "explained_variance_ratio": grid.shares,
@@ -553,7 +618,7 @@ def _arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
     }
     return {
         "patterns": Labelled(
-            maps * da.from_array(scale) * da.from_array(unit[None], chunks=((1,), *lengths)),
+            maps / math.sqrt(n) * da.from_array(unit[None], chunks=((1,), *lengths)),
             ("mode", *grid.features),
             modes | datasets.along(picked.coords, grid.features),
             known,
@@ -581,7 +646,7 @@ def _right(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
 TEMPLATE = Template(
     eofs,
     title="Empirical orthogonal functions",
-    returns=("u", "s", "v", "certificate", "grid"),
+    returns=("u", "s", "v", "polar", "certificate", "grid"),
     small=("s",),
     values=("certificate", "grid"),
     resolver=_resolved,

@@ -47,7 +47,7 @@ _PIECE_BYTES = 8_000_000
 _LINES: dict[Any, tuple[list[int], int]] = {}
 """Where lines begin in tables of this machine that were gone through, while they aren't written again."""
 _MOST_TABLES = 32
-_DATASETS = ("netcdf3", "grib")
+_DATASETS = ("netcdf3", "grib", "netcdf-files")
 _MOST_FOLDERS = 1000
 _ANONYMOUS: Mapping[str, Options] = {
     **{protocol: {"anon": True} for protocol in ("s3", "s3a", "abfs", "abfss", "az")},
@@ -146,14 +146,13 @@ def find_array(
             images = array is None and kind in ("zarr", "zarr-zip") and finest_of(*group_of(place, kind)) is not None
             if kind in _DATASETS or ((rows or select) and kind in _BY_NAME and not images):
                 found = _dataset(place, array, select)
-                return _folded(found, rows) if as_matrix else found
-            found = _READERS[kind](place, array)
-            if select:
-                raise _bad(f"The dimensions of {found} have no values to select by. Leave select out.", "select")
+            else:
+                found = _READERS[kind](place, array)
+                if select:
+                    raise _bad(f"The dimensions of {found} have no values to select by. Leave select out.", "select")
+                if as_matrix and kind in _BY_NAME:
+                    found = _named(place, found) or found
             if as_matrix:
-                named = _named(place, found) if kind in _BY_NAME and not raw else None
-                if named is not None:
-                    return _folded(named, rows)
                 found = _folded(found, rows)
         read_as = _as_stored(found) if raw else _as_said(found)
     except MissingError:
@@ -233,8 +232,10 @@ def _bad(sentence: str, parameter: str = "path") -> BadParameterError:
 
 
 def format_of(place: Place) -> str:
-    """In which format it is: npy, npz, hdf5, zarr, zarr-zip, netcdf3, grib, tiff, parquet or csv."""
+    """In which format it is: npy, npz, hdf5, zarr, zarr-zip, netcdf3, netcdf-files, grib, tiff, parquet or csv."""
     if not place.is_url:
+        if not Path(place.path).is_dir() and datasets.files_of(place):
+            return "netcdf-files"
         return _format_of_folder(place) if Path(place.path).is_dir() else _format_of_file(place)
     fs, root = place.storage()
     if is_marked(place):
@@ -256,7 +257,7 @@ def _format_of_folder(place: Place) -> str:
     parts = sorted(name for name, kind in entries.items() if kind == "directory" and "=" in name)
     if parts:
         raise _bad(f"{place} is a table in folders, such as {parts[0]}. Give one of them, or write it into one folder.")
-    return "zarr"
+    return "netcdf-files" if datasets.files_of(place) else "zarr"
 
 
 def _is_part(name: str) -> bool:
@@ -322,6 +323,8 @@ def _dataset(place: Place, array: str | None, select: str | None) -> Found:
         picked.shape,
         picked.dtype,
         picked.stored,
+        attributes=picked.attrs,
+        fill=picked.fill,
         recipe=picked.recipe(),
         dims=picked.dims,
         rows=datasets.time_of(picked.coords, picked.dims),
