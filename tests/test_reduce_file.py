@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import xarray as xr
 import zarr
 
 from workbench.errors import BadInputError
+from workbench.storage.targets import target
+from workbench.storage.writing import write
 from workbench.workloads import template
 
 REDUCE = template("reduce_file")
@@ -73,6 +76,20 @@ def test_dimensions_are_reduced_by_name_and_those_left_keep_their_coordinates(
     np.testing.assert_allclose(found.data.compute(), CUBE[10:20].mean(axis=(0, 2)))
     assert found.dims == ("lat",)
     np.testing.assert_allclose(found.coords["lat"], np.linspace(-80, 80, 8))
+
+
+def test_coordinates_that_number_no_dimension_stay_with_what_is_left(tmp_path: Path, quick_client: Any) -> None:
+    lat = np.linspace(-80, 80, 56).reshape(8, 7)
+    coords = {"lat": (("y", "x"), lat), "season": ("time", np.arange(30) % 4), "region": ("x", list("aabbccd"))}
+    xr.Dataset({"sst": (("time", "y", "x"), CUBE)}, coords).to_netcdf(tmp_path / "curved.nc", engine="h5netcdf")
+
+    _, found = _computed(quick_client, path=str(tmp_path / "curved.nc"), what="mean", over="time")
+    write({"mean": replace(found, data=found.data.compute())}, target(tmp_path / "out.nc"), {}, mark="mine-1")
+
+    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as saved:
+        np.testing.assert_allclose(saved["mean"], CUBE.mean(axis=0))
+        assert set(saved["mean"].coords) == {"lat", "region"}
+        np.testing.assert_array_equal(saved["lat"], lat)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of a column without any value

@@ -187,6 +187,26 @@ def test_what_was_only_saved_is_read_from_there(name: str, run: Run, quick_clien
         np.testing.assert_array_equal(found["x"].values, X)
 
 
+@pytest.mark.parametrize("name", ["out.zarr", "out.nc", None])
+def test_a_dataset_of_a_run_has_coordinates_along_several_dimensions(
+    name: str | None, run: Run, quick_client: Any, tmp_path: Path
+) -> None:
+    lat = np.linspace(-80, 80, X.size).reshape(X.shape)
+    coords = {"lat": (("y", "x"), lat), "season": (("y",), np.arange(1000) % 4), "height": ((), 2.0)}
+    sst = Labelled(da.from_array(X, chunks=(300, 20)), ("y", "x"), coords, {"units": "K"})
+    with dask.config.set({"workbench.answers.each": "1kiB" if name else "1MiB"}):
+        answers = keeping.leave(run.id, {"sst": sst}, target(tmp_path / name) if name else None, quick_client).answers
+    with store.update(run.id, answers=answers, status="done").dataset as found:
+        np.testing.assert_array_equal(found["sst"], X)
+        assert found["sst"].attrs["units"] == "K"
+        np.testing.assert_array_equal(found["lat"], lat)
+        assert {key: each.dims for key, each in found.coords.items()} == {
+            "lat": ("y", "x"),
+            "season": ("y",),
+            "height": (),
+        }
+
+
 def test_what_is_too_large_is_not_kept_and_says_how_to_have_it(run: Run, quick_client: Any) -> None:
     with dask.config.set({"workbench.answers.each": "1kiB"}):
         run = left(run, quick_client)

@@ -242,12 +242,7 @@ def _count(array: Labelled, dim: str) -> int:
 
 def _labels(array: Labelled, dim: str) -> dict[str, Any]:
     """What is known along a dimension, by name."""
-    found: dict[str, Any] = {}
-    for name, told in array.coords.items():
-        of, values = told if isinstance(told, tuple) and len(told) == 2 and isinstance(told[0], str) else (name, told)
-        if of == dim:
-            found[name] = values
-    return found
+    return {name: values for name, (dims, values) in array.placed.items() if dims == (dim,)}
 
 
 def _is_ordered(array: Labelled, dim: str) -> bool:

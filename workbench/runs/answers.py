@@ -185,7 +185,7 @@ def _from_zarr(path: str, answers: Answers) -> dict[str, Labelled]:
 
     members = _members(path)
     coordinates = {
-        name: (each.metadata.dimension_names[0], dates(each[...], each.attrs.asdict()))
+        name: (tuple(each.metadata.dimension_names or ()), dates(each[...], each.attrs.asdict()))
         for name, each in members.items()
         if name not in answers.arrays
     }
@@ -201,10 +201,12 @@ def _from_zarr(path: str, answers: Answers) -> dict[str, Labelled]:
     }
 
 
-def _along(dims: tuple[str, ...], coordinates: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
-    """Those coordinates that lie along some of these dimensions."""
+def _along(dims: tuple[str, ...], coordinates: Mapping[str, tuple[tuple[str, ...], Any]]) -> dict[str, Any]:
+    """Those coordinates that lie along some of these dimensions, and those of one place."""
     return {
-        name: values if name == dim else (dim, values) for name, (dim, values) in coordinates.items() if dim in dims
+        name: values if of == (name,) else (of, values)
+        for name, (of, values) in coordinates.items()
+        if set(of) <= set(dims)
     }
 
 
@@ -246,7 +248,7 @@ def _from_dataset(path: str, answers: Answers) -> dict[str, Labelled]:
         name: Labelled(
             found[name].data,
             tuple(each.dims),
-            _along(each.dims, {str(key): (str(value.dims[0]), value.values) for key, value in found.coords.items()}),
+            _along(each.dims, {str(key): (value.dims, value.values) for key, value in found.coords.items()}),
             dict(found[name].attrs),
         )
         for name, each in answers.arrays.items()

@@ -17,9 +17,15 @@ class Labelled:
     dims: tuple[str, ...]
     coords: Mapping[str, Any] = field(default_factory=dict)
     """Values along dimensions, as xarray has them: by the dimension's name (samples, years, latitudes), or of another
-    name as a pair of the dimension and the values: `{"population": ("sample", names)}`."""
+    name as a pair of the dimension, or several, and the values: `{"population": ("sample", names)}`."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
     """What else belongs to it, as JSON: units, a certificate."""
+
+    @property
+    def placed(self) -> dict[str, tuple[tuple[str, ...], Any]]:
+        """Dimensions and values of each coordinate, however it was given."""
+        pairs = {name: given if isinstance(given, tuple) else (name, given) for name, given in self.coords.items()}
+        return {name: ((of,) if isinstance(of, str) else tuple(of), values) for name, (of, values) in pairs.items()}
 
     @property
     def is_lazy(self) -> bool:

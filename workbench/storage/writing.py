@@ -209,15 +209,15 @@ def table(arrays: Mapping[str, Labelled], hands: Hands | None = None) -> Iterato
     name, each = next(iter(arrays.items()))
     if each.data.ndim not in (1, 2):
         raise BadInputError(f"{name} has {each.data.ndim} dimensions, a table two. Name another, or save as .npz.")
-    along = {key: given if isinstance(given, tuple) else (key, given) for key, given in each.coords.items()}
+    along = {key: values for key, (dims, values) in each.placed.items() if dims == (key,)}
     rows, *others = each.dims
     listed = each.data.ndim == 1 and each.data.dtype.kind in "OTU"
-    labels = {} if listed and rows not in along else {rows: along.pop(rows, (rows, range(each.data.shape[0])))[1]}
-    labels |= {key: values for key, (dim, values) in along.items() if dim == rows}
+    labels = {} if listed and rows not in along else {rows: along.get(rows, range(each.data.shape[0]))}
+    labels |= {key: values for key, (dims, values) in each.placed.items() if dims == (rows,)}
     columns = [name]
     for dim in others:
         numbered = [f"{dim}{i + 1}" for i in range(each.data.shape[1])]
-        columns = list(map(str, along.get(dim, (dim, numbered))[1]))
+        columns = list(map(str, along.get(dim, numbered)))
     beside = {key: np.asarray(other.data) for key, other in arrays.items() if key != name and other.dims == (rows,)}
     yield "\t".join((*labels, *columns, *beside))
     data, hands = _pieces(da.asarray(each.data)), hands or Hands()
@@ -317,16 +317,19 @@ def variables(arrays: Mapping[str, Labelled]) -> tuple[dict[str, Labelled], tupl
     found = {name: _variable(each.data, each.dims, each.attrs) for name, each in arrays.items()}
     aside = []
     for each in arrays.values():
-        for name, given in each.coords.items():
-            # As xarray tells values from a dimension with values.
-            dim, values = given if isinstance(given, tuple) else (name, given)
-            coordinate = _variable(values if isinstance(values, da.Array) else np.asarray(values), (dim,), {})
-            if name in found and not np.array_equal(found[name].data, coordinate.data):
+        for name, (dims, values) in each.placed.items():
+            coordinate = _variable(values if isinstance(values, da.Array) else np.asarray(values), dims, {})
+            if name in found and not _equal(found[name].data, coordinate.data):
                 raise BadInputError(f"The answer has two different arrays called {name!r}. Give them different names.")
             found.setdefault(name, coordinate)
-            if name != dim and name not in aside:
+            if dims != (name,) and name not in aside:
                 aside.append(name)
     return found, tuple(aside)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether arrays hold the same; grids on a sphere have places without a latitude, which is NaN in both."""
+    return bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fc"))
 
 
 def _check_holds(to: Target, arrays: Mapping[str, Labelled], found: Mapping[str, Labelled]) -> None:
