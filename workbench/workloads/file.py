@@ -255,20 +255,21 @@ def array_of_file(
 
         found = read(*where) if axes is None else folded(read, lengths, axes, where)
         block = (found if unpack is None else unpacked(found, **unpack)).astype(stored, copy=False)
-        if missing != "refuse":
-            block = np.where(np.isfinite(block), block, np.nan)
-        elif not np.isfinite(block).all():
-            absent = np.argwhere(~np.isfinite(block))
-            first = [part.start + int(index) for part, index in zip(where, absent[0], strict=True)]
+        infinite = np.isinf(block)
+        absent = infinite if infinite.any() or missing != "refuse" else np.isnan(block)
+        if absent.any():
+            places = np.argwhere(absent)
+            first = [part.start + int(index) for part, index in zip(where, places[0], strict=True)]
             named = len(shape) == 2
             at = f"row {first[0]}, column {first[1]}" if named else str(first)
             spans = [f"{part.start} to {part.stop - 1}" for part in where]
             inside = f"rows {spans[0]} and columns {spans[1]}" if named else f"[{', '.join(spans)}]"
             others = "" if block.shape == shape else " Other blocks, which were not looked at, may have more."
+            what = "that are infinite, which is not missing" if infinite.any() else "that are missing"
+            choice = "" if infinite.any() else f", or choose missing={instead}"
             raise ValueError(
-                f"{path}{f' ({array})' if array else ''} has values that are missing or not finite: {len(absent)} of "
-                f"the {block.size} in {inside}, the first at {at}: "
-                f"{found[tuple(absent[0])]}.{others} Replace them, or choose missing={instead}."
+                f"{path}{f' ({array})' if array else ''} has values {what}: {len(places)} of the {block.size} in "
+                f"{inside}, the first at {at}: {found[tuple(places[0])]}.{others} Replace them{choice}."
             )
         return block
 
