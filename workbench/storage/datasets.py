@@ -246,6 +246,10 @@ def _engine(place: Place) -> str:
         return "zarr"
     with place.open() as file:
         start = file.read(8)
+    if start[:4] == b"CDF\x05":
+        raise BadInputError(
+            f"{place} is NetCDF of the kind CDF-5, which can't be read here. Make one that can: nccopy -k nc4 OLD NEW."
+        )
     engine = next((engine for magic, engine in _STARTS.items() if start.startswith(magic)), None)
     if engine is None:
         what = "is empty" if not start else "is in no format that can be read here"
