@@ -119,12 +119,17 @@ def along(coords: Any, dims: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, each in coords.variables.items():
         if each.ndim and set(each.dims) <= set(dims):
-            values = each.values
-            if values.dtype.kind == "O":
-                values = np.array([getattr(value, "isoformat", value.__str__)() for value in values.flat])
-                values = values.reshape(each.shape)
+            values = plain(each.values)
             found[str(name)] = values if each.dims == (name,) else (each.dims, values)
     return found
+
+
+def plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Values as formats hold them: objects, such as dates of other calendars than ours, as text."""
+    if values.dtype.kind != "O":
+        return values
+    texts = [getattr(value, "isoformat", value.__str__)() for value in values.flat]
+    return np.array(texts, dtype="U").reshape(values.shape)
 
 
 def _in_words(dims: Sequence[str], known: Sequence[Any], folded: Sequence[int], place: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dask
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -31,3 +32,8 @@ class Labelled:
     def is_lazy(self) -> bool:
         """Whether Dask has its data."""
         return dask.is_dask_collection(self.data)
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether arrays hold the same; grids on a sphere have places without a latitude, which is NaN in both."""
+    return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind in "fc")
