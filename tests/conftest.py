@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from tests import slurm
 from tests.simulated import simulated_nvml
 from workbench.clusters.spec import ClusterSpec
+from workbench.jobs import processes
 
 __all__ = ["simulated_nvml"]  # a fixture, for every test
 
@@ -133,3 +136,10 @@ def slurm_configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         pytest.skip(f"There is no SLURM: {reason}. `make test` installs it where it may.")
     with slurm.slurm(tmp_path_factory.mktemp("slurm")) as configuration:
         yield configuration
+
+
+@pytest.fixture
+def asleep() -> Iterator[dict[str, Any]]:
+    """Pid and start of a process that can pass for a host."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield {"pid": process.pid, "pid_created": processes.created(process.pid), "place": processes.place()}

@@ -25,7 +25,6 @@ from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import ConflictError, FailedError, MissingError, NotFoundError, WorkbenchError
-from workbench.jobs import processes
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +32,6 @@ def running(tmp_path_factory: pytest.TempPathFactory, spec: ClusterSpec) -> Iter
     with using_data_folder(tmp_path_factory.mktemp("data")):
         record = launch(spec.model_copy(update={"n_workers": 1}), name="calm-otter", force=True)
         yield asyncio.run(control.wait(record.name, timeout=30))
-
-
-@pytest.fixture
-def asleep() -> Iterator[dict[str, Any]]:
-    """Pid and start of a process that can pass for a host."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        yield {"pid": process.pid, "pid_created": processes.created(process.pid), "place": processes.place()}
 
 
 def test_a_client_computes_and_becomes_the_default_one(running: ClusterRecord) -> None:
@@ -128,15 +120,15 @@ def test_an_owner_that_is_stuck_is_told_and_one_of_another_version_says_so(
     async def story() -> None:
         async with answering(records.folder("bold-heron"), {"restart": refuse}):
             with pytest.raises(FailedError, match=r"^No\.$"):
-                await control.restart_workers(record)
+                await control.restart_workers(record.name)
             with pytest.raises(FailedError, match="of another version of dask-workbench, knows no 'scale'"):
-                await control.scale(record, 1)
+                await control.scale(record.name, 1)
         with socket.socket(socket.AF_UNIX) as silent, short(records.folder("bold-heron")) as path:
             (records.folder("bold-heron") / "owner.sock").unlink(missing_ok=True)
             silent.bind(f"{path}/owner.sock")
             silent.listen()
             with pytest.raises(FailedError, match=r"doesn't answer .it is stuck"):
-                await control.restart_workers(record)
+                await control.restart_workers(record.name)
 
     asyncio.run(story())
 

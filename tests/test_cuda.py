@@ -168,10 +168,13 @@ def test_a_spec_is_checked_again_when_it_is_started() -> None:
 
 @pytest.mark.parametrize(
     "ask",
-    [lambda record: control.scale(record, 3), lambda record: control.adapt(record, 1, 3)],
+    [lambda record: control.scale(record.name, 3), lambda record: control.adapt(record.name, 1, 3)],
 )
-def test_a_cluster_does_not_grow_past_its_gpus(ask: Callable[[ClusterRecord], Any], data_folder: Path) -> None:
-    record = ClusterRecord(name="calm-otter", spec=planned("gpus", gpu(0), gpu(1)), status="ready")
+def test_a_cluster_does_not_grow_past_its_gpus(
+    ask: Callable[[ClusterRecord], Any], data_folder: Path, asleep: dict[str, Any]
+) -> None:
+    record = ClusterRecord(name="calm-otter", spec=planned("gpus", gpu(0), gpu(1)), status="ready", **asleep)
+    records.create(record)
     with pytest.raises(BadInputError, match=r"is 3, and calm-otter has 2 GPUs, a worker for each\. Give at most 2"):
         asyncio.run(ask(record))
 

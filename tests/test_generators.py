@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from workbench.compiled import loops
 from workbench.errors import BadInputError
 from workbench.workloads.generators import LANES, TILE, normal, sum_every_other
 
@@ -88,10 +87,12 @@ def test_the_numbers_are_normal_and_independent(engine):
 
 def test_the_fast_words_are_philox_and_xoshiro():
     pytest.importorskip("numba", reason="the extra `fast` is not installed")
-    out = np.empty(2 * 64, np.uint64)
-    random_bits = loops("workbench.workloads.fast_normal", random_bits=4)["random_bits"]
-    random_bits(np.array([2**40 + 7, 3, 5], np.uint64), np.empty((6, LANES), np.uint64), out, out.size)
-    made = out.reshape(2, 2, LANES)
+    from workbench.workloads.fast_normal import seed_states, step
+
+    states, made = np.empty((4, LANES), np.uint64), np.empty((2, 2, LANES), np.uint64)
+    seed_states(np.uint64(2**40 + 7), np.uint64(3), np.uint64(5), states)
+    for pair in made:
+        step(states, *pair)
     for lane in (0, 1, 31):
         state = [_philox_word(2**40 + 7, 3, 5, word * LANES + lane) for word in range(4)]
         for k in range(4):

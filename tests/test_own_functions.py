@@ -7,7 +7,9 @@ from xml.etree import ElementTree
 
 import dask.array as da
 import numpy as np
+import pandas
 import pytest
+import xarray
 from distributed import wait
 
 import workbench
@@ -17,6 +19,8 @@ from workbench.clusters import records
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
+from workbench.storage import writing
+from workbench.storage.targets import target
 from workbench.workloads import listing, own, returned, template
 from workbench.workloads.declaring import workload
 
@@ -195,7 +199,6 @@ def test_a_file_for_which_there_was_no_time_is_late_wherever_that_showed(tmp_pat
 def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_client):
     import dask.dataframe
     import pandas as pd
-    import xarray
 
     array = xarray.DataArray(da.ones((4, 5), chunks=2), dims=("time", "lon"), coords={"time": [1, 2, 3, 4]})
     found = {
@@ -252,6 +255,56 @@ def test_what_a_function_returns_is_told_apart_into_values_and_arrays(quick_clie
     needs = returned.needs({"large": built["large"]}, threads_per_worker=2)
     assert (needs.output_bytes, needs.held_per_worker) == (3_200_000, 2 * 3 * 3_200_000)
     assert needs.sentence.startswith("Estimated from its graph")
+
+
+def _saved(found, path):
+    results = returned.named(found, "f")
+    writing.write(returned.arrays(results), target(path), {}, mark="mine-1")
+    return xarray.open_dataset(path, engine="h5netcdf" if path.suffix == ".nc" else "zarr")
+
+
+@pytest.mark.parametrize("name", ["out.nc", "out.zarr"])
+def test_what_xarray_knows_of_an_array_stays_with_it(tmp_path, name):
+    lat = np.linspace(-80, 80, 12).reshape(3, 4)
+    lat[1, 1] = np.nan
+    days = xarray.date_range("2000-01-29", periods=5, calendar="360_day", use_cftime=True)
+    coords = {"time": days, "lat": (("y", "x"), lat), "height": 2.0, "lead": ("time", np.arange(5).astype("m8[h]"))}
+    attrs = {"units": "K", "valid_range": np.array([0.0, 400.0]), "cells": np.int16(3)}
+    sst = xarray.DataArray(np.arange(60.0).reshape(5, 3, 4), coords, ("time", "y", "x"), attrs=attrs)
+    with _saved({"sst": sst, "mean": sst.mean("time"), "at": sst.coords["time"]}, tmp_path / name) as found:
+        np.testing.assert_array_equal(found["sst"], sst)
+        np.testing.assert_array_equal(found["mean"].coords["lat"], lat)
+        assert list(found["time"].values[:2]) == ["2000-01-29T00:00:00", "2000-01-30T00:00:00"]
+        assert list(found["at"].values[:1]) == ["2000-01-29T00:00:00"]
+        np.testing.assert_array_equal(found["lead"], coords["lead"][1])
+        assert float(found["height"]) == 2
+        assert (found["sst"].attrs["units"], found["sst"].attrs["cells"]) == ("K", 3)
+        assert found["sst"].attrs["valid_range"] == "[0.0, 400.0]"
+    stacked = sst.isel(time=0, drop=True).stack(place=("y", "x")).assign_coords(place_id=("place", np.arange(12)))
+    with _saved({"of": stacked}, tmp_path / f"stacked-{name}") as found:
+        assert set(found["of"].coords) == {"lat", "y", "x", "height", "place_id"}
+        np.testing.assert_array_equal(found["of"], np.arange(12.0))
+
+
+def test_places_that_arrays_were_selected_at_stay_with_each(tmp_path):
+    field = xarray.DataArray(np.arange(12.0).reshape(3, 4), {"lat": [-60, 0, 60]}, ("lat", "lon"))
+    with _saved({"south": field.sel(lat=-60), "north": field.sel(lat=60)}, tmp_path / "out.nc") as found:
+        np.testing.assert_array_equal(found["north"], field[2])
+        assert (int(found["south.lat"]), int(found["north.lat"])) == (-60, 60)
+
+
+@pytest.mark.parametrize("name", ["out.nc", "out.zarr"])
+def test_arrays_of_any_name_are_kept_under_one_that_can_be_saved(tmp_path, name):
+    found = {"time": np.ones(3), "a b/c": np.arange(4), "": np.zeros(2), "a b_c": np.ones(2), "..": np.full(2, 7.0)}
+    found |= {"table": pandas.DataFrame({"NO₂ µg/m³": [1.0, 2.0], 7: [3.0, 4.0]})}
+    found |= {"objects": np.array([{}, []], dtype=object), "spans": np.array([1, 2], "m8[D]")}
+    (names, lost) = returned.remarks(returned.named(found, "f"), "f")
+    assert "'a b/c' as a b_c_2, '' as unnamed" in names
+    assert lost == "objects of f holds object, which isn't kept: numbers, dates and text are."
+    with _saved(found, tmp_path / name) as saved:
+        assert set(saved) == {"time", "a b_c", "a b_c_2", "unnamed", "unnamed_2", "spans", "table.NO₂ µg_m³", "table.7"}
+        np.testing.assert_array_equal(saved["a b_c_2"], np.arange(4))
+        np.testing.assert_array_equal(saved["spans"], found["spans"])
 
 
 def test_a_generator_and_an_object_that_is_too_large_are_said_to_be_so(monkeypatch):

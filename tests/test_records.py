@@ -203,7 +203,7 @@ def assert_untouchable(says: str, capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = records.read_all()
     assert (found.status, found.is_over) == ("unknown", False)
     assert says in str(found.message)
-    for verb in (control.stop(found), control.scale(found, 1, force=True), control.restart_workers(found)):
+    for verb in (control.stop(found), control.scale(found.name, 1, force=True), control.restart_workers(found.name)):
         with pytest.raises(ConflictError, match=r"unknown|left as it is"):
             asyncio.run(verb)
     with pytest.raises(ConflictError, match=re.escape(says)):

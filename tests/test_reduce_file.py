@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import h5py
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ import xarray as xr
 import zarr
 
 from workbench.errors import BadInputError
-from workbench.workloads import template
+from workbench.storage.targets import target
+from workbench.storage.writing import write
+from workbench.workloads import reduce_file, template
 
 REDUCE = template("reduce_file")
 CUBE = np.random.default_rng(0).normal(size=(30, 8, 7)) * 3 + 1
@@ -75,7 +79,21 @@ def test_dimensions_are_reduced_by_name_and_those_left_keep_their_coordinates(
     np.testing.assert_allclose(found.coords["lat"], np.linspace(-80, 80, 8))
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of a column without any value
+def test_coordinates_that_number_no_dimension_stay_with_what_is_left(tmp_path: Path, quick_client: Any) -> None:
+    lat = np.linspace(-80, 80, 56).reshape(8, 7)
+    coords = {"lat": (("y", "x"), lat), "season": ("time", np.arange(30) % 4), "region": ("x", list("aabbccd"))}
+    xr.Dataset({"sst": (("time", "y", "x"), CUBE)}, coords).to_netcdf(tmp_path / "curved.nc", engine="h5netcdf")
+
+    _, found = _computed(quick_client, path=str(tmp_path / "curved.nc"), what="mean", over="time")
+    write({"mean": replace(found, data=found.data.compute())}, target(tmp_path / "out.nc"), {}, mark="mine-1")
+
+    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as saved:
+        np.testing.assert_allclose(saved["mean"], CUBE.mean(axis=0))
+        assert set(saved["mean"].coords) == {"lat", "region"}
+        np.testing.assert_array_equal(saved["lat"], lat)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in divide")  # Dask's, of the spread of no value
 def test_missing_values_are_refused_with_their_place_or_left_out_and_counted(tmp_path: Path, quick_client: Any) -> None:
     holed = CUBE.copy()
     holed[3, 4, 5] = np.nan
@@ -101,19 +119,61 @@ def test_missing_values_are_refused_with_their_place_or_left_out_and_counted(tmp
     ] == pytest.approx(np.nansum(holed))
 
 
-def test_a_percentile_of_more_than_one_task_holds_is_found_from_a_fine_histogram(
-    tmp_path: Path, quick_client: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("few", [1 << 20, 3])
+def test_a_percentile_of_more_than_one_task_holds_is_the_one_of_numpy(
+    tmp_path: Path, quick_client: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, few: int
 ) -> None:
-    from workbench.workloads import reduce_file
-
     monkeypatch.setattr(reduce_file, "WHOLE_BYTES", 8 * 200)
-    path = _file(tmp_path, "npy")
-
-    summary, _ = _computed(quick_client, path=path, what="percentile", percent=90)
-
-    assert summary["value"] == pytest.approx(np.percentile(CUBE, 90), abs=0.05)
+    monkeypatch.setattr(reduce_file, "FEW", few)
+    outlier = np.abs(CUBE)
+    outlier[3, 4, 5] = 1e20
+    for values in (CUBE, outlier, np.where(CUBE < 1, -0.0, CUBE), np.full(CUBE.shape, -7.5), np.sign(CUBE)):
+        values = values.astype(dtype)
+        path = _file(tmp_path, "npy", values)
+        for percent in (0, 37.3, 50, 99, 100):
+            summary, _ = _computed(quick_client, path=path, what="percentile", percent=percent)
+            expected = np.percentile(values.astype("float64"), percent)
+            assert summary["value"] == pytest.approx(expected, rel=1e-14), (values[0, 0], percent)
+    holed = np.where(CUBE < 0, np.nan, CUBE)
+    path = _file(tmp_path, "npy", holed)
+    summary, _ = _computed(quick_client, path=path, what="percentile", percent=90, missing="leave out")
+    assert summary["value"] == pytest.approx(np.nanpercentile(holed, 90), rel=1e-14)
     with pytest.raises(BadInputError, match="Leave over out"):
         REDUCE.validate({"path": path, "what": "percentile", "over": "0, 1"})
+
+
+def test_a_percentile_that_is_not_the_one_asked_for_fails_its_check(tmp_path: Path, quick_client: Any) -> None:
+    values = np.sort(CUBE, axis=None)
+    checked = REDUCE.validate({"path": _file(tmp_path, "npy"), "what": "percentile"})
+    right = REDUCE.build(checked)["value"].compute()
+    for value, passes in ((right, True), (values[839], False), (values[838], False), (9.54e13, False)):
+        check = REDUCE.check(checked, {"value": da.asarray(value), "gaps": 0, "edges": None}, quick_client)
+        assert check is not None
+        assert check.passed == passes, check.what
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in divide")  # Dask's, of the spread of no value
+@pytest.mark.parametrize("what", ["sum", "mean", "std", "min", "max", "percentile", "histogram"])
+@pytest.mark.parametrize("whole", [8, 10**9])
+def test_where_nothing_is_left_to_reduce_one_sentence_says_so(
+    tmp_path: Path, quick_client: Any, monkeypatch: pytest.MonkeyPatch, what: str, whole: int
+) -> None:
+    monkeypatch.setattr(reduce_file, "WHOLE_BYTES", whole)
+    path = _file(tmp_path, "npy", np.full((30, 8), np.nan))
+    with pytest.raises(ValueError, match=r"^All values are missing\.$"):
+        REDUCE.compute(REDUCE.validate({"path": path, "what": what, "missing": "leave out"}), quick_client)
+
+
+def test_infinity_is_no_missing_value(tmp_path: Path, quick_client: Any) -> None:
+    endless = CUBE.copy()
+    endless[3, 4, 5], endless[2, 1, 0] = np.nan, -np.inf
+    path = _file(tmp_path, "npy", endless)
+    for missing in ("refuse", "leave out"):
+        with pytest.raises(
+            ValueError, match=r"infinite, which is not missing: 1 .* \[2, 1, 0\]: -inf\. Replace them\.$"
+        ):
+            REDUCE.compute(REDUCE.validate({"path": path, "what": "max", "missing": missing}), quick_client)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,33 @@ def test_what_is_saved_is_a_dataset_to_xarray(name: str, tmp_path: Path) -> None
         assert found["scores"].attrs["units"] == "m"
 
 
+def curved() -> dict[str, Labelled]:
+    """Two arrays on a grid that isn't along meridians, with a place of no latitude; labels as xarray has them."""
+    lat = np.linspace(-80, 80, 40).reshape(10, 4)
+    lat[3, 2] = np.nan
+    of_x = {"x": ("x", YEARS), "region": (("x",), ["a", "a", "b", "b"])}
+    coords = {"lat": (("y", "x"), lat), "height": ((), 2.0), **of_x}
+    return {"sst": Labelled(da.from_array(X), ("y", "x"), coords), "row": Labelled(X[0], ("x",), of_x)} | {
+        "again": Labelled(X + 1, ("y", "x"), {**coords, "lat": (("y", "x"), lat.copy())})
+    }
+
+
+@pytest.mark.parametrize("name", ["out.zarr", "out.nc", "folder"])
+def test_coordinates_along_several_dimensions_are_saved_as_coordinates(name: str, tmp_path: Path) -> None:
+    path = saved(tmp_path / name, curved())
+    with xarray.open_dataset(path, engine="h5netcdf" if name == "out.nc" else "zarr") as found:
+        np.testing.assert_array_equal(found["sst"].coords["lat"], curved()["sst"].coordinates()["lat"][1])
+        assert found["sst"].coords["lat"].dims == ("y", "x")
+        assert list(found["row"].coords["region"].values) == ["a", "a", "b", "b"]
+        assert set(found.coords) == {"lat", "height", "x", "region"}
+        assert float(found["height"]) == 2
+    with np.load(saved(tmp_path / "out.npz", curved())) as found:
+        assert found["lat"].shape == (10, 4)
+    assert next(table(curved())) == "\t".join(("y", *map(str, YEARS)))
+    across = Labelled(X.T, ("x", "y"), curved()["sst"].coords)
+    assert next(table({"sst": across})).split("\t")[:3] == ["x", "region", "y1"]
+
+
 def test_numpy_reads_what_is_saved_without_running_anything(tmp_path: Path) -> None:
     with np.load(saved(tmp_path / "out.npz")) as found:
         np.testing.assert_array_equal(found["scores"], X)

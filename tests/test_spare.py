@@ -40,7 +40,7 @@ def test_the_next_cluster_is_hosted_by_the_process_that_waited(keep: Callable[[]
     assert record.pid == kept.process.pid
     ready = asyncio.run(wait("warm-otter"))
     assert ready.pid == kept.process.pid
-    assert "host" in asyncio.run(logs(ready))
+    assert "host" in asyncio.run(logs(ready.name))
     assert (records.folder("warm-otter") / "host.log").stat().st_mode & 0o777 == 0o600
     asyncio.run(stop(ready))
     until(lambda: kept.process.poll() is not None)

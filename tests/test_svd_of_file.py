@@ -362,10 +362,10 @@ def test_values_that_are_not_finite_are_named(center: bool, k: int | None, tmp_p
     x[417, 3] = np.nan
     np.savez(tmp_path / "x.npz", first=x)
     parameters = SVD.validate({"path": str(tmp_path / "x.npz"), "center": center} | ({"k": k} if k else {}))
-    with pytest.raises(ValueError, match="not finite") as failed:
+    with pytest.raises(ValueError, match="are missing") as failed:
         SVD.compute(parameters, quick_client)
     assert str(failed.value) == (
-        f"{tmp_path}/x.npz (first) has values that are missing or not finite: 1 of the 7200 in rows 0 to 599 and "
+        f"{tmp_path}/x.npz (first) has values that are missing: 1 of the 7200 in rows 0 to 599 and "
         "columns 0 to 11, the first at row 417, column 3: nan. Replace them, or choose missing=mean, rows or columns."
     )
 
@@ -378,12 +378,13 @@ def test_that_other_blocks_may_have_more_missing_values_is_said(tmp_path: Path) 
         SVD.compute(SVD.validate({"path": str(tmp_path / "x.zarr"), "chunks": [450, 12]}))
 
 
-def test_infinity_is_refused_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", ["refuse", "rows", "mean"])
+def test_infinity_is_refused_and_never_taken_as_missing(tmp_path: Path, missing: str) -> None:
     x = TALL.copy()
     x[2, 1] = -np.inf
     np.save(tmp_path / "x.npy", x)
-    with pytest.raises(ValueError, match=r"row 2, column 1: -inf\."):
-        SVD.compute(SVD.validate({"path": str(tmp_path / "x.npy")}))
+    with pytest.raises(ValueError, match=r"infinite, which is not missing: 1 of .* column 1: -inf\. Replace them\.$"):
+        SVD.compute(SVD.validate({"path": str(tmp_path / "x.npy"), "missing": missing}))
 
 
 def _save(folder: Path, name: str, x: Any) -> str:

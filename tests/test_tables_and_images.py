@@ -127,6 +127,92 @@ def test_the_labels_of_rows_that_pandas_writes_are_no_numbers_of_a_table(tmp_pat
     assert any("labels of the rows" in note for note in parameters.notes)
 
 
+@pytest.mark.parametrize(
+    "index", [pd.date_range("1990", periods=50, name="day"), pd.Index(np.arange(50) * 3, name="station")]
+)
+def test_an_index_with_a_name_is_no_column_of_a_parquet_table(tmp_path: Path, index: Any) -> None:
+    frame = pd.DataFrame(TABLE[:50], columns=list("abcd"), index=index)
+    frame.to_parquet(path := str(tmp_path / "t.parquet"))
+    found = opening.find_array(path, None)
+    assert (found.shape, found.array) == ((50, 4), "a,b,c,d")
+    part = file.READERS["parquet"](path, found.array, dict(found.recipe or {}), slice(0, 50), slice(0, 4))
+    np.testing.assert_array_equal(part, frame.to_numpy())
+    if index.name == "station":
+        assert opening.find_array(path, "station,a").shape == (50, 2)
+
+
+LINES = ["0.5,1.5,2.5", "3.5,4.5,5.5"]
+WHOLE = ["10,11,12", "20,21,22"]
+
+
+@pytest.mark.parametrize(
+    ("first", "below", "names", "doubtful"),
+    [
+        ("0,1,2", LINES, True, True),
+        ("0,1,2", WHOLE, True, True),
+        ("1,2,3", LINES, True, True),
+        (",0,1", LINES, True, True),
+        (",1000,850", ["0,1,2", "1,3,4"], True, True),
+        (",0.5,0.9", LINES, True, True),
+        ("1990,1991,1992", WHOLE, True, True),
+        ("1990,1991,1992", LINES, True, True),
+        ("10,20,50", LINES, True, True),
+        ("1990,1991,1992", ["1993,1994,1995"], False, True),
+        ("10,20,50", WHOLE, False, True),
+        ("7,3,3", LINES, False, True),
+        (",3,5", [",0.5,1.5", "2.5,3.5,4.5"], False, False),
+        ("0.1,0.2,0.3", LINES, False, False),
+        ("a,b,c", LINES, True, False),
+        ("a,1,2", LINES, True, False),
+    ],
+)
+def test_of_a_first_line_of_numbers_is_said_whether_it_was_taken_for_names(
+    tmp_path: Path, first: str, below: list[str], names: bool, doubtful: bool
+) -> None:
+    (tmp_path / "t.csv").write_text("\n".join([first, *below, ""]))
+    found = opening.find_array(str(tmp_path / "t.csv"), None)
+    labels = first.startswith(",") and names
+    assert found.shape == (len(below) + (not names), 3 - labels)
+    said = [each for each in found.remarks if "first line" in each]
+    assert bool(said) == doubtful
+    if said:
+        assert ("for names of columns." if names else "for numbers.") in said[0]
+    read = file.READERS["csv"](found.path, found.array, dict(found.recipe or {}), slice(0, len(below)), slice(0, 3))
+    expected = np.genfromtxt([*below] if names else [first, *below][: len(below)], delimiter=",")
+    np.testing.assert_array_equal(read, np.atleast_2d(expected)[:, int(labels) :])
+
+
+def test_what_pandas_writes_of_a_bare_array_is_read_as_it_was(tmp_path: Path) -> None:
+    frame = pd.DataFrame(TABLE[:50])
+    for name, more in (("noindex.csv", {"index": False}), ("index.csv", {})):
+        frame.to_csv(tmp_path / name, **more)
+        found = opening.find_array(str(tmp_path / name), None)
+        read = file.READERS["csv"](found.path, None, dict(found.recipe or {}), slice(0, 50), slice(0, 4))
+        assert found.shape == (50, 4)
+        np.testing.assert_allclose(read, TABLE[:50], rtol=1e-15)
+
+
+def test_names_of_columns_may_be_quoted_and_stand_twice(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text('"t, K",b,a,a\n1,2,3,4\n5,6,7,8\n')
+    found = opening.find_array(str(tmp_path / "q.csv"), None)
+    assert found.shape == (2, 4)
+    assert any("Several columns are called a: those after the first are a.1" in each for each in found.remarks)
+    found = opening.find_array(str(tmp_path / "q.csv"), '"t, K", a.1')
+    read = file.READERS["csv"](found.path, found.array, dict(found.recipe or {}), slice(0, 2), slice(0, 2))
+    np.testing.assert_array_equal(read, [[1, 4], [5, 8]])
+    assert [each.name for each in look(str(tmp_path / "q.csv")).arrays]
+    table = pa.Table.from_arrays([pa.array([1.0])] * 2, names=["a", "a"])
+    parquet.write_table(table, tmp_path / "q.parquet")
+    with pytest.raises(BadInputError, match=r"several columns called 'a'\. Give each a name of its own"):
+        opening.find_array(str(tmp_path / "q.parquet"), None)
+
+
+def test_a_kind_of_netcdf_that_nobody_reads_here_says_what_helps(tmp_path: Path) -> None:
+    (tmp_path / "x.nc").write_bytes(b"CDF\x05" + bytes(60))
+    with pytest.raises(BadInputError, match=r"of the kind CDF-5, .* nccopy -k nc4"):
+        opening.find_array(str(tmp_path / "x.nc"), None)
+
+
 def test_look_lists_columns_pages_and_scales(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "s.tif", STACK, metadata={"axes": "ZYX"}, compression="zlib")
     held = look(_parquet(tmp_path / "t.parquet", name=["x"] * 200))

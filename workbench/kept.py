@@ -14,7 +14,7 @@ It stands in a file workbench.yaml of the working folder, which a team may keep 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,19 +56,17 @@ def check_name(name: str, what: str, example: str) -> str:
 
 def places(section: str) -> Iterator[Place]:
     """What is kept in each place; of two things with one name the first counts."""
-    sources = ((FILE, f"{FILE} here"), (_kept_file(section).name, "what you kept"), ("configuration", _CONFIGURATION))
-    for name, where in sources:
+    configured, mine = "Dask's configuration", _kept_file(section)
+    sources: tuple[tuple[str, str, Callable[[], dict[str, Any]]], ...] = (
+        (FILE, f"{FILE} here", lambda: _read(Path(FILE), section)),
+        (mine.name, "what you kept", lambda: _read(mine, section)),
+        ("configuration", configured, lambda: _checked(config.get(section) or {}, configured, section)),
+    )
+    for name, where, told in sources:
         try:
-            if where == _CONFIGURATION:
-                told = _checked(config.get(section) or {}, where, section)
-            else:
-                told = _read(Path(FILE) if name == FILE else _kept_file(section), section)
-            yield Place(name, where, told)
+            yield Place(name, where, told())
         except BadInputError as err:
             yield Place(name, where, {}, str(err))
-
-
-_CONFIGURATION = "Dask's configuration"
 
 
 def read(section: str) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from workbench.workloads import presets, registry
 
 if TYPE_CHECKING:
     from workbench.clusters.budget import Budget
-    from workbench.clusters.control import Group, Worker
     from workbench.clusters.environments import Environment
     from workbench.clusters.profiles import Offered
     from workbench.clusters.records import ClusterRecord
@@ -126,41 +125,14 @@ class Session:
     cluster = staticmethod(records.read)
     wait = staticmethod(control.wait)
 
-    async def scale(self, name: str, n_workers: int, *, force: bool = False) -> ClusterRecord:
-        """Ask for another number of workers."""
-        await control.scale(self.cluster(name), n_workers, force=force)
-        return self.cluster(name)
-
-    async def adapt(self, name: str, minimum: int, maximum: int, *, force: bool = False) -> ClusterRecord:
-        """Let the number of workers follow the load between two bounds."""
-        await control.adapt(self.cluster(name), minimum, maximum, force=force)
-        return self.cluster(name)
-
-    async def restart_workers(self, name: str) -> ClusterRecord:
-        """Restart all workers of a cluster; what they hold and compute is lost."""
-        await control.restart_workers(self.cluster(name))
-        return self.cluster(name)
-
-    async def restart_worker(self, name: str, worker: str) -> ClusterRecord:
-        """Restart one worker of a cluster, by its address."""
-        await control.restart_worker(self.cluster(name), worker)
-        return self.cluster(name)
-
-    async def workers(self, name: str) -> list[Worker]:
-        """What each worker of a cluster does."""
-        return await control.workers(self.cluster(name))
-
-    async def groups(self, name: str) -> list[Group]:
-        """Tasks of a cluster by what their keys begin with, with what is done of them and what they hold."""
-        return await control.groups(self.cluster(name))
-
-    async def profile(self, name: str) -> dict[str, Any]:
-        """What the code of a cluster's workers was seen doing: Dask's tree of frames."""
-        return await control.profile(self.cluster(name))
-
-    async def logs(self, name: str) -> dict[str, str]:
-        """Read the logs, by who wrote them: host, scheduler, each worker."""
-        return await control.logs(self.cluster(name))
+    scale = staticmethod(control.scale)
+    adapt = staticmethod(control.adapt)
+    restart_workers = staticmethod(control.restart_workers)
+    restart_worker = staticmethod(control.restart_worker)
+    workers = staticmethod(control.workers)
+    groups = staticmethod(control.groups)
+    profile = staticmethod(control.profile)
+    logs = staticmethod(control.logs)
 
     async def stop(self, name: str) -> None:
         """Stop a cluster, cancel its start, or dismiss one that failed or was lost."""
@@ -273,12 +245,6 @@ class Session:
             why = said.decode(errors="replace").strip().rpartition("workbench: ")[2]
             raise FailedError(f"{cluster} could not be calibrated. {why}".strip())
         return Calibration.model_validate_json(told)
-
-    def calibrations(self) -> tuple[Calibration, ...]:
-        """Hardware that was measured, here and elsewhere; forecasts tell of a file that can't be read."""
-        from workbench.runs.forecasting.calibration import kept
-
-        return (*kept("here"), *kept("elsewhere"))
 
     def load_calibration(self, path: Path) -> Calibration:
         """Keep a colleague's calibration file as a reference machine."""

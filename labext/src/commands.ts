@@ -17,6 +17,14 @@ import { Commands, DOMAIN, IModel, INotebooks } from './tokens';
 import type { ICluster } from './tokens';
 
 const ID = 'dask-workbench:sidebar';
+/** Sections of the sidebar, and what they are called. */
+const sections = (trans: TranslationBundle): Record<string, string> => ({
+  hardware: trans.__('Hardware'),
+  clusters: trans.__('Clusters'),
+  workloads: trans.__('Workload'),
+  runs: trans.__('Runs'),
+  compare: trans.__('Compare')
+});
 /** Whether this person has seen the sidebar before. */
 const SEEN = 'dask-workbench:seen';
 
@@ -52,16 +60,22 @@ export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
       return new Workbench(model, notebooks, app.commands, memory, trans, view, label, sidebar.page);
     });
     const category = trans.__('Workbench');
+    [Commands.open, Commands.tab].forEach(command =>
+      palette?.addItem({ command, category, args: { isPalette: true } })
+    );
     [
-      Commands.open,
-      Commands.tab,
       Commands.start,
+      Commands.run,
+      Commands.compare,
       Commands.watch,
+      Commands.watchPanes,
       Commands.connect,
       Commands.workload,
-      Commands.runs,
       Commands.stopAll
-    ].forEach(command => palette?.addItem({ command, category, args: { isPalette: true } }));
+    ].forEach(command => palette?.addItem({ command, category }));
+    Object.keys(sections(trans)).forEach(section => {
+      palette?.addItem({ command: Commands.section, category, args: { section } });
+    });
     launcher?.add({ command: Commands.tab, category: 'Other', rank: 10 });
     launcher?.add({ command: Commands.view, category: 'Other', rank: 11, args: machine });
     palette?.addItem({ command: Commands.view, category, args: { ...machine, isPalette: true } });
@@ -100,7 +114,6 @@ function addTabs(
     execute: args => open(String(args['view']), String(args['label']))
   });
   app.commands.addCommand(Commands.panes, {
-    label: trans.__('Watch a Cluster in Panes'),
     execute: async args => {
       const { cluster, panes } = args as unknown as { cluster: string; panes: { view: string; label: string }[] };
       let ref = (await app.commands.execute(Commands.watch, { cluster })) as string;
@@ -125,9 +138,12 @@ function addCommands(
   trans: TranslationBundle
 ): void {
   const { commands, shell } = app;
-  const reveal = (section: string) => {
+  const skip = (section: string, hook?: string) => {
     shell.activateById(sidebar.id);
-    sidebar.reveal(section);
+    return sidebar.skip(section, hook);
+  };
+  const press = (command: string, label: string, section: string, hook: string) => {
+    commands.addCommand(command, { label, execute: () => skip(section, hook) });
   };
   commands.addCommand(Commands.open, {
     label: args => (args['isPalette'] ? trans.__('Open the Workbench') : trans.__('Workbench')),
@@ -135,14 +151,14 @@ function addCommands(
     icon: args => (args['isPalette'] ? undefined : workbenchIcon),
     execute: () => shell.activateById(sidebar.id)
   });
-  commands.addCommand(Commands.runs, { label: trans.__('Show the Runs'), execute: () => reveal('runs') });
-  commands.addCommand(Commands.start, {
-    label: trans.__('Start the Default CPU Cluster'),
-    execute: async () => {
-      reveal('clusters');
-      await model.request('POST', 'clusters', { profile: 'cpu' });
-    }
+  commands.addCommand(Commands.section, {
+    label: args => trans.__('Go to %1', sections(trans)[String(args['section'])]),
+    execute: args => skip(String(args['section']))
   });
+  press(Commands.start, trans.__('Start the Chosen Hardware'), 'hardware', 'start');
+  press(Commands.run, trans.__('Run the Chosen Workload'), 'workloads', 'run-button');
+  press(Commands.watchPanes, trans.__('Watch a Cluster in Panes'), 'clusters', 'panes');
+  press(Commands.compare, trans.__('Compare the Chosen Workload'), 'compare', 'compare');
   commands.addCommand(Commands.connect, {
     label: trans.__('Connect This Notebook to the Cluster'),
     isEnabled: args => Boolean(args['cluster']) || model.target !== null,

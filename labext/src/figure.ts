@@ -185,7 +185,7 @@ function activateFigures(
   app.commands.addCommand(Commands.watch, {
     label: args => (args['cluster'] ? trans.__('Watch %1', args['cluster']) : trans.__('Watch Cluster')),
     caption: trans.__('Tasks, CPU and memory of a cluster as they go'),
-    icon: args => (args['isPalette'] ? undefined : watchIcon),
+    icon: args => (args['cluster'] ? watchIcon : undefined),
     isEnabled: args => toWatched(args) !== null || model.ready.length > 0,
     execute: args => {
       const watched = toWatched(args) ?? (model.target && { cluster: model.target.name });

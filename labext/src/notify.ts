@@ -27,9 +27,7 @@ export function ended(before: ReadonlyMap<string, number>, runs: IRun[], now: nu
 /** What a title begins with while a run goes on: how far the youngest is. */
 export function doing(runs: IRun[]): string {
   const run = runs.find(each => each.status === 'running');
-  const { done, total, more, passes } = run?.progress ?? {};
-  const far = total && done && !more ? `${Math.floor((100 * done) / total)} %` : passes ? `pass ${passes}` : '…';
-  return run ? `${far} · ` : '';
+  return run ? `${run.far ?? '…'} · ` : '';
 }
 
 /** Keeps something before the title of the browser's tab, whatever Lab makes of that title. */
@@ -59,7 +57,9 @@ export const notifyPlugin: JupyterFrontEndPlugin<void> = {
       const now = Date.now() / 1000;
       entitle(doing(model.runs));
       for (const [run, how] of ended(going, model.runs, now)) {
-        const actions = [{ label: trans.__('Show'), callback: () => void commands.execute(Commands.runs) }];
+        const actions = [
+          { label: trans.__('Show'), callback: () => void commands.execute(Commands.section, { section: 'runs' }) }
+        ];
         const took = run.seconds ? `, ${duration(1e6 * run.seconds)}` : '';
         Notification.emit(trans.__('%1 on %2: %3', run.title, run.cluster, run.status) + took, how, {
           autoClose: 10000,

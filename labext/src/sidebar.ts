@@ -56,9 +56,11 @@ export class Workbench extends Widget {
     this._tell();
   }
 
-  /** Unfold a section and show its beginning. */
-  reveal(section: string): void {
-    void this.page.then(page => page.reveal(`wb-section-${section}`));
+  /** Go to a section, and click a button there. */
+  async skip(section: string, hook?: string): Promise<void> {
+    const page = await this.page;
+    await page.skip(section);
+    await (hook && page.press(hook));
   }
 
   /** Lab takes for the current tab the one that has the focus. */

@@ -27,8 +27,8 @@ export interface IRun {
   cluster: string | null;
   /** How long it took, of one that is done. */
   seconds?: number | null;
-  /** Tasks done of all; `more` where not all are known yet, and passes over the array that have begun. */
-  progress?: { done: number; total: number; more?: boolean; passes?: number } | null;
+  /** How far one is that goes on: '37 %', 'pass 4', 'checking'. */
+  far?: string;
 }
 
 /** A figure before anything is in it, and the scripts that draw it. */
@@ -120,8 +120,11 @@ export const Commands = {
   tab: 'dask-workbench:open-tab',
   view: 'dask-workbench:view',
   panes: 'dask-workbench:panes',
-  runs: 'dask-workbench:open-runs',
-  start: 'dask-workbench:start-default',
+  watchPanes: 'dask-workbench:watch-panes',
+  section: 'dask-workbench:section',
+  start: 'dask-workbench:start',
+  run: 'dask-workbench:run',
+  compare: 'dask-workbench:compare',
   stopAll: 'dask-workbench:stop-all',
   watch: 'dask-workbench:watch',
   connect: 'dask-workbench:connect',

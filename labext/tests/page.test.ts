@@ -314,3 +314,21 @@ test('what is chosen where a list scrolls is brought into view, once', () => {
   show('sidebar', list(1));
   expect(group.scrollTop).toBe(10);
 });
+
+test('a button is pressed from outside as soon as it can be, and a section gone to', async () => {
+  show(
+    'sidebar',
+    '<button data-fold="wb-section-a">A</button><div id="wb-section-a" hidden></div><button data-workbench="go" data-request="POST go" disabled>Go</button>'
+  );
+  await settled();
+  await page.skip('a');
+  expect(document.activeElement).toBe(find('[data-fold]'));
+  expect(find('#wb-section-a').hidden).toBe(false);
+  const pressed = page.press('go');
+  await settled();
+  expect(asked).toEqual([]);
+  find<HTMLButtonElement>('[data-workbench="go"]').disabled = false;
+  await vi.advanceTimersByTimeAsync(200);
+  await pressed;
+  expect(asked[0].slice(0, 2)).toEqual(['POST', 'go']);
+});

@@ -52,8 +52,16 @@ async def test_a_page_is_pushed_a_view_and_again_when_it_is_no_longer_the_same(o
 
 
 async def test_a_watched_run_has_the_name_that_it_was_given(api: Any, session: Any) -> None:
-    session.add_run("r1", workload="watched", status="done", seconds=1.5, parameters={"name": "sum of a transpose"})
-    assert "sum of a transpose 1.5 s" in text_of((await api("GET", "views/runs")).content["html"])
+    told = {"name": "sum of a transpose", "source": "total.compute()", "tags": {"git": "1a2b"}}
+    ended = {"workload": "watched", "status": "done", "seconds": 1.5}
+    session.add_run("r1", **ended, parameters=told, result={"tasks": 38, "tasks_of_others": 0}, created=1.0)
+    session.add_run(
+        "r2", **ended, parameters=told, result={"tasks": 38, "tasks_of_others": 0, "mean": 0.5}, created=2.0
+    )
+    listed = text_of((await api("GET", "views/runs")).content["html"])
+    assert "sum of a transpose 1.5 s 38 tasks" in listed
+    assert "sum of a transpose git=1a2b 1.5 s mean 0.5" in listed
+    assert "total.compute()" in text_of((await api("GET", "views/run:r1")).content["html"])
 
 
 async def test_a_screen_reader_is_told_how_the_run_went_that_ended_last(api: Any, session: Any) -> None:
@@ -142,6 +150,20 @@ async def test_more_workers_than_there_is_memory_for_are_asked_for_with_a_warnin
     assert ("Apply anyway" in few, "or force it" in few) == (False, False)
     assert ("Apply anyway" in many, "can serve at most" in text_of(many)) == (True, True)
     assert escape(json.dumps({"n_workers": 2, "force": True})) in many
+
+
+async def test_a_name_that_no_cluster_can_have_is_told_of_while_it_is_typed(api: Any, session: Any) -> None:
+    session.add("calm-otter", created=1.0)
+    session.add("new-otter", created=time.time())
+    for name, said in {
+        "My Cluster": "A cluster can&#x27;t be called",
+        "calm-otter": "There is a cluster calm-otter already.",
+        "new-otter": None,
+        "other": None,
+    }.items():
+        html = (await api("GET", "views/start", params={"choices": json.dumps({"name": name})})).content["html"]
+        assert (said or "tls</p>") in html
+        assert ("disabled" in html.partition('data-request="POST clusters"')[0].rpartition("<button")[2]) is bool(said)
 
 
 async def test_the_logs_of_a_cluster_stand_below_the_names_of_who_wrote_them(api: Any, session: Any) -> None:

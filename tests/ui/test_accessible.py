@@ -18,7 +18,10 @@ from workbench.session import Session
 PARTS = ("about-machine", "why", "more-choices", "run-more", "compare-more")
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
+
+
+@pytest.mark.parametrize("theme", THEMES)
 def test_axe_finds_nothing_amiss(lab: Lab, open_lab: Callable[[], Page], theme: str) -> None:
     for number, status in enumerate(("done", "failed", "cancelled")):
         ended = {"status": status, "seconds": 1.0, "result": {"value": 12.0}, "created": 1e9 + number}
@@ -39,8 +42,6 @@ def test_axe_finds_nothing_amiss(lab: Lab, open_lab: Callable[[], Page], theme: 
         for place in (".wb-Sidebar", tab):
             assert_accessible(page, place)
 
-
-THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
 
 DROP = """(field) => ['lm-dragenter', 'lm-dragover', 'lm-drop'].forEach(type => {
     const event = new Event(type, {bubbles: true, cancelable: true})
@@ -87,3 +88,33 @@ def test_axe_finds_nothing_amiss_inside_clusters_comparisons_and_forms_with_erro
         figure = f'[id="dask-workbench-comparison-{comparison}"] .wb-Figure'
         expect(page.locator(figure)).to_contain_text("total-bbbbbb", timeout=MINUTE)
         assert_accessible(page, figure)
+
+
+def test_sections_are_gone_to_and_buttons_pressed_by_shortcuts_that_nothing_else_has(
+    lab: Lab, open_lab: Callable[[], Page]
+) -> None:
+    page = open_lab()
+    page.evaluate("() => window.jupyterapp.commands.execute('filebrowser:activate')")
+    bound = page.evaluate("""() => window.jupyterapp.commands.keyBindings
+        .filter(each => each.keys[0] === 'Ctrl Shift Y').map(each => each.command)""")
+    assert len(bound) == 8
+    assert all(each.startswith("dask-workbench:") for each in bound)
+
+    def press(key: str) -> None:
+        page.keyboard.press("Control+Shift+Y")
+        page.keyboard.press(key)
+
+    press("r")
+    expect(page.locator('[data-fold="wb-section-runs"]')).to_be_focused(timeout=MINUTE)
+    press("s")
+    expect(page.locator('[data-workbench^="cluster-"] [data-workbench="stage"]').first).to_have_text(
+        "ready", timeout=MINUTE
+    )
+    press("v")
+    expect(hook(page, "figure").last).to_contain_text("worker", timeout=MINUTE)
+    press("Enter")
+    expect(hook(page, "check-passed").first).to_be_visible(timeout=MINUTE)
+    page.locator(".lm-MenuBar-item", has_text="View").click()
+    page.locator(".lm-Menu-item", has_text="Workbench").hover()
+    page.locator(".lm-Menu-item", has_text="Watch a Cluster in Panes").click()
+    expect(hook(page, "by-memory")).to_be_visible(timeout=MINUTE)

@@ -24,47 +24,56 @@ _RPC_PATIENCE, _RESTARTING = 5.0, 60.0
 _POLL = 0.03
 
 
-async def scale(record: ClusterRecord, n: int, *, force: bool = False) -> None:
-    """Have `n` workers from now on; returns when those that leave have handed over their data.
+async def scale(name: str, n_workers: int, *, force: bool = False) -> ClusterRecord:
+    """Have so many workers from now on; returns when those that leave have handed over their data.
 
     Ends adapting. Raises ConflictError when so many workers exceed the memory budget, unless `force` is given.
     """
+    record = records.read(name)
     _check_can(record, "scale")
-    _check_count("n_workers", n, least=1)
-    _check_devices(record, "n_workers", n)
+    _check_count("n_workers", n_workers, least=1)
+    _check_devices(record, "n_workers", n_workers)
     if not force:
-        _check_budget(record, n)
-    await _ask(record, "scale", n=n)
+        _check_budget(record, n_workers)
+    return await _ask(record, "scale", n=n_workers)
 
 
-async def adapt(record: ClusterRecord, minimum: int, maximum: int, *, force: bool = False) -> None:
+async def adapt(name: str, minimum: int, maximum: int, *, force: bool = False) -> ClusterRecord:
     """Let the number of workers follow the load between two bounds. `minimum` may be zero."""
+    record = records.read(name)
     _check_can(record, "adapt")
     _check_count("minimum", minimum, least=0)
     _check_count("maximum", maximum, least=max(1, minimum))
     _check_devices(record, "maximum", maximum)
     if not force:
         _check_budget(record, maximum)
-    await _ask(record, "adapt", minimum=minimum, maximum=maximum)
+    return await _ask(record, "adapt", minimum=minimum, maximum=maximum)
 
 
-async def restart_workers(record: ClusterRecord) -> None:
+async def restart_workers(name: str) -> ClusterRecord:
     """Start all workers anew: what they compute and hold is forgotten. Returns when they are back."""
+    record = records.read(name)
     _check_can(record, "restart")
-    await _ask(record, "restart")
+    return await _ask(record, "restart")
 
 
-async def logs(record: ClusterRecord) -> dict[str, str]:
-    """Logs of 'host', 'scheduler' and each worker (by address); the host's alone when the cluster isn't up."""
-    found = {"host": await in_thread(records.log, record.name)}
+async def logs(name: str) -> dict[str, str]:
+    """Logs of 'host', 'scheduler' and each worker, such as 'worker 0, tls://127.0.0.1:41007'.
+
+    The host's alone when the cluster isn't up.
+    """
+    record = records.read(name)
+    found = {"host": await in_thread(records.log, name)}
     if record.status != "ready":
         return found
     try:
         async with _scheduler(record) as scheduler:
             found["scheduler"] = _text(await scheduler.get_logs())
-        async with _scheduler(record) as scheduler:
-            workers = await scheduler.worker_logs()
-        found.update({address: _text(lines) for address, lines in workers.items()})
+            workers, told = await scheduler.worker_logs(), (await scheduler.identity())["workers"]
+        # Those that nobody named are called as their address is.
+        called = {address: each["name"] for address, each in told.items() if each["name"] != address}
+        for address, lines in workers.items():
+            found[f"worker {called[address]}, {address}" if address in called else address] = _text(lines)
     except FailedError as err:
         found["scheduler" if "scheduler" not in found else "workers"] = str(err)
     return found
@@ -92,9 +101,9 @@ class Worker(NamedTuple):
     gpu_memory: int | None = None
 
 
-async def workers(record: ClusterRecord) -> list[Worker]:
+async def workers(name: str) -> list[Worker]:
     """What each worker does, as its scheduler heard last."""
-    async with _scheduler(record) as scheduler:
+    async with _scheduler(records.read(name)) as scheduler:
         told = (await scheduler.identity())["workers"]
     return [_worker(address, each, each["metrics"]) for address, each in told.items()]
 
@@ -116,17 +125,19 @@ def _worker(address: str, told: Mapping[str, Any], metrics: Mapping[str, Any]) -
     )
 
 
-async def restart_worker(record: ClusterRecord, address: str) -> None:
+async def restart_worker(name: str, address: str) -> ClusterRecord:
     """Start one worker anew; what it held is computed again where it is needed."""
+    record = records.read(name)
     _check_can(record, "restart")
     async with _scheduler(record, _RESTARTING) as scheduler:
         if address not in (there := (await scheduler.identity())["workers"]):
-            raise NotFoundError(f"{record.name} has no worker {address:.80}. It has: {', '.join(there)}.")
+            raise NotFoundError(f"{name} has no worker {address:.80}. It has: {', '.join(there)}.")
         done = await scheduler.restart_workers(
             workers=[address], on_error="return", stimulus_id=f"workbench-restart-{time.time()}"
         )
     if done.get(address) not in ("OK", "removed"):
         raise FailedError(f"{address} was not restarted: {done.get(address)}.")
+    return records.read(name)
 
 
 class Group(NamedTuple):
@@ -140,20 +151,20 @@ class Group(NamedTuple):
     """What their results hold in the workers' memory."""
 
 
-async def groups(record: ClusterRecord) -> list[Group]:
+async def groups(name: str) -> list[Group]:
     """The tasks that the scheduler knows, by what their keys begin with."""
-    async with _scheduler(record) as scheduler:
+    async with _scheduler(records.read(name)) as scheduler:
         states = await scheduler.get_task_prefix_states()
         held = await scheduler.nbytes(summary=True)
     return [
-        Group(name, each["memory"] + each["released"], sum(each.values()), each["erred"], held.get(name, 0))
-        for name, each in states.items()
+        Group(kind, each["memory"] + each["released"], sum(each.values()), each["erred"], held.get(kind, 0))
+        for kind, each in states.items()
     ]
 
 
-async def profile(record: ClusterRecord) -> dict[str, Any]:
+async def profile(name: str) -> dict[str, Any]:
     """What the code of all workers was seen doing: Dask's tree of frames, each with how often it was seen."""
-    async with _scheduler(record) as scheduler:
+    async with _scheduler(records.read(name)) as scheduler:
         tree: dict[str, Any] = await scheduler.profile()
     return tree
 
@@ -256,8 +267,8 @@ def _check_budget(record: ClusterRecord, n_workers: int) -> None:
     check_budget(record.spec.model_copy(update={"n_workers": n_workers}), inventory(), others)
 
 
-async def _ask(record: ClusterRecord, verb: Verb, **arguments: int) -> None:
-    """Have the owner do it. Raises a WorkbenchError when it isn't up, doesn't answer or could not."""
+async def _ask(record: ClusterRecord, verb: Verb, **arguments: int) -> ClusterRecord:
+    """Have the owner do it; the record then. Raises a WorkbenchError when it isn't up, doesn't answer or could not."""
     _check_ready(record)
     try:
         await ask(records.folder(record.name), verb, **arguments)
@@ -267,6 +278,7 @@ async def _ask(record: ClusterRecord, verb: Verb, **arguments: int) -> None:
             f"Nothing was done: the process that owns {record.name} doesn't answer ({why}). See its log, or stop it: "
             f"workbench down {record.name}"
         ) from err
+    return await in_thread(_reread, record)
 
 
 def _check_ready(record: ClusterRecord) -> None:

@@ -35,6 +35,7 @@ Stage = Literal["preparing", "scheduler", "workers", "ready"]
 # Between making a folder and starting the process lie milliseconds; a slow disk may take longer.
 _PROCESS_DUE = 15.0
 _TAIL_LINES = 20
+_TAIL_BYTES = 16_384
 
 
 GONE: Mapping[str, Any] = {
@@ -220,8 +221,14 @@ def log(name: str) -> str:
 
 
 def log_tail(name: str) -> tuple[str, ...]:
-    """Last lines of the log."""
-    return tuple(line.rstrip() for line in log(name).splitlines() if line.strip())[-_TAIL_LINES:]
+    """Last lines of the log, which may be long."""
+    try:
+        with (folder(name) / "host.log").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ()
+    return tuple(line.rstrip() for line in text.splitlines() if line.strip())[-_TAIL_LINES:]
 
 
 def note_process(name: str, pid: int) -> None:

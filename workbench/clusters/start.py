@@ -43,11 +43,11 @@ class Cluster:
 
     def scale(self, n: int, *, force: bool = False) -> None:
         """Have `n` workers from now on."""
-        finish(control.scale(self.record, n, force=force))
+        finish(control.scale(self.name, n, force=force))
 
     def adapt(self, minimum: int, maximum: int, *, force: bool = False) -> None:
         """Let the number of workers follow the load between two bounds."""
-        finish(control.adapt(self.record, minimum, maximum, force=force))
+        finish(control.adapt(self.name, minimum, maximum, force=force))
 
     def stop(self) -> None:
         """Close this object's client and stop the cluster; nothing of it is left."""

@@ -65,16 +65,10 @@ _LOW = np.uint64(0x5555_5555_5555_5555)
 
 def _ones(xp: Any, words: Any) -> Any:
     """How many bits are set in each row."""
-    if hasattr(xp, "bitwise_count"):
-        found = xp.bitwise_count(words)
-    else:
-        few = (words & np.uint64(0x3333_3333_3333_3333)) + (words >> np.uint64(2) & np.uint64(0x3333_3333_3333_3333))
-        few = few + (few >> np.uint64(4)) & np.uint64(0x0F0F_0F0F_0F0F_0F0F)
-        found = few * np.uint64(0x0101_0101_0101_0101) >> np.uint64(56)
     # A product adds along rows faster than NumPy's sum; in float32 it is exact up to 16 million samples.
     dtype = np.float32 if 64 * words.shape[1] < 2**24 else np.float64
     with quiet():
-        return (found.astype(dtype) @ xp.ones(words.shape[1], dtype)).astype(np.int64)
+        return (xp.bitwise_count(words).astype(dtype) @ xp.ones(words.shape[1], dtype)).astype(np.int64)
 
 
 def quiet() -> Any:

@@ -10,6 +10,7 @@ variants/NAME      "contig", "position", "id", "alleles", as far as they are kno
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -128,21 +129,14 @@ def read_store(group: Any, place: Place) -> Genotypes:
             source=place.path,
         )
         return Genotypes(found.packed, samples, variants, table, source=place.path)
-    read = _ReadPacked(safe(group[name], place), place.path)
+    read = partial(_read_packed, safe(group[name], place), place.path)
     packed = packed_array(read, said.n_variants, said.n_samples, said.rows)
     return Genotypes(packed, samples, variants, table, source=place.path)
 
 
-@dataclass(frozen=True)
-class _ReadPacked:
-    array: Any
-    place: str
-
-    def __call__(self, start: int, stop: int) -> np.ndarray[Any, Any]:
-        with places.sentences_about(
-            f"{self.place}, variants {start} to {stop - 1}", "a block as pack_to_zarr writes it"
-        ):
-            return np.asarray(self.array[start:stop])
+def _read_packed(array: Any, place: str, start: int, stop: int) -> np.ndarray[Any, Any]:
+    with places.sentences_about(f"{place}, variants {start} to {stop - 1}", "a block as pack_to_zarr writes it"):
+        return np.asarray(array[start:stop])
 
 
 def _column(array: Any) -> np.ndarray[Any, Any]:

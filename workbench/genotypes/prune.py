@@ -94,18 +94,21 @@ def ld_prune(
     allowed = np.ones(genotypes.n_variants, bool) if mask is None else mask
     if like not in get_args(Like):
         raise BadInputError(f"Unknown like {like!r}. Choose one of: {', '.join(get_args(Like))}.")
-    windows = _windows(genotypes, window, 1 if step is None else step, unit) if like == "plink" else None
-    reach = _reach(genotypes, window, window if step is None else step, unit) if windows is None else _ends(*windows)
+    step = step if step is not None else 1 if like == "plink" else window
+    windows = _windows(genotypes, window, step, unit, like)
+    reach = _ends(*windows, genotypes.n_variants)
     compared = int((reach - np.arange(len(reach))).sum()) * genotypes.n_samples
     compiled = compared > _LARGE and installed() and not on_device(genotypes.packed._meta)
     if compiled:
         everywhere(bits.warm_up)
-    task = _Comparing(genotypes.n_samples, r2 * (1 + _EQUAL) if windows else r2, rule, compiled, windows is not None)
+    task = _Comparing(
+        genotypes.n_samples, r2 * (1 + _EQUAL) if like == "plink" else r2, rule, compiled, like == "plink"
+    )
     with one_thread():
         found = dask.compute(*_tasks(genotypes, reach, task, allowed))
     stays = np.concatenate([allowed[:0], *(mask for mask, _, _ in found)])
     pairs = np.concatenate([np.zeros((0, 2), np.int64), *(each for _, each, _ in found)])
-    if windows is None:
+    if like == "sgkit":
         return stays & ~_lost(pairs[stays[pairs[:, 1]]], len(stays))
     return _taken_turns(stays, pairs, np.concatenate([np.zeros(0), *(common for *_, common in found)]), windows[1])
 
@@ -150,28 +153,32 @@ def _meets(i: int, others: list[int], there: list[bool], frequency: list[float])
     return False
 
 
-def _windows(genotypes: Genotypes, window: int, step: int, unit: str) -> tuple[Matrix, Matrix]:
-    """Start and end of PLINK's windows, all contigs one after the other."""
+def _windows(genotypes: Genotypes, window: int, step: int, unit: str, like: Like) -> tuple[Matrix, Matrix]:
+    """Start and end of windows, all contigs one after the other."""
     window, step, edges = _asked(genotypes, window, step, unit)
-    starts, ends = [], []
+    starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for first, last in pairwise(edges):
         if unit == "variants":
-            n = 1 + max(0, -(-(last - first - window) // step))
-            begun = first + np.arange(n if last > first else 0) * step
-            starts.append(begun)
-            ends.append(np.minimum(begun + window, last))
+            begun = np.arange(0, last - first, step)
+            end = np.minimum(begun + window, last - first)
         else:
             places = _in_order(np.asarray(genotypes.variants.position)[first:last])
-            # A window starts where the next variant is first in reach, and takes all that are.
-            begun = np.unique(np.searchsorted(places, places - window))
-            starts.append(first + begun)
-            ends.append(first + np.searchsorted(places, places[begun] + window, side="right"))
-    return np.concatenate([np.zeros(0, np.int64), *starts]), np.concatenate([np.zeros(0, np.int64), *ends])
+            if like == "plink":
+                # A window starts where the next variant is first in reach, and takes all that are.
+                begun = np.unique(np.searchsorted(places, places - window))
+                end = np.searchsorted(places, places[begun] + window, side="right")
+            else:
+                final = max(0, -(-int(places[-1]) // step) - 1) if len(places) else 0
+                numbers, begun = np.unique(np.minimum(places // step, final), return_index=True)
+                end = np.searchsorted(places, numbers * step + window)
+        starts.append(first + begun)
+        ends.append(first + end)
+    return np.concatenate(starts), np.concatenate(ends)
 
 
-def _ends(starts: Matrix, ends: Matrix) -> Matrix:
-    """For each variant the end of the last window that it is in."""
-    rows = np.arange(ends[-1] if len(ends) else 0)
+def _ends(starts: Matrix, ends: Matrix, n_variants: int) -> Matrix:
+    """For each variant the end of the last window that has begun there; what lies between windows ends with itself."""
+    rows = np.arange(n_variants)
     return np.asarray(np.maximum(ends[np.searchsorted(starts, rows, side="right") - 1], rows + 1))
 
 
@@ -186,27 +193,6 @@ def _asked(genotypes: Genotypes, window: int, step: int, unit: str) -> tuple[int
     n = genotypes.n_variants
     names = np.zeros(n) if contigs is None else np.asarray(contigs)
     return window, step, [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), n]
-
-
-def _reach(genotypes: Genotypes, window: int, step: int, unit: str) -> Matrix:
-    """For each variant the end of the rows that it is compared with: of the last window that has begun there."""
-    window, step, edges = _asked(genotypes, window, step, unit)
-    positions, n = genotypes.variants.position, genotypes.n_variants
-    reach = np.empty(n, np.int64)
-    for start, stop in pairwise(edges):
-        if positions is None or unit == "variants":
-            begun = np.arange(stop - start) // step * step
-            reach[start:stop] = np.minimum(start + begun + window, stop)
-        elif stop > start:
-            reach[start:stop] = start + _reach_in_base_pairs(np.asarray(positions[start:stop]), window, step)
-    # What lies between windows is compared with none.
-    return np.maximum(reach, np.arange(1, n + 1))
-
-
-def _reach_in_base_pairs(places: Matrix, window: int, step: int) -> Matrix:
-    places = _in_order(places)
-    last = max(0, -(-int(places[-1]) // step) - 1)
-    return np.searchsorted(places, np.minimum(places // step, last) * step + window)
 
 
 def _in_order(places: Matrix) -> Matrix:

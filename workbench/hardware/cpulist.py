@@ -22,9 +22,3 @@ def text(cpus: Iterable[int]) -> str:
         run = [cpu for _, cpu in group]
         runs.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
     return ",".join(runs)
-
-
-def parsed(text: str) -> list[int]:
-    """CPUs of a list as Linux writes it: '0-2,8' is [0, 1, 2, 8]."""
-    ends = [part.partition("-") for part in text.split(",") if part.strip()]
-    return [cpu for first, _, last in ends for cpu in range(int(first), int(last or first) + 1)]

@@ -111,13 +111,7 @@ class _Device:
         self.address = self._ask("pci_address", "nvmlDeviceGetPciInfo", convert=_address)
 
     def read(self, addresses: Mapping[str, int]) -> Gpu:
-        """Ask for every value.
-
-        Parameters
-        ----------
-        addresses
-            Index of each GPU by its PCI address, to name the peers.
-        """
+        """Ask for every value, given the index of each GPU by its PCI address, to name the peers."""
         memory = self._ask("memory_total", "nvmlDeviceGetMemoryInfo", also=("memory_free", "memory_used"))
         mig = self._ask("mig", "nvmlDeviceGetMigMode", convert=lambda modes: bool(modes[0]))
         return Gpu(

@@ -33,14 +33,9 @@ Piece = Callable[[], tuple[float, float]]
 
 
 def measure(kind: str, seconds: float, folder: str | Path = ".", *, on_gpu: bool = False) -> float:
-    """Amount of this kind done in a second, over about `seconds` and at least one piece.
+    """Amount of this kind done in a second, over about `seconds` and at least one piece; of disks, that of `folder`.
 
-    Parameters
-    ----------
-    folder
-        Where the disk is measured.
-    on_gpu
-        With CuPy, on this process's GPU. Disks and tiles, which stay in a processor's cache, are measured as ever.
+    `on_gpu` measures with CuPy, on this process's GPU, all but disks and tiles, which stay in a processor's cache.
     """
     _, prepare = _PIECES[kind]
     return repeated(prepare(_gpu() if on_gpu else _cpu(), Path(folder)), seconds)

@@ -15,13 +15,7 @@ UCX_PACKAGES = ("distributed-ucxx-cu13", "distributed-ucxx-cu12", "distributed-u
 
 
 def inventory(sources: Sources | None = None) -> Inventory:
-    """Read what this machine has.
-
-    Parameters
-    ----------
-    sources
-        Folders and functions to read from; this machine's own where None.
-    """
+    """Read what this machine has, from its own folders and functions unless others are given."""
     sources = sources or Sources()
     missing = Missing()
     found = gpus.read(sources, missing)

@@ -92,7 +92,11 @@ class Devices:
     """GPUs that this process may see, with NVML open until `close`. Raises NoGpusError where none can be read."""
 
     def __init__(self) -> None:
-        self._library, shown = _binding(), os.environ.get("CUDA_VISIBLE_DEVICES")
+        try:
+            self._library, shown = import_module("pynvml"), os.environ.get("CUDA_VISIBLE_DEVICES")
+        except ImportError as err:
+            why = "nvidia-ml-py isn't installed on the workers, which asks the driver for its GPUs."
+            raise NoGpusError(why, expected=_has_nodes()) from err
         initialise(self._library)
         try:
             self._handles = dict(visible(self._library, shown))
@@ -240,15 +244,6 @@ def own_processes_named() -> bool:
         return str(Path("/proc/self/ns/pid").readlink()) == _FIRST_PIDS
     except OSError:
         return True
-
-
-def _binding() -> Any:
-    try:
-        return import_module("pynvml")
-    except ImportError as err:
-        raise NoGpusError(
-            "nvidia-ml-py isn't installed on the workers, which asks the driver for its GPUs.", expected=_has_nodes()
-        ) from err
 
 
 def _has_nodes() -> bool:

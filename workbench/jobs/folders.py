@@ -62,14 +62,9 @@ L = TypeVar("L", bound=Lasting)
 
 
 def state(record: Record, folder: Path, *, mark: str = "", grace: float = START_GRACE) -> State:
-    """Where the process of a record is.
+    """Where the process of a record is, which gets one within `grace` seconds, or none.
 
-    Parameters
-    ----------
-    mark
-        What it carries in its environment, by which it is known after a change of the clock.
-    grace
-        Seconds after which a record without a process won't get one.
+    After a change of the clock it is known by the `mark` that it carries in its environment.
     """
     if record.place != processes.place():
         # Elsewhere, or before this machine was started again: only the signs of life tell.

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from dask.base import tokenize
@@ -40,3 +41,16 @@ def pass_in(name: str) -> int:
 def lasting(what: str, *inputs: Any) -> str:
     """A name for what follows from `inputs`: they have to hold all that the values depend on."""
     return f"{what}-{tokenize(*inputs)}"
+
+
+def tree(
+    graph: dict[Any, Any], keys: list[Any], fan_in: int, add: Callable[[list[Any]], Any], named: Callable[[int], Any]
+) -> list[list[Any]]:
+    """`keys` and those of their sums, level by level up to one: `add` of so many of the level below, named by level."""
+    levels = [keys]
+    while len(levels[-1]) > 1 or len(levels) == 1:
+        groups = [levels[-1][i : i + fan_in] for i in range(0, len(levels[-1]), fan_in)]
+        sums = [(*named(len(levels)), i) for i in range(len(groups))]
+        graph.update({key: (add, group) for key, group in zip(sums, groups, strict=True)})
+        levels.append(sums)
+    return levels

@@ -24,7 +24,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from workbench.linalg import blocks
 from workbench.linalg.blocks import beside, host, namespace
-from workbench.linalg.keys import fresh, in_pass, lasting
+from workbench.linalg.keys import fresh, in_pass, lasting, tree
 from workbench.travelling import cluster_client, scheduler
 
 Matrix = np.ndarray[Any, Any]
@@ -257,13 +257,8 @@ def reduction(
         keys.append((name, "part", i))
         graph[keys[-1]] = (task, panel, shared, *more[i])
     # What waits to be added is as large as `q`: of large ones no more than two wait.
-    level, fan_in = 0, FAN_IN if q.nbytes < LARGE_PART else 2
-    while len(keys) > 1 or not level:
-        level += 1
-        groups = [keys[i : i + fan_in] for i in range(0, len(keys), fan_in)]
-        keys = [(name, level, i) for i in range(len(groups))]
-        graph.update({key: (add, group) for key, group in zip(keys, groups, strict=True)})
-    graph[name] = (_same, keys[0])
+    fan_in = FAN_IN if q.nbytes < LARGE_PART else 2
+    graph[name] = (_same, tree(graph, keys, fan_in, add, lambda level: (name, level))[-1][0])
     return Reduction(name, HighLevelGraph.from_collections(name, graph, dependencies=[a]), a.numblocks[0])
 
 

@@ -45,7 +45,7 @@ from dask.highlevelgraph import HighLevelGraph
 from workbench.formats import size
 from workbench.linalg import asked, blocks
 from workbench.linalg.blocks import ArrayError, beside, namespace, tile_rows, tiles
-from workbench.linalg.keys import lasting
+from workbench.linalg.keys import lasting, tree
 from workbench.travelling import cluster_client
 
 Matrix = Any  # NumPy's or CuPy's, as the blocks are
@@ -227,8 +227,8 @@ def _work(a: Any, name: str, finish: Finish, signs: Signs, axis_name: str) -> tu
 
     fan_in = max(2, min(FAN_IN, TOGETHER // (8 * buckets * max(1, columns))))
 
-    def total(stage: str, add: Any = _add) -> Any:
-        return _tree(graph, name, stage, len(ranks), fan_in, add)[-1][0]
+    def up(stage: str, add: Any) -> list[list[Any]]:
+        return tree(graph, [(name, stage, i) for i in ranks], fan_in, add, lambda level: (name, f"{stage}-sum{level}"))
 
     for i in ranks:
         block = (a.name, i, 0)
@@ -236,27 +236,16 @@ def _work(a: Any, name: str, finish: Finish, signs: Signs, axis_name: str) -> tu
         graph[name, "second-gram", i] = (_gram, block, (name, "first"), i, signs == "left")
         graph[name, "third-gram", i] = (_gram, block, (name, "second"), i, False)
         graph[name, "triangle", i] = (_triangle, block, (name, "third"))
-    graph[name, "first"] = (_first, total("sketch", partial(_add_sketches, buckets)))
-    graph[name, "second"] = (_second, (name, "first"), total("second-gram"))
-    graph[name, "third"] = (_third, (name, "second"), total("third-gram"))
-    up = _tree(graph, name, "triangle", len(ranks), fan_in, _joined_triangles)
-    graph[name, "last"] = (_last, (name, "third"), up[-1][0], finish, signs)
-    for level in reversed(range(len(up) - 1)):
-        for i in range(len(up[level])):
-            above = (name, "last") if level == len(up) - 2 else (name, f"turn{level + 1}", i // fan_in)
-            graph[name, f"turn{level}", i] = (_turn, up[level + 1][i // fan_in], i % fan_in, above)
+    graph[name, "first"] = (_first, up("sketch", partial(_add_sketches, buckets))[-1][0])
+    graph[name, "second"] = (_second, (name, "first"), up("second-gram", _add)[-1][0])
+    graph[name, "third"] = (_third, (name, "second"), up("third-gram", _add)[-1][0])
+    levels = up("triangle", _joined_triangles)
+    graph[name, "last"] = (_last, (name, "third"), levels[-1][0], finish, signs)
+    for level in reversed(range(len(levels) - 1)):
+        for i in range(len(levels[level])):
+            above = (name, "last") if level == len(levels) - 2 else (name, f"turn{level + 1}", i // fan_in)
+            graph[name, f"turn{level}", i] = (_turn, levels[level + 1][i // fan_in], i % fan_in, above)
     return graph, (name, "last")
-
-
-def _tree(graph: dict[Any, Any], name: str, stage: str, count: int, fan_in: int, add: Any) -> list[list[Any]]:
-    """The keys of a stage level by level, up to one: each but the first adds a few of the level below."""
-    levels = [[(name, stage, i) for i in range(count)]]
-    while len(levels[-1]) > 1 or len(levels) == 1:
-        groups = [levels[-1][i : i + fan_in] for i in range(0, len(levels[-1]), fan_in)]
-        keys = [(name, f"{stage}-sum{len(levels)}", i) for i in range(len(groups))]
-        graph.update({key: (add, group) for key, group in zip(keys, groups, strict=True)})
-        levels.append(keys)
-    return levels
 
 
 # --- what is summed over the blocks ------------------------------------------------------------------------------

@@ -139,10 +139,6 @@ class Feed:
                 counts[name] = {"total": total, "done": done, "erred": erred, "processing": count["processing"]}
         return Progress(progress.time, counts)
 
-    def _note_end(self, feed: str) -> None:
-        if feed == self._id and self._ended is not None:
-            self._ended.set()
-
 
 def _join(feed: Feed) -> None:
     client = feed.client
@@ -163,7 +159,8 @@ def _hand_out(client: Client, event: tuple[float, Any]) -> None:
     message = event[1]
     if "end" in message:
         for feed in feeds:
-            feed._note_end(message["end"])
+            if message["end"] == feed._id and feed._ended is not None:
+                feed._ended.set()
     elif feeds:
         batches = {apart: unpack(message, client.id if apart else None) for apart in {feed.apart for feed in feeds}}
         for feed in feeds:

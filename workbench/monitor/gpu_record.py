@@ -11,6 +11,7 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,9 @@ def _sample_row(sample: GpuSample) -> dict[str, Any]:
 
 
 def _samples(rows: Iterable[dict[str, Any]]) -> Iterable[GpuSample]:
-    known: dict[str, Any] = {}
+    # Reasons hardly ever change, so all samples share what is read once.
+    load = cache(json.loads)
     for row in rows:
-        # Reasons hardly ever change, so all samples share what is read once.
-        text = row["absent"]
-        if text not in known:
-            known[text] = json.loads(text or "{}")
         throttle = None if row["throttle"] is None else tuple(filter(None, row["throttle"].split(", ")))
         values = {name: row[name] for name in _FIELDS}
-        yield GpuSample(**values | {"absent": known[text], "throttle": throttle})
+        yield GpuSample(**values | {"absent": load(row["absent"] or "{}"), "throttle": throttle})

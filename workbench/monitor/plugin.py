@@ -401,14 +401,9 @@ class Owners:
 
 
 class Gpus:
-    """What the samplers on the workers say of GPUs: each GPU once, however many workers see it.
+    """What the samplers on the workers, a pickled plugin, say of GPUs: each GPU once, however many workers see it.
 
-    Parameters
-    ----------
-    watch
-        What the samples are for: those of another watch, which is just ending, are left out.
-    sampler
-        The pickled plugin that samples on the workers.
+    Samples for another watch, which is just ending, are left out.
     """
 
     def __init__(self, scheduler: Any, watch: str, sampler: bytes) -> None:

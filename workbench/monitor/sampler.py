@@ -27,14 +27,8 @@ CLAIM_INTERVAL = 2.0
 class GpuSampler(WorkerPlugin):
     """Reads GPUs in a thread of its own and sends what it finds to the scheduler, from `setup` until `teardown`.
 
-    Parameters
-    ----------
-    reading
-        The module `workbench.hardware.sampling`.
-    watch
-        What these samples are for; GPUs are shared out among all samplers of one watch on a host.
-    interval
-        Seconds between two samples of a GPU.
+    `reading` is the module `workbench.hardware.sampling`, and `interval` the seconds between two samples of a GPU. GPUs
+    are shared out among all samplers of one watch on a host.
     """
 
     def __init__(self, reading: Any, watch: str, interval: float) -> None:

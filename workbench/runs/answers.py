@@ -185,7 +185,7 @@ def _from_zarr(path: str, answers: Answers) -> dict[str, Labelled]:
 
     members = _members(path)
     coordinates = {
-        name: (tuple(each.metadata.dimension_names), dates(each[...], each.attrs.asdict()), each.attrs.asdict())
+        name: (tuple(each.metadata.dimension_names or ()), dates(each[...], each.attrs.asdict()), each.attrs.asdict())
         for name, each in members.items()
         if name not in answers.arrays
     }

@@ -20,13 +20,7 @@ _LESS_MEMORY = "Use smaller chunks or a smaller size, or a cluster with more mem
 
 
 def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
-    """Sentence for a person.
-
-    Parameters
-    ----------
-    cluster_end
-        Sentence on how the cluster, or jobs of it, ended: then that is the cause, whatever the exception says.
-    """
+    """Sentence for a person: that on how the cluster, or jobs of it, ended, where they did, whatever was raised."""
     if cluster_end is not None:
         return cluster_end
     if isinstance(error, WorkbenchError):

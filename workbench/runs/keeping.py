@@ -48,7 +48,10 @@ def leave(run_id: str, arrays: Mapping[str, Labelled], to: Target | None, client
     run = store.get(run_id)
     hands = writing.Hands() if client is None else _Workers(client)
     sized = {name: writing.with_lengths(each.data) for name, each in arrays.items()}
-    described = {name: _described(data, arrays[name].dims) for name, data in sized.items()}
+    described = {
+        name: Array(shape=data.shape, dtype=str(data.dtype), dims=tuple(arrays[name].dims), bytes=data.nbytes)
+        for name, data in sized.items()
+    }
     small = _small(described, config.size("answers.each"))
     # What is written twice is computed once.
     lazy = [name for name in small if hasattr(sized[name], "dask")]
@@ -69,10 +72,6 @@ def leave(run_id: str, arrays: Mapping[str, Labelled], to: Target | None, client
         blocks = formats.count(hands.kept, "block")
         notes = (*notes, f"{blocks} that an earlier run had saved before it was killed are the same, and were left.")
     return Left(answers.model_copy(update={"saved": str(to)}), (*notes, *hands.notes))
-
-
-def _described(data: Any, dims: Sequence[str]) -> Array:
-    return Array(shape=data.shape, dtype=str(data.dtype), dims=tuple(dims), bytes=data.nbytes)
 
 
 def _small(described: Mapping[str, Array], most: int) -> tuple[str, ...]:

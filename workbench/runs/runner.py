@@ -144,7 +144,8 @@ def _alone(run: Run, spec: ClusterSpec) -> dict[str, Any]:
 
 def _compute(run: Run, recording: Recording) -> dict[str, Any]:
     from workbench.linalg.backend import wait_for_gpus
-    from workbench.workloads.registry import on_host
+    from workbench.workloads import own
+    from workbench.workloads.registry import on_host, template
     from workbench.workloads.values import Needs
 
     to = unsaved = None
@@ -156,7 +157,8 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
         contextlib.ExitStack() as rooms,
     ):
         try:
-            chosen = _chosen(run)
+            # A function of a person's is imported here and nowhere else.
+            chosen = template(run.workload) if run.function is None else own.loaded(run.function, run.workload)
             parameters = chosen.validate(run.parameters, **size_of(run.spec))
             to = keeping.chosen_target(parameters.save, replace=parameters.replace)
             recording.start(client)
@@ -205,7 +207,8 @@ def _compute(run: Run, recording: Recording) -> dict[str, Any]:
                 progress=progress.model_copy(update={"stage": "saving" if arrays else "checking"}),
             )
             with contextlib.suppress(StorageError):
-                metrics.keep(measuring.measured(_dtypes(collections)), store.folder(run.id))
+                dtypes = {name: str(each.dtype) for name, each in collections.items() if hasattr(each, "dtype")}
+                metrics.keep(measuring.measured(dtypes), store.folder(run.id))
             if arrays:
                 left = keeping.leave(run.id, arrays, to, client)
                 store.keep(
@@ -233,14 +236,6 @@ def _computed(unsaved: WorkbenchError | None, checked: Check | None) -> dict[str
     return {**outcome, "check": checked}
 
 
-def _chosen(run: Run) -> Template:
-    """The run's workload: one of ours, or the function of a person's, which is imported here and nowhere else."""
-    from workbench.workloads import own
-    from workbench.workloads.registry import template
-
-    return template(run.workload) if run.function is None else own.loaded(run.function, run.workload)
-
-
 def _importable(run: Run, chosen: Template, client: Client) -> contextlib.AbstractContextManager[None]:
     """Let workers import the modules beside a person's function that it imports only where it runs."""
     from workbench.workloads.arriving import Beside
@@ -265,10 +260,6 @@ def _connected(run: Run) -> Iterator[Client]:
             if isinstance(path, str) and "://" not in path:
                 check_readable(client, path)
         yield client
-
-
-def _dtypes(collections: dict[str, Any]) -> dict[str, str]:
-    return {name: str(found.dtype) for name, found in collections.items() if hasattr(found, "dtype")}
 
 
 @contextlib.contextmanager

@@ -323,6 +323,13 @@ def on_simulated(spec: ClusterSpec | None, inventory: Mapping[str, Any] | None) 
     return spec is not None and bool(spec.devices) and any("SIMULATED" in name for name in names)
 
 
+def answered(workload: str, result: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """What a run answered: what was watched may have kept nothing, but only how many tasks there were."""
+    if workload != WATCHED or result is None:
+        return result
+    return {name: value for name, value in result.items() if name not in ("tasks", "tasks_of_others")} or None
+
+
 _SQLITE = (3, 37)
 """The first that knows STRICT tables."""
 
@@ -379,20 +386,11 @@ _held: dict[str, dict[str, Any]] = {}
 
 
 def keep(run_id: str, *, patience: float = 0.0, **changes: Any) -> bool:
-    """Change columns of a run that this process computes, now or as soon as it can be done.
+    """Change columns of a run that this process computes, now or as soon as it can be done; whether they are written.
 
     They are written into the run's folder, and from there into the database by this process or by whoever reads the
-    run after its end. Where neither can be written, they are held, and tried again with the next change.
-
-    Parameters
-    ----------
-    patience
-        Seconds in which to try again.
-
-    Returns
-    -------
-    bool
-        Whether they are written.
+    run after its end. Where neither can be written within `patience` seconds, they are held, and tried again with the
+    next change.
     """
     held = _held.setdefault(run_id, {})
     held |= changes
@@ -438,10 +436,7 @@ def _answer(run_id: str) -> dict[str, Any]:
 def update(run_id: str, *, only_if: Sequence[Status] | None = None, **changes: Any) -> Run:
     """Change columns of a run and return it as it is then.
 
-    Parameters
-    ----------
-    only_if
-        Change it only while its status is one of these: how two processes agree on who ends a run.
+    Given `only_if` it is changed only while its status is one of these: how two processes agree on who ends a run.
     """
     told = _told(changes)
     fields = "".join(f", '$.{name}', json(?)" for name in told)

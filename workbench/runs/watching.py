@@ -35,7 +35,6 @@ from workbench.travelling import ask, machine_elsewhere, versions
 if TYPE_CHECKING:
     from distributed import Client
 
-    from workbench.clusters.records import ClusterRecord
     from workbench.monitor.events import Batch
 
 _COMPUTE = KINDS.index("compute")
@@ -76,14 +75,8 @@ def watch(client: Client | None = None, *, name: str | None = None, tags: Mappin
 class Watching:
     """Records what a client computes between `with` and the end of the block; then it reads like the `Run` it is.
 
-    Parameters
-    ----------
-    client, name, tags
-        As of `watch`.
-    source
-        Code that is watched, to be kept with the run.
-    on_batch
-        Called with each batch of events, in the client's event loop: it must be quick.
+    `source` is the code that is watched, to be kept with the run. `on_batch` is called with each batch of events, in
+    the client's event loop: it must be quick. See `watch` for the others.
     """
 
     def __init__(
@@ -173,7 +166,10 @@ class Watching:
         self.stop()
         status, sentence = _outcome(error)
         if status == "done":
-            self._keep_metrics()
+            # Without a client there is nobody to ask, and somebody may have deleted the run meanwhile.
+            with contextlib.suppress(OSError, TimeoutError, StorageError):
+                if self.client.status == "running":
+                    metrics.keep(self._measuring.measured(), store.folder(self.id))
         elif status == "failed":
             sentence = " ".join(filter(None, (self._lost_devices(), sentence)))
         self._end(status, sentence, seconds=self._seconds, energy=self._recording.energy())
@@ -182,8 +178,9 @@ class Watching:
         from workbench.hardware import inventory
         from workbench.runs.forecasting.forecast import actual_spec
 
-        record = _cluster_of(self.client)
         address = self.client.scheduler.address
+        # None where the person made the cluster by hand.
+        record = next((each for each in records.read_all() if each.scheduler_address == address), None)
         # An address tells nothing: behind a tunnel, 127.0.0.1 is another machine.
         elsewhere = machine_elsewhere(ask(self.client))
         now = time.time()
@@ -220,12 +217,6 @@ class Watching:
         with contextlib.suppress(NotFoundError):
             return lost_devices(self.run)
         return None
-
-    def _keep_metrics(self) -> None:
-        # Without a client there is nobody to ask, and somebody may have deleted the run meanwhile.
-        if self.client.status == "running":
-            with contextlib.suppress(OSError, TimeoutError, StorageError):
-                metrics.keep(self._measuring.measured(), store.folder(self.id))
 
     def _receive(self, batch: Batch) -> None:
         tasks = batch.tasks
@@ -286,12 +277,6 @@ def _read_tags(tags: Mapping[str, str]) -> dict[str, str]:
     if not texts or any(len(text) > _LONGEST_NAME for pair in texts.items() for text in pair):
         raise BadInputError(f"tags: given {tags!r:.100}. Give names and texts, such as {{'git': '3fa29c'}}.")
     return texts
-
-
-def _cluster_of(client: Client) -> ClusterRecord | None:
-    """Record of the cluster that a client is connected to, None where the person made it by hand."""
-    address = client.scheduler.address
-    return next((record for record in records.read_all() if record.scheduler_address == address), None)
 
 
 def _outcome(error: BaseException | None) -> tuple[Status, str | None]:

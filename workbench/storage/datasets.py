@@ -202,22 +202,27 @@ def along(coords: Any, dims: Sequence[str]) -> dict[str, Any]:
     """Coordinates along these dimensions, and those of one value; dates of other calendars than ours as text."""
     found: dict[str, Any] = {}
     for name, each in coords.variables.items():
-        values = each.values
-        if values.dtype.kind == "O":
-            values = np.array([getattr(value, "isoformat", value.__str__)() for value in values.flat])
-            values = values.reshape(each.shape)
+        values = plain(each.values)
         # One value that is missing, or a word, tells nothing of the dimensions.
         if set(each.dims) <= set(dims) and (each.ndim or (values.dtype.kind in "iufM" and values == values)):
-            found[str(name)] = coordinate(str(name), each.dims, values, _said(each.attrs))
+            found[str(name)] = coordinate(str(name), each.dims, values, said(each.attrs))
     return found
 
 
-def _said(attrs: Mapping[str, Any]) -> dict[str, Any]:
+def plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Values as formats hold them: objects, such as dates of other calendars than ours, as text."""
+    if values.dtype.kind != "O":
+        return values
+    texts = [getattr(value, "isoformat", value.__str__)() for value in values.flat]
+    return np.array(texts, dtype="U").reshape(values.shape)
+
+
+def said(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """What attributes tell of a coordinate by itself, as text and numbers of Python's."""
-    plain = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in attrs.items()}
+    known = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in attrs.items()}
     return {
         name: value
-        for name, value in plain.items()
+        for name, value in known.items()
         if isinstance(value, (str, int, float)) and name not in (*conventions.ATTRIBUTES, *_OF_OTHERS)
     }
 
@@ -515,6 +520,10 @@ def _engine(place: Place) -> str:
         return "zarr"
     with place.open() as file:
         start = file.read(8)
+    if start[:4] == b"CDF\x05":
+        raise BadInputError(
+            f"{place} is NetCDF of the kind CDF-5, which can't be read here. Make one that can: nccopy -k nc4 OLD NEW."
+        )
     engine = next((engine for magic, engine in _STARTS.items() if start.startswith(magic)), None)
     if engine is None:
         what = "is empty" if not start else "is in no format that can be read here"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dask
+import numpy as np
 
 
 def coordinate(name: str, dims: tuple[str, ...], values: Any, attrs: Mapping[str, Any]) -> Any:
@@ -24,7 +25,8 @@ class Labelled:
     dims: tuple[str, ...]
     coords: Mapping[str, Any] = field(default_factory=dict)
     """Values along dimensions, as xarray has them: by the dimension's name (samples, years, latitudes), or of another
-    name as a pair of the dimension and the values: `{"population": ("sample", names)}`. Attributes may come third."""
+    name as a pair of the dimension, or several, and the values: `{"population": ("sample", names)}`. Attributes may
+    come third."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
     """What else belongs to it, as JSON: units, a certificate."""
 
@@ -40,3 +42,8 @@ class Labelled:
     def is_lazy(self) -> bool:
         """Whether Dask has its data."""
         return dask.is_dask_collection(self.data)
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether arrays hold the same; grids on a sphere have places without a latitude, which is NaN in both."""
+    return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind in "fc")

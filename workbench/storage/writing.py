@@ -41,7 +41,7 @@ from dask.system import CPU_COUNT
 
 from workbench import formats
 from workbench.errors import BadInputError, ConflictError
-from workbench.storage.labelled import Labelled
+from workbench.storage.labelled import Labelled, equal
 from workbench.storage.places import Place, writing_to
 from workbench.storage.targets import COPYING, Target, what_is_at
 from workbench.storage.zarrs import MARKS, remove_halves
@@ -53,6 +53,7 @@ _FILE = "__file"  # beside arrays of a store, none of which begins so
 _LARGEST_BLOCK = 2**30  # bytes; what compresses blocks takes less than 2 GiB
 _TEXT = np.dtypes.StringDType()
 _EPOCH = {"s": "seconds since 1970-01-01", "ns": "nanoseconds since 1970-01-01"}
+_SPAN = {"s": "seconds", "ns": "nanoseconds"}
 
 
 class Hands:
@@ -209,15 +210,15 @@ def table(arrays: Mapping[str, Labelled], hands: Hands | None = None) -> Iterato
     name, each = next(iter(arrays.items()))
     if each.data.ndim not in (1, 2):
         raise BadInputError(f"{name} has {each.data.ndim} dimensions, a table two. Name another, or save as .npz.")
-    along = {key: (dims[0], values) for key, (dims, values, _) in each.coordinates().items() if len(dims) == 1}
+    along = {key: values for key, (dims, values, _) in each.coordinates().items() if dims == (key,)}
     rows, *others = each.dims
     listed = each.data.ndim == 1 and each.data.dtype.kind in "OTU"
-    labels = {} if listed and rows not in along else {rows: along.pop(rows, (rows, range(each.data.shape[0])))[1]}
-    labels |= {key: values for key, (dim, values) in along.items() if dim == rows}
+    labels = {} if listed and rows not in along else {rows: along.get(rows, range(each.data.shape[0]))}
+    labels |= {key: values for key, (dims, values, _) in each.coordinates().items() if dims == (rows,)}
     columns = [name]
     for dim in others:
         numbered = [f"{dim}{i + 1}" for i in range(each.data.shape[1])]
-        columns = list(map(str, along.get(dim, (dim, numbered))[1]))
+        columns = list(map(str, along.get(dim, numbered)))
     beside = {key: np.asarray(other.data) for key, other in arrays.items() if key != name and other.dims == (rows,)}
     yield "\t".join((*labels, *columns, *beside))
     data, hands = _pieces(da.asarray(each.data)), hands or Hands()
@@ -319,7 +320,7 @@ def variables(arrays: Mapping[str, Labelled]) -> tuple[dict[str, Labelled], tupl
     for each in arrays.values():
         for name, (dims, values, told) in each.coordinates().items():
             coordinate = _variable(values if isinstance(values, da.Array) else np.asarray(values), dims, told)
-            if name in found and not np.array_equal(found[name].data, coordinate.data):
+            if name in found and not equal(found[name].data, coordinate.data):
                 raise BadInputError(f"The answer has two different arrays called {name!r}. Give them different names.")
             found.setdefault(name, coordinate)
             if dims != (name,) and name not in aside:
@@ -350,20 +351,26 @@ def _variable(data: Any, dims: tuple[str, ...], attrs: Mapping[str, Any]) -> Lab
     else:
         # CuPy's arrays come to the host only where they are asked to.
         data = np.asarray(data.get() if hasattr(data, "__cuda_array_interface__") else data)
-    if data.dtype.kind == "M":
+    if data.dtype.kind in "Mm":
         return _counted(data, dims, attrs)
     if data.dtype.kind == "U" or (data.dtype.kind == "O" and all(isinstance(each, str) for each in data.ravel())):
         data = data.astype(_TEXT)
     if data.dtype.kind not in "biufcT":
-        raise BadInputError(f"Arrays of {data.dtype} can't be saved: numbers, text and dates can.")
+        raise BadInputError(
+            f"Arrays of {data.dtype} can't be saved: numbers, text, dates and durations can. Make one of these of it."
+        )
     return Labelled(data, tuple(dims), attrs=attrs)
 
 
 def _counted(data: Any, dims: tuple[str, ...], attrs: Mapping[str, Any]) -> Labelled:
-    """Dates as whole numbers with a unit, by the conventions for climate and forecast data."""
-    unit = "s" if (data == data.astype("datetime64[s]")).all() else "ns"
-    numbers = data.astype(f"datetime64[{unit}]").astype("int64")
-    return Labelled(numbers, tuple(dims), attrs={**attrs, "units": _EPOCH[unit], "calendar": "proleptic_gregorian"})
+    """Dates and durations as whole numbers with a unit, by the conventions for climate and forecast data."""
+    is_date = data.dtype.kind == "M"
+    kind = "datetime64" if is_date else "timedelta64"
+    unit = "s" if (data == data.astype(f"{kind}[s]")).all() else "ns"
+    # xarray tells durations from numbers of seconds by the type.
+    more = {"units": _EPOCH[unit], "calendar": "proleptic_gregorian"} if is_date else {"units": _SPAN[unit]}
+    more |= {} if is_date else {"dtype": f"timedelta64[{unit}]"}
+    return Labelled(data.astype(f"{kind}[{unit}]").astype("int64"), tuple(dims), attrs={**attrs, **more})
 
 
 def regions(x: da.Array) -> Iterator[tuple[tuple[slice, ...], da.Array]]:
@@ -376,7 +383,11 @@ def regions(x: da.Array) -> Iterator[tuple[tuple[slice, ...], da.Array]]:
 def dates(data: Any, attrs: Mapping[str, Any]) -> Any:
     """Undo `_counted`; other data come back as they are."""
     unit = {sentence: unit for unit, sentence in _EPOCH.items()}.get(str(attrs.get("units")))
-    return data.astype(f"datetime64[{unit}]") if unit and data.dtype == "int64" else data
+    if data.dtype != "int64":
+        return data
+    if str(attrs.get("dtype")).startswith("timedelta64"):
+        return data.astype(attrs["dtype"])
+    return data.astype(f"datetime64[{unit}]") if unit else data
 
 
 def _plain_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -139,11 +139,19 @@ def run_title(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     return run["title"] if run["title"] != run["workload"] else titles.get(run["workload"], run["workload"])
 
 
+def far(run: Mapping[str, Any]) -> str:
+    """How far a run is that goes on, in few characters: '37 %', 'pass 4' where not all tasks are known, 'checking'."""
+    progress = run["progress"] or {}
+    if progress.get("stage") in ("checking", "saving"):
+        return str(progress["stage"])
+    if progress.get("total") and not progress.get("more"):
+        return f"{100 * progress['done'] // progress['total']} %"
+    return f"pass {progress['passes']}" if progress.get("passes") else "…"
+
+
 def _run_in_brief(run: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, Any]:
     told = {name: run[name] for name in _RUN_IN_BRIEF} | {"title": run_title(run, titles)}
-    if run["status"] != "running" or not run["progress"]:
-        return told
-    return told | {"progress": {name: run["progress"][name] for name in ("done", "total", "more", "passes")}}
+    return told | {"far": far(run)} if run["status"] == "running" else told
 
 
 def _cluster_in_brief(cluster: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,12 +11,13 @@ from workbench.clusters.budget import refusal
 from workbench.clusters.devices import proposed
 from workbench.clusters.plan import consent, has_gpus
 from workbench.clusters.profiles import profile as find
-from workbench.errors import WorkbenchError
+from workbench.errors import BadInputError, WorkbenchError
 from workbench.figures import markup
 from workbench.figures.gpus import Choice, gpu_list, gpu_names
 from workbench.figures.markup import facts, faint, folded, joined, meter, paragraph, tag
 from workbench.formats import count, rate, size
 from workbench.hardware.sampling import NO_DRIVER
+from workbench.kept import check_name
 from workbench.views.answers import hints
 from workbench.views.forms import Form, Problem, given
 from workbench.views.parts import button, confirmed, folds, keeping, link, live, notice, radios, text_field
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from workbench.clusters.spec import ClusterSpec
     from workbench.hardware import Inventory, NetworkCard
     from workbench.views.page import Sight
+
+
+_JUST_NOW = 3.0  # seconds
 
 
 def hardware(sight: Sight, _: str) -> str:
@@ -207,6 +212,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
         body["choices"] = {"devices": ",".join(spec.devices)}
     # What is wrong stands where the plan would, so that nothing moves; a field that is always seen says it itself.
     wrong = None if problem is None or waits or problem.parameter in needed else form.in_words(problem.message)
+    wrong = wrong or _misnamed(sight)
     sentences = [each for each in (refused, agreement) if each]
     name = text_field(
         "name",
@@ -220,7 +226,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
         f"{verb} anyway" if past else verb,
         kind="warn" if past else "accept",
         title=f"{verb} it although: {past}" if past else f"{verb} this cluster",
-        disabled=spec is None,
+        disabled=spec is None or wrong is not None,
         data_request="POST clusters",
         data_body=body,
         data_take={"choices": f"plan.{profile}.", "name": "name"},
@@ -229,7 +235,7 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
         data_workbench="start",
     )
     preview = spec.preview() if spec else None
-    described = spec.describe() if spec else wrong or "–"
+    described = wrong or (spec.describe() if spec else "–")
     looks = "wb-Problem" if wrong else "wb-Plan"
     return (
         (form.html(needed) if needed else "")
@@ -251,6 +257,20 @@ def _planner(sight: Sight, profile: str, inventory: Inventory, more: list[Offere
             **({"more_ways": (f"{len(more)} more: why not?", _unavailable(more))} if more else {}),
         )
     )
+
+
+def _misnamed(sight: Sight) -> str | None:
+    """Why no cluster can have the name that is typed; None where one can."""
+    name = sight.choices.get("name")
+    try:
+        if name:
+            check_name(name, "cluster", "calm-otter")
+    except BadInputError as err:
+        return str(err)
+    # That which was asked for a moment ago has it: the page forgets the name when it hears so.
+    others = (each for each in sight.state.get("clusters", ()) if time.time() - each["created"] > _JUST_NOW)
+    taken = any(each["name"] == name and each["status"] not in ("failed", "lost") for each in others)
+    return f"There is a cluster {name} already. Give another name, or stop it first." if taken else None
 
 
 def nearby(sight: Sight, _: str) -> str:

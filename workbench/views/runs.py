@@ -30,8 +30,8 @@ from workbench.monitor.energy import Energy
 from workbench.runs.comparing.comparisons import clusters_of
 from workbench.runs.forecasting.machines import cost_text
 from workbench.runs.singular import in_words
-from workbench.runs.store import SIMULATED, Progress
-from workbench.views.answers import API, LATEST_RUNS, run_in_list, run_title
+from workbench.runs.store import SIMULATED, WATCHED, Progress, answered
+from workbench.views.answers import API, LATEST_RUNS, far, run_in_list, run_title
 from workbench.views.forms import as_text, search
 from workbench.views.parts import (
     button,
@@ -116,7 +116,7 @@ def latest(sight: Sight, workload: str) -> str:
         return ""
     status, words = run["status"], run["status"]
     if status in _ACTIVE and run["started"]:
-        words = joined((_far(run), duration(round(time.time() - run["started"]))))
+        words = joined((far(run), duration(round(time.time() - run["started"]))))
     elif status == "done" and run["seconds"] is not None:
         words = duration(run["seconds"])
     told = f"Last run: {joined((status, _where_and_when(run)))}"
@@ -135,18 +135,8 @@ def _ended(sight: Sight, titles: Mapping[str, str]) -> str:
     last = max(ended, key=lambda run: run["stopped"], default=None)
     took = last and last["seconds"] is not None and duration(last["seconds"])
     said = joined((f"{_named(last, titles)} on {last['cluster']}: {last['status']}", took or None)) if last else ""
-    doing = next((f"{_far(run)} · " for run in sight.state.get("runs", ()) if run["status"] == "running"), None)
+    doing = next((f"{far(run)} · " for run in sight.state.get("runs", ()) if run["status"] == "running"), None)
     return tag("p", escape(said), role="status", class_="wb-hidden", data_doing=doing, data_workbench="run-ended")
-
-
-def _far(run: Mapping[str, Any]) -> str:
-    """How far a run is, in few characters: '37 %', or 'pass 4' where not all tasks are known."""
-    progress = Progress.model_validate(run["progress"] or {})
-    if progress.stage in ("checking", "saving"):
-        return progress.stage
-    if progress.total and not progress.more:
-        return f"{100 * progress.done // progress.total} %"
-    return f"pass {progress.passes}" if progress.passes else "…"
 
 
 def _named(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:
@@ -289,7 +279,7 @@ def _with_the_one_before(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str,
 def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before: dict[str, Any] | None) -> str:
     id_, active = run["id"], run["status"] in _ACTIVE
     title = _named(run, titles)
-    given = "\n".join(f"{name}={json.dumps(value)}" for name, value in run["parameters"].items())
+    given = "\n".join(f"{name}={json.dumps(value)}" for name, value in _given(run).items())
     took = duration(run["seconds"]) if run["status"] == "done" and run["seconds"] is not None else run["status"]
     speed = rate(run["bytes_per_second"]) if run["bytes_per_second"] else None
     star = tag("span", "★ ", class_="wb-Star", title="starred") if (run.get("marks") or {}).get("star") else ""
@@ -328,7 +318,7 @@ def _differing(run: dict[str, Any], before: dict[str, Any] | None) -> str:
     """Parameters in which it differs from the run of the same workload before it."""
     changed = [
         f"{name}={as_text(value)}"
-        for name, value in run["parameters"].items()
+        for name, value in _given(run).items()
         if before is None or _meant(run, name) != _meant(before, name)
     ]
     return f" {', '.join(changed)}" if changed else ""
@@ -336,8 +326,14 @@ def _differing(run: dict[str, Any], before: dict[str, Any] | None) -> str:
 
 def _meant(run: dict[str, Any], name: str) -> Any:
     """What a parameter came to, left alone or not; of a size the shape."""
-    came_to = run["resolved"]
-    return came_to.get("shape" if name == "size" else name, run["parameters"].get(name))
+    came_to = {} if run["workload"] == WATCHED else run["resolved"]
+    return came_to.get("shape" if name == "size" else name, _given(run).get(name))
+
+
+def _given(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parameters; of what was watched its tags, since its name is its title and its code is told below."""
+    given: Mapping[str, Any] = run["parameters"]
+    return given.get("tags") or {} if run["workload"] == WATCHED else given
 
 
 def _where_and_when(run: dict[str, Any]) -> str:
@@ -355,7 +351,7 @@ def _progress(run: dict[str, Any]) -> str:
 
 
 def _outcome(run: dict[str, Any]) -> str:
-    check, result = run["check"], run["result"]
+    check, result = run["check"], answered(run["workload"], run["result"])
     verdict = ""
     if check:
         passed = check["passed"]
@@ -367,6 +363,7 @@ def _outcome(run: dict[str, Any]) -> str:
             title=check["what"],
             data_workbench="check-passed" if passed else "check-failed",
         )
+    result = result or {"sentence": count(run["result"]["tasks"], "task")}
     shown = f"{SIMULATED if run['simulated'] else ''}{_answer(result)}"
     return verdict + tag(
         "span", escape(shown), title=_in_short(result), class_="wb-Run-result", data_workbench="result"
@@ -393,13 +390,15 @@ def run(sight: Sight, argument: str) -> str:
     parts = {"run_log": ("Log", live(f"run-log:{run_id}")), "marks": ("Name and note", _marks(found))}
     if found.get("answers") or (found["result"] or {}).get("singular_values"):
         parts = {"answer": ("Answer", live(f"run-answer:{run_id}")), **parts}
+    if source := found["workload"] == WATCHED and found["parameters"].get("source"):
+        parts = {"code": ("Code", markup.code(source, "watched-code")), **parts}
     if found.get("diagnosis"):
         parts = {"where": ("Where the time went", diagnosis_html(found["diagnosis"])), **parts}
-    return _details(found, before) + _again(sight, found) + folds(f"{run_id}-", **parts)
+    return _details(found) + _again(sight, found, before) + folds(f"{run_id}-", **parts)
 
 
-def _again(sight: Sight, run: dict[str, Any]) -> str:
-    """The same once more, or with something changed; and what can't be undone."""
+def _again(sight: Sight, run: dict[str, Any], before: str | None) -> str:
+    """The same once more, or with something changed; what it can be kept as; and what can't be undone."""
     # Where it ran, or else where the next one would.
     ready = sorted(sight.ready(), key=lambda each: (each["name"] == run["cluster"], each["created"]))
     on = ready[-1]["name"] if ready else None
@@ -429,7 +428,8 @@ def _again(sight: Sight, run: dict[str, Any]) -> str:
         ),
     ]
     delete = confirmed("delete", "Delete this run", "Delete?", f"DELETE runs/{run['id']}", "delete-run")
-    shown = (*(buttons if workload else ()), "" if run["status"] in _ACTIVE else delete)
+    ended = () if run["status"] in _ACTIVE else (*_pages(run, before), delete)
+    shown = (*(buttons if workload else ()), *ended)
     return tag("div", *shown, class_="wb-Row") + notice("POST runs")
 
 
@@ -475,7 +475,7 @@ def _marks(run: dict[str, Any]) -> str:
     )
 
 
-def _details(run: dict[str, Any], before: str | None) -> str:
+def _details(run: dict[str, Any]) -> str:
     result, check = run["result"] or {}, run["check"]
     told = {
         "Forecast": _forecast(run),
@@ -487,9 +487,7 @@ def _details(run: dict[str, Any], before: str | None) -> str:
         "Certificate": _sentence(result.get("certificate")),
     }
     known = {name: escape(text) for name, text in told.items() if text}
-    values = values_html(result)
-    pages = "" if run["status"] in _ACTIVE else tag("div", *_pages(run, before), class_="wb-Row")
-    return (facts(known) if known else "") + values + pages
+    return (facts(known) if known else "") + values_html(result)
 
 
 def _pages(run: dict[str, Any], before: str | None) -> Iterator[str]:

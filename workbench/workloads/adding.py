@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import inspect
+import symtable
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import accumulate
 from types import FunctionType, ModuleType
 from typing import Any
@@ -18,7 +20,7 @@ from workbench.workloads import listing, own
 from workbench.workloads.registry import templates
 
 _MARK = "# Written by workbench.add; run the notebook's cell again to change it.\n"
-_PLAIN = (int, float, complex, str, bytes, bool, type(None))
+_PLAIN = (int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset)
 _LONGEST = 10_000  # characters of a constant
 
 
@@ -108,23 +110,17 @@ def _source(kept: FunctionType | type) -> str:
         ) from err
 
 
-def _names(source: str) -> Iterator[str]:
+def _names(source: str) -> dict[str, None]:
     """Names that a definition uses and doesn't make itself."""
-    tree = ast.parse(source)
-    (top,) = tree.body
-    made = {node.arg for node in ast.walk(top) if isinstance(node, ast.arg)}
-    made |= {node.id for node in ast.walk(top) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    made |= {
-        (each.asname or each.name).partition(".")[0]
-        for node in ast.walk(top)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for each in node.names
-    }
-    inner = (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
-    made |= {node.name for node in ast.walk(top) if isinstance(node, inner) and node is not top}
-    made |= {node.name for node in ast.walk(top) if isinstance(node, ast.ExceptHandler) and node.name}
-    used = [node.id for node in ast.walk(top) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
-    return (name for name in dict.fromkeys(used) if name not in made and name != getattr(top, "name", None))
+    module = symtable.symtable(source, "<cell>", "exec")
+    # Of its defaults, decorators and bases.
+    found = {each.get_name() for each in module.get_symbols() if not each.is_assigned()}
+    waiting = module.get_children()
+    while waiting:
+        scope = waiting.pop()
+        waiting += scope.get_children()
+        found |= {each.get_name() for each in scope.get_symbols() if each.is_global()}
+    return dict.fromkeys(sorted(found))
 
 
 def _import(name: str, value: Any) -> str | None:
@@ -145,14 +141,11 @@ def _import(name: str, value: Any) -> str | None:
 
 def _constant(value: Any) -> str | None:
     """Plain data as code; None where it isn't such."""
-    parts = [value]
-    while parts:
-        part = parts.pop()
-        if isinstance(part, dict):
-            parts += [*part.keys(), *part.values()]
-        elif isinstance(part, list | tuple | set | frozenset):
-            parts += part
-        elif not isinstance(part, _PLAIN) or type(part) not in _PLAIN:
-            return None
+    if not isinstance(value, _PLAIN):
+        return None
     text = repr(value)
-    return text if len(text) <= _LONGEST and "inf" not in text and "nan" not in text else None
+    with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        plain = repr(set(value)) if isinstance(value, frozenset) else text
+        if len(text) <= _LONGEST and ast.literal_eval(plain) == value:
+            return text
+    return None

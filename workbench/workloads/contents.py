@@ -260,9 +260,9 @@ def _csv(place: Place) -> Listed:
     except opening.NoNumbersError as err:
         if not err.numbers:
             raise
-        found = opening.find_array(place.path, ",".join(err.numbers), options=place.options)
+        found = opening.find_array(place.path, opening.joined(err.numbers), options=place.options)
         text = (f"Columns without numbers: {', '.join(err.others[:50])}. Name as array those that are meant.",)
-    names = found.array.split(",") if found.array else (found.recipe or {})["names"]
+    names = (found.recipe or {})["columns"]
     return (_held("", found.shape, found.dtype),), (f"Columns: {', '.join(names[:50])}.", *text, *found.remarks)
 
 

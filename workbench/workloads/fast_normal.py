@@ -71,7 +71,7 @@ def seed_states(seed: int, row: int, column: int, states: Any) -> None:
 
 
 @njit(inline="always")
-def _step(states: Any, first: Any, second: Any) -> None:
+def step(states: Any, first: Any, second: Any) -> None:
     """Two whole numbers from each generator."""
     s0, s1, s2, s3 = states[0], states[1], states[2], states[3]
     for lane in range(LANES):
@@ -152,7 +152,7 @@ def _fill(seed: Any, row: Any, column: Any, words: Any, moments: Any, tile: Any)
     seed_states(seed, row, column, words)
     loc, scale = moments
     for start in range(0, len(tile), 2 * LANES):
-        _step(words, words[4], words[5])
+        step(words, words[4], words[5])
         lower = tile[start : start + LANES]
         upper = tile[start + LANES : start + 2 * LANES]
         for lane in range(LANES):
@@ -205,12 +205,3 @@ fill_d = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _DOUBLES, _N))(_filled)
 fill_f = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _SINGLES, _N))(_filled)
 sum_d = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _DOUBLES, _N, _DOUBLES))(_summed)
 sum_f = cfunc(types.void(_WORDS, _WORDS, _DOUBLES, _SINGLES, _N, _DOUBLES))(_summed)
-
-
-@cfunc(types.void(_WORDS, _WORDS, _WORDS, _N))
-def random_bits(tile, words, out, n):  # type: ignore[no-untyped-def]
-    """Fill `out` (`n` is a multiple of 64) with the whole numbers that a tile's normal ones are made from."""
-    states, made, place = carray(words, (6, LANES)), carray(out, n), carray(tile, 3)
-    seed_states(place[0], place[1], place[2], states)
-    for start in range(0, n, 2 * LANES):
-        _step(states, made[start : start + LANES], made[start + LANES : start + 2 * LANES])

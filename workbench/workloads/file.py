@@ -97,7 +97,7 @@ def read_tiff(path: str, array: str | None, options: dict[str, Any], *where: sli
 def read_parquet(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
     """Block of the columns of a Parquet table: only the groups of rows are read that it is in.
 
-    `options` say which files it is made of, and how many rows there are up to the end of each.
+    `options` say which files it is made of, how many rows there are up to the end of each, and which columns are meant.
     """
     import fsspec
     from pyarrow.parquet import ParquetFile
@@ -111,7 +111,7 @@ def read_parquet(path: str, array: str | None, options: dict[str, Any], *where: 
             fsspec.open(options["files"][number], "rb", **known(path, options["options"])) as file,
             ParquetFile(file) as table,
         ):
-            names = (array.split(",") if array else table.schema_arrow.names)[where[1]]
+            names = options["columns"][where[1]]
             groups = np.cumsum([table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)])
             first, last = np.searchsorted(groups, (start, stop - 1), "right")
             found = table.read_row_groups(list(range(first, last + 1)), columns=names)
@@ -121,7 +121,7 @@ def read_parquet(path: str, array: str | None, options: dict[str, Any], *where: 
 
 
 def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
-    """Block of a table in text; `options` say where in the file every so many rows begin."""
+    """Block of columns of a table in text; `options` say which, and where in the file every so many rows begin."""
     import io
 
     import fsspec
@@ -132,7 +132,7 @@ def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slic
     with fsspec.open(path, "rb", **known(path, options["options"])) as file:
         file.seek(starts[first])
         text = file.read(starts[last] - starts[first])
-    wanted = (array.split(",") if array else names)[where[1]]
+    wanted = options["columns"][where[1]]
     try:
         rows = csv.read_csv(
             io.BytesIO(text),
@@ -255,20 +255,21 @@ def array_of_file(
 
         found = read(*where) if axes is None else folded(read, lengths, axes, where)
         block = (found if unpack is None else unpacked(found, **unpack)).astype(stored, copy=False)
-        if missing != "refuse":
-            block = np.where(np.isfinite(block), block, np.nan)
-        elif not np.isfinite(block).all():
-            absent = np.argwhere(~np.isfinite(block))
-            first = [part.start + int(index) for part, index in zip(where, absent[0], strict=True)]
+        infinite = np.isinf(block)
+        absent = infinite if infinite.any() or missing != "refuse" else np.isnan(block)
+        if absent.any():
+            places = np.argwhere(absent)
+            first = [part.start + int(index) for part, index in zip(where, places[0], strict=True)]
             named = len(shape) == 2
             at = f"row {first[0]}, column {first[1]}" if named else str(first)
             spans = [f"{part.start} to {part.stop - 1}" for part in where]
             inside = f"rows {spans[0]} and columns {spans[1]}" if named else f"[{', '.join(spans)}]"
             others = "" if block.shape == shape else " Other blocks, which were not looked at, may have more."
+            what = "that are infinite, which is not missing" if infinite.any() else "that are missing"
+            choice = "" if infinite.any() else f", or choose missing={instead}"
             raise ValueError(
-                f"{path}{f' ({array})' if array else ''} has values that are missing or not finite: {len(absent)} of "
-                f"the {block.size} in {inside}, the first at {at}: "
-                f"{found[tuple(absent[0])]}.{others} Replace them, or choose missing={instead}."
+                f"{path}{f' ({array})' if array else ''} has values {what}: {len(places)} of the {block.size} in "
+                f"{inside}, the first at {at}: {found[tuple(places[0])]}.{others} Replace them{choice}."
             )
         return block
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
+from itertools import product
 from typing import Any, Literal
 
 import dask
@@ -186,9 +187,7 @@ def block_sum(
 
 def _tiles(top: int, bottom: int, left: int, right: int) -> Iterator[tuple[int, int]]:
     """Rows and columns of the tiles that a block touches."""
-    for row in range(top // TILE, -(-bottom // TILE)):
-        for column in range(left // TILE, -(-right // TILE)):
-            yield row, column
+    return product(range(top // TILE, -(-bottom // TILE)), range(left // TILE, -(-right // TILE)))
 
 
 def _fill(

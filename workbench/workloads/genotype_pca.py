@@ -13,8 +13,7 @@ from workbench import formats
 from workbench.workloads import fields, studies
 from workbench.workloads.estimates import expected_passes, times_gone_through
 from workbench.workloads.fields import Resolved, Words
-from workbench.workloads.opening import SERVED
-from workbench.workloads.registry import Resolution, Template
+from workbench.workloads.registry import Resolution
 from workbench.workloads.svd import certificate_json
 from workbench.workloads.values import BadParameterError, Check, Labelled, Needs, Surroundings
 
@@ -397,16 +396,14 @@ def _populations_are_apart(resolved: Mapping[str, Any], found: GenotypePCA, agre
     return agreed.model_copy(update={"passed": bool(passed), "what": said})
 
 
-TEMPLATE = Template(
+TEMPLATE = studies.template(
     genotype_pca,
+    "components",
     title="Principal components of genotypes",
-    returns=("components",),
-    small=(),
-    values=("components",),
+    by_processors=False,
     resolver=_resolved,
     estimate=_needs,
     checker=_check,
     summary_of=_summary,
     arrays_of=_arrays,
-    extra=SERVED,
 )

@@ -8,17 +8,16 @@ Files in `workloads/` of the working folder and of the data folder, and entry po
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from workbench import config
 from workbench.errors import BadInputError
 from workbench.packages import entry_points
-from workbench.workloads import own
+from workbench.workloads import importing, own
 from workbench.workloads.importing import Contents
 from workbench.workloads.own import Own
 from workbench.workloads.registry import templates
@@ -83,13 +82,10 @@ def title_of(workload: str) -> str:
     return next((each.title for each in there if each.name == workload), workload)
 
 
-def stamp() -> list[tuple[str, int]]:
+def stamp() -> list[Any]:
     """What changes when a file that is listed comes, goes or is written to."""
-    found = []
-    for folder in (Path(FOLDER).absolute(), added_folder()):
-        with contextlib.suppress(OSError):
-            found += [(str(path), path.stat().st_mtime_ns) for path in sorted(folder.glob("[!_.]*.py"))]
-    return found
+    folders = (Path(FOLDER).absolute(), added_folder())
+    return [importing.stamp(str(path)) for folder in folders for path in sorted(folder.glob("[!_.]*.py"))]
 
 
 def _sources() -> Iterator[_Source]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging.handlers
 import math
@@ -49,6 +50,7 @@ _LINES: dict[Any, tuple[list[int], int]] = {}
 _MOST_TABLES = 32
 _DATASETS = ("netcdf3", "grib", "netcdf-files")
 _MOST_FOLDERS = 1000
+_YEARS = frozenset(range(1000, 3000))
 _ANONYMOUS: Mapping[str, Options] = {
     **{protocol: {"anon": True} for protocol in ("s3", "s3a", "abfs", "abfss", "az")},
     **{protocol: {"token": "anon"} for protocol in ("gs", "gcs")},
@@ -552,13 +554,21 @@ def _parquet(place: Place, array: str | None) -> Found:
     ends, rows = [0], 0
     for part in parts:
         with places.sentences_about(part, "a Parquet file"), part.open() as file, ParquetFile(file) as table:
+            twice = sorted({each for each in table.schema_arrow.names if table.schema_arrow.names.count(each) > 1})
+            if twice:
+                raise _bad(f"{part} has several columns called {twice[0]!r}. Give each a name of its own.")
             there = _columns(part, array, table.schema_arrow)
             if names and there != names:
                 raise _bad(f"The columns of {part} aren't those of {parts[0].name}: {', '.join(there[:20])}.")
             names = there
             ends.append(ends[-1] + table.metadata.num_rows)
             rows = rows or (table.metadata.row_group(0).num_rows if table.metadata.num_row_groups else 0)
-    recipe = {"options": dict(place.options), "files": [part.path for part in parts], "ends": ends[1:]}
+    recipe = {
+        "options": dict(place.options),
+        "files": [part.path for part in parts],
+        "ends": ends[1:],
+        "columns": names,
+    }
     return replace(_table(place, array, names, "parquet", ends[-1], rows, len(table.schema_arrow)), recipe=recipe)
 
 
@@ -571,11 +581,12 @@ def _csv(place: Place, array: str | None) -> Found:
         sample = file.read(_SAMPLE_BYTES)
         sample = sample[: sample.rfind(b"\n") + 1] or sample
         head = sample.partition(b"\n")[0].decode("utf-8-sig")
-        delimiter = max("\t;,", key=head.count)
-        names = [each.strip().strip('"') for each in head.split(delimiter)]
-        has_names = not all(_is_number(each) for each in names)
-        begin = len(sample.partition(b"\n")[0]) + 1 if has_names else 0
-        names = names if has_names else [f"column_{number}" for number in range(len(names))]
+        delimiter = max("\t;,", key=re.sub(r'"[^"]*"', "", head).count)
+        first = [each.strip() for each in split(head, delimiter)]
+        below = len(sample.partition(b"\n")[0]) + 1
+        has_names, remarks = _has_names(first, sample[below:].decode("utf-8", "replace").splitlines(), delimiter)
+        begin = below if has_names else 0
+        names, again = _unlike(first) if has_names else ([f"column_{number}" for number in range(len(first))], ())
         if not sample[begin:].strip():
             raise _bad(f"{place} has no rows below its names. Give a table with at least one.")
         read = csv.read_csv(
@@ -591,7 +602,66 @@ def _csv(place: Place, array: str | None) -> Found:
             _LINES.clear()
         _LINES[unchanged] = starts, count
     recipe = {"options": dict(place.options), "step": step, "starts": starts, "names": names, "delimiter": delimiter}
-    return replace(_table(place, array, chosen, "csv", count, step, len(names)), recipe=recipe)
+    found = _table(place, array, chosen, "csv", count, step, len(names))
+    return replace(found, recipe=recipe | {"columns": chosen}, remarks=(*remarks, *again, *found.remarks))
+
+
+def split(line: str, delimiter: str = ",") -> list[str]:
+    """Names that stand in a line, in quotes where the delimiter is in one."""
+    import csv
+
+    return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+
+
+def joined(names: Sequence[str]) -> str:
+    """The line that `split` makes these names of."""
+    import csv
+    import io
+
+    csv.writer(line := io.StringIO(), lineterminator="").writerow(names)
+    return line.getvalue()
+
+
+def _has_names(first: Sequence[str], below: Sequence[str], delimiter: str) -> tuple[bool, tuple[str, ...]]:
+    """Whether the first line of a table holds names; where these might be numbers as well, a sentence says it.
+
+    pandas calls columns without names 0, 1, 2, and begins with an empty name where it writes labels of the rows.
+    """
+    if not all(map(_is_number, first)):
+        return True, ()
+    labelled = not first[0] and all(first[1:]) and not any(line.startswith(delimiter) for line in below)
+    asked = first[labelled:]
+    if not labelled and not all(re.fullmatch(r"[+-]?\d+", each) for each in asked):
+        return False, ()
+    names = len(set(asked)) == len(asked) and (labelled or _are_names(list(map(int, asked)), below, delimiter))
+    taken, other = ("names of columns", "put one above it") if names else ("numbers", "write names with letters")
+    shown = ", ".join(first[:4]) + ", …" * (len(first) > 4)
+    return names, (f"The first line ({shown}) was taken for {taken}. If it isn't, {other}.",)
+
+
+def _are_names(numbers: list[int], below: Sequence[str], delimiter: str) -> bool:
+    """Whether whole numbers count columns, or are levels or years of what is below, which is something else."""
+    measured = any("." in line for line in below)
+    count = len(numbers)
+    if numbers in (list(range(count)), list(range(1, count + 1))):
+        return count > 1 or measured
+    if count < 3 or numbers != sorted(numbers):
+        return False
+    after = [each.strip() for each in split(below[0], delimiter)] if below else []
+    years = numbers == list(range(numbers[0], numbers[0] + count)) and numbers[0] in _YEARS
+    return measured or (years and not all(each.isdigit() and int(each) in _YEARS for each in after))
+
+
+def _unlike(names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Names of which no two are the same, as pandas tells columns apart: a, a.1; and a sentence where it had to."""
+    found: list[str] = []
+    for name in names:
+        others = (f"{name}.{number}" for number in itertools.count(1))
+        found.append(name if name not in found else next(each for each in others if each not in {*found, *names}))
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if not twice:
+        return found, ()
+    return found, (f"Several columns are called {twice[0]}: those after the first are {twice[0]}.1 and so on.",)
 
 
 def _is_number(text: str) -> bool:
@@ -627,8 +697,10 @@ def _columns(place: Place, array: str | None, schema: Any) -> list[str]:
         or types.is_null(each.type)
     ]
     labels = [name for name in schema.names if not name or name.startswith("__index_level_")]
+    # pandas says beside the columns which of them are its index; one that only counts is no column, and a dict.
+    labels += [each for each in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(each, str)]
     there = [name for name in schema.names if name not in labels] or list(schema.names)
-    wanted = array.split(",") if array else there
+    wanted = split(array) if array else there
     others = [name for name in wanted if name not in numbers]
     if others or not wanted:
         is_csv = place.path.lower().endswith((".csv", ".tsv"))
@@ -646,7 +718,7 @@ class NoNumbersError(BadParameterError):
     """Columns of a table that hold no numbers were asked for; `numbers` are those that do, `others` those."""
 
     def __init__(self, what: str, numbers: Sequence[str], others: Sequence[str]) -> None:
-        offered = ",".join(numbers[:20]) or "none"
+        offered = joined(numbers[:20]) or "none"
         super().__init__(f"{what} Name columns of numbers as array: {offered}.", "array")
         self.what, self.numbers, self.others = what, tuple(numbers), tuple(others)
 
@@ -662,7 +734,7 @@ def _table(
     remarks: tuple[str, ...] = ()
     _check(place, None, shape, dtype)
     if array is None and len(columns) < n_columns:
-        array, remarks = ",".join(columns), ("The labels of the rows, which pandas wrote beside them, are left out.",)
+        array, remarks = joined(columns), ("The labels of the rows, which pandas wrote beside them, are left out.",)
     return Found(place.path, array, format, shape, dtype, (max(1, rows), len(columns)), remarks=remarks)
 
 

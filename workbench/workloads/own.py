@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import FunctionType
 from typing import IO, TYPE_CHECKING, Any
@@ -272,7 +272,7 @@ def made(told: Described, where: str, shown: str, sha: str, origin: str | None =
         title=told.title,
         returns=(),
         small=(),
-        resolver=_Resolver(told),
+        resolver=partial(_resolved, told),
         estimate=_absent,
         checker=_absent,
         summary_of=_absent,
@@ -285,19 +285,15 @@ def made(told: Described, where: str, shown: str, sha: str, origin: str | None =
     )
 
 
-@dataclass(frozen=True)
-class _Resolver:
-    told: Described
-
-    def __call__(self, values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
-        """Paths that were given are of the folder where they were given; the run works in that of the file."""
-        paths = [name for name in given if signatures.is_path(self.told.fields.get(name, {}))]
-        there = {
-            name: str(Path(value).expanduser().absolute())
-            for name in paths
-            if isinstance(value := values[name], str) and "://" not in value
-        }
-        return values | there, ()
+def _resolved(told: Described, values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
+    """Paths that were given are of the folder where they were given; the run works in that of the file."""
+    paths = [name for name in given if signatures.is_path(told.fields.get(name, {}))]
+    there = {
+        name: str(Path(value).expanduser().absolute())
+        for name in paths
+        if isinstance(value := values[name], str) and "://" not in value
+    }
+    return values | there, ()
 
 
 def loaded(function: Function, shown: str) -> Own:

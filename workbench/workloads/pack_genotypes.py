@@ -12,7 +12,7 @@ from workbench.storage import places
 from workbench.workloads import fields, studies
 from workbench.workloads.fields import Resolved, Words
 from workbench.workloads.opening import SERVED, options_of
-from workbench.workloads.registry import Resolution, Template
+from workbench.workloads.registry import Resolution
 from workbench.workloads.values import BadParameterError, Check, Needs, Surroundings
 
 if TYPE_CHECKING:
@@ -135,16 +135,15 @@ def _check(resolved: Mapping[str, Any], results: Mapping[str, Any], client: Clie
     return Check(passed=True, what=f"{of} of the store, read again, hold the genotypes of the source.")
 
 
-TEMPLATE = Template(
+TEMPLATE = studies.template(
     pack_genotypes,
+    "packed",
+    "bytes_before",
+    "bytes_after",
     title="Pack genotypes",
-    returns=("packed", "bytes_before", "bytes_after"),
-    small=(),
-    values=("packed", "bytes_before", "bytes_after"),
     resolver=_resolved,
     estimate=_needs,
     checker=_check,
     summary_of=_summary,
-    by_processors=True,
     extra={**SERVED, "to_endpoint_url": (fields.Endpoint | None, None)},
 )

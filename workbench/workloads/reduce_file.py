@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 32_000_000
 WHOLE_BYTES = 256_000_000
 """Of numbers in float64 that a percentile is found of in one task."""
-FINE = 1 << 20
-"""Bins between the least and the largest value, by which a percentile of more of them is found."""
+FINE = 20
+"""Bits by which the numbers are told apart at each pass that finds a percentile of more of them."""
+FEW = 1 << 20
+"""Numbers that are put in order at once to find a percentile of many."""
+NOTHING = "All values are missing."
 
 What = Annotated[
     Literal["sum", "mean", "std", "min", "max", "percentile", "histogram"],
@@ -75,36 +78,105 @@ def histograms(numbers: Any, edges: Any, axis: tuple[int, ...]) -> Any:
     return counts.reshape(*(1 if each in axis else numbers.shape[each] for each in range(numbers.ndim)), bins)
 
 
+def percentiles(numbers: Any, percent: float, axis: tuple[int, ...]) -> Any:
+    """A percentile along some axes as NumPy interpolates it; what is missing is left out, NaN where all is."""
+    left = [each for each in range(numbers.ndim) if each not in axis]
+    rows = numbers.transpose(*left, *axis).reshape(*(numbers.shape[each] for each in left), -1)
+    rows = np.sort(rows, axis=-1)  # NaN comes last
+    rank = np.maximum(percent / 100 * ((~np.isnan(rows)).sum(axis=-1, keepdims=True) - 1), 0)
+    below, above = (np.take_along_axis(rows, each(rank).astype(int), axis=-1) for each in (np.floor, np.ceil))
+    return between(below, above, rank % 1)[..., 0].astype(numbers.dtype)
+
+
+def between(below: Any, above: Any, part: Any) -> Any:
+    """What lies so far from one number to the next; as NumPy has it, both ends are met exactly."""
+    step = above - below
+    return np.where(part < 0.5, below + step * part, above - step * (1 - part))
+
+
+def in_order(numbers: Any) -> Any:
+    """Whole numbers in the order of floating-point ones, by their bits; the largest stands for what is missing."""
+    bits = (numbers + 0).view(f"i{numbers.itemsize}")  # -0.0 becomes 0.0
+    largest = np.iinfo(bits.dtype).max
+    # Of negative numbers the bits but the sign grow with the size.
+    return np.where(np.isnan(numbers), largest, bits ^ (bits >> (8 * numbers.itemsize - 1) & largest))
+
+
+def counted(numbers: Any, low: int, width: int, fine: int) -> Any:
+    """How many lie in each part of a range of `in_order`, which is 2**width long, and its parts 2**fine."""
+    place = (in_order(numbers) >> fine) - (low >> fine)
+    counts = np.bincount(place[(place >= 0) & (place < 1 << width - fine)], minlength=1 << width - fine)
+    return counts.reshape(*(1 for _ in range(numbers.ndim)), -1)
+
+
+def inside(numbers: Any, low: int, width: int) -> Any:
+    """Those of a range of `in_order`."""
+    place = in_order(numbers)
+    return numbers[(place >= low) & (place <= low + (1 << width) - 1)]
+
+
+def percentile_of_all(x: da.Array, percent: float) -> float:
+    """The percentile as NumPy has it, of more numbers than fit into memory, by two to five passes.
+
+    Numbers are counted by their leading bits. Those of the bin that the percentile lies in are put in order where they
+    are few, and counted by the bits that follow where they are not.
+    """
+    bits, before, rank = 8 * x.dtype.itemsize, 0, -1.0
+    low, width, last = -(1 << bits - 1), bits, x.size
+    while width == bits or (width and last - before > FEW):
+        fine = max(0, width - FINE)
+        chunks = (*((1,) * n for n in x.numblocks), (1 << width - fine,))
+        counts = x.map_blocks(counted, low, width, fine, new_axis=x.ndim, chunks=chunks, dtype="int64")
+        upto = before + counts.sum(axis=tuple(range(x.ndim))).to_backend("numpy").compute().cumsum()
+        if width == bits:
+            # What is missing is in the last bin.
+            rank = percent / 100 * (int(upto[-2]) - 1)
+        if rank < 0:
+            raise ValueError(NOTHING)
+        place = int(np.searchsorted(upto, math.floor(rank), side="right"))
+        before, last = int(upto[place - 1]) if place else before, int(upto[place])
+        low, width = low + (place << fine), fine
+    if width:
+        parts = [dask.delayed(inside)(block, low, width) for block in x.to_delayed().ravel()]
+        values = np.sort(np.concatenate(dask.compute(*parts)))
+    else:
+        number = np.array(low ^ (low >> bits - 1 & (1 << bits - 1) - 1), f"i{bits // 8}").view(x.dtype)
+        values = np.broadcast_to(number, last - before)
+    values = values[math.floor(rank) - before :][:2]
+    below = above = float(values[0])
+    if rank % 1:
+        above = float(values[1] if len(values) > 1 else da.where(x > below, x, np.inf).min().compute())
+    return float(between(below, above, rank % 1))
+
+
+def absent(count: Any, size: int) -> Any:
+    """How many are missing. Raises ValueError where all are: there is nothing to reduce."""
+    if int(count) == size:
+        raise ValueError(NOTHING)
+    return count
+
+
 def reduced(
     x: da.Array, what: str, over: tuple[int, ...], percent: float, bins: int, missing: str
 ) -> tuple[da.Array, Any]:
-    """What is asked for, and the edges of a histogram's bins, or what a percentile may be off by."""
+    """What is asked for, and the edges of a histogram's bins."""
     skip = "nan" if missing == "leave out" else ""
     if what in ("sum", "mean", "std"):
         return getattr(da, f"{skip}{what}")(x, axis=over, dtype="float64"), None
     if what in ("min", "max"):
         return getattr(da, f"{skip}{what}")(x, axis=over), None
-    if what == "percentile" and math.prod(x.shape[axis] for axis in over) * 8 <= WHOLE_BYTES:
+    if what == "percentile":
+        if math.prod(x.shape[axis] for axis in over) * 8 > WHOLE_BYTES:
+            return da.asarray(np.array(percentile_of_all(x, percent))), None
         x = x.rechunk({axis: -1 if axis in over else "auto" for axis in range(x.ndim)})
-        found = da.map_blocks(
-            getattr(np, f"{skip}percentile"), x, percent, axis=over, drop_axis=over, dtype=x.dtype, meta=np.empty(0)
-        )
-        return found, None
+        return x.map_blocks(percentiles, percent, over, drop_axis=over, dtype=x.dtype, meta=np.empty(0)), None
     least, largest = map(float, dask.compute(da.nanmin(x), da.nanmax(x)))
     if math.isnan(least):
-        raise ValueError("All values are missing.")
-    if what == "histogram":
-        edges = np.histogram_bin_edges([], bins, range=(least, largest))
-        chunks = [(1,) * len(lengths) if axis in over else lengths for axis, lengths in enumerate(x.chunks)]
-        counts = x.map_blocks(histograms, edges, over, new_axis=x.ndim, chunks=(*chunks, (bins,)), dtype="int64")
-        return counts.sum(axis=over), edges
-    counts, edges = da.histogram(x, FINE, range=(least, largest))
-
-    def at_rank(counts: Any) -> Any:
-        below = counts.cumsum()
-        return np.asarray(np.interp(percent / 100 * below[-1], below, edges[1:]))
-
-    return counts.map_blocks(at_rank, drop_axis=0, dtype="float64", meta=np.empty(())), edges[1] - edges[0]
+        raise ValueError(NOTHING)
+    edges = np.histogram_bin_edges([], bins, range=(least, largest))
+    chunks = [(1,) * len(lengths) if axis in over else lengths for axis, lengths in enumerate(x.chunks)]
+    counts = x.map_blocks(histograms, edges, over, new_axis=x.ndim, chunks=(*chunks, (bins,)), dtype="int64")
+    return counts.sum(axis=over), edges
 
 
 def reduce_file(
@@ -132,13 +204,13 @@ def reduce_file(
     Of all of it, or along some of its dimensions: over=time of a NetCDF variable, over=0 of an array whose dimensions
     have no names. Each block is read, worked on and forgotten; with persist all are held in memory first, and the
     seconds that reading took are told apart from those of computing. Whole numbers are added up as float64. A
-    percentile of more than 256 MB at once is found from a fine histogram, and the check says how near that is.
+    percentile of more than 256 MB at once is found by counting, in two to five passes, and is the same number.
     """
     x = array_of_file(path, array, options or {}, format, unpack, shape, blocks, stored, missing, instead="'leave out'")
     x, seconds_to_make = x.to_backend().astype(dtype), None
     if persist:
         x, seconds_to_make = held(x)
-    gaps = da.isnan(x).sum() if missing == "leave out" else da.zeros((), dtype=int)
+    gaps = da.isnan(x).sum().map_blocks(absent, x.size) if missing == "leave out" else da.zeros((), dtype=int)
     value, edges = reduced(x, what, axes, percent, bins, missing)
     return value, value.ravel()[:20], gaps, edges, labels_of(array, options, format, dims, what), seconds_to_make
 
@@ -202,13 +274,13 @@ def _blocks(found: Found, item: int) -> tuple[int, ...]:
 
 
 def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
-    """One pass, or two where the least and largest value must be known first."""
+    """One pass, or two where the least and largest value must be known first, or three of a percentile of many."""
     shape, blocks, item = resolved["shape"], resolved["blocks"], np.dtype(resolved["dtype"]).itemsize
     n_bytes, block = math.prod(shape) * item, math.prod(blocks) * item
     n_blocks, n_reduced = number_of_blocks(shape, blocks), math.prod(shape[axis] for axis in resolved["axes"])
     at_once = resolved["what"] == "percentile" and n_reduced * 8 <= WHOLE_BYTES
-    twice = resolved["what"] in ("histogram", "percentile") and not at_once
-    passes = 2 if twice else 1
+    by_counting = resolved["what"] == "percentile" and not at_once
+    passes = 3 if by_counting else 2 if resolved["what"] == "histogram" else 1
     # A block as it is stored, as it is worked on, and which of it is missing; a percentile waits for whole dimensions.
     held_ = 3 * max(block, n_reduced * item if at_once else 0) * threads_per_worker
     answer = n_bytes // max(1, n_reduced)
@@ -217,6 +289,8 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         answer, counts = (8 * resolved["bins"] * math.prod(of[axis] for axis in left) for of in (shape, blocks))
         # Those of a few blocks wait to be added up.
         held_ += 6 * counts * threads_per_worker
+    if by_counting:
+        held_ += 6 * 8 * (1 << FINE) * threads_per_worker
     kept = n_bytes if at_once else answer * 2
     return Needs.of(
         input_bytes=n_bytes,
@@ -229,8 +303,8 @@ def _needs(resolved: Mapping[str, Any], threads_per_worker: int) -> Needs:
         n_rounds=passes,
         work={"read": 2 * passes * n_bytes, "write": passes * n_bytes},
         on_host=2 * block * threads_per_worker,
-        sentence=f"Reads {formats.size(n_bytes)} {'twice' if twice else 'once'} and forgets each block: "
-        f"{formats.size(held_)} in a worker at a time"
+        sentence=f"Reads {formats.size(n_bytes)} {('once', 'twice', 'two to five times')[passes - 1]} and forgets each "
+        f"block: {formats.size(held_)} in a worker at a time"
         + (f", and {formats.size(kept)} wait for their percentile." if at_once else " is enough."),
     )
 
@@ -321,19 +395,23 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
         same = bool((below == counts[..., :middle].sum(axis=-1)).all()) and int(counts.sum()) == n_known
         words = f"{int(counts.sum())} of {n_known} values are histograms, {int(below.sum())} below the middle"
         return Check(passed=same, what=f"{words}, by another pass. {remarks}".strip())
-    within = float(results["edges"] or 0)
-    (value,) = computed(client, results["value"])
-    low, high = computed(client, (x < value - within).sum(), (x <= value + within).sum())
+    value = float(computed(client, results["value"])[0])
+    nearest = da.where(x < value, x, -np.inf).max(), da.where(x > value, x, np.inf).min()
+    low, high, before, after = map(float, computed(client, (x < value).sum(), (x <= value).sum(), *nearest))
     rank = resolved["percent"] / 100 * (n_known - 1)
-    passed = int(low) <= rank + 1 and int(high) >= rank
-    about = f" within {within:.1e}" if within else ""
-    words = f"{int(low)} of {n_known} values are below {float(value):.10g}{about}, and {int(high)} not above"
+    # The numbers of the two ranks around it, told by how many are smaller: the value itself, or one beside it.
+    below, above = (value if low <= at < high else before if at < low else after for at in (rank // 1, -(-rank // 1)))
+    off, size = abs(value - float(between(below, above, rank % 1))), max(abs(below), abs(above))
+    passed = low <= rank // 1 + 1 <= high and off <= 64 * float(np.finfo(resolved["dtype"]).eps) * size
+    words = f"{low:.0f} of {n_known} values are below {value:.10g}, and {high:.0f} not above"
     return Check(passed=passed, what=f"{words}: {resolved['percent']:g} % are asked for. {remarks}".strip())
 
 
 def _parts(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
     reading = shown(resolved["format"], *((unpacked,) if resolved["unpack"] else ()))
-    return *reading, held, f"WHOLE_BYTES, FINE = {WHOLE_BYTES}, {FINE}", histograms, reduced, labels_of
+    numbers = f"WHOLE_BYTES, FINE, FEW, NOTHING = {WHOLE_BYTES}, {FINE}, {FEW}, {NOTHING!r}"
+    finding = (between, percentiles, in_order, counted, inside, percentile_of_all)
+    return *reading, held, numbers, histograms, *finding, absent, reduced, labels_of
 
 
 TEMPLATE = Template(

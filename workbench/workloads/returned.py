@@ -5,17 +5,21 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import warnings
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from workbench import formats
 from workbench.errors import FailedError
+from workbench.storage.labelled import coordinate, equal
 from workbench.workloads.values import Labelled, Needs
 
 LARGEST = 2**30
 """Bytes of one object of a process, beyond which it is not taken as an answer."""
 _SMALL = 2**20  # bytes of a Dask array that comes back
+_KEPT = "biufcMmU"
 _SHOWN = 20  # numbers of an array that are told one by one
 _LONGEST = 10_000  # characters of a value as JSON
 _OTHERS = frozenset({"bandwidth", "certificate", "dropped", "scatter"})
@@ -134,27 +138,57 @@ def _number(value: Any) -> Any:
 
 
 def arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
-    """Arrays with names of their dimensions; columns of tables are arrays too."""
-    found: dict[str, Labelled] = {}
-    for name, each in results.items():
-        found |= {where: array for where, array in _arrays(name, each) if _is_kept(array.data)}
+    """Arrays with names of their dimensions; columns of tables are arrays too.
+
+    A coordinate that isn't the same in all of them (the latitude that each was selected at) has the array's name before
+    its own, and so stays with that array.
+    """
+    names = _stored_names(results)
+    parts = (pair for name, each in results.items() for pair in _arrays(names[name], each))
+    found = {where: array for where, array in parts if _is_kept(array.data)}
+    firsts: dict[str, tuple[Any, Any]] = {}
+    unlike = set()
+    for each in found.values():
+        for name, (dims, values, _) in each.coordinates().items():
+            first = firsts.setdefault(name, (dims, values))
+            if name not in each.dims and not (first[0] == dims and equal(first[1], values)):
+                unlike.add(name)
+    return {
+        where: replace(
+            each, coords={f"{where}.{name}" if name in unlike else name: of for name, of in each.coords.items()}
+        )
+        for where, each in found.items()
+    }
+
+
+def _stored_names(names: Iterable[Any]) -> dict[Any, str]:
+    """What arrays are called where they are kept: a store takes / for a folder, and names without a letter for none."""
+    found: dict[Any, str] = {}
+    given = list(names)
+    for name in given:
+        stored = _stored_name(name)
+        taken = {*found.values(), *(str(each) for each in given if each != name)}
+        others = (f"{stored}_{number}" for number in itertools.count(2))
+        found[name] = stored if stored not in taken else next(each for each in others if each not in taken)
     return found
+
+
+def _stored_name(given: object) -> str:
+    name = re.sub(r"[/\\\0]", "_", str(given)).strip()
+    return name if name.strip("._") and not name.startswith("__") else f"unnamed{name.strip('.')}"
 
 
 def _arrays(name: str, found: Any) -> Iterator[tuple[str, Labelled]]:
     if _is_one_piece(found):
         return
     if _is_of("xarray", "DataArray", found):
-        along = {str(each): found.coords[each] for each in found.dims if each in found.coords}
-        coords = {each: coord.to_numpy() for each, coord in along.items() if coord.ndim == 1}
-        attrs = {str(key): value for key, value in found.attrs.items() if isinstance(value, int | float | str)}
-        yield name, Labelled(found.data, tuple(map(str, found.dims)), coords, attrs)
+        yield name, _of_xarray(found)
     elif _is_of("xarray", "Dataset", found):
-        for each in found.data_vars:
-            yield from _arrays(f"{name}.{each}", found[each])
+        for each, stored in _stored_names(found.data_vars).items():
+            yield from _arrays(f"{name}.{stored}", found[each])
     elif hasattr(found, "columns") and hasattr(found, "index"):
-        for column in found.columns:
-            yield from _column(f"{name}.{column}", name, found[column])
+        for column, stored in _stored_names(found.columns).items():
+            yield from _column(f"{name}.{stored}", name, found[column])
     elif hasattr(found, "index") and hasattr(found, "to_frame"):
         yield from _column(name, name, found)
     elif hasattr(found, "dtype") and hasattr(found, "shape") and found.ndim > 0:
@@ -162,8 +196,24 @@ def _arrays(name: str, found: Any) -> Iterator[tuple[str, Labelled]]:
         yield name, Labelled(known, tuple(f"{name}_{axis}" for axis in range(found.ndim)))
 
 
+def _of_xarray(found: Any) -> Labelled:
+    """With all coordinates but those of several levels, which are coordinates themselves."""
+    from workbench.storage.datasets import plain, said
+
+    whole = [str(name) for name, index in found.indexes.items() if getattr(index, "nlevels", 1) > 1]
+    coords = {}
+    for name, each in found.coords.items():
+        if name not in found.dims or name not in whole:
+            stored, dims = _stored_name(name), tuple(map(_stored_name, each.dims))
+            coords[stored] = coordinate(stored, dims, plain(each.to_numpy()), said(each.attrs))
+    attrs = {str(key): value.tolist() if hasattr(value, "tolist") else value for key, value in found.attrs.items()}
+    known = {key: value for key, value in attrs.items() if isinstance(value, bool | int | float | str | list)}
+    data = found.data if hasattr(found.data, "chunks") else plain(found.data) if found.dtype == object else found.data
+    return Labelled(data, tuple(map(_stored_name, found.dims)), coords, known)
+
+
 def _column(where: str, table: str, column: Any) -> Iterator[tuple[str, Labelled]]:
-    row = str(getattr(column.index, "name", None) or f"{table}_row")
+    row = _stored_name(getattr(column.index, "name", None) or f"{table}_row")
     data = _of_column(column)
     if hasattr(data, "chunks"):
         yield where, Labelled(data.compute_chunk_sizes(), (row,))
@@ -188,7 +238,7 @@ def _unknown(length: float) -> bool:
 
 
 def _is_kept(data: Any) -> bool:
-    return data.ndim > 0 and data.dtype.kind in "biufcMmSU" and (hasattr(data, "chunks") or data.nbytes <= LARGEST)
+    return data.ndim > 0 and data.dtype.kind in _KEPT and (hasattr(data, "chunks") or data.nbytes <= LARGEST)
 
 
 def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
@@ -196,6 +246,9 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
     import dask
 
     said = []
+    renamed = [f"{name!r} as {stored}" for name, stored in _names(results) if name != stored]
+    if renamed:
+        said.append(f"Kept under another name, as names can't be empty or have /: {', '.join(renamed[:20])}.")
     for name, each in results.items():
         # A Dask table raises when it is asked.
         n_bytes = 0 if dask.is_dask_collection(each) else getattr(each, "nbytes", 0)
@@ -211,12 +264,40 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
                     f"Of {name} not kept: {', '.join(lost)}. Only numbers, dates and text without gaps are, and of "
                     "Dask's tables no text."
                 )
-        elif _is_one_piece(each):
+        elif not _is_one_piece(each):
+            if _is_lost(each):
+                said.append(f"{name} of {whose} holds {each.dtype}, which isn't kept: numbers, dates and text are.")
+        else:
             said.append(
                 f"{name} of {whose} is larger than {formats.size(LARGEST)} in one piece and stayed where it was made: "
                 "return it as a Dask array."
             )
     return tuple(said)
+
+
+def _names(results: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names of arrays as they were given and as they are stored; no values are asked for."""
+    for name, stored in _stored_names(results).items():
+        found = results[name]
+        if _is_one_piece(found):
+            continue
+        if _is_of("xarray", "Dataset", found):
+            parts: Any = found.data_vars
+        elif hasattr(found, "columns") and hasattr(found, "index"):
+            parts = found.columns
+        else:
+            if hasattr(found, "dtype") and found.ndim:
+                yield name, stored
+            continue
+        yield from ((f"{name}.{part}", f"{stored}.{kept}") for part, kept in _stored_names(parts).items())
+
+
+def _is_lost(found: Any) -> bool:
+    """Whether an array holds what isn't kept; labels and columns of objects are text where they can be."""
+    if not (hasattr(found, "dtype") and found.ndim) or _is_of("xarray", "DataArray", found):
+        return False
+    kind = (_of_column(found) if hasattr(found, "to_frame") else found).dtype.kind
+    return kind not in _KEPT
 
 
 def needs(found: Mapping[str, Any], threads_per_worker: int) -> Needs | None:

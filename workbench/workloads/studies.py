@@ -112,10 +112,10 @@ def opened(resolved: Mapping[str, Any]) -> Genotypes:
     return choosing.of_chosen_variants(found, **barred) if barred else found
 
 
-def template(function: Callable[..., Any], answer: str, **known: Any) -> Template:
-    """A workload that computes one value, its answer, from files of genotypes, on processors."""
-    names = (answer,)
-    return Template(function, returns=names, small=(), values=names, by_processors=True, extra=SERVED, **known)
+def template(function: Callable[..., Any], *answers: str, **known: Any) -> Template:
+    """A workload that computes its answers itself from files of genotypes, on processors if nothing else is said."""
+    told: dict[str, Any] = {"by_processors": True, "extra": SERVED, **known}
+    return Template(function, returns=answers, small=(), values=answers, **told)
 
 
 @lru_cache(maxsize=16)

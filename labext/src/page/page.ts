@@ -175,6 +175,36 @@ export class Page {
     });
   }
 
+  /** Unfold a section, show where it begins, and put the focus on its title. */
+  async skip(section: string): Promise<void> {
+    const id = `wb-section-${section}`;
+    await this._soon(`[data-fold="${id}"]`, title => {
+      title.focus();
+      // A sidebar that was closed is shown a moment later.
+      return document.activeElement === title;
+    });
+    this.reveal(id);
+  }
+
+  /** Click a button as soon as it is there and can be clicked. */
+  press(hook: string): Promise<void> {
+    return this._soon(`[data-workbench="${hook}"]:not([disabled])`, button => {
+      button.click();
+      return true;
+    });
+  }
+
+  /** Do something with an element as soon as it is there and that works, within some seconds. */
+  private async _soon(selector: string, act: (found: HTMLElement) => boolean): Promise<void> {
+    for (let tries = 0; tries < 100; tries++) {
+      const found = this.node.querySelector<HTMLElement>(selector);
+      if (found && act(found)) {
+        return;
+      }
+      await new Promise(resolve => setTimeout(resolve, 50));
+    }
+  }
+
   /** The field in which a path goes that is dropped here. */
   private _droppable(place: EventTarget | null): HTMLInputElement | null {
     const here = place as Element;

@@ -289,11 +289,9 @@ def takes(name: object, choice: str) -> bool:
 
 def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = installed_version) -> tuple[Offered, ...]:
     """Return all profiles; one that can't be had says why, and what would help."""
-    around = Around(inventory, version=version)
-    return tuple(_offered(each, around) for each in known_profiles().values())
-
-
-def _offered(each: Profile, around: Around) -> Offered:
-    reason = each.unavailable(around)
-    summary = each.summary(around.inventory)
-    return Offered(name=each.name, title=each.title, summary=summary, available=reason is None, reason=reason)
+    around, offered = Around(inventory, version=version), []
+    for each in known_profiles().values():
+        reason, summary = each.unavailable(around), each.summary(inventory)
+        named = {"name": each.name, "title": each.title, "summary": summary}
+        offered.append(Offered(**named, available=reason is None, reason=reason))
+    return tuple(offered)

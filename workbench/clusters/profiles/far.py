@@ -32,12 +32,7 @@ def tell(**what: Any) -> None:
 def main(told: Mapping[str, Any], about: Callable[[], Mapping[str, Any]]) -> None:
     """Be a worker until standard input ends, or the worker does.
 
-    Parameters
-    ----------
-    told
-        The scheduler's address, keys, name, threads and memory of the worker, its GPU, and Dask's configuration.
-    about
-        Tells what this machine is.
+    It is told the scheduler's address, keys, name, threads and memory of the worker, its GPU, and Dask's configuration.
     """
     host, port = told["contact"]
     try:

@@ -243,7 +243,12 @@ class _Worker(ProcessInterface):
             except Exception as err:
                 # What can't be reached again after it was there is still away.
                 away = isinstance(err, (OSError, asyncssh.Error)) or (self._seen and isinstance(err, BadInputError))
-                self.trouble = self._away() if away else str(err)
+                self.trouble = str(err)
+                if away:
+                    self.trouble = (
+                        f"{self.machine.host} went away: nothing was heard from it for {duration(_SIGN * _SIGNS)} or "
+                        f"longer. Its tasks go to other workers, and it is tried again every {duration(_AGAIN)}."
+                    )
                 logger.warning("%s", self.trouble, exc_info=not isinstance(err, WorkbenchError))
                 if self.about is not None:
                     self.about = None
@@ -301,12 +306,6 @@ class _Worker(ProcessInterface):
             async for line in lines:
                 self._said.append(line)
                 logger.info("%s: %s", self.machine.host, line.rstrip())
-
-    def _away(self) -> str:
-        return (
-            f"{self.machine.host} went away: nothing was heard from it for {duration(_SIGN * _SIGNS)} or longer. Its "
-            f"tasks go to other workers, and it is tried again every {duration(_AGAIN)}."
-        )
 
 
 class _Cluster(SpecCluster):

@@ -31,15 +31,7 @@ _ARRIVING = 0.02  # seconds between two looks at workers that start
 
 
 class LocalHandle(Handle):
-    """A `SpecCluster` whose scheduler lives in this process.
-
-    Parameters
-    ----------
-    folder
-        Of the cluster's record: the socket of its dashboard is made there.
-    changed
-        Called when workers or clients have come or gone.
-    """
+    """A `SpecCluster` whose scheduler lives in this process; `changed` hears of workers and clients that come or go."""
 
     can = VERBS
     patience = _CLOSE_PATIENCE
@@ -72,7 +64,12 @@ class LocalHandle(Handle):
     @classmethod
     async def of(cls, cluster: SpecCluster, spec: ClusterSpec, folder: Path, changed: Callable[[], None]) -> Self:
         """Return the handle of a cluster whose scheduler is up."""
-        contact = await _side_entrance(cluster.scheduler) if spec.protocol == "ucx" else None
+        contact = None
+        if spec.protocol == "ucx":
+            # UCX initialises once in a process and belongs to one event loop there. Whoever stops or watches a cluster,
+            # as the Jupyter server does, stays free of it.
+            await cluster.scheduler.listen("tcp://127.0.0.1:0")
+            contact = cluster.scheduler.listeners[-1].contact_address
         return cls(cluster, spec, folder, changed, contact)
 
     async def fill(self) -> None:
@@ -179,17 +176,6 @@ class LocalHandle(Handle):
                 f"A worker takes {formats.size(used)} before it does anything, but may use only {formats.size(limit)}. "
                 "Give the cluster more memory, or fewer workers."
             )
-
-
-async def _side_entrance(scheduler: Scheduler) -> str:
-    """Address over TCP of a scheduler that speaks UCX.
-
-    UCX initialises once in a process and belongs to one event loop there. Whoever stops or watches a cluster, as the
-    Jupyter server does, stays free of it.
-    """
-    await scheduler.listen("tcp://127.0.0.1:0")
-    address: str = scheduler.listeners[-1].contact_address
-    return address
 
 
 class _Watcher(SchedulerPlugin):

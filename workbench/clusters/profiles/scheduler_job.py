@@ -27,16 +27,9 @@ class There(NamedTuple):
 
 
 class SchedulerJob(ProcessInterface):
-    """What a handle needs of a scheduler, of one that is a job.
+    """What a handle needs of a scheduler, of one that is a job of dask-jobqueue's, not submitted yet.
 
-    Parameters
-    ----------
-    job
-        Of dask-jobqueue, not submitted yet.
-    folder
-        Of the cluster's record.
-    files
-        Paths of CA, certificate and key; none without encryption.
+    `files` are the paths of CA, certificate and key; none without encryption.
     """
 
     local_directory = None

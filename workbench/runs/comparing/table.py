@@ -20,7 +20,7 @@ from workbench.runs.comparing.compare import SWEPT_OPTIONS
 from workbench.runs.comparing.comparisons import Comparison, Row
 from workbench.runs.forecasting import calibration, machines
 from workbench.runs.statistics import FEWEST_REPEATS, Ratio, Spread, compared, cores_for, outliers, spread
-from workbench.runs.store import WATCHED
+from workbench.runs.store import answered
 from workbench.runs.transfers import speeds
 from workbench.workloads.values import Check
 
@@ -476,7 +476,7 @@ def _answers(comparison: Comparison) -> list[Answer]:
         Answer(
             row.label,
             data_of({"workload": row.workload, **_as_done(row)}, on_gpu=bool(row.spec and row.spec.devices)),
-            _answered(row, sample.result),
+            answered(row.workload, sample.result),
             str(row.resolved.get("dtype", "float64")),
             None if sample.check is None else sample.check.passed,
         )
@@ -484,13 +484,6 @@ def _answers(comparison: Comparison) -> list[Answer]:
         for sample in row.samples
         if sample.status == "done"
     ]
-
-
-def _answered(row: Row, result: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The answer; what was watched may have kept none, but only how many tasks there were."""
-    if row.workload != WATCHED or result is None:
-        return result
-    return {name: value for name, value in result.items() if name not in ("tasks", "tasks_of_others")} or None
 
 
 def _as_done(row: Row) -> dict[str, Any]:

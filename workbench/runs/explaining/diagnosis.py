@@ -69,21 +69,9 @@ def awaited(run: Run) -> Run:
 
 
 def diagnose(run: Run, events: Batch, measured: Measured | None = None) -> Diagnosis | None:
-    """Find out where the time of a run went.
+    """Find out where the `seconds` of a run went, from all events that were recorded of it; None without any task.
 
-    Parameters
-    ----------
-    run
-        One that was computed: its `seconds` are what is divided.
-    events
-        All that were recorded of it.
-    measured
-        What Dask measured; without it, serialising and the disk can't be told from transferring and computing.
-
-    Returns
-    -------
-    Diagnosis or None
-        None where no task was recorded.
+    Without what Dask measured, serialising and the disk can't be told from transferring and computing.
     """
     if not run.seconds or not len(events.tasks):
         return None
@@ -183,29 +171,25 @@ def _threads(run: Run, events: Batch, measured: Measured | None) -> dict[str, in
 
 
 def _sentence(facts: Facts, found: tuple[Suggestion, ...]) -> str:
+    """What to change; where no rule met, what took the time: nothing avoidable only where most of it was work."""
     if found:
         first = found[0]
         return f"{first.found[:1].upper()}{first.found[1:]}. Try: {first.change}."
-    return f"{_nothing_to_change(facts)}."
-
-
-def _nothing_to_change(facts: Facts) -> str:
-    """What took the time where no rule met, without a full stop; nothing avoidable only where most of it was work."""
     computing, waited, handing = facts.shares["computing"], _waited(facts), facts.shares["scheduler"]
     if waited >= _WAITED:
         return (
             f"Tasks ran for {percent(computing)} of the time, and for {percent(waited)} of it they only waited: for a "
-            "core that was busy, a file or a network. Look what else uses these cores, disks and links"
+            "core that was busy, a file or a network. Look what else uses these cores, disks and links."
         )
     computed = f"the workers computed for {percent(computing)} of their time"
     if handing > _MOSTLY_WAITING:
         return (
             f"For {percent(handing)} of their time the workers waited for the graph, the next task or the answer's way "
-            f"back, which a second run or a larger one has less of; {computed}"
+            f"back, which a second run or a larger one has less of; {computed}."
         )
     name, share = max(((each, part) for each, part in facts.shares.items() if each != "computing"), key=lambda x: x[1])
     rest = f"; the largest other share is {name}, {percent(share)}" if share >= WORTH_WHILE else ""
-    return f"Nothing avoidable was found: {computed}{rest}"
+    return f"Nothing avoidable was found: {computed}{rest}."
 
 
 def _waited(facts: Facts) -> float:

@@ -21,7 +21,7 @@ from workbench.monitor.events import KINDS
 from workbench.runs.store import Suggestion
 
 if TYPE_CHECKING:
-    from workbench.monitor.events import Batch, Tasks
+    from workbench.monitor.events import Batch
     from workbench.runs.explaining.metrics import Measured, WorkerSettings
     from workbench.runs.store import Run
 
@@ -72,7 +72,11 @@ class Facts:
     @cached_property
     def computed(self) -> Computed:
         """The columns of all tasks that were computed."""
-        return _computed(self.events.tasks)
+        tasks = self.events.tasks
+        rows = tasks.kind == _COMPUTE
+        return Computed(
+            tasks.name.codes[rows], tasks.worker.codes[rows], tasks.start[rows], tasks.stop[rows], tasks.nbytes[rows]
+        )
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -140,13 +144,6 @@ class Computed(NamedTuple):
     def seconds(self) -> npt.NDArray[np.float64]:
         """How long each took."""
         return self.stop - self.start
-
-
-def _computed(tasks: Tasks) -> Computed:
-    rows = tasks.kind == _COMPUTE
-    return Computed(
-        tasks.name.codes[rows], tasks.worker.codes[rows], tasks.start[rows], tasks.stop[rows], tasks.nbytes[rows]
-    )
 
 
 def tiny_blocks(facts: Facts) -> Suggestion | None:

@@ -51,7 +51,7 @@ Interval = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 def shares_of(
     events: Batch, began: float, ended: float, threads: Mapping[str, int], measured: Measured | None
 ) -> dict[str, float]:
-    """Shares of the time of all threads between two moments.
+    """Shares of the time of all threads between two moments: a number for each of `SHARES`, which add up to 1.
 
     Parameters
     ----------
@@ -62,11 +62,6 @@ def shares_of(
     measured
         What tells serialising from transferring, and waiting for a disk from computing; without it serialising is
         only what workers noted as events of their own, and `disk` is 0.
-
-    Returns
-    -------
-    dict
-        A number from 0 to 1 for each of `SHARES`; they add up to 1.
     """
     spent = dict.fromkeys(SHARES, 0.0)
     tasks = events.tasks

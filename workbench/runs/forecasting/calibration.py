@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from workbench import config, remote
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError, install, reason_of
+from workbench.errors import BadInputError, ConflictError, install, reason_of
 from workbench.formats import count
 from workbench.hardware import rates
 from workbench.paths import check_openable
@@ -140,7 +140,8 @@ def measure(client: Client, spec: ClusterSpec) -> Calibration:
     tasks = [_graph_seconds(client, spec) for _ in range(_ROUNDS)]
     small, large = (statistics.median(each[part] for each in tasks) for part in (0, 1))
     per_task = max(1e-5, (large - small) / (_tasks(_LARGE_GRAPH) - _tasks(_SMALL_GRAPH)))
-    together = {kind: statistics.median(each[kind] for each in rounds) for kind in rounds[0]}
+    of_kind = {kind: [each[kind] for each in rounds] for kind in rounds[0]}
+    together = {kind: statistics.median(found) for kind, found in of_kind.items()}
     return Calibration(
         machine=machine["host"],
         processor=machine["cpu"]["model"] or "unknown",
@@ -155,7 +156,7 @@ def measure(client: Client, spec: ClusterSpec) -> Calibration:
         moved=_travelling(client, spec) if spec.n_workers > 1 else None,
         task_seconds=per_task,
         start_seconds=max(1e-3, small - _tasks(_SMALL_GRAPH) * per_task),
-        spread=statistics.median(_apart([each[kind] for each in rounds]) for kind in together),
+        spread=statistics.median((max(found) - min(found)) / together[kind] for kind, found in of_kind.items()),
         load=machine["load"],
         device=min(devices.names(spec), default="GPU") if spec.devices else "",
         measured="elsewhere" if elsewhere else "here",
@@ -267,10 +268,6 @@ def _addresses(client: Client) -> list[str]:
     return list(client.scheduler_info(n_workers=-1)["workers"])
 
 
-def _apart(values: Sequence[float]) -> float:
-    return (max(values) - min(values)) / statistics.median(values)
-
-
 def keep(found: Calibration) -> Path:
     """Write it where `for_spec` and `elsewhere` find it; an older one of the same machine and shape is replaced."""
     folder = _folder(found.measured)
@@ -358,15 +355,6 @@ def distance(one: Calibration | ClusterSpec, spec: ClusterSpec) -> float:
         + abs(math.log(one.n_workers / spec.n_workers)) / 2
         + (one.protocol != spec.protocol) / 4
     )
-
-
-def named(machine: str) -> Calibration:
-    """Newest calibration of a machine elsewhere. NotFoundError lists which there are."""
-    found = [one for one in kept("elsewhere") if one.machine == machine]
-    if not found:
-        names = ", ".join(sorted({one.machine for one in kept("elsewhere")})) or "none"
-        raise NotFoundError(" ".join((f"There is no calibration of {machine!r}. There are: {names}.", *damaged())))
-    return found[0]
 
 
 def host(machine: Mapping[str, Any] | None = None) -> str:
