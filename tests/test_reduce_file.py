@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,6 @@ def test_coordinates_that_number_no_dimension_stay_with_what_is_left(tmp_path: P
         np.testing.assert_array_equal(saved["lat"], lat)
 
 
-@pytest.mark.filterwarnings("ignore:invalid value encountered in divide")  # Dask's, of the spread of no value
 def test_missing_values_are_refused_with_their_place_or_left_out_and_counted(tmp_path: Path, quick_client: Any) -> None:
     holed = CUBE.copy()
     holed[3, 4, 5] = np.nan
@@ -153,7 +153,6 @@ def test_a_percentile_that_is_not_the_one_asked_for_fails_its_check(tmp_path: Pa
         assert check.passed == passes, check.what
 
 
-@pytest.mark.filterwarnings("ignore:invalid value encountered in divide")  # Dask's, of the spread of no value
 @pytest.mark.parametrize("what", ["sum", "mean", "std", "min", "max", "percentile", "histogram"])
 @pytest.mark.parametrize("whole", [8, 10**9])
 def test_where_nothing_is_left_to_reduce_one_sentence_says_so(
@@ -163,6 +162,18 @@ def test_where_nothing_is_left_to_reduce_one_sentence_says_so(
     path = _file(tmp_path, "npy", np.full((30, 8), np.nan))
     with pytest.raises(ValueError, match=r"^All values are missing\.$"):
         REDUCE.compute(REDUCE.validate({"path": path, "what": what, "missing": "leave out"}), quick_client)
+
+
+def test_a_spread_around_a_large_mean_is_the_one_of_numpy(tmp_path: Path, quick_client: Any) -> None:
+    holed = np.where(CUBE < 0, np.nan, CUBE) + 1e6
+    holed[:, 0] = np.nan
+    path = _file(tmp_path, "zarr", holed)
+    for over, axes in ((None, None), ("0", 0), ("1, 2", (1, 2))):
+        _, found = _computed(quick_client, path=path, what="std", over=over, missing="leave out")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = np.nanstd(holed, axis=axes)
+        np.testing.assert_allclose(found.data.compute(), expected, rtol=1e-9)
 
 
 def test_infinity_is_no_missing_value(tmp_path: Path, quick_client: Any) -> None:

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -554,7 +555,7 @@ def _parquet(place: Place, array: str | None) -> Found:
     ends, rows = [0], 0
     for part in parts:
         with places.sentences_about(part, "a Parquet file"), part.open() as file, ParquetFile(file) as table:
-            twice = sorted({each for each in table.schema_arrow.names if table.schema_arrow.names.count(each) > 1})
+            twice = [name for name, count in Counter(table.schema_arrow.names).items() if count > 1]
             if twice:
                 raise _bad(f"{part} has several columns called {twice[0]!r}. Give each a name of its own.")
             there = _columns(part, array, table.schema_arrow)
@@ -654,14 +655,17 @@ def _are_names(numbers: list[int], below: Sequence[str], delimiter: str) -> bool
 
 def _unlike(names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     """Names of which no two are the same, as pandas tells columns apart: a, a.1; and a sentence where it had to."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
     found: list[str] = []
+    taken = set(names)
     for name in names:
-        others = (f"{name}.{number}" for number in itertools.count(1))
-        found.append(name if name not in found else next(each for each in others if each not in {*found, *names}))
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        again = name in twice and name in found
+        found.append(next(each for n in itertools.count(1) if (each := f"{name}.{n}") not in taken) if again else name)
+        taken.add(found[-1])
     if not twice:
         return found, ()
-    return found, (f"Several columns are called {twice[0]}: those after the first are {twice[0]}.1 and so on.",)
+    called = ", ".join(name for name, given in zip(found, names, strict=True) if given in twice[:4])
+    return found, (f"Columns of one name are told apart by numbers, as pandas does: {called}.",)
 
 
 def _is_number(text: str) -> bool:

@@ -78,6 +78,25 @@ def histograms(numbers: Any, edges: Any, axis: tuple[int, ...]) -> Any:
     return counts.reshape(*(1 if each in axis else numbers.shape[each] for each in range(numbers.ndim)), bins)
 
 
+def moments(numbers: Any, axis: tuple[int, ...]) -> Any:
+    """How many are known along some axes, their mean, and the sum of squares around it; along the last axis."""
+    numbers = numbers.astype("float64")
+    count = (~np.isnan(numbers)).sum(axis=axis, keepdims=True)
+    mean = np.nansum(numbers, axis=axis, keepdims=True) / np.maximum(count, 1)
+    squares = np.nansum((numbers - mean) ** 2, axis=axis, keepdims=True)
+    return np.stack([count.astype("float64"), mean, squares], axis=-1)
+
+
+def spread(parts: Any, axis: tuple[int, ...]) -> Any:
+    """The standard deviation of what several `moments` are of; NaN where nothing is known, without a warning."""
+    counts, means, squares = parts[..., 0], parts[..., 1], parts[..., 2]
+    count = counts.sum(axis=axis, keepdims=True)
+    mean = (counts * means).sum(axis=axis, keepdims=True) / np.maximum(count, 1)
+    squares = (squares + counts * (means - mean) ** 2).sum(axis=axis)
+    count = count.reshape(squares.shape)
+    return np.where(count > 0, np.sqrt(squares / np.maximum(count, 1)), np.nan)
+
+
 def percentiles(numbers: Any, percent: float, axis: tuple[int, ...]) -> Any:
     """A percentile along some axes as NumPy interpolates it; what is missing is left out, NaN where all is."""
     left = [each for each in range(numbers.ndim) if each not in axis]
@@ -161,6 +180,12 @@ def reduced(
 ) -> tuple[da.Array, Any]:
     """What is asked for, and the edges of a histogram's bins."""
     skip = "nan" if missing == "leave out" else ""
+    if what == "std" and skip:
+        # Dask's nanstd warns of each block without any value.
+        chunks = [(1,) * len(lengths) if axis in over else lengths for axis, lengths in enumerate(x.chunks)]
+        parts = x.map_blocks(moments, over, new_axis=x.ndim, chunks=(*chunks, (3,)), dtype="float64")
+        parts = parts.rechunk(dict.fromkeys(over, -1))
+        return parts.map_blocks(spread, over, drop_axis=(*over, x.ndim), dtype="float64"), None
     if what in ("sum", "mean", "std"):
         return getattr(da, f"{skip}{what}")(x, axis=over, dtype="float64"), None
     if what in ("min", "max"):
@@ -410,7 +435,7 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
 def _parts(resolved: Mapping[str, Any]) -> tuple[Any, ...]:
     reading = shown(resolved["format"], *((unpacked,) if resolved["unpack"] else ()))
     numbers = f"WHOLE_BYTES, FINE, FEW, NOTHING = {WHOLE_BYTES}, {FINE}, {FEW}, {NOTHING!r}"
-    finding = (between, percentiles, in_order, counted, inside, percentile_of_all)
+    finding = (moments, spread, between, percentiles, in_order, counted, inside, percentile_of_all)
     return *reading, held, numbers, histograms, *finding, absent, reduced, labels_of
 
 

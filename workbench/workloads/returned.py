@@ -163,13 +163,16 @@ def arrays(results: Mapping[str, Any]) -> dict[str, Labelled]:
 
 def _stored_names(names: Iterable[Any]) -> dict[Any, str]:
     """What arrays are called where they are kept: a store takes / for a folder, and names without a letter for none."""
-    found: dict[Any, str] = {}
     given = list(names)
+    # A name that can stay stays, whichever comes first.
+    taken = {str(name) for name in given if _stored_name(name) == str(name)}
+    found: dict[Any, str] = {}
     for name in given:
         stored = _stored_name(name)
-        taken = {*found.values(), *(str(each) for each in given if each != name)}
-        others = (f"{stored}_{number}" for number in itertools.count(2))
-        found[name] = stored if stored not in taken else next(each for each in others if each not in taken)
+        if stored != str(name) and stored in taken:
+            stored = next(each for number in itertools.count(2) if (each := f"{stored}_{number}") not in taken)
+        taken.add(stored)
+        found[name] = stored
     return found
 
 
