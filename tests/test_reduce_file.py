@@ -176,6 +176,24 @@ def test_a_spread_around_a_large_mean_is_the_one_of_numpy(tmp_path: Path, quick_
         np.testing.assert_allclose(found.data.compute(), expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("what", "over"), [("percentile", None), ("percentile", "0"), ("std", "0"), ("histogram", None)]
+)
+def test_a_notebook_cell_of_it_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, over: str | None
+) -> None:
+    monkeypatch.setattr(reduce_file, "WHOLE_BYTES", 8 * 200)
+    parameters = REDUCE.validate({"path": _file(tmp_path, "npy"), "what": what, "over": over, "missing": "leave out"})
+    names: dict[str, Any] = {}
+    # Annotations of this file are not evaluated, those of a notebook are.
+    exec(compile(REDUCE.cell(parameters), "cell", "exec", dont_inherit=True), names)
+    asked = {"percentile": (CUBE, 50), "std": (CUBE,), "histogram": (CUBE, 100)}[what]
+    expected = np.histogram(*asked)[0] if what == "histogram" else getattr(np, what)(*asked, axis=0 if over else None)
+    found = names["value"].compute()
+    found = found.sum(axis=(0, 1)) if what == "histogram" and over else found
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_infinity_is_no_missing_value(tmp_path: Path, quick_client: Any) -> None:
     endless = CUBE.copy()
     endless[3, 4, 5], endless[2, 1, 0] = np.nan, -np.inf

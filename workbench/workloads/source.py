@@ -24,13 +24,18 @@ def plain_source(function: Callable[..., Any]) -> str:
 
 
 def _head(tree: ast.FunctionDef) -> str:
-    for argument in tree.args.args:
+    for argument in _named(tree.args):
         argument.annotation = None
     names = ast.unparse(tree.args).replace("'", '"')
     line = f"def {tree.name}({names}):"
     if len(line) <= _LINE:
         return line
     return f"def {tree.name}(\n{''.join(f'    {each},{chr(10)}' for each in _arguments(tree.args))}):"
+
+
+def _named(arguments: ast.arguments) -> list[ast.arg]:
+    """All of a function's, also those that take in several: annotations of these are evaluated as well."""
+    return [*arguments.args, *arguments.kwonlyargs, *filter(None, (arguments.vararg, arguments.kwarg))]
 
 
 def _arguments(arguments: ast.arguments) -> list[str]:
@@ -49,7 +54,7 @@ def _without_annotations(lines: list[str], tree: ast.FunctionDef) -> list[str]:
             continue
         cuts += [
             (each.lineno, each.col_offset + len(each.arg), each.annotation.end_col_offset or 0)
-            for each in node.args.args
+            for each in _named(node.args)
             if each.annotation is not None
         ]
         if node.returns is not None:
