@@ -7,7 +7,7 @@ from tests.test_backend import device_client
 from workbench import remote
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
-from workbench.errors import BadInputError, ConflictError, NotFoundError
+from workbench.errors import BadInputError, ConflictError
 from workbench.hardware import rates
 from workbench.runs.forecasting import calibration
 from workbench.runs.forecasting.calibration import Calibration
@@ -151,10 +151,8 @@ def test_a_colleagues_file_becomes_a_machine_measured_elsewhere(data_folder, tmp
     path = tmp_path / "colleague.json"
     path.write_text(example(machine="bigbox", cores=64, n_workers=8, threads_per_worker=8).model_dump_json())
     assert calibration.load(path).measured == "elsewhere"
-    assert calibration.named("bigbox").threads == 64
+    assert [(each.machine, each.threads) for each in calibration.kept("elsewhere")] == [("bigbox", 64)]
     assert calibration.for_spec(spec) is None
-    with pytest.raises(NotFoundError, match="There are: bigbox"):
-        calibration.named("smallbox")
 
 
 @pytest.mark.parametrize(

@@ -351,7 +351,7 @@ def test_a_worker_that_outgrew_its_memory_is_told_of_until_a_restart(running: Cl
     assert re.match(r"Worker \d was started again at \d\d:\d\d", said)
     assert "its data outgrew the 512 MiB that it may use" in said
     assert until(lambda: records.read(running.name).n_workers == 2)
-    asyncio.run(control.restart_workers(running))
+    asyncio.run(control.restart_workers(running.name))
     assert until(lambda: records.read(running.name).warning is None)
 
 
