@@ -196,7 +196,7 @@ export class Page {
 
   /** Do something with an element as soon as it is there and that works, within some seconds. */
   private async _soon(selector: string, act: (found: HTMLElement) => boolean): Promise<void> {
-    for (let tries = 0; tries < 100; tries++) {
+    for (let tries = 0; tries < 200; tries++) {
       const found = this.node.querySelector<HTMLElement>(selector);
       if (found && act(found)) {
         return;
