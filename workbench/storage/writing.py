@@ -382,11 +382,11 @@ def regions(x: da.Array) -> Iterator[tuple[tuple[slice, ...], da.Array]]:
 
 def dates(data: Any, attrs: Mapping[str, Any]) -> Any:
     """Undo `_counted`; other data come back as they are."""
-    unit = {sentence: unit for unit, sentence in _EPOCH.items()}.get(str(attrs.get("units")))
     if data.dtype != "int64":
         return data
     if str(attrs.get("dtype")).startswith("timedelta64"):
         return data.astype(attrs["dtype"])
+    unit = next((unit for unit, sentence in _EPOCH.items() if sentence == attrs.get("units")), None)
     return data.astype(f"datetime64[{unit}]") if unit else data
 
 
