@@ -125,7 +125,7 @@ def test_more_threads_than_cores_and_more_memory_than_is_left_are_warned_of() ->
 
 
 def test_with_no_memory_left_and_none_chosen_the_plan_is_refused_with_the_numbers() -> None:
-    with pytest.raises(ConflictError, match=r"0 B of memory is left .*less 19 GiB given"):
+    with pytest.raises(ConflictError, match=r"Too little memory is left .*less 19 GiB given"):
         plan("cpu", machine(), promised=19 * GIB)
     assert plan("cpu", machine(), promised=19 * GIB, memory="2GiB").memory == 2 * GIB
 

@@ -20,6 +20,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
 from tornado.web import Application, RequestHandler
 
+import workbench
 from workbench.clusters.asking import short
 from workbench.errors import FailedError
 from workbench.server.handlers import Refusing, addresses
@@ -36,6 +37,15 @@ def test_loading_the_extension_imports_nothing_heavy() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""
+
+
+def test_the_scripts_of_lab_notebooks_and_figures_with_all_panes_are_80_kb_at_most() -> None:
+    folder = Path(workbench.__file__).parent
+    # remoteEntry is the bundler's own, by which Lab shares its packages.
+    lab = [script for script in folder.glob("labextension/static/*.js") if not script.name.startswith("remoteEntry")]
+    page, figures = list(folder.glob("panels/page.*.js")), list(folder.glob("figures/scripts/*.js"))
+    assert all((lab, page, figures))
+    assert sum(script.stat().st_size for script in (*lab, *page, *figures)) <= 80_000
 
 
 def test_after_warming_up_the_first_record_is_opened_without_an_import_of_what_is_heavy(tmp_path: Path) -> None:

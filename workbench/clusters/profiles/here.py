@@ -169,8 +169,8 @@ def _memory(n_workers: int, chosen: int | None, left: Budget, most: int) -> tupl
     """Bytes for each worker, and the sentence that says why."""
     if chosen is None and left.left < MINIMUM_PER_WORKER:
         raise ConflictError(
-            f"{formats.size(left.left)} of memory is left for another cluster ({left.describe()}). Stop a cluster, or "
-            "give the memory yourself and force it."
+            f"Too little memory is left for another cluster ({left.describe()}). Stop a cluster, or give the memory "
+            "yourself and force it."
         )
     total = _by_default(n_workers, left.left) if chosen is None else chosen
     each = total // n_workers
