@@ -26,7 +26,7 @@ from tests.test_bare_workers import BARE
 from tests.waiting import until
 from workbench import Session
 from workbench.cli import main
-from workbench.clusters import records
+from workbench.clusters import dashboard, records
 from workbench.clusters.budget import budget
 from workbench.clusters.profiles.address import spec_of
 from workbench.errors import BadInputError, ConflictError, WorkbenchError
@@ -212,6 +212,15 @@ def test_the_scheduler_of_a_notebooks_client_is_found_and_the_client_itself_atta
         there = workbench.attach(client)
     assert there.record.scheduler_address == address
     there.stop()
+
+
+def test_the_dashboard_that_a_scheduler_serves_is_found_and_not_that_of_another(data_folder: Path) -> None:
+    with LocalCluster(n_workers=1, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address=":0") as made:
+        there = workbench.attach(made.scheduler_address)
+        assert there.record.dashboard_address == made.dashboard_link.removesuffix("/status")
+        there.stop()
+        other = {"id": "Scheduler-other", "services": {"dashboard": made.scheduler.services["dashboard"].port}}
+        assert asyncio.run(dashboard.elsewhere("127.0.0.1", other)) is None
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from jupyter_server.utils import JupyterServerAuthWarning
 from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_unix_socket
+from tornado.netutil import bind_sockets, bind_unix_socket
 from tornado.web import Application, RequestHandler
 
 import workbench
@@ -348,23 +348,29 @@ class Echo(RequestHandler):
 
 
 @asynccontextmanager
-async def dashboard(folder: Path) -> AsyncIterator[str]:
+async def dashboard(folder: Path, kind: str) -> AsyncIterator[str]:
     server = HTTPServer(Application([("/(.*)", Echo)]))
-    path = folder / "dashboard.sock"
-    with short(folder) as there:
-        server.add_socket(bind_unix_socket(f"{there}/dashboard.sock"))
+    if kind == "unix":
+        address = f"unix:{folder / 'dashboard.sock'}"
+        with short(folder) as there:
+            server.add_socket(bind_unix_socket(f"{there}/dashboard.sock"))
+    else:
+        (listening,) = bind_sockets(0, "127.0.0.2")
+        server.add_socket(listening)
+        address = f"http://127.0.0.2:{listening.getsockname()[1]}"
     try:
-        yield f"unix:{path}"
+        yield address
     finally:
         server.stop()
         await server.close_all_connections()
 
 
+@pytest.mark.parametrize("kind", ["unix", "http"])
 async def test_a_registered_dashboard_is_shown_without_jupyters_secrets(
-    api: Any, session: Any, jp_serverapp: Any, tmp_path: Path
+    api: Any, session: Any, jp_serverapp: Any, tmp_path: Path, kind: str
 ) -> None:
     token = jp_serverapp.identity_provider.token
-    async with dashboard(tmp_path) as address:
+    async with dashboard(tmp_path, kind) as address:
         session.add("calm-otter", dashboard_address=address)
         page = await api("GET", "dashboard/calm-otter/status", params={"token": token, "x": "1"})
         moved = await api("GET", "dashboard/calm-otter/old")
@@ -380,13 +386,18 @@ async def test_a_registered_dashboard_is_shown_without_jupyters_secrets(
 async def test_only_registered_clusters_have_a_dashboard(api: Any, session: Any) -> None:
     session.add("calm-otter", status="starting", dashboard_address="unix:/tmp/nothing.sock")
     session.add("bold-heron", dashboard_address="unix:/tmp/nothing.sock")
+    session.add("keen-crane", dashboard_address="http://127.0.0.1:1")
     unknown = await api("GET", "dashboard/localhost:22/status")
     starting = await api("GET", "dashboard/calm-otter/status")
     posted = await api("POST", "dashboard/calm-otter/status", {})
     silent = await api("GET", "dashboard/bold-heron/status")
+    gone = await api("GET", "dashboard/keen-crane/status")
     assert (unknown.status, starting.status, silent.status, posted.status) == (404, 404, 404, 405)
     assert silent.content["message"] == "The dashboard of bold-heron does not answer: is the cluster busy?"
-    assert unknown.content["message"] == "There is no cluster 'localhost:22'. There are: calm-otter, bold-heron."
+    assert gone.content["message"] == "The dashboard of keen-crane does not answer: is the cluster busy?"
+    assert unknown.content["message"] == (
+        "There is no cluster 'localhost:22'. There are: calm-otter, bold-heron, keen-crane."
+    )
     assert starting.content["message"] == "Cluster calm-otter has no dashboard now: it is starting."
     assert posted.content["message"] == "POST is not possible here. Possible: GET, HEAD."
     assert posted.headers["Allow"] == "GET, HEAD"

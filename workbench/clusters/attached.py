@@ -8,10 +8,12 @@ import platform
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import psutil
 
 from workbench import remote
+from workbench.clusters import dashboard
 from workbench.clusters.handle import Handle, Job, State, Verb
 from workbench.clusters.reaching import ANSWERING, CONNECTING, Place, ask, refuses
 from workbench.clusters.spec import ClusterSpec
@@ -49,6 +51,10 @@ class Attached(Handle):
     async def begin(self) -> None:
         """Ask it for the first time."""
         await self._ask()
+
+    async def find_dashboard(self) -> None:
+        """Look for the dashboard that it serves itself."""
+        self.dashboard = await dashboard.elsewhere(urlsplit(self.address).netloc.rpartition(":")[0], self._identity)
 
     async def fill(self) -> None:
         """Return at once: it has the workers that it has."""

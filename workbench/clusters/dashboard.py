@@ -1,13 +1,17 @@
-"""Dask's own dashboard, loaded when somebody first looks at it, at a socket that only its owner may open."""
+"""Dask's own dashboard: ours at a socket that only its owner may open, loaded when it is first looked at; others'."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from distributed.scheduler import Scheduler
+from tornado.httpclient import AsyncHTTPClient, HTTPError
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
 from tornado.web import Application, RequestHandler
@@ -15,6 +19,7 @@ from tornado.web import Application, RequestHandler
 from workbench.clusters.asking import short
 
 _SOCKET = "dashboard.sock"
+_PATIENCE = 2.0  # seconds for a dashboard elsewhere to say whose it is
 
 
 def hide(scheduler: Scheduler, folder: Path) -> str | None:
@@ -43,6 +48,19 @@ def connect_when_asked(scheduler: Scheduler) -> None:
     scheduler.http_application.add_application(
         Application([(r".*", _Loader, {"scheduler": scheduler})]),
     )
+
+
+async def elsewhere(host: str, identity: Mapping[str, Any]) -> str | None:
+    """Return the address of the dashboard of a scheduler on `host`, 'http://host:8787', None where none can be seen.
+
+    At the same port behind a tunnel there may be that of another, or no dashboard at all: it is asked whose it is.
+    """
+    address = f"http://{host}:{identity.get('services', {}).get('dashboard')}"
+    try:
+        answer = await AsyncHTTPClient().fetch(f"{address}/json/identity.json", request_timeout=_PATIENCE)
+        return address if json.loads(answer.body)["id"] == identity["id"] else None
+    except (HTTPError, OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 class _Loader(RequestHandler):

@@ -90,7 +90,7 @@ class Handle:
     contact: str | None = None
     """Address over TCP of a scheduler that speaks UCX."""
     dashboard: str | None = None
-    """Socket of Dask's own dashboard: 'unix:<path>'."""
+    """Dask's own dashboard: the socket of ours, 'unix:<path>', or the address that another serves it at."""
     called: str = ""
     """What it is called by what started it elsewhere and goes on without us."""
     versions: Mapping[str, str] = {}

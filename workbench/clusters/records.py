@@ -69,7 +69,8 @@ class ClusterRecord(Record):
     contact_address: str | None = None
     """Where control and watchers reach a scheduler that speaks UCX: over TCP. None where it speaks that anyway."""
     dashboard_address: str | None = None
-    """Socket of Dask's own dashboard, 'unix:<path>', which only its owner may open; None without one."""
+    """Dask's own dashboard: the socket of ours, 'unix:<path>', which only its owner may open, or the address,
+    'http://host:8787', at which a scheduler elsewhere serves it; None without one."""
     node: str = ""
     """Name of the machine that it runs on."""
     versions: dict[str, str] = Field(default_factory=dict)

@@ -36,28 +36,28 @@ class Dashboard(Refusing, ProxyHandler):
         if path in ("", "/"):
             self.redirect(f"{self.base_url}{self.proxy_base}/status")
             return
-        self._address = await self._find(name)
+        await self._find(name)
         await super().get(name, path)
 
     @authenticated
     @authorized
     async def head(self, name: str, path: str) -> None:
         """Pass on the question whether a page is there."""
-        self._address = await self._find(name)
+        await self._find(name)
         await self.http_get(name, path)
 
     async def http_get(self, name: str, path: str) -> None:
         """Pass on a page. Raises NotFoundError when the dashboard doesn't answer."""
         try:
-            with self._at_socket():
-                await self.proxy("localhost", 0, path)
+            with self._there() as (host, port):
+                await self.proxy(host, port, path)
         except (HTTPError, OSError) as err:
             raise NotFoundError(f"The dashboard of {name} does not answer: is the cluster busy?") from err
 
     async def open(self, name: str, path: str) -> None:
         """Open the WebSocket at the other end."""
-        with self._at_socket():
-            await self.proxy_open("localhost", 0, path)
+        with self._there() as (host, port):
+            await self.proxy_open(host, port, path)
 
     def possible(self) -> Sequence[str]:
         """Return the verbs of this address."""
@@ -81,17 +81,22 @@ class Dashboard(Refusing, ProxyHandler):
         return super().get_client_uri(protocol, host, port, proxied_path)
 
     @contextmanager
-    def _at_socket(self) -> Iterator[None]:
-        """Have what is asked meanwhile go to the cluster's socket."""
-        with short(self._address.parent) as folder:
-            self.unix_socket = f"{folder}/{self._address.name}"
-            yield
+    def _there(self) -> Iterator[tuple[str, int]]:
+        """Host and port to ask meanwhile; of one of our own, what is asked goes to its socket."""
+        kind, _, path = self._address.partition(":")
+        if kind == "unix":
+            with short(Path(path).parent) as folder:
+                self.unix_socket = f"{folder}/{Path(path).name}"
+                yield "localhost", 0
+        else:
+            host, _, port = path.removeprefix("//").rpartition(":")
+            self.host_allowlist = [host]
+            yield host, int(port)
 
-    async def _find(self, name: str) -> Path:
-        """Return the socket of the cluster's dashboard. Raises NotFoundError where there is none."""
+    async def _find(self, name: str) -> None:
+        """Look where the cluster's dashboard is. Raises NotFoundError where there is none."""
         desk: Desk = self.settings["workbench_desk"]
         record = await desk.ask(lambda session: session.cluster(name))
-        kind, _, path = (record.dashboard_address or "").partition(":")
-        if record.status != "ready" or kind != "unix":
+        if record.status != "ready" or not record.dashboard_address:
             raise NotFoundError(f"Cluster {name} has no dashboard now: it is {record.status}.")
-        return Path(path)
+        self._address = record.dashboard_address

@@ -51,7 +51,7 @@ def cluster_answer(record: ClusterRecord, base_url: str) -> dict[str, Any]:
     from workbench.clusters.records import memory_used
 
     # A notebook has no server, and so no addresses.
-    dashboard = base_url and (record.dashboard_address or "").startswith("unix:") and record.status == "ready"
+    dashboard = base_url and record.dashboard_address and record.status == "ready"
     return record.model_dump(mode="json", exclude={"mark", "worker_pids"}) | {
         "description": record.spec.describe(),
         "memory_used": memory_used(record),

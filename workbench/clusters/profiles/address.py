@@ -146,6 +146,7 @@ class Address(Profile):
         """Ask the scheduler what it has."""
         attached = Attached(spec, Place.of(spec.options))
         await attached.begin()
+        await attached.find_dashboard()
         return attached
 
 
