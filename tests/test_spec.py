@@ -40,8 +40,9 @@ def test_memory_and_threads_are_those_of_all_workers() -> None:
 
 
 def test_a_spec_describes_itself_in_one_line() -> None:
-    assert spec().describe() == "2 workers × 3 threads, 2 GiB (1 GiB each), tls"
-    assert spec(n_workers=1, threads_per_worker=1, protocol="tcp").describe() == ("1 worker × 1 thread, 1 GiB, tcp")
+    assert spec().describe() == "2 workers × 3 threads, 2 GiB (1 GiB each)"
+    tcp = spec(n_workers=1, threads_per_worker=1, protocol="tcp")
+    assert tcp.describe() == "1 worker × 1 thread, 1 GiB, not encrypted"
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ async def test_a_name_that_no_cluster_can_have_is_told_of_while_it_is_typed(api:
         "other": None,
     }.items():
         html = (await api("GET", "views/start", params={"choices": json.dumps({"name": name})})).content["html"]
-        assert (said or "tls</p>") in html
+        assert (said or "GiB</p>") in html
         assert ("disabled" in html.partition('data-request="POST clusters"')[0].rpartition("<button")[2]) is bool(said)
 
 

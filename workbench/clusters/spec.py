@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from workbench.clusters.profiles import Profile
 
 Protocol = Literal["tcp", "tls", "ucx"]
+_TELLING: dict[Protocol, str] = {"tls": "", "tcp": ", not encrypted", "ucx": ", UCX"}
 
 WithoutDask = Literal["numpy", "cupy"]
 
@@ -115,7 +116,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
         return {name: value for name, value in told.items() if value not in (None, "") and name in names}
 
     def describe(self) -> str:
-        """One line: '2 workers × 1 thread, 10.2 GiB (5.1 GiB each), tls'."""
+        """One line: '2 workers × 1 thread, 10.2 GiB (5.1 GiB each)', and ', not encrypted' or ', UCX' where so."""
         workers = formats.count(self.n_workers, "worker")
         threads = formats.count(self.threads_per_worker, "thread")
         if not self.is_known:
@@ -124,7 +125,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True, extra="forbid"):
             return f"one process without Dask, {threads}, {formats.size(self.memory)}"
         gpus = " on a GPU each" if len(self.devices) > 1 else " on a GPU" if self.devices else ""
         each = f" ({formats.size(self.memory_limit)} each)" if self.n_workers > 1 else ""
-        return f"{workers}{gpus} × {threads}, {formats.size(self.memory)}{each}, {self.protocol}"
+        return f"{workers}{gpus} × {threads}, {formats.size(self.memory)}{each}{_TELLING.get(self.protocol, '')}"
 
     def ucx_variables(self) -> dict[str, str]:
         """Return the environment variables that tell UCX what was chosen for it."""
