@@ -60,9 +60,9 @@ class Form(NamedTuple):
     enter: str | None = None
     silent: bool = False
 
-    def html(self, fields: Iterable[str]) -> str:
-        """These fields, in a grid."""
-        return tag("div", *(self._field(name) for name in fields), class_="wb-Form")
+    def html(self, fields: Iterable[str], below: Mapping[str, str] = {}) -> str:
+        """These fields, in a grid, with what stands below some."""
+        return tag("div", *(self._field(name) + below.get(name, "") for name in fields), class_="wb-Form")
 
     def split(self, fields: Sequence[str]) -> tuple[list[str], list[str]]:
         """Which of the fields are shown at once, and which behind More; what is wrong is never hidden."""
@@ -113,7 +113,7 @@ class Form(NamedTuple):
                 role="alert" if wrong else None,
                 data_workbench=f"field-{name}-problem" if wrong else None,
             ),
-            class_=f"wb-Field{' wb-mod-wrong' if wrong else ''}",
+            class_=f"wb-Field{' wb-mod-wrong' if wrong else ''}{' wb-mod-wide' if _is_path(name, field) else ''}",
         )
 
     def _control(self, name: str, field: Mapping[str, Any], id_: str, wrong: bool) -> str:
@@ -146,7 +146,7 @@ class Form(NamedTuple):
             data_default=default,
             data_step=field.get("type") == "integer",
             data_minimum=field.get("minimum"),
-            data_drop=name in PATHS,
+            data_drop=_is_path(name, field),
             data_enter=self.enter,
             **shared,
         )
@@ -222,6 +222,11 @@ def as_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(as_text, value))
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _is_path(name: str, field: Mapping[str, Any]) -> bool:
+    # A field of that name that has choices is another thing: eofs removes a mean, not the samples of a file.
+    return name in PATHS and "enum" not in field
 
 
 def _unit(field: Mapping[str, Any]) -> str:

@@ -151,10 +151,10 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
         **command("cell", text=cell or "", type="code"),
         data_workbench="insert-workload",
     )
+    ways = await _browsing(sight, template, typed, fields)
     return (
         _presets(template, prefix, preset, cluster)
-        + form.html(first)
-        + await _browsing(sight, template, typed, fields)
+        + form.html(first, ways)
         + _holds(held)
         + _target(sight, cluster)
         + _verdict(needs, form.elsewhere(fields), cluster)
@@ -163,7 +163,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
         + folds(
             more_fields=(
                 "More",
-                form.html(more) + _settings(template, wanted) + _keep(sight, chosen, prefix, typed, preset),
+                form.html(more, ways) + _settings(template, wanted) + _keep(sight, chosen, prefix, typed, preset),
             ),
             workload_source=(
                 "Code",
@@ -213,15 +213,18 @@ def _server(typed: Mapping[str, Any]) -> dict[str, Any]:
     return given | {"anon": str(typed.get("anon")) in _TRUE}
 
 
-async def _browsing(sight: Sight, template: Template, typed: Mapping[str, Any], fields: Sequence[str]) -> str:
+async def _browsing(
+    sight: Sight, template: Template, typed: Mapping[str, Any], fields: Sequence[str]
+) -> dict[str, str]:
     """For each field that takes a path, a way to find it: paths of late runs, and folders to look into."""
-    schema, found = template.schema()["properties"], ""
+    schema, found = template.schema()["properties"], {}
     # A field of that name that has choices is another thing: eofs removes a mean, not the samples of a file.
     for name in (each for each in fields if each in PATHS - _WRITTEN and "enum" not in schema[each]):
         path = Sought(f"browse.{name}", f"run.{template.name}.{name}", _server(typed))
         title = f"Browse for {schema[name].get('title', name).lower()}"
-        found += await browsing(sight, path, title, _late_paths(sight, name), str(typed.get(name) or "."))
-    return tag("div", found, class_="wb-Browse") if found else ""
+        way = await browsing(sight, path, title, _late_paths(sight, name), str(typed.get(name) or "."))
+        found[name] = tag("div", way, class_="wb-Browse")
+    return found
 
 
 def _late_paths(sight: Sight, name: str) -> list[str]:
@@ -372,7 +375,8 @@ def _target(sight: Sight, cluster: dict[str, Any] | None) -> str:
 def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any] | None) -> str:
     """One line with a light, and the sentences below a fold."""
     if needs is None:
-        said = paragraph(problem, "wb-Problem", data_workbench="run-problem") if problem else paragraph("–")
+        # A line is kept for the verdict, or all below it would move as one types.
+        said = paragraph(problem, "wb-Problem", data_workbench="run-problem") if problem else "<p>&nbsp;</p>"
         return tag("div", said, class_="wb-Needs")
     lasting = span(needs.seconds["low"], needs.seconds["high"]) if needs.seconds else None
     memory = f"{size(needs.memory_per_worker)} a worker" if needs.memory_per_worker else None
