@@ -322,6 +322,7 @@ def test_a_declared_function_stays_the_function_that_it_is():
         return n
 
     assert workload(title="Total")(total) is total
+    assert workload(total) is total
 
 
 @pytest.fixture(scope="module")

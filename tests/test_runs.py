@@ -10,10 +10,12 @@ import dask.config
 import psutil
 import pytest
 
+import workbench
 from tests.waiting import until
 from workbench.clusters import records
 from workbench.clusters.connect import connect
 from workbench.clusters.spec import ClusterSpec
+from workbench.clusters.start import Cluster
 from workbench.errors import BadInputError, ConflictError, NotFoundError
 from workbench.remote import executing_keys
 from workbench.runs import runner, store, submit as submit_module
@@ -66,6 +68,22 @@ def log_of(run):
 
 def executing(client):
     return [key for keys in client.processing().values() for key in keys]
+
+
+def test_a_cluster_may_be_given_as_what_started_it_or_as_a_client_of_it(cluster, quick_client):
+    ours = Cluster(cluster.name)
+    with ours.connect() as client:
+        assert client.dashboard_link is None
+        for given in (ours, client):
+            assert workbench.run("array_sum", given, size="1MiB").cluster == cluster.name
+        with workbench.watch(ours):
+            ours.client.submit(sum, [1, 2]).result()
+    ours.client.close()
+    for given, said in ((quick_client, "a Client of no cluster"), (3, "3, which is no cluster")):
+        with pytest.raises(BadInputError, match=f"cluster is {said}.* Give the name of one"):
+            workbench.run("array_sum", given)
+    with pytest.raises(BadInputError, match=r"a function gets one by workbench\.add"):
+        workbench.run(print, cluster.name)
 
 
 def test_a_sum_runs_to_its_answer_and_everything_about_it_is_kept(cluster):

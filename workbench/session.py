@@ -19,6 +19,7 @@ from workbench import config, hardware
 from workbench.clusters import budget, control, environments, launch, nearby, plan, profiles, records, spare
 from workbench.clusters.choices import Choices, choosing
 from workbench.clusters.profiles import own
+from workbench.clusters.spec import ClusterSpec
 from workbench.errors import FailedError, WorkbenchError
 from workbench.jobs import processes
 from workbench.runs import exchange, store
@@ -27,11 +28,13 @@ from workbench.threads import in_thread
 from workbench.workloads import presets, registry
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from workbench.clusters.budget import Budget
     from workbench.clusters.environments import Environment
     from workbench.clusters.profiles import Offered
     from workbench.clusters.records import ClusterRecord
-    from workbench.clusters.spec import ClusterSpec
+    from workbench.clusters.start import Cluster
     from workbench.hardware import Inventory
     from workbench.runs.comparing.comparisons import Comparison
     from workbench.runs.comparing.table import Summary
@@ -212,22 +215,27 @@ class Session:
         return browse(path, options_of("browse", path, server))
 
     def forecast(
-        self, workload: str, parameters: Mapping[str, Any], cluster: str | ClusterRecord | ClusterSpec | None = None
+        self,
+        workload: str,
+        parameters: Mapping[str, Any],
+        cluster: str | ClusterRecord | Cluster | Client | ClusterSpec | None = None,
     ) -> Forecast:
         """What it would need, and on this cluster: will it fit, how long will it take, what will it cost.
 
         Nothing starts.
         """
+        from workbench.clusters.start import record_of
         from workbench.runs.forecasting.forecast import forecast
 
-        on = self.cluster(cluster) if isinstance(cluster, str) else cluster
+        on = cluster if cluster is None or isinstance(cluster, ClusterSpec) else record_of(cluster)
         return forecast(self.workload(workload), parameters, on)
 
-    def calibrate(self, cluster: str | ClusterRecord) -> Calibration:
+    def calibrate(self, cluster: str | ClusterRecord | Cluster | Client) -> Calibration:
         """Measure a cluster, which takes some seconds, and keep what was found for forecasts."""
+        from workbench.clusters.start import record_of
         from workbench.runs.forecasting.calibration import calibrate
 
-        return calibrate(self.cluster(cluster) if isinstance(cluster, str) else cluster)
+        return calibrate(record_of(cluster))
 
     async def calibrate_apart(self, cluster: str) -> Calibration:
         """Do the same in a process of its own, for a face in whose process other clients of Dask live."""
@@ -256,7 +264,7 @@ class Session:
         self,
         workload: str,
         parameters: Mapping[str, Any],
-        cluster: str | ClusterRecord,
+        cluster: str | ClusterRecord | Cluster | Client,
         *,
         force: bool = False,
         settings: Mapping[str, Any] | str | None = None,
@@ -265,11 +273,11 @@ class Session:
 
         `settings` are Dask's, for this run: {"optimization.fuse.ave-width": 5}, or a text of KEY=VALUE.
         """
+        from workbench.clusters.start import record_of
         from workbench.runs.submit import submit
 
-        record = self.cluster(cluster) if isinstance(cluster, str) else cluster
         inventory = self.hardware().model_dump(mode="json")
-        return submit(workload, parameters, record, inventory=inventory, force=force, settings=settings)
+        return submit(workload, parameters, record_of(cluster), inventory=inventory, force=force, settings=settings)
 
     runs = staticmethod(store.select)
     count_runs = staticmethod(store.count)
@@ -457,8 +465,8 @@ class Session:
                 await liveness
 
 
-def run(workload: str, cluster: str, /, **parameters: Any) -> Run:
-    """Run a workload on a cluster of this name and wait for the answer; an interrupt cancels it.
+def run(workload: str, cluster: str | Cluster | Client, /, **parameters: Any) -> Run:
+    """Run a workload on a cluster, which has a name, and wait for the answer; an interrupt cancels it.
 
     Examples
     --------

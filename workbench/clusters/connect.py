@@ -60,7 +60,10 @@ def connect(name: str, *, asynchronous: bool = False, client_name: str | None = 
             finish(heard(record.scheduler_address or "", keys, timeout))
         with warnings.catch_warnings():
             without_dasks_table()
-            return Client(
+            # Its pages are at a socket, to which Dask would give a link that leads nowhere.
+            hidden = (record.dashboard_address or "unix:").startswith("unix:")
+            kind = type("Client", (Client,), {"dashboard_link": None}) if hidden else Client
+            return kind(
                 record.scheduler_address,
                 security=keys,
                 name=client_name or _kernel(),

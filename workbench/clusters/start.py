@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from workbench.clusters import control, records
 from workbench.clusters.choices import Choices, choosing
@@ -176,3 +176,24 @@ def start_spec(
             finish(control.stop(record))
         raise
     return Cluster(record.name)
+
+
+def record_of(cluster: str | ClusterRecord | Cluster | Client) -> ClusterRecord:
+    """Return the record of a cluster that is given by its name, as what `start` returned, or as a client of it."""
+    if isinstance(cluster, ClusterRecord):
+        return cluster
+    if isinstance(cluster, str | Cluster):
+        return records.read(cluster if isinstance(cluster, str) else cluster.name)
+    address = getattr(getattr(cluster, "scheduler", None), "address", None)
+    known = {record.scheduler_address: record for record in records.read_all() if record.scheduler_address}
+    if address in known:
+        return known[address]
+    what = "a Client of no cluster that is known here" if address else f"{cluster!r:.80}, which is no cluster"
+    raise BadInputError(
+        f"cluster is {what}. Give the name of one, or what workbench.start or workbench.attach returned."
+    )
+
+
+def client_of(given: Any) -> Any:
+    """Return the client of what `start` returned, and all else as it is."""
+    return given.client if isinstance(given, Cluster) else given

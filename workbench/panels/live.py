@@ -23,6 +23,7 @@ from workbench.views.recorded import read_batches
 if TYPE_CHECKING:
     from distributed import Client
 
+    from workbench.clusters.start import Cluster
     from workbench.figures.parts import Part
     from workbench.monitor.events import Batch
     from workbench.monitor.feed import Feed
@@ -129,9 +130,12 @@ class Watch(Figure):
 
     parts: ClassVar[tuple[Part, ...]] = ("tasks", "progress", "cpu", "memory", "gpus")
 
-    def __init__(self, client: Client, *, name: str = "this cluster", **options: Any) -> None:
+    def __init__(self, client: Client | Cluster, *, name: str = "this cluster", **options: Any) -> None:
         from distributed import Client
 
+        from workbench.clusters.start import client_of
+
+        client = client_of(client)
         if not isinstance(client, Client):
             raise BadInputError(
                 f"{type(self).__name__} shows what the cluster of a Dask client does, and {client!r:.60} is none. "

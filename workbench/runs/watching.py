@@ -35,6 +35,7 @@ from workbench.travelling import ask, machine_elsewhere, versions
 if TYPE_CHECKING:
     from distributed import Client
 
+    from workbench.clusters.start import Cluster
     from workbench.monitor.events import Batch
 
 _COMPUTE = KINDS.index("compute")
@@ -43,13 +44,16 @@ _LONGEST_SOURCE = 2_000  # characters
 _LONGEST_NAME = 80  # characters
 
 
-def watch(client: Client | None = None, *, name: str | None = None, tags: Mapping[str, str] | None = None) -> Watching:
+def watch(
+    client: Client | Cluster | None = None, *, name: str | None = None, tags: Mapping[str, str] | None = None
+) -> Watching:
     """Record what a Dask client computes within a `with` block, and keep it in the history of runs.
 
     Parameters
     ----------
     client
-        Any Dask client, also one that this package knows nothing of; Dask's current one where None.
+        Any Dask client, also one that this package knows nothing of, or what `workbench.start` returned; Dask's current
+        client where None.
     name
         What to call the run in the history. Runs of one name are repeats of one thing, which `workbench compare
         --group NAME --group OTHER` compares.
@@ -81,7 +85,7 @@ class Watching:
 
     def __init__(
         self,
-        client: Client | None = None,
+        client: Client | Cluster | None = None,
         *,
         name: str | None = None,
         source: str | None = None,
@@ -243,10 +247,12 @@ def current_client() -> Client | None:
         return None
 
 
-def _usable(client: Client | None) -> Client:
+def _usable(client: Client | Cluster | None) -> Client:
     from distributed import Client
 
-    found = current_client() if client is None else client
+    from workbench.clusters.start import client_of
+
+    found = current_client() if client is None else client_of(client)
     if found is None:
         raise BadInputError(
             "There is no Dask client, so computations run in threads of this process, where nothing can be watched. "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,13 +18,21 @@ class Declared:
     needs: Callable[..., Any] | None = None
 
 
+@overload
+def workload(function: F, /) -> F: ...
+@overload
 def workload(
+    *, title: str | None = None, check: Callable[..., Any] | None = None, needs: Callable[..., Any] | None = None
+) -> Callable[[F], F]: ...
+def workload(
+    function: F | None = None,
+    /,
     *,
     title: str | None = None,
     check: Callable[..., Any] | None = None,
     needs: Callable[..., Any] | None = None,
-) -> Callable[[F], F]:
-    """Declare a function as a workload; it stays the function that it is.
+) -> F | Callable[[F], F]:
+    """Declare a function as a workload, also without parentheses; it stays the function that it is.
 
     Parameters
     ----------
@@ -50,7 +58,7 @@ def workload(
         function.__workbench__ = Declared(title, check, needs)  # type: ignore[attr-defined]
         return function
 
-    return declare
+    return declare if function is None else declare(function)
 
 
 def declared(function: Callable[..., Any]) -> Declared:

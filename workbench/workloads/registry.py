@@ -10,7 +10,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import NotFoundError, WorkbenchError, install
+from workbench.errors import BadInputError, NotFoundError, WorkbenchError, install
 from workbench.threads import load
 from workbench.workloads import forms, presets
 from workbench.workloads.fields import Replace, Save
@@ -393,9 +393,13 @@ def template(name: str) -> Template:
     ------
     NotFoundError
         There is none of that name; it lists which there are.
+    BadInputError
+        It isn't a name.
     """
     from workbench.workloads import listing, own
 
+    if not isinstance(name, str):
+        raise BadInputError(f"workload is {name!r:.80}. Give its name; a function gets one by workbench.add(function).")
     for found in templates():
         if found.name == name:
             return found
