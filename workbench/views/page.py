@@ -272,7 +272,7 @@ class Views:
     def report(self, name: str) -> str:
         """Log what went wrong for reasons of ours, and return the sentence for the page."""
         self._log.exception("Workbench: the view %s could not be made", name)
-        return '<p class="wb-Problem">This could not be drawn. The log of the Jupyter server says why.</p>'
+        return '<p class="wb-Problem wb-Banner">This could not be drawn. The log of the Jupyter server says why.</p>'
 
     async def close(self) -> None:
         """End all of them."""

@@ -311,7 +311,7 @@ def _failure(error: str) -> str:
     """What went wrong, with a button that copies it."""
     copy = icon_button("copy", "Copy details", data_copy=True)
     said = tag("span", escape(markup.without_commands(error)), role="alert", data_workbench="run-error")
-    return tag("p", copy, said, class_="wb-Problem")
+    return tag("div", said, copy, class_="wb-Problem wb-Failure")
 
 
 def _differing(run: dict[str, Any], before: dict[str, Any] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,6 +37,8 @@ _LATE = 4
 _WRITTEN = {"to", "save"}
 """Paths to which something is written, where nothing is to be found yet."""
 _TRUE = ("True", "true")
+_LINE_END = re.compile(r"(?<![\n-])\n(?![\s*>-])")
+"""Within a paragraph of a docstring, where the page makes its own."""
 _LIGHTS = {"fits": "good", "will spill": "fair", "won't fit": "bad", "can't run": "bad"}
 
 
@@ -158,8 +161,14 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
         + _holds(held)
         + _target(sight, cluster)
         + _verdict(needs, form.elsewhere(fields), cluster)
-        + tag("div", live(f"latest:{template.name}"), beside, run, class_="wb-Row wb-mod-end wb-Go")
-        + notice("POST runs", "run-problem")
+        + tag(
+            "div",
+            notice("POST runs", "run-problem"),
+            live(f"latest:{template.name}"),
+            beside,
+            run,
+            class_="wb-Row wb-mod-end wb-Go",
+        )
         + folds(
             more_fields=(
                 "More",
@@ -169,7 +178,7 @@ async def _chosen(sight: Sight, chosen: Chosen) -> str:
                 "Code",
                 markup.code(code, "workload-code") + tag("div", insert, class_="wb-Row wb-mod-end"),
             ),
-            about=("About", tag("pre", escape(template.help), class_="wb-Help")),
+            about=("About", tag("pre", escape(_LINE_END.sub(" ", template.help)), class_="wb-Help")),
         )
     )
 

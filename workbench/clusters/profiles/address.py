@@ -75,7 +75,7 @@ class AddressChoices(BaseModel, frozen=True, extra="forbid"):
         WithJsonSchema({"type": "string", "examples": ["tcp://host:8786"]}),
     ] = Field(
         title="Address",
-        description="Of the scheduler, such as tcp://host:8786. It prints it when it starts.",
+        description="Address of the scheduler, such as tcp://host:8786. It prints it when it starts.",
     )
     ca: File = Field(None, title="CA file", description="Certificate of who signed the scheduler's, for tls://.")
     cert: File = Field(None, title="Certificate", description="Your own, for tls://.")
