@@ -61,7 +61,9 @@ const roots = [
   { properties: {}, setv: vi.fn() },
   { properties: { debounce: {} }, setv: held }
 ];
-const view = { model: { document: { roots: () => roots } } } as never;
+let lose: () => void;
+const on_event = (_: string, callback: () => void) => (lose = callback);
+const view = { model: { document: { roots: () => roots, on_event } } } as never;
 
 test('messages to the kernel are not held back', () => {
   expect(held).toHaveBeenCalledWith({ debounce: 0 }, { sync: false });
@@ -93,6 +95,14 @@ test('the kernel is greeted until it answers, and then asked for the view', asyn
   expect(last('watch')).toMatchObject({ view: 'wide' });
   show('wide', '<p>Hardware</p>');
   expect(place.textContent).toBe('Hardware');
+});
+
+test('a page whose server has gone says so and takes no more clicks', () => {
+  say({ type: 'ready' });
+  show('wide', '<p>Hardware</p>');
+  lose();
+  expect(place.firstElementChild!.textContent).toContain('The server of this page has ended.');
+  expect(place.querySelector<HTMLElement>('[data-live="wide"]')!.inert).toBe(true);
 });
 
 test('messages are taken in by their numbers, and what was missed is asked for again', async () => {

@@ -42,6 +42,11 @@ body { margin: 0; background: canvas }
 """
 
 
+_LOCKED = f"""<!doctype html><meta name="viewport" content="width=device-width"><title>Workbench</title>
+<style>{_STYLE} p {{ max-width: 30em; margin: 20vh auto; padding: 0 1em; font: 16px/1.5 system-ui }}</style>
+<p>Open the address that <code>workbench app</code> printed, with its token."""
+
+
 class Login(AuthProvider):
     """Lets those in who have opened the address with the token: a cookie says so from then on.
 
@@ -75,7 +80,7 @@ class Login(AuthProvider):
                 """Let in, and take the token out of the address."""
                 if not compare_digest(self.get_query_argument("token", "").encode(), token.encode()):
                     self.set_status(403)
-                    self.finish("Open the address that `workbench app` printed, with its token.")
+                    self.finish(_LOCKED)
                     return
                 self.set_signed_cookie(cookie, "person", expires_days=_DAYS, httponly=True, samesite="Strict")
                 self.redirect("/")

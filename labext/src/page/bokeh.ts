@@ -24,6 +24,7 @@ export interface IBokehPlot extends IBokehModel {
 export interface IBokehDocument {
   get_model_by_name(name: string): IBokehModel | null;
   roots(): IBokehModel[];
+  on_event(name: 'connection_lost', callback: () => void): void;
 }
 
 interface IView {

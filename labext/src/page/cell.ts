@@ -16,6 +16,8 @@ export interface IOptions {
 export interface IMounted {
   /** Take in what the kernel says. */
   receive(message: IMessage): void;
+  /** Take in that the server has gone, where it isn't a notebook's kernel. */
+  lost?(): void;
   dispose(): void;
 }
 

@@ -36,6 +36,7 @@ export function render({
   const messages = new Messages(model);
   const view = VIEWS[model.view](host, messages, JSON.parse(model.options) as never);
   messages.onMessage = message => view.receive(message);
+  at.model.document?.on_event('connection_lost', () => view.lost?.());
   model.on('remove', () => {
     view.dispose();
     messages.dispose();

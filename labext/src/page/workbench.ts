@@ -31,7 +31,7 @@ const API = 'workbench/api/';
 
 export function mountPage(host: HTMLElement, messages: Messages, { view, theme, alone }: IOptions): IMounted {
   const place = element('div', 'wb-Page');
-  const said = element('p', 'wb-Page wb-Said');
+  const said = element('p', 'wb-Page wb-Said wb-Banner');
   const watched = element('section', 'wb-Page wb-Watched');
   place.dataset['live'] = view;
   said.setAttribute('role', 'status');
@@ -129,6 +129,14 @@ export function mountPage(host: HTMLElement, messages: Messages, { view, theme, 
         const doing = place.querySelector<HTMLElement>('[data-doing]')?.dataset['doing'] ?? '';
         document.title = `${doing}Workbench`;
       }
+    },
+    lost: () => {
+      // What it shows goes on no more, and nothing that is clicked is heard.
+      place.inert = true;
+      host.prepend(said);
+      say(
+        'The server of this page has ended. Clusters and runs go on: start it again, and open the address that it prints.'
+      );
     },
     dispose: () => {
       forget();
