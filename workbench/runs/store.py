@@ -269,6 +269,12 @@ class Run(Lasting, frozen=True):
     pid: Pid | None = None
     pid_created: Moment | None = None
 
+    def __repr__(self) -> str:
+        took = "" if self.seconds is None else f" in {formats.duration(self.seconds)}"
+        checked = self.check and f", check {'passed' if self.check.passed else 'failed'}"
+        said = f"{self.workload} on {self.cluster}, {self.status}{took}{checked or ''}"
+        return f"<Run {self.id}: {said}{f': {self.error}' if self.error else ''}>"
+
     @computed_field  # type: ignore[prop-decorator]
     @property
     def cost(self) -> float | None:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import psutil
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from workbench import config
+from workbench import config, formats
 from workbench.clusters import records
 from workbench.clusters.lines import read_line
 from workbench.clusters.spec import ClusterSpec
@@ -159,6 +159,9 @@ class Comparison(Lasting, frozen=True):
     inventory: dict[str, Any] | None = None
     started: float | None = None
     stopped: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<Comparison {self.id}: {self.workload}, {formats.count(len(self.rows), 'row')}, {self.status}>"
 
     @property
     def title(self) -> str:

@@ -154,6 +154,9 @@ class Summary(BaseModel, frozen=True):
     notes: tuple[str, ...]
     error: str | None
 
+    def __repr__(self) -> str:
+        return f"<Summary of {self.id}: {self.verdict}>"
+
     def _repr_markdown_(self) -> str:
         """Return what a notebook shows below the cell."""
         return as_markdown(self)
