@@ -312,8 +312,6 @@ def test_applying_patches_arranges_this_processs_document():
     assert layout.progress.visible
     assert not layout.empty.visible
     assert (layout.time.start, layout.time.end) == figure.window()
-    before = layout.time.end
     figure.feed([batch(task(90))])
-    figure.apply(figure.patches(), follow=False)
-    assert layout.time.end == before
+    figure.apply(figure.patches())
     assert len(layout.sources["tasks"].data["left"]) == 91

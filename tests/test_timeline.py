@@ -49,7 +49,8 @@ def part(tasks, rows):
 
 def fed(tasks, size=1_500, **options):
     timeline = Timeline(**options)
-    timeline.feed(Batch(0.0, part(tasks, slice(at, at + size))) for at in range(0, len(tasks), size))
+    for at in range(0, len(tasks), size):
+        timeline.feed(Batch(0.0, part(tasks, slice(at, at + size))))
     return timeline
 
 

@@ -12,7 +12,6 @@ from bokeh.layouts import column, row
 from bokeh.models import Button, Column, ColumnDataSource, Div, FixedTicker, HoverTool, Range1d
 from bokeh.plotting import figure
 
-from workbench.errors import BadInputError
 from workbench.figures.colors import THEMES, Theme, worker_color
 from workbench.figures.patch import Patch, named, room_for
 from workbench.figures.plots import FONT, dress
@@ -62,8 +61,6 @@ class ComparisonFigure:
     """
 
     def __init__(self, theme: str = "light", comparison: Comparison | None = None, *, alone: bool = False) -> None:
-        if theme not in THEMES:
-            raise BadInputError(f"Unknown theme {theme!r}. Choose one of: {', '.join(THEMES)}.")
         self.theme = THEMES[theme]
         self._alone = alone
         self._comparison = comparison
@@ -372,9 +369,6 @@ def _plot(theme: Theme, name: str, rows: Range1d, height: int) -> Any:
         sizing_mode="stretch_width",
         tools=[],
         toolbar_location=None,
-        background_fill_color=theme.background,
-        border_fill_color=theme.background,
-        outline_line_color=None,
         min_border_left=12,
         min_border_right=12,
         output_backend="canvas",

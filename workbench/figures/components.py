@@ -134,9 +134,6 @@ def _plot(look: Theme, picture: Picture) -> Any:
         max_width=760,
         tools="save" if picture.name in ("scree", "error") else "pan,wheel_zoom,reset,save",
         toolbar_location="above",
-        background_fill_color=look.background,
-        border_fill_color=look.background,
-        outline_line_color=None,
     )
     plot.toolbar.logo = None
     dress(plot, look)

@@ -110,7 +110,6 @@ class GpuLines:
         self._nothing: tuple[NoGpus, ...] = ()
         self._sent: dict[str, int] = {}
         self._n_sent = 0
-        self._most: dict[str, float] = {}
 
     def feed(self, batch: Batch) -> None:
         """Take in what a batch says of GPUs."""

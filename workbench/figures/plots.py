@@ -37,9 +37,6 @@ def time_plot(theme: Theme, name: str, title: str, x_range: Range1d, y_range: Ra
         sizing_mode="stretch_width",
         tools=[PanTool(dimensions="width")],
         toolbar_location=None,
-        background_fill_color=theme.background,
-        border_fill_color=theme.background,
-        outline_line_color=None,
         min_border_left=LEFT,
         min_border_right=12,
         min_border_top=4,
@@ -55,7 +52,8 @@ def time_plot(theme: Theme, name: str, title: str, x_range: Range1d, y_range: Ra
 
 
 def dress(plot: Any, theme: Theme) -> None:
-    """Give a plot's title, axes and grid the font and the colours of a theme."""
+    """Give a plot, its title, axes and grid the font and the colours of a theme."""
+    plot.update(background_fill_color=theme.background, border_fill_color=theme.background, outline_line_color=None)
     plot.title.update(text_color=theme.muted, text_font=FONT, text_font_size="12px", text_font_style="bold")
     for axis in plot.axis:
         axis.update(
