@@ -3,7 +3,6 @@ import json
 import pytest
 from distributed.utils import color_of as dask_color_of
 
-from workbench.errors import BadInputError
 from workbench.figures.colors import DARK, LIGHT, VIRIDIS, category_colors, color_index, color_of, contrast
 from workbench.figures.live import LiveFigure
 from workbench.monitor import events
@@ -284,11 +283,6 @@ def test_workers_without_a_limit_have_a_scale_all_the_same():
     patches = {patch.source: patch.columns for patch in figure.patches()}
     assert patches["memory_range"]["end"] > 1.0
     assert patches["limits"]["memory"][0] < 0
-
-
-def test_an_unknown_theme_is_refused():
-    with pytest.raises(BadInputError, match="Choose one of: light, dark"):
-        LiveFigure("pink")
 
 
 def test_the_document_has_all_that_a_page_looks_for():

@@ -31,7 +31,7 @@ from workbench.figures.gpu_layout import GpuSection, gpu_section
 from workbench.figures.patch import Patch, named, room_for
 from workbench.figures.plots import FONT, hover, name_lanes, time_plot, words_style
 from workbench.figures.reactions import reaction, transformed
-from workbench.figures.replay import ReplayBar, replay_bar
+from workbench.figures.replay import replay_bar
 
 COLUMNS = {
     "tasks": (
@@ -88,7 +88,6 @@ class Layout:
     workers: Div
     kinds: Div
     gpus: GpuSection
-    replay: ReplayBar
     named: dict[str, Any]
 
     def apply(self, patch: Patch) -> None:
@@ -134,7 +133,7 @@ def build(theme: Theme) -> Layout:
     bar = replay_bar(theme, time, [stream, cpu, memory, *gpus.plots], [sources["replay"]], [sources["progress"]])
     root = column(
         empty,
-        bar.root,
+        bar,
         stream,
         kinds,
         progress,
@@ -160,7 +159,6 @@ def build(theme: Theme) -> Layout:
         workers=workers,
         kinds=kinds,
         gpus=gpus,
-        replay=bar,
         named=named(root),
     )
 

@@ -23,7 +23,7 @@ from workbench.figures.colors import (
 from workbench.figures.follow import Follow
 from workbench.figures.gpu_lines import DRAWN, GpuLines
 from workbench.figures.layout import COLUMNS, Layout, build, kinds_words, progress_room, stream_height, titles
-from workbench.figures.patch import Patch, room_for
+from workbench.figures.patch import Patch, columns, room_for
 from workbench.figures.replay import at_the_end, replay_columns
 from workbench.figures.samples import Samples, Segments
 from workbench.figures.timeline import Lane, Timeline, View, arranged, join
@@ -328,9 +328,9 @@ class LiveFigure:
     # -- progress
 
     def _progress_patches(self) -> Iterator[Patch]:
-        columns = self._progress_columns()
-        yield Patch("progress", "replace", columns)
-        yield from progress_room(len(columns["name"]))
+        bars = self._progress_columns()
+        yield Patch("progress", "replace", bars)
+        yield from progress_room(len(bars["name"]))
 
     def _progress_columns(self) -> dict[str, list[Any]]:
         bars = progress_bars(self._counts)
@@ -398,8 +398,7 @@ class LiveFigure:
             return
         for source, quantity, unit in _QUANTITIES:
             lines = [(worker, self._series[worker].segments_since(quantity, known[worker])) for worker in new]
-            columns = self._segment_columns(source, quantity, unit, lines)
-            yield Patch(source, "stream", columns, 2 * _SEGMENTS)
+            yield Patch(source, "stream", self._segment_columns(source, quantity, unit, lines), 2 * _SEGMENTS)
         self._sent.n_segments += sum(new.values())
         self._sent.n_samples = {worker: len(series) for worker, series in self._series.items()}
 
@@ -417,9 +416,9 @@ class LiveFigure:
             lines = [
                 (worker, self._series[worker].segments(quantity, *part)) for worker in self._workers() for part in shown
             ]
-            columns = self._segment_columns(source, quantity, unit, lines)
-            n_segments = len(columns["x0"])
-            yield Patch(source, "replace", columns)
+            drawn = self._segment_columns(source, quantity, unit, lines)
+            n_segments = len(drawn["x0"])
+            yield Patch(source, "replace", drawn)
         self._sent.n_segments = n_segments
         self._sent.n_samples = {worker: len(series) for worker, series in self._series.items()}
 
@@ -427,7 +426,7 @@ class LiveFigure:
         self, source: str, quantity: str, unit: float, lines: Iterable[tuple[str, Segments]]
     ) -> dict[str, list[Any]]:
         order = {worker: index for index, worker in enumerate(self._workers())}
-        rows = [
+        rows = (
             (
                 1000 * x0,
                 1000 * x1,
@@ -440,8 +439,8 @@ class LiveFigure:
             for worker, segments in lines
             for x0, y0, x1, y1 in segments
             for text in [formats.size(y1) if quantity == "memory" else f"{y1:.0f} %"]
-        ]
-        return {name: [row[index] for row in rows] for index, name in enumerate(COLUMNS[source])}
+        )
+        return columns(COLUMNS[source], rows)
 
     def _limits_patches(self) -> Iterator[Patch]:
         latest = [series.latest for series in self._series.values() if series.latest is not None]
