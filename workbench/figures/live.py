@@ -27,7 +27,7 @@ from workbench.figures.patch import Patch, columns, room_for
 from workbench.figures.replay import at_the_end, replay_columns
 from workbench.figures.samples import Samples, Segments
 from workbench.figures.timeline import Lane, Timeline, View, arranged, join
-from workbench.monitor.events import Batch, Task, Tasks
+from workbench.monitor.events import COUNTS, Batch, Task, Tasks
 from workbench.runs.store import ON_SIMULATED
 
 MOST_NAMES = 8
@@ -566,7 +566,7 @@ def progress_bars(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[Sequenc
     if len(rows) <= MOST_NAMES:
         return [((name,), count) for name, count in rows]
     rest = rows[MOST_NAMES - 1 :]
-    added = {key: sum(count[key] for _, count in rest) for key in ("total", "done", "erred", "processing")}
+    added = {key: sum(count[key] for _, count in rest) for key in COUNTS}
     kept = [((name,), count) for name, count in rows[: MOST_NAMES - 1]]
     return [*kept, (tuple(name for name, _ in rest), added)]
 
