@@ -26,8 +26,8 @@ _COMPARISONS = 5
 _ONLY_IN_FULL = {"inventory", "versions"}
 """What a list of runs leaves out."""
 
-_CLUSTER_IN_BRIEF = ("name", "status", "created", "n_workers", "clients")
-_RUN_IN_BRIEF = ("id", "workload", "status", "cluster", "started", "seconds")
+_CLUSTER_IN_BRIEF = ("name", "status", "created", "clients")
+_RUN_IN_BRIEF = ("id", "status", "cluster", "started", "seconds")
 
 
 class Answer(NamedTuple):

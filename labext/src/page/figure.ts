@@ -6,6 +6,7 @@ import type { IFigure, IPatch, IWatchStatus, StreamMessage, Watched } from '../t
 import { embed } from './bokeh';
 import type { IBokeh, IBokehPlot, IBokehRange, IBokehSource, IEmbedded } from './bokeh';
 import { download } from './download';
+import { element } from './element';
 import { picture } from './picture';
 
 export type Theme = 'light' | 'dark';
@@ -35,7 +36,7 @@ const SLIGHT = 3;
 let figures = 0;
 
 export class Figure {
-  readonly node = document.createElement('div');
+  readonly node = element('div', 'wb-Figure');
   /** Called when something has changed that a toolbar shows. */
   onChange: () => void = () => undefined;
   /** One line about the cluster, for a toolbar. */
@@ -48,10 +49,7 @@ export class Figure {
     private _channel: IFigureChannel,
     private _theme: () => Theme
   ) {
-    this.node.className = 'wb-Figure';
     this.node.dataset['workbench'] = 'figure';
-    this._host.className = 'wb-Figure-host';
-    this._note.className = 'wb-Figure-note';
     this._note.setAttribute('role', 'status');
     this.node.append(this._host, this._note);
     this._seen.observe(this.node);
@@ -335,14 +333,14 @@ export class Figure {
 
   private _embedded: IEmbedded | null = null;
   private _following = true;
-  private readonly _host = document.createElement('div');
+  private readonly _host = element('div', 'wb-Figure-host');
   private _id = '';
   /** Pixels that the stream's lanes need. */
   private _least = 0;
   private _live = true;
   private _message = '';
   private _missed = false;
-  private readonly _note = document.createElement('div');
+  private readonly _note = element('div', 'wb-Figure-note');
   private _ours = false;
   private _paused = false;
   private _queue: IPatch[][] = [];

@@ -36,6 +36,7 @@ export function render({
   const messages = new Messages(model);
   const view = VIEWS[model.view](host, messages, JSON.parse(model.options) as never);
   messages.onMessage = message => view.receive(message);
+  messages.onSilence = text => view.say?.(text);
   model.on('remove', () => {
     view.dispose();
     messages.dispose();
