@@ -177,10 +177,14 @@ def start(session: Session, spec: ClusterSpec, *, name: str | None, force: bool)
 
 
 @contextlib.contextmanager
-def own_cluster(session: Session, spec: ClusterSpec, *, name: str | None, force: bool) -> Iterator[ClusterRecord]:
-    """Run a block with a cluster that ends with the block, also when the terminal goes away."""
+def own_cluster(session: Session, spec: ClusterSpec, on: argparse.Namespace) -> Iterator[ClusterRecord]:
+    """Run a block with the cluster that these options of `up` ask for.
+
+    It ends with the block, also when the terminal goes away.
+    """
+    check_consent(spec, on)
     with ending_on(signal.SIGTERM, signal.SIGHUP):
-        record = start(session, spec, name=name, force=force)
+        record = start(session, spec, name=on.name, force=on.force)
         try:
             yield record
         finally:
