@@ -26,7 +26,7 @@ _COMPARISONS = 5
 _ONLY_IN_FULL = {"inventory", "versions"}
 """What a list of runs leaves out."""
 
-_CLUSTER_IN_BRIEF = ("name", "status", "created", "clients")
+_CLUSTER_IN_BRIEF = ("name", "status", "created", "n_workers", "clients")
 _RUN_IN_BRIEF = ("id", "status", "cluster", "started", "seconds")
 
 

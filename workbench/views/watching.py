@@ -418,7 +418,7 @@ class Watch(OnScreen):
             self._is_new, self._is_marked = False, True
             for batch in batches:
                 self._workers.feed(batch.samples)
-            self._status = {**self._workers.status(), "message": waiting}
+            self._status = {"summary": self._workers.summary(), "message": waiting}
             # In a thread: a busy cluster's batch takes tens of milliseconds to thin.
             patches = await in_thread(self._draw, batches, shown)
         return {"patches": patches, "status": self._status}
