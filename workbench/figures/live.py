@@ -48,8 +48,6 @@ _WIDTH = 1_000
 
 _GIB = 2.0**30
 
-__all__ = ["LiveFigure", "Patch", "count_words"]
-
 
 class LiveFigure:
     """Task stream, progress, CPU and memory of one cluster or one recorded run, as a Bokeh layout.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bokeh.models import (
+    BasicTicker,
     ColumnDataSource,
     DatetimeTicker,
     FixedTicker,
@@ -74,6 +75,26 @@ def name_lanes(plot: Any, name: str, lanes: ColumnDataSource) -> None:
     plot.yaxis.formatter = formatter("lane", lanes=lanes)
     plot.yaxis.major_tick_line_color = None
     plot.ygrid.visible = False
+
+
+def draw_lines(
+    plot: Any,
+    theme: Theme,
+    source: ColumnDataSource,
+    alpha: Any,
+    whose: str,
+    limit: str | None,
+    limits: ColumnDataSource,
+) -> None:
+    """Lines of segments that a source holds, and the column `limit` of `limits` as dashed ones."""
+    lines = plot.segment(
+        x0="x0", y0="y0", x1="x1", y1="y1", color="color", line_alpha=alpha, line_width=1.8, source=source
+    )
+    if limit is not None:
+        dashed: dict[str, Any] = {"line_dash": "dashed", "line_width": 1, "line_alpha": 0.8}
+        plot.hspan(y=limit, line_color=theme.limit, source=limits, **dashed)
+    plot.add_tools(hover(theme, lines, "@text", (whose,)))
+    plot.yaxis.ticker = BasicTicker(desired_num_ticks=4)
 
 
 def hover(theme: Theme, renderer: Any, title: str, lines: tuple[str, ...]) -> HoverTool:
